@@ -1,0 +1,223 @@
+"""Every error graphfw raises: what went wrong, on whose line, with which operands, and how to mend it.
+
+An error is a record first and a text second: `summary`, `operands`, `why`, `at` and `fix` are fields,
+and `str(error)` lays them out in at most a handful of lines. Each class also derives from the builtin
+that a Python user expects, so `except ValueError` keeps working.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = [
+    "ArgumentError",
+    "AxisError",
+    "CheckpointError",
+    "ConcreteValueError",
+    "DTypeError",
+    "ExecutionError",
+    "ExecutorError",
+    "FeedError",
+    "FetchError",
+    "GradientError",
+    "GraphError",
+    "GraphErrors",
+    "GraphfwError",
+    "Operand",
+    "ParseError",
+    "PassError",
+    "SessionError",
+    "ShapeError",
+    "VerifyError",
+    "did_you_mean",
+]
+
+
+class Location(Protocol):
+    """A place in the user's code."""
+
+    @property
+    def file(self) -> str: ...
+    @property
+    def line(self) -> int: ...
+    def describe(self) -> str:
+        """Say `file:line in function:   source text`."""
+        ...
+
+    def short(self) -> str:
+        """Say `file:line`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One input of the operation that failed, as the user made it."""
+
+    label: str
+    name: str
+    type: str
+    made_by: str
+    loc: Location | None = None
+    layer: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the columns of this operand's line."""
+        where = self.loc.short() if self.loc else ""
+        layer = f"layer {self.layer}" if self.layer else ""
+        name = f'"{self.name}"' if self.name else ""
+        return (self.label, name, self.type, self.made_by, where, layer)
+
+
+class GraphfwError(Exception):
+    """The base of all graphfw errors.
+
+    Args:
+        summary: One sentence: what is wrong, with the values that show it.
+        operands: The tensors involved, one line each.
+        why: The chain of facts that makes it wrong, when the operands' types alone don't show it.
+        at: Where in the user's code it happened.
+        fix: What to write instead.
+    """
+
+    def __init__(
+        self,
+        summary: str,
+        *,
+        operands: Sequence[Operand] = (),
+        why: str = "",
+        at: Location | None = None,
+        fix: str = "",
+    ) -> None:
+        super().__init__(summary)
+        self.summary = summary
+        self.operands = tuple(operands)
+        self.why = why
+        self.at = at
+        self.fix = fix
+
+    def __str__(self) -> str:
+        lines = [self.summary, *_columns([o.cells() for o in self.operands])]
+        if self.why:
+            lines.append(f"  why  {self.why}")
+        if self.at is not None:
+            lines.append(f"  at   {self.at.describe()}")
+        if self.fix:
+            lines.append(f"  fix  {self.fix}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders (multiprocessing, pytest-xdist): keep the fields.
+        return (_restore, (type(self), self.args, self.__dict__))
+
+
+def _restore(
+    cls: type[GraphfwError], args: tuple[object, ...], fields: dict[str, object]
+) -> GraphfwError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Align cells; a column that is empty everywhere takes no room."""
+    if not rows:
+        return []
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths[0] = max(widths[0], 3)
+    return [
+        ("  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True) if w)).rstrip()
+        for row in rows
+    ]
+
+
+class ShapeError(GraphfwError, ValueError):
+    """Shapes don't fit."""
+
+
+class AxisError(ShapeError, IndexError):
+    """An axis or a static index is out of range."""
+
+
+class DTypeError(GraphfwError, TypeError):
+    """Dtypes don't fit."""
+
+
+class ArgumentError(GraphfwError, ValueError):
+    """A plain argument (a rate, a size, a mode) has a value that makes no sense."""
+
+
+class GraphError(GraphfwError, RuntimeError):
+    """A graph is built or used in a way that it can't be."""
+
+
+class GraphErrors(GraphError):
+    """All independent mistakes of one build, collected by `Graph(collect_errors=True)`."""
+
+    def __init__(self, errors: Sequence[GraphfwError]) -> None:
+        self.errors = tuple(errors)
+        count = len(self.errors)
+        super().__init__(f"{count} mistake{'s' if count != 1 else ''} in this graph")
+
+    def __str__(self) -> str:
+        parts = [self.summary]
+        for number, error in enumerate(self.errors, 1):
+            parts.append(f"[{number}] {type(error).__name__}: {error}")
+        return "\n".join(parts)
+
+
+class ConcreteValueError(GraphfwError, TypeError):
+    """A value was asked of a tensor that has none until a session runs."""
+
+
+class FeedError(GraphfwError, ValueError):
+    """A feed is missing, unknown, or of the wrong shape or dtype."""
+
+
+class FetchError(GraphfwError, ValueError):
+    """What was asked for can't be fetched."""
+
+
+class GradientError(GraphfwError, ValueError):
+    """A gradient doesn't exist or isn't defined."""
+
+
+class SessionError(GraphfwError, RuntimeError):
+    """A session is closed or used in a way that it can't be."""
+
+
+class ExecutorError(GraphfwError, RuntimeError):
+    """An executor is unknown or can't work on this machine."""
+
+
+class ExecutionError(GraphfwError, RuntimeError):
+    """An operation failed while a session ran it."""
+
+
+class PassError(GraphfwError, RuntimeError):
+    """A compiler pass failed or broke the graph."""
+
+
+class VerifyError(GraphfwError, RuntimeError):
+    """A graph breaks one of the rules that every graph obeys."""
+
+
+class ParseError(GraphfwError, ValueError):
+    """A graph's text can't be read."""
+
+
+class CheckpointError(GraphfwError, ValueError):
+    """A checkpoint can't be written, read, or matched with the graph."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `did you mean "…"?` for the nearest known name, or an empty string.
+
+    >>> did_you_mean("axes", ["axis", "dtype"])
+    'did you mean "axis"?'
+    """
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f'did you mean "{near[0]}"?' if near else ""

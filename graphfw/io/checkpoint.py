@@ -1,0 +1,435 @@
+"""Named arrays in a file: the old file or the new one, never half of either.
+
+The format is safetensors, so other tools read these files. It has no complex128: such an array is
+stored as float64 with a trailing axis of 2 (real, imaginary), and a metadata entry keeps its name.
+"""
+
+import difflib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from graphfw.errors import CheckpointError, did_you_mean
+
+_DTYPES = {  # by the format's own codes
+    "BOOL": np.dtype(np.bool_),
+    "I8": np.dtype(np.int8),
+    "I16": np.dtype(np.int16),
+    "I32": np.dtype(np.int32),
+    "I64": np.dtype(np.int64),
+    "U8": np.dtype(np.uint8),
+    "U16": np.dtype(np.uint16),
+    "U32": np.dtype(np.uint32),
+    "U64": np.dtype(np.uint64),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F32": np.dtype(np.float32),
+    "F64": np.dtype(np.float64),
+    "C64": np.dtype(np.complex64),
+}
+_COMPLEX128 = np.dtype(np.complex128)
+_COMPLEX128_KEY = "graphfw.complex128"  # metadata: JSON list of the entries stored as pairs
+_RESERVED_NAME = "__metadata__"  # the format keeps the metadata under this name
+_STALE_SECONDS = 3600.0
+_SHOWN = 8
+
+Entry = tuple[tuple[int, ...], str]
+"""Shape and dtype name of one entry, as in `((10, 64), "float32")`."""
+
+
+# ---------------------------------------------------------------------------------------- writing
+
+
+def write_checkpoint(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, np.ndarray[Any, Any]],
+    metadata: Mapping[str, str],
+) -> None:
+    """Write named arrays and text to one safetensors file, all or nothing.
+
+    At every moment the path holds the old file or the new one, also when the process is killed or
+    another one writes the same path: the file is made in a private folder beside the target,
+    flushed to the disk, and then takes the target's place in one step. What killed writers of
+    the same path left behind is removed once it is an hour old. A symbolic link stays one: the
+    file it points to is replaced. A replaced file keeps its permissions.
+
+    Args:
+        path: The file to write. Its folder must exist.
+        tensors: Arrays of any shape, layout and byte order; bool, integers, float16, bfloat16,
+            float32, float64, complex64 or complex128.
+        metadata: Text to keep beside them.
+
+    Raises:
+        CheckpointError: An entry cannot be stored, or the file cannot be written. The old file is
+            whole.
+    """
+    arrays, text = _encode(path, tensors, metadata)
+    target = _target(path)
+    work = None
+    try:
+        # Known before writing: a file's permissions must not widen when it is replaced.
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+        work = Path(tempfile.mkdtemp(dir=target.parent, prefix=_prefix(target), suffix=".tmp"))
+        made = work / "checkpoint"
+        if mode is None:
+            mode = _default_mode(made)
+        save_file(arrays, made, text or None)  # safetensors 0.8 writes a bad header for {}, {}
+        with safe_open(made, framework="np"):
+            pass  # reads the header: a file that could not be read back must not take the place
+        with open(made, "r+b") as file:
+            os.chmod(made, mode)
+            os.fsync(file.fileno())
+        os.replace(made, target)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"cannot write checkpoint {_quote(path)}: {_reason(error)}; "
+            "what was at this path before is unchanged",
+            fix=_write_fix(error, target),
+        ) from error
+    finally:
+        if work is not None:
+            shutil.rmtree(work, ignore_errors=True)
+    _sync_folder(path, target.parent)
+    _remove_stale(target)
+
+
+def _encode(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, np.ndarray[Any, Any]],
+    metadata: Mapping[str, str],
+) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
+    def refuse(why: str, fix: str) -> CheckpointError:
+        return CheckpointError(f"cannot write checkpoint {_quote(path)}: {why}", fix=fix)
+
+    for key, note in metadata.items():
+        if not _is_text(key) or not _is_text(note):
+            raise refuse(f"metadata {key!r}: {note!r} is not text", "pass Unicode str for both")
+        if key == _COMPLEX128_KEY:
+            raise refuse(f"the metadata key {key!r} is reserved", "choose another key")
+
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    pairs: list[str] = []
+    for name, value in tensors.items():
+        if not _is_text(name) or name == _RESERVED_NAME:
+            raise refuse(f"{name!r} cannot name an entry", "choose another name, a Unicode str")
+        if not isinstance(value, np.ndarray):
+            raise refuse(f"entry {name!r} is a {type(value).__name__}", "pass a numpy.ndarray")
+        dtype = value.dtype.newbyteorder("=")
+        if dtype not in (*_DTYPES.values(), _COMPLEX128):
+            known = ", ".join(d.name for d in (*_DTYPES.values(), _COMPLEX128))
+            raise refuse(f"entry {name!r} has dtype {value.dtype}", f"cast it to one of {known}")
+        array = np.asarray(value, dtype=dtype, order="C")
+        if dtype == _COMPLEX128:
+            pairs.append(name)
+            array = array.reshape(-1).view(np.float64).reshape(*value.shape, 2)
+        arrays[name] = array
+
+    text = dict(metadata)
+    if pairs:
+        text[_COMPLEX128_KEY] = json.dumps(pairs)
+    return arrays, text
+
+
+def _target(path: str | os.PathLike[str]) -> Path:
+    """The file that a write to `path` replaces: links followed, everything but a file refused."""
+
+    def refuse(why: str, fix: str) -> CheckpointError:
+        return CheckpointError(f"cannot write checkpoint {_quote(path)}: {why}", fix=fix)
+
+    written = os.fspath(path)
+    if not _is_path(written):
+        raise refuse("this is not a file's path", "pass a non-empty str or a pathlib.Path")
+    target = Path(os.path.realpath(written))
+    if os.path.islink(target):
+        raise refuse("it is a symbolic link that leads to itself", "remove the link")
+    if os.path.isdir(target) or written.endswith((os.sep, os.altsep or os.sep)):
+        raise refuse("it is a folder", "add a file name, as in 'model.safetensors'")
+    if os.path.exists(target) and not os.path.isfile(target):
+        # A rename would put a plain file in the place of, say, /dev/null.
+        raise refuse("it is a device, a pipe or a socket", "write to a plain file")
+    if os.path.exists(target) and not os.access(target, os.W_OK):
+        raise refuse("the file is read-only", "make it writable, or write to another path")
+    if not os.path.isdir(target.parent):
+        raise refuse(f"there is no folder {str(target.parent)!r}", "create the folder first")
+    return target
+
+
+def _default_mode(path: Path) -> int:
+    """The permissions a new file gets here; to read the umask itself is not thread-safe."""
+    with open(path, "xb") as file:
+        return stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+
+
+def _prefix(target: Path) -> str:
+    # A digest, because the name itself may already be as long as the file system allows.
+    return f".graphfw-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
+
+
+def _remove_stale(target: Path) -> None:
+    """Remove what killed writers of `target` left here, if it is older than an hour."""
+    with suppress(OSError):  # tidying up: a failure here must not fail a write that succeeded
+        now = target.stat().st_mtime  # the file system's clock, which may not be this machine's
+        for entry in os.scandir(target.parent):
+            if not entry.name.startswith(_prefix(target)):
+                continue
+            left = Path(entry.path)
+            newest = max(part.lstat().st_mtime for part in (left, *left.iterdir()))
+            if now - newest > _STALE_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _sync_folder(path: str | os.PathLike[str], folder: Path) -> None:
+    """Make the rename itself durable, where the system can do that for a folder."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except PermissionError:
+        return  # Windows, or a folder one may write to but not list
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOTSUP):
+            return  # a file system that syncs no folders
+        raise CheckpointError(
+            f"checkpoint {_quote(path)} is written, but may not survive a power failure: "
+            f"{_reason(error)}",
+            fix="check the disk and write it again",
+        ) from error
+
+
+def _write_fix(error: OSError | SafetensorError, target: Path) -> str:
+    if isinstance(error, PermissionError):
+        return f"get permission to write in {str(target.parent)!r}, or write to another folder"
+    return f"check the free space and the state of {str(target.parent)!r}, or use another disk"
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+def read_checkpoint(
+    path: str | os.PathLike[str],
+) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
+    """Read a safetensors file, one of `write_checkpoint` or of another tool.
+
+    Returns:
+        The arrays, in the order of their names, and the metadata. The arrays own their memory,
+        are writable, C-contiguous and in native byte order.
+
+    Raises:
+        CheckpointError: There is no such file, it is damaged or of another format, or it has an
+            entry of a dtype that NumPy and graphfw do not have.
+    """
+
+    def refuse(why: str, fix: str) -> CheckpointError:
+        return CheckpointError(f"cannot read checkpoint {_quote(path)}: {why}", fix=fix)
+
+    written = os.fspath(path)
+    if not _is_path(written):
+        raise refuse("this is not a file's path", "pass a non-empty str or a pathlib.Path")
+    if os.path.isdir(written):
+        raise refuse("it is a folder", "add the name of a file in it")
+    if os.path.exists(written) and not os.path.isfile(written):
+        raise refuse("it is a device, a pipe or a socket", "read from a plain file")
+    try:
+        with open(written, "rb"):
+            pass  # safe_open calls every file that it cannot open a missing one
+        # Not mapped into memory: a file cut short while it is read would kill the process.
+        with safe_open(written, framework="np", backend="pread") as file:
+            stored = {name: file.get_slice(name).get_dtype() for name in sorted(file.keys())}
+            for name, code in stored.items():
+                if code not in _DTYPES:
+                    known = ", ".join(_DTYPES)
+                    raise refuse(
+                        f"entry {name!r} has dtype {code}", f"convert it to one of {known}"
+                    )
+            # A copy, so that each array owns memory that NumPy allocated and aligned.
+            arrays = {name: np.array(file.get_tensor(name), order="C") for name in stored}
+            text = dict(file.metadata() or {})
+    except FileNotFoundError as error:
+        raise refuse("there is no such file", _missing_fix(Path(written))) from error
+    except PermissionError as error:
+        raise refuse(_reason(error), "get permission to read it") from error
+    except (OSError, SafetensorError) as error:
+        raise refuse(
+            f"it is damaged, cut short or not a safetensors file ({_reason(error)})",
+            "use another copy; write_checkpoint never leaves half a file",
+        ) from error
+
+    for name in _complex_names(path, text.pop(_COMPLEX128_KEY, "[]"), arrays):
+        pair = arrays[name]
+        arrays[name] = pair.reshape(-1).view(_COMPLEX128).reshape(pair.shape[:-1]).copy()
+    return arrays, text
+
+
+def _complex_names(
+    path: str | os.PathLike[str], marker: str, arrays: Mapping[str, np.ndarray[Any, Any]]
+) -> list[str]:
+    try:
+        names = json.loads(marker)
+    except ValueError:
+        names = None
+    if isinstance(names, list) and all(
+        isinstance(name, str)
+        and name in arrays
+        and arrays[name].dtype == np.float64
+        and arrays[name].shape[-1:] == (2,)
+        for name in names
+    ):
+        return names
+    raise CheckpointError(
+        f"cannot read checkpoint {_quote(path)}: its metadata {_COMPLEX128_KEY!r} does not name "
+        "float64 entries with a last axis of 2",
+        fix="remove that metadata, or use another copy of the file",
+    )
+
+
+def _missing_fix(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"there is no folder {str(path.parent)!r} either: check the path"
+    files: list[str] = []
+    with suppress(OSError):  # a folder that cannot be listed gives no hints
+        files = [entry.name for entry in os.scandir(path.parent) if entry.is_file()]
+    near = difflib.get_close_matches(path.name, sorted(files), n=3)
+    if not near:
+        return f"nothing in {str(path.parent)!r} has a name like it: check the path"
+    return "did you mean " + " or ".join(repr(str(path.with_name(name))) for name in near) + "?"
+
+
+# --------------------------------------------------------------------------------------- comparing
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """How the entries of a file differ from the ones wanted; names in order.
+
+    Attributes:
+        missing: Wanted, but not in the file.
+        extra: In the file, but not wanted.
+        mismatched: In both, with another shape or dtype.
+    """
+
+    missing: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    mismatched: tuple[str, ...] = ()
+
+
+def check_entries(
+    expected: Mapping[str, Entry],
+    found: Mapping[str, Entry],
+    *,
+    source: str,
+    strict: bool = True,
+) -> Mismatch:
+    """Compare names, shapes and dtypes; say everything that differs in one error.
+
+    Args:
+        expected: Shape and dtype name of each entry wanted.
+        found: The same of each entry there is.
+        source: What messages call the place `found` comes from, such as a file's name.
+        strict: Whether missing and extra entries are errors. A wrong shape or dtype always is.
+
+    Returns:
+        What differs and is no error: nothing if strict, else the missing and the extra names.
+
+    Raises:
+        CheckpointError: An error lists up to 8 names of each kind, and for a missing name the
+            nearest extra one.
+
+    >>> check_entries({"w": ((2,), "float32")}, {}, source="a.safetensors", strict=False)
+    Mismatch(missing=('w',), extra=(), mismatched=())
+    """
+    mismatch = Mismatch(
+        missing=tuple(sorted(expected.keys() - found.keys())),
+        extra=tuple(sorted(found.keys() - expected.keys())),
+        mismatched=tuple(
+            sorted(name for name in expected.keys() & found.keys() if expected[name] != found[name])
+        ),
+    )
+    if mismatch.mismatched or (strict and (mismatch.missing or mismatch.extra)):
+        raise _mismatch_error(mismatch, expected, found, source)
+    return mismatch
+
+
+def _mismatch_error(
+    mismatch: Mismatch, expected: Mapping[str, Entry], found: Mapping[str, Entry], source: str
+) -> CheckpointError:
+    counts = {
+        "missing": len(mismatch.missing),
+        "extra": len(mismatch.extra),
+        "mismatched": len(mismatch.mismatched),
+    }
+    summary = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    lines = [f"the entries of {source!r} are not the expected ones: {summary}"]
+    lines += _listing(
+        "missing",
+        mismatch.missing,
+        lambda name: f"{_show(expected[name])}{_near_extra(name, mismatch, expected, found)}",
+    )
+    lines += _listing("extra", mismatch.extra, lambda name: _show(found[name]))
+    lines += _listing(
+        "mismatched",
+        mismatch.mismatched,
+        lambda name: f"expected {_show(expected[name])}, found {_show(found[name])}",
+    )
+    if mismatch.mismatched:
+        fix = "build the graph with the shapes and dtypes of the checkpoint, or load another one"
+    else:
+        fix = "rename the entries, or pass strict=False to keep what is missing and ignore the rest"
+    return CheckpointError("\n".join(lines), fix=fix)
+
+
+def _listing(kind: str, names: tuple[str, ...], describe: Callable[[str], str]) -> list[str]:
+    lines = [f"  {kind:<10}  {name!r}  {describe(name)}" for name in names[:_SHOWN]]
+    if len(names) > _SHOWN:
+        lines.append(f"  {kind:<10}  and {len(names) - _SHOWN} more")
+    return lines
+
+
+def _near_extra(
+    name: str, mismatch: Mismatch, expected: Mapping[str, Entry], found: Mapping[str, Entry]
+) -> str:
+    # An extra entry that would fit is the better guess, even where another name is nearer.
+    fitting = [extra for extra in mismatch.extra if found[extra] == expected[name]]
+    hint = did_you_mean(name, fitting) or did_you_mean(name, mismatch.extra)
+    return f"  {hint}" if hint else ""
+
+
+def _show(entry: Entry) -> str:
+    return f"{entry[1]}[{', '.join(map(str, entry[0]))}]"
+
+
+# ------------------------------------------------------------------------------------------ words
+
+
+def _is_text(value: object) -> bool:
+    """Whether `value` is a str that UTF-8, the format's encoding, can hold."""
+    if not isinstance(value, str):
+        return False
+    return not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and value != "" and "\0" not in value
+
+
+def _quote(path: str | os.PathLike[str]) -> str:
+    return repr(os.fspath(path))
+
+
+def _reason(error: OSError | SafetensorError) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,151 @@
+"""All ambient state, in one place: read while a graph is built or a session created, never at run time.
+
+Everything is a context variable, so that threads and asyncio tasks each have their own, and every
+`with` restores what was there before, on exceptions too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, TypeVar
+
+from graphfw.errors import ArgumentError, GraphfwError
+from graphfw.ir.dtype import DType, DTypeLike, as_dtype, float32
+
+if TYPE_CHECKING:
+    from graphfw.ir.graph import Graph
+
+T = TypeVar("T")
+
+graph_stack: ContextVar[tuple[Graph, ...]] = ContextVar("graphfw.graph", default=())
+"""The graphs of the `with` blocks that are open here, innermost last."""
+current_scope: ContextVar[str] = ContextVar("graphfw.scope", default="")
+grad_enabled: ContextVar[bool] = ContextVar("graphfw.grad_enabled", default=True)
+training_flag: ContextVar[bool] = ContextVar("graphfw.training", default=True)
+explainer: ContextVar[Callable[[GraphfwError], None] | None] = ContextVar(
+    "graphfw.explainer", default=None
+)
+"""What adds to an error that a layer's own code runs into: the layer knows the fix."""
+_executor: ContextVar[str | None] = ContextVar("graphfw.executor", default=None)
+_float_dtype: ContextVar[DType] = ContextVar("graphfw.dtype", default=float32)
+
+
+@contextmanager
+def override(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Set a context variable for the length of a `with` block."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+@contextmanager
+def name_scope(name: str) -> Iterator[str]:
+    """Prefix the names of what is made inside, and mark its nodes as one layer.
+
+    Scopes nest with dots: `enc` inside `model` is `model.enc`. Yields the full path.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph(), gf.name_scope("encoder"):
+    ...     w = gf.Variable([1.0, 2.0], name="w")
+    >>> w.name
+    'encoder.w'
+    """
+    if not name or any(c.isspace() for c in name):
+        raise ArgumentError(f"name_scope: {name!r} is not a name: it is empty or has spaces")
+    path = join_scope(current_scope.get(), name)
+    with override(current_scope, path):
+        yield path
+
+
+def join_scope(outer: str, name: str) -> str:
+    """Join a scope path and a name with a dot."""
+    return f"{outer}.{name}" if outer else name
+
+
+@contextmanager
+def no_grad() -> Iterator[None]:
+    """Make nodes that no gradient flows through.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph():
+    ...     x = gf.placeholder((3,), name="x")
+    ...     with gf.no_grad():
+    ...         scale = gf.max(x)
+    ...     (g,) = gf.grad(gf.sum(x / scale), [x])
+    """
+    with override(grad_enabled, False):
+        yield
+
+
+@contextmanager
+def training(flag: bool = True) -> Iterator[None]:
+    """Say whether layers made or called inside are for training (dropout, batch statistics)."""
+    with override(training_flag, bool(flag)):
+        yield
+
+
+def get_default_dtype() -> DType:
+    """Return the dtype of floats that are given none, `float32` unless changed."""
+    return _float_dtype.get()
+
+
+@contextmanager
+def default_dtype(dtype: DTypeLike) -> Iterator[None]:
+    """Change the dtype of floats that are given none, for the length of a `with` block.
+
+    >>> import graphfw as gf
+    >>> with gf.default_dtype(gf.float64):
+    ...     gf.zeros(3).dtype
+    graphfw.float64
+    """
+    with override(_float_dtype, _checked_float(dtype)):
+        yield
+
+
+def set_default_dtype(dtype: DTypeLike) -> None:
+    """Change the dtype of floats that are given none, in this thread or task from here on."""
+    _float_dtype.set(_checked_float(dtype))
+
+
+def _checked_float(dtype: DTypeLike) -> DType:
+    resolved = as_dtype(dtype)
+    if not resolved.is_floating:
+        raise ArgumentError(f"default_dtype: {resolved.name} is not a floating-point dtype")
+    return resolved
+
+
+def get_default_executor() -> str:
+    """Return the executor of sessions that are given none.
+
+    The innermost `default_executor`, else `set_default_executor`, else the environment variable
+    `GRAPHFW_EXECUTOR`, else `"numpy"`.
+    """
+    return _executor.get() or os.environ.get("GRAPHFW_EXECUTOR") or "numpy"
+
+
+@contextmanager
+def default_executor(name: str) -> Iterator[None]:
+    """Choose the executor of sessions made inside a `with` block.
+
+    >>> import graphfw as gf
+    >>> with gf.default_executor("meta"):
+    ...     gf.get_default_executor()
+    'meta'
+    """
+    with override(_executor, name):
+        yield
+
+
+def set_default_executor(name: str) -> None:
+    """Choose the executor of sessions made in this thread or task from here on."""
+    _executor.set(name)
+
+
+def reset_default_executor() -> None:
+    """Undo `set_default_executor`."""
+    _executor.set(None)

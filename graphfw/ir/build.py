@@ -1,0 +1,165 @@
+"""`emit`, the one way in which nodes come to be: infer the type, check, attach the place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from graphfw.errors import DTypeError, GraphError, GraphfwError
+from graphfw.ir import ambient, concrete
+from graphfw.ir.dim import Dim, symbols_of
+from graphfw.ir.functions import F
+from graphfw.ir.graph import AMBIENT, Graph, current_graph
+from graphfw.ir.literal import Literal
+from graphfw.ir.loc import capture
+from graphfw.ir.op import RANDOM, Op
+from graphfw.ir.shape import Requirement
+from graphfw.ir.sources import Constant
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.walk import ancestors
+
+
+def emit(op: Op, *inputs: Tensor, shown: Sequence[Any] | None = None, name: str = "") -> Tensor:
+    """Apply an op with one output and return that output.
+
+    Args:
+        op: What to do.
+        inputs: The tensors to do it to.
+        shown: What the user passed, where the inputs are conversions of it: for errors.
+        name: A name for the result, or "".
+
+    Raises:
+        ShapeError, DTypeError, …: The type rule refuses the inputs.
+        GraphError: The inputs are of another graph than the one that is open.
+    """
+    return emit_all(op, *inputs, shown=shown, name=name)[0]
+
+
+def emit_all(
+    op: Op, *inputs: Tensor, shown: Sequence[Any] | None = None, name: str = ""
+) -> tuple[Tensor, ...]:
+    """Apply an op and return all its outputs; otherwise as `emit`."""
+    graph = current_graph()
+    if not graph.is_derived:
+        for tensor in inputs:
+            if tensor.node.graph is not graph:
+                inputs = tuple([admitted(t, graph, op.name) for t in inputs])
+                break
+    try:
+        types = op.infer(*[t.type for t in inputs])
+    except Requirement as failed:
+        error = rendered(op, inputs if shown is None else shown, failed, graph)
+        return graph.fail(error, op, inputs)
+    except DTypeError as failed:
+        failed.at = failed.at or capture()
+        return graph.fail(failed, op, inputs)
+    loc = graph.provenance or capture(ambient.current_scope.get())
+    node = Node(op, inputs, types, loc, name and ambient.join_scope(ambient.current_scope.get(), name), graph)
+    outputs = graph.append(node)
+    if graph.errors:
+        graph.spread_poison(node)
+    if not ambient.grad_enabled.get() and op.vjp is not None:
+        outputs = tuple([F.stop_gradient(t) if t.dtype.is_inexact else t for t in outputs])
+    return outputs
+
+
+def constant(value: Any, name: str = "") -> Tensor:
+    """Put an array into the current graph."""
+    return emit(Constant(value if isinstance(value, Literal) else Literal(value)), name=name)
+
+
+def rewire(node: Node, inputs: tuple[Tensor, ...], graph: Graph) -> Node:
+    """Return a copy of a node in another graph, on other inputs. Only for those that rebuild."""
+    same = all(a.type == b.type for a, b in zip(node.inputs, inputs, strict=True))
+    types = node.types if same else node.op.infer(*[t.type for t in inputs])
+    return Node(node.op, inputs, types, node.loc, node.name, graph)
+
+
+def admitted(tensor: Tensor, graph: Graph, what: str) -> Tensor:
+    """Return the tensor as one of the graph that is open, or refuse it.
+
+    Raises:
+        GraphError: The tensor belongs to another graph.
+    """
+    owner = tensor.node.graph
+    if owner is graph or graph.is_derived:
+        return tensor
+    if owner.is_ambient:
+        return _adopted(tensor, graph)
+    operand = concrete.describe("x", tensor)
+    if graph.is_ambient:
+        raise GraphError(
+            f"{what}: this line makes a node outside the graph that its operand belongs to",
+            operands=[operand],
+            at=capture(),
+            fix="describe inside `with graph:`; outside, get values with session.run and use NumPy",
+        )
+    raise GraphError(
+        f"{what}: its operand belongs to another graph than the one that is open",
+        operands=[operand],
+        at=capture(),
+        fix="build both in one graph, or feed the value of one to a placeholder of the other",
+    )
+
+
+def _adopted(tensor: Tensor, graph: Graph) -> Tensor:
+    """Copy a tensor that was made outside any graph into one.
+
+    What it depends on is copied too, so that nothing is computed now; but a random draw made
+    outside is a value, and becomes a constant.
+    """
+    nodes = ancestors([tensor])
+    if tensor._value is not None or any(RANDOM in node.op.traits for node in nodes):
+        literal = Constant(Literal(tensor.numpy()))
+        return graph.append(Node(literal, (), (tensor.type,), tensor.node.loc, "", graph))[0]
+    copies: dict[Node, tuple[Tensor, ...]] = {}
+    for node in nodes:
+        inputs = tuple([copies[t.node][t.index] for t in node.inputs])
+        copies[node] = graph.append(Node(node.op, inputs, node.types, node.loc, "", graph))
+    return copies[tensor.node][tensor.index]
+
+
+def rendered(
+    op: Op, operands: Sequence[Any], failed: Requirement, graph: Graph = AMBIENT
+) -> GraphfwError:
+    """Turn a requirement that failed into the error that the user sees."""
+    labels = [_label(op, i) for i in range(len(operands))]
+    values = []
+    dims: list[Dim] = []
+    for index, axis in failed.at:
+        if index >= len(operands) or not isinstance(operands[index], Tensor):
+            continue
+        dim = operands[index].shape[axis]
+        values.append(f"{labels[index]}[{axis}] = {dim}")
+        if isinstance(dim, Dim):
+            dims.append(dim)
+    names = sorted(frozenset().union(*map(symbols_of, dims)))
+    why = [text for name in names if (text := graph.symbol_origin(name))]
+    summary = f"{op.name}: {failed.message}" + (f": {', '.join(values)}" if values else "")
+    tensors = [
+        concrete.describe(label, t)
+        for label, t in zip(labels, operands, strict=True)
+        if isinstance(t, Tensor)
+    ]
+    # Two operands tell most mistakes; of a long list only those at fault are shown.
+    if len(tensors) > 2:
+        at_fault = {labels[i] for i, _ in failed.at if i < len(labels)}
+        tensors = [o for o in tensors if o.label in at_fault][:3] or tensors[:2]
+    return failed.error(
+        summary, operands=tensors, why="; ".join(why), at=capture(), fix=failed.fix
+    )
+
+
+def _label(op: Op, index: int) -> str:
+    labels = op.labels
+    if index < len(labels):
+        return labels[index]
+    return f"x{index}"
+
+
+def checked(op_name: str, x: Any, failed: Requirement) -> GraphfwError:
+    """Turn a requirement that failed before there was an op into an error."""
+    operands = [concrete.describe("x", x)] if isinstance(x, Tensor) else []
+    return failed.error(
+        f"{op_name}: {failed.message}", operands=operands, at=capture(), fix=failed.fix
+    )

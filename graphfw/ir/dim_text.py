@@ -1,0 +1,101 @@
+"""Symbolic sizes from text, and symbolic sizes to numbers."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, cast
+
+from graphfw.ir.dim import DimLike, dim_max, dim_min, substitute, symbol, symbols_of
+
+
+def parse_dim(text: str, *, symbols: Collection[str] | None = None) -> DimLike:
+    """The size written in `text`; `parse_dim(str(d)) == d`.
+
+    Allowed: ints, names, `+ - * // %`, unary minus, parentheses, `max` and `min` of two or more.
+    With `symbols`, no other names. ValueError for anything else and for a division by 0.
+    """
+    try:
+        return _from_ast(ast.parse(text.strip(), mode="eval").body, symbols)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError) as error:
+        raise ValueError(f"cannot read the size {text!r}: {error}") from error
+
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], DimLike]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+def _from_ast(node: ast.expr, symbols: Collection[str] | None) -> DimLike:
+    match node:
+        case ast.Constant(value=value) if type(value) is int:
+            return value
+        case ast.Name(id=name):
+            if symbols is not None and name not in symbols:
+                raise ValueError(f"`{name}` is not one of the symbols {sorted(symbols)}")
+            return symbol(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_from_ast(operand, symbols)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            return _BINARY[type(op)](_from_ast(left, symbols), _from_ast(right, symbols))
+        case ast.Call(func=ast.Name(id="max" | "min" as name), args=[_, _, *_], keywords=[]):
+            extreme = dim_max if name == "max" else dim_min
+            return extreme(*[_from_ast(arg, symbols) for arg in node.args])
+    raise ValueError(
+        f"`{ast.unparse(node)}` is not allowed; a size is made of ints, names, + - * // %, "
+        "and max or min of two or more operands"
+    )
+
+
+def evaluate(d: DimLike, env: Mapping[str, int]) -> int:
+    """The value of `d` where `env` gives every symbol's value, with Python's floor semantics.
+
+    Raises:
+        KeyError: a symbol of `d` is missing in `env`.
+        ZeroDivisionError: a divisor in the normal form of `d` is 0.
+    """
+    values = {name: operator.index(env[name]) for name in symbols_of(d)}
+    try:
+        return int(substitute(d, values))
+    except ZeroDivisionError:
+        raise ZeroDivisionError(f"the size `{d}` divides by 0 where {values}") from None
+
+
+def compile_dims(
+    dims: Sequence[DimLike], symbols: Sequence[str]
+) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    """One fast function from the values of `symbols`, in that order, to the values of `dims`.
+
+    KeyError if `symbols` lacks a name. The function raises ZeroDivisionError as `evaluate` does.
+    """
+    inputs = {name: f"s{i}" for i, name in enumerate(symbols)}
+    # A size's text is an expression of Python that means the same.
+    results = ast.parse(f"({''.join(f'{d}, ' for d in dims)})", mode="eval")
+    code = ast.unparse(_Renamed(inputs).visit(results))
+    compiled = eval(f"lambda {', '.join(inputs.values())}: {code}")
+
+    def sizes(values: tuple[int, ...]) -> tuple[int, ...]:
+        try:
+            return cast(tuple[int, ...], compiled(*values))
+        except ZeroDivisionError:  # once more, for the message
+            return tuple(evaluate(d, dict(zip(inputs, values, strict=True))) for d in dims)
+
+    return sizes
+
+
+class _Renamed(ast.NodeTransformer):
+    """Gives symbols other names, which can't be those of functions."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self.names[node.id], node.ctx)
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        return ast.Call(node.func, [self.visit(arg) for arg in node.args], [])

@@ -1,0 +1,298 @@
+"""`Graph`: an append-only list of nodes, with its variables and updates."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from graphfw.errors import (
+    GraphError,
+    GraphErrors,
+    GraphfwError,
+    did_you_mean,
+)
+from graphfw.ir import ambient, concrete, printer, views
+from graphfw.ir.dim import Dim, symbol
+from graphfw.ir.loc import Loc, capture, trim_traceback
+from graphfw.ir.op import Op
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import TensorType
+
+if TYPE_CHECKING:
+    import networkx
+
+    from graphfw.ir.variable import Update, Variable
+
+OPSET = 1
+"""The version of what ops mean; stored with each graph, so that a saved one keeps its meaning."""
+
+
+class Graph:
+    """A description of a computation; make nodes inside `with graph:`.
+
+    Graphs nest, can be entered again to be extended, and are built by one thread at a time.
+
+    Args:
+        name: What to call it in texts.
+        collect_errors: Go on after a mistake, and raise one error with all independent ones at the
+            end of the `with` block.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph() as g:
+    ...     x = gf.placeholder(("batch", 3), name="x")
+    ...     y = gf.sum(x * x, axis=1)
+    >>> y.shape
+    (batch,)
+    """
+
+    is_ambient = False
+
+    def __init__(self, name: str = "", *, collect_errors: bool = False) -> None:
+        self.name = name
+        self.opset = OPSET
+        self.nodes: list[Node] = []
+        self.outputs: tuple[Tensor, ...] = ()
+        self.variables: list[Variable] = []
+        self.updates: list[Update] = []
+        self.carried: list[tuple[Update, Tensor]] = []
+        self.is_derived = False
+        self.provenance: Loc | None = None
+        self.collect_errors = collect_errors
+        self.errors: list[GraphfwError] = []
+        self._poisoned: set[Node] = set()
+        self._alive: list[tuple[Tensor, ...]] = []
+        self._names: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._builder: int | None = None
+        self._depth = 0
+
+    # Building.
+
+    def __enter__(self) -> Graph:
+        me = threading.get_ident()
+        with self._lock:
+            if self._depth and self._builder != me:
+                raise GraphError(
+                    "this graph is being built by another thread",
+                    at=capture(),
+                    fix="build it in one thread, or give each thread a graph of its own; "
+                    "sessions may be run by many threads",
+                )
+            self._builder = me
+            self._depth += 1
+        ambient.graph_stack.set((*ambient.graph_stack.get(), self))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        ambient.graph_stack.set(ambient.graph_stack.get()[:-1])
+        with self._lock:
+            self._depth -= 1
+        if isinstance(error, GraphfwError):
+            if self.errors:
+                raise GraphErrors([*self.errors, error]) from None
+            trim_traceback(traceback)
+        elif error is None and self._depth == 0:
+            self.check()
+
+    def check(self) -> None:
+        """Raise what `collect_errors` has collected, if anything.
+
+        Raises:
+            GraphErrors: Mistakes were made.
+        """
+        if self.errors:
+            raise GraphErrors(self.errors)
+
+    def append(self, node: Node, outputs: tuple[Tensor, ...] | None = None) -> tuple[Tensor, ...]:
+        """Add a node that `emit` made, and return its outputs."""
+        if threading.get_ident() != self._builder:
+            raise GraphError(
+                "this graph is being built by another thread",
+                at=capture(),
+                fix="enter the graph in the thread that builds it",
+            )
+        if outputs is None:
+            outputs = tuple([Tensor(node, i) for i in range(len(node.types))])
+            node.adopt_outputs(outputs)
+        if node.name:
+            self._claim(node.name, outputs[0])
+        self.nodes.append(node)
+        self._alive.append(outputs)
+        return outputs
+
+    def share(self, node: Node) -> tuple[Tensor, ...]:
+        """Add a node of the graph that this one is derived from, as it is."""
+        outputs = node.outputs
+        self.nodes.append(node)
+        self._alive.append(outputs)
+        return outputs
+
+    def _claim(self, name: str, tensor: Tensor) -> None:
+        other = self._names.get(name)
+        if other is not None and not self.is_derived:
+            raise GraphError(
+                f'the name "{name}" is taken',
+                operands=[concrete.describe("first", other)],
+                at=tensor.node.loc,
+                fix="give each tensor its own name, or use gf.name_scope",
+            )
+        self._names[name] = tensor
+
+    def fail(self, error: GraphfwError, op: Op, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Raise an error of a type rule, or collect it and return stand-ins to go on with."""
+        explain = ambient.explainer.get()
+        if explain is not None:
+            explain(error)
+        if not self.collect_errors:
+            raise error
+        if not any(t.node in self._poisoned for t in inputs):
+            self.errors.append(error)
+        types: tuple[TensorType, ...] = op.guess(*[t.type for t in inputs])
+        node = Node(op, inputs, types, error.at or capture(), "", self)  # type: ignore[arg-type]
+        self._poisoned.add(node)
+        return self.append(node)
+
+    def spread_poison(self, node: Node) -> None:
+        """Remember that a node depends on one that failed, so that it starts no second error."""
+        if any(t.node in self._poisoned for t in node.inputs):
+            self._poisoned.add(node)
+
+    def unique(self, name: str) -> str:
+        """Return the name, with a number where it has been asked for before."""
+        count = self._counts.get(name, 0)
+        self._counts[name] = count + 1
+        return f"{name}_{count}" if count else name
+
+    def fresh_symbol(self, hint: str) -> Dim:
+        """Return a symbolic dim that no other placeholder has."""
+        return symbol(self.unique(f"_{hint}"))
+
+    @contextmanager
+    def located(self, loc: Loc | None) -> Iterator[None]:
+        """Give the nodes made inside a place other than the caller's line."""
+        before = self.provenance
+        self.provenance = loc
+        try:
+            yield
+        finally:
+            self.provenance = before
+
+    # Looking.
+
+    def find(self, name: str) -> Tensor:
+        """Return the tensor or variable of a name.
+
+        Raises:
+            GraphError: There is none.
+        """
+        if name in self._names:
+            return self._names[name]
+        for variable in self.variables:
+            if variable.name == name:
+                return variable
+        known = [*self._names, *(v.name for v in self.variables)]
+        raise GraphError(
+            f'nothing in this graph is named "{name}"',
+            fix=did_you_mean(name, known) or f"it has: {', '.join(known) or 'no names'}",
+        )
+
+    @property
+    def placeholders(self) -> list[Tensor]:
+        """The placeholders, in the order in which they were made."""
+        return [node.outputs[0] for node in self.nodes if node.op.name == "placeholder"]
+
+    def check_names(self) -> None:
+        """See that no two variables have one name.
+
+        Raises:
+            GraphError: Two have.
+        """
+        seen: dict[str, Variable] = {}
+        for variable in self.variables:
+            other = seen.setdefault(variable.name, variable)
+            if other is not variable:
+                raise GraphError(
+                    f'two variables are named "{variable.name}"',
+                    operands=[concrete.describe("first", other), concrete.describe("second", variable)],
+                    fix="give each its own name, or use gf.name_scope",
+                )
+
+    def symbol_origin(self, name: str) -> str:
+        """Say where a symbolic dim comes from: `batch` is dim 0 of "x" (model.py:3)."""
+        for node in self.nodes:
+            if node.op.name != "placeholder":
+                continue
+            for axis, dim in enumerate(node.types[0].shape):
+                if isinstance(dim, Dim) and str(dim) == name:
+                    shown = f'"{node.name}"' if node.name else "a placeholder"
+                    return f"`{name}` is dim {axis} of {shown}, {node.loc.short()}"
+        return ""
+
+    def constants(self) -> dict[str, Any]:
+        """Return the arrays of the graph's large constants by the digest that `print(g)` shows."""
+        return printer.large_constants(self)
+
+    def summary(self) -> str:
+        """Return a table of placeholders, variables, ops and their cost."""
+        return views.summary(self)
+
+    def to_networkx(self) -> networkx.MultiDiGraph:
+        """Return the graph as a networkx graph: nodes are `Node`s, edges go from producer to user."""
+        return views.to_networkx(self)
+
+    def __str__(self) -> str:
+        return printer.graph_text(self)
+
+    def __repr__(self) -> str:
+        title = f' "{self.name}"' if self.name else ""
+        return f"<Graph{title}: {len(self.nodes)} nodes, {len(self.variables)} variables>"
+
+
+class _AmbientGraph(Graph):
+    """Where tensors live outside any `with`: it keeps no list, so they are collected when dropped."""
+
+    is_ambient = True
+
+    def append(self, node: Node, outputs: tuple[Tensor, ...] | None = None) -> tuple[Tensor, ...]:
+        if outputs is None:
+            outputs = tuple([Tensor(node, i) for i in range(len(node.types))])
+            node.adopt_outputs(outputs)
+        return outputs
+
+    def unique(self, name: str) -> str:
+        with self._lock:
+            return super().unique(name)
+
+
+AMBIENT = _AmbientGraph("ambient")
+
+
+def current_graph() -> Graph:
+    """Return the innermost open graph, or the ambient one."""
+    stack = ambient.graph_stack.get()
+    return stack[-1] if stack else AMBIENT
+
+
+def open_graph(what: str) -> Graph:
+    """Return the innermost open graph for something that can't live outside one.
+
+    Raises:
+        GraphError: No graph is open.
+    """
+    graph = current_graph()
+    if graph.is_ambient:
+        raise GraphError(
+            f"{what} belongs to a graph, and none is open here",
+            at=capture(),
+            fix=f"make it inside `with graphfw.Graph() as g:` ({what} outlives the block)",
+        )
+    return graph

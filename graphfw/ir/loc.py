@@ -1,0 +1,89 @@
+"""Where in the user's code a node was made."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import CodeType, TracebackType
+from typing import NamedTuple
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class Loc(NamedTuple):
+    """A place in the user's code, and what graphfw knows of how it came to be there.
+
+    Attributes:
+        file: The source file, as Python names it.
+        line: The line number, from 1.
+        function: The function's name, `<module>` at top level.
+        layer: The path of the layer or name scope that was active (`mlp.fc2`), or "".
+        grad_of: For a node that differentiation made, the place of the forward node.
+        merged: The places of equal nodes that were merged into this one.
+    """
+
+    file: str
+    line: int
+    function: str
+    layer: str = ""
+    grad_of: Loc | None = None
+    merged: tuple[Loc, ...] = ()
+
+    def short(self) -> str:
+        """Say `model.py:43`."""
+        return f"{os.path.basename(self.file)}:{self.line}"
+
+    def describe(self) -> str:
+        """Say `model.py:43 in forward:   logits = h1 @ W2`, the source text where it is at hand."""
+        source = linecache.getline(self.file, self.line).strip()
+        function = "" if self.function == "<module>" else f" in {self.function}"
+        text = f":   {source}" if source else ""
+        return f"{display_path(self.file)}:{self.line}{function}{text}"
+
+    def as_gradient(self) -> Loc:
+        """Return this place as that of a node which differentiates the one here."""
+        return self._replace(grad_of=self._replace(grad_of=None, merged=()), merged=())
+
+
+UNKNOWN = Loc("<unknown>", 0, "<module>")
+
+
+def capture(layer: str = "") -> Loc:
+    """Return the place of the nearest frame outside the package (some 1.5 µs)."""
+    frame = sys._getframe(1)
+    code: CodeType = frame.f_code
+    while code.co_filename.startswith(_PACKAGE):
+        if frame.f_back is None:
+            return UNKNOWN
+        frame = frame.f_back
+        code = frame.f_code
+    return Loc(code.co_filename, frame.f_lineno, code.co_name, layer)
+
+
+def display_path(file: str) -> str:
+    """Return a path relative to the working directory where that is shorter."""
+    if not os.path.isabs(file):
+        return file
+    try:
+        relative = os.path.relpath(file)
+    except ValueError:  # another drive, on Windows
+        return file
+    return relative if len(relative) < len(file) else file
+
+
+def trim_traceback(traceback: TracebackType | None) -> None:
+    """Cut a traceback after the user's last frame, in place.
+
+    A mistake in a graph belongs to the user's line; the frames below it are graphfw's own business.
+    `GRAPHFW_ERRORS=full` keeps them.
+    """
+    if os.environ.get("GRAPHFW_ERRORS") == "full":
+        return
+    last_user: TracebackType | None = None
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            last_user = traceback
+        traceback = traceback.tb_next
+    if last_user is not None:
+        last_user.tb_next = None

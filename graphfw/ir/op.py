@@ -1,0 +1,272 @@
+"""What an operation means: the `Op` base class, its registry, and the samples that test it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
+
+from graphfw.errors import GraphError, GraphfwError, ShapeError, did_you_mean
+from graphfw.ir.dim import Dim, DimLike, symbols_of
+from graphfw.ir.dim_text import evaluate
+from graphfw.ir.types import TensorType
+
+
+class Trait(enum.Enum):
+    """A fact about an op that passes and executors ask for."""
+
+    PURE = "the same inputs give the same outputs: may be merged, folded, dropped"
+    ELEMENTWISE = "output element i depends on the inputs' elements i after broadcasting only"
+    COMMUTATIVE = "the two inputs may be swapped"
+    ALIAS = "the result may share memory with an input"
+    RANDOM = "`eval` takes rng=Rng(…); the op has a field `key`"
+    SOURCE = "a value from outside: placeholder, variable, constant"
+    EFFECT = "must stay although nothing uses its result"
+
+
+PURE = Trait.PURE
+ELEMENTWISE = Trait.ELEMENTWISE
+COMMUTATIVE = Trait.COMMUTATIVE
+ALIAS = Trait.ALIAS
+RANDOM = Trait.RANDOM
+SOURCE = Trait.SOURCE
+EFFECT = Trait.EFFECT
+
+NONDIFF = None
+"""As an op's `vjp`: no gradient flows through it."""
+
+
+class Cost(NamedTuple):
+    """What one execution takes; symbolic where the shapes are."""
+
+    flops: DimLike
+    read_bytes: DimLike
+    write_bytes: DimLike
+
+
+class Rng(NamedTuple):
+    """What a random op draws from besides its own key: the session's seed and the run's step."""
+
+    seed: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Case:
+    """A sample for an op's contract tests: see `ok` and `bad`."""
+
+    types: tuple[str, ...]
+    fields: Mapping[str, Any]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    domain: tuple[float, float] = (-2.0, 2.0)
+    ints: tuple[int, int] = (0, 4)
+    smooth: bool = True
+    match: str = ""
+    error: type[GraphfwError] | None = None
+
+
+def ok(
+    *types: str,
+    sizes: Mapping[str, int] | None = None,
+    domain: tuple[float, float] = (-2.0, 2.0),
+    ints: tuple[int, int] = (0, 4),
+    smooth: bool = True,
+    **fields: Any,
+) -> Case:
+    """Declare inputs that an op accepts.
+
+    Args:
+        types: The inputs' types, `"float32[3, n]"`.
+        sizes: What the symbolic dims stand for when the case runs (others are 3).
+        domain: The open interval that floats are drawn from.
+        ints: The half-open interval that integers are drawn from.
+        smooth: False where the gradient can't be checked numerically.
+        fields: The op's fields.
+    """
+    return Case(types, fields, sizes or {}, domain, ints, smooth)
+
+
+def bad(
+    *types: str, match: str, error: type[GraphfwError] = ShapeError, **fields: Any
+) -> Case:
+    """Declare inputs that an op refuses, with a part of the message."""
+    return Case(types, fields, match=match, error=error)
+
+
+REGISTRY: dict[str, type[Op]] = {}
+
+OpClass = TypeVar("OpClass", bound="type[Op]")
+
+_MISSING = object()
+
+
+@dataclass_transform(frozen_default=True)
+class Op:
+    """The base of all operations.
+
+    A subclass declares, in one place, every fact about the operation. Its annotated attributes are
+    its fields: parameters that are fixed when the graph is built. Two ops of one class with equal
+    fields are equal.
+
+    `shape`, `dtype`: the type rule, from the inputs' shapes and dtypes; state conditions with
+    `require`. An op with `multiple = True` returns tuples from both, one entry an output.
+    `eval(xp, *arrays)`: the reference result, with `xp` NumPy or CuPy; RANDOM ops get `rng=`.
+    `vjp(ct, y, *inputs)`: the cotangents of the inputs, tensors in and tensors out: a tensor, None,
+    or a function that makes one when it is needed; or `vjp = NONDIFF` for the op as a whole. With
+    `multiple`, `ct` and `y` are tuples.
+    `cost(outputs, *inputs)`: from types.
+    `cases()`: samples from which the contract tests are made.
+    """
+
+    name: ClassVar[str] = ""
+    traits: ClassVar[frozenset[Trait]] = frozenset({PURE})
+    multiple: ClassVar[bool] = False
+    fields: ClassVar[tuple[str, ...]] = ()
+    labels: ClassVar[tuple[str, ...]] = ()
+    _defaults: ClassVar[dict[str, Any]] = {}
+
+    # The rules have the inputs as their parameters, so their signatures differ from op to op.
+    shape: ClassVar[Callable[..., Any]]
+    dtype: ClassVar[Callable[..., Any]]
+    eval: ClassVar[Callable[..., Any]]
+    vjp: ClassVar[Callable[..., Any] | None]
+
+    def __init_subclass__(cls) -> None:
+        own = [n for n, text in cls.__dict__.get("__annotations__", {}).items()
+               if not str(text).startswith("ClassVar")]
+        cls.fields = (*cls.fields, *(n for n in own if n not in cls.fields))
+        cls._defaults = {**cls._defaults, **{n: cls.__dict__[n] for n in own if n in cls.__dict__}}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        values = dict(zip(self.fields, args, strict=False))
+        if len(args) > len(self.fields) or not kwargs.keys().isdisjoint(values):
+            raise TypeError(f"{type(self).__name__}: too many values for fields {self.fields}")
+        values.update(kwargs)
+        if len(values) != len(self.fields) or kwargs:
+            for name in self.fields:
+                if values.setdefault(name, self._defaults.get(name, _MISSING)) is _MISSING:
+                    raise TypeError(f"{type(self).__name__}: field {name!r} is missing")
+            if len(values) != len(self.fields):
+                unknown = next(n for n in values if n not in self.fields)
+                raise TypeError(f"{type(self).__name__} has no field {unknown!r}")
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The fields' values, in order."""
+        own = self.__dict__
+        return tuple([own[name] for name in self.fields])
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return type(self) is type(other) and self.values == other.values  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.values))
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{n}={self.__dict__[n]!r}" for n in self.fields)
+        return f"{type(self).__name__}({inside})"
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        """Return the outputs' types. This is the only type rule; nobody overrides it.
+
+        Raises:
+            Requirement: The inputs don't fit.
+        """
+        shape = self.shape(*[t.shape for t in types])
+        dtype = self.dtype(*[t.dtype for t in types])
+        if self.multiple:
+            return tuple(TensorType(d, s) for d, s in zip(dtype, shape, strict=True))
+        return (TensorType(dtype, shape),)
+
+    def guess(self, *types: TensorType) -> tuple[TensorType, ...]:
+        """Return likely output types where the rule failed, to go on looking for mistakes."""
+        return (types[0],) if types else (TensorType(self.dtype(), ()),)
+
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        """Return what one execution takes: by default one operation an output element."""
+        flops: DimLike = 0
+        written: DimLike = 0
+        for output in outputs:
+            flops = flops + output.size
+            written = written + output.nbytes
+        read: DimLike = 0
+        for tensor in inputs:
+            read = read + tensor.nbytes
+        return Cost(flops, read, written)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        """Yield the samples that the contract tests are made from."""
+        return iter(())
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The names of the symbolic dims in the fields."""
+        return frozenset().union(*(_symbols(value) for value in self.values))
+
+    def bind(self, sizes: Mapping[str, int]) -> Op:
+        """Return the op with the symbolic dims in its fields replaced by numbers."""
+        if not self.symbols:
+            return self
+        return type(self)(*(_bound(value, sizes) for value in self.values))
+
+
+def _symbols(value: object) -> frozenset[str]:
+    if isinstance(value, Dim):
+        return symbols_of(value)
+    if isinstance(value, tuple):
+        return frozenset().union(*(_symbols(item) for item in value))
+    if isinstance(value, slice):
+        return _symbols((value.start, value.stop, value.step))
+    return frozenset()
+
+
+def _bound(value: Any, sizes: Mapping[str, int]) -> Any:
+    if isinstance(value, Dim):
+        return evaluate(value, sizes)
+    if isinstance(value, tuple):
+        return tuple(_bound(item, sizes) for item in value)
+    if isinstance(value, slice):
+        return slice(*(_bound(v, sizes) for v in (value.start, value.stop, value.step)))
+    return value
+
+
+def op(name: str) -> Callable[[OpClass], OpClass]:
+    """Register an op class under a name, after checking that no fact is missing."""
+
+    def register(cls: OpClass) -> OpClass:
+        missing = [fact for fact in ("shape", "dtype", "eval", "vjp") if not hasattr(cls, fact)]
+        if missing:
+            raise GraphError(f"op {name!r} does not say its {', '.join(missing)}")
+        if name in REGISTRY:
+            raise GraphError(f"an op named {name!r} exists already: {REGISTRY[name].__name__}")
+        cls.name = name
+        cls.labels = cls.labels or _labels(cls)
+        REGISTRY[name] = cls
+        return cls
+
+    return register
+
+
+def _labels(cls: type[Op]) -> tuple[str, ...]:
+    """Take the operands' names from the shape rule's parameters."""
+    code = cls.shape.__code__  # type: ignore[attr-defined]
+    return tuple(code.co_varnames[1 : code.co_argcount])
+
+
+def lookup(name: str) -> type[Op]:
+    """Return the op class of a name.
+
+    Raises:
+        GraphError: There is none.
+    """
+    if name not in REGISTRY:
+        raise GraphError(f"there is no op named {name!r}", fix=did_you_mean(name, REGISTRY))
+    return REGISTRY[name]

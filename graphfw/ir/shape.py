@@ -1,0 +1,182 @@
+"""What type rules are written with: requirements, broadcasting, axes, reshape.
+
+All shape arithmetic of the project is here and in `dim`. A rule states what must hold with `require`;
+`emit` turns a requirement that fails into an error with the operands' names and lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from graphfw.errors import AxisError, GraphfwError, ShapeError
+from graphfw.ir.dim import DimLike, exact_div, is_symbol, symbols_of
+from graphfw.ir.types import Shape
+
+__all__ = [
+    "Requirement",
+    "broadcast",
+    "can_broadcast",
+    "normalize_axes",
+    "normalize_axis",
+    "permuted",
+    "reduced",
+    "require",
+    "reshaped",
+    "shape_text",
+    "size_of",
+]
+
+
+class Requirement(Exception):  # noqa: N818 - not an error that users see
+    """A type rule's condition that does not hold; never leaves graphfw.
+
+    Args:
+        message: What is required and fails.
+        at: The dims that show it, as (operand, axis) pairs.
+        fix: What to write instead.
+        error: The class of the error to raise.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        at: Sequence[tuple[int, int]] = (),
+        fix: str = "",
+        error: type[GraphfwError] = ShapeError,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.at = tuple(at)
+        self.fix = fix
+        self.error = error
+
+
+def require(
+    condition: bool,
+    message: str,
+    at: Sequence[tuple[int, int]] = (),
+    fix: str = "",
+    error: type[GraphfwError] = ShapeError,
+) -> None:
+    """Raise a `Requirement` unless the condition holds."""
+    if not condition:
+        raise Requirement(message, at, fix, error)
+
+
+def shape_text(shape: Iterable[DimLike]) -> str:
+    """Say `[batch, 64]`."""
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def size_of(shape: Iterable[DimLike]) -> DimLike:
+    """Return the product of the dims."""
+    size: DimLike = 1
+    for dim in shape:
+        size = size * dim
+    return size
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """Return the shape that all broadcast to.
+
+    A symbolic dim broadcasts against 1 and itself only: whether it equals 5 is not known when the
+    graph is built, and guessing would give wrong gradients.
+    """
+    if len(shapes) == 2 and shapes[0] == shapes[1]:
+        return shapes[0]
+    ndim = max(map(len, shapes), default=0)
+    result: list[DimLike] = []
+    for axis in range(-ndim, 0):
+        dim: DimLike = 1
+        owner = 0
+        for operand, shape in enumerate(shapes):
+            if -axis > len(shape) or shape[axis] == 1 or shape[axis] == dim:
+                continue
+            if dim != 1:
+                _fail_broadcast(dim, shape[axis], owner, operand, axis)
+            dim, owner = shape[axis], operand
+        result.append(dim)
+    return tuple(result)
+
+
+def _fail_broadcast(a: DimLike, b: DimLike, first: int, second: int, axis: int) -> None:
+    if isinstance(a, int) and isinstance(b, int):
+        raise Requirement("shapes don't broadcast", [(first, axis), (second, axis)])
+    fix = (
+        f'name both dims "{is_symbol(a) or is_symbol(b)}" if they are always equal,'
+        " or use gf.assert_shape"
+    )
+    message = "a symbolic dim broadcasts with 1 and itself only"
+    raise Requirement(message, [(first, axis), (second, axis)], fix)
+
+
+def can_broadcast(shape: Shape, target: Shape) -> bool:
+    """Say whether `shape` broadcasts to exactly `target`."""
+    if len(shape) > len(target):
+        return False
+    tail = target[len(target) - len(shape) :]
+    return all(a in (1, b) for a, b in zip(shape, tail, strict=True))
+
+
+def normalize_axis(axis: int, ndim: int, operand: int = 0) -> int:
+    """Return the axis counted from the front, or fail where there is no such axis."""
+    if not -ndim <= axis < ndim:
+        valid = f"use {-ndim} to {ndim - 1}" if ndim else "a 0-d tensor has no axes"
+        raise Requirement(f"axis {axis} is out of range for {ndim} dims", (), valid, AxisError)
+    return axis + ndim if axis < 0 else axis
+
+
+def normalize_axes(axes: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """Return sorted axes counted from the front; None means all."""
+    if axes is None:
+        return tuple(range(ndim))
+    if isinstance(axes, int):
+        return (normalize_axis(axes, ndim),)
+    result = tuple(sorted(normalize_axis(axis, ndim) for axis in axes))
+    require(len(set(result)) == len(result), f"axis {tuple(axes)} names a dim twice", error=AxisError)
+    return result
+
+
+def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
+    """Return the shape after a reduction over normalised axes."""
+    if keepdims:
+        return tuple(1 if i in axes else dim for i, dim in enumerate(shape))
+    return tuple(dim for i, dim in enumerate(shape) if i not in axes)
+
+
+def permuted(shape: Shape, axes: Sequence[int]) -> Shape:
+    """Return the shape with its dims in the order of `axes`."""
+    return tuple(shape[axis] for axis in axes)
+
+
+def reshaped(shape: Shape, target: Sequence[DimLike]) -> Shape:
+    """Return `target` with its -1, if it has one, solved so that the number of elements stays.
+
+    Where the division can't be proved exact for symbolic dims it is left as `//`, and checked when
+    the graph runs.
+    """
+    holes = [i for i, dim in enumerate(target) if dim == -1]
+    require(len(holes) <= 1, f"shape {shape_text(target)} has more than one -1")
+    negative = any(isinstance(dim, int) and dim < -1 for dim in target)
+    require(not negative, f"shape {shape_text(target)} has a negative dim")
+    total = size_of(shape)
+    if not holes:
+        known = size_of(target)
+        if total == known:
+            return tuple(target)
+        message = f"{total} elements don't fill shape {shape_text(target)}, which has {known}"
+        raise Requirement(message, (), _reshape_fix(total, known))
+    known = size_of(dim for dim in target if dim != -1)
+    both_static = isinstance(total, int) and isinstance(known, int)
+    if known == 0 or (both_static and total % known != 0):  # type: ignore[operator]
+        message = f"{total} elements don't divide into shape {shape_text(target)}"
+        raise Requirement(message)
+    quotient = exact_div(total, known)
+    hole = total // known if quotient is None else quotient
+    return tuple(hole if i == holes[0] else dim for i, dim in enumerate(target))
+
+
+def _reshape_fix(total: DimLike, known: DimLike) -> str:
+    if symbols_of(total) and symbols_of(total) != symbols_of(known):
+        return "use -1 for the dim that varies, or the tensor's own x.shape[i]"
+    return ""

@@ -1,0 +1,62 @@
+"""The ops that values enter a graph by: placeholder, variable, constant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphfw.ir.dtype import DType, as_dtype
+from graphfw.ir.literal import Literal
+from graphfw.ir.op import NONDIFF, PURE, SOURCE, Cost, Op, op
+from graphfw.ir.types import Shape, TensorType
+
+
+class _Source(Op):
+    """A value that a run is given: it is never evaluated."""
+
+    traits = frozenset({SOURCE})
+    dims: Shape
+    to: DType
+    vjp = NONDIFF
+
+    def shape(self) -> Shape:
+        return self.dims
+
+    def dtype(self) -> DType:
+        return self.to
+
+    def eval(self, xp: Any) -> Any:
+        raise AssertionError(f"a {self.name} is given, not evaluated")
+
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        return Cost(0, 0, 0)
+
+
+@op("placeholder")
+class Placeholder(_Source):
+    """A value that is fed to each run.  -> dims"""
+
+
+@op("variable")
+class VariableOp(_Source):
+    """The contents of a variable at the start of the run.  -> dims"""
+
+
+@op("constant")
+class Constant(Op):
+    """A value that is part of the graph."""
+
+    value: Literal
+    traits = frozenset({PURE, SOURCE})
+    vjp = NONDIFF
+
+    def shape(self) -> Shape:
+        return self.value.array.shape
+
+    def dtype(self) -> DType:
+        return as_dtype(self.value.array.dtype)
+
+    def eval(self, xp: Any) -> Any:
+        return xp.asarray(self.value.array)
+
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        return Cost(0, 0, 0)

@@ -1,0 +1,501 @@
+"""`Node`, one application of an op, and `Tensor`, the symbolic value that users hold."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphfw.errors import ConcreteValueError, DTypeError, did_you_mean
+from graphfw.ir import concrete
+from graphfw.ir.dim import Dim, DimLike
+from graphfw.ir.dtype import DType, DTypeLike
+from graphfw.ir.functions import FUNCTIONS, F
+from graphfw.ir.loc import Loc
+from graphfw.ir.op import Op
+from graphfw.ir.types import Shape, TensorType
+
+if TYPE_CHECKING:
+    from graphfw.ir.graph import Graph
+
+_serials = itertools.count()
+
+
+class Node:
+    """One application of an op to inputs; immutable.
+
+    Attributes:
+        op: What it does.
+        inputs: The tensors it is applied to.
+        types: The outputs' types.
+        loc: Where the user made it.
+        name: The name the user gave it, or "".
+        graph: The graph it was made in. Compiled graphs share untouched nodes with it.
+        serial: Its place in the order in which nodes are made.
+    """
+
+    __slots__ = ("_outputs", "graph", "inputs", "loc", "name", "op", "serial", "types")
+
+    op: Op
+    inputs: tuple[Tensor, ...]
+    types: tuple[TensorType, ...]
+    loc: Loc
+    name: str
+    graph: Graph
+    serial: int
+    _outputs: tuple[weakref.ref[Tensor], ...]
+
+    def __init__(
+        self,
+        op: Op,
+        inputs: tuple[Tensor, ...],
+        types: tuple[TensorType, ...],
+        loc: Loc,
+        name: str,
+        graph: Graph,
+    ) -> None:
+        _set_op(self, op)
+        _set_inputs(self, inputs)
+        _set_types(self, types)
+        _set_loc(self, loc)
+        _set_name(self, name)
+        _set_graph(self, graph)
+        _set_serial(self, next(_serials))
+        _set_outputs(self, ())
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("nodes are immutable: passes rebuild")
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The tensors it yields, always the same objects while anybody holds them.
+
+        A node refers to its outputs weakly, so that tensors outside any graph are collected as soon
+        as the user drops them; a graph keeps those of its own nodes alive.
+        """
+        alive = tuple([ref() for ref in self._outputs])
+        if len(alive) == len(self.types) and all(t is not None for t in alive):
+            return alive  # type: ignore[return-value]
+        made = [
+            Tensor(self, i) if i >= len(alive) or alive[i] is None else alive[i]
+            for i in range(len(self.types))
+        ]
+        self.adopt_outputs(tuple(made))  # type: ignore[arg-type]
+        return tuple(made)  # type: ignore[arg-type]
+
+    def adopt_outputs(self, outputs: tuple[Tensor, ...]) -> None:
+        """Say which objects stand for the outputs; only for those that make nodes."""
+        _set_outputs(self, tuple([weakref.ref(t) for t in outputs]))
+
+    def __repr__(self) -> str:
+        return f"<Node {self.op.name} at {self.loc.short()}>"
+
+
+# Writing through the slots' descriptors is how an immutable object fills itself, quickly.
+_set_op = Node.op.__set__  # type: ignore[attr-defined]
+_set_inputs = Node.inputs.__set__  # type: ignore[attr-defined]
+_set_types = Node.types.__set__  # type: ignore[attr-defined]
+_set_loc = Node.loc.__set__  # type: ignore[attr-defined]
+_set_name = Node.name.__set__  # type: ignore[attr-defined]
+_set_graph = Node.graph.__set__  # type: ignore[attr-defined]
+_set_serial = Node.serial.__set__  # type: ignore[attr-defined]
+_set_outputs = Node._outputs.__set__  # type: ignore[attr-defined]
+
+
+class Tensor:
+    """A symbolic value: an output of a node, with a shape and a dtype that are known now.
+
+    Operators and methods make further nodes. A tensor has a value only when a session runs, unless
+    it depends on constants alone: then `t.numpy()`, `float(t)`, `bool(t)` and `print(t)` compute it.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph() as g:
+    ...     x = gf.placeholder(("batch", 3), name="x")
+    ...     y = x * 2 + 1
+    >>> y.shape, y.dtype
+    ((batch, 3), graphfw.float32)
+    >>> float(gf.asarray(2.0) * 3)
+    6.0
+    """
+
+    __slots__ = ("__weakref__", "_value", "index", "node")
+
+    node: Node
+    index: int
+    _value: np.ndarray[Any, Any] | None
+
+    def __init__(self, node: Node, index: int = 0) -> None:
+        self.node = node
+        self.index = index
+        self._value = None
+
+    # What it is.
+
+    @property
+    def type(self) -> TensorType:
+        """The dtype and the shape."""
+        return self.node.types[self.index]
+
+    @property
+    def shape(self) -> Shape:
+        """The dims: ints, or symbolic `Dim`s."""
+        return self.node.types[self.index].shape
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        return self.node.types[self.index].dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of dims."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> DimLike:
+        """The number of elements."""
+        return self.type.size
+
+    @property
+    def name(self) -> str:
+        """The name the user gave it, or ""."""
+        name = self.node.name
+        return name if not name or len(self.node.types) == 1 else f"{name}:{self.index}"
+
+    @property
+    def graph(self) -> Graph:
+        """The graph it was made in."""
+        return self.node.graph
+
+    @property
+    def device(self) -> str:
+        """Always "graph": where it is computed is chosen by the session."""
+        return "graph"
+
+    def to_device(self, device: str, /, *, stream: object = None) -> Tensor:
+        """Return the tensor itself: a graph belongs to no device."""
+        if device != "graph" or stream is not None:
+            raise ConcreteValueError(
+                f"a tensor is on no device: to_device({device!r})",
+                fix="choose the executor: gf.Session(g, executor=…)",
+            )
+        return self
+
+    # Values, where there is one.
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Return the value, read-only.
+
+        Raises:
+            ConcreteValueError: The tensor depends on something that only a session knows.
+        """
+        if self._value is None:
+            self._value = concrete.value_of(self, ".numpy()")
+        return self._value
+
+    def item(self) -> Any:
+        """Return the value of a tensor with one element as a Python scalar."""
+        return self._scalar(".item()").item()
+
+    def _scalar(self, what: str) -> np.ndarray[Any, Any]:
+        if self._value is None:
+            self._value = concrete.value_of(self, what)
+        if self._value.size != 1:
+            raise ConcreteValueError(
+                f"{what} wants one element: this tensor is {self.type}",
+                fix="reduce it first, for example with gf.any, gf.all or gf.sum",
+            )
+        return self._value.reshape(())
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool()"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int()"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex()"))
+
+    def __index__(self) -> int:
+        if not self.dtype.is_integer:
+            raise DTypeError(f"only integer tensors are indices: this one is {self.type}")
+        return int(self._scalar("an index"))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if self._value is None:
+            self._value = concrete.value_of(self, "np.asarray()")
+        return np.array(self._value, dtype=dtype) if copy else np.asarray(self._value, dtype=dtype)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        if self._value is None:
+            self._value = concrete.value_of(self, "__dlpack__()")
+        return self._value.copy().__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __len__(self) -> int:
+        return self._leading_dim("len()")
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (F.getitem(self, i) for i in range(self._leading_dim("iteration")))
+
+    def _leading_dim(self, what: str) -> int:
+        if not self.shape:
+            raise ConcreteValueError(f"{what} of a 0-d tensor")
+        leading = self.shape[0]
+        if isinstance(leading, Dim):
+            raise ConcreteValueError(
+                f"{what} of a tensor whose length `{leading}` is not known until the graph runs",
+                operands=[concrete.describe("x", self)],
+                fix="work on the whole tensor at once; its length as a tensor is gf.dim_size(x, 0)",
+            )
+        return leading
+
+    def __contains__(self, item: object) -> bool:
+        raise ConcreteValueError(
+            "`in` looks at values, which a tensor has none of until a session runs",
+            fix="use gf.any(x == value); to look for a tensor in a list compare with `is`",
+        )
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __str__(self) -> str:
+        return str(self.numpy()) if concrete.is_concrete(self) else repr(self)
+
+    def __repr__(self) -> str:
+        if self.node.graph.is_ambient and concrete.is_concrete(self):
+            value = np.array2string(self.numpy(), separator=", ", prefix="Tensor(")
+            return f"Tensor({value}, dtype={self.dtype.name})"
+        name = f'"{self.name}" ' if self.name else ""
+        return f"<Tensor {name}{self.type} from {self.node.op.name} at {self.node.loc.short()}>"
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return str(self)
+        return format(self._scalar("format()").item(), spec)
+
+    # Operators.
+
+    def __add__(self, other: Any) -> Tensor:
+        return _binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return _binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return _binary("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return _binary("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return _binary("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return _binary("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return _binary("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return _binary("divide", other, self)
+
+    def __floordiv__(self, other: Any) -> Tensor:
+        return _binary("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        return _binary("floor_divide", other, self)
+
+    def __mod__(self, other: Any) -> Tensor:
+        return _binary("remainder", self, other)
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return _binary("remainder", other, self)
+
+    def __pow__(self, other: Any) -> Tensor:
+        return _binary("pow", self, other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return _binary("pow", other, self)
+
+    def __matmul__(self, other: Any) -> Tensor:
+        return _binary("matmul", self, other)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return _binary("matmul", other, self)
+
+    def __and__(self, other: Any) -> Tensor:
+        return _binary("bitwise_and", self, other)
+
+    def __rand__(self, other: Any) -> Tensor:
+        return _binary("bitwise_and", other, self)
+
+    def __or__(self, other: Any) -> Tensor:
+        return _binary("bitwise_or", self, other)
+
+    def __ror__(self, other: Any) -> Tensor:
+        return _binary("bitwise_or", other, self)
+
+    def __xor__(self, other: Any) -> Tensor:
+        return _binary("bitwise_xor", self, other)
+
+    def __rxor__(self, other: Any) -> Tensor:
+        return _binary("bitwise_xor", other, self)
+
+    def __lshift__(self, other: Any) -> Tensor:
+        return _binary("bitwise_left_shift", self, other)
+
+    def __rlshift__(self, other: Any) -> Tensor:
+        return _binary("bitwise_left_shift", other, self)
+
+    def __rshift__(self, other: Any) -> Tensor:
+        return _binary("bitwise_right_shift", self, other)
+
+    def __rrshift__(self, other: Any) -> Tensor:
+        return _binary("bitwise_right_shift", other, self)
+
+    def __eq__(self, other: Any) -> Tensor:  # type: ignore[override]
+        return _binary("equal", self, other)
+
+    def __ne__(self, other: Any) -> Tensor:  # type: ignore[override]
+        return _binary("not_equal", self, other)
+
+    def __lt__(self, other: Any) -> Tensor:
+        return _binary("less", self, other)
+
+    def __le__(self, other: Any) -> Tensor:
+        return _binary("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> Tensor:
+        return _binary("greater", self, other)
+
+    def __ge__(self, other: Any) -> Tensor:
+        return _binary("greater_equal", self, other)
+
+    def __neg__(self) -> Tensor:
+        return _tensor(F.negative(self))
+
+    def __pos__(self) -> Tensor:
+        return _tensor(F.positive(self))
+
+    def __abs__(self) -> Tensor:
+        return _tensor(F.abs(self))
+
+    def __invert__(self) -> Tensor:
+        return _tensor(F.bitwise_invert(self))
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return _tensor(F.getitem(self, key))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TypeError(
+            "tensors don't change: x[i] = v has no meaning in a graph; "
+            "use gf.where, gf.scatter, or gf.update for a variable"
+        )
+
+    # Methods: the functions of the same names, for reading from left to right.
+
+    @property
+    def T(self) -> Tensor:
+        """The transpose of a 2-d tensor."""
+        return _tensor(F.transpose_2d(self))
+
+    @property
+    def mT(self) -> Tensor:
+        """The last two dims exchanged."""
+        return _tensor(F.matrix_transpose(self))
+
+    def astype(self, dtype: DTypeLike) -> Tensor:
+        """Convert the elements: `gf.astype`."""
+        return _tensor(F.astype(self, dtype))
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """Give the elements another shape: `gf.reshape`. Takes dims or one tuple of them."""
+        one_tuple = len(shape) == 1 and isinstance(shape[0], (tuple, list))
+        return _tensor(F.reshape(self, shape[0] if one_tuple else shape))
+
+    def sum(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+        """Add up along axes: `gf.sum`."""
+        return _tensor(F.sum(self, axis=axis, keepdims=keepdims))
+
+    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+        """Average along axes: `gf.mean`."""
+        return _tensor(F.mean(self, axis=axis, keepdims=keepdims))
+
+    def max(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+        """Take the largest along axes: `gf.max`."""
+        return _tensor(F.max(self, axis=axis, keepdims=keepdims))
+
+    def min(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+        """Take the smallest along axes: `gf.min`."""
+        return _tensor(F.min(self, axis=axis, keepdims=keepdims))
+
+    # Other libraries' protocols.
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        return F.array_namespace(api_version)
+
+    __array_priority__ = 1000
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        name = _NUMPY_NAMES.get(ufunc.__name__, ufunc.__name__)
+        if method != "__call__" or kwargs or name not in FUNCTIONS:
+            raise _no_numpy(f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}"))
+        return FUNCTIONS[name](*inputs)
+
+    def __array_function__(
+        self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any
+    ) -> Any:
+        name = _NUMPY_NAMES.get(func.__name__, func.__name__)
+        if name not in FUNCTIONS or not (func.__module__ or "").startswith("numpy"):
+            raise _no_numpy(f"np.{func.__name__}")
+        return FUNCTIONS[name](*args, **kwargs)
+
+
+_NUMPY_NAMES = {
+    "absolute": "abs",
+    "amax": "max",
+    "amin": "min",
+    "arccos": "acos",
+    "arccosh": "acosh",
+    "arcsin": "asin",
+    "arcsinh": "asinh",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arctanh": "atanh",
+    "concatenate": "concat",
+    "conjugate": "conj",
+    "cumprod": "cumulative_prod",
+    "cumsum": "cumulative_sum",
+    "invert": "bitwise_invert",
+    "left_shift": "bitwise_left_shift",
+    "power": "pow",
+    "right_shift": "bitwise_right_shift",
+    "transpose": "permute_dims",
+    "true_divide": "divide",
+}
+
+
+def _no_numpy(what: str) -> TypeError:
+    near = did_you_mean(what.removeprefix("np."), FUNCTIONS)
+    return TypeError(f"{what} of a graphfw tensor: there is no such graphfw function; {near}".rstrip("; "))
+
+
+def _binary(name: str, x1: Any, x2: Any) -> Tensor:
+    if x1 is None or x2 is None or isinstance(x1, str) or isinstance(x2, str):
+        return NotImplemented
+    return _tensor(FUNCTIONS[name](x1, x2))
+
+
+def _tensor(value: Any) -> Tensor:
+    """Give the result of a function found by name its type back."""
+    result: Tensor = value
+    return result

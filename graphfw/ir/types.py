@@ -1,0 +1,104 @@
+"""The type of a tensor: a dtype and a shape."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeAlias
+
+from graphfw.errors import ParseError
+from graphfw.ir.dim import Dim, DimLike
+from graphfw.ir.dim_text import parse_dim
+from graphfw.ir.dtype import BY_NAME, DType
+
+Shape: TypeAlias = tuple[DimLike, ...]
+
+
+class TensorType:
+    """A dtype and a shape, immutable; its text is `float32[batch, 64]`."""
+
+    __slots__ = ("dtype", "shape")
+
+    dtype: DType
+    shape: Shape
+
+    def __init__(self, dtype: DType, shape: Shape) -> None:
+        _set_dtype(self, dtype)
+        _set_shape(self, shape)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("TensorType is immutable")
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> DimLike:
+        """The number of elements."""
+        size: DimLike = 1
+        for dim in self.shape:
+            size = size * dim
+        return size
+
+    @property
+    def nbytes(self) -> DimLike:
+        """The number of bytes of the elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every dim is an int."""
+        return not any(isinstance(dim, Dim) for dim in self.shape)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, TensorType):
+            return NotImplemented
+        return self.dtype is other.dtype and self.shape == other.shape
+
+    def __hash__(self) -> int:
+        return hash((self.dtype.name, self.shape))
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (TensorType, (self.dtype, self.shape))
+
+
+# Writing through the slots' descriptors is how an immutable object fills itself, quickly.
+_set_dtype = TensorType.dtype.__set__  # type: ignore[attr-defined]
+_set_shape = TensorType.shape.__set__  # type: ignore[attr-defined]
+
+_TYPE = re.compile(r"\s*(\w+)\s*\[(.*)\]\s*")
+
+
+def parse_type(text: str) -> TensorType:
+    """Read what `str(TensorType)` wrote.
+
+    >>> parse_type("float32[batch, 8*n]").ndim
+    2
+
+    Raises:
+        ParseError: The text is not a type.
+    """
+    match = _TYPE.fullmatch(text)
+    if match is None or match[1] not in BY_NAME:
+        raise ParseError(f"{text!r} is not a tensor type", fix="write it like float32[batch, 64]")
+    return TensorType(BY_NAME[match[1]], tuple(parse_dim(d) for d in _split(match[2])))
+
+
+def _split(dims: str) -> list[str]:
+    """Split at the commas that are outside parentheses."""
+    parts, depth, start = [], 0, 0
+    for position, char in enumerate(dims):
+        depth += (char == "(") - (char == ")")
+        if char == "," and depth == 0:
+            parts.append(dims[start:position])
+            start = position + 1
+    parts.append(dims[start:])
+    return [part for part in parts if part.strip()]

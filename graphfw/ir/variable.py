@@ -1,0 +1,250 @@
+"""`Variable`, a named value that outlives a run, and `Update`, its new contents at a run's end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from graphfw.errors import ArgumentError, DTypeError, GraphError, Operand, ShapeError
+from graphfw.ir import ambient, concrete
+from graphfw.ir.build import admitted, constant
+from graphfw.ir.dim import Dim
+from graphfw.ir.dtype import DTypeLike, as_dtype
+from graphfw.ir.graph import Graph, open_graph
+from graphfw.ir.literal import PYTHON_SCALARS, Array, to_array
+from graphfw.ir.loc import Loc, capture
+from graphfw.ir.op import SOURCE
+from graphfw.ir.sources import VariableOp
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import TensorType
+from graphfw.ir.walk import ancestors
+
+Initializer: TypeAlias = Callable[..., Any]
+"""Called as `initializer(shape, dtype)` when a session starts; returns a tensor or an array."""
+
+
+class Variable(Tensor):
+    """A value that lives in the session from run to run: a weight, a counter, a running mean.
+
+    It is a tensor: use it in expressions. Every read in a run sees the contents at the run's start;
+    `gf.update` gives it new contents at the run's end.
+
+    Args:
+        initial: An array, a constant tensor, or an initialiser that is called with shape and dtype.
+        name: Its name in checkpoints; made from the layer or the scope when there is none.
+        trainable: Whether optimisers change it.
+        shape: With an initialiser, the shape: ints.
+        dtype: With an initialiser, the dtype (default: the default dtype); else a conversion.
+
+    Raises:
+        GraphError: No graph is open, or the name is taken, or `initial` depends on a placeholder
+            or a variable.
+        ArgumentError: `shape` is missing with an initialiser, or given without one.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph() as g:
+    ...     count = gf.Variable(0, name="count")
+    ...     tick = gf.update(count, count + 1)
+    >>> with gf.Session(g) as session:
+    ...     _ = session.run([tick, tick])
+    ...     int(session[count])
+    1
+    """
+
+    __slots__ = ("_namer", "initial", "trainable")
+
+    initial: Array | Tensor | Initializer | None
+
+    def __init__(
+        self,
+        initial: Any,
+        name: str | None = None,
+        trainable: bool = True,
+        *,
+        shape: Sequence[int] | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        graph = open_graph("a Variable")
+        loc = capture(ambient.current_scope.get())
+        resolved = None if dtype is None else as_dtype(dtype)
+        if isinstance(initial, Tensor):
+            _check_initial(initial, graph, loc)
+            self.initial = initial if resolved is None else initial.astype(resolved)
+            kind = self.initial.type
+        elif callable(initial) and not hasattr(initial, "__array__"):
+            if shape is None:
+                raise ArgumentError(
+                    "Variable: an initialiser needs to know the shape",
+                    at=loc,
+                    fix="pass shape=(…), or an array instead of the initialiser",
+                )
+            self.initial = initial
+            kind = TensorType(resolved or ambient.get_default_dtype(), _static(shape, loc))
+        elif initial is None:  # the parser's: contents come from a checkpoint or an assignment
+            self.initial = None
+            kind = TensorType(resolved or ambient.get_default_dtype(), _static(shape or (), loc))
+        else:
+            array = to_array(initial, resolved)
+            self.initial = array.copy()
+            self.initial.flags.writeable = False
+            kind = TensorType(as_dtype(array.dtype), array.shape)
+        if shape is not None and tuple(shape) != kind.shape:
+            raise ShapeError(
+                f"Variable: shape={tuple(shape)} but the initial value is {kind}", at=loc
+            )
+        self.trainable = trainable
+        full = _full_name(graph, name, loc)
+        self._namer = lambda: full
+        node = Node(VariableOp(kind.shape, kind.dtype), (), (kind,), loc, "", graph)
+        super().__init__(node)
+        node.adopt_outputs((self,))
+        graph.append(node, (self,))
+        graph.variables.append(self)
+
+    @property
+    def name(self) -> str:
+        """The name: `mlp.fc2.weight`."""
+        return self._namer()
+
+    def rename(self, namer: Callable[[], str]) -> None:
+        """Take the name from now on from a function: a layer's path is known only later."""
+        self._namer = namer
+
+    def __repr__(self) -> str:
+        kind = "" if self.trainable else ", trainable=False"
+        return f'<Variable "{self.name}" {self.type}{kind}>'
+
+
+def _full_name(graph: Graph, name: str | None, loc: Loc) -> str:
+    if name is None:
+        return graph.unique(ambient.join_scope(ambient.current_scope.get(), "variable"))
+    full = ambient.join_scope(ambient.current_scope.get(), name)
+    for other in graph.variables:
+        if other.name == full:
+            raise GraphError(
+                f'a variable named "{full}" exists already',
+                operands=[concrete.describe("first", other)],
+                at=loc,
+                fix="give each its own name, or use gf.name_scope",
+            )
+    return full
+
+
+def _static(shape: Sequence[int], loc: Loc) -> tuple[int, ...]:
+    if any(isinstance(dim, (Dim, str)) or dim is None for dim in shape):
+        raise ShapeError(
+            f"Variable: the shape {tuple(shape)} is not known when the session starts",
+            at=loc,
+            fix="a variable has a fixed size: use ints",
+        )
+    return tuple(int(dim) for dim in shape)
+
+
+def _check_initial(initial: Tensor, graph: Graph, loc: Loc) -> None:
+    for node in ancestors([initial]):
+        if SOURCE in node.op.traits and node.op.name != "constant":
+            raise GraphError(
+                f"Variable: the initial value depends on a {node.op.name}, "
+                "which has no value when the session starts",
+                operands=[concrete.describe("from", node.outputs[0])],
+                at=loc,
+                fix="use an array, a constant, or an initialiser such as gf.nn.init.zeros",
+            )
+    if not initial.type.is_static:
+        raise GraphError(f"Variable: the size of its initial value {initial.type} is not fixed", at=loc)
+
+
+class Update:
+    """"At the end of the run, these variables get these values": fetch it to make it happen.
+
+    Attributes:
+        pairs: The variables with their new values.
+        loc: Where it was made.
+    """
+
+    __slots__ = ("__weakref__", "graph", "loc", "pairs")
+
+    def __init__(self, pairs: Sequence[tuple[Variable, Tensor]], graph: Graph, loc: Loc) -> None:
+        self.pairs = tuple(pairs)
+        self.graph = graph
+        self.loc = loc
+        graph.updates.append(self)
+
+    def __repr__(self) -> str:
+        names = ", ".join(f'"{v.name}"' for v, _ in self.pairs[:4])
+        more = ", …" if len(self.pairs) > 4 else ""
+        return f"<Update of {names}{more} at {self.loc.short()}>"
+
+
+def update(variable: Variable, value: Any) -> Update:
+    """Say that a variable gets a new value at the end of each run that fetches this update.
+
+    Args:
+        variable: What to change.
+        value: A tensor or an array of the variable's shape and dtype.
+
+    Raises:
+        ShapeError, DTypeError: The value doesn't fit the variable.
+        ArgumentError: The first argument is no Variable.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph() as g:
+    ...     w = gf.Variable([1.0, 2.0], name="w")
+    ...     double = gf.update(w, w * 2)
+    >>> with gf.Session(g) as session:
+    ...     session.run(double)
+    ...     session[w]
+    array([2., 4.], dtype=float32)
+    """
+    graph = open_graph("an Update")
+    loc = graph.provenance or capture(ambient.current_scope.get())
+    if not isinstance(variable, Variable):
+        raise ArgumentError(
+            f"update: only variables can be updated, not {variable!r}",
+            at=loc,
+            fix="make it with gf.Variable",
+        )
+    admitted(variable, graph, "update")
+    tensor = _as_tensor(value, variable, graph)
+    operands: list[Operand] = [
+        concrete.describe("variable", variable),
+        concrete.describe("value", tensor),
+    ]
+    if tensor.shape != variable.shape:
+        raise ShapeError(
+            f'update: the value is {tensor.type}, the variable "{variable.name}" {variable.type}',
+            operands=operands,
+            at=loc,
+        )
+    if tensor.dtype is not variable.dtype:
+        raise DTypeError(
+            f'update: the value is {tensor.dtype.name}, the variable "{variable.name}" '
+            f"{variable.dtype.name}",
+            operands=operands,
+            at=loc,
+            fix=f"convert it: gf.astype(value, gf.{variable.dtype.name})",
+        )
+    return Update([(variable, tensor)], graph, loc)
+
+
+def _as_tensor(value: Any, variable: Variable, graph: Graph) -> Tensor:
+    """Make constants of arrays and scalars; scalars take the variable's dtype."""
+    if isinstance(value, Tensor):
+        return admitted(value, graph, "update")
+    dtype = variable.dtype if isinstance(value, PYTHON_SCALARS) else None
+    return constant(to_array(value, dtype))
+
+
+def group(*updates: Update) -> Update:
+    """Join updates into one that does them all.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph():
+    ...     a, b = gf.Variable(0.0, name="a"), gf.Variable(1.0, name="b")
+    ...     swap = gf.group(gf.update(a, b), gf.update(b, a))
+    >>> swap
+    <Update of "a", "b" at <doctest graphfw.ir.variable.group[1]>:3>
+    """
+    graph = open_graph("an Update")
+    pairs = [pair for one in updates for pair in one.pairs]
+    return Update(pairs, graph, graph.provenance or capture())

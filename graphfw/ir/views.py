@@ -1,0 +1,125 @@
+"""Views of a graph: a table for people, and a networkx graph for algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from graphfw.ir.dim import DimLike
+
+if TYPE_CHECKING:
+    import networkx
+
+    from graphfw.ir.graph import Graph
+
+
+def summary(graph: Graph) -> str:
+    """Return a table of a graph's placeholders, variables and ops.
+
+    Flops and bytes are what the ops' `cost` says of one run of every node, before any optimisation;
+    they hold the symbols of the shapes.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph("double") as g:
+    ...     x = gf.placeholder(("n", 3), name="x")
+    ...     y = x + x
+    >>> print(g.summary())
+    graph "double": 2 nodes
+    <BLANKLINE>
+    placeholder  type
+    x            float32[n, 3]
+    <BLANKLINE>
+    op           count  flops  bytes read  bytes written
+    add              1    3*n        24*n           12*n
+    placeholder      1      0           0              0
+    total            2    3*n        24*n           12*n
+    """
+    title = f'graph "{graph.name}"' if graph.name else "graph"
+    parts = [f"{title}: {_counted(len(graph.nodes), 'node')}"]
+    if graph.placeholders:
+        rows = [(t.name or "(no name)", str(t.type)) for t in graph.placeholders]
+        parts.append(_table(("placeholder", "type"), rows, left=2))
+    if graph.variables:
+        parts.append(_variables(graph))
+    if graph.nodes:
+        parts.append(_ops(graph))
+    return "\n\n".join(parts)
+
+
+def _variables(graph: Graph) -> str:
+    rows: list[tuple[str, ...]] = []
+    totals: dict[bool, list[DimLike]] = {True: [0, 0], False: [0, 0]}
+    for variable in graph.variables:
+        size, nbytes = variable.type.size, variable.type.nbytes
+        totals[variable.trainable][0] += size
+        totals[variable.trainable][1] += nbytes
+        kind = "yes" if variable.trainable else "no"
+        rows.append((variable.name, str(variable.type), kind, _number(size), _number(nbytes)))
+    for trainable, what in ((True, "trainable"), (False, "not trainable")):
+        rows.append((f"total {what}", "", "", *map(_number, totals[trainable])))
+    return _table(("variable", "type", "trainable", "parameters", "bytes"), rows, left=3)
+
+
+def _ops(graph: Graph) -> str:
+    counts: dict[str, int] = {}
+    costs: dict[str, list[DimLike]] = {}
+    total: list[DimLike] = [0, 0, 0]
+    for node in graph.nodes:
+        name = node.op.name
+        counts[name] = counts.get(name, 0) + 1
+        of_op = costs.setdefault(name, [0, 0, 0])
+        for i, part in enumerate(node.op.cost(node.types, *[t.type for t in node.inputs])):
+            of_op[i] += part
+            total[i] += part
+    rows = [
+        (name, _number(counts[name]), *map(_number, costs[name]))
+        for name in sorted(counts, key=lambda name: (-counts[name], name))
+    ]
+    rows.append(("total", _number(len(graph.nodes)), *map(_number, total)))
+    return _table(("op", "count", "flops", "bytes read", "bytes written"), rows, left=1)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _number(value: DimLike) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, left: int) -> str:
+    """Align columns: the first `left` to the left, the others, numbers, to the right."""
+    lines = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def to_networkx(graph: Graph) -> networkx.MultiDiGraph:
+    """Return a graph as a networkx graph.
+
+    Its nodes are the `Node`s, with the attributes `op`, `name`, `loc` and `types`. For each use of
+    a result there is an edge from the producer to the user, with the attributes `output`, the
+    result's index, and `input`, its place among the user's inputs.
+
+    >>> import graphfw as gf, networkx
+    >>> with gf.Graph() as g:
+    ...     x = gf.placeholder((3,), name="x")
+    ...     y = x + x
+    >>> [edge["input"] for _, _, edge in g.to_networkx().edges(data=True)]
+    [0, 1]
+    """
+    import networkx  # here, not above: `import graphfw` should be quick
+
+    result = networkx.MultiDiGraph(name=graph.name)
+    for node in graph.nodes:
+        result.add_node(node, op=node.op, name=node.name, loc=node.loc, types=node.types)
+    for node in graph.nodes:
+        for i, tensor in enumerate(node.inputs):
+            result.add_edge(tensor.node, node, output=tensor.index, input=i)
+    return result

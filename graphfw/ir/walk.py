@@ -1,0 +1,42 @@
+"""Walks over the nodes above given tensors. Iterative: graphs have hundreds of thousands of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphfw.ir.tensor import Node, Tensor
+
+_serial = attrgetter("serial")
+
+
+def ancestors(
+    tensors: Iterable[Tensor], *, stop: Callable[[Node], bool] | None = None
+) -> list[Node]:
+    """Return the nodes that the tensors need, themselves included, inputs before users.
+
+    `stop(node)` cuts the walk above a node; the node itself is still returned.
+    """
+    found: set[Node] = set()
+    todo = [t.node for t in tensors]
+    while todo:
+        node = todo.pop()
+        if node in found:
+            continue
+        found.add(node)
+        if stop is None or not stop(node):
+            todo.extend([t.node for t in node.inputs if t.node not in found])
+    # A node is always made after its inputs, so the order of making is a topological one.
+    return sorted(found, key=_serial)
+
+
+def users(nodes: Iterable[Node]) -> dict[Node, list[Node]]:
+    """Return for each node the nodes that use one of its outputs, each once."""
+    result: dict[Node, list[Node]] = {}
+    for node in nodes:
+        result.setdefault(node, [])
+        for producer in dict.fromkeys(t.node for t in node.inputs):
+            result.setdefault(producer, []).append(node)
+    return result

@@ -1,0 +1,133 @@
+"""How public functions take their arguments: tensors from anything, scalars that are weak, axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from graphfw.errors import DTypeError
+from graphfw.ir import ambient
+from graphfw.ir.build import checked, constant, emit
+from graphfw.ir.dim import Dim, DimLike
+from graphfw.ir.dtype import DType, DTypeLike, as_dtype, int64, promote_all, promote_scalar
+from graphfw.ir.functions import F
+from graphfw.ir.literal import PYTHON_SCALARS, to_array
+from graphfw.ir.op import Cost, Op, op
+from graphfw.ir.shape import Requirement, normalize_axes
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape, TensorType
+
+TensorLike: TypeAlias = Any
+"""A tensor, or what becomes a constant: a scalar, a nested list, an array."""
+
+Axes: TypeAlias = int | Sequence[int] | None
+
+T = TypeVar("T")
+
+
+def as_tensor(x: TensorLike, dtype: DType | None = None) -> Tensor:
+    """Return `x` itself if it is a tensor, else a constant; a dim becomes its size as a tensor.
+
+    `dtype` is what Python scalars and dims take; arrays keep their own.
+    """
+    if isinstance(x, Tensor):
+        return x
+    if isinstance(x, Dim):
+        return emit(DimValue(x, dtype or int64))
+    return constant(to_array(x, dtype if isinstance(x, PYTHON_SCALARS) else None))
+
+
+def promoted(name: str, *xs: TensorLike, shown: Sequence[Any] = ()) -> tuple[Tensor, ...]:
+    """Return the arguments as tensors of one dtype: arrays promote, Python scalars are weak."""
+    if all(isinstance(x, Tensor) for x in xs):
+        first: DType = xs[0].dtype
+        if all(x.dtype is first for x in xs):
+            return xs
+    strong = [x if isinstance(x, Tensor) else _strong(x) for x in xs]
+    dtypes = tuple(s.dtype for s in strong if s is not None)
+    if not dtypes:
+        return promoted(name, *(as_tensor(x) for x in xs))
+    try:
+        common = promote_all(dtypes)
+    except DTypeError as error:
+        raise checked(name, next(s for s in strong if s is not None),
+                      Requirement(error.summary, fix=error.fix, error=DTypeError)) from None
+    for x, tensor in zip(xs, strong, strict=True):
+        if tensor is None:
+            scalar = 0 if isinstance(x, Dim) else x
+            common = promote_scalar(common, scalar, ambient.get_default_dtype())
+    return tuple(
+        scalar_like(name, x, common) if tensor is None else converted(tensor, common)
+        for x, tensor in zip(xs, strong, strict=True)
+    )
+
+
+def _strong(x: TensorLike) -> Tensor | None:
+    """Return an array as a tensor; None for what is weak."""
+    return None if isinstance(x, (*PYTHON_SCALARS, Dim)) else as_tensor(x)
+
+
+def scalar_like(name: str, x: Any, dtype: DType) -> Tensor:
+    """Return a Python scalar or a dim as a tensor of `dtype`, which must be able to hold it."""
+    if isinstance(x, int) and dtype.is_integer:
+        bits = dtype.itemsize * 8
+        low, high = (0, 2**bits) if dtype.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+        if not low <= x < high:
+            message = f"the scalar {x} does not fit {dtype.name}"
+            raise checked(name, None, Requirement(message, error=DTypeError))
+    return as_tensor(x, dtype)
+
+
+def converted(x: Tensor, dtype: DType) -> Tensor:
+    """Return the tensor in another dtype; itself if it has it already."""
+    result: Tensor = x if x.dtype is dtype else F.astype(x, dtype)
+    return result
+
+
+def inexact(x: TensorLike) -> Tensor:
+    """Return a tensor of floats: integers and bools become the default dtype."""
+    tensor = as_tensor(x)
+    return tensor if tensor.dtype.is_inexact else converted(tensor, ambient.get_default_dtype())
+
+
+def dtype_or(dtype: DTypeLike | None, default: DType) -> DType:
+    """Return the dtype meant by an optional argument."""
+    return default if dtype is None else as_dtype(dtype)
+
+
+def ruled(name: str, x: Any, rule: Callable[..., T], *args: Any) -> T:
+    """Call a function of `ir.shape` on behalf of a public function: its failures become errors."""
+    try:
+        return rule(*args)
+    except Requirement as failed:
+        raise checked(name, x, failed) from None
+
+
+def axes_of(name: str, x: Tensor, axis: Axes) -> tuple[int, ...]:
+    """Return an `axis` argument as sorted axes counted from the front.
+
+    Raises:
+        AxisError: There is no such axis, or one stands twice.
+    """
+    return ruled(name, x, normalize_axes, axis if axis is None or isinstance(axis, int) else tuple(axis), x.ndim)
+
+
+@op("dim_value")
+class DimValue(Op):
+    """The size that a dim has in a run, as a 0-d tensor.  -> []"""
+
+    dim: DimLike
+    to: DType
+    vjp = None
+
+    def shape(self) -> Shape:
+        return ()
+
+    def dtype(self) -> DType:
+        return self.to
+
+    def eval(self, xp: Any) -> Any:
+        return xp.asarray(self.dim, dtype=self.to.dtype)
+
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        return Cost(0, 0, outputs[0].nbytes)

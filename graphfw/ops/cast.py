@@ -1,0 +1,279 @@
+"""Conversions between dtypes, and questions about dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphfw.errors import ArgumentError, DTypeError
+from graphfw.ir import ambient
+from graphfw.ir.build import checked, emit
+from graphfw.ir.dtype import (
+    DType,
+    DTypeLike,
+    as_dtype,
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int32,
+    promote,
+    promote_all,
+    promote_scalar,
+)
+from graphfw.ir.functions import F, public
+from graphfw.ir.literal import PYTHON_SCALARS, to_array
+from graphfw.ir.loc import capture
+from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op
+from graphfw.ir.shape import Requirement, require
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape
+from graphfw.ops.args import TensorLike, as_tensor
+
+__all__ = ["astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]
+
+
+@op("astype")
+class AsType(Op):
+    """The elements in another dtype.  x: [*A]  ->  [*A]"""
+
+    to: DType
+    traits = frozenset({PURE, ELEMENTWISE})
+
+    def shape(self, x: Shape) -> Shape:
+        return x
+
+    def dtype(self, x: DType) -> DType:
+        fits = not x.is_complex or self.to.is_complex or self.to.is_bool
+        message = f"{x.name} does not become {self.to.name}: that would drop the imaginary part"
+        require(fits, message, fix="take gf.real(x), gf.imag(x) or gf.abs(x)", error=DTypeError)
+        return self.to
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        return x.astype(self.to.dtype)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        if not x.dtype.is_inexact or not self.to.is_inexact:
+            return (None,)
+        return (lambda: astype(ct if x.dtype.is_complex else F.real(ct), x.dtype),)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[3, n]", to=float64)
+        yield ok("float64[0, 3]", to=bfloat16, smooth=False)
+        yield ok("bfloat16[4]", to=float32, smooth=False)
+        yield ok("float32[3]", to=complex64)
+        yield ok("complex64[3]", to=complex128)
+        yield ok("float32[n]", to=int32)
+        yield ok("int64[]", to=float16)
+        yield ok("complex64[3]", to=bool_)
+        yield bad("complex64[3]", to=float32, match="the imaginary part", error=DTypeError)
+
+
+@public
+def astype(
+    x: TensorLike, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None
+) -> Tensor:
+    """Convert the elements to another dtype.  x: [*A] -> [*A]
+
+    The tensor itself where it has the dtype already; `copy` is for compatibility, as tensors never
+    change. Floats become integers by dropping the fraction; what an integer can't hold (NaN, too
+    large) becomes some value that depends on the machine. Non-zero becomes True.
+
+    Gradients are converted back; none flows through a conversion to integers or bools.
+
+    Raises:
+        DTypeError: A complex tensor would become real.
+
+    >>> import graphfw as gf
+    >>> gf.astype(gf.asarray([1.5, -1.5]), gf.int32)
+    Tensor([ 1, -1], dtype=int32)
+    """
+    tensor = as_tensor(x)
+    if device is not None:
+        tensor = tensor.to_device(device)
+    wanted = as_dtype(dtype)
+    return tensor if tensor.dtype is wanted else emit(AsType(wanted), tensor)
+
+
+@public
+def can_cast(from_: Tensor | DTypeLike, to: DTypeLike, /) -> bool:
+    """Say whether promotion may turn one dtype into the other: whether it loses no kind of value.
+
+    >>> import graphfw as gf
+    >>> gf.can_cast(gf.int32, gf.int64), gf.can_cast(gf.float64, gf.float32)
+    (True, False)
+    """
+    target = as_dtype(to)
+    try:
+        return promote(_dtype_of(from_), target) is target
+    except DTypeError:
+        return False
+
+
+_KINDS: dict[str, tuple[str, ...]] = {
+    "bool": ("bool",),
+    "signed integer": ("int",),
+    "unsigned integer": ("uint",),
+    "integral": ("int", "uint"),
+    "real floating": ("float",),
+    "complex floating": ("complex",),
+    "numeric": ("int", "uint", "float", "complex"),
+}
+
+
+@public
+def isdtype(dtype: DTypeLike, kind: DTypeLike | tuple[DTypeLike, ...], /) -> bool:
+    """Say whether a dtype is of a kind, of one of several, or is a certain dtype.
+
+    Args:
+        dtype: The dtype in question.
+        kind: "bool", "signed integer", "unsigned integer", "integral", "real floating",
+            "complex floating", "numeric", a dtype, or a tuple of these.
+
+    Raises:
+        ArgumentError: There is no such kind.
+
+    >>> import graphfw as gf
+    >>> gf.isdtype(gf.int8, "integral"), gf.isdtype(gf.int8, (gf.float32, "bool"))
+    (True, False)
+    """
+    if isinstance(kind, tuple):
+        return any([isdtype(dtype, one) for one in kind])
+    if not isinstance(kind, str):
+        return as_dtype(dtype) is as_dtype(kind)
+    if kind not in _KINDS:
+        names = ", ".join(f'"{name}"' for name in _KINDS)
+        raise ArgumentError(
+            f'isdtype: there is no kind "{kind}"', at=capture(), fix=f"use a dtype, or {names}"
+        )
+    return as_dtype(dtype).kind in _KINDS[kind]
+
+
+@public
+def result_type(*arrays_and_dtypes: TensorLike | DTypeLike) -> DType:
+    """Return the dtype that arithmetic with these operands has; Python scalars are weak.
+
+    Raises:
+        ArgumentError: There are no operands.
+        DTypeError: No dtype holds all (uint64 with a signed integer).
+
+    >>> import graphfw as gf
+    >>> gf.result_type(gf.float16, gf.asarray([1, 2]), 0.5)
+    graphfw.float16
+    """
+    if not arrays_and_dtypes:
+        raise ArgumentError("result_type: wants one operand or more", at=capture())
+    scalars = [x for x in arrays_and_dtypes if isinstance(x, PYTHON_SCALARS)]
+    strong = [_dtype_of(x) for x in arrays_and_dtypes if not isinstance(x, PYTHON_SCALARS)]
+    if not strong:
+        return promote_all(tuple(as_dtype(to_array(x).dtype) for x in scalars))
+    dtype = promote_all(tuple(strong))
+    for scalar in scalars:
+        dtype = promote_scalar(dtype, scalar, ambient.get_default_dtype())
+    return dtype
+
+
+def _dtype_of(x: Any) -> DType:
+    """Return the dtype of a tensor, an array or a list; or the dtype that `x` names."""
+    if isinstance(x, Tensor):
+        return x.dtype
+    if isinstance(x, (np.ndarray, np.generic, list, tuple)):
+        return as_dtype(to_array(x).dtype)
+    return as_dtype(x)
+
+
+@dataclass(frozen=True)
+class FloatInfo:
+    """The limits of a floating-point dtype, as Python floats.
+
+    Attributes:
+        bits: The size of a number (of a complex dtype: of one part).
+        eps: The distance from 1 to the next larger number.
+        max: The largest finite number.
+        min: The smallest finite number, -max.
+        smallest_normal: The smallest positive number of full precision.
+        dtype: The dtype; of a complex dtype: that of its parts.
+    """
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+@public
+def finfo(type: Tensor | DTypeLike, /) -> FloatInfo:
+    """Return the limits of a floating-point or complex dtype, or of a tensor's.
+
+    Raises:
+        DTypeError: The dtype is neither.
+
+    >>> import graphfw as gf
+    >>> gf.finfo(gf.bfloat16).eps
+    0.0078125
+    """
+    dtype = _dtype_of(type)
+    if not dtype.is_inexact:
+        raise checked("finfo", type, Requirement(
+            f"wants a floating-point or complex dtype, not {dtype.name}",
+            fix=f"use gf.iinfo(gf.{dtype.name})" if dtype.is_integer else "",
+            error=DTypeError,
+        ))  # fmt: skip
+    part = dtype.real
+    info: Any = np.finfo(part.dtype) if part is not bfloat16 else _bfloat16_info()
+    limits = (info.eps, info.max, info.min, info.smallest_normal)
+    return FloatInfo(info.bits, *map(float, limits), part)
+
+
+def _bfloat16_info() -> Any:
+    import ml_dtypes  # here, not above: few programs need it and `import graphfw` should be quick
+
+    return ml_dtypes.finfo(ml_dtypes.bfloat16)
+
+
+@dataclass(frozen=True)
+class IntInfo:
+    """The limits of an integer dtype.
+
+    Attributes:
+        bits: The size of a number.
+        max: The largest number.
+        min: The smallest number.
+        dtype: The dtype.
+    """
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+@public
+def iinfo(type: Tensor | DTypeLike, /) -> IntInfo:
+    """Return the limits of an integer dtype, or of a tensor's.
+
+    Raises:
+        DTypeError: The dtype is no integer dtype.
+
+    >>> import graphfw as gf
+    >>> gf.iinfo(gf.uint8).max
+    255
+    """
+    dtype = _dtype_of(type)
+    if not dtype.is_integer:
+        raise checked("iinfo", type, Requirement(
+            f"wants an integer dtype, not {dtype.name}",
+            fix=f"use gf.finfo(gf.{dtype.name})" if dtype.is_inexact else "",
+            error=DTypeError,
+        ))  # fmt: skip
+    info = np.iinfo(dtype.dtype)
+    return IntInfo(info.bits, int(info.max), int(info.min), dtype)

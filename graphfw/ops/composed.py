@@ -1,0 +1,47 @@
+"""What functions composed of other ops share: checks of their arguments, wide arithmetic."""
+
+from __future__ import annotations
+
+from graphfw.errors import ArgumentError, DTypeError, GraphfwError
+from graphfw.ir import concrete
+from graphfw.ir.dtype import DType, float32
+from graphfw.ir.loc import capture
+from graphfw.ir.tensor import Tensor
+from graphfw.ops.args import TensorLike, converted, inexact
+
+
+def demand(
+    condition: bool,
+    message: str,
+    *,
+    fix: str = "",
+    error: type[GraphfwError] = ArgumentError,
+    **operands: Tensor,
+) -> None:
+    """Raise an error at the user's line, with the operands under these labels, unless it holds."""
+    if condition:
+        return
+    shown = [concrete.describe(label, tensor) for label, tensor in operands.items()]
+    raise error(message, operands=shown, at=capture(), fix=fix)
+
+
+def floats(name: str, x: TensorLike) -> Tensor:
+    """Return a tensor of real floats: integers and bools become the default dtype.
+
+    Raises:
+        DTypeError: It is complex.
+    """
+    tensor = inexact(x)
+    message = f"{name}: wants floating-point tensors, not {tensor.dtype.name}"
+    demand(tensor.dtype.is_floating, message, error=DTypeError, x=tensor)
+    return tensor
+
+
+def wide(x: Tensor) -> Tensor:
+    """Return the tensor in the dtype that its sums are made in: float32 for 16-bit floats."""
+    return converted(x, wide_dtype(x.dtype))
+
+
+def wide_dtype(dtype: DType) -> DType:
+    """Return the dtype that sums of `dtype` are made in."""
+    return float32 if dtype.is_low_precision else dtype

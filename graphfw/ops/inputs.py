@@ -1,0 +1,228 @@
+"""How values and facts enter a graph: placeholders, constants, names, and what is known of shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from graphfw.errors import ExecutionError, ShapeError
+from graphfw.ir import ambient
+from graphfw.ir.build import emit
+from graphfw.ir.dim import Dim, DimLike, symbol
+from graphfw.ir.dtype import DType, DTypeLike
+from graphfw.ir.functions import F, public
+from graphfw.ir.graph import open_graph
+from graphfw.ir.loc import capture
+from graphfw.ir.op import ALIAS, EFFECT, NONDIFF, PURE, Case, Op, bad, ok, op
+from graphfw.ir.shape import require, shape_text
+from graphfw.ir.sources import Placeholder
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape
+from graphfw.ops.args import TensorLike, as_tensor, dtype_or, ruled
+from graphfw.ops.movement import Movement
+
+__all__ = ["assert_shape", "constant", "dim_size", "identity", "placeholder", "stop_gradient"]
+
+
+def placeholder(
+    shape: Sequence[DimLike | str | None], dtype: DTypeLike | None = None, name: str | None = None
+) -> Tensor:
+    """Make a value that each run is fed.  -> shape
+
+    Args:
+        shape: A dim is an int, a name (`"batch"`: equal wherever the name stands in this graph), an
+            expression of such dims, or None (a size of its own).
+        dtype: The elements' type; the default dtype when there is none.
+        name: What to call it in feeds and errors.
+
+    Raises:
+        GraphError: No graph is open, or the name is taken.
+        ShapeError: A dim is negative or no valid name.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph():
+    ...     gf.placeholder(("batch", 28, 28, None), gf.float32, name="image").shape
+    (batch, 28, 28, _image_3)
+    """
+    graph = open_graph("a placeholder")
+    if isinstance(shape, (str, int, Dim)):
+        raise ShapeError(
+            f"placeholder: shape={shape!r} is not a sequence of dims",
+            at=capture(),
+            fix=f"write ({shape!r},)",
+        )
+    hint = name if name and name.isidentifier() else ""
+    dims = tuple(
+        graph.fresh_symbol(f"{hint}_{axis}" if hint else "dim") if dim is None else _dim(dim)
+        for axis, dim in enumerate(shape)
+    )
+    resolved = dtype_or(dtype, ambient.get_default_dtype())
+    return emit(Placeholder(dims, resolved), name=name or "")
+
+
+def _dim(dim: DimLike | str) -> DimLike:
+    if isinstance(dim, Dim):
+        return dim
+    if isinstance(dim, str):
+        if not dim.isidentifier() or dim.startswith("_"):
+            raise ShapeError(
+                f"placeholder: {dim!r} can't name a dim",
+                at=capture(),
+                fix="use letters, digits and underscores, and don't begin with an underscore",
+            )
+        return symbol(dim)
+    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+        raise ShapeError(
+            f"placeholder: {dim!r} is no dim", at=capture(), fix="use an int, a name, or None"
+        )
+    size = dim.__index__()
+    if size < 0:
+        raise ShapeError(
+            f"placeholder: a dim can't be {size}", at=capture(), fix="use None for any size"
+        )
+    return size
+
+
+def constant(value: Any, dtype: DTypeLike | None = None, name: str | None = None) -> Tensor:
+    """Make a value that is part of the graph, of a scalar, a list or an array.
+
+    Without a dtype, arrays keep their own; Python's floats get the default dtype, its ints int64.
+
+    >>> import graphfw as gf
+    >>> gf.constant([[1.0, 2.0]]).shape
+    (1, 2)
+    """
+    tensor: Tensor = F.asarray(value, dtype=dtype)
+    return identity(tensor, name=name) if name else tensor
+
+
+@op("identity")
+class Identity(Movement):
+    """The input itself.  x: [*A]  ->  [*A]"""
+
+    def shape(self, x: Shape) -> Shape:
+        return x
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        return x
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        return (ct,)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[3, n]")
+        yield ok("bool[]")
+
+
+@public
+def identity(x: TensorLike, /, *, name: str | None = None) -> Tensor:
+    """Return the same value, under a name by which it can be fetched and is shown in errors.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph() as g:
+    ...     h = gf.identity(gf.placeholder((3,)) * 2, name="hidden")
+    >>> g.find("hidden") is h
+    True
+    """
+    return emit(Identity(), as_tensor(x), name=name or "")
+
+
+@op("stop_gradient")
+class StopGradient(Movement):
+    """The input itself, which no gradient passes.  x: [*A]  ->  [*A]"""
+
+    vjp = NONDIFF
+
+    def shape(self, x: Shape) -> Shape:
+        return x
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        return x
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[3, n]")
+
+
+@public
+def stop_gradient(x: TensorLike, /) -> Tensor:
+    """Return the same value, taken as a constant by differentiation.  x: [*A] -> [*A]"""
+    return emit(StopGradient(), as_tensor(x))
+
+
+@op("assert_shape")
+class AssertShape(Op):
+    """The input, known from here on to be of a shape that each run checks.  x: [*A]  ->  dims"""
+
+    dims: Shape
+    traits = frozenset({PURE, ALIAS, EFFECT})
+
+    def shape(self, x: Shape) -> Shape:
+        fits = len(x) == len(self.dims)
+        require(fits, f"{shape_text(x)} has {len(x)} dims, not {len(self.dims)}")
+        for axis, (actual, wanted) in enumerate(zip(x, self.dims, strict=True)):
+            differ = isinstance(actual, int) and isinstance(wanted, int) and actual != wanted
+            require(not differ, f"the dim can't be {wanted}", [(0, axis)])
+        return self.dims
+
+    def dtype(self, x: DType) -> DType:
+        return x
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        if x.shape != self.dims:
+            raise ExecutionError(
+                f"assert_shape: the shape is {shape_text(x.shape)}, not {shape_text(self.dims)}"
+            )
+        return x
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        return (lambda: assert_shape(ct, x.shape),)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[n, 4]", dims=(3, 4))
+        yield bad("float32[3, 4]", dims=(3, 5), match="the dim can't be 5")
+        yield bad("float32[3, 4]", dims=(3,), match="has 2 dims, not 1")
+
+
+@public
+def assert_shape(x: TensorLike, shape: Sequence[DimLike | str | None], /) -> Tensor:
+    """Say what is known of a shape: checked when the graph runs, relied on from here on.
+
+    x: [*A] -> shape. A None keeps the dim as it is; a name or an int replaces it.
+
+    Raises:
+        ShapeError: The shape can't be that.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph():
+    ...     x = gf.placeholder((None, 4), name="x")
+    ...     y = gf.placeholder(("batch", 4), name="y")
+    ...     (gf.assert_shape(x, ("batch", 4)) + y).shape
+    (batch, 4)
+    """
+    tensor = as_tensor(x)
+    fits = len(shape) == tensor.ndim
+    message = f"{shape_text(tensor.shape)} has {tensor.ndim} dims, not {len(shape)}"
+    ruled("assert_shape", tensor, require, fits, message)
+    dims = tuple(
+        old if new is None else _dim(new) for old, new in zip(tensor.shape, shape, strict=True)
+    )
+    return emit(AssertShape(dims), tensor)
+
+
+@public
+def dim_size(x: TensorLike, axis: int, /) -> Tensor:
+    """Return the size of a dim as a 0-d int64 tensor: for arithmetic with values.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph() as g:
+    ...     x = gf.placeholder(("batch",), name="x")
+    ...     mean = gf.sum(x) / gf.dim_size(x, 0)
+    >>> with gf.Session(g) as session:
+    ...     float(session.run(mean, {x: [1.0, 2.0]}))
+    1.5
+    """
+    tensor = as_tensor(x)
+    return as_tensor(tensor.shape[axis])

@@ -1,0 +1,433 @@
+"""Moving elements about without looking at them: reshape, transpose, broadcast, flip, roll."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from graphfw.errors import ArgumentError, AxisError
+from graphfw.ir.build import checked, emit
+from graphfw.ir.dim import Dim, DimLike, always_le
+from graphfw.ir.dtype import DType
+from graphfw.ir.functions import F, public
+from graphfw.ir.op import ALIAS, PURE, Case, Cost, Op, bad, ok, op
+from graphfw.ir.shape import (
+    Requirement,
+    broadcast,
+    can_broadcast,
+    normalize_axes,
+    normalize_axis,
+    permuted,
+    require,
+    reshaped,
+    shape_text,
+    size_of,
+)
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape, TensorType
+from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, ruled
+
+__all__ = [
+    "broadcast_arrays",
+    "broadcast_to",
+    "expand_dims",
+    "flatten",
+    "flip",
+    "matrix_transpose",
+    "moveaxis",
+    "permute_dims",
+    "reshape",
+    "roll",
+    "squeeze",
+    "swapaxes",
+]
+
+
+def dims_of(name: str, shape: DimLike | Sequence[DimLike], *, hole: bool = False) -> Shape:
+    """Return a `shape` argument, one dim or a sequence, as a tuple of ints and dims.
+
+    Args:
+        name: The function that was given it.
+        shape: What it was given.
+        hole: Whether -1 is allowed.
+
+    Raises:
+        ShapeError: A dim is negative or no size at all.
+    """
+    dims = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    return tuple(ruled(name, None, _dim, dim, hole) for dim in dims)
+
+
+def _dim(dim: object, hole: bool) -> DimLike:
+    if isinstance(dim, Dim):
+        require(not always_le(dim, -1), f"a dim can't be {dim}, which is negative")
+        return dim
+    is_size = hasattr(dim, "__index__") and not isinstance(dim, bool)
+    require(is_size, f"{dim!r} is no dim", fix="use ints, or dims such as x.shape[0]")
+    size = operator.index(dim)  # type: ignore[arg-type]
+    require(size >= (-1 if hole else 0), f"a dim can't be {size}")
+    return size
+
+
+class Movement(Op):
+    """The base of ops that compute nothing: the result has the input's elements."""
+
+    traits = frozenset({PURE, ALIAS})
+
+    def dtype(self, x: DType) -> DType:
+        return x
+
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        return super().cost(outputs, *inputs)._replace(flops=0)
+
+
+@op("reshape")
+class Reshape(Movement):
+    """The same elements in another shape.  x: [*A]  ->  dims"""
+
+    dims: Shape
+
+    def shape(self, x: Shape) -> Shape:
+        return reshaped(x, self.dims)
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        return xp.reshape(x, self.dims)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        return (lambda: F.reshape(ct, x.shape),)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[3, 4]", dims=(2, 6))
+        yield ok("float32[n, 4]", dims=(-1, 2))
+        yield bad("float32[3, 4]", dims=(5, 2), match="12 elements don't fill shape \\[5, 2\\]")
+        yield bad("float32[3, 4]", dims=(-1, 5), match="don't divide")
+
+
+@public
+def reshape(
+    x: TensorLike, /, shape: DimLike | Sequence[DimLike], *, copy: bool | None = None
+) -> Tensor:
+    """Give the elements another shape, in row-major order.  x: [*A] -> shape
+
+    One dim may be -1: what is left. Dims may be symbolic (`x.shape[0] * 8`). Tensors don't change,
+    so `copy` makes no difference.
+
+    Raises:
+        ShapeError: The numbers of elements differ, or can't be shown to agree.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph():
+    ...     x = gf.placeholder(("batch", 8, 4), name="x")
+    ...     gf.reshape(x, (-1, 4)).shape
+    (8*batch, 4)
+    """
+    tensor = as_tensor(x)
+    dims = dims_of("reshape", shape, hole=True)
+    solved = ruled("reshape", tensor, reshaped, tensor.shape, dims)
+    return tensor if solved == tensor.shape else emit(Reshape(solved), tensor)
+
+
+@public
+def flatten(x: TensorLike, /, start: int = 0, end: int = -1) -> Tensor:
+    """Join the dims from `start` to `end`, both included.  x: [*A] -> [*A with one dim for those]
+
+    A 0-d tensor becomes [1].
+
+    Raises:
+        AxisError: There is no such axis, or `end` lies before `start`.
+
+    >>> import graphfw as gf
+    >>> gf.flatten(gf.zeros((2, 3, 4)), 1).shape
+    (2, 12)
+    """
+    tensor = as_tensor(x)
+    ndim = max(tensor.ndim, 1)
+    first = ruled("flatten", tensor, normalize_axis, start, ndim)
+    last = ruled("flatten", tensor, normalize_axis, end, ndim)
+    ruled("flatten", tensor, require, first <= last, f"end={end} lies before start={start}", (), "",
+          AxisError)
+    dims = tensor.shape
+    return reshape(tensor, (*dims[:first], size_of(dims[first : last + 1]), *dims[last + 1 :]))
+
+
+@op("permute_dims")
+class PermuteDims(Movement):
+    """The dims in another order.  x: [*A]  ->  [A[axes[0]], A[axes[1]], ...]"""
+
+    axes: tuple[int, ...]
+
+    def shape(self, x: Shape) -> Shape:
+        fits = sorted(self.axes) == list(range(len(x)))
+        require(fits, f"axes {self.axes} must name each of the {len(x)} dims once")
+        return permuted(x, self.axes)
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        return xp.transpose(x, self.axes)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        inverse = sorted(range(len(self.axes)), key=self.axes.__getitem__)
+        return (lambda: F.permute_dims(ct, tuple(inverse)),)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[2, 3, n]", axes=(2, 0, 1))
+        yield bad("float32[2, 3]", axes=(0, 0), match="each of the 2 dims once")
+
+
+@public
+def permute_dims(x: TensorLike, /, axes: Sequence[int] | None = None) -> Tensor:
+    """Put the dims into another order.  x: [*A] -> [A[axes[0]], A[axes[1]], …]
+
+    Without `axes` the order is reversed, as NumPy's `transpose` does.
+
+    Raises:
+        ShapeError: `axes` does not name each dim once.
+    """
+    tensor = as_tensor(x)
+    wanted = range(tensor.ndim)[::-1] if axes is None else axes
+    order = tuple(ruled("permute_dims", tensor, normalize_axis, a, tensor.ndim) for a in wanted)
+    return tensor if order == tuple(range(tensor.ndim)) else emit(PermuteDims(order), tensor)
+
+
+@public
+def matrix_transpose(x: TensorLike, /) -> Tensor:
+    """Exchange the last two dims.  x: [*B, M, N] -> [*B, N, M]
+
+    Raises:
+        AxisError: There are fewer than two.
+    """
+    return swapaxes(x, -2, -1)
+
+
+@public
+def transpose_2d(x: Tensor) -> Tensor:
+    """Exchange the dims of a matrix: what `x.T` means.  x: [M, N] -> [N, M]
+
+    Raises:
+        ShapeError: x has not two dims; other libraries disagree on what `.T` is then.
+    """
+    ruled("x.T", x, require, x.ndim == 2, f"wants 2 dims, and {x.type} has {x.ndim}", (),
+          "use x.mT for the last two dims, or gf.permute_dims")
+    return permute_dims(x, (1, 0))
+
+
+@public
+def swapaxes(x: TensorLike, /, axis1: int, axis2: int) -> Tensor:
+    """Exchange two dims.  x: [*A, M, *B, N, *C] -> [*A, N, *B, M, *C]
+
+    Raises:
+        AxisError: There is no such axis.
+    """
+    tensor = as_tensor(x)
+    first = ruled("swapaxes", tensor, normalize_axis, axis1, tensor.ndim)
+    second = ruled("swapaxes", tensor, normalize_axis, axis2, tensor.ndim)
+    order = list(range(tensor.ndim))
+    order[first], order[second] = second, first
+    return permute_dims(tensor, order)
+
+
+@public
+def moveaxis(
+    x: TensorLike, source: int | Sequence[int], destination: int | Sequence[int], /
+) -> Tensor:
+    """Move dims to other places; the rest keep their order.
+
+    Raises:
+        AxisError: There is no such axis, or one stands twice.
+        ShapeError: There are not as many sources as destinations.
+
+    >>> import graphfw as gf
+    >>> gf.moveaxis(gf.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
+    tensor = as_tensor(x)
+    sources = _in_order("moveaxis", tensor, source)
+    places = _in_order("moveaxis", tensor, destination)
+    ruled("moveaxis", tensor, require, len(sources) == len(places),
+          f"{len(sources)} sources for {len(places)} destinations")
+    order = [axis for axis in range(tensor.ndim) if axis not in sources]
+    for place, axis in sorted(zip(places, sources, strict=True)):
+        order.insert(place, axis)
+    return permute_dims(tensor, order)
+
+
+def _in_order(name: str, x: Tensor, axes: int | Sequence[int]) -> list[int]:
+    """Return axes counted from the front in the order given, each one once."""
+    sequence = (axes,) if isinstance(axes, int) else tuple(axes)
+    ruled(name, x, normalize_axes, sequence, x.ndim)
+    return [axis % x.ndim for axis in sequence]
+
+
+@op("broadcast_to")
+class BroadcastTo(Movement):
+    """Repeats along new dims and dims of size 1.  x: [*A]  ->  dims"""
+
+    dims: Shape
+
+    def shape(self, x: Shape) -> Shape:
+        fits = can_broadcast(x, self.dims)
+        require(fits, f"{shape_text(x)} does not broadcast to {shape_text(self.dims)}")
+        return self.dims
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        return xp.broadcast_to(x, self.dims)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        return (lambda: F.sum_to(ct, x.shape),)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[3, 1]", dims=(2, 3, 4))
+        yield ok("float32[]", dims=(0, 2))
+        yield bad("float32[3]", dims=(3, 2), match="does not broadcast")
+
+
+@public
+def broadcast_to(x: TensorLike, /, shape: DimLike | Sequence[DimLike]) -> Tensor:
+    """Repeat along new dims and dims of size 1.  x: [*A] -> shape
+
+    Raises:
+        ShapeError: The shape does not broadcast to it.
+    """
+    tensor = as_tensor(x)
+    dims = dims_of("broadcast_to", shape)
+    return tensor if tensor.shape == dims else emit(BroadcastTo(dims), tensor)
+
+
+@public
+def broadcast_arrays(*arrays: TensorLike) -> list[Tensor]:
+    """Repeat each tensor to the shape that all broadcast to.
+
+    Raises:
+        ShapeError: The shapes don't broadcast.
+    """
+    tensors = [as_tensor(x) for x in arrays]
+    shapes = [t.shape for t in tensors]
+    dims = ruled("broadcast_arrays", tensors[0] if tensors else None, broadcast, *shapes)
+    return [broadcast_to(t, dims) for t in tensors]
+
+
+@public
+def sum_to(x: Tensor, shape: Sequence[DimLike]) -> Tensor:
+    """Sum over the dims that broadcasting `shape` to x's shape adds: its gradient.  x -> shape"""
+    if x.shape == tuple(shape):
+        return x
+    extra = x.ndim - len(shape)
+    stretched = [
+        extra + i for i, dim in enumerate(shape) if dim == 1 and x.shape[extra + i] != 1
+    ]
+    total = F.sum(x, axis=(*range(extra), *stretched), keepdims=True)
+    return F.reshape(total, tuple(shape)) if extra else total
+
+
+@public
+def expand_dims(x: TensorLike, /, *, axis: int = 0) -> Tensor:
+    """Add a dim of size 1 at `axis` of the result.  x: [*A] -> [*A with 1]
+
+    Raises:
+        AxisError: `axis` is out of range.
+    """
+    tensor = as_tensor(x)
+    place = ruled("expand_dims", tensor, normalize_axis, axis, tensor.ndim + 1)
+    return reshape(tensor, (*tensor.shape[:place], 1, *tensor.shape[place:]))
+
+
+@public
+def squeeze(x: TensorLike, /, axis: int | Sequence[int]) -> Tensor:
+    """Remove dims of size 1.  x: [*A] -> [*A without those at axis]
+
+    Raises:
+        ShapeError: A dim there is not 1.
+    """
+    tensor = as_tensor(x)
+    axes = axes_of("squeeze", tensor, axis)
+    for place in axes:
+        ruled("squeeze", tensor, require, tensor.shape[place] == 1,
+                  f"dim {place} has size {tensor.shape[place]}, not 1")
+    return reshape(tensor, tuple(d for i, d in enumerate(tensor.shape) if i not in axes))
+
+
+@op("flip")
+class Flip(Movement):
+    """The elements in reverse order along axes.  x: [*A]  ->  [*A]"""
+
+    axes: tuple[int, ...]
+
+    def shape(self, x: Shape) -> Shape:
+        normalize_axes(self.axes, len(x))
+        return x
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        return xp.flip(x, self.axes)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        return (lambda: F.flip(ct, axis=self.axes),)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[3, n]", axes=(0, 1))
+        yield ok("int32[0, 2]", axes=(0,))
+        yield bad("float32[3]", axes=(1,), match="axis 1 is out of range for 1 dims")
+
+
+@public
+def flip(x: TensorLike, /, *, axis: Axes = None) -> Tensor:
+    """Reverse the order of the elements along axes, all by default.  x: [*A] -> [*A]
+
+    Raises:
+        AxisError: There is no such axis.
+    """
+    tensor = as_tensor(x)
+    axes = axes_of("flip", tensor, axis)
+    return emit(Flip(axes), tensor) if axes else tensor
+
+
+@op("roll")
+class Roll(Movement):
+    """The elements moved along axes, those that leave entering at the other end.  x: [*A] -> [*A]"""
+
+    traits = frozenset({PURE})
+    shifts: tuple[DimLike, ...]
+    axes: tuple[int, ...]
+
+    def shape(self, x: Shape) -> Shape:
+        normalize_axes(self.axes, len(x))
+        return x
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        return xp.roll(x, self.shifts, self.axes)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        return (lambda: F.roll(ct, tuple(-shift for shift in self.shifts), axis=self.axes),)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[3, n]", shifts=(1, -2), axes=(0, 1))
+        yield ok("int32[0, 2]", shifts=(1,), axes=(0,))
+        yield bad("float32[3]", shifts=(1,), axes=(1,), match="axis 1 is out of range for 1 dims")
+
+
+@public
+def roll(
+    x: TensorLike, /, shift: DimLike | Sequence[DimLike], *, axis: int | Sequence[int] | None = None
+) -> Tensor:
+    """Move the elements along axes; those that leave enter at the other end.  x: [*A] -> [*A]
+
+    Without `axis` the elements move in row-major order through the whole tensor.
+
+    Raises:
+        AxisError: There is no such axis, or one stands twice.
+        ArgumentError: There are not as many shifts as axes.
+    """
+    tensor = as_tensor(x)
+    if axis is None:
+        return reshape(roll(flatten(tensor), shift, axis=0), tensor.shape)
+    axes = _in_order("roll", tensor, axis)
+    shifts = tuple(shift) if isinstance(shift, Sequence) else (shift,) * len(axes)
+    if len(shifts) != len(axes):
+        failed = Requirement(f"{len(shifts)} shifts for {len(axes)} axes", error=ArgumentError)
+        raise checked("roll", tensor, failed)
+    moved = tuple(s if isinstance(s, Dim) else operator.index(s) for s in shifts)
+    return emit(Roll(moved, tuple(axes)), tensor) if axes else tensor

@@ -1,0 +1,481 @@
+"""Special functions as pure functions of an array module.
+
+They are the reference evaluation of the ops of the same names: every faster path is compared with
+them. `xp` is the array module of the argument (NumPy or CuPy); only functions that both have are
+used. Shapes and dtypes are kept: `x: [*S] -> [*S]`.
+
+Each function is glued from pieces that are accurate on an interval. All pieces are evaluated for
+all elements, and `xp.where` picks; so a piece that could overflow, divide by zero or be invalid
+outside its interval first replaces the arguments that are not its own by harmless ones.
+
+Precision, in units in the last place (ULP) of the exact result, as the tests assert it:
+
+========  ==========  =================================
+function  float64     float32
+========  ==========  =================================
+erf       2           2, computed in float32
+erfc      4           1, computed in float64
+erfinv    6           1, computed in float64
+lgamma    4, x > 0    1, x > 0, computed in float64
+digamma   4, x > 0    1, x > 0, computed in float64
+========  ==========  =================================
+
+For x < 0 `lgamma` and `digamma` cross zero between any two poles and are differences of larger
+terms, so their error is bounded relative to those terms instead (see each). float16 and bfloat16
+are computed in the precision of float32's column and rounded once more.
+
+Sources of the coefficients:
+
+* erf, erfc, lgamma: fdlibm, `s_erf.c` and `e_lgamma_r.c`. Copyright (C) 1993 by Sun Microsystems,
+  Inc. All rights reserved. Permission to use, copy, modify, and distribute this software is freely
+  granted, provided that this notice is preserved.
+* erfinv: M. J. Wichura, "Algorithm AS 241: The percentage points of the normal distribution",
+  Applied Statistics 37 (1988), routine PPND16.
+* digamma on [1, 2]: J. Maddock, Boost.Math, `digamma.hpp` (Boost Software License 1.0); elsewhere
+  the recurrence, reflection and asymptotic series of Abramowitz & Stegun 6.3.5, 6.3.7 and 6.3.18.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["digamma", "erf", "erfc", "erfinv", "lgamma"]
+
+# The least magnitude that rounds to infinity: half a unit beyond the largest finite value.
+_OVERFLOW = {
+    "float16": 65520.0,
+    "bfloat16": math.ldexp(1 - 2.0**-9, 128),
+    "float32": math.ldexp(1 - 2.0**-25, 128),
+    "float64": math.inf,
+}
+
+
+def _apply(xp: Any, x: Any, compute: Callable[[Any, Any], Any], *, single: bool) -> Any:
+    """`compute(xp, x)` in float64, or where `single` holds in float32 for narrower dtypes."""
+    name = x.dtype.name
+    if name not in _OVERFLOW:
+        raise TypeError(f"expected a real floating dtype, got {name}")
+    work = xp.float32 if single and name != "float64" else xp.float64
+    y = compute(xp, x.astype(work))
+    if x.dtype == work:
+        return y
+    # A cast that overflows would warn, so what is too large becomes infinite before it.
+    y = xp.where(xp.abs(y) >= _OVERFLOW[name], xp.copysign(work(math.inf), y), y)
+    return y.astype(x.dtype)
+
+
+def _poly(x: Any, coefficients: tuple[float, ...]) -> Any:
+    """The polynomial with these coefficients, constant term first, by Horner's rule."""
+    y = coefficients[-1]
+    for c in coefficients[-2::-1]:
+        y = y * x + c
+    return y
+
+
+# ------------------------------------------------------------------------------------ erf, erfc
+
+# erf(x) = x + x P(x^2)/Q(x^2) for |x| < 0.84375
+_ERF_SMALL_P = (
+    1.28379167095512558561e-01, -3.25042107247001499370e-01, -2.84817495755985104766e-02,
+    -5.77027029648944159157e-03, -2.37630166566501626084e-05,
+)  # fmt: skip
+_ERF_SMALL_Q = (
+    1.0, 3.97917223959155352819e-01, 6.50222499887672944485e-02, 5.08130628187576562776e-03,
+    1.32494738004321644526e-04, -3.96022827877536812320e-06,
+)  # fmt: skip
+# erf(1 + s) = c + P(s)/Q(s) for 0.84375 <= 1 + s < 1.25; c is short, so that 1 - c is exact
+_ERF_ONE = 8.45062911510467529297e-01
+_ERF_MIDDLE_P = (
+    -2.36211856075265944077e-03, 4.14856118683748331666e-01, -3.72207876035701323847e-01,
+    3.18346619901161753674e-01, -1.10894694282396677476e-01, 3.54783043256182359371e-02,
+    -2.16637559486879084300e-03,
+)  # fmt: skip
+_ERF_MIDDLE_Q = (
+    1.0, 1.06420880400844228286e-01, 5.40397917702171048937e-01, 7.18286544141962662868e-02,
+    1.26171219808761642112e-01, 1.36370839120290507362e-02, 1.19844998467991074170e-02,
+)  # fmt: skip
+# erfc(x) = exp(-x^2 - 0.5625 + P(1/x^2)/Q(1/x^2)) / x for 1.25 <= x < 1/0.35 ...
+_ERFC_NEAR_P = (
+    -9.86494403484714822705e-03, -6.93858572707181764372e-01, -1.05586262253232909814e+01,
+    -6.23753324503260060396e+01, -1.62396669462573470355e+02, -1.84605092906711035994e+02,
+    -8.12874355063065934246e+01, -9.81432934416914548592e+00,
+)  # fmt: skip
+_ERFC_NEAR_Q = (
+    1.0, 1.96512716674392571292e+01, 1.37657754143519042600e+02, 4.34565877475229228821e+02,
+    6.45387271733267880336e+02, 4.29008140027567833386e+02, 1.08635005541779435134e+02,
+    6.57024977031928170135e+00, -6.04244152148580987438e-02,
+)  # fmt: skip
+# ... and for 1/0.35 <= x <= 28
+_ERFC_FAR_P = (
+    -9.86494292470009928597e-03, -7.99283237680523006574e-01, -1.77579549177547519889e+01,
+    -1.60636384855821916062e+02, -6.37566443368389627722e+02, -1.02509513161107724954e+03,
+    -4.83519191608651397019e+02,
+)  # fmt: skip
+_ERFC_FAR_Q = (
+    1.0, 3.03380607434824582924e+01, 3.25792512996573918826e+02, 1.53672958608443695994e+03,
+    3.19985821950859553908e+03, 2.55305040643316442583e+03, 4.74528541206955367215e+02,
+    -2.24409524465858183362e+01,
+)  # fmt: skip
+_SMALL, _MIDDLE, _NEAR = 0.84375, 1.25, 1 / 0.35
+
+
+def erf(xp: Any, x: Any) -> Any:
+    """The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x.
+
+    x: [*S] -> [*S], dtype kept. erf(+-0) = +-0, erf(+-inf) = +-1, erf(nan) = nan. Formula: fdlibm.
+
+    Raises:
+        TypeError: the dtype is not a real floating one.
+
+    >>> import numpy as np
+    >>> erf(np, np.array([0.0, 0.5, -np.inf])).round(6).tolist()
+    [0.0, 0.5205, -1.0]
+    """
+    return _apply(xp, x, _erf, single=True)
+
+
+def erfc(xp: Any, x: Any) -> Any:
+    """The complementary error function 1 - erf(x), accurate where it is tiny.
+
+    x: [*S] -> [*S], dtype kept. erfc(-inf) = 2, erfc(inf) = 0, erfc(nan) = nan. Results below the
+    normal range are within 2 of the smallest positive number. Formula: fdlibm.
+
+    Raises:
+        TypeError: the dtype is not a real floating one.
+
+    >>> import numpy as np
+    >>> erfc(np, np.array([0.0, -np.inf])).tolist(), f"{erfc(np, np.float64(10.0)):.6e}"
+    ([1.0, 2.0], '2.088488e-45')
+    """
+    return _apply(xp, x, _erfc, single=False)
+
+
+def _erf(xp: Any, x: Any) -> Any:
+    a = xp.abs(x)
+    s = xp.where(a < _SMALL, a, 0.5)
+    small = s + s * _erf_small(s)
+    middle = _ERF_ONE + _erf_middle(xp, a)
+    tail = 1.0 - _erfc_tail(xp, a, limit=6.0)  # at 6, erfc is below the last bit of 1
+    y = xp.where(a < _SMALL, small, xp.where(a < _MIDDLE, middle, tail))
+    return xp.where(xp.isnan(x), x, xp.copysign(y, x))
+
+
+def _erfc(xp: Any, x: Any) -> Any:
+    a = xp.abs(x)
+    s = xp.where(a < _SMALL, x, 0.5)
+    r = s * _erf_small(s)
+    # Above 1/4 the subtraction from 1 would lose bits; x - 1/2 is exact there.
+    small = xp.where(s < 0.25, 1.0 - (s + r), 0.5 - ((s - 0.5) + r))
+    m = _erf_middle(xp, a)
+    middle = xp.where(x > 0, (1.0 - _ERF_ONE) - m, 1.0 + (_ERF_ONE + m))
+    t = _erfc_tail(xp, a, limit=28.0)  # at 28, erfc is below the smallest positive number
+    tail = xp.where(x > 0, t, 2.0 - t)
+    y = xp.where(a < _SMALL, small, xp.where(a < _MIDDLE, middle, tail))
+    return xp.where(xp.isnan(x), x, y)
+
+
+def _erf_small(x: Any) -> Any:
+    z = x * x
+    return _poly(z, _ERF_SMALL_P) / _poly(z, _ERF_SMALL_Q)
+
+
+def _erf_middle(xp: Any, a: Any) -> Any:
+    s = xp.where((a >= _SMALL) & (a < _MIDDLE), a, 1.0) - 1.0
+    return _poly(s, _ERF_MIDDLE_P) / _poly(s, _ERF_MIDDLE_Q)
+
+
+def _erfc_tail(xp: Any, a: Any, *, limit: float) -> Any:
+    """The erfc of [1.25, limit]; arguments outside are moved to the nearest end, NaN to 1.25."""
+    a = xp.where(a > _MIDDLE, xp.minimum(a, limit), _MIDDLE)
+    s = 1.0 / (a * a)
+    near = _poly(s, _ERFC_NEAR_P) / _poly(s, _ERFC_NEAR_Q)
+    far = _poly(s, _ERFC_FAR_P) / _poly(s, _ERFC_FAR_Q)
+    # exp would amplify the rounding error of a^2, so a^2 = z^2 + (a - z)(a + z) with z so short
+    # that z^2 is exact.
+    scale = 2.0**6 if a.dtype.itemsize == 4 else 2.0**20
+    z = xp.rint(a * scale) / scale
+    return xp.exp(-z * z - 0.5625) * xp.exp((z - a) * (z + a) + xp.where(a < _NEAR, near, far)) / a
+
+
+# --------------------------------------------------------------------------------------- erfinv
+
+# The normal quantile at 1/2 + q is q P(r)/Q(r), r = 0.180625 - q^2, for |q| <= 0.425 ...
+_QUANTILE_CENTRE_P = (
+    3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
+    1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
+    3.3430575583588128105e4, 2.5090809287301226727e3,
+)  # fmt: skip
+_QUANTILE_CENTRE_Q = (
+    1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
+    2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4,
+    5.2264952788528545610e3,
+)  # fmt: skip
+# ... and at a tail probability p, with t = sqrt(-log p), P(t - 1.6)/Q(t - 1.6) for t <= 5 ...
+_QUANTILE_TAIL_P = (
+    1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0,
+    3.64784832476320460504e0, 1.27045825245236838258e0, 2.41780725177450611770e-1,
+    2.27238449892691845833e-2, 7.74545014278341407640e-4,
+)  # fmt: skip
+_QUANTILE_TAIL_Q = (
+    1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
+    1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4,
+    1.05075007164441684324e-9,
+)  # fmt: skip
+# ... and P(t - 5)/Q(t - 5) beyond
+_QUANTILE_FAR_P = (
+    6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0,
+    2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
+    2.71155556874348757815e-5, 2.01033439929228813265e-7,
+)  # fmt: skip
+_QUANTILE_FAR_Q = (
+    1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
+    7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7,
+    2.04426310338993978564e-15,
+)  # fmt: skip
+
+
+def erfinv(xp: Any, x: Any) -> Any:
+    """The inverse of the error function: the y with erf(y) = x.
+
+    x: [*S] -> [*S], dtype kept. erfinv(+-0) = +-0, erfinv(+-1) = +-inf, nan where |x| > 1 or x is
+    nan. Formula: Wichura's AS 241, as erfinv(x) = quantile((1 + x)/2) / sqrt(2).
+
+    Raises:
+        TypeError: the dtype is not a real floating one.
+
+    >>> import numpy as np
+    >>> erfinv(np, np.array([0.0, 0.5, -1.0, 2.0])).round(6).tolist()
+    [0.0, 0.476936, -inf, nan]
+    """
+    return _apply(xp, x, _erfinv, single=False)
+
+
+def _erfinv(xp: Any, x: Any) -> Any:
+    a = xp.abs(x)
+    central = a <= 0.85
+    c = xp.where(central, a, 0.5)
+    r = 0.180625 - 0.25 * c * c
+    half_slope = _poly(r, _QUANTILE_CENTRE_P) / _poly(r, _QUANTILE_CENTRE_Q)
+    centre = c * (half_slope * (0.5 * math.sqrt(0.5)))
+    # 1 - |x| is exact here, so nothing is lost however close |x| comes to 1.
+    p = xp.where((a > 0.85) & (a < 1.0), 0.5 * (1.0 - a), 0.05)
+    t = xp.sqrt(-xp.log(p))
+    near = _poly(t - 1.6, _QUANTILE_TAIL_P) / _poly(t - 1.6, _QUANTILE_TAIL_Q)
+    far = _poly(t - 5.0, _QUANTILE_FAR_P) / _poly(t - 5.0, _QUANTILE_FAR_Q)
+    tail = xp.where(t <= 5.0, near, far) * math.sqrt(0.5)
+    y = xp.where(central, centre, tail)
+    y = xp.where(a == 1.0, math.inf, xp.where(a <= 1.0, y, math.nan))
+    return xp.copysign(y, x)
+
+
+# --------------------------------------------------------------------------------------- lgamma
+
+# lgamma(2 - y) = -y/2 + y (even and odd powers of y), used for 0 < y <= 0.27
+_LGAMMA_BELOW_TWO = (
+    7.72156649015328655494e-02, 3.22467033424113591611e-01, 6.73523010531292681824e-02,
+    2.05808084325167332806e-02, 7.38555086081402883957e-03, 2.89051383673415629091e-03,
+    1.19270763183362067845e-03, 5.10069792153511336608e-04, 2.20862790713908385557e-04,
+    1.08011567247583939954e-04, 2.52144565451257326939e-05, 4.48640949618915160150e-05,
+)  # fmt: skip
+# lgamma(m + y) = least + y^2 P(y) around its minimum m; least is a sum of two doubles
+_LGAMMA_MINIMUM_AT = 1.46163214496836224576e00
+_LGAMMA_LEAST, _LGAMMA_LEAST_REST = -1.21486290535849611461e-01, 3.63867699703950536541e-18
+_LGAMMA_MINIMUM = (
+    4.83836122723810047042e-01, -1.47587722994593911752e-01, 6.46249402391333854778e-02,
+    -3.27885410759859649565e-02, 1.79706750811820387126e-02, -1.03142241298341437450e-02,
+    6.10053870246291332635e-03, -3.68452016781138256760e-03, 2.25964780900612472250e-03,
+    -1.40346469989232843813e-03, 8.81081882437654011382e-04, -5.38595305356740546715e-04,
+    3.15632070903625950361e-04, -3.12754168375120860518e-04, 3.35529192635519073543e-04,
+)  # fmt: skip
+# lgamma(1 + y) = -y/2 + y P(y)/Q(y) for 0 <= y < 0.2316
+_LGAMMA_ABOVE_ONE_P = (
+    -7.72156649015328655494e-02, 6.32827064025093366517e-01, 1.45492250137234768737e00,
+    9.77717527963372745603e-01, 2.28963728064692451092e-01, 1.33810918536787660377e-02,
+)  # fmt: skip
+_LGAMMA_ABOVE_ONE_Q = (
+    1.0, 2.45597793713041134822e00, 2.12848976379893395361e00, 7.69285150456672783825e-01,
+    1.04222645593369134254e-01, 3.21709242282423911810e-03,
+)  # fmt: skip
+# lgamma(2 + y) = y/2 + y P(y)/Q(y) for 0 <= y < 1
+_LGAMMA_ABOVE_TWO_P = (
+    -7.72156649015328655494e-02, 2.14982415960608852501e-01, 3.25778796408930981787e-01,
+    1.46350472652464452805e-01, 2.66422703033638609560e-02, 1.84028451407337715652e-03,
+    3.19475326584100867617e-05,
+)  # fmt: skip
+_LGAMMA_ABOVE_TWO_Q = (
+    1.0, 1.39200533467621045958e00, 7.21935547567138069525e-01, 1.71933865632803078993e-01,
+    1.86459191715652901344e-02, 7.77942496381893596434e-04, 7.32668430744625636189e-06,
+)  # fmt: skip
+# lgamma(x) = (x - 1/2)(log x - 1) + constant + z P(z^2), z = 1/x, for x >= 8
+_LGAMMA_LARGE_CONSTANT = 4.18938533204672725052e-01
+_LGAMMA_LARGE = (
+    8.33333333333329678849e-02, -2.77777777728775536470e-03, 7.93650558643019558500e-04,
+    -5.95187557450339963135e-04, 8.36339918996282139126e-04, -1.63092934096575273989e-03,
+)  # fmt: skip
+_LGAMMA_TINY = 2.0**-70  # below it, lgamma(x) is -log|x| to the last bit
+# Beyond it lgamma(x) overflows; a few units below the exact limit, so that rounding never does.
+_LGAMMA_HUGE = 2.559983327851637e305
+
+
+def lgamma(xp: Any, x: Any) -> Any:
+    """The logarithm of the absolute value of the gamma function.
+
+    x: [*S] -> [*S], dtype kept. +inf at 0, at the negative integers and at +-inf; nan at nan.
+    For x < 0 the error is at most 4 units in the last place of max(1, |lgamma(x)|, lgamma(-x)):
+    near a zero on the negative axis few digits are left. Formula: fdlibm.
+
+    Raises:
+        TypeError: the dtype is not a real floating one.
+
+    >>> import numpy as np
+    >>> lgamma(np, np.array([0.5, 1.0, 10.0, -2.0])).round(6).tolist()
+    [0.572365, 0.0, 12.801827, inf]
+    """
+    return _apply(xp, x, _lgamma, single=False)
+
+
+def _lgamma(xp: Any, x: Any) -> Any:
+    a = xp.abs(x)
+    ordinary = (a > 0) & (a <= _LGAMMA_HUGE)
+    magnitude = xp.where(ordinary, a, 1.0)
+    positive = _lgamma_positive(xp, magnitude)
+
+    # Gamma(-a) Gamma(a) = -pi / (a sin(pi a)); the fraction is taken first, for an exact period
+    fraction = magnitude - xp.floor(magnitude)
+    reflects = (x < 0) & (magnitude >= _LGAMMA_TINY) & (fraction > 0)
+    sine = xp.sin(math.pi * xp.minimum(fraction, 1.0 - fraction))
+    negative = xp.log(math.pi / xp.where(reflects, magnitude * sine, 1.0)) - positive
+
+    y = xp.where(reflects, negative, positive)
+    pole = (x < 0) & (fraction == 0)
+    return xp.where(xp.isnan(x), x, xp.where(ordinary & ~pole, y, math.inf))
+
+
+def _lgamma_positive(xp: Any, x: Any) -> Any:
+    """The lgamma of 0 < x <= _LGAMMA_HUGE."""
+    large = xp.maximum(x, 8.0)
+    z = 1.0 / large
+    series = _LGAMMA_LARGE_CONSTANT + z * _poly(z * z, _LGAMMA_LARGE)
+    y_large = (large - 0.5) * (xp.log(large) - 1.0) + series
+
+    y = xp.where(x < 2.0, _lgamma_below_two(xp, x), _lgamma_two_to_eight(xp, x))
+    return xp.where(x < 8.0, y, y_large)
+
+
+def _lgamma_below_two(xp: Any, x: Any) -> Any:
+    x = xp.minimum(x, 2.0)
+    # Up to 0.9, lgamma(x) = lgamma(x + 1) - log(x). x + 1 would round, so the pieces below
+    # subtract their centre less the shift, not from the sum.
+    shift = (x <= 0.9).astype(x.dtype)
+    shifted = x + shift
+
+    y = (2.0 - shift) - x
+    z = y * y
+    even, odd = _poly(z, _LGAMMA_BELOW_TWO[0::2]), _poly(z, _LGAMMA_BELOW_TWO[1::2])
+    below_two = (y * even + z * odd) - 0.5 * y
+
+    y = x - (_LGAMMA_MINIMUM_AT - shift)
+    w = y * y * y
+    p0, p1, p2 = (_poly(w, _LGAMMA_MINIMUM[i::3]) for i in range(3))
+    minimum = _LGAMMA_LEAST + (y * y * p0 + (w * (p1 + y * p2) + _LGAMMA_LEAST_REST))
+
+    y = xp.where(shifted < 1.5, x - (1.0 - shift), 0.0)
+    ratio = _poly(y, _LGAMMA_ABOVE_ONE_P) / _poly(y, _LGAMMA_ABOVE_ONE_Q)
+    above_one = (0.0 - 0.5 * y) + y * ratio  # not -0.5 * y, which makes lgamma(1) -0
+
+    pieces = xp.where(shifted < 1.7316, minimum, below_two)
+    pieces = xp.where(shifted < 1.23164, above_one, pieces)
+    return pieces - xp.log(xp.where(x <= 0.9, x, 1.0))
+
+
+def _lgamma_two_to_eight(xp: Any, x: Any) -> Any:
+    x = xp.where((x >= 2.0) & (x < 8.0), x, 2.0)
+    whole = xp.floor(x)
+    y = x - whole
+    above_two = 0.5 * y + y * _poly(y, _LGAMMA_ABOVE_TWO_P) / _poly(y, _LGAMMA_ABOVE_TWO_Q)
+    # Gamma(whole + y) = Gamma(2 + y) (2 + y) (3 + y) ... (whole - 1 + y)
+    product = xp.where(whole > 2.0, y + 2.0, 1.0)
+    for k in (3.0, 4.0, 5.0, 6.0):
+        product = product * xp.where(whole > k, y + k, 1.0)
+    return above_two + xp.log(product)
+
+
+# -------------------------------------------------------------------------------------- digamma
+
+# digamma(x) = (x - root)(scale + P(x - 1)/Q(x - 1)) for 1 <= x <= 2; root is a sum of three doubles
+_DIGAMMA_ROOT = (1569415565 / 2**30, 381566830 / 2**60, 0.9016312093258695918615325266959189e-19)
+_DIGAMMA_SCALE = 0.99558162689208984375
+_DIGAMMA_P = (
+    0.25479851061131551, -0.32555031186804491, -0.65031853770896507, -0.28919126444774784,
+    -0.045251321448739056, -0.0020713321167745952,
+)  # fmt: skip
+_DIGAMMA_Q = (
+    1.0, 2.0767117023730469, 1.4606242909763515, 0.43593529692665969, 0.054151797245674225,
+    0.0021284987017821144, -0.55789841321675513e-6,
+)  # fmt: skip
+# digamma(x) = log x - 1/(2 x) - sum over k >= 1 of B_2k / (2 k x^2k), for x >= 10
+_DIGAMMA_LARGE = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12, -3617 / 8160)
+_DIGAMMA_TINY = 2.0**-60  # below it, digamma(x) is -1/x to the last bit
+_DIGAMMA_POLE = 2.0**-1024  # up to here, -1/x overflows
+
+
+def digamma(xp: Any, x: Any) -> Any:
+    """The derivative of the logarithm of the gamma function.
+
+    x: [*S] -> [*S], dtype kept. digamma(+-0) = -+inf, digamma(inf) = inf; nan at the negative
+    integers, at -inf and at nan. For x < 0 the error is at most 6 units in the last place of
+    max(1, |digamma(1 - x)|, |pi / tan(pi x)|): near a zero on the negative axis few digits are
+    left. Formulas: Boost.Math on [1, 2], Abramowitz & Stegun 6.3 elsewhere.
+
+    Raises:
+        TypeError: the dtype is not a real floating one.
+
+    >>> import numpy as np
+    >>> digamma(np, np.array([0.5, 1.0, 10.0, 0.0, -1.0])).round(6).tolist()
+    [-1.96351, -0.577216, 2.251753, -inf, nan]
+    """
+    return _apply(xp, x, _digamma, single=False)
+
+
+def _digamma(xp: Any, x: Any) -> Any:
+    a = xp.abs(x)
+    finite = a < math.inf
+    tiny = a < _DIGAMMA_TINY
+    ordinary = xp.where(finite & ~tiny, x, 1.0)
+
+    # digamma(x) = digamma(1 - x) - pi / tan(pi x)
+    reflects = ordinary < 0
+    y = _digamma_positive(xp, xp.where(reflects, 1.0 - ordinary, ordinary))
+    offset = ordinary - xp.rint(ordinary)  # exact: tan has period pi
+    pole = reflects & (offset == 0)
+    cotangent = math.pi / xp.tan(math.pi * xp.where(reflects & ~pole, offset, 0.25))
+    y = xp.where(reflects, y - cotangent, y)
+
+    y = xp.where(tiny, -1.0 / xp.where(tiny & (a > _DIGAMMA_POLE), x, 1.0), y)
+    y = xp.where(a <= _DIGAMMA_POLE, xp.copysign(math.inf, -x), y)
+    y = xp.where(pole | (x == -math.inf), math.nan, y)
+    return xp.where(xp.isnan(x) | (x == math.inf), x, y)
+
+
+def _digamma_positive(xp: Any, x: Any) -> Any:
+    """The digamma of x >= _DIGAMMA_TINY."""
+    large = xp.maximum(x, 10.0)
+    z = 1.0 / large
+    y_large = xp.log(large) - (0.5 * z + z * z * _poly(z * z, _DIGAMMA_LARGE))
+
+    # digamma(x + 1) = digamma(x) + 1/x brings x into [1, 2]: one step up, or at most 8 down
+    below = x < 1.0
+    u = xp.where(below, x + 1.0, xp.minimum(x, 10.0))
+    total = -1.0 / xp.where(below, x, 1.0)
+    total = xp.where(below, total, 0.0)
+    for _ in range(8):
+        above = u > 2.0
+        u = xp.where(above, u - 1.0, u)
+        total = total + xp.where(above, 1.0 / u, 0.0)
+    root_high, root_middle, root_low = _DIGAMMA_ROOT
+    from_root = ((u - root_high) - root_middle) - root_low
+    ratio = _poly(u - 1.0, _DIGAMMA_P) / _poly(u - 1.0, _DIGAMMA_Q)
+    y = total + (from_root * _DIGAMMA_SCALE + from_root * ratio)
+    return xp.where(x < 10.0, y, y_large)

@@ -1,0 +1,488 @@
+"""Reductions: sums, products, extremes and truth over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from graphfw.errors import DTypeError
+from graphfw.ir.build import checked, emit
+from graphfw.ir.dtype import DType, DTypeLike, as_dtype, bool_, int64, uint64
+from graphfw.ir.functions import F, public
+from graphfw.ir.op import NONDIFF, Case, Cost, Op, bad, ok, op
+from graphfw.ir.shape import Requirement, normalize_axis, permuted, reduced, require, size_of
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape, TensorType
+from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, inexact, ruled
+
+__all__ = [
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "count_nonzero",
+    "logsumexp",
+    "max",
+    "min",
+    "prod",
+    "sum",
+]
+
+
+class Reduction(Op):
+    """The base of reductions over axes (sorted, counted from the front)."""
+
+    axes: tuple[int, ...]
+    keepdims: bool = False
+
+    def shape(self, x: Shape) -> Shape:
+        for axis in self.axes:
+            normalize_axis(axis, len(x))
+        return reduced(x, self.axes, self.keepdims)
+
+    def dtype(self, x: DType) -> DType:
+        return x
+
+    def spread(self, value: Tensor, x: Tensor) -> Tensor:
+        """Give a reduced tensor its axes back, as size 1, so that it broadcasts with x."""
+        return value if self.keepdims else F.reshape(value, reduced(x.shape, self.axes, True))
+
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        return super().cost(outputs, *inputs)._replace(flops=inputs[0].size)
+
+
+def accumulator(dtype: DType) -> DType:
+    """Return the dtype that sums and products of integers are made in."""
+    if dtype.kind == "uint":
+        return uint64
+    return int64 if dtype.is_bool or dtype.is_integer else dtype
+
+
+def wide(xp: Any, dtype: Any) -> Any:
+    """Return the array dtype to compute in: float32 for the floats of two bytes."""
+    return xp.float32 if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
+
+
+def require_numeric(dtype: DType) -> DType:
+    """Require what can be added up."""
+    fix = "convert it first, for example with gf.astype(x, gf.int64); or use gf.any, gf.all"
+    require(not dtype.is_bool, "wants a numeric tensor, not bool", fix=fix, error=DTypeError)
+    return dtype
+
+
+def require_ordered(dtype: DType, instead_of_bool: str) -> DType:
+    """Require what has an order."""
+    message = f"wants a real tensor, not {dtype.name}"
+    require(not dtype.is_bool, message, fix=instead_of_bool, error=DTypeError)
+    fix = "complex numbers have no order: use gf.abs or gf.real"
+    require(not dtype.is_complex, message, fix=fix, error=DTypeError)
+    return dtype
+
+
+def require_elements(x: Shape, axes: Sequence[int]) -> None:
+    """Require that there is something to choose from; for symbolic sizes the array module does."""
+    for axis in axes:
+        require(x[axis] != 0, f"axis {axis} has size 0, and of no elements none can be chosen")
+
+
+@op("sum")
+class Sum(Reduction):
+    """The sum over axes.  x: [*A]  ->  [*A without axes]"""
+
+    def dtype(self, x: DType) -> DType:
+        return require_numeric(x)
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        total = xp.sum(x, axis=self.axes, keepdims=self.keepdims, dtype=wide(xp, x.dtype))
+        return total.astype(x.dtype, copy=False)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        return (lambda: F.broadcast_to(self.spread(ct, x), x.shape),)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[3, n]", axes=(1,))
+        yield ok("float32[2, 3, 4]", axes=(0, 2), keepdims=True)
+        yield ok("float32[0, 3]", axes=(0,))
+        yield ok("float32[3]", axes=())
+        yield ok("int32[3, 4]", axes=(0, 1))
+        yield ok("complex64[3, 2]", axes=(0,))
+        yield bad("float32[3]", axes=(1,), match="axis 1 is out of range for 1 dims")
+        yield bad("bool[3]", axes=(0,), match="wants a numeric tensor", error=DTypeError)
+
+
+@public
+def sum(
+    x: TensorLike, /, *, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False
+) -> Tensor:
+    """Add up along axes, all by default.  x: [*A] -> [*A without axis]
+
+    Numeric or bool; small integers and bools are summed as int64 (unsigned as uint64), float16 and
+    bfloat16 accumulate in float32. The sum of nothing is 0.
+
+    Raises:
+        AxisError: There is no such axis.
+
+    >>> import graphfw as gf
+    >>> gf.sum(gf.asarray([[1, 2], [3, 4]]), axis=0)
+    Tensor([4, 6], dtype=int64)
+    """
+    tensor = as_tensor(x)
+    axes = axes_of("sum", tensor, axis)
+    return emit(Sum(axes, keepdims), accumulated(tensor, dtype))
+
+
+def accumulated(x: Tensor, dtype: DTypeLike | None) -> Tensor:
+    """Return the tensor in the dtype that it is to be added or multiplied up in."""
+    return converted(x, accumulator(x.dtype) if dtype is None else as_dtype(dtype))
+
+
+@op("prod")
+class Prod(Reduction):
+    """The product over axes.  x: [*A]  ->  [*A without axes]"""
+
+    def dtype(self, x: DType) -> DType:
+        return require_numeric(x)
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        total = xp.prod(x, axis=self.axes, keepdims=self.keepdims, dtype=wide(xp, x.dtype))
+        return total.astype(x.dtype, copy=False)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        return (lambda: self.spread(ct, x) * F.conj(self.others(x)),)
+
+    def others(self, x: Tensor) -> Tensor:
+        """For each element, return the product of those that it is multiplied with."""
+        if len(self.axes) == 1:
+            result: Tensor = F.product_of_others(x, self.axes[0])
+            return result
+        # Several axes: lay them side by side as one, and back.
+        order = (*(i for i in range(x.ndim) if i not in self.axes), *self.axes)
+        kept = reduced(x.shape, self.axes, False)
+        lines = F.reshape(F.permute_dims(x, order), (*kept, size_of(permuted(x.shape, self.axes))))
+        products = F.reshape(F.product_of_others(lines, len(kept)), permuted(x.shape, order))
+        back: Tensor = F.permute_dims(products, sorted(range(x.ndim), key=order.index))
+        return back
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[3, n]", axes=(1,))
+        yield ok("float32[2, 3, 2]", axes=(0, 2), keepdims=True)
+        yield ok("float32[0, 3]", axes=(0,))
+        yield ok("float32[3]", axes=())
+        yield ok("int32[3, 4]", axes=(0, 1))
+        yield ok("complex64[3, 2]", axes=(0,))
+        yield bad("float32[3]", axes=(1,), match="axis 1 is out of range for 1 dims")
+        yield bad("bool[3]", axes=(0,), match="wants a numeric tensor", error=DTypeError)
+
+
+@public
+def prod(
+    x: TensorLike, /, *, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False
+) -> Tensor:
+    """Multiply along axes, all by default.  x: [*A] -> [*A without axis]
+
+    Numeric or bool; small integers and bools are multiplied as int64 (unsigned as uint64), float16
+    and bfloat16 accumulate in float32. The product of nothing is 1. Gradients are right where
+    elements are 0, too.
+
+    Raises:
+        AxisError: There is no such axis.
+
+    >>> import graphfw as gf
+    >>> gf.prod(gf.asarray([[1, 2], [3, 4]]), axis=1)
+    Tensor([ 2, 12], dtype=int64)
+    """
+    tensor = as_tensor(x)
+    axes = axes_of("prod", tensor, axis)
+    return emit(Prod(axes, keepdims), accumulated(tensor, dtype))
+
+
+class Extreme(Reduction):
+    """The base of max and min."""
+
+    worse: ClassVar[str]
+
+    def shape(self, x: Shape) -> Shape:
+        result = super().shape(x)
+        require_elements(x, self.axes)
+        return result
+
+    def dtype(self, x: DType) -> DType:
+        fix = "use gf.any for the largest and gf.all for the smallest of bools"
+        return require_ordered(x, fix)
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        return getattr(xp, self.name)(x, axis=self.axes, keepdims=self.keepdims)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        return (lambda: self.shared(self.spread(ct, x), self.spread(y, x), x),)
+
+    def shared(self, ct: Tensor, y: Tensor, x: Tensor) -> Tensor:
+        """Give each of the elements that tie the same share.
+
+        They are found as "not worse", not as "equal": so a NaN, which equals nothing, leaves a
+        NaN among the gradients and not zeros that look healthy.
+        """
+        worse = getattr(F, self.worse)(x, y)
+        ties = F.sum(F.where(worse, 0, F.ones((), dtype=x.dtype)), axis=self.axes, keepdims=True)
+        result: Tensor = F.where(worse, 0, ct / ties)
+        return result
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[n, 3]", axes=(1,))
+        yield ok("float32[2, 3, 4]", axes=(0, 2), keepdims=True)
+        yield ok("float32[0, 3]", axes=(1,))
+        yield ok("float32[3]", axes=())
+        yield ok("uint8[3, 4]", axes=(0, 1))
+        yield bad("float32[3]", axes=(1,), match="axis 1 is out of range for 1 dims")
+        yield bad("float32[3, 0]", axes=(1,), match="axis 1 has size 0")
+        yield bad("bool[3]", axes=(0,), match="wants a real tensor, not bool", error=DTypeError)
+        yield bad("complex64[3]", axes=(0,), match="not complex64", error=DTypeError)
+
+
+@op("max")
+class Max(Extreme):
+    """The largest over axes.  x: [*A]  ->  [*A without axes]"""
+
+    worse = "less"
+
+
+@public
+def max(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Take the largest along axes, all by default.  x: [*A] -> [*A without axis]
+
+    Real dtypes. One NaN makes the result NaN. Elements that tie share the gradient equally.
+
+    Raises:
+        AxisError: There is no such axis.
+        ShapeError: A size along `axis` is 0.
+        DTypeError: The tensor is bool or complex.
+
+    >>> import graphfw as gf
+    >>> gf.max(gf.asarray([[1, 7], [3, 4]]), axis=1)
+    Tensor([7, 4], dtype=int64)
+    """
+    tensor = as_tensor(x)
+    return emit(Max(axes_of("max", tensor, axis), keepdims), tensor)
+
+
+@op("min")
+class Min(Extreme):
+    """The smallest over axes.  x: [*A]  ->  [*A without axes]"""
+
+    worse = "greater"
+
+
+@public
+def min(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Take the smallest along axes, all by default; otherwise as `max`.
+
+    >>> import graphfw as gf
+    >>> gf.min(gf.asarray([[1, 7], [3, 4]]), axis=1)
+    Tensor([1, 3], dtype=int64)
+    """
+    tensor = as_tensor(x)
+    return emit(Min(axes_of("min", tensor, axis), keepdims), tensor)
+
+
+class ArgExtreme(Op):
+    """The base of argmax and argmin.  x: [*A]  ->  [*A without axis]"""
+
+    axis: int
+    keepdims: bool = False
+    vjp = NONDIFF
+
+    def shape(self, x: Shape) -> Shape:
+        axes = (normalize_axis(self.axis, len(x)),)
+        require_elements(x, axes)
+        return reduced(x, axes, self.keepdims)
+
+    def dtype(self, x: DType) -> DType:
+        require_ordered(x, "convert it first: gf.astype(x, gf.uint8)")
+        return int64
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        values = x.astype(wide(xp, x.dtype), copy=False)
+        places = getattr(xp, self.name)(values, axis=self.axis, keepdims=self.keepdims)
+        return places.astype(xp.int64)
+
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        return super().cost(outputs, *inputs)._replace(flops=inputs[0].size)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[n, 3]", axis=1)
+        yield ok("float32[2, 3, 4]", axis=0, keepdims=True)
+        yield ok("float32[0, 3]", axis=1)
+        yield ok("int32[5]", axis=0)
+        yield bad("float32[3]", axis=1, match="axis 1 is out of range for 1 dims")
+        yield bad("float32[3, 0]", axis=1, match="axis 1 has size 0")
+        yield bad("bool[3]", axis=0, match="wants a real tensor, not bool", error=DTypeError)
+        yield bad("complex64[3]", axis=0, match="not complex64", error=DTypeError)
+
+
+@op("argmax")
+class ArgMax(ArgExtreme):
+    """The place of the largest along an axis."""
+
+
+@op("argmin")
+class ArgMin(ArgExtreme):
+    """The place of the smallest along an axis."""
+
+
+@public
+def argmax(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Find the place of the largest along an axis, the first of those that tie.
+
+    x: [*A] real -> [*A without axis] int64. Without an axis, the place in the flattened tensor.
+    NaN counts as the largest.
+
+    Raises:
+        AxisError: There is no such axis.
+        ShapeError: The size along `axis` is 0.
+        DTypeError: The tensor is bool or complex.
+
+    >>> import graphfw as gf
+    >>> gf.argmax(gf.asarray([[1, 7], [4, 4]]), axis=1)
+    Tensor([1, 0], dtype=int64)
+    """
+    return _arg_extreme(ArgMax, x, axis, keepdims)
+
+
+@public
+def argmin(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Find the place of the smallest along an axis, the first of those that tie.
+
+    Otherwise as `argmax`; NaN counts as the smallest here.
+
+    >>> import graphfw as gf
+    >>> gf.argmin(gf.asarray([[1, 7], [4, 4]]), axis=1)
+    Tensor([0, 0], dtype=int64)
+    """
+    return _arg_extreme(ArgMin, x, axis, keepdims)
+
+
+def _arg_extreme(cls: type[ArgExtreme], x: TensorLike, axis: int | None, keepdims: bool) -> Tensor:
+    tensor = as_tensor(x)
+    if axis is not None:
+        place = ruled(cls.name, tensor, normalize_axis, axis, tensor.ndim)
+        return emit(cls(place, keepdims), tensor)
+    found = emit(cls(0), F.reshape(tensor, (tensor.size,)))
+    return F.reshape(found, (1,) * tensor.ndim) if keepdims else found
+
+
+class Truth(Reduction):
+    """The base of all and any."""
+
+    vjp = NONDIFF
+
+    def dtype(self, x: DType) -> DType:
+        require(x.is_bool, f"wants a bool tensor, not {x.name}", error=DTypeError)
+        return bool_
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        return getattr(xp, self.name)(x, axis=self.axes, keepdims=self.keepdims)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("bool[3, n]", axes=(1,))
+        yield ok("bool[2, 3, 4]", axes=(0, 2), keepdims=True)
+        yield ok("bool[0, 3]", axes=(0,))
+        yield ok("bool[3]", axes=())
+        yield bad("bool[3]", axes=(1,), match="axis 1 is out of range for 1 dims")
+        yield bad("int32[3]", axes=(0,), match="wants a bool tensor", error=DTypeError)
+
+
+@op("all")
+class All(Truth):
+    """Whether all are true, over axes.  x: [*A]  ->  [*A without axes]"""
+
+
+@op("any")
+class AnyOf(Truth):
+    """Whether any is true, over axes.  x: [*A]  ->  [*A without axes]"""
+
+
+@public
+def all(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Say whether all elements along axes are true.  x: [*A] -> [*A without axis] bool
+
+    Numbers are true unless they are 0; so NaN is. All of nothing are true.
+
+    Raises:
+        AxisError: There is no such axis.
+
+    >>> import graphfw as gf
+    >>> gf.all(gf.asarray([[1, 0], [3, 4]]), axis=1)
+    Tensor([False,  True], dtype=bool)
+    """
+    tensor = as_tensor(x)
+    return emit(All(axes_of("all", tensor, axis), keepdims), converted(tensor, bool_))
+
+
+@public
+def any(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Say whether any element along axes is true.  x: [*A] -> [*A without axis] bool
+
+    Numbers are true unless they are 0; so NaN is. Of nothing, none is true.
+
+    Raises:
+        AxisError: There is no such axis.
+
+    >>> import graphfw as gf
+    >>> gf.any(gf.asarray([[1, 0], [0, 0]]), axis=1)
+    Tensor([ True, False], dtype=bool)
+    """
+    tensor = as_tensor(x)
+    return emit(AnyOf(axes_of("any", tensor, axis), keepdims), converted(tensor, bool_))
+
+
+@public
+def count_nonzero(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Count the elements along axes that are not 0.  x: [*A] -> [*A without axis] int64
+
+    Raises:
+        AxisError: There is no such axis.
+
+    >>> import graphfw as gf
+    >>> gf.count_nonzero(gf.asarray([[1, 0], [3, 4]]), axis=1)
+    Tensor([1, 2], dtype=int64)
+    """
+    tensor = as_tensor(x)
+    axes = axes_of("count_nonzero", tensor, axis)
+    return sum(converted(tensor, bool_), axis=axes, keepdims=keepdims)
+
+
+@public
+def logsumexp(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Compute log(sum(exp(x))) along axes, without overflow.  x: [*A] -> [*A without axis]
+
+    Real floating-point; integers become the default dtype. Where all elements are -inf, or one is
+    inf, the result is that, and its gradient is that of `max`: finite.
+
+    Raises:
+        AxisError: There is no such axis.
+        ShapeError: A size along `axis` is 0.
+        DTypeError: The tensor is complex.
+
+    >>> import graphfw as gf
+    >>> gf.logsumexp(gf.asarray([1000.0, 1000.0]))
+    Tensor(1000.6931, dtype=float32)
+    """
+    tensor = inexact(x)
+    axes = axes_of("logsumexp", tensor, axis)
+    try:
+        require_ordered(tensor.dtype, "")
+        require_elements(tensor.shape, axes)
+    except Requirement as failed:
+        raise checked("logsumexp", tensor, failed) from None
+    top = max(tensor, axis=axes, keepdims=True)
+    # Any shift gives the same sum, so the shift needs no gradient.
+    shift = F.stop_gradient(top)
+    finite = F.isfinite(shift)
+    exps = F.exp(F.where(finite, tensor - shift, 0))
+    result: Tensor = F.where(finite, F.log(sum(exps, axis=axes, keepdims=True)) + shift, top)
+    return result if keepdims else F.squeeze(result, axis=axes)

@@ -1,0 +1,304 @@
+"""Order: sort, argsort, the largest k, and search in what is sorted.
+
+One total order for all: NaN is larger than any number (as in NumPy), and equal elements stand in
+the order of their places, in descending order too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from graphfw.errors import ArgumentError, DTypeError
+from graphfw.ir.build import emit
+from graphfw.ir.dim import Dim, DimLike, always_ge
+from graphfw.ir.dtype import DType, int64
+from graphfw.ir.functions import F, public
+from graphfw.ir.op import NONDIFF, Case, Op, bad, ok, op
+from graphfw.ir.shape import normalize_axis, require
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape
+from graphfw.ops.args import TensorLike, as_tensor, promoted, ruled
+from graphfw.ops.reduce import require_ordered, wide
+
+__all__ = ["TopK", "argsort", "searchsorted", "sort", "topk"]
+
+_BOOL_FIX = "convert it first: gf.astype(x, gf.uint8)"
+
+
+class Sorting(Op):
+    """The base of sort and argsort.  x: [*A]  ->  [*A]"""
+
+    axis: int
+    descending: bool = False
+    stable: bool = True
+
+    def shape(self, x: Shape) -> Shape:
+        normalize_axis(self.axis, len(x))
+        return x
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[3, n]", axis=1)
+        yield ok("float32[4, 2]", axis=0, descending=True)
+        yield ok("float32[4, 5]", axis=1, stable=False)
+        yield ok("float32[2, 0]", axis=1)
+        yield ok("uint8[7]", axis=0, descending=True)
+        yield bad("float32[3]", axis=1, match="axis 1 is out of range for 1 dims")
+        yield bad("bool[3]", axis=0, match="wants a real tensor, not bool", error=DTypeError)
+        yield bad("complex64[3]", axis=0, match="not complex64", error=DTypeError)
+
+
+def _argsort(xp: Any, x: Any, axis: int, descending: bool, kind: str | None = "stable") -> Any:
+    """Return the places in sorted order.
+
+    Descending is not ascending read backwards, which would turn equal elements around: it is the
+    backwards input sorted, read backwards.
+    """
+    values = x.astype(wide(xp, x.dtype), copy=False)
+    if not descending:
+        return xp.argsort(values, axis=axis, kind=kind)
+    backwards = xp.argsort(xp.flip(values, axis), axis=axis, kind=kind)
+    return x.shape[axis] - 1 - xp.flip(backwards, axis)
+
+
+@op("sort")
+class Sort(Sorting):
+    """The elements in order along an axis."""
+
+    def dtype(self, x: DType) -> DType:
+        return require_ordered(x, _BOOL_FIX)
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        # bfloat16's own order does not know NaN.
+        values = x.astype(wide(xp, x.dtype), copy=False)
+        kind = "stable" if self.stable else None
+        if self.descending:
+            backwards = xp.sort(xp.flip(values, self.axis), axis=self.axis, kind=kind)
+            values = xp.flip(backwards, self.axis)
+        else:
+            values = xp.sort(values, axis=self.axis, kind=kind)
+        return values.astype(x.dtype, copy=False)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        def gradient() -> Tensor:
+            # Sorting the places gives where each element went: its gradient is there.
+            places = emit(ArgSort(self.axis, self.descending), x)
+            went = emit(ArgSort(self.axis), places)
+            moved: Tensor = F.take_along_axis(ct, went, axis=self.axis)
+            return moved
+
+        return (gradient,)
+
+
+@op("argsort")
+class ArgSort(Sorting):
+    """The places of the elements in order along an axis."""
+
+    vjp = NONDIFF
+
+    def dtype(self, x: DType) -> DType:
+        require_ordered(x, _BOOL_FIX)
+        return int64
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        kind = "stable" if self.stable else None
+        return _argsort(xp, x, self.axis, self.descending, kind).astype(xp.int64, copy=False)
+
+
+@public
+def sort(
+    x: TensorLike, /, *, axis: int = -1, descending: bool = False, stable: bool = True
+) -> Tensor:
+    """Put the elements along an axis in order.  x: [*A] real -> [*A]
+
+    NaN counts as the largest: it stands last, in descending order first.
+
+    Args:
+        x: What to sort.
+        axis: Along which dim.
+        descending: Whether to begin with the largest.
+        stable: Whether equal elements (0.0 and -0.0) keep their order; without is faster.
+
+    Raises:
+        AxisError: There is no such axis.
+        DTypeError: The tensor is bool or complex.
+
+    >>> import graphfw as gf
+    >>> gf.sort(gf.asarray([3, 1, 2]), descending=True)
+    Tensor([3, 2, 1], dtype=int64)
+    """
+    tensor = as_tensor(x)
+    place = ruled("sort", tensor, normalize_axis, axis, tensor.ndim)
+    return emit(Sort(place, descending, stable), tensor)
+
+
+@public
+def argsort(
+    x: TensorLike, /, *, axis: int = -1, descending: bool = False, stable: bool = True
+) -> Tensor:
+    """Find the places of the elements along an axis in order.  x: [*A] real -> [*A] int64
+
+    Takes the arguments of `sort`: `take_along_axis(x, argsort(x))` is `sort(x)`.
+
+    >>> import graphfw as gf
+    >>> gf.argsort(gf.asarray([2, 1, 2]), descending=True)
+    Tensor([0, 2, 1], dtype=int64)
+    """
+    tensor = as_tensor(x)
+    place = ruled("argsort", tensor, normalize_axis, axis, tensor.ndim)
+    return emit(ArgSort(place, descending, stable), tensor)
+
+
+@op("argtopk")
+class ArgTopK(Op):
+    """The places of the k largest or smallest along an axis.  x: [*A]  ->  [*A with k at axis]"""
+
+    k: DimLike
+    axis: int
+    largest: bool = True
+    vjp = NONDIFF
+
+    def shape(self, x: Shape) -> Shape:
+        axis = normalize_axis(self.axis, len(x))
+        size = x[axis]
+        at = [(0, axis)]
+        require(not always_ge(self.k, size + 1), f"there are no {self.k} elements", at)
+        return (*x[:axis], self.k, *x[axis + 1 :])
+
+    def dtype(self, x: DType) -> DType:
+        require_ordered(x, _BOOL_FIX)
+        return int64
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        size = x.shape[self.axis]
+        if size < self.k:
+            raise ValueError(f"there are no {self.k} elements along axis {self.axis}, but {size}")
+        places = _argsort(xp, x, self.axis, self.largest)
+        chosen = places[(slice(None),) * self.axis + (slice(None, self.k),)]
+        return chosen.astype(xp.int64)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[3, n]", k=2, axis=1)
+        yield ok("float32[4, 2]", k=4, axis=0, largest=False)
+        yield ok("float32[2, 0]", k=0, axis=1)
+        yield ok("int32[5]", k=1, axis=0)
+        yield bad("float32[3]", k=4, axis=0, match="there are no 4 elements: x\\[0\\] = 3")
+        yield bad("float32[3]", k=1, axis=1, match="axis 1 is out of range for 1 dims")
+        yield bad("bool[3]", k=1, axis=0, match="wants a real tensor, not bool", error=DTypeError)
+        yield bad("complex64[3]", k=1, axis=0, match="not complex64", error=DTypeError)
+
+
+class TopK(NamedTuple):
+    """What `topk` returns: the elements, and their places along the axis."""
+
+    values: Tensor
+    indices: Tensor
+
+
+@public
+def topk(
+    x: TensorLike, k: DimLike, /, *, axis: int = -1, largest: bool = True, sorted: bool = True
+) -> TopK:
+    """Take the k largest elements along an axis and their places, the largest first.
+
+    x: [*A] real -> values: [*A with k at axis], indices: the same, int64. Of equal elements those
+    at the lowest places are taken, in that order. NaN counts as the largest.
+
+    Args:
+        x: What to choose from.
+        k: How many, at most the size of the axis.
+        axis: Along which dim.
+        largest: False takes the k smallest, the smallest first.
+        sorted: False allows any order; at present they are sorted all the same.
+
+    Raises:
+        AxisError: There is no such axis.
+        ArgumentError: `k` is negative or no int.
+        ShapeError: There are fewer than k elements.
+        DTypeError: The tensor is bool or complex.
+
+    >>> import graphfw as gf
+    >>> gf.topk(gf.asarray([5, 7, 7, 1]), 2).indices
+    Tensor([1, 2], dtype=int64)
+    """
+    tensor = as_tensor(x)
+    place = ruled("topk", tensor, normalize_axis, axis, tensor.ndim)
+    count = _count(tensor, k)
+    indices = emit(ArgTopK(count, place, largest), tensor)
+    return TopK(F.take_along_axis(tensor, indices, axis=place), indices)
+
+
+def _count(x: Tensor, k: DimLike) -> DimLike:
+    if isinstance(k, Dim):
+        return k
+    fits = hasattr(k, "__index__") and not isinstance(k, (bool, Tensor))
+    ruled("topk", x, require, fits, f"k is {k!r}, and must be an int", (), "", ArgumentError)
+    count = k.__index__()
+    message = f"k is {count}, and must be 0 or more"
+    ruled("topk", x, require, count >= 0, message, (), "", ArgumentError)
+    return count
+
+
+@op("searchsorted")
+class SearchSorted(Op):
+    """Where elements would be inserted in sorted ones.  x1: [N]  x2: [*A]  ->  [*A]"""
+
+    side: str = "left"
+    vjp = NONDIFF
+
+    def shape(self, x1: Shape, x2: Shape) -> Shape:
+        require(len(x1) == 1, f"x1, the sorted elements, must have 1 dim, not {len(x1)}")
+        return x2
+
+    def dtype(self, x1: DType, x2: DType) -> DType:
+        require(x1 is x2, f"wants one dtype, not {x1.name} and {x2.name}", error=DTypeError)
+        require_ordered(x1, _BOOL_FIX)
+        return int64
+
+    def eval(self, xp: Any, x1: Any, x2: Any) -> Any:
+        dtype = wide(xp, x1.dtype)
+        places = xp.searchsorted(x1.astype(dtype), x2.astype(dtype), side=self.side)
+        return xp.asarray(places, dtype=xp.int64)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[n]", "float32[2, 3]")
+        yield ok("float32[4]", "float32[]", side="right")
+        yield ok("int32[0]", "int32[3]")
+        yield bad("float32[2, 3]", "float32[3]", match="must have 1 dim, not 2")
+        yield bad("float32[3]", "float64[3]", match="wants one dtype", error=DTypeError)
+        yield bad("bool[3]", "bool[3]", match="wants a real tensor, not bool", error=DTypeError)
+
+
+@public
+def searchsorted(
+    x1: TensorLike, x2: TensorLike, /, *, side: str = "left", sorter: TensorLike | None = None
+) -> Tensor:
+    """Find where in sorted x1 the elements of x2 would have to be inserted to keep it sorted.
+
+    x1: [N], x2: [*A] -> [*A] int64, from 0 to N. Real dtypes, promoted.
+
+    Args:
+        x1: The sorted elements. That they are is not checked.
+        x2: What to look for.
+        side: "left" gives the first place among equal elements, "right" the one behind the last.
+        sorter: Where x1 is not sorted, the places that sort it: `argsort(x1)`.
+
+    Raises:
+        ShapeError: x1 has not 1 dim.
+        ArgumentError: `side` is something else.
+        DTypeError: The tensors are bool or complex.
+
+    >>> import graphfw as gf
+    >>> gf.searchsorted(gf.asarray([1, 3, 3, 5]), gf.asarray([3, 9]))
+    Tensor([1, 4], dtype=int64)
+    """
+    known = side in ("left", "right")
+    message = f'side={side!r} is neither "left" nor "right"'
+    ruled("searchsorted", x1, require, known, message, (), "", ArgumentError)
+    haystack, needles = promoted("searchsorted", x1, x2)
+    if sorter is not None:
+        haystack = F.take(haystack, as_tensor(sorter), axis=0)
+    return emit(SearchSorted(side), haystack, needles, shown=(x1, x2))

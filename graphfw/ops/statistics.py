@@ -1,0 +1,157 @@
+"""Means, variances, medians: compositions of sums and sorts."""
+
+from __future__ import annotations
+
+from graphfw.errors import DTypeError
+from graphfw.ir.dim import Dim, DimLike, dim_max
+from graphfw.ir.dtype import float32
+from graphfw.ir.functions import F, public
+from graphfw.ir.shape import permuted, require, size_of
+from graphfw.ir.tensor import Tensor
+from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, inexact, ruled
+from graphfw.ops.reduce import require_elements
+
+__all__ = ["mean", "median", "std", "var"]
+
+
+@public
+def mean(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Average along axes, all by default.  x: [*A] -> [*A without axis]
+
+    Floating-point or complex; integers become the default dtype, float16 and bfloat16 accumulate in
+    float32. The mean of nothing is NaN.
+
+    Raises:
+        AxisError: There is no such axis.
+
+    >>> import graphfw as gf
+    >>> gf.mean(gf.asarray([[1.0, 2.0], [3.0, 4.0]]), axis=0)
+    Tensor([2., 3.], dtype=float32)
+    """
+    tensor = inexact(x)
+    axes = axes_of("mean", tensor, axis)
+    total: Tensor = F.sum(_widened(tensor), axis=axes, keepdims=keepdims)
+    # Divided before it is narrowed: the sum of many float16s is more than a float16 holds.
+    return converted(total / _count(tensor, axes), tensor.dtype)
+
+
+@public
+def var(
+    x: TensorLike, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False
+) -> Tensor:
+    """Compute the variance along axes: the mean square distance from the mean.
+
+    x: [*A] -> [*A without axis]. Real floating-point; integers become the default dtype. The mean
+    is subtracted before squaring (two passes), so that little is lost where it is large.
+
+    Args:
+        x: The samples.
+        axis: Along which dims, all by default.
+        correction: What to subtract from the number of elements, N, before dividing by it: 1 for
+            the unbiased estimate. Where N <= correction the result is NaN, or inf.
+        keepdims: Whether to keep the axes, as size 1.
+
+    Raises:
+        AxisError: There is no such axis.
+        DTypeError: The tensor is complex.
+
+    >>> import graphfw as gf
+    >>> gf.var(gf.asarray([1.0, 2.0, 3.0, 4.0]), correction=1)
+    Tensor(1.6666666, dtype=float32)
+    """
+    tensor = _real("var", x)
+    return converted(_variance("var", tensor, axis, correction, keepdims), tensor.dtype)
+
+
+@public
+def std(
+    x: TensorLike, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False
+) -> Tensor:
+    """Compute the standard deviation along axes: the root of `var`, with the same arguments.
+
+    Where it is 0 the gradient is taken to be 0.
+
+    >>> import graphfw as gf
+    >>> gf.std(gf.asarray([1.0, 3.0]))
+    Tensor(1., dtype=float32)
+    """
+    tensor = _real("std", x)
+    variance = _variance("std", tensor, axis, correction, keepdims)
+    # The root's slope at 0 is inf: the root is not taken there.
+    constant = variance == 0
+    root = F.where(constant, 0, F.sqrt(F.where(constant, 1, variance)))
+    return converted(root, tensor.dtype)
+
+
+@public
+def median(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Take the middle of the sorted elements along an axis; of two, their mean.
+
+    x: [*A] -> [*A without axis]. Without an axis, of all elements. Real floating-point; integers
+    become the default dtype. One NaN makes the result NaN.
+
+    Raises:
+        AxisError: There is no such axis.
+        ShapeError: The size along `axis` is 0.
+        DTypeError: The tensor is complex.
+
+    >>> import graphfw as gf
+    >>> gf.median(gf.asarray([3.0, 9.0, 1.0, 4.0]))
+    Tensor(3.5, dtype=float32)
+    """
+    tensor = _real("median", x)
+    axes = axes_of("median", tensor, axis)
+    flat = F.reshape(tensor, (tensor.size,)) if axis is None else tensor
+    place = 0 if axis is None else axes[0]
+    count = flat.shape[place]
+    ruled("median", flat, require_elements, flat.shape, (place,))
+    ordered = F.sort(flat, axis=place)
+
+    def at(index: DimLike) -> Tensor:
+        indices = F.reshape(as_tensor(index), (1,))
+        taken: Tensor = F.take(ordered, indices, axis=place)
+        return taken
+
+    # Halved before they are added: the sum of two large ones may not fit.
+    middle = at((count - 1) // 2) * 0.5 + at(count // 2) * 0.5
+    last = at(count - 1)
+    result = F.where(F.isnan(last), last, middle)
+    kept = tuple(1 if i in axes else dim for i, dim in enumerate(tensor.shape))
+    dropped = tuple(dim for i, dim in enumerate(tensor.shape) if i not in axes)
+    shaped: Tensor = F.reshape(result, kept if keepdims else dropped)
+    return shaped
+
+
+def _real(name: str, x: TensorLike) -> Tensor:
+    tensor = inexact(x)
+    message = f"wants a real tensor, not {tensor.dtype.name}"
+    ruled(name, tensor, require, tensor.dtype.is_floating, message, (), "", DTypeError)
+    return tensor
+
+
+def _widened(x: Tensor) -> Tensor:
+    return converted(x, float32) if x.dtype.is_low_precision else x
+
+
+def _count(x: Tensor, axes: tuple[int, ...]) -> DimLike:
+    """Return how many elements are reduced to one."""
+    return size_of(permuted(x.shape, axes))
+
+
+def _variance(name: str, x: Tensor, axis: Axes, correction: float, keepdims: bool) -> Tensor:
+    """Return the variance, in float32 for the floats of two bytes."""
+    axes = axes_of(name, x, axis)
+    values = _widened(x)
+    distance = values - mean(values, axis=axes, keepdims=True)
+    total: Tensor = F.sum(distance * distance, axis=axes, keepdims=keepdims)
+    return total / _degrees(_count(x, axes), correction, total)
+
+
+def _degrees(count: DimLike, correction: float, like: Tensor) -> float | Dim | Tensor:
+    """Return what the squares' sum is divided by: count - correction, or 0 if that is negative."""
+    if correction == int(correction):
+        return dim_max(count - int(correction), 0)
+    if isinstance(count, Dim):
+        degrees: Tensor = F.maximum(as_tensor(count, like.dtype) - correction, 0)
+        return degrees
+    return max(count - correction, 0.0)

@@ -1,0 +1,300 @@
+"""Elementwise ops as rows: `unary(...)` and `binary(...)` make the op class and its public function.
+
+Where a public function does more than its row, `unary_op` and `binary_op` make the op class alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+from graphfw.errors import DTypeError
+from graphfw.ir.build import emit
+from graphfw.ir.dtype import DType, bool_, complex64, int32
+from graphfw.ir.functions import F, public
+from graphfw.ir.op import COMMUTATIVE, ELEMENTWISE, NONDIFF, PURE, Case, Op, bad, ok, op
+from graphfw.ir.shape import broadcast, require
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape
+from graphfw.ops.args import TensorLike, as_tensor, inexact, promoted
+
+Vjp: TypeAlias = Callable[..., Any]
+"""`(ct, y, *inputs) -> cotangent`, before it is summed to the input's shape.
+
+Where a finite input can have an infinite slope, the rule says `F.chain_multiply(ct, slope)` or
+`F.chain_divide(ct, divisor)`: they keep a cotangent of 0, of a branch not taken, from becoming NaN.
+"""
+
+KINDS: dict[str, Callable[[DType], bool]] = {
+    "any": lambda d: True,
+    "numeric": lambda d: not d.is_bool,
+    "real": lambda d: not d.is_bool and not d.is_complex,
+    "real or bool": lambda d: not d.is_complex,
+    "integer": lambda d: d.is_integer,
+    "integer or bool": lambda d: d.is_integer or d.is_bool,
+    "floating-point": lambda d: d.is_floating,
+    "complex": lambda d: d.is_complex,
+    "floating-point or complex": lambda d: d.is_inexact,
+}
+"""What a row's `accepts` may be."""
+
+FLOATS_ONLY = ("floating-point", "floating-point or complex")
+"""Those for which a public function converts integers to the default dtype."""
+
+SAMPLE_DTYPE = {"integer": "int32", "integer or bool": "int32", "complex": "complex64"}
+"""What the tests draw for each of `KINDS`; float32 for those that are not here."""
+
+
+class Elementwise(Op):
+    """The base of the rows: what they share.
+
+    Class attributes are a row's facts; see `unary` and `binary`.
+    """
+
+    traits = frozenset({PURE, ELEMENTWISE})
+    accepts: ClassVar[str] = "numeric"
+    result: ClassVar[str] = "same"
+    function: ClassVar[Callable[..., Any]]
+    rules: ClassVar[Sequence[Vjp | None]] = ()
+    samples: ClassVar[tuple[Case, ...]] = ()
+
+    def shape(self, *shapes: Shape) -> Shape:
+        return broadcast(*shapes)
+
+    def dtype(self, *dtypes: DType) -> DType:
+        first = dtypes[0]
+        for dtype in dtypes:
+            require(KINDS[self.accepts](dtype), f"wants {self.accepts} tensors, not {dtype.name}",
+                    fix=_dtype_fix(self.accepts, dtype), error=DTypeError)
+            require(dtype is first, f"wants one dtype, not {first.name} and {dtype.name}",
+                    error=DTypeError)
+        if self.result == "bool":
+            return bool_
+        return first.real if self.result == "real" else first
+
+    def eval(self, xp: Any, *xs: Any) -> Any:
+        function = type(self).function
+        if xs[0].dtype.name != "bfloat16":
+            return xp.asarray(function(xp, *xs))
+        # Array modules have few loops for bfloat16; in float32 one operation rounds the same.
+        result = xp.asarray(function(xp, *[x.astype(xp.float32) for x in xs]))
+        return result.astype(xs[0].dtype) if result.dtype == xp.float32 else result
+
+    @classmethod
+    def cases(cls) -> Iterator[Case]:
+        return iter(cls.samples)
+
+
+def _dtype_fix(accepts: str, dtype: DType) -> str:
+    """Say what to do with a tensor of a dtype that an op refuses."""
+    if dtype.is_bool:
+        return "convert it: gf.astype(x, gf.int32); masks combine with &, | and ~"
+    if dtype.is_complex:
+        return "take gf.real(x), gf.imag(x) or gf.abs(x)"
+    if dtype.is_floating and accepts.startswith("integer"):
+        return "convert it: gf.astype(x, gf.int32)"
+    return ""
+
+
+def _vjp(self: Elementwise, ct: Tensor, y: Tensor, *xs: Tensor) -> tuple[Any, ...]:
+    """Apply a row's rules, each only when its input's gradient is wanted."""
+
+    def entry(rule: Vjp, x: Tensor) -> Callable[[], Tensor]:
+        return lambda: F.sum_to(rule(ct, y, *xs), x.shape)
+
+    return tuple(
+        entry(rule, x) if rule and x.dtype.is_inexact else None
+        for rule, x in zip(self.rules, xs, strict=True)
+    )
+
+
+def _make(
+    name: str,
+    labels: tuple[str, ...],
+    doc: str,
+    rules: Sequence[Vjp | None] | None,
+    xp: str | Callable[..., Any] | None,
+    facts: dict[str, Any],
+) -> type[Elementwise]:
+    function = xp if callable(xp) else _of_module(xp or name)
+    facts |= {
+        "__doc__": doc,
+        "labels": labels,
+        "function": staticmethod(function),
+        "rules": rules or (None,) * len(labels),
+        "vjp": NONDIFF if rules is None else _vjp,
+    }
+    return op(name)(type(name.title().replace("_", ""), (Elementwise,), facts))
+
+
+def _of_module(name: str) -> Callable[..., Any]:
+    return lambda xp, *xs: getattr(xp, name)(*xs)
+
+
+def unary_op(
+    name: str,
+    *,
+    doc: str,
+    vjp: Vjp | None,
+    xp: str | Callable[..., Any] | None = None,
+    accepts: str = "floating-point or complex",
+    result: str = "same",
+    domain: tuple[float, float] = (-2.0, 2.0),
+    smooth: bool = True,
+    samples: Sequence[Case] = (),
+) -> type[Elementwise]:
+    """Declare an elementwise op of one tensor, without a public function: see `unary`."""
+    accepted = KINDS[accepts]
+    kind = SAMPLE_DTYPE.get(accepts, "float32")
+    cases = [ok(f"{kind}[3, n]", domain=domain, smooth=smooth)]
+    if accepted(complex64) and kind != "complex64":
+        cases.append(ok("complex64[2, 3]", domain=domain, smooth=smooth))
+    if accepted(int32) and kind != "int32":
+        cases.append(ok("int32[4]"))
+    cases.append(
+        ok("bool[3]") if accepted(bool_)
+        else bad("bool[3]", match=f"wants {accepts} tensors, not bool", error=DTypeError)
+    )
+    facts = {"accepts": accepts, "result": result, "samples": (*cases, *samples)}
+    return _make(name, ("x",), doc, None if vjp is None else (vjp,), xp, facts)
+
+
+def unary(
+    name: str,
+    *,
+    doc: str,
+    vjp: Vjp | None,
+    xp: str | Callable[..., Any] | None = None,
+    accepts: str = "floating-point or complex",
+    result: str = "same",
+    shortcut: Callable[[Tensor], Tensor | None] = lambda x: None,
+    domain: tuple[float, float] = (-2.0, 2.0),
+    smooth: bool = True,
+    samples: Sequence[Case] = (),
+) -> Callable[[TensorLike], Tensor]:
+    """Declare an elementwise op of one tensor.
+
+    Args:
+        name: Its name, and that of the public function.
+        doc: The public function's docstring.
+        vjp: `(ct, y, x) -> cotangent of x`, or NONDIFF.
+        xp: The name of the array module's function, or `f(xp, x)`; default: the same name.
+        accepts: A key of `KINDS`. Where only inexact tensors are accepted, the public function
+            converts integers to the default dtype.
+        result: "same", "bool", or "real" (of a complex tensor).
+        shortcut: What the public function returns for tensors that need no such op, else None.
+        domain: The interval that the tests draw from.
+        smooth: False where a numerical gradient is no check.
+        samples: Further cases.
+    """
+    cls = unary_op(
+        name, doc=doc, vjp=vjp, xp=xp, accepts=accepts, result=result,
+        domain=domain, smooth=smooth, samples=samples,
+    )  # fmt: skip
+
+    def function(x: TensorLike, /) -> Tensor:
+        tensor = as_tensor(x)
+        done = shortcut(tensor)
+        return emit(cls(), _convertible(cls, tensor), shown=(tensor,)) if done is None else done
+
+    return public(_named(function, name, doc))
+
+
+def binary_op(
+    name: str,
+    *,
+    doc: str,
+    vjp: tuple[Vjp | None, Vjp | None] | None,
+    xp: str | Callable[..., Any] | None = None,
+    accepts: str = "numeric",
+    result: str = "same",
+    commutative: bool = False,
+    domain: tuple[float, float] = (-2.0, 2.0),
+    ints: tuple[int, int] = (1, 5),
+    smooth: bool = True,
+    samples: Sequence[Case] = (),
+) -> type[Elementwise]:
+    """Declare an elementwise op of two tensors, without a public function: see `binary`."""
+    accepted = KINDS[accepts]
+    kind = SAMPLE_DTYPE.get(accepts, "float32")
+
+    def sample(*types: str) -> Case:
+        return ok(*types, domain=domain, ints=ints, smooth=smooth)
+
+    cases = [sample(f"{kind}[3, n]", f"{kind}[3, n]"), sample(f"{kind}[3, 1]", f"{kind}[n]")]
+    if accepted(int32):
+        cases.append(sample("int32[4]", "int32[]"))
+    if accepted(complex64):
+        cases.append(sample("complex64[2]", "complex64[2]"))
+    cases += [
+        bad(f"{kind}[3, 4]", f"{kind}[3, 5]", match="shapes don't broadcast"),
+        bad(f"{kind}[batch]", f"{kind}[5]", match="a symbolic dim broadcasts with 1"),
+        bad(f"{kind}[2]", "int8[2]", match="wants", error=DTypeError),
+        ok("bool[3]", "bool[3]") if accepted(bool_)
+        else bad("bool[3]", "bool[3]", match=f"wants {accepts} tensors, not bool", error=DTypeError),
+    ]
+    facts = {
+        "accepts": accepts,
+        "result": result,
+        "traits": Elementwise.traits | ({COMMUTATIVE} if commutative else set()),
+        "samples": (*cases, *samples),
+    }
+    return _make(name, ("x1", "x2"), doc, vjp, xp, facts)
+
+
+def binary(
+    name: str,
+    *,
+    doc: str,
+    vjp: tuple[Vjp | None, Vjp | None] | None,
+    xp: str | Callable[..., Any] | None = None,
+    accepts: str = "numeric",
+    result: str = "same",
+    commutative: bool = False,
+    domain: tuple[float, float] = (-2.0, 2.0),
+    ints: tuple[int, int] = (1, 5),
+    smooth: bool = True,
+    samples: Sequence[Case] = (),
+) -> Callable[[TensorLike, TensorLike], Tensor]:
+    """Declare an elementwise op of two tensors, which broadcast and promote.
+
+    Args:
+        name: Its name, and that of the public function.
+        doc: The public function's docstring.
+        vjp: For each input `(ct, y, x1, x2) -> cotangent` in the broadcast shape, or NONDIFF.
+        xp: The name of the array module's function, or `f(xp, x1, x2)`; default: the same name.
+        accepts: A key of `KINDS`. Where only inexact tensors are accepted, the public function
+            converts integers to the default dtype.
+        result: "same" or "bool".
+        commutative: Whether the inputs may be swapped.
+        domain: The interval that the tests draw from.
+        ints: The interval that the tests draw integers from.
+        smooth: False where a numerical gradient is no check.
+        samples: Further cases.
+    """
+    cls = binary_op(
+        name, doc=doc, vjp=vjp, xp=xp, accepts=accepts, result=result, commutative=commutative,
+        domain=domain, ints=ints, smooth=smooth, samples=samples,
+    )  # fmt: skip
+
+    def function(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+        return apply(cls, x1, x2)
+
+    return public(_named(function, name, doc))
+
+
+def apply(cls: type[Elementwise], x1: TensorLike, x2: TensorLike) -> Tensor:
+    """Apply an op of two tensors as its public function does: promote, convert integers, emit."""
+    a, b = promoted(cls.name, x1, x2)
+    return emit(cls(), _convertible(cls, a), _convertible(cls, b), shown=(x1, x2))
+
+
+def _convertible(cls: type[Elementwise], x: Tensor) -> Tensor:
+    """Convert an integer tensor for ops that want floats; bools stay, and the type rule refuses."""
+    return inexact(x) if cls.accepts in FLOATS_ONLY and x.dtype.is_integer else x
+
+
+def _named(function: Callable[..., Tensor], name: str, doc: str) -> Callable[..., Tensor]:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function

@@ -1,0 +1,76 @@
+"""Constant folding: what depends on constants alone is computed once, when the graph is compiled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from graphfw.ir.build import constant
+from graphfw.ir.graph import Graph
+from graphfw.ir.literal import Array, Literal
+from graphfw.ir.op import ALIAS, EFFECT, PURE, RANDOM, SOURCE
+from graphfw.ir.rebuild import rebuild
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.passes.base import Pass, constant_array
+
+
+@dataclass(frozen=True)
+class Fold(Pass):
+    """Replace nodes whose inputs are all constants by their values.
+
+    An op whose evaluation raises is kept: the run will raise, on its line.
+
+    Attributes:
+        max_bytes: Results larger than this are not kept in the graph.
+        small_bytes: Results larger than this are kept only if they are no larger than the inputs:
+            `zeros((10_000, 10_000))` had better stay a recipe.
+    """
+
+    max_bytes: int = 1 << 24
+    small_bytes: int = 1 << 12
+
+    name = "fold"
+
+    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
+        if not any(self._folds(node, node.inputs) for node in graph.nodes):
+            return graph
+
+        def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+            if not self._folds(node, inputs):
+                return None
+            values = _values(node, inputs)
+            if values is None:
+                return None
+            hits["folded"] += 1
+            return tuple([constant(Literal(value)) for value in values])
+
+        return rebuild(graph, rewrite)
+
+    def _folds(self, node: Node, inputs: tuple[Tensor, ...]) -> bool:
+        for tensor in inputs:
+            if tensor.node.op.name != "constant":
+                return False
+        traits = node.op.traits
+        if PURE not in traits or RANDOM in traits or SOURCE in traits or EFFECT in traits:
+            return False
+        if not all(t.is_static for t in node.types) or node.op.symbols:
+            return False
+        # Both are sums of ints: the types are static, and constants always are.
+        made = cast(int, sum(t.nbytes for t in node.types))
+        taken = cast(int, sum(t.type.nbytes for t in inputs))
+        if made > taken and ALIAS in traits:
+            return False  # a view that repeats elements costs nothing, a larger constant does
+        return made <= self.max_bytes and made <= max(taken, self.small_bytes)
+
+
+def _values(node: Node, inputs: tuple[Tensor, ...]) -> list[Array] | None:
+    arrays = [constant_array(t) for t in inputs]
+    try:
+        with np.errstate(all="ignore"):
+            result = node.op.eval(np, *arrays)
+    except Exception:
+        return None  # not lost: the node stays, and raises when the graph runs
+    return [np.asarray(r, order="C") for r in (result if node.op.multiple else (result,))]

@@ -1,0 +1,24 @@
+"""Dead code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from graphfw.ir.graph import Graph
+from graphfw.ir.rebuild import live_nodes, rebuild
+from graphfw.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class Prune(Pass):
+    """Drop the nodes that no output needs."""
+
+    name = "prune"
+
+    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
+        dead = len(graph.nodes) - len(live_nodes(graph))
+        if not dead:
+            return graph
+        hits["dropped"] += dead
+        return rebuild(graph)

@@ -1,0 +1,163 @@
+"""Local rewrites: `@rule` functions rooted at an op, and `RuleSet`, the pass that applies them."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from graphfw.errors import PassError
+from graphfw.ir.build import emit_all
+from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.op import Op, Trait
+from graphfw.ir.rebuild import rebuild
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.passes.base import Pass
+
+Outputs: TypeAlias = tuple[Tensor, ...]
+
+Apply: TypeAlias = Callable[[Node, Outputs], "Tensor | Outputs | None"]
+"""Given a node and its inputs, which are settled: what to put in its place, or None.
+
+The node's own `inputs` are those of the old graph: rules look at its op and types alone.
+"""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A local rewrite.
+
+    Attributes:
+        name: What reports and errors call it.
+        roots: The ops that it starts from: names, or traits that they have.
+        before: An expression that it rewrites, over the names in `takes`; tests run it.
+        after: What comes of it.
+        takes: The types of the names: `"x: float32[3, n]; y: bool[]"`.
+        apply: Does it.
+    """
+
+    name: str
+    roots: tuple[str | Trait, ...]
+    before: str
+    after: str
+    takes: str
+    apply: Apply
+
+    def starts_from(self, op: Op) -> bool:
+        """Say whether an op is one of the roots."""
+        return any(op.name == r if isinstance(r, str) else r in op.traits for r in self.roots)
+
+
+def rule(
+    root: str | Trait | tuple[str | Trait, ...],
+    *,
+    before: str,
+    after: str,
+    takes: str = "x: float32[3, n]",
+) -> Callable[[Apply], Rule]:
+    """Make a `Rule` of a function.
+
+    A rule must keep every value: NaN, infinities, the sign of zero, integers that overflow. Only
+    the bits inside a NaN are free. It asks for ops by name and for traits, never for classes.
+    """
+    roots = root if isinstance(root, tuple) else (root,)
+
+    def decorate(apply: Apply) -> Rule:
+        return Rule(apply.__name__, roots, before, after, takes, apply)
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class RuleSet(Pass):
+    """The pass that applies rules until none fits any more, in one walk from inputs to outputs."""
+
+    name: str
+    rules: tuple[Rule, ...]
+
+    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
+        return rebuild(graph, _Driver(self, 10 * len(graph.nodes) + 100, hits).rewrite)
+
+
+class _Driver:
+    """One run of a rule set.
+
+    Rules look upwards only, so a node whose inputs are settled is settled as soon as no rule fits
+    it. Nodes that a rule makes are settled in turn, before the walk goes on.
+    """
+
+    def __init__(self, rule_set: RuleSet, budget: int, hits: Counter[str]) -> None:
+        self.rule_set = rule_set
+        self.budget = budget
+        self.left = budget
+        self.hits = hits
+        self.recent: deque[str] = deque(maxlen=16)
+        self.by_op: dict[str, tuple[Rule, ...]] = {}
+
+    def rewrite(self, node: Node, inputs: Outputs) -> Outputs | None:
+        """Return what replaces a node, settled, or None to keep it."""
+        graph = current_graph()
+        start = len(graph.nodes)
+        made = self.first_hit(node, inputs)
+        if made is None:
+            return None
+        settled: dict[Node, Outputs] = {}
+        # Above a node's replacement lie the nodes that it is made of, first one on top.
+        todo: list[tuple[Node, Outputs | None]] = [(node, made)]
+        todo += [(fresh, None) for fresh in reversed(graph.nodes[start:])]
+        while todo:
+            at, made = todo.pop()
+            if made is not None:
+                settled[at] = tuple([_settled(t, settled) for t in made])
+                continue
+            inputs = tuple([_settled(t, settled) for t in at.inputs])
+            start = len(graph.nodes)
+            made = self.first_hit(at, inputs)
+            if made is not None:
+                todo.append((at, made))
+                todo += [(fresh, None) for fresh in reversed(graph.nodes[start:])]
+            elif any(a is not b for a, b in zip(inputs, at.inputs, strict=True)):
+                settled[at] = emit_all(at.op, *inputs)
+        return settled[node]
+
+    def first_hit(self, node: Node, inputs: Outputs) -> Outputs | None:
+        """Apply the first rule that fits."""
+        op = node.op
+        rules = self.by_op.get(op.name)
+        if rules is None:
+            rules = tuple(r for r in self.rule_set.rules if r.starts_from(op))
+            self.by_op[op.name] = rules
+        for rule in rules:
+            try:
+                replaced = rule.apply(node, inputs)
+            except Exception as error:
+                message = f"the rule {rule.name} failed at {op.name}: {error}"
+                raise PassError(message, at=node.loc) from error
+            if replaced is not None:
+                made = replaced if isinstance(replaced, tuple) else (replaced,)
+                self._count(rule, node, made)
+                return made
+        return None
+
+    def _count(self, rule: Rule, node: Node, made: Outputs) -> None:
+        types = tuple([t.type for t in made])
+        if types != node.types:
+            message = f"the rule {rule.name} makes {types} of {node.op.name}, which is {node.types}"
+            raise PassError(message, at=node.loc)
+        self.hits[rule.name] += 1
+        self.recent.append(rule.name)
+        self.left -= 1
+        if self.left < 0:
+            loop = " ↔ ".join(dict.fromkeys(self.recent))
+            raise PassError(
+                f"{self.rule_set.name} did not settle in {self.budget} rewrites: {loop} "
+                f"at {node.op.name}",
+                at=node.loc,
+                fix="let none of these rules undo another",
+            )
+
+
+def _settled(tensor: Tensor, settled: dict[Node, Outputs]) -> Tensor:
+    outputs = settled.get(tensor.node)
+    return tensor if outputs is None else outputs[tensor.index]

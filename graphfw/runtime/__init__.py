@@ -1,0 +1,1 @@
+"""Sessions, plans and executors: what compiles and runs graphs."""

@@ -1,0 +1,238 @@
+"""Running a program node by node with each op's reference `eval`, for any NumPy-like array module."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphfw.errors import ExecutionError, GraphfwError, Operand
+from graphfw.ir.dtype import as_dtype
+from graphfw.ir.op import ALIAS, RANDOM, Op, Rng
+from graphfw.ir.tensor import Node
+from graphfw.runtime.executor import Executable
+from graphfw.runtime.program import Program
+
+_LAYOUTS = 256
+
+
+class Step(NamedTuple):
+    """One node, ready to be called."""
+
+    call: Callable[..., Any]
+    pick: Callable[[list[Any]], tuple[Any, ...]]
+    place: int
+    freed: tuple[int, ...]
+    node: Node
+
+
+class ArrayExecutable(Executable):
+    """A list of steps over numbered slots; the slots' arrays are dropped at their last use.
+
+    Symbolic dims in ops' fields are bound once for each combination of sizes.
+    """
+
+    def __init__(self, program: Program, xp: Any) -> None:
+        self.program = program
+        self.xp = xp
+        self._slots = _number(program)
+        self._blank: list[Any] = [None] * self._slots.count
+        self._nodes: list[Node] = []
+        for node in program.graph.nodes:
+            if node.op.name == "constant":
+                self._blank[self._slots.of[node]] = node.op.eval(xp)
+            elif node.op.name not in ("placeholder", "variable"):
+                self._nodes.append(node)
+        self._inputs = len(program.feeds) + len(program.variables)
+        self._out = [self._slots.of[t.node] + t.index for t in program.graph.outputs]
+        self._views = [
+            _COPY if copied else _VIEW if ALIAS in t.node.op.traits else _OWN
+            for t, copied in zip(program.graph.outputs, program.copied, strict=True)
+        ]
+        self._freed = _last_uses(self._nodes, program, self._slots)
+        self._static = not program.symbols
+        self._layouts: OrderedDict[tuple[int, ...], list[Step]] = OrderedDict()
+        self._lock = threading.Lock()
+        if self._static:
+            self._layouts[()] = self._bind(())
+
+    def __call__(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> list[Any]:
+        steps = self._layouts.get(sizes)
+        if steps is None:
+            steps = self._layout(sizes)
+        values = self._blank.copy()
+        values[: self._inputs] = inputs
+        step = None
+        try:
+            with np.errstate(all="ignore"):
+                for step in steps:
+                    call, pick, place, freed, node = step
+                    if RANDOM in node.op.traits:
+                        result = call(*pick(values), rng=rng)
+                    else:
+                        result = call(*pick(values))
+                    if node.op.multiple:
+                        values[place : place + len(node.types)] = result
+                    else:
+                        values[place] = result
+                    for slot in freed:
+                        values[slot] = None
+        except Exception as error:
+            assert step is not None
+            raise _failed(step, values, error) from error
+        return [self._handed_out(values[s], how) for s, how in zip(self._out, self._views, strict=True)]
+
+    def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
+        for tensor, array in zip((*self.program.feeds, *self.program.variables), inputs, strict=True):
+            if not _finite(self.xp, array):
+                return ExecutionError(
+                    f'"{tensor.name}" holds {_first_bad(self.xp, array)} before the run',
+                    at=tensor.node.loc,
+                )
+        values = self._blank.copy()
+        values[: self._inputs] = inputs
+        with np.errstate(all="ignore"):
+            for step in self._layouts.get(sizes) or self._layout(sizes):
+                node = step.node
+                random = {"rng": rng} if RANDOM in node.op.traits else {}
+                result = step.call(*step.pick(values), **random)
+                results = result if node.op.multiple else (result,)
+                for array in results:
+                    if not _finite(self.xp, array):
+                        bad = _first_bad(self.xp, array)
+                        return _at_node(step, values, f"{node.op.name} gives {bad}")
+                values[step.place : step.place + len(results)] = results
+        return ExecutionError("a value that is not finite appeared, and not again on a second run")
+
+    def _layout(self, sizes: tuple[int, ...]) -> list[Step]:
+        """Bind the ops to sizes that have not been seen lately."""
+        steps = self._bind(sizes)
+        with self._lock:
+            self._layouts[sizes] = steps
+            while len(self._layouts) > _LAYOUTS:
+                self._layouts.popitem(last=False)
+        return steps
+
+    def _bind(self, sizes: tuple[int, ...]) -> list[Step]:
+        env = dict(zip(self.program.symbols, sizes, strict=True))
+        return [
+            Step(
+                _callable(node.op.bind(env), self.xp),
+                _picker([self._slots.of[t.node] + t.index for t in node.inputs]),
+                self._slots.of[node],
+                freed,
+                node,
+            )
+            for node, freed in zip(self._nodes, self._freed, strict=True)
+        ]
+
+    def _handed_out(self, array: Any, how: str) -> Any:
+        """Return an output that belongs to whom it is handed to."""
+        if how is _OWN:
+            return array if isinstance(array, self.xp.ndarray) else self.xp.asarray(array)
+        array = self.xp.asarray(array)
+        if how is _COPY or not (array.flags.c_contiguous and array.flags.owndata):
+            return self.xp.array(array, copy=True)
+        return array
+
+
+_OWN, _VIEW, _COPY = "own", "view", "copy"
+
+
+class _Slots(NamedTuple):
+    of: dict[Node, int]
+    count: int
+
+
+def _number(program: Program) -> _Slots:
+    """Number the values: feeds first, then variables, then the other nodes' outputs."""
+    of: dict[Node, int] = {}
+    for tensor in (*program.feeds, *program.variables):
+        of[tensor.node] = len(of)
+    count = len(of)
+    for node in program.graph.nodes:
+        if node not in of:
+            of[node] = count
+            count += len(node.types)
+    return _Slots(of, count)
+
+
+def _last_uses(nodes: Sequence[Node], program: Program, slots: _Slots) -> list[tuple[int, ...]]:
+    """Return for each node the slots that nothing needs after it."""
+    kept = {t.node for t in program.graph.outputs}
+    last: dict[Node, Node] = {}
+    for node in nodes:
+        last[node] = node
+        for tensor in node.inputs:
+            last[tensor.node] = node
+    freed: dict[Node, list[int]] = {}
+    for node, user in last.items():
+        if node not in kept and node.op.name != "constant":
+            freed.setdefault(user, []).extend(
+                range(slots.of[node], slots.of[node] + len(node.types))
+            )
+    return [tuple(freed.get(node, ())) for node in nodes]
+
+
+def _callable(op: Op, xp: Any) -> Callable[..., Any]:
+    return partial(op.eval, xp)
+
+
+def _picker(slots: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """Return a function that picks a step's inputs."""
+    if len(slots) > 1:
+        return itemgetter(*slots)
+    if not slots:
+        return lambda values: ()
+    slot = slots[0]
+    return lambda values: (values[slot],)
+
+
+def _failed(step: Step, values: list[Any], error: Exception) -> ExecutionError:
+    """Say which node failed, with the arrays that it got."""
+    detail = error.summary if isinstance(error, GraphfwError) else f"{type(error).__name__}: {error}"
+    return _at_node(step, values, f"{step.node.op.name} failed: {detail}")
+
+
+def _at_node(step: Step, values: list[Any], summary: str) -> ExecutionError:
+    node = step.node
+    operands = [
+        Operand(f"x{i}", t.name, _array_text(array), t.node.op.name, t.node.loc, t.node.loc.layer)
+        for i, (t, array) in enumerate(zip(node.inputs, step.pick(values), strict=True))
+    ]
+    forward = node.loc.grad_of
+    return ExecutionError(
+        summary,
+        operands=operands[:3],
+        why=f"it is the gradient of {forward.describe()}" if forward else "",
+        at=node.loc,
+    )
+
+
+def _finite(xp: Any, array: Any) -> bool:
+    """Say whether all elements are finite; what is no float is."""
+    if as_dtype(array.dtype).is_inexact:
+        return bool(xp.isfinite(array).all())
+    return True
+
+
+def _first_bad(xp: Any, array: Any) -> str:
+    """Say `nan at index (0, 3)`."""
+    array = xp.asarray(array)
+    position = int((~xp.isfinite(array)).reshape(-1).argmax())
+    index = tuple(int(i) for i in np.unravel_index(position, array.shape))
+    return f"{array[index]} at index {index}" if index else f"{array[()]}"
+
+
+def _array_text(array: Any) -> str:
+    """Describe an array: its type and the range of its values."""
+    array = np.asarray(array) if not hasattr(array, "shape") else array
+    text = f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
+    if array.size and array.dtype.kind in "iuf":
+        text += f" in [{array.min():.4g}, {array.max():.4g}]"
+    return text

@@ -1,0 +1,119 @@
+"""What makes programs run: the `Executor` interface, and the executors by name.
+
+A third party adds one with an entry point in the group `graphfw.executors` whose object is called
+with the part of the name behind a colon (`"mine:1"` gives `"1"`, `"mine"` gives `""`).
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from importlib import import_module, metadata
+from typing import Any, ClassVar
+
+import numpy as np
+
+from graphfw.errors import ExecutionError, ExecutorError, did_you_mean
+from graphfw.ir.op import Rng
+from graphfw.ir.tensor import Tensor
+from graphfw.runtime.program import Program
+
+__all__ = ["Executable", "Executor", "executor_names", "find_executor"]
+
+
+class Executable(abc.ABC):
+    """A program that an executor has made ready; called from many threads at once."""
+
+    @abc.abstractmethod
+    def __call__(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> list[Any]:
+        """Run the program.
+
+        Args:
+            inputs: The fed arrays, then the variables' contents; not to be written to.
+            sizes: What the program's `symbols` stand for in this run.
+            rng: What random ops draw from.
+
+        Returns:
+            The outputs. Where `program.copied` says so they are copies, so that each belongs to
+            whom it is handed to.
+
+        Raises:
+            ExecutionError: An operation fails.
+        """
+
+    @abc.abstractmethod
+    def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
+        """Run again and say where a value that is not finite comes from."""
+
+
+class Executor(abc.ABC):
+    """Makes programs run on one kind of machine, with arrays of its own kind."""
+
+    name: ClassVar[str]
+    holds_values: ClassVar[bool] = True
+    """Whether variables have contents: false for an executor that only looks at shapes."""
+    is_host: ClassVar[bool] = False
+    """Whether a NumPy array of the right dtype is taken as it is."""
+
+    @abc.abstractmethod
+    def load(self, program: Program) -> Executable:
+        """Make a program ready to run."""
+
+    @abc.abstractmethod
+    def feed(self, placeholder: Tensor, value: Any) -> Any:
+        """Return a fed value as an array of this executor with the placeholder's dtype.
+
+        Its `shape` is checked by the caller.
+
+        Raises:
+            FeedError: The value is no array, or converting it would lose something.
+        """
+
+    @abc.abstractmethod
+    def from_host(self, array: np.ndarray[Any, Any]) -> Any:
+        """Return a copy of a NumPy array as an array of this executor."""
+
+    @abc.abstractmethod
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return a copy of an array of this executor as a NumPy array."""
+
+
+_BUILT_IN = {
+    "numpy": ("graphfw.runtime.numpy_executor", "NumpyExecutor"),
+    "cupy": ("graphfw.runtime.cupy_executor", "CupyExecutor"),
+    "meta": ("graphfw.runtime.meta_executor", "MetaExecutor"),
+}
+_GROUP = "graphfw.executors"
+
+
+def executor_names() -> list[str]:
+    """Return the names of the executors that are installed, whether or not they can run here."""
+    return sorted({*_BUILT_IN, *(point.name for point in metadata.entry_points(group=_GROUP))})
+
+
+def find_executor(choice: str | Executor) -> Executor:
+    """Return an executor by name (`"numpy"`, `"cupy:1"`), or itself.
+
+    Raises:
+        ExecutorError: There is none of that name, or it can't run on this machine.
+    """
+    if isinstance(choice, Executor):
+        return choice
+    if not isinstance(choice, str):
+        raise ExecutorError(f"{choice!r} is no executor", fix='use a name, such as "numpy"')
+    name, _, device = choice.partition(":")
+    if name in _BUILT_IN:
+        module, attribute = _BUILT_IN[name]
+        made = getattr(import_module(module), attribute)(device)
+    else:
+        points = list(metadata.entry_points(group=_GROUP, name=name))
+        if not points:
+            names = executor_names()
+            raise ExecutorError(
+                f'there is no executor named "{name}"',
+                fix=did_you_mean(name, names) or f"there are: {', '.join(names)}",
+            )
+        made = points[0].load()(device)
+    if not isinstance(made, Executor):
+        raise ExecutorError(f'the executor "{name}" is a {type(made).__name__}, no Executor')
+    return made

@@ -1,0 +1,82 @@
+"""The executor `"meta"`: runs nothing, takes shapes and answers types, for models of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphfw.errors import ExecutionError, ExecutorError, FeedError
+from graphfw.ir.dim import evaluate
+from graphfw.ir.dtype import DType
+from graphfw.ir.op import Rng
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import TensorType
+from graphfw.runtime.executor import Executable, Executor
+from graphfw.runtime.program import Program
+
+
+class MetaExecutor(Executor):
+    """Takes a shape (or an array, for its shape) for each feed; results are `TensorType`s.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph() as g:
+    ...     x = gf.placeholder(("batch", 64), name="x")
+    ...     y = gf.sum(x, axis=1)
+    >>> with gf.Session(g, executor="meta") as session:
+    ...     session.run(y, {x: (32, 64)})
+    float32[32]
+    """
+
+    name = "meta"
+    holds_values = False
+
+    def __init__(self, device: str = "") -> None:
+        if device:
+            raise ExecutorError(f'"meta:{device}": the meta executor has no devices')
+
+    def load(self, program: Program) -> Executable:
+        return _MetaExecutable(program)
+
+    def feed(self, placeholder: Tensor, value: Any) -> TensorType:
+        shape = getattr(value, "shape", value)
+        if isinstance(shape, int):
+            shape = (shape,)
+        if not all(isinstance(size, (int, np.integer)) for size in shape):
+            raise FeedError(
+                f'"{placeholder.name}": the meta executor takes a shape, not {value!r}',
+                fix="feed a tuple of ints, or an array for its shape",
+            )
+        return TensorType(_dtype_of(value, placeholder.dtype), tuple(map(int, shape)))
+
+    def from_host(self, array: Any) -> Any:
+        raise ExecutorError("the meta executor has no arrays")
+
+    def to_host(self, array: Any) -> Any:
+        raise ExecutorError(
+            "the meta executor has no values, only shapes",
+            fix='make the session with executor="numpy" to have variables and results',
+        )
+
+
+def _dtype_of(value: Any, wanted: DType) -> DType:
+    dtype = getattr(value, "dtype", wanted)
+    if dtype != wanted:
+        raise FeedError(f"the placeholder is {wanted.name} and is fed {dtype}")
+    return wanted
+
+
+class _MetaExecutable(Executable):
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def __call__(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> list[Any]:
+        env = dict(zip(self._program.symbols, sizes, strict=True))
+        return [
+            TensorType(t.dtype, tuple(evaluate(dim, env) for dim in t.shape))
+            for t in self._program.graph.outputs
+        ]
+
+    def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
+        raise AssertionError("there are no values to be finite")

@@ -1,0 +1,45 @@
+"""Nested fetches: lists, tuples, named tuples and dicts of things to fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+
+def leaves(structure: Any) -> Iterator[Any]:
+    """Yield what stands in a nested structure, in order."""
+    if isinstance(structure, Mapping):
+        for value in structure.values():
+            yield from leaves(value)
+    elif isinstance(structure, (list, tuple)):
+        for value in structure:
+            yield from leaves(value)
+    else:
+        yield structure
+
+
+def packer(structure: Any) -> Callable[[Iterator[Any]], Any]:
+    """Return a function that puts as many values as there are leaves into the same structure."""
+    if isinstance(structure, Mapping):
+        keys = list(structure)
+        parts = [packer(value) for value in structure.values()]
+        return lambda values: {k: part(values) for k, part in zip(keys, parts, strict=True)}
+    if isinstance(structure, tuple):
+        parts = [packer(value) for value in structure]
+        make = getattr(type(structure), "_make", tuple)
+        return lambda values: make([part(values) for part in parts])
+    if isinstance(structure, list):
+        parts = [packer(value) for value in structure]
+        return lambda values: [part(values) for part in parts]
+    return next
+
+
+def key(structure: Any) -> Any:
+    """Return a hashable key of a structure; tensors and the like count by identity."""
+    if isinstance(structure, str):
+        return structure
+    if isinstance(structure, Mapping):
+        return ("dict", tuple(structure), tuple([key(v) for v in structure.values()]))
+    if isinstance(structure, (list, tuple)):
+        return (type(structure), *[key(v) for v in structure])
+    return id(structure)

@@ -1,0 +1,158 @@
+"""`Plan`: a compiled run, called by position; it can say everything about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from graphfw.errors import FeedError
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dim_text import evaluate
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.passes.manager import table
+from graphfw.runtime import feeding
+from graphfw.runtime.program import Program
+
+if TYPE_CHECKING:
+    from graphfw.runtime.session import Session
+
+_KNOWN_SHAPES = 1024
+
+
+class PlanCost(NamedTuple):
+    """What one run takes, as declared by the ops: numbers for given sizes, else symbolic."""
+
+    flops: DimLike
+    read_bytes: DimLike
+    write_bytes: DimLike
+    parameters: int
+    parameter_bytes: int
+
+
+class Plan:
+    """A compiled run of a session, from `session.compile(fetches, feeds=[…])`.
+
+    Call it with the feeds' values by position; it returns the fetches in their structure. It is
+    compiled once for all sizes of the symbolic dims, and may be called from many threads at once.
+
+    Attributes:
+        program: What the executor runs.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        program: Program,
+        slots: Sequence[int | None],
+        pack: Callable[[Iterator[Any]], Any],
+    ) -> None:
+        self.program = program
+        self._session = session
+        self._executor = session.executor
+        self._run = session.executor.load(program)
+        self._slots = tuple(slots)
+        self._pack = pack
+        self._sizes: dict[tuple[tuple[int, ...], ...], tuple[int, ...]] = {}
+        self._single = self._slots == (0,) and program.fetch_count == 1
+        self._dtypes = [t.dtype.dtype for t in program.feeds]
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Run with values for the feeds, in their order.
+
+        Raises:
+            FeedError: A value does not fit its placeholder, or there are too few or too many.
+            ExecutionError: An operation failed; the variables are as they were before.
+            SessionError: The session is closed.
+        """
+        program = self.program
+        if len(arrays) != len(program.feeds):
+            raise FeedError(
+                f"this plan takes {len(program.feeds)} values and got {len(arrays)}",
+                fix=f"give, in this order: {_names(program.feeds)}",
+            )
+        feed = self._executor.feed
+        fed = [
+            a if type(a) is np.ndarray and a.dtype is d and self._executor.is_host else feed(t, a)
+            for t, a, d in zip(program.feeds, arrays, self._dtypes, strict=True)
+        ]
+        shapes = tuple([a.shape for a in fed])
+        sizes = self._sizes.get(shapes)
+        if sizes is None:
+            sizes = feeding.bind_sizes(program, shapes)
+            if len(self._sizes) < _KNOWN_SHAPES:
+                self._sizes[shapes] = sizes
+        return self._packed(self._session.execute(program, self._run, fed, sizes))
+
+    def _packed(self, fetched: Sequence[Any]) -> Any:
+        if self._single:
+            return self._pack(iter(fetched))
+        return self._pack(iter([None if s is None else fetched[s] for s in self._slots]))
+
+    def cost(self, *shapes: Sequence[int]) -> PlanCost:
+        """Return what one run takes by the ops' own declarations.
+
+        Args:
+            shapes: The feeds' shapes, by position; without them the cost is symbolic.
+
+        >>> import graphfw as gf
+        >>> with gf.Graph() as g:
+        ...     x = gf.placeholder(("batch", 64), name="x")
+        ...     y = x @ gf.Variable(gf.nn.init.zeros, shape=(64, 10), name="w")
+        >>> with gf.Session(g, executor="meta") as session:
+        ...     plan = session.compile(y, feeds=[x])
+        >>> plan.cost().flops, plan.cost((2, 64)).flops
+        (1280*batch, 2560)
+        """
+        totals: list[DimLike] = [0, 0, 0]
+        for node in self.program.graph.nodes:
+            own = node.op.cost(node.types, *[t.type for t in node.inputs])
+            totals = [total + part for total, part in zip(totals, own, strict=True)]
+        if shapes:
+            sizes = feeding.bind_sizes(self.program, [tuple(s) for s in shapes])
+            env = dict(zip(self.program.symbols, sizes, strict=True))
+            totals = [evaluate(total, env) for total in totals]
+        parameters = [v.type for v in self.program.variables if v.trainable]
+        return PlanCost(
+            totals[0],
+            totals[1],
+            totals[2],
+            sum(_static(kind.size) for kind in parameters),
+            sum(_static(kind.nbytes) for kind in parameters),
+        )
+
+    def explain(self) -> str:
+        """Return a text: what each pass did, then each step with its source line and cost."""
+        rows = [("step", "op", "result", "flops", "made at")]
+        for number, node in enumerate(self.program.graph.nodes):
+            cost = node.op.cost(node.types, *[t.type for t in node.inputs])
+            types = ", ".join(map(str, node.types))
+            rows.append((str(number), node.op.name, types, str(cost.flops), _place(node)))
+        widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        lines = [
+            "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]).rstrip()
+            for row in rows
+        ]
+        return "\n".join([table(self.program.reports), "", *lines])
+
+    def __repr__(self) -> str:
+        return (
+            f"<Plan of {len(self.program.graph.nodes)} nodes: {_names(self.program.feeds)} -> "
+            f"{self.program.fetch_count} values, {len(self.program.updated)} updates>"
+        )
+
+
+def _static(size: DimLike) -> int:
+    assert isinstance(size, int)  # variables have static shapes
+    return size
+
+
+def _place(node: Node) -> str:
+    layer = f" {node.loc.layer}" if node.loc.layer else ""
+    gradient = f" (gradient of {node.loc.grad_of.short()})" if node.loc.grad_of else ""
+    return f"{node.loc.short()}{layer}{gradient}"
+
+
+def _names(tensors: Sequence[Tensor]) -> str:
+    return ", ".join(t.name or str(t.type) for t in tensors) or "nothing"

@@ -1,0 +1,478 @@
+"""`Session`: an executor and the contents of a graph's variables; compiles, caches and runs plans."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from graphfw import io
+from graphfw.errors import (
+    ArgumentError,
+    CheckpointError,
+    DTypeError,
+    FeedError,
+    FetchError,
+    GraphError,
+    GraphfwError,
+    SessionError,
+    ShapeError,
+)
+from graphfw.ir import ambient, concrete
+from graphfw.ir.dtype import as_dtype
+from graphfw.ir.graph import Graph
+from graphfw.ir.literal import Array, to_array
+from graphfw.ir.loc import trim_traceback
+from graphfw.ir.op import Rng
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Update, Variable
+from graphfw.runtime import nest
+from graphfw.runtime.executor import Executable, Executor, find_executor
+from graphfw.runtime.plan import Plan
+from graphfw.runtime.program import Program, lower
+from graphfw.runtime.state import State
+
+Fetches = Any
+"""A tensor, variable, update or name, or lists, tuples, named tuples and dicts of these, nested."""
+
+_STEP, _SEED = "session/step", "session/seed"
+
+
+class Session:
+    """Runs a graph, and keeps the contents of its variables from run to run.
+
+    Safe to use from many threads: runs without updates go on side by side, runs with updates queue.
+    Updates take effect together at the end of a run; a run that fails changes nothing.
+
+    Args:
+        graph: What to run.
+        executor: `"numpy"`, `"cupy"`, `"cupy:1"`, `"meta"`, an installed one's name, or an
+            `Executor`; the default executor when there is none.
+        seed: What random numbers and initial values are drawn from.
+        verify: How much the compiler checks itself: "off", "ends", "each" or "values".
+        check_finite: Look at fetched values and updates; on NaN or infinity raise an error that
+            names the operation it comes from, before any variable changes.
+
+    Raises:
+        ExecutorError: There is no such executor, or it can't run on this machine.
+        GraphErrors: The graph has mistakes that `collect_errors` has collected.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph() as g:
+    ...     x = gf.placeholder(("n",), name="x")
+    ...     total = gf.sum(x)
+    >>> with gf.Session(g) as session:
+    ...     session.run({"total": total}, {x: [1.0, 2.0]})
+    {'total': array(3., dtype=float32)}
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        executor: str | Executor | None = None,
+        seed: int = 0,
+        *,
+        verify: str | None = None,
+        check_finite: bool = False,
+    ) -> None:
+        if not isinstance(graph, Graph):
+            raise ArgumentError(
+                f"Session: {graph!r} is not a Graph", fix="pass the graph: gf.Session(g)"
+            )
+        graph.check()
+        graph.check_names()
+        self.graph = graph
+        self.executor = find_executor(executor or ambient.get_default_executor())
+        self.seed = _checked_seed(seed)
+        self._verify = verify
+        self._check_finite = check_finite
+        self._state = State()
+        self._plans: dict[Any, tuple[Plan, tuple[Tensor, ...], Any]] = {}
+        self._compiling = threading.RLock()
+        self._closed = False
+
+    # Running.
+
+    def run(self, fetches: Fetches, feeds: Mapping[Tensor | str, Any] | None = None) -> Any:
+        """Compute fetches, make the fetched updates happen, and return values in the same form.
+
+        Args:
+            fetches: A tensor, a variable, an update (whose value is None), a name, or any nesting
+                of lists, tuples, named tuples and dicts of these.
+            feeds: Values for placeholders, by tensor or by name: NumPy arrays, lists, scalars, or
+                anything with `__array__` or `__dlpack__`.
+
+        Returns:
+            Arrays that belong to the caller, in the form of `fetches`.
+
+        Raises:
+            FetchError: Something in `fetches` can't be fetched from this graph.
+            FeedError: A feed is missing, unknown, or does not fit.
+            ExecutionError: An operation failed; the variables are as they were before.
+            SessionError: The session is closed.
+        """
+        fed = feeds or {}
+        key = (nest.key(fetches), *[f if isinstance(f, str) else id(f) for f in fed])
+        entry = self._plans.get(key)
+        if entry is None:
+            self._check_open()
+            placeholders = self._resolve_feeds(fed)
+            plan = self.compile(fetches, placeholders)
+            # The entry keeps the keyed objects alive, so that their ids stay theirs.
+            entry = self._plans[key] = (plan, tuple(placeholders), (fetches, tuple(fed)))
+        return entry[0](*fed.values())
+
+    def compile(self, fetches: Fetches, feeds: Sequence[Tensor | str] = ()) -> Plan:
+        """Compile a run ahead of time; the result is called with the feeds' values by position.
+
+        Args:
+            fetches: As in `run`.
+            feeds: The placeholders (or their names) that are given values, in order.
+
+        Raises:
+            FetchError, FeedError: As in `run`.
+            PassError: A compiler pass failed.
+
+        >>> import graphfw as gf
+        >>> with gf.Graph() as g:
+        ...     x = gf.placeholder((), name="x")
+        ...     y = x * x
+        >>> with gf.Session(g) as session:
+        ...     square = session.compile(y, feeds=[x])
+        ...     float(square(3.0))
+        9.0
+        """
+        self._check_open()
+        self.graph.check()
+        placeholders = self._resolve_feeds(dict.fromkeys(feeds))
+        tensors: list[Tensor] = []
+        updates: list[Update] = []
+        slots: list[int | None] = []
+        for leaf in nest.leaves(fetches):
+            found = self._resolve_fetch(leaf)
+            if isinstance(found, Update):
+                updates.append(found)
+                slots.append(None)
+            else:
+                slots.append(len(tensors))
+                tensors.append(found)
+        with self._compiling:
+            program = lower(tensors, updates, placeholders, self.graph, self._verify)
+            self._start(self.graph.variables)
+            return Plan(self, program, slots, nest.packer(fetches))
+
+    def execute(
+        self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
+    ) -> list[Any]:
+        """Run a loaded program on checked feeds and commit its updates; what plans call."""
+        self._check_open()
+        if not program.updated:
+            return self._once(program, run, fed, sizes)
+        with self._state.writing():
+            return self._once(program, run, fed, sizes)
+
+    def _once(
+        self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
+    ) -> list[Any]:
+        state = self._state
+        snapshot = state.take_step() if program.is_random else state.snapshot
+        contents = snapshot.values
+        inputs = [*fed, *[contents.get(v) for v in program.variables]]
+        rng = Rng(self.seed, snapshot.step)
+        try:
+            outputs = run(inputs, sizes, rng)
+            if self._check_finite and not all(map(_is_finite, outputs)):
+                raise run.blame(inputs, sizes, rng)
+        except BaseException:
+            if program.is_random:
+                state.give_back(snapshot.step)
+            raise
+        if program.updated and self.executor.holds_values:
+            count = program.fetch_count
+            state.commit(dict(zip(program.updated, outputs[count:], strict=True)))
+        return outputs[: program.fetch_count]
+
+    def _resolve_fetch(self, leaf: Any) -> Tensor | Update:
+        if isinstance(leaf, str):
+            try:
+                return self.graph.find(leaf)
+            except GraphError as error:
+                raise FetchError(error.summary, fix=error.fix) from None
+        if not isinstance(leaf, (Tensor, Update)):
+            raise FetchError(
+                f"{leaf!r} can't be fetched",
+                fix="fetch tensors, variables, updates or names, in lists, tuples or dicts",
+            )
+        if leaf.graph is not self.graph:
+            operands = [concrete.describe("fetch", leaf)] if isinstance(leaf, Tensor) else []
+            ambient_constant = leaf.graph.is_ambient
+            raise FetchError(
+                "this tensor was made outside any graph"
+                if ambient_constant
+                else "what is fetched belongs to another graph than the session's",
+                operands=operands,
+                fix="its value is tensor.numpy()"
+                if ambient_constant
+                else "make a session for that graph",
+            )
+        return leaf
+
+    def _resolve_feeds(self, feeds: Mapping[Tensor | str, Any]) -> list[Tensor]:
+        found = [self._resolve_feed(key) for key in feeds]
+        for i, tensor in enumerate(found):
+            if any(tensor is other for other in found[:i]):
+                raise FeedError(f'"{tensor.name}" is fed twice')
+        return found
+
+    def _resolve_feed(self, key: Any) -> Tensor:
+        tensor = key
+        if isinstance(key, str):
+            try:
+                tensor = self.graph.find(key)
+            except GraphError as error:
+                names = [t.name for t in self.graph.placeholders if t.name]
+                raise FeedError(
+                    f"feed: {error.summary}", fix=f"{error.fix} (placeholders: {', '.join(names)})"
+                ) from None
+        if not isinstance(tensor, Tensor):
+            raise FeedError(
+                f"feed: the key {key!r} is neither a placeholder nor a name",
+                fix="write session.run(fetches, {x: array})",
+            )
+        if tensor.graph is not self.graph:
+            raise FeedError(
+                "feed: this tensor belongs to another graph than the session's",
+                operands=[concrete.describe("feed", tensor)],
+            )
+        if tensor.node.op.name != "placeholder":
+            raise FeedError(
+                f"feed: only placeholders are fed, and this is the result of {tensor.node.op.name}",
+                operands=[concrete.describe("feed", tensor)],
+                fix="write session[variable] = array"
+                if isinstance(tensor, Variable)
+                else "make it a placeholder",
+            )
+        return tensor
+
+    # Variables.
+
+    def _start(self, variables: Sequence[Variable]) -> None:
+        """Give variables that have none yet their initial contents."""
+        if not self.executor.holds_values:
+            return
+        known = self._state.snapshot.values
+        new = [v for v in variables if v not in known]
+        if not new:
+            return
+        values = {v: self.executor.from_host(self._initial(v)) for v in new}
+        with self._state.writing():
+            current = self._state.snapshot.values
+            self._state.commit({v: a for v, a in values.items() if v not in current})
+
+    def _initial(self, variable: Variable) -> Array:
+        initial = variable.initial
+        if isinstance(initial, np.ndarray):
+            return initial
+        if initial is None:
+            raise SessionError(
+                f'the variable "{variable.name}" has no initial value',
+                fix="restore a checkpoint or assign it first: session[variable] = array",
+            )
+        if not isinstance(initial, Tensor):
+            # A graph of its own, so that the draw depends on the variable's name and nothing else.
+            with Graph(), ambient.override(ambient.current_scope, variable.name):
+                made = initial(variable.shape, variable.dtype)
+            initial = made if isinstance(made, Tensor) else to_array(made)
+        if isinstance(initial, Tensor):
+            initial = np.asarray(concrete.evaluate([initial], rng=Rng(self.seed, 0))[0])
+        if initial.shape != variable.shape or initial.dtype != variable.dtype.dtype:
+            raise ShapeError(
+                f'the initialiser of "{variable.name}" gives {initial.dtype.name}{list(initial.shape)}'
+                f" for {variable.type}",
+                at=variable.node.loc,
+            )
+        return initial
+
+    def __getitem__(self, variable: Variable | str) -> Array:
+        """Return a copy of a variable's contents, by the variable or its name."""
+        self._check_open()
+        found = self._resolve_variable(variable)
+        with self._compiling:
+            self._start([found])
+        return self.executor.to_host(self._state.snapshot.values.get(found))
+
+    def __setitem__(self, variable: Variable | str, value: Any) -> None:
+        """Replace a variable's contents by an array of its shape and dtype.
+
+        Raises:
+            ShapeError, DTypeError: The array does not fit.
+        """
+        self._check_open()
+        found = self._resolve_variable(variable)
+        array = self._checked(found, value)
+        with self._state.writing():
+            self._state.commit({found: self.executor.from_host(array)})
+
+    def _resolve_variable(self, variable: Variable | str) -> Variable:
+        found = self._resolve_fetch(variable)
+        if not isinstance(found, Variable):
+            raise FetchError(
+                f"session[…] takes a variable or its name, not {found!r}",
+                fix="get other values with session.run(tensor)",
+            )
+        return found
+
+    def _checked(self, variable: Variable, value: Any) -> Array:
+        wanted = variable.dtype
+        array = to_array(value)
+        if array.shape != variable.shape:
+            raise ShapeError(
+                f'the variable "{variable.name}" is {variable.type} and is given {list(array.shape)}',
+                operands=[concrete.describe("variable", variable)],
+            )
+        if not np.can_cast(array.dtype, wanted.dtype, "same_kind"):
+            raise DTypeError(
+                f'the variable "{variable.name}" is {wanted.name} and is given {array.dtype.name}',
+                operands=[concrete.describe("variable", variable)],
+                fix=f'convert it: array.astype("{wanted.name}")',
+            )
+        return array.astype(wanted.dtype, copy=False)
+
+    # Saving.
+
+    def state_dict(self) -> dict[str, Array]:
+        """Return copies of all variables' contents by name, with the session's step and seed."""
+        self._check_open()
+        with self._compiling:
+            self._start(self.graph.variables)
+        self.graph.check_names()
+        values, step = self._state.snapshot
+        arrays = {v.name: self.executor.to_host(values[v]) for v in self.graph.variables}
+        return {**arrays, _STEP: np.asarray(step), _SEED: np.asarray(self.seed)}
+
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> io.Mismatch:
+        """Replace all variables' contents at once by arrays of their names.
+
+        Args:
+            state: What `state_dict` returned, here or elsewhere.
+            strict: Whether missing and extra entries are errors.
+
+        Returns:
+            What was missing and extra.
+
+        Raises:
+            CheckpointError: Entries don't match; nothing has changed.
+        """
+        return self._load(state, "the state", strict)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all variables, the step and the seed to a safetensors file, atomically.
+
+        Whatever happens, the file is the old one or the new one, never half of each.
+
+        Raises:
+            CheckpointError: The file can't be written.
+        """
+        arrays = self.state_dict()
+        step, seed = int(arrays.pop(_STEP)), int(arrays.pop(_SEED))
+        metadata = {_STEP: str(step), _SEED: str(seed), "graphfw/opset": str(self.graph.opset)}
+        io.write_checkpoint(path, arrays, metadata)
+
+    def restore(self, path: str | os.PathLike[str], *, strict: bool = True) -> io.Mismatch:
+        """Read what `save` wrote.
+
+        Args:
+            path: The file.
+            strict: Whether missing and extra entries are errors; returned otherwise.
+
+        Raises:
+            CheckpointError: The file can't be read or its entries don't match; they are listed,
+                with near names, and nothing has changed.
+        """
+        arrays, metadata = io.read_checkpoint(path)
+        extra = {k: np.asarray(_metadata_int(metadata[k], path)) for k in (_STEP, _SEED) if k in metadata}
+        return self._load({**arrays, **extra}, os.fspath(path), strict)
+
+    def _load(self, state: Mapping[str, Any], source: str, strict: bool) -> io.Mismatch:
+        self._check_open()
+        self.graph.check_names()
+        if not self.executor.holds_values:
+            self.executor.to_host(None)
+        arrays = {k: to_array(v) for k, v in state.items() if k not in (_STEP, _SEED)}
+        variables = {v.name: v for v in self.graph.variables}
+        mismatch = io.check_entries(
+            {n: (_ints(v.shape), v.dtype.name) for n, v in variables.items()},
+            {n: (a.shape, as_dtype(a.dtype).name) for n, a in arrays.items()},
+            source=source,
+            strict=strict,
+        )
+        values = {
+            variables[n]: self.executor.from_host(a) for n, a in arrays.items() if n in variables
+        }
+        with self._state.writing():
+            step = int(state[_STEP]) if _STEP in state else None
+            self.seed = _checked_seed(int(state[_SEED])) if _SEED in state else self.seed
+            self._state.commit(values, step)
+        return mismatch
+
+    # Closing.
+
+    def close(self) -> None:
+        """Let go of plans and variables; every later use is an error."""
+        self._closed = True
+        self._plans.clear()
+        self._state = State()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SessionError(
+                "this session is closed", fix="use it inside its `with` block, or make another"
+            )
+
+    def __enter__(self) -> Session:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+        if isinstance(error, GraphfwError):
+            trim_traceback(traceback)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"step {self._state.snapshot.step}"
+        return f"<Session of {self.graph!r} on {self.executor.name}, {state}>"
+
+
+def _checked_seed(seed: int) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise ArgumentError(f"Session: seed={seed!r} is not an int")
+    if not -(2**63) <= seed < 2**63:
+        raise ArgumentError(f"Session: the seed {seed} does not fit 64 bits")
+    return int(seed)
+
+
+def _metadata_int(text: str, path: str | os.PathLike[str]) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise CheckpointError(f"{os.fspath(path)}: {text!r} is no number in its metadata") from None
+
+
+def _ints(shape: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(int(dim) for dim in shape)
+
+
+def _is_finite(array: Any) -> bool:
+    """Say whether all elements are finite; what is no float is."""
+    if not as_dtype(array.dtype).is_inexact:
+        return True
+    return bool(np.isfinite(array).all())

@@ -1,0 +1,251 @@
+"""Reverse-mode differentiation: gradients are ordinary nodes, so they have gradients too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, overload
+
+from graphfw.errors import ArgumentError, GradientError, ShapeError
+from graphfw.ir import concrete
+from graphfw.ir.functions import F
+from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.loc import capture
+from graphfw.ir.op import SOURCE
+from graphfw.ir.shape import can_broadcast
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import TensorType
+from graphfw.ir.walk import ancestors, users
+
+Missing = Literal["error", "zeros"]
+
+
+@overload
+def grad(
+    y: Tensor, xs: Tensor, grad_y: Any = None, *, missing: Missing = "error"
+) -> Tensor: ...
+@overload
+def grad(
+    y: Tensor, xs: Sequence[Tensor], grad_y: Any = None, *, missing: Missing = "error"
+) -> list[Tensor]: ...
+def grad(
+    y: Tensor,
+    xs: Tensor | Sequence[Tensor],
+    grad_y: Any = None,
+    *,
+    missing: Missing = "error",
+) -> Tensor | list[Tensor]:
+    """Return the gradients of `y` with respect to `xs`: tensors of the shapes of the `xs`.
+
+    Gradients of complex tensors follow PyTorch: the conjugate of the derivative, so that a step
+    against the gradient goes down.
+
+    Args:
+        y: What to differentiate: a scalar, unless `grad_y` is given.
+        xs: With respect to what: one tensor or several.
+        grad_y: The cotangent of `y`, broadcast to its shape: the result is the vector-Jacobian
+            product. 1 for a scalar.
+        missing: What to do where `y` does not depend on an x: "error", or "zeros".
+
+    Raises:
+        GradientError: `y` is not a scalar and there is no `grad_y`; it is not a float; an x has no
+            path to `y` along which gradients flow.
+        ShapeError: `grad_y` does not fit `y`.
+
+    >>> import graphfw as gf
+    >>> x = gf.asarray([1.0, 2.0, 3.0])
+    >>> gf.grad(gf.sum(x * x), x)
+    Tensor([2., 4., 6.], dtype=float32)
+    """
+    targets = [xs] if isinstance(xs, Tensor) else list(xs)
+    _check_arguments(y, targets, missing)
+    found = _backward(y, targets, _seed(y, grad_y))
+    results = [
+        gradient if gradient is not None else _missing(y, x, missing)
+        for x, gradient in zip(targets, found, strict=True)
+    ]
+    return results[0] if isinstance(xs, Tensor) else results
+
+
+def value_and_grad(
+    y: Tensor, xs: Any, grad_y: Any = None, *, missing: Missing = "error"
+) -> tuple[Tensor, Any]:
+    """Return `y` and its gradients, ready to be fetched together: see `grad`.
+
+    >>> import graphfw as gf
+    >>> x = gf.asarray(3.0)
+    >>> [float(t) for t in gf.value_and_grad(x * x, x)]
+    [9.0, 6.0]
+    """
+    return y, grad(y, xs, grad_y, missing=missing)
+
+
+def _check_arguments(y: Tensor, xs: Sequence[Tensor], missing: str) -> None:
+    if not isinstance(y, Tensor):
+        raise ArgumentError(
+            f"grad: y is a {type(y).__name__}, not a tensor",
+            at=capture(),
+            fix="differentiate a tensor: gf.grad(loss, parameters)",
+        )
+    if missing not in ("error", "zeros"):
+        raise ArgumentError(f'grad: missing={missing!r} is neither "error" nor "zeros"', at=capture())
+    for x in xs:
+        if not isinstance(x, Tensor):
+            raise ArgumentError(f"grad: {x!r} in xs is not a tensor", at=capture())
+        if not x.dtype.is_inexact:
+            raise GradientError(
+                f"grad: a gradient with respect to {x.dtype.name} values is not defined",
+                operands=[concrete.describe("x", x)],
+                at=capture(),
+                fix="differentiate with respect to floating-point tensors",
+            )
+    if not y.dtype.is_inexact:
+        raise GradientError(
+            f"grad: y is {y.dtype.name}, which has no gradient",
+            operands=[concrete.describe("y", y)],
+            at=capture(),
+            fix="make the loss a floating-point tensor",
+        )
+
+
+def _seed(y: Tensor, grad_y: Any) -> Tensor:
+    """Return the cotangent to begin with."""
+    if grad_y is None:
+        if y.shape != ():
+            raise GradientError(
+                f"grad: y has shape {y.type}, and only a scalar has one gradient",
+                operands=[concrete.describe("y", y)],
+                at=capture(),
+                fix="reduce it first, with gf.sum or gf.mean, or pass grad_y=",
+            )
+        seed: Tensor = F.ones((), dtype=y.dtype)
+        return seed
+    given: Tensor = F.astype(F.asarray(grad_y, like=y), y.dtype)
+    if not can_broadcast(given.shape, y.shape):
+        raise ShapeError(
+            f"grad: grad_y is {given.type} and y is {y.type}",
+            operands=[concrete.describe("y", y), concrete.describe("grad_y", given)],
+            at=capture(),
+            fix="grad_y has the shape of y",
+        )
+    broadcast: Tensor = F.broadcast_to(given, y.shape)
+    return broadcast
+
+
+def _backward(y: Tensor, xs: Sequence[Tensor], seed: Tensor) -> list[Tensor | None]:
+    """Walk from y to the xs and add up cotangents on the way."""
+    nodes = ancestors([y])
+    active = _active(nodes, xs)
+    cotangents: dict[tuple[Node, int], Tensor] = {(y.node, y.index): seed}
+    graph = current_graph()
+    before = graph.provenance
+    try:
+        for node in reversed(nodes):
+            if node in active and any((node, i) in cotangents for i in range(len(node.types))):
+                graph.provenance = node.loc.as_gradient()
+                _through(node, active, cotangents, graph)
+    finally:
+        graph.provenance = before
+    return [cotangents.get((x.node, x.index)) for x in xs]
+
+
+def _active(nodes: Sequence[Node], xs: Iterable[Tensor]) -> dict[Node, tuple[bool, ...]]:
+    """Return the nodes that gradients pass, with for each input whether it leads to an x."""
+    reached = {(x.node, x.index) for x in xs}
+    through: dict[Node, tuple[bool, ...]] = {}
+    for node in nodes:
+        if node.op.vjp is None:
+            continue
+        wanted = tuple([(t.node, t.index) in reached and t.dtype.is_inexact for t in node.inputs])
+        if any(wanted):
+            through[node] = wanted
+            reached.update((node, i) for i, t in enumerate(node.types) if t.dtype.is_inexact)
+    return through
+
+
+def _through(
+    node: Node,
+    active: dict[Node, tuple[bool, ...]],
+    cotangents: dict[tuple[Node, int], Tensor],
+    graph: Graph,
+) -> None:
+    """Apply a node's gradient rule and add the results to its inputs' cotangents."""
+    outputs = node.outputs
+    ct: Any
+    y: Any
+    if node.op.multiple:
+        y = outputs
+        ct = tuple(
+            cotangents[node, i] if (node, i) in cotangents
+            else F.zeros(t.shape, dtype=t.dtype) if t.dtype.is_inexact
+            else None
+            for i, t in enumerate(outputs)
+        )
+    else:
+        y, ct = outputs[0], cotangents[node, 0]
+    rule = node.op.vjp
+    assert rule is not None
+    entries = rule(ct, y, *node.inputs)
+    for x, entry, wanted in zip(node.inputs, entries, active[node], strict=True):
+        if not wanted or entry is None:
+            continue
+        value = entry if isinstance(entry, Tensor) else entry()
+        value = _fitted(value, x.type, node)
+        key = (x.node, x.index)
+        cotangents[key] = cotangents[key] + value if key in cotangents else value
+
+
+def _fitted(value: Tensor, wanted: TensorType, node: Node) -> Tensor:
+    """Give a cotangent its input's dtype; its shape must be right already."""
+    if value.type == wanted:
+        return value
+    if value.shape != wanted.shape:
+        raise GradientError(
+            f"the gradient rule of {node.op.name} gives {value.type} for an input {wanted}",
+            at=node.loc,
+            fix="this is a mistake in the op's vjp rule",
+        )
+    result: Tensor = F.real(value) if value.dtype.is_complex and not wanted.dtype.is_complex else value
+    fitted: Tensor = F.astype(result, wanted.dtype)
+    return fitted
+
+
+def _missing(y: Tensor, x: Tensor, missing: Missing) -> Tensor:
+    """Answer for an x that no gradient reaches."""
+    if missing == "zeros":
+        zeros: Tensor = F.zeros(x.shape, dtype=x.dtype)
+        return zeros
+    operands = [concrete.describe("y", y), concrete.describe("x", x)]
+    block = _blocking(y, x)
+    name = f' "{x.name}"' if x.name else ""
+    if block is None:
+        raise GradientError(
+            f"grad: y does not depend on x{name}",
+            operands=operands,
+            at=capture(),
+            fix='pass missing="zeros" where that is meant',
+        )
+    operands.append(concrete.describe("stop", block.outputs[0]))
+    raise GradientError(
+        f"grad: y depends on x{name} only through {block.op.name}, which no gradient passes",
+        operands=operands,
+        at=capture(),
+        fix='use a differentiable function there, or pass missing="zeros"',
+    )
+
+
+def _blocking(y: Tensor, x: Tensor) -> Node | None:
+    """Return the first node between x and y that stops the gradient, or None if there is no path."""
+    nodes = ancestors([y])
+    if x.node not in set(nodes) or (x.node is y.node and x is not y):
+        return None
+    below = users(nodes)
+    todo, seen = [x.node], {x.node}
+    while todo:
+        node = todo.pop(0)
+        for user in below[node]:
+            if user.op.vjp is None and SOURCE not in user.op.traits:
+                return user
+            if user not in seen:
+                seen.add(user)
+                todo.append(user)
+    return None

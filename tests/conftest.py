@@ -1,0 +1,38 @@
+"""What every test shares: strict checking of passes, fresh random numbers, skips without a GPU."""
+
+import functools
+import importlib.util
+import os
+import zlib
+
+import numpy as np
+import pytest
+
+# Read when graphfw is imported, which no conftest does before this line: verify after each pass.
+os.environ.setdefault("GRAPHFW_VERIFY", "each")
+
+
+@functools.cache
+def cuda_device_count() -> int:
+    if importlib.util.find_spec("cupy") is None:
+        return 0
+    import cupy
+
+    try:
+        return cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError:  # no driver, or no device
+        return 0
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and cuda_device_count() == 0:
+        pytest.skip("needs a CUDA device and CuPy")
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers of the test's own: no test shares a stream, and a rerun repeats it."""
+    seed = zlib.crc32(request.node.nodeid.encode())
+    # pytest shows captured output only when the test fails.
+    print(f"rng: np.random.default_rng({seed})")  # noqa: T201
+    return np.random.default_rng(seed)

@@ -1,0 +1,224 @@
+"""The layers of the package: who may import whom, read from the source and not from a running one.
+
+`ALLOWED` is the rule. A new folder or module directly under graphfw/ needs a line in it.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted((ROOT / "graphfw").rglob("*.py"))
+MAX_LINES = 500
+TYPE_CHECKING = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+CORE = {"errors", "ir", "ops", "transforms"}
+
+# layer -> the layers it may import besides itself, lowest layer first.
+ALLOWED = {
+    "errors": set(),
+    "ir": {"errors"},
+    "ops": {"errors", "ir"},
+    "transforms": {"errors", "ir", "ops"},
+    "passes": {"errors", "ir", "ops"},
+    "runtime": {"errors", "ir", "ops", "passes", "io"},  # io: see test_runtime_and_io
+    "nn": CORE,
+    "optim": CORE,
+    "data": CORE,
+    "io": CORE,
+    "cli": CORE | {"passes", "runtime", "nn", "optim", "data", "io"},
+    "__init__": CORE | {"passes", "runtime", "nn", "optim", "data", "io"},
+    "__main__": {"cli"},
+}
+
+# An import for the type checker alone never runs, so it only has to point downward in this order.
+ORDER = (
+    {"errors"},
+    {"ir"},
+    {"ops"},
+    {"transforms"},
+    {"passes"},
+    {"runtime"},
+    {"nn", "optim", "data", "io"},
+    {"cli"},
+    {"__init__", "__main__"},
+)
+RANK = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}
+
+CUPY_PLACES = (
+    "graphfw/runtime/cupy_executor/",
+    "graphfw/runtime/executors.py",
+    "graphfw/runtime/executors/",
+)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, with where the statement stands."""
+
+    module: str
+    line: int
+    in_function: bool
+    type_checking: bool
+
+
+def imports(source: str, package: str) -> Iterator[Import]:
+    """Every import in `source`, a module of `package`; relative ones made absolute."""
+    # A stack instead of recursion; each entry carries what encloses the node.
+    stack: list[tuple[ast.AST, bool, bool]] = [(ast.parse(source), False, False)]
+    while stack:
+        node, in_function, type_checking = stack.pop()
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, in_function, type_checking)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")
+                base = ".".join([*parents[: len(parents) - node.level + 1], *filter(None, [base])])
+            # `from graphfw import ir` imports the layer ir, not the public names.
+            names = [a.name for a in node.names if base == "graphfw" and a.name in ALLOWED]
+            rest = len(names) < len(node.names)
+            for module in [*(f"graphfw.{name}" for name in names), *([base] if rest else [])]:
+                yield Import(module, node.lineno, in_function, type_checking)
+        if isinstance(node, ast.If) and ast.unparse(node.test) in TYPE_CHECKING:
+            stack += [(child, in_function, True) for child in node.body]
+            stack += [(child, in_function, type_checking) for child in node.orelse]
+            continue
+        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        stack += [
+            (child, in_function or inside, type_checking) for child in ast.iter_child_nodes(node)
+        ]
+
+
+def package_of(path: PurePosixPath) -> str:
+    return ".".join(path.parent.parts)
+
+
+def layer_of(module: str) -> str:
+    """'graphfw.ir.dim' -> 'ir'; 'graphfw' -> '__init__'."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def violations(path: PurePosixPath, source: str) -> Iterator[str]:
+    """One line for each import in the file `path` (relative to the root) that breaks a rule."""
+    layer = layer_of(".".join(path.with_suffix("").parts))
+    if layer not in ALLOWED:
+        yield f"{path}:1: layer {layer!r} is not in the table of tests/test_layering.py"
+        return
+    for found in imports(source, package_of(path)):
+        where = f"{path}:{found.line}: imports {found.module}"
+        top = found.module.split(".")[0]
+        if top in ("cupy", "cupyx"):
+            if not str(path).startswith(CUPY_PLACES):
+                yield f"{where}: cupy belongs in graphfw/runtime/cupy_executor/ alone"
+            elif not found.in_function:
+                yield f"{where}: cupy is never imported at module level"
+        if top != "graphfw":
+            continue
+        target = layer_of(found.module)
+        if found.in_function:
+            yield f"{where}: no import of graphfw inside a function"
+        elif target not in ALLOWED:
+            yield f"{where}: layer {target!r} is not in the table of tests/test_layering.py"
+        elif target == layer:
+            continue
+        elif found.type_checking:
+            if RANK[target] >= RANK[layer]:
+                yield f"{where}: TYPE_CHECKING imports go downward; {layer} is not over {target}"
+        elif target not in ALLOWED[layer]:
+            allowed = ", ".join(sorted(ALLOWED[layer])) or "no other layer"
+            yield f"{where}: {layer} may import {allowed}; not {target}"
+
+
+def relative(path: Path) -> PurePosixPath:
+    return PurePosixPath(path.relative_to(ROOT).as_posix())
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_imports_go_downward():
+    assert SOURCES
+    found = [line for path in SOURCES for line in violations(relative(path), read(path))]
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_runtime_and_io():
+    """The runtime may lean on io only while io is file-format code that knows errors alone."""
+    targets = {"runtime": set(), "io": set()}
+    for path in map(relative, SOURCES):
+        layer = layer_of(".".join(path.with_suffix("").parts))
+        if layer in targets:
+            targets[layer] |= {
+                layer_of(found.module)
+                for found in imports(read(ROOT / path), package_of(path))
+                if found.module.split(".")[0] == "graphfw" and not found.type_checking
+            }
+    knows = targets["io"] - {"errors", "io"}
+    assert "io" not in targets["runtime"] or not knows, (
+        f"graphfw/runtime imports io, so io may import errors alone; it imports {sorted(knows)}"
+    )
+
+
+def test_files_are_short():
+    long = [
+        f"{relative(path)}: {lines} lines (more than {MAX_LINES}): split it, "
+        "or give the reason in the module docstring after 'Long:'"
+        for path in SOURCES
+        if (lines := len(read(path).splitlines())) > MAX_LINES
+        and "Long:" not in (ast.get_docstring(ast.parse(read(path))) or "")
+    ]
+    assert not long, "\n" + "\n".join(long)
+
+
+IN_FUNCTION = "def f():\n    import {}\n"
+IF_TYPING = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {}\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "rule"),
+    [
+        ("ir/a.py", "import graphfw.errors", None),
+        ("ir/a.py", "from . import b", None),
+        ("ir/a.py", "from .. import errors", None),
+        ("ir/a.py", "from .. import Graph", "ir may import errors; not __init__"),
+        ("ir/a.py", "from graphfw.ops import add", "ir may import errors; not ops"),
+        ("ir/__init__.py", "from .a import b", None),
+        ("ir/__init__.py", "from ..ops import add", "ir may import errors; not ops"),
+        ("ir/a.py", "try:\n    import graphfw.ops\nfinally:\n    pass", "not ops"),
+        ("errors.py", "import graphfw.ir", "errors may import no other layer; not ir"),
+        ("passes/a.py", "from graphfw import transforms, ir", "not transforms"),
+        ("passes/a.py", "from graphfw.runtime.plan import Plan", "not runtime"),
+        ("runtime/a.py", "import graphfw.io.npy, graphfw.passes.cse", None),
+        ("optim/a.py", "from graphfw.nn import Linear", "not nn"),
+        ("cli.py", "import graphfw", "not __init__"),
+        ("__init__.py", "from graphfw.nn import Linear", None),
+        ("extra.py", "", "'extra' is not in the table"),
+        ("__init__.py", "import graphfw.extra", "'extra' is not in the table"),
+        ("ops/a.py", IN_FUNCTION.format("graphfw.ir"), ":2: imports graphfw.ir: no import"),
+        ("ops/a.py", IN_FUNCTION.format("math"), None),
+        ("passes/a.py", IF_TYPING.format("from graphfw.transforms import grad"), None),
+        ("passes/a.py", IF_TYPING.format("from graphfw.passes import cse"), None),
+        ("passes/a.py", IF_TYPING.format("from graphfw.runtime import Plan"), "not over runtime"),
+        ("optim/a.py", IF_TYPING.format("from graphfw.nn import Linear"), "not over nn"),
+        ("runtime/cupy_executor/a.py", IN_FUNCTION.format("cupy"), None),
+        ("runtime/executors.py", IN_FUNCTION.format("cupy"), None),
+        ("runtime/cupy_executor/a.py", "import cupy.cuda", "never imported at module level"),
+        ("runtime/cupy_executor/a.py", IF_TYPING.format("import cupy"), "never imported at module"),
+        ("runtime/session.py", IN_FUNCTION.format("cupy"), "cupy_executor/ alone"),
+    ],
+)
+def test_the_rules_themselves(path: str, source: str, rule: str | None):
+    found = list(violations(PurePosixPath("graphfw", path), source))
+    if rule is None:
+        assert found == []
+    else:
+        assert len(found) == 1
+        assert rule in found[0]
+        assert found[0].startswith(f"graphfw/{path}:")

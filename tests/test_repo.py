@@ -1,0 +1,60 @@
+"""What holds for the repository as a whole."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# Paths of one machine. Each pattern holds a character class, so that it does not match itself.
+FORBIDDEN = re.compile(rb"(?<![\w.])/(?:roo[t]\b|wor[k]/|tmp/bas[h]|op[t]/(?:pypi|wheels))")
+
+
+def tracked_files() -> list[Path]:
+    try:
+        listing = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
+        )
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    # A file deleted but not yet committed is still listed.
+    return [path for name in listing.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_no_machine_paths():
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match[0].decode()}"
+        for path in tracked_files()
+        for number, line in enumerate(path.read_bytes().splitlines(), start=1)
+        if (match := FORBIDDEN.search(line))
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("line", "hit"),
+    [
+        (b"cd /roo" + b"t", True),
+        (b"'/wor" + b"k/main'", True),
+        (b"/tmp/bas" + b"h_jobs", True),
+        (b"https://example.org/root", False),
+        (b"see framework/work/x and ./work/x", False),
+    ],
+)
+def test_what_counts_as_a_machine_path(line: bytes, hit: bool):
+    assert bool(FORBIDDEN.search(line)) is hit
+
+
+@pytest.mark.parametrize("name", ["main", "test"])
+def test_readme_has_the_commands(name: str):
+    """A marked block is run as it stands, one command a line, so that no failure is lost."""
+    readme = ROOT / "README.md"
+    if not readme.exists():
+        pytest.skip("no README.md yet")
+    text = readme.read_text(encoding="utf-8")
+    blocks = re.findall(rf"^<!-- ci:{name} -->\n+```(?:bash|sh)\n(.*?)^```$", text, re.M | re.S)
+    assert len(blocks) == 1, f"README.md needs one fenced block after <!-- ci:{name} -->"
+    assert blocks[0].strip(), "the block is empty"
+    assert not re.search(r"&&|\|\||;", blocks[0]), "write one command a line"
