@@ -16,7 +16,7 @@ from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.graph import OPSET, Graph
 from graphfw.ir.literal import Array, Literal
 from graphfw.ir.loc import Loc
-from graphfw.ir.op import Op, lookup
+from graphfw.ir.op import RANDOM, Op, lookup
 from graphfw.ir.shape import Requirement
 from graphfw.ir.sources import Constant, Placeholder
 from graphfw.ir.syntax import (
@@ -219,6 +219,8 @@ class _Parser:
         else:
             inputs = tuple([self.operand(argument) for argument in positional])
             op = _op(name, fields)
+            if RANDOM in op.traits:
+                _reserve(self.graph, str(op.key))  # type: ignore[attr-defined]
         inferred = _infer(op, inputs)
         if inferred != types:
             raise ParseError(
@@ -370,7 +372,7 @@ def _types_text(types: tuple[TensorType, ...]) -> str:
 
 
 def _reserve(graph: Graph, name: str) -> None:
-    """Keep the names that the graph makes when it is extended off the parsed one."""
+    """Keep the names and keys that the graph makes when it is extended off a parsed one."""
     stem, _, number = name.rpartition("_")
     if stem and number.isdecimal():
         graph._counts[stem] = max(graph._counts.get(stem, 0), int(number) + 1)

@@ -244,9 +244,13 @@ def _shortest(value: Any, dtype: np.dtype[Any]) -> Any:
     value = float(value)
     if math.isnan(value):
         return math.copysign(math.nan, value)
-    # float32's nearest to 0.1 is 0.1, not 0.10000000149011612, when it is read as float32 again.
-    short = float(str(dtype.type(value)))
-    return short if float(dtype.type(short)) == value else value
+    # The float32 that is 0.10000000149011612 is also what 0.1 is read as.
+    with np.errstate(over="ignore"):
+        for digits in range(1, 17):
+            short = float(f"{value:.{digits}g}")
+            if float(dtype.type(short)) == value:
+                return short
+    return value
 
 
 def _nested(texts: list[str], shape: tuple[int, ...]) -> str:

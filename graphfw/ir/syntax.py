@@ -82,6 +82,8 @@ def call(arguments: str) -> tuple[list[ast.expr], dict[str, ast.expr]]:
     for keyword in parsed.keywords:
         if keyword.arg is None:
             raise ParseError("** is not allowed")
+        if keyword.arg in fields:
+            raise ParseError(f"{keyword.arg} is given twice")
         fields[keyword.arg] = keyword.value
     return parsed.args, fields
 
@@ -146,7 +148,7 @@ def _is_dim(node: ast.expr) -> bool:
 def _dim(node: ast.expr) -> DimLike:
     try:
         return parse_dim(ast.unparse(node))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ParseError(str(error), fix=_VALUE_FIX) from None
 
 

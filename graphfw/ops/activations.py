@@ -52,7 +52,7 @@ _SELU_SCALE = 1.0507009873554804934193349852946
 # A row, not `maximum(x, 0)`: its gradient at 0 is 0, where maximum shares it between both inputs.
 relu = unary(
     "relu",
-    doc="""The positive part, max(x, 0), elementwise; its gradient at 0 is 0.  x: real -> the same type
+    doc="""The positive part max(x, 0), elementwise; its gradient at 0 is 0.  x: real -> same type
 
     >>> import graphfw as gf
     >>> gf.relu(gf.asarray([-1.0, 2.0]))
@@ -133,7 +133,8 @@ def _float_of(name: str) -> Any:
 def elu(x: TensorLike, /, *, alpha: float = 1.0) -> Tensor:
     """x where it is positive, else alpha (exp(x) - 1), elementwise.  x: float -> the same type
 
-    D.-A. Clevert et al., "Fast and accurate deep network learning by exponential linear units", 2015.
+    D.-A. Clevert et al., "Fast and accurate deep network learning by exponential linear units",
+    2015.
     """
     tensor = floats("elu", x)
     return F.where(tensor > 0, tensor, alpha * F.expm1(_negative_part(tensor)))
@@ -163,7 +164,7 @@ def selu(x: TensorLike, /) -> Tensor:
 
 
 def _negative_part(x: Tensor) -> Tensor:
-    """x where it is not positive, else 0: what an exponential of may not overflow, nor its gradient."""
+    """The values that are not positive, others 0: their exponentials don't overflow."""
     return F.where(x > 0, 0, x)
 
 
@@ -216,7 +217,7 @@ def softsign(x: TensorLike, /) -> Tensor:
 
 @public
 def hardtanh(x: TensorLike, /, *, min: float = -1.0, max: float = 1.0) -> Tensor:
-    """x cut off at `min` and `max`, elementwise; the gradient is 0 there.  x: float -> the same type
+    """x cut off at `min` and `max`, elementwise; the gradient is 0 there.  x: float -> same type
 
     Raises:
         ArgumentError: min is not below max.

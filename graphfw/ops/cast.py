@@ -11,6 +11,7 @@ import numpy as np
 from graphfw.errors import ArgumentError, DTypeError
 from graphfw.ir import ambient
 from graphfw.ir.build import checked, emit
+from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import (
     DType,
     DTypeLike,
@@ -170,11 +171,10 @@ def result_type(*arrays_and_dtypes: TensorLike | DTypeLike) -> DType:
     """
     if not arrays_and_dtypes:
         raise ArgumentError("result_type: wants one operand or more", at=capture())
-    scalars = [x for x in arrays_and_dtypes if isinstance(x, PYTHON_SCALARS)]
-    strong = [_dtype_of(x) for x in arrays_and_dtypes if not isinstance(x, PYTHON_SCALARS)]
-    if not strong:
-        return promote_all(tuple(as_dtype(to_array(x).dtype) for x in scalars))
-    dtype = promote_all(tuple(strong))
+    operands = [0 if isinstance(x, Dim) else x for x in arrays_and_dtypes]
+    scalars = [x for x in operands if isinstance(x, PYTHON_SCALARS)]
+    strong = [_dtype_of(x) for x in operands if not isinstance(x, PYTHON_SCALARS)]
+    dtype = promote_all(tuple(strong or [as_dtype(to_array(x).dtype) for x in scalars]))
     for scalar in scalars:
         dtype = promote_scalar(dtype, scalar, ambient.get_default_dtype())
     return dtype
@@ -230,14 +230,14 @@ def finfo(type: Tensor | DTypeLike, /) -> FloatInfo:
         ))  # fmt: skip
     part = dtype.real
     info: Any = np.finfo(part.dtype) if part is not bfloat16 else _bfloat16_info()
-    limits = (info.eps, info.max, info.min, info.smallest_normal)
-    return FloatInfo(info.bits, *map(float, limits), part)
+    eps, largest, smallest_normal = map(float, (info.eps, info.max, info.smallest_normal))
+    return FloatInfo(info.bits, eps, largest, -largest, smallest_normal, part)
 
 
 def _bfloat16_info() -> Any:
     import ml_dtypes  # here, not above: few programs need it and `import graphfw` should be quick
 
-    return ml_dtypes.finfo(ml_dtypes.bfloat16)
+    return ml_dtypes.finfo(ml_dtypes.bfloat16)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from graphfw.ir.functions import F, public
 from graphfw.ir.op import NONDIFF
 from graphfw.ir.shape import Requirement
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.args import TensorLike, as_tensor, promoted
+from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.table import binary, unary
 
 __all__ = [

@@ -360,7 +360,7 @@ def arange(
         fix = "use gf.arange(size) * step"
         raise checked("arange", None, Requirement(message, fix=fix, error=ArgumentError))
     distance = end - begin if stride > 0 else begin - end
-    size = dim_max(0, -(-distance // abs(stride)))
+    size = dim_max(0, (distance + abs(stride) - 1) // abs(stride))
     if isinstance(begin, int) and isinstance(size, int) and size and to.is_integer:
         scalar_like("arange", begin, to)
         scalar_like("arange", begin + (size - 1) * stride, to)

@@ -14,7 +14,7 @@ from graphfw.ir.shape import Requirement, normalize_axis, require, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, promoted, ruled
-from graphfw.ops.reduce import accumulated, require_numeric, wide
+from graphfw.ops.reduce import accumulated, compute_dtype, require_numeric
 
 __all__ = ["cumulative_prod", "cumulative_sum", "diff"]
 
@@ -41,7 +41,7 @@ class Cumulative(Op):
 
     def eval(self, xp: Any, x: Any) -> Any:
         run = getattr(xp, self.function)
-        dtype = wide(xp, x.dtype)
+        dtype = compute_dtype(xp, x.dtype)
         values = _from_start(xp, x, self.axis, self.reverse)
         result = xp.full(x.shape, self.start, dtype=dtype)
         target = _from_start(xp, result, self.axis, self.reverse)
@@ -100,9 +100,12 @@ class CumulativeProd(Cumulative):
         factor: Tensor = F.conj(x)
         back = Recurrence(self.axis, not self.reverse)
         if self.exclusive:
-            return emit(back, factor, ct) * F.conj(y)
-        before = emit(CumulativeProd(self.axis, self.reverse, exclusive=True), x)
-        return (ct + emit(back, factor, factor * ct)) * F.conj(before)
+            before, after = y, emit(back, factor, ct)
+        else:
+            before = emit(CumulativeProd(self.axis, self.reverse, exclusive=True), x)
+            after = ct + emit(back, factor, factor * ct)
+        result: Tensor = after * F.conj(before)
+        return result
 
 
 @op("recurrence")
@@ -126,7 +129,7 @@ class Recurrence(Op):
         return require_numeric(a)
 
     def eval(self, xp: Any, a: Any, b: Any) -> Any:
-        result = xp.zeros(a.shape, dtype=wide(xp, a.dtype))
+        result = xp.zeros(a.shape, dtype=compute_dtype(xp, a.dtype))
         factors, terms, states = (
             _from_start(xp, v, self.axis, self.reverse) for v in (a, b, result)
         )

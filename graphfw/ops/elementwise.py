@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
-from graphfw.ir.functions import F
-from graphfw.ops.table import binary, unary
+from typing import Any
 
-__all__ = ["add", "conj", "divide", "exp", "multiply", "negative", "subtract", "tanh"]
+from graphfw.errors import ArgumentError, DTypeError
+from graphfw.ir.build import checked
+from graphfw.ir.functions import F, public
+from graphfw.ir.op import NONDIFF, ok
+from graphfw.ir.shape import Requirement
+from graphfw.ir.tensor import Tensor
+from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.table import apply, binary, binary_op, unary
+
+__all__ = [
+    "abs",
+    "add",
+    "ceil",
+    "conj",
+    "copysign",
+    "divide",
+    "floor",
+    "floor_divide",
+    "imag",
+    "maximum",
+    "minimum",
+    "multiply",
+    "negative",
+    "nextafter",
+    "positive",
+    "pow",
+    "real",
+    "reciprocal",
+    "remainder",
+    "round",
+    "sign",
+    "square",
+    "subtract",
+    "trunc",
+]
+
+# Sums and products.
 
 add = binary(
     "add",
-    doc="""Add elementwise.  x1, x2: numeric, broadcast -> [*B]
+    doc="""Add.  x1, x2: numeric, broadcast -> [*B]
 
     >>> import graphfw as gf
     >>> gf.add(gf.asarray([1, 2]), 3)
@@ -20,31 +55,349 @@ add = binary(
 )
 subtract = binary(
     "subtract",
-    doc="Subtract elementwise.  x1, x2: numeric, broadcast -> [*B]",
+    doc="Subtract.  x1, x2: numeric, broadcast -> [*B]",
     vjp=(lambda ct, y, a, b: ct, lambda ct, y, a, b: -ct),
 )
 multiply = binary(
     "multiply",
-    doc="Multiply elementwise.  x1, x2: numeric, broadcast -> [*B]",
+    doc="Multiply.  x1, x2: numeric, broadcast -> [*B]",
     vjp=(lambda ct, y, a, b: ct * F.conj(b), lambda ct, y, a, b: ct * F.conj(a)),
     commutative=True,
 )
 divide = binary(
     "divide",
-    doc="Divide elementwise; integers become floats.  x1, x2: numeric, broadcast -> [*B]",
-    vjp=(lambda ct, y, a, b: ct / F.conj(b), lambda ct, y, a, b: -ct * F.conj(y / b)),
+    doc="Divide; integers become floats.  x1, x2: floating-point or complex, broadcast -> [*B]",
+    vjp=(
+        lambda ct, y, a, b: F.chain_divide(ct, F.conj(b)),
+        lambda ct, y, a, b: F.chain_divide(F.chain_multiply(-ct, F.conj(y)), F.conj(b)),
+    ),
     accepts="floating-point or complex",
     domain=(0.5, 2.0),
 )
+
+
+def _chain_multiply(xp: Any, ct: Any, slope: Any) -> Any:
+    return xp.where(ct == 0, ct, ct * slope)
+
+
+def _chain_divide(xp: Any, ct: Any, divisor: Any) -> Any:
+    return xp.where(ct == 0, ct, ct / divisor)
+
+
+# In a gradient, a cotangent of 0 says that this element plays no part: where(x > 0, log(x), 0). Its
+# slope may be infinite, and 0 * inf is NaN. A `where` around the product would keep the NaN out,
+# but be wrong in the second derivative, which the product has also where the cotangent is 0.
+chain_multiply = binary(
+    "chain_multiply",
+    doc="""A cotangent times a slope, and 0 where the cotangent is 0, whatever the slope.
+
+    ct, slope: floating-point or complex, broadcast -> [*B].  The chain rule's product, for gradient
+    rules of functions whose slope can be infinite or NaN.
+    """,
+    vjp=(
+        lambda ct, y, a, b: F.chain_multiply(ct, F.conj(b)),
+        lambda ct, y, a, b: ct * F.conj(a),
+    ),
+    xp=_chain_multiply,
+    accepts="floating-point or complex",
+)
+chain_divide = binary(
+    "chain_divide",
+    doc="""A cotangent divided by a slope's reciprocal, and 0 where the cotangent is 0.
+
+    ct, divisor: floating-point or complex, broadcast -> [*B].  As `chain_multiply`.
+    """,
+    vjp=(
+        lambda ct, y, a, b: F.chain_divide(ct, F.conj(b)),
+        lambda ct, y, a, b: F.chain_divide(F.chain_multiply(-ct, F.conj(y)), F.conj(b)),
+    ),
+    xp=_chain_divide,
+    accepts="floating-point or complex",
+    domain=(0.5, 2.0),
+)
+
+
+@public
+def square(x: TensorLike, /) -> Tensor:
+    """Multiply by itself.  x: numeric [*A] -> [*A]"""
+    tensor = as_tensor(x)
+    return multiply(tensor, tensor)
+
+
+@public
+def reciprocal(x: TensorLike, /) -> Tensor:
+    """Return 1 / x; integers become floats.  x: floating-point or complex [*A] -> [*A]"""
+    return divide(1, as_tensor(x))
+
+
+# Division with whole quotients.
+
+floor_divide = binary(
+    "floor_divide",
+    doc="""The quotient, rounded down; no gradient.  x1, x2: real, broadcast -> [*B]
+
+    Of integers divided by 0: 0.
+
+    >>> import graphfw as gf
+    >>> gf.floor_divide(gf.asarray([7, -7]), 2)
+    Tensor([ 3, -4], dtype=int64)
+    """,
+    vjp=NONDIFF,
+    accepts="real",
+)
+remainder = binary(
+    "remainder",
+    doc="""What `floor_divide` leaves, with the sign of x2.  x1, x2: real, broadcast -> [*B]
+
+    Of integers divided by 0: 0.
+    """,
+    vjp=(
+        lambda ct, y, a, b: ct,
+        lambda ct, y, a, b: F.chain_multiply(ct, -F.floor_divide(a, b)),
+    ),
+    accepts="real",
+    domain=(0.5, 2.0),
+    smooth=False,
+)
+
+# Powers.
+
+
+def _pow(xp: Any, a: Any, b: Any) -> Any:
+    if b.dtype.kind != "i":
+        return xp.power(a, b)
+    # NumPy refuses negative powers of integers, a compiled kernel can't: 1 / a^-b, towards 0.
+    result = xp.power(a, xp.maximum(b, 0))
+    odd = (b & 1).astype(bool)
+    inverse = xp.where(a == 1, 1, xp.where(a == -1, xp.where(odd, -1, 1), 0)).astype(a.dtype)
+    return xp.where(b < 0, inverse, result)
+
+
+def _pow_base(ct: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    # b a^(b-1), which is 0 for b = 0 at a = 0 too.
+    constant = b == 0
+    slope = F.where(constant, 0, b * F.pow(a, F.where(constant, 1, b - 1)))
+    return chain_multiply(ct, F.conj(slope))
+
+
+def _pow_exponent(ct: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    # y log(a), which is 0 at a = 0 for b > 0; also for b = 0, where 0^b jumps from 1 to 0.
+    zero = (a == 0) & (F.real(b) >= 0)
+    slope = F.where(zero, 0, y * F.log(F.where(zero, 1, a)))
+    return chain_multiply(ct, F.conj(slope))
+
+
+Pow = binary_op(
+    "pow",
+    doc="x1 to the power x2.  x1, x2: numeric, broadcast  ->  [*B]",
+    vjp=(_pow_base, _pow_exponent),
+    xp=_pow,
+    domain=(0.5, 2.0),
+    samples=(ok("int32[5]", "int32[5]", ints=(-3, 4)), ok("uint8[5]", "uint8[5]")),
+)
+
+
+@public
+def pow(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """Raise x1 to the power x2.  x1, x2: numeric, broadcast -> [*B]
+
+    An integer to a negative power is rounded towards 0: 0 but for 1 and -1.
+
+    Raises:
+        ArgumentError: An integer tensor is raised to a negative Python int.
+
+    >>> import graphfw as gf
+    >>> gf.pow(gf.asarray([1.0, 2.0, 3.0]), 2)
+    Tensor([1., 4., 9.], dtype=float32)
+    """
+    base = as_tensor(x1)
+    if base.dtype.is_integer and isinstance(x2, int) and x2 < 0:
+        message = f"an integer to the power {x2} is no integer"
+        fix = f"write x ** {float(x2)}"
+        raise checked("pow", base, Requirement(message, fix=fix, error=ArgumentError))
+    return apply(Pow, x1, x2)
+
+
+# Signs and parts.
+
+negative = unary(
+    "negative",
+    doc="Change the sign.  x: numeric [*A] -> [*A]",
+    vjp=lambda ct, y, x: -ct,
+    accepts="numeric",
+)
+
+
+@public
+def positive(x: TensorLike, /) -> Tensor:
+    """Return x itself.  x: numeric [*A] -> [*A]"""
+    tensor = as_tensor(x)
+    if tensor.dtype.is_bool:
+        message = "wants numeric tensors, not bool"
+        raise checked("positive", tensor, Requirement(message, error=DTypeError))
+    return tensor
+
+
+abs = unary(
+    "abs",
+    doc="""The absolute value, of complex numbers the length.  x: numeric [*A] -> real [*A]
+
+    Its gradient at 0 is 0.
+    """,
+    vjp=lambda ct, y, x: ct * F.sign(x),
+    accepts="numeric",
+    result="real",
+    smooth=False,
+)
+
+
+def _sign_of_complex(x: Tensor) -> Tensor | None:
+    if not x.dtype.is_complex:
+        return None
+    zero = x == 0
+    result: Tensor = F.where(zero, 0, x / F.where(zero, 1, abs(x)))
+    return result
+
+
+sign = unary(
+    "sign",
+    doc="""-1, 0 or 1; of complex numbers x / |x|, and 0 of 0.  x: numeric [*A] -> [*A]
+
+    Of reals it has no gradient.
+    """,
+    vjp=NONDIFF,
+    accepts="real",
+    shortcut=_sign_of_complex,
+)
+copysign = binary(
+    "copysign",
+    doc="""The size of x1 with the sign of x2, which -0.0 has too.
+
+    x1, x2: floating-point, broadcast -> [*B].  The gradient is x1's, and 0 at 0.
+    """,
+    vjp=(lambda ct, y, a, b: ct * (F.sign(a) * F.copysign(1, b)), None),
+    accepts="floating-point",
+    smooth=False,
+)
+nextafter = binary(
+    "nextafter",
+    doc="""The next number after x1 towards x2; no gradient.
+
+    x1, x2: floating-point, broadcast -> [*B]
+    """,
+    vjp=NONDIFF,
+    accepts="floating-point",
+    widen=False,
+)
+
+
+def _itself_if_real(x: Tensor) -> Tensor | None:
+    return None if x.dtype.is_complex or x.dtype.is_bool else x
+
+
+def _zeros_if_real(x: Tensor) -> Tensor | None:
+    if _itself_if_real(x) is None:
+        return None
+    zeros: Tensor = F.broadcast_to(as_tensor(0, x.dtype), x.shape)
+    return zeros
+
+
 conj = unary(
     "conj",
     doc="The complex conjugate; a real tensor is its own.  x: numeric [*A] -> [*A]",
     vjp=lambda ct, y, x: F.conj(ct),
     accepts="complex",
-    shortcut=lambda x: None if x.dtype.is_complex or x.dtype.is_bool else x,
+    shortcut=_itself_if_real,
 )
-negative = unary("negative", doc="Negate elementwise.", accepts="numeric", vjp=lambda ct, y, x: -ct)
-exp = unary("exp", doc="The exponential, elementwise.", vjp=lambda ct, y, x: ct * F.conj(y))
-tanh = unary(
-    "tanh", doc="The hyperbolic tangent, elementwise.", vjp=lambda ct, y, x: ct * F.conj(1 - y * y)
+real = unary(
+    "real",
+    doc="The real part; a real tensor is its own.  x: numeric [*A] -> real [*A]",
+    vjp=lambda ct, y, x: F.astype(ct, x.dtype),
+    accepts="complex",
+    result="real",
+    xp=lambda xp, x: x.real.copy(),
+    shortcut=_itself_if_real,
+)
+imag = unary(
+    "imag",
+    doc="The imaginary part; zeros of a real tensor.  x: numeric [*A] -> real [*A]",
+    vjp=lambda ct, y, x: ct * 1j,
+    accepts="complex",
+    result="real",
+    xp=lambda xp, x: x.imag.copy(),
+    shortcut=_zeros_if_real,
+)
+
+# The larger and the smaller.
+
+
+def _extreme_rules(beaten: str) -> tuple[Any, Any]:
+    """The rules of maximum and minimum: a NaN counts as unbeaten, a tie is shared."""
+
+    def rule(ct: Tensor, own: Tensor, other: Tensor) -> Tensor:
+        shared = F.where(own == other, ct * 0.5, ct)
+        result: Tensor = F.where(getattr(F, beaten)(own, other), 0, shared)
+        return result
+
+    return lambda ct, y, a, b: rule(ct, a, b), lambda ct, y, a, b: rule(ct, b, a)
+
+
+maximum = binary(
+    "maximum",
+    doc="""The larger of two; NaN if one is NaN.  x1, x2: real, broadcast -> [*B]
+
+    Where both are equal, each gets half of the gradient.
+    """,
+    vjp=_extreme_rules("less"),
+    accepts="real",
+    smooth=False,
+)
+minimum = binary(
+    "minimum",
+    doc="""The smaller of two; NaN if one is NaN.  x1, x2: real, broadcast -> [*B]
+
+    Where both are equal, each gets half of the gradient.
+    """,
+    vjp=_extreme_rules("greater"),
+    accepts="real",
+    smooth=False,
+)
+
+# Rounding.
+
+
+def _itself_if_integer(x: Tensor) -> Tensor | None:
+    return x if x.dtype.is_integer else None
+
+
+floor = unary(
+    "floor",
+    doc="Round down; no gradient. Integers stay as they are.  x: real [*A] -> [*A]",
+    vjp=NONDIFF,
+    accepts="floating-point",
+    shortcut=_itself_if_integer,
+)
+ceil = unary(
+    "ceil",
+    doc="Round up; no gradient. Integers stay as they are.  x: real [*A] -> [*A]",
+    vjp=NONDIFF,
+    accepts="floating-point",
+    shortcut=_itself_if_integer,
+)
+trunc = unary(
+    "trunc",
+    doc="Round towards 0; no gradient. Integers stay as they are.  x: real [*A] -> [*A]",
+    vjp=NONDIFF,
+    accepts="floating-point",
+    shortcut=_itself_if_integer,
+)
+round = unary(
+    "round",
+    doc="""Round to whole numbers, halves to even; no gradient.  x: numeric [*A] -> [*A]
+
+    Integers stay as they are; of complex numbers both parts are rounded.
+    """,
+    vjp=NONDIFF,
+    xp="rint",
+    shortcut=_itself_if_integer,
 )

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from graphfw.errors import DTypeError
-from graphfw.ir.build import checked, emit
+from graphfw.ir.build import emit
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, bool_, int64, uint64
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import NONDIFF, Case, Cost, Op, bad, ok, op
-from graphfw.ir.shape import Requirement, normalize_axis, permuted, reduced, require, size_of
+from graphfw.ir.shape import normalize_axis, permuted, reduced, require, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, inexact, ruled
+from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, ruled
+from graphfw.ops.composed import floats
 
 __all__ = [
     "all",
@@ -58,7 +59,7 @@ def accumulator(dtype: DType) -> DType:
     return int64 if dtype.is_bool or dtype.is_integer else dtype
 
 
-def wide(xp: Any, dtype: Any) -> Any:
+def compute_dtype(xp: Any, dtype: Any) -> Any:
     """Return the array dtype to compute in: float32 for the floats of two bytes."""
     return xp.float32 if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
 
@@ -93,7 +94,7 @@ class Sum(Reduction):
         return require_numeric(x)
 
     def eval(self, xp: Any, x: Any) -> Any:
-        total = xp.sum(x, axis=self.axes, keepdims=self.keepdims, dtype=wide(xp, x.dtype))
+        total = xp.sum(x, axis=self.axes, keepdims=self.keepdims, dtype=compute_dtype(xp, x.dtype))
         return total.astype(x.dtype, copy=False)
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
@@ -145,7 +146,7 @@ class Prod(Reduction):
         return require_numeric(x)
 
     def eval(self, xp: Any, x: Any) -> Any:
-        total = xp.prod(x, axis=self.axes, keepdims=self.keepdims, dtype=wide(xp, x.dtype))
+        total = xp.prod(x, axis=self.axes, keepdims=self.keepdims, dtype=compute_dtype(xp, x.dtype))
         return total.astype(x.dtype, copy=False)
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
@@ -304,7 +305,7 @@ class ArgExtreme(Op):
         return int64
 
     def eval(self, xp: Any, x: Any) -> Any:
-        values = x.astype(wide(xp, x.dtype), copy=False)
+        values = x.astype(compute_dtype(xp, x.dtype), copy=False)
         places = getattr(xp, self.name)(values, axis=self.axis, keepdims=self.keepdims)
         return places.astype(xp.int64)
 
@@ -472,13 +473,9 @@ def logsumexp(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) ->
     >>> gf.logsumexp(gf.asarray([1000.0, 1000.0]))
     Tensor(1000.6931, dtype=float32)
     """
-    tensor = inexact(x)
+    tensor = floats("logsumexp", x)
     axes = axes_of("logsumexp", tensor, axis)
-    try:
-        require_ordered(tensor.dtype, "")
-        require_elements(tensor.shape, axes)
-    except Requirement as failed:
-        raise checked("logsumexp", tensor, failed) from None
+    ruled("logsumexp", tensor, require_elements, tensor.shape, axes)
     top = max(tensor, axis=axes, keepdims=True)
     # Any shift gives the same sum, so the shift needs no gradient.
     shift = F.stop_gradient(top)

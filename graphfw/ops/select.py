@@ -6,16 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphfw.errors import DTypeError
-from graphfw.ir.build import emit
+from graphfw.ir.build import checked, emit
+from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
+from graphfw.ir.literal import PYTHON_SCALARS
 from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op
-from graphfw.ir.shape import broadcast, require
+from graphfw.ir.shape import Requirement, broadcast, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.args import TensorLike, as_tensor, promoted
+from graphfw.ops.args import TensorLike, as_tensor, converted, promoted, scalar_like
+from graphfw.ops.cast import finfo, iinfo, result_type
+from graphfw.ops.table import Elementwise
 
-__all__ = ["where"]
+__all__ = ["clip", "nan_to_num", "where"]
 
 
 @op("where")
@@ -36,7 +40,9 @@ class Where(Op):
     def eval(self, xp: Any, condition: Any, x1: Any, x2: Any) -> Any:
         return xp.where(condition, x1, x2)
 
-    def vjp(self, ct: Tensor, y: Tensor, condition: Tensor, x1: Tensor, x2: Tensor) -> tuple[Any, ...]:
+    def vjp(
+        self, ct: Tensor, y: Tensor, condition: Tensor, x1: Tensor, x2: Tensor
+    ) -> tuple[Any, ...]:
         if not y.dtype.is_inexact:
             return (None, None, None)
         return (
@@ -74,3 +80,125 @@ def where(condition: TensorLike, x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """
     a, b = promoted("where", x1, x2)
     return emit(Where(), as_tensor(condition), a, b, shown=(condition, x1, x2))
+
+
+@op("clip")
+class Clip(Elementwise):
+    """min(max(x, low), high).  x, low, high: real, broadcast  ->  [*B]"""
+
+    accepts = "real"
+    labels = ("x", "min", "max")
+
+    def eval(self, xp: Any, x: Any, low: Any, high: Any) -> Any:
+        return xp.minimum(xp.maximum(x, low), high)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor, low: Tensor, high: Tensor) -> tuple[Any, ...]:
+        if not y.dtype.is_inexact:
+            return (None, None, None)
+
+        def part(chosen: Tensor, operand: Tensor) -> Tensor:
+            result: Tensor = F.sum_to(where(chosen, ct, 0), operand.shape)
+            return result
+
+        return (
+            lambda: part((x >= low) & (x <= high), x),
+            lambda: part((x < low) & (low <= high), low),
+            lambda: part((x > high) | (low > high), high),
+        )
+
+    @classmethod
+    def cases(cls) -> Iterator[Case]:
+        yield ok("float32[3, n]", "float32[n]", "float32[3, 1]", smooth=False)
+        yield ok("bfloat16[4]", "bfloat16[]", "bfloat16[]", smooth=False)
+        yield ok("int32[4]", "int32[]", "int32[4]")
+        yield bad("complex64[2]", "complex64[]", "complex64[]", match="wants real",
+                  error=DTypeError)
+        yield bad("float32[2]", "float64[]", "float32[]", match="wants one dtype",
+                  error=DTypeError)
+        yield bad("float32[2]", "float32[3]", "float32[]", match="shapes don't broadcast")
+
+
+@public
+def clip(
+    x: TensorLike, /, min: TensorLike | None = None, max: TensorLike | None = None
+) -> Tensor:
+    """Keep values between bounds: min(max(x, min), max).  x, min, max: real, broadcast -> [*B]
+
+    The result has x's dtype. The gradient is x's where x lies between the bounds or on one, else
+    the bound's. Where min > max, the result is max.
+
+    Raises:
+        DTypeError: x's dtype can't hold a bound.
+        ShapeError: The shapes don't broadcast.
+
+    >>> import graphfw as gf
+    >>> gf.clip(gf.asarray([-2, 0, 5]), -1, 3)
+    Tensor([-1,  0,  3], dtype=int64)
+    """
+    tensor = as_tensor(x)
+    if min is None and max is None:
+        return tensor
+    low = _end(tensor.dtype, -1) if min is None else min
+    high = _end(tensor.dtype, 1) if max is None else max
+    bounds = (_bound(tensor, low), _bound(tensor, high))
+    return emit(Clip(), tensor, *bounds, shown=(x, min, max))
+
+
+def _end(dtype: DType, side: int) -> float:
+    """Return the bound that leaves all values of a dtype as they are."""
+    if not dtype.is_integer:
+        return side * float("inf")
+    info = iinfo(dtype)
+    return info.max if side > 0 else info.min
+
+
+def _bound(x: Tensor, bound: TensorLike) -> Tensor:
+    """Return a bound as a tensor of x's dtype."""
+    common = result_type(x, bound)
+    if common is not x.dtype:
+        raise checked("clip", x, Requirement(
+            f"a bound needs {common.name}, and the result has x's dtype, {x.dtype.name}",
+            fix=f"convert one first: gf.astype(x, gf.{common.name})",
+            error=DTypeError,
+        ))  # fmt: skip
+    if isinstance(bound, (*PYTHON_SCALARS, Dim)):
+        return scalar_like("clip", bound, x.dtype)
+    return converted(as_tensor(bound), x.dtype)
+
+
+@public
+def nan_to_num(
+    x: TensorLike,
+    /,
+    *,
+    nan: float = 0.0,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> Tensor:
+    """Replace NaN and infinities.  x: real [*A] -> [*A]
+
+    Args:
+        x: The tensor; integers are returned as they are.
+        nan: What NaN becomes.
+        posinf: What inf becomes: the largest number of the dtype by default.
+        neginf: What -inf becomes: the smallest number of the dtype by default.
+
+    Raises:
+        DTypeError: x is complex.
+
+    >>> import graphfw as gf
+    >>> gf.nan_to_num(gf.asarray([1.0, gf.nan, gf.inf]), posinf=9.0)
+    Tensor([1., 0., 9.], dtype=float32)
+    """
+    tensor = as_tensor(x)
+    if tensor.dtype.is_complex:
+        message = f"wants real tensors, not {tensor.dtype.name}"
+        fix = "treat gf.real(x) and gf.imag(x) one by one"
+        raise checked("nan_to_num", tensor, Requirement(message, fix=fix, error=DTypeError))
+    if not tensor.dtype.is_floating:
+        return tensor
+    limits = finfo(tensor.dtype)
+    high = limits.max if posinf is None else posinf
+    low = limits.min if neginf is None else neginf
+    finite = where(F.isinf(tensor), where(tensor > 0, high, low), tensor)
+    return where(F.isnan(tensor), nan, finite)

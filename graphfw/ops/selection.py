@@ -5,16 +5,15 @@ A window is a range with a step along each axis. Gathered elements are named by 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from graphfw.errors import AxisError, DTypeError
-from graphfw.ir.build import emit
+from graphfw.errors import ArgumentError, AxisError, DTypeError
+from graphfw.ir.build import checked, emit
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import PURE, Case, Cost, Op, bad, ok, op
+from graphfw.ir.op import Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import Requirement, broadcast, normalize_axis, require, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
@@ -25,25 +24,31 @@ __all__ = ["take"]
 
 
 class Window(Op):
-    """The base of ops on the elements start, start + step, … of each axis, `size` of them."""
+    """The base of ops on `length` elements of each axis: start, start + step, …"""
 
     starts: tuple[DimLike, ...]
-    sizes: tuple[DimLike, ...]
+    lengths: tuple[DimLike, ...]
     steps: tuple[int, ...]
+
+    def dtype(self, x: DType, *others: DType) -> DType:
+        for other in others:
+            require(other is x, f"wants one dtype, not {x.name} and {other.name}", error=DTypeError)
+        return x
 
     def check(self, x: Shape) -> None:
         """See that the window lies inside x, as far as that is known."""
-        require(len(x) == len(self.sizes), f"a window of {len(self.sizes)} dims in {shape_text(x)}")
-        for axis, (start, size, step) in enumerate(self.axes()):
-            require(step > 0, f"step {step} at axis {axis} must be positive")
-            last = start + (size - 1) * step
-            if isinstance(size, int) and size > 0:
-                outside = always_ge(-1, start) or always_ge(last, x[axis])
-                require(not outside, _out_of_range(last, axis, x[axis]), (), "", AxisError)
+        fits = len(x) == len(self.lengths)
+        require(fits, f"the window has {len(self.lengths)} dims, and {shape_text(x)} {len(x)}")
+        for axis, (start, length, step) in enumerate(self.axes()):
+            require(step > 0, f"step {step} along axis {axis} is not positive")
+            last = start + (length - 1) * step
+            outside = always_ge(-1, start) or always_ge(last, x[axis])
+            require(not (always_ge(length, 1) and outside), out_of_range(last, axis, x[axis]),
+                    error=AxisError)
 
     def axes(self) -> Iterator[tuple[DimLike, DimLike, int]]:
-        """Yield start, size and step of each axis."""
-        return zip(self.starts, self.sizes, self.steps, strict=True)
+        """Yield start, length and step of each axis."""
+        return zip(self.starts, self.lengths, self.steps, strict=True)
 
     def slices(self, x: Any) -> tuple[slice, ...]:
         """Return the window as an index of an array; all fields are ints here.
@@ -52,26 +57,26 @@ class Window(Op):
             IndexError: It is not inside.
         """
         result = []
-        for axis, (start, size, step) in enumerate(self.axes()):
-            last = start + (size - 1) * step
-            if size and not 0 <= start <= last < x.shape[axis]:
-                at_fault = start if start < 0 else last
-                raise IndexError(_out_of_range(at_fault, axis, x.shape[axis]))
-            result.append(slice(start, last + 1, step) if size else slice(0, 0))
+        for axis, (start, length, step) in enumerate(self.axes()):
+            last = start + (length - 1) * step
+            if length and not (0 <= start and last < x.shape[axis]):  # type: ignore[operator]
+                raise IndexError(out_of_range(min(start, last), axis, x.shape[axis]))  # type: ignore[type-var]
+            result.append(slice(start, last + 1, step) if length else slice(0, 0))
         return tuple(result)
 
 
-def _out_of_range(index: DimLike, axis: int, dim: DimLike) -> str:
+def out_of_range(index: DimLike, axis: int, dim: DimLike) -> str:
+    """Say that an index lies outside its dim."""
     return f"index {index} is out of range for dim {axis} of size {dim}"
 
 
 @op("slice")
 class Slice(Window, Movement):
-    """The elements in a window.  x: [*A]  ->  sizes"""
+    """The elements in a window.  x: [*A]  ->  lengths"""
 
     def shape(self, x: Shape) -> Shape:
         self.check(x)
-        return self.sizes
+        return self.lengths
 
     def eval(self, xp: Any, x: Any) -> Any:
         return x[self.slices(x)]
@@ -84,6 +89,276 @@ class Slice(Window, Movement):
 
     @staticmethod
     def cases() -> Iterator[Case]:
-        yield ok("float32[5, n]", starts=(1, 0), sizes=(2, 3), steps=(2, 1), sizes_=None) if False else ok(
-            "float32[5, 4]", starts=(1, 0), sizes=(2, 3), steps=(2, 1)
+        yield ok("float32[5, 4]", starts=(1, 0), lengths=(2, 3), steps=(2, 1))
+        yield ok("int32[5]", starts=(9,), lengths=(0,), steps=(1,))
+        yield bad("float32[5]", starts=(3,), lengths=(2,), steps=(2,), error=AxisError,
+                  match="index 5 is out of range for dim 0 of size 5")
+        yield bad("float32[5]", starts=(), lengths=(), steps=(), match="the window has 0 dims")
+
+
+@op("slice_set")
+class SliceSet(Window):
+    """x with other values in a window.  x: [*A]  values: lengths  ->  [*A]"""
+
+    def shape(self, x: Shape, values: Shape) -> Shape:
+        self.check(x)
+        fits = values == self.lengths
+        require(fits, f"{shape_text(values)} doesn't fill a window {shape_text(self.lengths)}")
+        return x
+
+    def eval(self, xp: Any, x: Any, values: Any) -> Any:
+        result = xp.array(x)
+        result[self.slices(x)] = values
+        return result
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor, values: Tensor) -> tuple[Any, ...]:
+        return (
+            lambda: emit(SliceSet(*self.values), ct, F.zeros_like(values)),
+            lambda: emit(Slice(*self.values), ct),
         )
+
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        return super().cost(outputs, *inputs)._replace(flops=0)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[5, 4]", "float32[2, 3]", starts=(1, 0), lengths=(2, 3), steps=(2, 1))
+        yield ok("bool[n]", "bool[0]", starts=(1,), lengths=(0,), steps=(1,))
+        yield bad("float32[5]", "float32[3]", starts=(0,), lengths=(2,), steps=(1,),
+                  match="doesn't fill a window")
+        yield bad("float32[5]", "int32[2]", starts=(0,), lengths=(2,), steps=(1,),
+                  match="wants one dtype", error=DTypeError)
+
+
+class Gathering(Op):
+    """The base of ops on elements that integer tensors name.
+
+    Each of the `indices` tensors indexes one of as many axes, from `axis` on; they broadcast
+    together. Negative indices count from the end.
+    """
+
+    axis: int
+    labels = ("x",)
+
+    def picked(self, x: Shape, indices: Sequence[Shape], first: int) -> Shape:
+        """Return the shape of the elements that are named; the indices are operands from `first`."""
+        end = self.axis + len(indices)
+        require(bool(indices), "wants one index or more")
+        require(end <= len(x), f"axes {self.axis} to {end - 1} of a tensor that has {len(x)} dims",
+                error=AxisError)
+        try:
+            named = broadcast(*indices)
+        except Requirement as failed:
+            at = [(operand + first, axis) for operand, axis in failed.at]
+            raise Requirement(f"indices: {failed.message}", at, failed.fix) from None
+        return (*x[: self.axis], *named, *x[end:])
+
+    def index_dtype(self, indices: Sequence[DType]) -> None:
+        """See that the indices are integers."""
+        for dtype in indices:
+            require(dtype.is_integer, f"indices must be integers, not {dtype.name}",
+                    error=DTypeError)
+
+    def wrapped(self, xp: Any, x: Any, indices: Sequence[Any]) -> list[Any]:
+        """Return the indices counted from the front.
+
+        Raises:
+            IndexError: One is out of range.
+        """
+        result = []
+        for axis, index in enumerate(indices, self.axis):
+            size = x.shape[axis]
+            signed = index.astype(xp.int64)
+            wrong = (signed < -size) | (signed >= size)
+            if wrong.any():
+                raise IndexError(out_of_range(int(signed[wrong][0]), axis, size))
+            result.append(xp.where(signed < 0, signed + size, signed))
+        return result
+
+    def flat(self, xp: Any, x: Any, indices: Sequence[Any]) -> tuple[Any, Any]:
+        """Join the indexed axes: x as [before, joined, after], the indices as one, [named]."""
+        end = self.axis + len(indices)
+        joined: Any = 0
+        for axis, index in enumerate(self.wrapped(xp, x, indices), self.axis):
+            joined = joined * x.shape[axis] + index
+        before, after = _product(x.shape[: self.axis]), _product(x.shape[end:])
+        matrix = x.reshape(before, _product(x.shape[self.axis : end]), after)
+        return matrix, joined.reshape(-1)
+
+
+def _product(sizes: Sequence[int]) -> int:
+    result = 1
+    for size in sizes:
+        result *= size
+    return result
+
+
+@op("gather")
+class Gather(Gathering):
+    """The elements that integer tensors name.  x: [*A, *N, *B]  indices: [*I] …  ->  [*A, *I, *B]"""
+
+    def shape(self, x: Shape, *indices: Shape) -> Shape:
+        return self.picked(x, indices, 1)
+
+    def dtype(self, x: DType, *indices: DType) -> DType:
+        self.index_dtype(indices)
+        return x
+
+    def eval(self, xp: Any, x: Any, *indices: Any) -> Any:
+        named = xp.broadcast_shapes(*(i.shape for i in indices))
+        # Indices of one dim or more, because 0-d ones make a view.
+        places = [xp.atleast_1d(i) for i in self.wrapped(xp, x, indices)]
+        result = x[(slice(None),) * self.axis + tuple(places)]
+        return result.reshape(*x.shape[: self.axis], *named, *x.shape[self.axis + len(places) :])
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor, *indices: Tensor) -> tuple[Any, ...]:
+        into = lambda: emit(IndexAdd(self.axis), F.zeros_like(x), ct, *indices)  # noqa: E731
+        return (into, *[None] * len(indices))
+
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        read = outputs[0].nbytes
+        for index in inputs[1:]:
+            read = read + index.nbytes
+        return Cost(0, read, outputs[0].nbytes)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[5, 3]", "int32[2, 2]", axis=0, ints=(-5, 5))
+        yield ok("float32[2, 4, 4, 3]", "int64[5]", "int64[2, 1]", axis=1, ints=(-4, 4))
+        yield ok("float32[4]", "uint8[]", axis=0)
+        yield ok("int32[4, 0]", "int64[0]", axis=0)
+        yield bad("float32[4]", "float32[2]", axis=0, match="must be integers", error=DTypeError)
+        yield bad("float32[4]", "int32[2]", axis=1, match="axes 1 to 1", error=AxisError)
+        yield bad("float32[4, 4]", "int32[2]", "int32[3]", axis=0, match="indices: shapes don't")
+
+
+@public
+def take(x: TensorLike, indices: TensorLike, /, *, axis: int | None = None) -> Tensor:
+    """Return the elements at `indices` along an axis.  x: [*A, N, *B], indices: [*I] -> [*A, *I, *B]
+
+    Negative indices count from the end. The gradient adds up where an index stands twice.
+
+    Args:
+        x: What to take from.
+        indices: Integers of any shape.
+        axis: The axis; it may be left out where x has only one.
+
+    Raises:
+        AxisError: There is no such axis.
+        ArgumentError: `axis` is left out and x has not one dim.
+        DTypeError: The indices are no integers.
+        ExecutionError: When run: an index is out of range.
+
+    >>> import graphfw as gf
+    >>> gf.take(gf.asarray([10, 20, 30]), [2, 0, -1])
+    Tensor([30, 10, 30], dtype=int64)
+    """
+    tensor = as_tensor(x)
+    if axis is None and tensor.ndim != 1:
+        failed = Requirement(f"axis is missing, and x has {tensor.ndim} dims",
+                             fix="pass axis=…, or flatten x first", error=ArgumentError)
+        raise checked("take", tensor, failed)
+    place = ruled("take", tensor, normalize_axis, axis or 0, tensor.ndim)
+    return emit(Gather(place), tensor, as_tensor(indices))
+
+
+@op("index_add")
+class IndexAdd(Gathering):
+    """x with values added to the elements that indices name; those named twice get both.
+
+    x: [*A, *N, *B]  values: [*A, *I, *B]  indices: [*I] …  ->  [*A, *N, *B]
+    """
+
+    labels = ("x", "values")
+
+    def shape(self, x: Shape, values: Shape, *indices: Shape) -> Shape:
+        return _filled(x, values, self.picked(x, indices, 2))
+
+    def dtype(self, x: DType, values: DType, *indices: DType) -> DType:
+        require(not x.is_bool, "wants numeric tensors, not bool", error=DTypeError)
+        return _one_dtype(self, x, values, indices)
+
+    def eval(self, xp: Any, x: Any, values: Any, *indices: Any) -> Any:
+        low = x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
+        total = xp.array(x, dtype=xp.float32 if low else x.dtype, order="C")
+        matrix, joined = self.flat(xp, total, indices)
+        before, size, after = matrix.shape
+        # One dim, because only there is ufunc.at fast.
+        rows = xp.arange(before)[:, None, None] * size + joined[:, None]
+        places = rows * after + xp.arange(after)
+        xp.add.at(matrix.reshape(-1), places.reshape(-1), values.reshape(-1).astype(total.dtype))
+        return total.astype(x.dtype, copy=False)
+
+    def vjp(
+        self, ct: Tensor, y: Tensor, x: Tensor, values: Tensor, *indices: Tensor
+    ) -> tuple[Any, ...]:
+        return (ct, lambda: emit(Gather(self.axis), ct, *indices), *[None] * len(indices))
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[5, 3]", "float32[4, 3]", "int32[4]", axis=0, ints=(-5, 5))
+        yield ok("float32[2, 4, 4, 3]", "float32[2, 2, 5, 3]", "int64[5]", "int64[2, 1]", axis=1)
+        yield ok("int32[4]", "int32[]", "int64[]", axis=0)
+        yield ok("float32[n, 0]", "float32[2, 0]", "int64[2]", axis=0, ints=(0, 3))
+        yield bad("float32[4]", "float32[3]", "int32[2]", axis=0, match="don't fill")
+        yield bad("bool[4]", "bool[2]", "int32[2]", axis=0, match="numeric", error=DTypeError)
+
+
+@op("index_set")
+class IndexSet(Gathering):
+    """x with other values at the elements that indices name; of those named twice the last counts.
+
+    x: [*A, *N, *B]  values: [*A, *I, *B]  indices: [*I] …  ->  [*A, *N, *B]
+    """
+
+    labels = ("x", "values")
+
+    def shape(self, x: Shape, values: Shape, *indices: Shape) -> Shape:
+        return _filled(x, values, self.picked(x, indices, 2))
+
+    def dtype(self, x: DType, values: DType, *indices: DType) -> DType:
+        return _one_dtype(self, x, values, indices)
+
+    def eval(self, xp: Any, x: Any, values: Any, *indices: Any) -> Any:
+        result = xp.array(x, order="C")
+        matrix, joined = self.flat(xp, result, indices)
+        matrix[:, joined] = values.reshape(matrix.shape[0], joined.size, matrix.shape[2])
+        return result
+
+    def vjp(
+        self, ct: Tensor, y: Tensor, x: Tensor, values: Tensor, *indices: Tensor
+    ) -> tuple[Any, ...]:
+        return (
+            lambda: emit(IndexSet(self.axis), ct, F.zeros_like(values), *indices),
+            lambda: self._kept(ct, x, values, indices),
+            *[None] * len(indices),
+        )
+
+    def _kept(self, ct: Tensor, x: Tensor, values: Tensor, indices: Sequence[Tensor]) -> Tensor:
+        """Return the cotangent of the values that were not overwritten by a later one."""
+        order = F.reshape(F.arange(values.size), values.shape)
+        written = emit(IndexSet(self.axis), F.zeros(x.shape, dtype=int64), order, *indices)
+        survived = emit(Gather(self.axis), written, *indices) == order
+        named = emit(Gather(self.axis), ct, *indices)
+        kept: Tensor = F.where(survived, named, F.zeros_like(named))
+        return kept
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[5, 3]", "float32[4, 3]", "int32[4]", axis=0, ints=(-5, 5))
+        yield ok("float32[2, 4, 4, 3]", "float32[2, 2, 5, 3]", "int64[5]", "int64[2, 1]", axis=1)
+        yield ok("bool[4]", "bool[]", "int64[]", axis=0)
+        yield bad("float32[4]", "float32[3]", "int32[2]", axis=0, match="don't fill")
+        yield bad("float32[4]", "int32[2]", "int32[2]", axis=0, match="one dtype", error=DTypeError)
+
+
+def _filled(x: Shape, values: Shape, places: Shape) -> Shape:
+    fits = values == places
+    require(fits, f"values {shape_text(values)} don't fill the places, which are {shape_text(places)}")
+    return x
+
+
+def _one_dtype(op: Gathering, x: DType, values: DType, indices: Sequence[DType]) -> DType:
+    op.index_dtype(indices)
+    require(x is values, f"wants one dtype, not {x.name} and {values.name}", error=DTypeError)
+    return x

@@ -19,7 +19,7 @@ from graphfw.ir.shape import normalize_axis, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, promoted, ruled
-from graphfw.ops.reduce import require_ordered, wide
+from graphfw.ops.reduce import compute_dtype, require_ordered
 
 __all__ = ["TopK", "argsort", "searchsorted", "sort", "topk"]
 
@@ -55,7 +55,7 @@ def _argsort(xp: Any, x: Any, axis: int, descending: bool, kind: str | None = "s
     Descending is not ascending read backwards, which would turn equal elements around: it is the
     backwards input sorted, read backwards.
     """
-    values = x.astype(wide(xp, x.dtype), copy=False)
+    values = x.astype(compute_dtype(xp, x.dtype), copy=False)
     if not descending:
         return xp.argsort(values, axis=axis, kind=kind)
     backwards = xp.argsort(xp.flip(values, axis), axis=axis, kind=kind)
@@ -71,7 +71,7 @@ class Sort(Sorting):
 
     def eval(self, xp: Any, x: Any) -> Any:
         # bfloat16's own order does not know NaN.
-        values = x.astype(wide(xp, x.dtype), copy=False)
+        values = x.astype(compute_dtype(xp, x.dtype), copy=False)
         kind = "stable" if self.stable else None
         if self.descending:
             backwards = xp.sort(xp.flip(values, self.axis), axis=self.axis, kind=kind)
@@ -258,7 +258,7 @@ class SearchSorted(Op):
         return int64
 
     def eval(self, xp: Any, x1: Any, x2: Any) -> Any:
-        dtype = wide(xp, x1.dtype)
+        dtype = compute_dtype(xp, x1.dtype)
         places = xp.searchsorted(x1.astype(dtype), x2.astype(dtype), side=self.side)
         return xp.asarray(places, dtype=xp.int64)
 

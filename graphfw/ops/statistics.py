@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from graphfw.errors import DTypeError
 from graphfw.ir.dim import Dim, DimLike, dim_max
-from graphfw.ir.dtype import float32
 from graphfw.ir.functions import F, public
-from graphfw.ir.shape import permuted, require, size_of
+from graphfw.ir.shape import permuted, reduced, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, inexact, ruled
+from graphfw.ops.composed import floats, wide
 from graphfw.ops.reduce import require_elements
 
 __all__ = ["mean", "median", "std", "var"]
@@ -30,7 +29,7 @@ def mean(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tens
     """
     tensor = inexact(x)
     axes = axes_of("mean", tensor, axis)
-    total: Tensor = F.sum(_widened(tensor), axis=axes, keepdims=keepdims)
+    total: Tensor = F.sum(wide(tensor), axis=axes, keepdims=keepdims)
     # Divided before it is narrowed: the sum of many float16s is more than a float16 holds.
     return converted(total / _count(tensor, axes), tensor.dtype)
 
@@ -59,7 +58,7 @@ def var(
     >>> gf.var(gf.asarray([1.0, 2.0, 3.0, 4.0]), correction=1)
     Tensor(1.6666666, dtype=float32)
     """
-    tensor = _real("var", x)
+    tensor = floats("var", x)
     return converted(_variance("var", tensor, axis, correction, keepdims), tensor.dtype)
 
 
@@ -75,7 +74,7 @@ def std(
     >>> gf.std(gf.asarray([1.0, 3.0]))
     Tensor(1., dtype=float32)
     """
-    tensor = _real("std", x)
+    tensor = floats("std", x)
     variance = _variance("std", tensor, axis, correction, keepdims)
     # The root's slope at 0 is inf: the root is not taken there.
     constant = variance == 0
@@ -99,7 +98,7 @@ def median(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False)
     >>> gf.median(gf.asarray([3.0, 9.0, 1.0, 4.0]))
     Tensor(3.5, dtype=float32)
     """
-    tensor = _real("median", x)
+    tensor = floats("median", x)
     axes = axes_of("median", tensor, axis)
     flat = F.reshape(tensor, (tensor.size,)) if axis is None else tensor
     place = 0 if axis is None else axes[0]
@@ -116,21 +115,8 @@ def median(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False)
     middle = at((count - 1) // 2) * 0.5 + at(count // 2) * 0.5
     last = at(count - 1)
     result = F.where(F.isnan(last), last, middle)
-    kept = tuple(1 if i in axes else dim for i, dim in enumerate(tensor.shape))
-    dropped = tuple(dim for i, dim in enumerate(tensor.shape) if i not in axes)
-    shaped: Tensor = F.reshape(result, kept if keepdims else dropped)
+    shaped: Tensor = F.reshape(result, reduced(tensor.shape, axes, keepdims))
     return shaped
-
-
-def _real(name: str, x: TensorLike) -> Tensor:
-    tensor = inexact(x)
-    message = f"wants a real tensor, not {tensor.dtype.name}"
-    ruled(name, tensor, require, tensor.dtype.is_floating, message, (), "", DTypeError)
-    return tensor
-
-
-def _widened(x: Tensor) -> Tensor:
-    return converted(x, float32) if x.dtype.is_low_precision else x
 
 
 def _count(x: Tensor, axes: tuple[int, ...]) -> DimLike:
@@ -141,7 +127,7 @@ def _count(x: Tensor, axes: tuple[int, ...]) -> DimLike:
 def _variance(name: str, x: Tensor, axis: Axes, correction: float, keepdims: bool) -> Tensor:
     """Return the variance, in float32 for the floats of two bytes."""
     axes = axes_of(name, x, axis)
-    values = _widened(x)
+    values = wide(x)
     distance = values - mean(values, axis=axes, keepdims=True)
     total: Tensor = F.sum(distance * distance, axis=axes, keepdims=keepdims)
     return total / _degrees(_count(x, axes), correction, total)

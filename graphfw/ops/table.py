@@ -1,4 +1,4 @@
-"""Elementwise ops as rows: `unary(...)` and `binary(...)` make the op class and its public function.
+"""Elementwise ops as rows: `unary(...)` and `binary(...)` make an op class and a public function.
 
 Where a public function does more than its row, `unary_op` and `binary_op` make the op class alone.
 """
@@ -54,7 +54,9 @@ class Elementwise(Op):
     traits = frozenset({PURE, ELEMENTWISE})
     accepts: ClassVar[str] = "numeric"
     result: ClassVar[str] = "same"
+    widen: ClassVar[bool] = True
     function: ClassVar[Callable[..., Any]]
+    ufunc: ClassVar[str] = ""
     rules: ClassVar[Sequence[Vjp | None]] = ()
     samples: ClassVar[tuple[Case, ...]] = ()
 
@@ -74,11 +76,17 @@ class Elementwise(Op):
 
     def eval(self, xp: Any, *xs: Any) -> Any:
         function = type(self).function
-        if xs[0].dtype.name != "bfloat16":
+        if xs[0].dtype.name != "bfloat16" or not self.widen:
             return xp.asarray(function(xp, *xs))
         # Array modules have few loops for bfloat16; in float32 one operation rounds the same.
         result = xp.asarray(function(xp, *[x.astype(xp.float32) for x in xs]))
         return result.astype(xs[0].dtype) if result.dtype == xp.float32 else result
+
+    def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
+        ufunc = getattr(xp, self.ufunc, None) if self.ufunc else None
+        if ufunc is None or (dtypes[0].name == "bfloat16" and self.widen):
+            return super().kernel(xp, *dtypes)
+        return ufunc  # type: ignore[no-any-return]
 
     @classmethod
     def cases(cls) -> Iterator[Case]:
@@ -121,6 +129,7 @@ def _make(
         "__doc__": doc,
         "labels": labels,
         "function": staticmethod(function),
+        "ufunc": "" if callable(xp) else xp or name,
         "rules": rules or (None,) * len(labels),
         "vjp": NONDIFF if rules is None else _vjp,
     }
@@ -209,6 +218,7 @@ def binary_op(
     accepts: str = "numeric",
     result: str = "same",
     commutative: bool = False,
+    widen: bool = True,
     domain: tuple[float, float] = (-2.0, 2.0),
     ints: tuple[int, int] = (1, 5),
     smooth: bool = True,
@@ -231,11 +241,12 @@ def binary_op(
         bad(f"{kind}[batch]", f"{kind}[5]", match="a symbolic dim broadcasts with 1"),
         bad(f"{kind}[2]", "int8[2]", match="wants", error=DTypeError),
         ok("bool[3]", "bool[3]") if accepted(bool_)
-        else bad("bool[3]", "bool[3]", match=f"wants {accepts} tensors, not bool", error=DTypeError),
+        else bad("bool[3]", "bool[3]", match=f"wants {accepts} tensors", error=DTypeError),
     ]
     facts = {
         "accepts": accepts,
         "result": result,
+        "widen": widen,
         "traits": Elementwise.traits | ({COMMUTATIVE} if commutative else set()),
         "samples": (*cases, *samples),
     }
@@ -251,6 +262,7 @@ def binary(
     accepts: str = "numeric",
     result: str = "same",
     commutative: bool = False,
+    widen: bool = True,
     domain: tuple[float, float] = (-2.0, 2.0),
     ints: tuple[int, int] = (1, 5),
     smooth: bool = True,
@@ -267,6 +279,7 @@ def binary(
             converts integers to the default dtype.
         result: "same" or "bool".
         commutative: Whether the inputs may be swapped.
+        widen: Whether bfloat16 is computed in float32.
         domain: The interval that the tests draw from.
         ints: The interval that the tests draw integers from.
         smooth: False where a numerical gradient is no check.
@@ -274,7 +287,7 @@ def binary(
     """
     cls = binary_op(
         name, doc=doc, vjp=vjp, xp=xp, accepts=accepts, result=result, commutative=commutative,
-        domain=domain, ints=ints, smooth=smooth, samples=samples,
+        widen=widen, domain=domain, ints=ints, smooth=smooth, samples=samples,
     )  # fmt: skip
 
     def function(x1: TensorLike, x2: TensorLike, /) -> Tensor:

@@ -80,7 +80,7 @@ def _content(op: Op) -> Any:
     array = op.value.array  # type: ignore[attr-defined]
     if array.nbytes > _INLINE_BYTES:
         return op
-    return (array.dtype.name, array.shape, array.tobytes())
+    return (array.dtype, array.shape, array.tobytes())
 
 
 def _kept(node: Node, inputs: tuple[Tensor, ...], places: tuple[Loc, ...]) -> tuple[Tensor, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ import numpy as np
 from graphfw.errors import ExecutionError, GraphfwError, Operand
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.op import ALIAS, RANDOM, Op, Rng
-from graphfw.ir.tensor import Node
+from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.executor import Executable
 from graphfw.runtime.program import Program
 
@@ -22,11 +21,23 @@ _LAYOUTS = 256
 
 
 class Step(NamedTuple):
-    """One node, ready to be called."""
+    """One node, ready to be called.
+
+    Attributes:
+        call: What computes it.
+        pick: Picks its inputs from the slots.
+        place: The slot of its (first) output.
+        width: The number of outputs where the op has several, else 0.
+        random: Whether `call` takes `rng=`.
+        freed: The slots that nothing needs after it.
+        node: What it was made from, for errors.
+    """
 
     call: Callable[..., Any]
     pick: Callable[[list[Any]], tuple[Any, ...]]
     place: int
+    width: int
+    random: bool
     freed: tuple[int, ...]
     node: Node
 
@@ -49,17 +60,15 @@ class ArrayExecutable(Executable):
             elif node.op.name not in ("placeholder", "variable"):
                 self._nodes.append(node)
         self._inputs = len(program.feeds) + len(program.variables)
-        self._out = [self._slots.of[t.node] + t.index for t in program.graph.outputs]
-        self._views = [
-            _COPY if copied else _VIEW if ALIAS in t.node.op.traits else _OWN
-            for t, copied in zip(program.graph.outputs, program.copied, strict=True)
+        outputs = zip(program.graph.outputs, program.copied, strict=True)
+        self._out = [(self._slots.of[t.node] + t.index, _handing(t, copied)) for t, copied in outputs]
+        freed = _last_uses(self._nodes, program, self._slots)
+        self._steps = [
+            self._step(node, node.op, slots) for node, slots in zip(self._nodes, freed, strict=True)
         ]
-        self._freed = _last_uses(self._nodes, program, self._slots)
-        self._static = not program.symbols
+        self._symbolic = [i for i, node in enumerate(self._nodes) if node.op.symbols]
         self._layouts: OrderedDict[tuple[int, ...], list[Step]] = OrderedDict()
         self._lock = threading.Lock()
-        if self._static:
-            self._layouts[()] = self._bind(())
 
     def __call__(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> list[Any]:
         steps = self._layouts.get(sizes)
@@ -71,13 +80,10 @@ class ArrayExecutable(Executable):
         try:
             with np.errstate(all="ignore"):
                 for step in steps:
-                    call, pick, place, freed, node = step
-                    if RANDOM in node.op.traits:
-                        result = call(*pick(values), rng=rng)
-                    else:
-                        result = call(*pick(values))
-                    if node.op.multiple:
-                        values[place : place + len(node.types)] = result
+                    call, pick, place, width, random, freed, _ = step
+                    result = call(*pick(values), rng=rng) if random else call(*pick(values))
+                    if width:
+                        values[place : place + width] = result
                     else:
                         values[place] = result
                     for slot in freed:
@@ -85,7 +91,10 @@ class ArrayExecutable(Executable):
         except Exception as error:
             assert step is not None
             raise _failed(step, values, error) from error
-        return [self._handed_out(values[s], how) for s, how in zip(self._out, self._views, strict=True)]
+        return [
+            values[s] if how is _OWN else self._handed_out(values[s], how)
+            for s, how in self._out
+        ]
 
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
         for tensor, array in zip((*self.program.feeds, *self.program.variables), inputs, strict=True):
@@ -99,9 +108,8 @@ class ArrayExecutable(Executable):
         with np.errstate(all="ignore"):
             for step in self._layouts.get(sizes) or self._layout(sizes):
                 node = step.node
-                random = {"rng": rng} if RANDOM in node.op.traits else {}
-                result = step.call(*step.pick(values), **random)
-                results = result if node.op.multiple else (result,)
+                result = step.call(*step.pick(values), **({"rng": rng} if step.random else {}))
+                results = result if step.width else (result,)
                 for array in results:
                     if not _finite(self.xp, array):
                         bad = _first_bad(self.xp, array)
@@ -119,29 +127,50 @@ class ArrayExecutable(Executable):
         return steps
 
     def _bind(self, sizes: tuple[int, ...]) -> list[Step]:
+        if not self._symbolic:
+            return self._steps
         env = dict(zip(self.program.symbols, sizes, strict=True))
-        return [
-            Step(
-                _callable(node.op.bind(env), self.xp),
-                _picker([self._slots.of[t.node] + t.index for t in node.inputs]),
-                self._slots.of[node],
-                freed,
-                node,
-            )
-            for node, freed in zip(self._nodes, self._freed, strict=True)
-        ]
+        steps = self._steps.copy()
+        for i in self._symbolic:
+            node = self._nodes[i]
+            steps[i] = self._step(node, node.op.bind(env), steps[i].freed)
+        return steps
+
+    def _step(self, node: Node, op: Op, freed: tuple[int, ...]) -> Step:
+        return Step(
+            op.kernel(self.xp, *[t.dtype for t in node.inputs]),
+            _picker([self._slots.of[t.node] + t.index for t in node.inputs]),
+            self._slots.of[node],
+            len(node.types) if op.multiple else 0,
+            RANDOM in op.traits,
+            freed,
+            node,
+        )
 
     def _handed_out(self, array: Any, how: str) -> Any:
         """Return an output that belongs to whom it is handed to."""
-        if how is _OWN:
-            return array if isinstance(array, self.xp.ndarray) else self.xp.asarray(array)
         array = self.xp.asarray(array)
-        if how is _COPY or not (array.flags.c_contiguous and array.flags.owndata):
+        if how is _COPY or (how is _VIEW and not _is_whole(array)):
             return self.xp.array(array, copy=True)
         return array
 
 
-_OWN, _VIEW, _COPY = "own", "view", "copy"
+_OWN, _SCALAR, _VIEW, _COPY = "own", "scalar", "view", "copy"
+
+
+def _handing(output: Tensor, copied: bool) -> str:
+    """Say what an output needs before it is handed out."""
+    if copied:
+        return _COPY
+    if ALIAS in output.node.op.traits:
+        return _VIEW
+    # Array modules return scalars instead of 0-d arrays.
+    return _OWN if output.ndim else _SCALAR
+
+
+def _is_whole(array: Any) -> bool:
+    """Say whether an array keeps no more memory alive than its own."""
+    return bool(array.flags.c_contiguous and (array.base is None or array.base.size == array.size))
 
 
 class _Slots(NamedTuple):
@@ -177,10 +206,6 @@ def _last_uses(nodes: Sequence[Node], program: Program, slots: _Slots) -> list[t
                 range(slots.of[node], slots.of[node] + len(node.types))
             )
     return [tuple(freed.get(node, ())) for node in nodes]
-
-
-def _callable(op: Op, xp: Any) -> Callable[..., Any]:
-    return partial(op.eval, xp)
 
 
 def _picker(slots: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""The text of graphs: print → parse → print is the identity, and mistakes are named with their line."""
+"""The text of graphs: print → parse → print is the identity; mistakes come with their line."""
 
 import math
 import random
@@ -20,13 +20,12 @@ from graphfw.ir.dim_text import parse_dim
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Literal
 from graphfw.ir.loc import UNKNOWN, Loc
-from graphfw.ir.op import NONDIFF, REGISTRY, Op, op
+from graphfw.ir.op import NONDIFF, RANDOM, REGISTRY, Op, op
 from graphfw.ir.parser import parse
-from graphfw.ir.printer import INLINE_SIZE, graph_text, literal_text
+from graphfw.ir.printer import INLINE_SIZE, graph_text, literal_text, loc_text, quoted, value_text
 from graphfw.ir.rebuild import derive
 from graphfw.ir.sources import Constant, Placeholder
 from graphfw.ir.syntax import array_of, call, loc_of, value_of
-from graphfw.ir.printer import loc_text, quoted, value_text
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType, parse_type
 from graphfw.ir.variable import Update
@@ -141,7 +140,7 @@ def test_the_text_itself():
 def test_round_trip_of_a_model(rng):
     with gf.Graph("model") as g:
         x = gf.placeholder(("batch", 5, None), name="x")
-        mask = gf.placeholder((), gf.bool_, name="mask")
+        mask = gf.placeholder((), dtypes.bool_, name="mask")
         w = gf.Variable(rng.normal(size=(7, 5)).astype(np.float32), name="w")
         with gf.name_scope("block"):
             b = gf.Variable(rng.normal(size=(7, 1)).astype(np.float32), name="b")
@@ -157,8 +156,10 @@ def test_round_trip_of_a_model(rng):
     for variable, other in zip(g.variables, again.variables, strict=True):
         np.testing.assert_array_equal(other.initial, variable.initial)
         assert other.graph is again
-    (update,) = again.updates
-    assert [v for v, _ in update.pairs] == again.variables
+    both = again.updates[-1]
+    assert len(again.updates) == len(g.updates)
+    assert all(v is w for (v, _), w in zip(both.pairs, again.variables, strict=True))
+    assert again.outputs[1].type == flat.type
     assert again.find("block.h").shape == h.shape
 
 
@@ -261,21 +262,25 @@ def test_extending_a_parsed_graph_takes_new_names():
         gf.placeholder((None, None), name="x")
         gf.Variable(1.0)
         gf.Variable(2.0)
+        for _ in range(3):
+            gf.random.uniform((3,))
     again = round_trip(g)
     with again:
+        gf.random.uniform((3,))
         fresh = again.fresh_symbol("x_1")
         third = gf.Variable(3.0)
     assert str(fresh) not in str(again).partition("variable")[0]
     assert third.name == "variable_2"
+    keys = [node.op.key for node in again.nodes if RANDOM in node.op.traits]
+    assert len(set(keys)) == len(keys) == 4
 
 
 def test_broken_graph_is_printed():
     with gf.Graph() as g, gf.Graph():
         elsewhere = gf.placeholder((2,), name="x")
     with g:
-        node = Node(REGISTRY["negative" if "negative" in REGISTRY else "identity"](),
-                    (elsewhere,), (elsewhere.type,), UNKNOWN, "", g)
-        g.append(node)
+        identity = REGISTRY["identity"]()
+        g.append(Node(identity, (elsewhere,), (elsewhere.type,), UNKNOWN, "", g))
     assert "(%?) : float32[2]" in str(g)
     with pytest.raises(ParseError, match=r"%\? is not defined above this line"):
         parse(str(g))
@@ -491,7 +496,7 @@ def test_fields_in_a_graph(own_ops):
     payloads = [
         "%0, %1 # : = ) @ab \" ' \\ é \ud800 \x85 \u2028",
         ((N % 4, "n"), slice(0, N // 2, None)),
-        (None, True, 1, 1.0, gf.bool_, (-math.inf,)),
+        (None, True, 1, 1.0, dtypes.bool_, (-math.inf,)),
     ]
     with gf.Graph() as g:
         x = gf.placeholder((N,), name="x")
@@ -520,16 +525,26 @@ def test_quoted(text):
 # Places.
 
 words = st.one_of(st.sampled_from(["<lambda>", "forward", "a.b.0"]), st.text(min_size=1))
-places = st.builds(
-    Loc,
-    st.one_of(st.sampled_from(["a.py", "<doctest x.y[0]>", "a b.py", 'it"s | a:3.py']), st.text(min_size=1)),
-    st.integers(0, 10**6),
-    words,
-    st.one_of(st.just(""), words),
-)
+files = st.sampled_from(["a.py", "<doctest x.y[0]>", "a b.py", 'it"s | a:3.py', "C:\\a, b.py"])
 
 
-@given(places, st.none() | places, st.lists(places, max_size=3))
+def places_with(grad_of: st.SearchStrategy) -> st.SearchStrategy[Loc]:
+    return st.builds(
+        Loc,
+        st.one_of(files, st.text(min_size=1)),
+        st.integers(0, 10**6),
+        words,
+        st.one_of(st.just(""), words),
+        grad_of,
+        st.just(()),
+    )
+
+
+places = places_with(st.none())
+gradients = places_with(st.none() | places)
+
+
+@given(gradients, st.none() | places, st.lists(gradients, max_size=3))
 @settings(max_examples=300)
 def test_places_round_trip(loc, forward, merged):
     if any("/" in place.file for place in (loc, forward, *merged) if place):
@@ -558,12 +573,10 @@ def test_places_of_all_statements():
         x = gf.placeholder((2,), name="x")
         v = gf.Variable(np.zeros(2, np.float32), name="v")
         gf.update(v, x)
-    text = str(g).replace(str(v.node.loc.line), "8")
     again = parse(str(g))
     assert again.nodes[0].loc == again.updates[0].loc == place
     assert again.nodes[1].loc.line == v.node.loc.line
     assert again.nodes[1].loc.short() == v.node.loc.short()
-    assert text
 
 
 def test_lines_without_a_place_name_the_text():
@@ -594,12 +607,12 @@ GOOD = """graph "g" opset 1 {
     [
         ('graph "g"', "grap g", 1, "does not begin with a graph"),
         ("opset 1", "opset 99", 1, "has opset 99, this version reads up to 1"),
-        ("\n}", "", 7, "the closing } is missing".replace("the closing", "the graph's closing")),
+        ("\n}", "", 7, "the graph's closing } is missing"),
         ("sum(", "sums(", 5, "(?s)there is no op named 'sums'.*did you mean \"sum\""),
         ("keepdims=", "keepdim=", 5, "(?s)has no field 'keepdim'.*did you mean \"keepdims\""),
         ("axes=(0,), ", "", 5, "field 'axes' is missing"),
         ("axes=(0,)", "axes=[0]", 5, r"\[0\] is no value of a field"),
-        ("axes=(0,)", "axes=0, axes=1", 5, "keyword argument repeated"),
+        ("axes=(0,)", "axes=0, axes=1", 5, "axes is given twice"),
         ("axes=(0,)", 'axes=("a",)', 5, "fields make no sense"),
         ("axes=(0,)", "axes=dtype.flot32", 5, '(?s)flot32 is no dtype.*did you mean "float32"'),
         ("axes=(0,)", "axes=(lambda: 0)", 5, "is no value of a field"),
@@ -615,19 +628,24 @@ GOOD = """graph "g" opset 1 {
         ("False) : float32[3]", "False) : flot[3]", 5, "is not a tensor type"),
         ("False) : float32[3]", "False) : float32[3 3]", 5, "cannot read the size"),
         ("False) : float32[3]", "False)", 5, "this is no statement"),
-        ("multiply(%0, %1) : float32[n, 3]", "matmul(%0, %1) : float32[n]", 4, r"."),
+        ("multiply(%0, %1)", "matmul(%1, %0)", 4, "matmul: "),
         (": float32[n, 3]\n  %1", ": float32[-3, 3]\n  %1", 2, "is negative"),
         ('(name="x")', '("x")', 2, "a placeholder has a name and one type"),
         ('(name="x")', "(name=3)", 2, "name=3 is no string"),
-        ('(name="x")', '(nam="x")', 2, '(?s)no field \'nam\'.*did you mean "name"'),
+        ('(name="x")', '(nam="x")', 2, "(?s)no field 'nam'.*did you mean \"name\""),
         ('variable("w"', "variable(3", 3, "write it like variable"),
-        ("initial=", "inital=", 3, '(?s)no field \'inital\'.*did you mean "initial"'),
+        ("initial=", "inital=", 3, "(?s)no field 'inital'.*did you mean \"initial\""),
         ("2.0, 3.0]", "2.0]", 3, "does not have the shape of"),
         ("2.0, 3.0]", "True, 3.0]", 3, r"True is no element of float32\[3\]"),
         ("2.0, 3.0]", "1e300, 3.0]", 3, "does not fit float32"),
         ("[1.0, 2.0, 3.0]", "%0", 3, r"says float32\[3\], its initial value is float32\[n, 3\]"),
-        ('update "w"', 'update "v"', 6, '(?s)no variable "v".*did you mean "w"|no variable "v"'),
-        ('update "w" = %3', 'update "w" = %2', 6, r'"w" is float32\[3\], the value float32\[n, 3\]'),
+        ('update "w"', 'update "v"', 6, 'there is no variable "v"'),
+        (
+            'update "w" = %3',
+            'update "w" = %2',
+            6,
+            r'"w" is float32\[3\], the value float32\[n, 3\]',
+        ),
         ('update "w" = %3', "update w = %3", 6, "can't read this update"),
         ("output %2", "output %9", 7, "%9 is not defined"),
         ("output %2", "output %2\n  output %3", 8, "outputs already"),

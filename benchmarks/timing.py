@@ -1,0 +1,78 @@
+"""Timing that survives a noisy machine: contenders take turns, and the median counts."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+ROUND_S = 0.05
+"""How long one contender runs before the next has its turn."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One workload's figures.
+
+    Attributes:
+        name: The workload.
+        seconds: The median time of each contender.
+        target: What graphfw should reach, in words.
+        notes: Anything to know when reading the figures.
+    """
+
+    name: str
+    seconds: dict[str, float]
+    target: str = ""
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+def compare(contenders: Mapping[str, Callable[[], object]], rounds: int = 15) -> dict[str, float]:
+    """Return each contender's median time in seconds, measured in turns.
+
+    Every contender is called once before anything counts. In a round each runs for about
+    `ROUND_S`; a round's figure is the mean of its calls, the result the median over rounds.
+    """
+    calls = {}
+    for name, function in contenders.items():
+        function()
+        start = time.perf_counter()
+        function()
+        once = max(time.perf_counter() - start, 1e-7)
+        calls[name] = max(1, int(ROUND_S / once))
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            for name, function in contenders.items():
+                start = time.perf_counter()
+                for _ in range(calls[name]):
+                    function()
+                samples[name].append((time.perf_counter() - start) / calls[name])
+    finally:
+        gc.enable()
+    return {name: statistics.median(times) for name, times in samples.items()}
+
+
+def text(seconds: float) -> str:
+    """Say a time with a unit that fits."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def hardware() -> str:
+    """Describe the machine, for the record."""
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
+        model = f"{names[0]}, {len(names)} cores"
+    except (OSError, IndexError):
+        pass
+    return f"{model}; {platform.system()}; Python {platform.python_version()}"

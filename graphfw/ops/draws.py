@@ -1,0 +1,158 @@
+"""What random draws are made of: the op that draws bits, keys of streams, standard draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from graphfw.errors import DTypeError, ShapeError
+from graphfw.ir import ambient
+from graphfw.ir.build import emit
+from graphfw.ir.dim import Dim, DimLike
+from graphfw.ir.dtype import DType, DTypeLike, as_dtype, promote_all, uint32, uint64
+from graphfw.ir.functions import F
+from graphfw.ir.graph import current_graph
+from graphfw.ir.literal import to_array
+from graphfw.ir.op import NONDIFF, PURE, RANDOM, Case, Cost, Op, Rng, bad, ok, op
+from graphfw.ir.shape import can_broadcast, require, shape_text
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape, TensorType
+from graphfw.ops.args import TensorLike, as_tensor, converted
+from graphfw.ops.composed import demand
+from graphfw.ops.numerics import random_bits, stream_key
+
+ShapeLike: TypeAlias = DimLike | Sequence[DimLike]
+"""The shape of a draw: dims, static or symbolic; one dim may stand without parentheses."""
+
+
+@op("random_bits")
+class RandomBits(Op):
+    """Uniform random bits from the stream of `key`: `words` 32-bit words an element.  -> dims
+
+    Equal fields mean equal bits, so the op may be repeated or merged like any pure one; it must not
+    be folded into a constant, since the bits also depend on the seed and the step.
+    """
+
+    key: str
+    dims: Shape
+    words: int = 1
+    traits = frozenset({PURE, RANDOM})
+    vjp = NONDIFF
+
+    def shape(self) -> Shape:
+        require(self.words in (1, 2), f"words must be 1 or 2, not {self.words}")
+        return self.dims
+
+    def dtype(self) -> DType:
+        return uint32 if self.words == 1 else uint64
+
+    def eval(self, xp: Any, *, rng: Rng) -> Any:
+        key = stream_key(rng.seed, self.key)
+        flat = random_bits(xp, key, rng.step, math.prod(self.dims), self.words)
+        return flat.reshape(self.dims)
+
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        # Ten rounds of two wide products and four xors and sums yield four words.
+        return Cost(15 * self.words * outputs[0].size, 0, outputs[0].nbytes)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok(key="a/b", dims=(3, 5))
+        yield ok(key="a", dims=(2, 0), words=2)
+        yield ok(key="", dims=())
+        yield bad(key="a", dims=(3,), words=3, match="words must be 1 or 2, not 3")
+
+
+def bits(what: str, dims: Shape, words: int, name: str | None) -> Tensor:
+    """Draw bits for the public function `what`, from the stream of the name."""
+    return emit(RandomBits(_key(what, name), dims, words))
+
+
+def _key(what: str, name: str | None) -> str:
+    """Return the path of a draw. A name holds no slash, and none begins with #: paths are unique."""
+    scope = ambient.current_scope.get()
+    if name is None:
+        return current_graph().unique(f"{scope}/#")
+    bad_sign = not name or name[0] == "#" or "/" in name or any(c.isspace() for c in name)
+    demand(not bad_sign, f"random.{what}: {name!r} is no name for a draw",
+           fix="use letters, digits, dots and underscores")
+    return f"{scope}/{name}"
+
+
+def named(result: Tensor, name: str | None) -> Tensor:
+    """Give the values the draw's name: two draws of one name in a graph are an error."""
+    own: Tensor = result if name is None else F.identity(result, name=name)
+    return own
+
+
+def dims_of(what: str, shape: ShapeLike) -> Shape:
+    """Check a shape argument."""
+    dims = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    for dim in dims:
+        is_dim = isinstance(dim, Dim) or (hasattr(dim, "__index__") and not isinstance(dim, bool))
+        fix = "use ints, or dims of tensors: x.shape[0]"
+        demand(is_dim, f"random.{what}: {dim!r} in shape is no dim", error=ShapeError, fix=fix)
+        fits = isinstance(dim, Dim) or dim.__index__() >= 0
+        demand(fits, f"random.{what}: a dim can't be {dim}", error=ShapeError)
+    return tuple(dim if isinstance(dim, Dim) else dim.__index__() for dim in dims)
+
+
+def float_dtype(what: str, dtype: DTypeLike | None, *parameters: TensorLike) -> DType:
+    """Return the dtype of a draw of floats: as asked for, else its parameters', else the default."""
+    dtypes = [
+        p.dtype if isinstance(p, Tensor) else as_dtype(to_array(p).dtype)
+        for p in parameters
+        if not is_number(p)
+    ]
+    given = [d for d in dtypes if d.is_inexact]
+    default = promote_all(tuple(given)) if given else ambient.get_default_dtype()
+    resolved = default if dtype is None else as_dtype(dtype)
+    demand(resolved.is_floating, f"random.{what}: {resolved.name} is not a floating-point dtype",
+           error=DTypeError, fix="for integers use random.randint" if resolved.is_integer else "")
+    return resolved
+
+
+def parameter(what: str, label: str, value: TensorLike, dims: Shape, dtype: DType) -> Tensor:
+    """Return a parameter of a distribution as a tensor that broadcasts to the draw's shape."""
+    tensor = converted(as_tensor(value, dtype), dtype)
+    message = f"{shape_text(tensor.shape)} does not broadcast to {shape_text(dims)}"
+    fits = can_broadcast(tensor.shape, dims)
+    demand(fits, f"random.{what}: {label}'s shape {message}", error=ShapeError, **{label: tensor})
+    return tensor
+
+
+def is_number(value: object) -> bool:
+    """Say whether a parameter is a plain number, which can be checked at once."""
+    return isinstance(value, (int, float, np.integer, np.floating))
+
+
+PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+"""Bits of the significand."""
+
+
+def unit(what: str, dims: Shape, dtype: DType, name: str | None) -> Tensor:
+    """Draw multiples of 2^-p in [0, 1), p the precision of the dtype: exact on every executor."""
+    precision = PRECISION[dtype.name]
+    words = 2 if precision > 32 else 1
+    kept = bits(what, dims, words, name) >> (32 * words - precision)
+    return F.astype(kept, dtype) * 2.0**-precision
+
+
+def deviates(what: str, dims: Shape, dtype: DType, name: str | None) -> Tensor:
+    """Draw from the standard normal distribution in float32 or float64."""
+    # -1 + 2 (k + 1/2) / 2^p: an odd multiple of 2^-p, so both steps are exact; never -1, 0 or 1.
+    half_step = 2.0 ** -PRECISION[dtype.name]
+    centred = 2 * unit(what, dims, dtype, name) - (1 - half_step)
+    return math.sqrt(2) * F.erfinv(centred)
+
+
+def waits(what: str, dims: Shape, dtype: DType, name: str | None) -> Tensor:
+    """Draw from the standard exponential distribution in float32 or float64, never 0."""
+    words = dtype.itemsize // 4
+    number = F.astype(bits(what, dims, words, name), dtype)
+    # All bits count: small values are finer than the dtype's steps at 1. None may round up to 1.
+    chance = (number + 0.5) * 2.0 ** (-32 * words)
+    return -F.log1p(-F.minimum(chance, 1 - 2.0 ** -PRECISION[dtype.name]))

@@ -1,0 +1,380 @@
+"""`x[key]`: what keys mean, and the functions that pick elements by other means.
+
+A key is translated into steps, each one op. `getitem` takes them forward; `scatter` also takes them
+back, to put values where a key points.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphfw.errors import ArgumentError, AxisError, ConcreteValueError, DTypeError, GraphfwError, ShapeError
+from graphfw.ir import ambient
+from graphfw.ir.build import checked, constant, emit
+from graphfw.ir.concrete import is_concrete
+from graphfw.ir.dim import Dim, DimLike, always_ge, always_le, dim_max, dim_min
+from graphfw.ir.dtype import DTypeLike, int64
+from graphfw.ir.functions import public
+from graphfw.ir.op import Op
+from graphfw.ir.shape import Requirement, broadcast, normalize_axis, require, shape_text
+from graphfw.ir.sources import Constant
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape
+from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled
+from graphfw.ops.creation import arange, asarray
+from graphfw.ops.movement import Flip, PermuteDims, Reshape, dims_of, expand_dims, reshape
+from graphfw.ops.selection import Gather, Slice, out_of_range
+
+__all__ = ["getitem", "nonzero", "one_hot", "take_along_axis"]
+
+
+class Step(NamedTuple):
+    """One op of what a key means, with its inputs besides x and the shape it starts from."""
+
+    op: Op
+    inputs: tuple[Tensor, ...]
+    source: Shape
+
+
+@public
+def getitem(x: TensorLike, key: Any, /) -> Tensor:
+    """Return `x[key]`, as NumPy does.
+
+    A key is an int, a slice, None, `...`, an integer tensor, array or list, a boolean array whose
+    values are known, or a tuple of these. Bounds of slices may be symbolic dims: those count from
+    the front and stop at the tensor's ends. Dims of the result come out symbolic where x's are:
+    `x[1:]` and `x[:-1]` have equal shapes.
+
+    Raises:
+        AxisError: An index is out of range, or there are more indices than dims.
+        DTypeError: An index is no integer.
+        ConcreteValueError: A boolean tensor, or a bound of a slice, is known only when the graph runs.
+        ExecutionError: When run: an index is out of range.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph():
+    ...     x = gf.placeholder(("batch", 8), name="x")
+    ...     x[1:, ::2].shape, x[:-1, :4].shape
+    ((max(batch - 1, 0), 4), (max(batch - 1, 0), 4))
+    """
+    tensor = as_tensor(x)
+    result = tensor
+    for step in key_steps(tensor, key):
+        result = emit(step.op, result, *step.inputs)
+    return result
+
+
+def key_steps(x: Tensor, key: Any) -> list[Step]:
+    """Return what a key does to x, one op after the other; steps that do nothing are left out."""
+    items = _aligned(x, key if isinstance(key, tuple) else (key,))
+    ranges = [_range(x, item) for item in items if item.axis is not None]
+    shape = tuple(r.length for r in ranges)
+    steps: list[Step] = []
+    if any(r.start != 0 or r.step != 1 for r in ranges) or shape != x.shape:
+        starts, lengths, strides, _ = zip(*ranges, strict=True)
+        steps.append(Step(Slice(starts, lengths, strides), (), x.shape))
+    flips = tuple(axis for axis, r in enumerate(ranges) if r.flipped)
+    if flips:
+        steps.append(Step(Flip(flips), (), shape))
+
+    named: Shape | None = None
+    if any(item.is_array for item in items):
+        gathering, named, shape = _gathering(x, items, shape)
+        steps.extend(gathering)
+    layout = _layout(items, [r.length for r in ranges], named)
+    if layout != shape:
+        steps.append(Step(Reshape(layout), (), shape))
+    return steps
+
+
+class _Item(NamedTuple):
+    """One entry of a key.
+
+    Attributes:
+        value: None, a slice, an int, a dim, or a tensor of integers.
+        axis: The axis of x that it is for; None if it makes a new one.
+        mask_dim: The size of the boolean array's dim that the integers were made of.
+    """
+
+    value: Any
+    axis: int | None = None
+    mask_dim: DimLike | None = None
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is a tensor of integers."""
+        return isinstance(self.value, Tensor)
+
+    @property
+    def is_advanced(self) -> bool:
+        """Whether NumPy counts it among the indices that arrays belong to: ints do."""
+        return self.value is not None and not isinstance(self.value, slice)
+
+
+def _aligned(x: Tensor, key: tuple[Any, ...]) -> list[_Item]:
+    """Return the entries of a key, each with its axis, `...` written out."""
+    items = [item for entry in key for item in _items(x, entry)]
+    dots = [i for i, item in enumerate(items) if item.value is Ellipsis]
+    _require(x, len(dots) <= 1, "a key has one `...` at most", AxisError)
+    taken = sum(1 for item in items if item.value is not None) - len(dots)
+    _require(x, taken <= x.ndim, f"{taken} indices for {x.ndim} dims", AxisError)
+    place = dots[0] if dots else len(items)
+    items[place : place + 1] = [_Item(slice(None))] * (x.ndim - taken)
+    axes = iter(range(x.ndim))
+    aligned = [i if i.value is None else i._replace(axis=next(axes)) for i in items]
+    for item in aligned:
+        _check_array(x, item)
+    return aligned
+
+
+def _require(
+    x: Tensor, condition: bool, message: str, error: type[GraphfwError], fix: str = ""
+) -> None:
+    ruled("getitem", x, require, condition, message, (), fix, error)
+
+
+def _items(x: Tensor, entry: Any) -> list[_Item]:
+    """Return what an entry of a key means: one item, or for a boolean array one for each of its dims."""
+    if entry is None or entry is Ellipsis or isinstance(entry, (slice, Dim)):
+        return [_Item(entry)]
+    is_bool = isinstance(entry, (bool, np.bool_))
+    _require(x, not is_bool, f"{entry} is no index", DTypeError, "use gf.where for a condition")
+    if isinstance(entry, (int, np.integer)):
+        return [_Item(int(entry))]
+    _require(x, not isinstance(entry, str), f"{entry!r} is no index", DTypeError)
+    empty = isinstance(entry, (list, tuple)) and len(entry) == 0
+    index = asarray(entry, dtype=int64 if empty else None)
+    if index.dtype.is_bool:
+        return _of_mask(x, index)
+    what = f"{entry}" if isinstance(entry, (float, complex)) else f"a tensor {index.type}"
+    _require(x, index.dtype.is_integer, f"{what} is no index", DTypeError,
+             "use ints, or convert with gf.astype(index, gf.int64)")
+    return [_Item(index)]
+
+
+def _of_mask(x: Tensor, mask: Tensor) -> list[_Item]:
+    _require(
+        x, is_concrete(mask),
+        "how many elements a boolean tensor selects is not known until the graph runs",
+        ConcreteValueError, "use gf.where(mask, x, other), which keeps the shape",
+    )
+    _require(x, mask.ndim > 0, "a 0-d boolean is no index", DTypeError)
+    found = np.nonzero(mask.numpy())
+    return [_Item(constant(i), mask_dim=d) for i, d in zip(found, mask.shape, strict=True)]
+
+
+def _check_array(x: Tensor, item: _Item) -> None:
+    """See that an array fits its axis, as far as that is known."""
+    if item.axis is None or not item.is_array:
+        return
+    dim = x.shape[item.axis]
+    if item.mask_dim is not None:
+        _require(x, item.mask_dim == dim,
+                 f"a boolean index of size {item.mask_dim} for dim {item.axis} of size {dim}", ShapeError)
+    op = item.value.node.op
+    if isinstance(op, Constant) and isinstance(dim, int):
+        values = op.value.array
+        wrong = values[(values < -dim) | (values >= dim)]
+        if wrong.size:
+            _require(x, False, out_of_range(int(wrong[0]), item.axis, dim), AxisError)
+
+
+class _Range(NamedTuple):
+    """What an item picks along its axis: `length` elements from `start` on, maybe in reverse."""
+
+    start: DimLike
+    length: DimLike
+    step: int
+    flipped: bool
+
+
+def _range(x: Tensor, item: _Item) -> _Range:
+    assert item.axis is not None
+    dim = x.shape[item.axis]
+    value = item.value
+    if isinstance(value, slice):
+        return _slice_range(x, value, dim)
+    if isinstance(value, Tensor):
+        return _Range(0, dim, 1, False)
+    if isinstance(value, int) and isinstance(dim, int):
+        inside = -dim <= value < dim
+        _require(x, inside, out_of_range(value, item.axis, dim), AxisError)
+    from_end = isinstance(value, int) and value < 0
+    return _Range(dim + value if from_end else value, 1, 1, False)
+
+
+def _slice_range(x: Tensor, key: slice, dim: DimLike) -> _Range:
+    """Return the elements of a slice, as Python's `slice.indices` does, for a dim of any kind."""
+    start, stop = _bound(x, key.start), _bound(x, key.stop)
+    step = 1 if key.step is None else _bound(x, key.step)
+    is_known = isinstance(step, int) and step != 0
+    _require(x, is_known, f"step {step} of a slice must be an int other than 0", ArgumentError)
+    if step > 0:
+        # The position before which nothing is: one of `lows` is it, the largest.
+        lows = (0,) if start is None else _positions(start, dim, 0)
+        high = dim if stop is None else dim_min(dim_max(*_positions(stop, dim, 0)), dim)
+        length = _count(dim_min(*(high - low for low in lows)), step)
+        return _Range(dim_max(*lows), length, step, False)
+    high = dim - 1 if start is None else dim_min(dim_max(*_positions(start, dim, -1)), dim - 1)
+    lows = (-1,) if stop is None else _positions(stop, dim, -1)
+    length = _count(dim_min(*(high - low for low in lows)), -step)
+    return _Range(high + (length - 1) * step, length, -step, True)
+
+
+def _count(distance: DimLike, step: int) -> DimLike:
+    return dim_max(0, (distance + step - 1) // step)
+
+
+def _positions(bound: DimLike, dim: DimLike, least: int) -> tuple[DimLike, ...]:
+    """Return candidates for a bound's position, the largest of which it is."""
+    if isinstance(bound, int):
+        return (bound,) if bound >= 0 else (dim + bound, least)
+    return (bound,) if always_ge(bound, 0) else (bound, 0)
+
+
+def _bound(x: Tensor, bound: Any) -> Any:
+    """Return a bound of a slice as None, an int or a dim."""
+    if isinstance(bound, Tensor):
+        _require(
+            x, is_concrete(bound), "the bounds of a slice decide a shape, so they can't be tensors",
+            ConcreteValueError, "take a run of known length: gf.take(x, start + gf.arange(length), axis=…)",
+        )
+    if isinstance(bound, Dim):
+        # A dim counts from the front. What is never positive must have been meant to count back.
+        _require(x, not always_le(bound, 0), f"the bound {bound} of a slice is never positive",
+                 ArgumentError, f"count from the front: x.shape[i] - {-bound}")
+        return bound
+    is_index = bound is None or (hasattr(bound, "__index__") and not isinstance(bound, bool))
+    _require(x, is_index, f"the bound {bound!r} of a slice is no int", DTypeError)
+    return None if bound is None else operator.index(bound)
+
+
+def _gathering(x: Tensor, items: list[_Item], shape: Shape) -> tuple[list[Step], Shape, Shape]:
+    """Return the steps that take what arrays name, the arrays' shape, and the shape after it all.
+
+    The indexed axes are brought together first: where NumPy puts the named dims.
+    """
+    indices = tuple([item.value for item in items if item.is_array])
+    axes = [item.axis for item in items if item.is_array and item.axis is not None]
+    rest = [axis for axis in range(len(shape)) if axis not in axes]
+    place = sum(1 for axis in rest if axis < axes[0]) if _are_together(items) else 0
+    order = (*rest[:place], *axes, *rest[place:])
+    steps: list[Step] = []
+    if order != tuple(range(len(shape))):
+        steps.append(Step(PermuteDims(order), (), shape))
+        shape = tuple(shape[axis] for axis in order)
+    named = ruled("getitem", x, broadcast, *[index.shape for index in indices])
+    steps.append(Step(Gather(place), indices, shape))
+    return steps, named, (*shape[:place], *named, *shape[place + len(axes) :])
+
+
+def _are_together(items: list[_Item]) -> bool:
+    """Say whether the ints and arrays of a key stand side by side."""
+    places = [i for i, item in enumerate(items) if item.is_advanced]
+    return places[-1] - places[0] == len(places) - 1
+
+
+def _layout(items: list[_Item], lengths: list[DimLike], named: Shape | None) -> Shape:
+    """Return the result's shape: new axes in, ints' axes out, the arrays' dims where NumPy has them."""
+    result: list[DimLike] = []
+    place = None if named is None or _are_together(items) else 0
+    for item in items:
+        if item.value is None:
+            result.append(1)
+        elif not item.is_advanced:
+            result.append(lengths[item.axis])  # type: ignore[index]
+        elif place is None:
+            place = len(result)
+    if named is not None:
+        result[place:place] = named
+    return tuple(result)
+
+
+@public
+def take_along_axis(x: TensorLike, indices: TensorLike, /, *, axis: int = -1) -> Tensor:
+    """Return along an axis, for each place in the other dims, the elements that its indices name.
+
+    x: [*A, N, *B], indices: [*A, K, *B] -> [*A, K, *B]; the other dims broadcast. Negative indices
+    count from the end.
+
+    Raises:
+        ShapeError: The numbers of dims differ, or the other dims don't broadcast.
+        AxisError: There is no such axis.
+        ExecutionError: When run: an index is out of range.
+
+    >>> import graphfw as gf
+    >>> gf.take_along_axis(gf.asarray([[1, 2], [3, 4]]), [[1], [0]], axis=1)
+    Tensor([[2],
+            [3]], dtype=int64)
+    """
+    tensor, index = as_tensor(x), as_tensor(indices)
+    return emit(Gather(0), tensor, *along_axis("take_along_axis", tensor, index, axis))
+
+
+def along_axis(name: str, x: Tensor, index: Tensor, axis: int) -> list[Tensor]:
+    """Return an index for each axis of x: `index` for one, for the others the places themselves."""
+    ruled(name, x, require, x.ndim == index.ndim,
+          f"x has {x.ndim} dims and indices {index.ndim}: they must be as many")
+    place = ruled(name, x, normalize_axis, axis, x.ndim)
+    others = [(*t.shape[:place], *t.shape[place + 1 :]) for t in (x, index)]
+    try:
+        broadcast(*others)
+    except Requirement:
+        message = f"indices {shape_text(index.shape)} don't fit x {shape_text(x.shape)} beside axis {place}"
+        raise checked(name, x, Requirement(message)) from None
+    rows = [reshape(arange(d), (d, *[1] * (x.ndim - i - 1))) for i, d in enumerate(x.shape)]
+    rows[place] = index
+    return rows
+
+
+@public
+def one_hot(
+    indices: TensorLike,
+    num_classes: DimLike,
+    /,
+    *,
+    dtype: DTypeLike | None = None,
+    axis: int = -1,
+) -> Tensor:
+    """Return ones where the new axis stands at the index, and zeros elsewhere.
+
+    indices: [*A], integers -> [*A with num_classes at axis]. An index that is negative or too large
+    gives zeros alone.
+
+    Raises:
+        DTypeError: The indices are no integers.
+        AxisError: There is no such axis in the result.
+
+    >>> import graphfw as gf
+    >>> gf.one_hot([1, 0], 3)
+    Tensor([[0., 1., 0.],
+            [1., 0., 0.]], dtype=float32)
+    """
+    index = as_tensor(indices)
+    is_integer = index.dtype.is_integer
+    ruled("one_hot", index, require, is_integer, f"indices must be integers, not {index.dtype.name}",
+          (), "", DTypeError)
+    place = ruled("one_hot", index, normalize_axis, axis, index.ndim + 1)
+    (classes,) = dims_of("one_hot", num_classes)
+    numbers = reshape(arange(classes), (classes, *[1] * (index.ndim - place)))
+    hot = expand_dims(index, axis=place) == numbers
+    return converted(hot, dtype_or(dtype, ambient.get_default_dtype()))
+
+
+@public
+def nonzero(x: TensorLike, /) -> tuple[Tensor, ...]:
+    """Return the indices of the elements that are not 0, one tensor for each dim.  x: [*A] -> [K] each
+
+    Raises:
+        ConcreteValueError: The values are known only when the graph runs, and with them K.
+        ShapeError: x is 0-d.
+    """
+    tensor = as_tensor(x)
+    ruled("nonzero", tensor, require, tensor.ndim > 0, "wants 1 dim or more, not 0")
+    ruled("nonzero", tensor, require, is_concrete(tensor),
+          "how many elements are not 0 is not known until the graph runs", (),
+          "use a mask: x != 0, gf.where, gf.count_nonzero", ConcreteValueError)
+    return tuple(constant(index) for index in np.nonzero(tensor.numpy()))

@@ -1,0 +1,340 @@
+"""Mathematical functions, elementwise: exponentials, roots, trigonometry, special functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from graphfw.errors import ArgumentError, DTypeError
+from graphfw.ir.build import checked, emit
+from graphfw.ir.functions import F, public
+from graphfw.ir.op import Case, bad, ok, op
+from graphfw.ir.shape import Requirement
+from graphfw.ir.tensor import Tensor
+from graphfw.ops import numerics
+from graphfw.ops.args import TensorLike, inexact
+from graphfw.ops.numerics.polygamma import polygamma as polygamma_of
+from graphfw.ops.table import Elementwise, binary, unary
+
+__all__ = [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cos",
+    "cosh",
+    "digamma",
+    "erf",
+    "erfc",
+    "erfinv",
+    "exp",
+    "expm1",
+    "hypot",
+    "lgamma",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "logaddexp",
+    "polygamma",
+    "rsqrt",
+    "sigmoid",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+]
+
+# Exponentials and logarithms.
+
+exp = unary(
+    "exp",
+    doc="""The exponential.  x: floating-point or complex [*A] -> [*A]
+
+    >>> import graphfw as gf
+    >>> gf.exp(gf.asarray([0.0, 1.0]))
+    Tensor([1.       , 2.7182817], dtype=float32)
+    """,
+    vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(y)),
+)
+expm1 = unary(
+    "expm1",
+    doc="exp(x) - 1, exact near 0.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(F.exp(x))),
+)
+log = unary(
+    "log",
+    doc="The natural logarithm; -inf at 0.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(x)),
+    domain=(0.5, 2.0),
+)
+log1p = unary(
+    "log1p",
+    doc="log(1 + x), exact near 0.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(1 + x)),
+    domain=(-0.5, 2.0),
+)
+log2 = unary(
+    "log2",
+    doc="The logarithm to base 2.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(x) * math.log(2)),
+    domain=(0.5, 2.0),
+)
+log10 = unary(
+    "log10",
+    doc="The logarithm to base 10.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(x) * math.log(10)),
+    domain=(0.5, 2.0),
+)
+
+
+def _log_ratio(y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Return a - b, with 0 where both are the same infinity."""
+    ratio: Tensor = F.where(F.isinf(y) & (a == b), 0, a - b)
+    return ratio
+
+
+logaddexp = binary(
+    "logaddexp",
+    doc="""log(exp(x1) + exp(x2)), without overflow.  x1, x2: floating-point, broadcast -> [*B]""",
+    vjp=(
+        lambda ct, y, a, b: ct * F.sigmoid(_log_ratio(y, a, b)),
+        lambda ct, y, a, b: ct * F.sigmoid(_log_ratio(y, b, a)),
+    ),
+    accepts="floating-point",
+    commutative=True,
+)
+
+
+def _sigmoid(xp: Any, x: Any) -> Any:
+    # exp of what is not positive: it never overflows, and small results keep their precision.
+    e = xp.exp(-xp.abs(x))
+    return xp.where(x >= 0, 1, e).astype(x.dtype) / (1 + e)
+
+
+sigmoid = unary(
+    "sigmoid",
+    doc="1 / (1 + exp(-x)), the logistic function.  x: floating-point [*A] -> [*A]",
+    vjp=lambda ct, y, x: ct * y * (1 - y),
+    xp=_sigmoid,
+    accepts="floating-point",
+)
+
+# Roots.
+
+sqrt = unary(
+    "sqrt",
+    doc="The square root; NaN of negative reals.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_divide(ct * 0.5, F.conj(y)),
+    domain=(0.5, 2.0),
+)
+rsqrt = unary(
+    "rsqrt",
+    doc="1 / sqrt(x); infinite at 0.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(y * y * y) * -0.5),
+    xp=lambda xp, x: 1 / xp.sqrt(x),
+    domain=(0.5, 2.0),
+)
+
+
+def _nonzero(x: Tensor) -> Tensor:
+    """Return x, with 1 where it is 0: a divisor of what is 0 there too."""
+    divisor: Tensor = F.where(x == 0, 1, x)
+    return divisor
+
+
+hypot = binary(
+    "hypot",
+    doc="""sqrt(x1² + x2²), without overflow.  x1, x2: floating-point, broadcast -> [*B]
+
+    Its gradient at the origin is 0.
+    """,
+    vjp=(
+        lambda ct, y, a, b: ct * (a / _nonzero(y)),
+        lambda ct, y, a, b: ct * (b / _nonzero(y)),
+    ),
+    accepts="floating-point",
+    commutative=True,
+)
+
+# Trigonometry.
+
+sin = unary(
+    "sin",
+    doc="The sine of radians.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: ct * F.conj(F.cos(x)),
+)
+cos = unary(
+    "cos",
+    doc="The cosine of radians.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: -ct * F.conj(F.sin(x)),
+)
+tan = unary(
+    "tan",
+    doc="The tangent of radians.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(1 + y * y)),
+    domain=(-1.0, 1.0),
+)
+asin = unary(
+    "asin",
+    doc="The inverse sine, in radians; NaN beyond ±1.  x: float or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(F.sqrt((1 - x) * (1 + x)))),
+    xp="arcsin",
+    domain=(-0.9, 0.9),
+)
+acos = unary(
+    "acos",
+    doc="The inverse cosine, in radians; NaN beyond ±1.  x: float or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_divide(-ct, F.conj(F.sqrt((1 - x) * (1 + x)))),
+    xp="arccos",
+    domain=(-0.9, 0.9),
+)
+atan = unary(
+    "atan",
+    doc="The inverse tangent, in radians.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(1 + x * x)),
+    xp="arctan",
+)
+
+
+def _atan2_slope(ct: Tensor, across: Tensor, along: Tensor) -> Tensor:
+    """Return ct across / (across² + along²), in two steps that don't overflow; 0 at the origin."""
+    length = _nonzero(F.hypot(across, along))
+    slope: Tensor = F.chain_divide(ct * (across / length), length)
+    return slope
+
+
+atan2 = binary(
+    "atan2",
+    doc="""The angle in radians of the point (x2, x1).  x1, x2: floating-point, broadcast -> [*B]
+
+    Note the order: the second coordinate first. Its gradient at the origin is 0.
+    """,
+    vjp=(
+        lambda ct, y, a, b: _atan2_slope(ct, b, a),
+        lambda ct, y, a, b: _atan2_slope(-ct, a, b),
+    ),
+    xp="arctan2",
+    accepts="floating-point",
+    domain=(0.5, 2.0),
+)
+
+# Hyperbolic functions.
+
+sinh = unary(
+    "sinh",
+    doc="The hyperbolic sine.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(F.cosh(x))),
+)
+cosh = unary(
+    "cosh",
+    doc="The hyperbolic cosine.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(F.sinh(x))),
+)
+tanh = unary(
+    "tanh",
+    doc="The hyperbolic tangent.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: ct * F.conj(1 - y * y),
+)
+asinh = unary(
+    "asinh",
+    doc="The inverse hyperbolic sine.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(F.sqrt(1 + x * x))),
+    xp="arcsinh",
+)
+acosh = unary(
+    "acosh",
+    doc="The inverse hyperbolic cosine; NaN below 1.  x: floating-point or complex [*A] -> [*A]",
+    # Not the root of (x - 1)(x + 1): of complex numbers that has the wrong sign in the left half.
+    vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(F.sqrt(x - 1) * F.sqrt(x + 1))),
+    xp="arccosh",
+    domain=(1.5, 3.0),
+)
+atanh = unary(
+    "atanh",
+    doc="The inverse hyperbolic tangent.  x: floating-point or complex [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_divide(ct, F.conj((1 - x) * (1 + x))),
+    xp="arctanh",
+    domain=(-0.9, 0.9),
+)
+
+# Special functions.
+
+erf = unary(
+    "erf",
+    doc="The error function, 2/√π ∫₀ˣ exp(-t²) dt.  x: floating-point [*A] -> [*A]",
+    vjp=lambda ct, y, x: ct * (F.exp(-x * x) * (2 / math.sqrt(math.pi))),
+    xp=numerics.erf,
+    accepts="floating-point",
+)
+erfc = unary(
+    "erfc",
+    doc="1 - erf(x), exact where that is tiny.  x: floating-point [*A] -> [*A]",
+    vjp=lambda ct, y, x: ct * (F.exp(-x * x) * (-2 / math.sqrt(math.pi))),
+    xp=numerics.erfc,
+    accepts="floating-point",
+)
+erfinv = unary(
+    "erfinv",
+    doc="The inverse of erf; infinite at ±1, NaN beyond.  x: floating-point [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_multiply(ct, F.exp(y * y) * (math.sqrt(math.pi) / 2)),
+    xp=numerics.erfinv,
+    accepts="floating-point",
+    domain=(-0.9, 0.9),
+)
+lgamma = unary(
+    "lgamma",
+    doc="The logarithm of |gamma(x)|; infinite at 0, -1, -2, ….  x: floating-point [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_multiply(ct, F.digamma(x)),
+    xp=numerics.lgamma,
+    accepts="floating-point",
+    domain=(0.5, 3.0),
+)
+digamma = unary(
+    "digamma",
+    doc="The derivative of lgamma.  x: floating-point [*A] -> [*A]",
+    vjp=lambda ct, y, x: F.chain_multiply(ct, F.polygamma(1, x)),
+    xp=numerics.digamma,
+    accepts="floating-point",
+    domain=(0.5, 3.0),
+)
+
+
+@op("polygamma")
+class Polygamma(Elementwise):
+    """The n-th derivative of digamma, n >= 1.  x: floating-point [*A]  ->  [*A]"""
+
+    n: int
+    accepts = "floating-point"
+    labels = ("x",)
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        return polygamma_of(xp, self.n, x)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        return (lambda: F.chain_multiply(ct, F.polygamma(self.n + 1, x)),)
+
+    @classmethod
+    def cases(cls) -> Iterator[Case]:
+        yield ok("float32[3, k]", n=1, domain=(0.5, 3.0))
+        yield ok("float64[5]", n=2, domain=(-0.9, -0.1))
+        yield ok("bfloat16[5]", n=1, domain=(0.5, 3.0), smooth=False)
+        yield bad("int32[3]", n=1, match="wants floating-point tensors", error=DTypeError)
+
+
+@public
+def polygamma(n: int, x: TensorLike, /) -> Tensor:
+    """The n-th derivative of digamma.  x: floating-point [*A] -> [*A]
+
+    Raises:
+        ArgumentError: n is negative.
+    """
+    if n < 0:
+        raise checked("polygamma", None, Requirement(f"n={n} is negative", error=ArgumentError))
+    tensor = inexact(x)
+    return digamma(tensor) if n == 0 else emit(Polygamma(n), tensor)

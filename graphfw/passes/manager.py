@@ -1,0 +1,195 @@
+"""Running passes in order: checks, dumps, reports, and errors that name the pass."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from graphfw.errors import ArgumentError, GraphError, GraphfwError, PassError, VerifyError
+from graphfw.ir.graph import Graph
+from graphfw.ir.verify import verify as verify_graph
+from graphfw.passes.base import Pass, no_ambient
+from graphfw.passes.values import Sample
+
+Level: TypeAlias = Literal["off", "ends", "each", "values"]
+"""How much is checked: nothing; the graph before the first and after the last pass; after each
+pass; after each pass also that outputs have the values that they had before."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one pass did.
+
+    Attributes:
+        name: The pass.
+        before: The number of nodes that it was given.
+        after: The number of nodes that it returned.
+        hits: What it did how often; for rules by the rule's name.
+        ms: The time it took, checks not included.
+    """
+
+    name: str
+    before: int
+    after: int
+    hits: Mapping[str, int]
+    ms: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """A graph that passes have rewritten, and what they did."""
+
+    graph: Graph
+    reports: tuple[Report, ...]
+
+
+def run_pipeline(
+    graph: Graph,
+    passes: Sequence[Pass],
+    *,
+    verify: Level | None = None,
+    dump: str | os.PathLike[str] | None = None,
+) -> Result:
+    """Run passes over a derived graph, one after the other.
+
+    Args:
+        graph: What `ir.rebuild.derive` made.
+        passes: The passes, in order.
+        verify: How much to check; without it the environment's `GRAPHFW_VERIFY`, else "off".
+        dump: A folder for the graph's text before and after each pass, in a numbered folder of this
+            run; without it the environment's `GRAPHFW_DUMP`, else none. `GRAPHFW_STOP_AFTER=n`
+            leaves out all but the first n passes, to find the one at fault.
+
+    Raises:
+        PassError: A pass failed, broke the graph, or (at "values") changed a number. It names the
+            pass, those that ran before it, and the line of the node where that is known.
+        VerifyError: The graph was broken to begin with.
+        GraphError: It is not a derived graph.
+        ArgumentError: There is no such level, or an environment variable makes no sense.
+    """
+    if not graph.is_derived:
+        raise GraphError("passes work on the part of a graph that outputs need: derive it first")
+    level = _level(verify)
+    folder = _dump_folder(dump)
+    reports: list[Report] = []
+    with no_ambient():
+        if level != "off":
+            verify_graph(graph)
+        sample = Sample(graph) if level == "values" else None
+        _write(folder, 0, "input", graph)
+        for one in passes[: _stop_after()]:
+            with _blamed(one, reports):
+                result, report = _run(one, graph)
+                if level in ("each", "values"):
+                    _check(result)
+                if sample is not None:
+                    sample.compare(one, graph, result)
+            graph = result
+            reports.append(report)
+            _write(folder, len(reports), one.name, graph)
+        if level == "ends" and reports:
+            verify_graph(graph)
+    return Result(graph, tuple(reports))
+
+
+def table(reports: Sequence[Report]) -> str:
+    """Return reports as a table of text.
+
+    >>> print(table([Report("cse", 12, 9, {"merged": 3}, 0.25)]))
+    pass    nodes     ms  rewrites
+    cse   12 -> 9   0.25  merged 3
+    total 12 -> 9   0.25
+    """
+    if not reports:
+        return "no passes"
+    rows = [("pass", "nodes", "ms", "rewrites")]
+    for r in reports:
+        hits = ", ".join(f"{name} {count}" for name, count in sorted(r.hits.items()))
+        rows.append((r.name, f"{r.before} -> {r.after}", f"{r.ms:.2f}", hits or "-"))
+    ms = sum(r.ms for r in reports)
+    rows.append(("total", f"{reports[0].before} -> {reports[-1].after}", f"{ms:.2f}", ""))
+    name, nodes, time_ = (max(len(row[i]) for row in rows) for i in range(3))
+    return "\n".join(
+        f"{a:<{name}} {b:>{nodes}} {c:>{time_ + 2}}  {d}".rstrip() for a, b, c, d in rows
+    )
+
+
+def _run(one: Pass, graph: Graph) -> tuple[Graph, Report]:
+    hits: Counter[str] = Counter()
+    start = time.perf_counter()
+    result = one.run(graph, hits)
+    ms = (time.perf_counter() - start) * 1e3
+    return result, Report(one.name, len(graph.nodes), len(result.nodes), dict(hits), ms)
+
+
+def _check(graph: Graph) -> None:
+    try:
+        verify_graph(graph)
+    except VerifyError as error:
+        error.summary = f"it broke the graph: {error.summary}"
+        raise
+
+
+@contextmanager
+def _blamed(one: Pass, reports: Sequence[Report]) -> Iterator[None]:
+    """Turn any failure into an error that names the pass and those before it."""
+    try:
+        yield
+    except Exception as error:
+        before = f" (after {', '.join(r.name for r in reports)})" if reports else ""
+        known = error if isinstance(error, GraphfwError) else None
+        what = known.summary if known else f"{type(error).__name__}: {error}"
+        raise PassError(
+            f"the pass {one.name} failed{before}: {what}",
+            operands=known.operands if known else (),
+            why=known.why if known else "",
+            at=known.at if known else None,
+            fix=(known.fix if known else "")
+            or f"GRAPHFW_STOP_AFTER={len(reports)} leaves it out; GRAPHFW_DUMP=<folder> shows graphs",
+        ) from error
+
+
+def _level(verify: str | None) -> str:
+    level = os.environ.get("GRAPHFW_VERIFY", "off") if verify is None else verify
+    if level not in get_args(Level):
+        raise ArgumentError(
+            f"{level!r} is no level of checking",
+            fix=f"set verify, or GRAPHFW_VERIFY, to one of {', '.join(get_args(Level))}",
+        )
+    return level
+
+
+def _stop_after() -> int | None:
+    text = os.environ.get("GRAPHFW_STOP_AFTER", "")
+    if text and not text.isdecimal():
+        raise ArgumentError(f"GRAPHFW_STOP_AFTER={text!r} is not a number of passes")
+    return int(text) if text else None
+
+
+def _dump_folder(dump: str | os.PathLike[str] | None) -> Path | None:
+    """Make a folder for this run: the first number that is free."""
+    base = os.environ.get("GRAPHFW_DUMP", "") if dump is None else dump
+    if not base:
+        return None
+    parent = Path(base)
+    parent.mkdir(parents=True, exist_ok=True)
+    number = sum(1 for _ in parent.iterdir())
+    while True:
+        folder = parent / f"{number:04}"
+        try:
+            folder.mkdir()
+        except FileExistsError:  # another thread or process took it
+            number += 1
+        else:
+            return folder
+
+
+def _write(folder: Path | None, number: int, name: str, graph: Graph) -> None:
+    if folder is not None:
+        (folder / f"{number:02}-{name}.txt").write_text(f"{graph}\n", encoding="utf-8")

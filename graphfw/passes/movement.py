@@ -1,0 +1,139 @@
+"""Rules for ops that only move elements about, and for those that do nothing."""
+
+from __future__ import annotations
+
+from graphfw.ir.build import emit
+from graphfw.ir.functions import F
+from graphfw.ir.op import ELEMENTWISE
+from graphfw.ir.shape import Requirement, broadcast, can_broadcast, size_of
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import Shape
+from graphfw.passes.rules import Rule, rule
+
+
+@rule(("identity", "stop_gradient"), before="stop_gradient(identity(x)) * y", after="x * y",
+      takes="x: float32[3, n]; y: float32[n]")  # fmt: skip
+def nothing_done(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """identity(x), stop_gradient(x) -> x: names and gradients are settled before passes run."""
+    return inputs[0]
+
+
+@rule(("assert_shape", "astype", "broadcast_to", "reshape"), before="assert_shape(x, (3, n))",
+      after="x")  # fmt: skip
+def same_type(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """What only changes the type, and gives the type there was -> x."""
+    return inputs[0] if inputs[0].type == node.types[0] else None
+
+
+@rule("reshape", before="reshape(reshape(x, (-1,)), (n, 3))", after="reshape(x, (n, 3))")
+def reshape_of_reshape(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """reshape(reshape(x)) -> reshape(x)."""
+    inner = inputs[0].node
+    if inner.op.name != "reshape":
+        return None
+    x, shape = inner.inputs[0], node.types[0].shape
+    # With symbolic dims x[n] -> [n//2, 2] is checked when it runs: then nothing is proved here.
+    return F.reshape(x, shape) if size_of(x.shape) == size_of(shape) else None
+
+
+@rule("permute_dims", before="permute_dims(permute_dims(x, (1, 2, 0)), (1, 2, 0))",
+      after="permute_dims(x, (2, 0, 1))", takes="x: float32[2, 3, n]")  # fmt: skip
+def permute_of_permute(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """permute(permute(x, p), q) -> permute(x, p of q)."""
+    inner = inputs[0].node
+    if inner.op.name != "permute_dims":
+        return None
+    axes = [inner.op.axes[axis] for axis in node.op.axes]  # type: ignore[attr-defined]
+    return F.permute_dims(inner.inputs[0], axes)  # type: ignore[no-any-return]
+
+
+@rule("permute_dims", before="permute_dims(x, (1, 2, 0))", after="reshape(x, (3, n, 1))",
+      takes="x: float32[1, 3, n]")  # fmt: skip
+def permute_of_ones(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """permute(x) -> reshape(x), where only dims of size 1 change their order."""
+    shape = inputs[0].shape
+    moved = [axis for axis in node.op.axes if shape[axis] != 1]  # type: ignore[attr-defined]
+    return F.reshape(inputs[0], node.types[0].shape) if moved == sorted(moved) else None
+
+
+@rule("broadcast_to", before="broadcast_to(broadcast_to(x, (3, 1)), (2, 3, n))",
+      after="broadcast_to(x, (2, 3, n))", takes="x: float32[3, 1]; y: float32[n]")  # fmt: skip
+def broadcast_of_broadcast(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """broadcast(broadcast(x)) -> broadcast(x)."""
+    inner = inputs[0].node
+    if inner.op.name != "broadcast_to":
+        return None
+    return F.broadcast_to(inner.inputs[0], node.types[0].shape)  # type: ignore[no-any-return]
+
+
+@rule("broadcast_to", before="broadcast_to(reshape(x, (1, 1, n)), (2, 3, n))",
+      after="broadcast_to(x, (2, 3, n))", takes="x: float32[n]")  # fmt: skip
+def broadcast_of_expand(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """broadcast(reshape(x, (1, …, 1, *x.shape))) -> broadcast(x), which adds leading dims itself."""
+    inner = inputs[0].node
+    if inner.op.name != "reshape":
+        return None
+    x = inner.inputs[0]
+    added = inputs[0].type.ndim - x.ndim
+    if added < 0 or inputs[0].shape != ((1,) * added + x.shape):
+        return None
+    return F.broadcast_to(x, node.types[0].shape)  # type: ignore[no-any-return]
+
+
+@rule(ELEMENTWISE, before="broadcast_to(x, (3, n)) * y", after="x * y",
+      takes="x: float32[n]; y: float32[3, n]")  # fmt: skip
+def elementwise_of_broadcast(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """f(broadcast(x), y) -> f(x, y), where f broadcasts x to the same shape itself."""
+    if len(inputs) == 1:
+        return None
+    for place, tensor in enumerate(inputs):
+        if tensor.node.op.name != "broadcast_to":
+            continue
+        fewer = (*inputs[:place], tensor.node.inputs[0], *inputs[place + 1 :])
+        if _broadcast([t.shape for t in fewer]) == node.types[0].shape:
+            return emit(node.op, *fewer)
+    return None
+
+
+def _broadcast(shapes: list[Shape]) -> Shape | None:
+    try:
+        return broadcast(*shapes)
+    except Requirement:
+        return None
+
+
+@rule(("all", "any", "max", "min", "prod", "sum"), before="max(x, axis=1)", after="reshape(x, (n,))",
+      takes="x: float32[n, 1]")  # fmt: skip
+def reduction_of_ones(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """A reduction over no axes, or over axes of size 1 -> reshape(x)."""
+    x = inputs[0]
+    if any(x.shape[axis] != 1 for axis in node.op.axes):  # type: ignore[attr-defined]
+        return None
+    # A sum begins with 0.0, and 0.0 + -0.0 is 0.0; a complex 1 * x is not always x.
+    name, dtype = node.op.name, x.dtype
+    if (name == "sum" and not dtype.is_integer) or dtype.is_complex or dtype is not node.types[0].dtype:
+        return None
+    return F.reshape(x, node.types[0].shape)  # type: ignore[no-any-return]
+
+
+@rule("slice", before="apply(Slice((0, 0), (3, n), (1, 1)), x)", after="x")
+def slice_of_all(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """x[:] -> x."""
+    op, x = node.op, inputs[0]
+    starts, steps = op.starts, op.steps  # type: ignore[attr-defined]
+    whole = x.type == node.types[0] and starts == (0,) * x.ndim and steps == (1,) * x.ndim
+    return x if whole else None
+
+
+RULES: tuple[Rule, ...] = (
+    nothing_done,
+    same_type,
+    reshape_of_reshape,
+    permute_of_permute,
+    permute_of_ones,
+    broadcast_of_broadcast,
+    broadcast_of_expand,
+    elementwise_of_broadcast,
+    reduction_of_ones,
+    slice_of_all,
+)

@@ -1,0 +1,14 @@
+"""The passes of a compilation, in order."""
+
+from __future__ import annotations
+
+from graphfw.passes import arithmetic, movement
+from graphfw.passes.base import Pass
+from graphfw.passes.cse import CSE
+from graphfw.passes.fold import Fold
+from graphfw.passes.prune import Prune
+from graphfw.passes.rules import RuleSet
+
+SIMPLIFY = RuleSet("simplify", (*arithmetic.RULES, *movement.RULES))
+
+DEFAULT: tuple[Pass, ...] = (Fold(), SIMPLIFY, CSE(), Prune())

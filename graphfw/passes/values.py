@@ -1,0 +1,229 @@
+"""The check that a pass keeps all numbers: evaluate the graph before and after it on samples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from graphfw.errors import PassError
+from graphfw.ir import concrete
+from graphfw.ir.dim import Dim, DimLike, is_symbol, substitute, symbols_of
+from graphfw.ir.dim_text import evaluate
+from graphfw.ir.dtype import DType
+from graphfw.ir.graph import Graph
+from graphfw.ir.literal import Array
+from graphfw.ir.op import PURE, RANDOM, SOURCE, Rng
+from graphfw.ir.rebuild import live_nodes
+from graphfw.ir.tensor import Node
+from graphfw.passes.base import Pass
+from graphfw.passes.rules import RuleSet
+
+_TOLERANCE = {"bfloat16": 4e-2, "float16": 5e-3, "float32": 1e-4, "float64": 1e-9}
+"""How far a pass may move a number, relative to the largest of the tensor."""
+
+_SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 3e4, 1e-7)
+_SIZES = (None, 4, 12, 1)  # None: each symbol its own; the others suit graphs that divide dims
+_INTS = ((-3, 8), (0, 2), (0, 1))  # the narrower ones suit graphs that use integers as indices
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Values for placeholders and variables, and sizes for symbolic dims."""
+
+    feeds: Mapping[Node, Array]
+    sizes: Mapping[str, int]
+
+
+class Sample:
+    """Sample inputs of a graph, with the outputs that it gives for them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.draws, self.expected = _draws(graph)
+
+    def compare(self, one: Pass, before: Graph, after: Graph) -> None:
+        """See that a pass has kept the outputs' values.
+
+        Raises:
+            PassError: It has not. The output and, for a rule set, the rule are named.
+        """
+        try:
+            found = [evaluated(after, draw) for draw in self.draws]
+        except Exception as error:
+            what = f"it makes a graph that can't be evaluated: {type(error).__name__}: {error}"
+            raise PassError(what) from error
+        place = _first_difference(self.expected, found)
+        if place is not None:
+            draw, output = place
+            tensor = before.outputs[output]
+            rule = self._culprit(one, before)
+            raise PassError(
+                f"it changes the value of output {output}" + (f" by the rule {rule}" if rule else ""),
+                operands=[concrete.describe("was", tensor)],
+                why=_why(self.expected[draw][output], found[draw][output]),
+                at=tensor.node.loc,
+            )
+        self.expected = found
+
+    def _culprit(self, one: Pass, before: Graph) -> str:
+        """Return the rule without which a rule set would have kept the values."""
+        if not isinstance(one, RuleSet):
+            return ""
+        for count, rule in enumerate(one.rules, 1):
+            hits: Counter[str] = Counter()
+            graph = replace(one, rules=one.rules[:count]).run(before, hits)
+            if not hits[rule.name]:
+                continue
+            found = [evaluated(graph, draw) for draw in self.draws]
+            if _first_difference(self.expected, found) is not None:
+                return rule.name
+        return ""
+
+
+def evaluated(graph: Graph, draw: Draw) -> list[Array]:
+    """Return the outputs' values by each op's reference `eval`; a value is dropped after its use."""
+    nodes = live_nodes(graph)
+    uses = Counter(t.node for node in nodes for t in node.inputs)
+    uses.update(t.node for t in graph.outputs)
+    values: dict[Node, tuple[Any, ...]] = {}
+    with np.errstate(all="ignore"):
+        for node in nodes:
+            op = node.op
+            if SOURCE in op.traits and PURE not in op.traits:
+                values[node] = (draw.feeds[node],)
+                continue
+            inputs = [values[t.node][t.index] for t in node.inputs]
+            random = {"rng": Rng(0, 0)} if RANDOM in op.traits else {}
+            result = op.bind(draw.sizes).eval(np, *inputs, **random)
+            values[node] = result if op.multiple else (result,)
+            for tensor in node.inputs:
+                uses[tensor.node] -= 1
+                if not uses[tensor.node]:
+                    del values[tensor.node]
+    return [np.asarray(values[t.node][t.index]) for t in graph.outputs]
+
+
+def _draws(graph: Graph) -> tuple[list[Draw], list[list[Array]]]:
+    """Return inputs that the graph accepts, ordinary ones and special floats, with its outputs."""
+    failure: Exception | None = None
+    for size in _SIZES:
+        for ints in _INTS:
+            try:
+                plain = _draw(graph, size, ints, special=False)
+                outputs = evaluated(graph, plain)
+            except Exception as error:
+                failure = failure or error
+                continue
+            special = _draw(graph, size, ints, special=True)
+            try:
+                return [plain, special], [outputs, evaluated(graph, special)]
+            except Exception:  # the graph refuses such floats: then no pass has to keep them
+                return [plain], [outputs]
+    raise PassError(
+        f"verify='values' found no inputs on which the graph can be evaluated: {failure}",
+        fix="check at the level 'each'",
+    ) from failure
+
+
+def _draw(graph: Graph, size: int | None, ints: tuple[int, int], special: bool) -> Draw:
+    rng = np.random.default_rng(len(graph.nodes))
+    sizes = _sizes(graph, size)
+    feeds = {
+        node: _array(node.types[0].dtype, _shape(node, sizes), ints, special, rng)
+        for node in live_nodes(graph)
+        if SOURCE in node.op.traits and PURE not in node.op.traits
+    }
+    return Draw(feeds, sizes)
+
+
+def _shape(node: Node, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple([evaluate(dim, sizes) for dim in node.types[0].shape])
+
+
+def _array(
+    dtype: DType,
+    shape: tuple[int, ...],
+    ints: tuple[int, int],
+    special: bool,
+    rng: np.random.Generator,
+) -> Array:
+    if dtype.is_bool:
+        return rng.random(shape) < 0.5
+    if dtype.is_integer:
+        low = max(ints[0], 0) if dtype.kind == "uint" else ints[0]
+        return rng.integers(low, ints[1], shape).astype(dtype.dtype)
+    values = rng.standard_normal(shape)
+    if special:
+        values = np.where(rng.random(shape) < 0.7, rng.choice(_SPECIAL, shape), values)
+    if dtype.is_complex:
+        return (values + 1j * rng.standard_normal(shape)).astype(dtype.dtype)
+    return values.astype(dtype.dtype)
+
+
+def _sizes(graph: Graph, size: int | None) -> dict[str, int]:
+    """Choose a size for each symbol, such that the graph's `assert_shape`s hold where possible."""
+    known: dict[str, DimLike] = {}
+    names: dict[str, None] = {}
+    for node in live_nodes(graph):
+        for kind in node.types:
+            names.update(dict.fromkeys(sorted(frozenset().union(*map(symbols_of, kind.shape)))))
+        if node.op.name != "assert_shape":
+            continue
+        for pair in zip(node.inputs[0].shape, node.types[0].shape, strict=True):
+            actual, wanted = (_resolved(dim, known) for dim in pair)
+            symbol, other = (is_symbol(actual), wanted)
+            if symbol is None:
+                symbol, other = (is_symbol(wanted), actual)
+            if symbol is not None and symbol not in symbols_of(other):
+                known[symbol] = other
+    free = [name for name in names if name not in known]
+    chosen = {name: size or 2 + place for place, name in enumerate(free)}
+    return {name: evaluate(_resolved(_dim(name, known), known), chosen) if name in known
+            else chosen[name] for name in names}  # fmt: skip
+
+
+def _dim(name: str, known: Mapping[str, DimLike]) -> DimLike:
+    return known[name]
+
+
+def _resolved(dim: DimLike, known: Mapping[str, DimLike]) -> DimLike:
+    while isinstance(dim, Dim) and not symbols_of(dim).isdisjoint(known):
+        dim = substitute(dim, known)
+    return dim
+
+
+def _first_difference(
+    expected: list[list[Array]], found: list[list[Array]]
+) -> tuple[int, int] | None:
+    """Return the draw and the output where the values differ."""
+    for draw, (old, new) in enumerate(zip(expected, found, strict=True)):
+        for output, (a, b) in enumerate(zip(old, new, strict=True)):
+            if not same_values(a, b):
+                return draw, output
+    return None
+
+
+def same_values(a: Array, b: Array) -> bool:
+    """Say whether two arrays are equal: exactly, or for floats up to what rounding explains."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if np.iscomplexobj(a):
+        return same_values(a.real, b.real) and same_values(a.imag, b.imag)
+    if a.dtype.name not in _TOLERANCE:
+        return bool(np.array_equal(a, b))
+    tolerance = _TOLERANCE[a.dtype.name]
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    finite = np.abs(wide_a[np.isfinite(wide_a)])
+    scale = float(finite.max()) if finite.size else 1.0
+    return bool(np.allclose(wide_a, wide_b, tolerance, tolerance * scale, equal_nan=True))
+
+
+def _why(a: Array, b: Array) -> str:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return f"{a.dtype.name}{list(a.shape)} became {b.dtype.name}{list(b.shape)}"
+    different = [i for i in np.ndindex(a.shape) if not same_values(a[i], b[i])]
+    at = different[0] if different else (0,) * a.ndim
+    return f"on sample inputs the element {list(at)} was {a[at]} and is {b[at]}"
