@@ -1,9 +1,9 @@
-"""NumPy as seen through CuPy's eyes: an array module that has only what CuPy has, and refuses the rest.
+"""NumPy with CuPy's eyes: an array module that has what CuPy has, and refuses the rest.
 
 `strict` stands in for `xp` in an op's `eval`. It offers CuPy's names with CuPy's keywords, and its
 arrays refuse what CuPy's refuse: NumPy functions called behind the module's back, and mixing with
-plain NumPy arrays. So an `eval` that would fail on a GPU fails in tests on any machine. Written from
-CuPy 14.
+plain NumPy arrays. So an `eval` that would fail on a GPU fails in tests on any machine. Written
+from CuPy 14.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ FUNCTIONS = set(
     "bincount broadcast_arrays broadcast_shapes broadcast_to can_cast choose clip column_stack "
     "compress concat concatenate convolve copyto correlate count_nonzero cov cross cumprod cumsum "
     "cumulative_prod cumulative_sum delete diagonal diff digitize dot dsplit dstack ediff1d einsum "
-    "expand_dims extract fill_diagonal fix flatnonzero flip fliplr flipud gradient hsplit hstack i0 "
-    "imag inner interp isclose iscomplexobj isdtype isin isneginf isposinf isrealobj isscalar "
+    "expand_dims extract fill_diagonal fix flatnonzero flip fliplr flipud gradient hsplit hstack "
+    "i0 imag inner interp isclose iscomplexobj isdtype isin isneginf isposinf isrealobj isscalar "
     "issubdtype ix_ kron lexsort matrix_transpose max may_share_memory mean median min moveaxis "
     "nan_to_num nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmedian nanmin nanprod "
     "nanstd nansum nanvar ndim nonzero outer packbits pad partition percentile permute_dims place "
-    "prod promote_types ptp put put_along_axis putmask quantile ravel ravel_multi_index real repeat "
-    "require reshape resize result_type roll rollaxis rot90 round searchsorted select setdiff1d "
-    "shape shares_memory sinc size sort split squeeze stack std sum swapaxes take take_along_axis "
-    "tensordot tile trace transpose trapezoid trim_zeros union1d unique unique_all unique_counts "
-    "unique_inverse unique_values unpackbits unravel_index unwrap var vdot vsplit vstack "
-    "where".split()
+    "prod promote_types ptp put put_along_axis putmask quantile ravel ravel_multi_index real "
+    "repeat require reshape resize result_type roll rollaxis rot90 round searchsorted select "
+    "setdiff1d shape shares_memory sinc size sort split squeeze stack std sum swapaxes take "
+    "take_along_axis tensordot tile trace transpose trapezoid trim_zeros union1d unique unique_all "
+    "unique_counts unique_inverse unique_values unpackbits unravel_index unwrap var vdot "
+    "vsplit vstack where".split()
 )
 LINALG = set(
     "cholesky cond cross det eig eigh eigvals eigvalsh inv lstsq matmul matrix_power matrix_rank "
@@ -59,8 +59,8 @@ FFT = set(
 )
 PLAIN = set(
     "bool bool_ complex128 complex64 complexfloating dtype e euler_gamma finfo float16 float32 "
-    "float64 floating generic iinfo inexact inf int16 int32 int64 int8 int_ integer intp nan newaxis "
-    "number pi signedinteger uint16 uint32 uint64 uint8 unsignedinteger".split()
+    "float64 floating generic iinfo inexact inf int16 int32 int64 int8 int_ integer intp nan "
+    "newaxis number pi signedinteger uint16 uint32 uint64 uint8 unsignedinteger".split()
 )
 """Names that are no functions of arrays."""
 
@@ -98,7 +98,7 @@ UFUNC_KEYWORDS = "out dtype casting order"
 
 
 class StrictArray(np.ndarray):
-    """An array that takes part only in what goes through `strict`, or in operators with its like."""
+    """An array that takes part only in what goes through `strict`, or in its own operators."""
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         raise AssertionError(f"np.{func.__name__} is called on a GPU array: use xp.{func.__name__}")

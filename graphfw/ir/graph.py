@@ -211,17 +211,18 @@ class Graph:
         return [node.outputs[0] for node in self.nodes if node.op.name == "placeholder"]
 
     def check_names(self) -> None:
-        """See that no two variables have one name.
+        """See that no variable has the name of another, or of a tensor.
 
         Raises:
-            GraphError: Two have.
+            GraphError: One has.
         """
-        seen: dict[str, Variable] = {}
+        seen = dict(self._names)
         for variable in self.variables:
             other = seen.setdefault(variable.name, variable)
             if other is not variable:
+                kind = "variable" if other.node.op.name == "variable" else "tensor"
                 raise GraphError(
-                    f'two variables are named "{variable.name}"',
+                    f'a variable and another {kind} are named "{variable.name}"',
                     operands=[concrete.describe("first", other), concrete.describe("second", variable)],
                     fix="give each its own name, or use gf.name_scope",
                 )

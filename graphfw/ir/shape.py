@@ -102,10 +102,9 @@ def broadcast(*shapes: Shape) -> Shape:
 def _fail_broadcast(a: DimLike, b: DimLike, first: int, second: int, axis: int) -> None:
     if isinstance(a, int) and isinstance(b, int):
         raise Requirement("shapes don't broadcast", [(first, axis), (second, axis)])
-    fix = (
-        f'name both dims "{is_symbol(a) or is_symbol(b)}" if they are always equal,'
-        " or use gf.assert_shape"
-    )
+    name = is_symbol(a) or is_symbol(b)
+    rename = f'name both dims "{name}" if they are always equal, or ' if name else ""
+    fix = f"{rename}use gf.assert_shape"
     message = "a symbolic dim broadcasts with 1 and itself only"
     raise Requirement(message, [(first, axis), (second, axis)], fix)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphfw.errors import ConcreteValueError, DTypeError, did_you_mean
-from graphfw.ir import concrete
+from graphfw.errors import ConcreteValueError, DTypeError
+from graphfw.ir import concrete, numpy_calls
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import FUNCTIONS, F
@@ -446,47 +446,12 @@ class Tensor:
     __array_priority__ = 1000
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        name = _NUMPY_NAMES.get(ufunc.__name__, ufunc.__name__)
-        if method != "__call__" or kwargs or name not in FUNCTIONS:
-            raise _no_numpy(f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}"))
-        return FUNCTIONS[name](*inputs)
+        return numpy_calls.ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(
         self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any
     ) -> Any:
-        name = _NUMPY_NAMES.get(func.__name__, func.__name__)
-        if name not in FUNCTIONS or not (func.__module__ or "").startswith("numpy"):
-            raise _no_numpy(f"np.{func.__name__}")
-        return FUNCTIONS[name](*args, **kwargs)
-
-
-_NUMPY_NAMES = {
-    "absolute": "abs",
-    "amax": "max",
-    "amin": "min",
-    "arccos": "acos",
-    "arccosh": "acosh",
-    "arcsin": "asin",
-    "arcsinh": "asinh",
-    "arctan": "atan",
-    "arctan2": "atan2",
-    "arctanh": "atanh",
-    "concatenate": "concat",
-    "conjugate": "conj",
-    "cumprod": "cumulative_prod",
-    "cumsum": "cumulative_sum",
-    "invert": "bitwise_invert",
-    "left_shift": "bitwise_left_shift",
-    "power": "pow",
-    "right_shift": "bitwise_right_shift",
-    "transpose": "permute_dims",
-    "true_divide": "divide",
-}
-
-
-def _no_numpy(what: str) -> TypeError:
-    near = did_you_mean(what.removeprefix("np."), FUNCTIONS)
-    return TypeError(f"{what} of a graphfw tensor: there is no such graphfw function; {near}".rstrip("; "))
+        return numpy_calls.function(func, args, kwargs)
 
 
 def _binary(name: str, x1: Any, x2: Any) -> Tensor:

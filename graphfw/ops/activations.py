@@ -18,6 +18,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ops import random
 from graphfw.ops.args import Axes, TensorLike, axes_of, converted, promoted, ruled
 from graphfw.ops.composed import demand, floats, wide
+from graphfw.ops.select import where
 from graphfw.ops.table import Elementwise, unary
 
 __all__ = [
@@ -60,7 +61,7 @@ relu = unary(
     """,
     accepts="real",
     xp=lambda xp, x: xp.maximum(x, x.dtype.type(0)),
-    vjp=lambda ct, y, x: F.where(y > 0, ct, 0),
+    vjp=lambda ct, y, x: where(y > 0, ct, 0),
     smooth=False,
 )
 
@@ -111,7 +112,7 @@ def relu6(x: TensorLike, /) -> Tensor:
 def leaky_relu(x: TensorLike, /, *, negative_slope: float = 0.01) -> Tensor:
     """x where it is positive, else negative_slope x, elementwise.  x: float -> the same type"""
     tensor = floats("leaky_relu", x)
-    return F.where(tensor > 0, tensor, tensor * negative_slope)
+    return where(tensor > 0, tensor, tensor * negative_slope)
 
 
 @public
@@ -122,7 +123,7 @@ def prelu(x: TensorLike, weight: TensorLike, /) -> Tensor:
     [C, 1, 1]) -> [*B].  Floats.
     """
     tensor, slope = map(_float_of("prelu"), promoted("prelu", x, weight))
-    return F.where(tensor > 0, tensor, tensor * slope)
+    return where(tensor > 0, tensor, tensor * slope)
 
 
 def _float_of(name: str) -> Any:
@@ -137,7 +138,7 @@ def elu(x: TensorLike, /, *, alpha: float = 1.0) -> Tensor:
     2015.
     """
     tensor = floats("elu", x)
-    return F.where(tensor > 0, tensor, alpha * F.expm1(_negative_part(tensor)))
+    return where(tensor > 0, tensor, alpha * F.expm1(_negative_part(tensor)))
 
 
 @public
@@ -151,7 +152,7 @@ def celu(x: TensorLike, /, *, alpha: float = 1.0) -> Tensor:
     """
     demand(alpha != 0, "celu: alpha must not be 0")
     tensor = floats("celu", x)
-    return F.where(tensor > 0, tensor, alpha * F.expm1(_negative_part(tensor) / alpha))
+    return where(tensor > 0, tensor, alpha * F.expm1(_negative_part(tensor) / alpha))
 
 
 @public
@@ -165,7 +166,7 @@ def selu(x: TensorLike, /) -> Tensor:
 
 def _negative_part(x: Tensor) -> Tensor:
     """The values that are not positive, others 0: their exponentials don't overflow."""
-    return F.where(x > 0, 0, x)
+    return where(x > 0, 0, x)
 
 
 @public
@@ -186,16 +187,19 @@ def gelu(x: TensorLike, /, *, approximate: str = "none") -> Tensor:
     demand(approximate in ("none", "tanh"), message)
     tensor = floats("gelu", x)
     if approximate == "none":
-        return 0.5 * tensor * (1 + F.erf(tensor * math.sqrt(0.5)))
-    inner = math.sqrt(2 / math.pi) * tensor * (1 + 0.044715 * tensor * tensor)
-    return 0.5 * tensor * (1 + F.tanh(inner))
+        share: Tensor = 1 + F.erf(tensor * math.sqrt(0.5))
+    else:
+        inner = math.sqrt(2 / math.pi) * tensor * (1 + 0.044715 * tensor * tensor)
+        share = 1 + F.tanh(inner)
+    return 0.5 * tensor * share
 
 
 @public
 def silu(x: TensorLike, /) -> Tensor:
     """x sigmoid(x), also called swish, elementwise.  x: float -> the same type"""
     tensor = floats("silu", x)
-    return tensor * F.sigmoid(tensor)
+    gate: Tensor = F.sigmoid(tensor)
+    return tensor * gate
 
 
 @public
@@ -205,14 +209,16 @@ def mish(x: TensorLike, /) -> Tensor:
     D. Misra, "Mish: a self regularized non-monotonic activation function", 2019.
     """
     tensor = floats("mish", x)
-    return tensor * F.tanh(softplus(tensor))
+    gate: Tensor = F.tanh(softplus(tensor))
+    return tensor * gate
 
 
 @public
 def softsign(x: TensorLike, /) -> Tensor:
     """x / (1 + |x|), elementwise.  x: float -> the same type"""
     tensor = floats("softsign", x)
-    return tensor / (1 + F.abs(tensor))
+    size: Tensor = F.abs(tensor)
+    return tensor / (1 + size)
 
 
 @public
@@ -224,7 +230,7 @@ def hardtanh(x: TensorLike, /, *, min: float = -1.0, max: float = 1.0) -> Tensor
     """
     demand(min < max, f"hardtanh: min={min} must be below max={max}")
     tensor = floats("hardtanh", x)
-    return F.where(tensor >= max, max, F.where(tensor <= min, min, tensor))
+    return where(tensor >= max, max, where(tensor <= min, min, tensor))
 
 
 @public
@@ -263,11 +269,12 @@ def glu(x: TensorLike, /, *, axis: int = -1) -> Tensor:
     dim = tensor.shape[place]
     half = exact_div(dim, 2)
     demand(half is not None, f"glu: dim {axis} must be even to be halved, and it is {dim}",
-           error=ShapeError, x=tensor)
+           {"x": tensor}, error=ShapeError)
     assert half is not None
-    halves = F.reshape(tensor, (*tensor.shape[:place], 2, half, *tensor.shape[place + 1 :]))
+    halves: Tensor = F.reshape(tensor, (*tensor.shape[:place], 2, half, *tensor.shape[place + 1 :]))
     before = (slice(None),) * place
-    return halves[(*before, 0)] * F.sigmoid(halves[(*before, 1)])
+    gate: Tensor = F.sigmoid(halves[(*before, 1)])
+    return halves[(*before, 0)] * gate
 
 
 @public
@@ -337,14 +344,15 @@ def _shifted(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """
     x = wide(x)
     lowest = float(np.finfo(x.dtype.dtype).min)
-    top = F.max(F.stop_gradient(x), axis=axes, keepdims=True)
-    return x - F.maximum(top, lowest)
+    top: Tensor = F.max(F.stop_gradient(x), axis=axes, keepdims=True)
+    finite: Tensor = F.maximum(top, lowest)
+    return x - finite
 
 
 def _total(powers: Tensor, axes: tuple[int, ...]) -> Tensor:
     """The sum of the powers, 1 where it is 0 because all entries are -inf."""
     total = F.sum(powers, axis=axes, keepdims=True)
-    return F.where(total == 0, 1, total)
+    return where(total == 0, 1, total)
 
 
 @public
@@ -370,4 +378,4 @@ def dropout(
     if not training or rate == 0:
         return tensor
     keep = random.bernoulli(1 - rate, shape=tensor.shape, name=name)
-    return F.where(keep, tensor / (1 - rate), 0)
+    return where(keep, tensor / (1 - rate), 0)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from graphfw.errors import DTypeError
 from graphfw.ir import ambient
 from graphfw.ir.build import checked, constant, emit
-from graphfw.ir.dim import Dim, DimLike
-from graphfw.ir.dtype import DType, DTypeLike, as_dtype, int64, promote_all, promote_scalar
+from graphfw.ir.dim import Dim, DimLike, symbol
+from graphfw.ir.dtype import DType, DTypeLike, as_dtype, float32, int64, promote_all, promote_scalar
 from graphfw.ir.functions import F
 from graphfw.ir.literal import PYTHON_SCALARS, to_array
-from graphfw.ir.op import Cost, Op, op
+from graphfw.ir.op import NONDIFF, Case, Cost, Op, ok, op
 from graphfw.ir.shape import Requirement, normalize_axes
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
@@ -118,7 +118,7 @@ class DimValue(Op):
 
     dim: DimLike
     to: DType
-    vjp = None
+    vjp = NONDIFF
 
     def shape(self) -> Shape:
         return ()
@@ -131,3 +131,8 @@ class DimValue(Op):
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         return Cost(0, 0, outputs[0].nbytes)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok(dim=2 * symbol("n"), to=int64)
+        yield ok(dim=5, to=float32)

@@ -8,8 +8,9 @@ from graphfw.errors import DTypeError, ShapeError
 from graphfw.ir.functions import F, public
 from graphfw.ir.shape import broadcast, can_broadcast, shape_text
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.args import TensorLike, as_tensor, promoted, ruled
+from graphfw.ops.args import TensorLike, as_tensor, converted, promoted, ruled
 from graphfw.ops.composed import demand, floats
+from graphfw.ops.select import where
 
 __all__ = ["scaled_dot_product_attention"]
 
@@ -36,10 +37,10 @@ def scaled_dot_product_attention(
         q: The queries.
         k: The keys.
         v: The values, one a key.
-        mask: What broadcasts to [*B, Tq, Tk]: bools, True where the query may see the key; or floats
-            that are added to the scores, -inf where it may not.
-        causal: Query i sees keys 0 to i only. Counted from the first query and the first key, also
-            where Tq and Tk differ. Joins with a mask.
+        mask: What broadcasts to [*B, Tq, Tk]: bools, True where the query may see the key; or
+            floats that are added to the scores, -inf where it may not.
+        causal: Query i sees keys 0 to i only, counted from the first ones also where Tq and
+            Tk differ. May be joined with a mask.
         scale: The factor of the scores, 1 / sqrt(D) by default.
 
     Raises:
@@ -53,41 +54,44 @@ def scaled_dot_product_attention(
     (batch, 8, time, 64)
     """
     name = "scaled_dot_product_attention"
-    q, k, v = (floats(name, x) for x in promoted(name, q, k, v))
-    _check_shapes(name, q, k, v)
-    width = q.shape[-1]
-    if scale is None:
-        factor = width**-0.5 if isinstance(width, int) else 1 / F.sqrt(as_tensor(width, q.dtype))
-    else:
-        factor = scale
+    query, key, value = (floats(name, x) for x in promoted(name, q, k, v))
+    _check_shapes(name, query, key, value)
     # Scaled before the product, which might overflow float16 otherwise.
-    scores = (q * factor) @ k.mT
+    scores = (query * (_scale(query) if scale is None else scale)) @ key.mT
     if mask is not None:
         scores = _masked(name, scores, as_tensor(mask))
     if causal:
-        queries = F.arange(q.shape[-2])
-        keys = F.arange(k.shape[-2])
-        scores = F.where(F.expand_dims(queries, axis=1) >= keys, scores, -math.inf)
-    return F.softmax(scores, axis=-1) @ v
+        row = F.expand_dims(F.arange(query.shape[-2]), axis=1)
+        scores = where(row >= F.arange(key.shape[-2]), scores, -math.inf)
+    weights: Tensor = F.softmax(scores, axis=-1)
+    return weights @ value
+
+
+def _scale(q: Tensor) -> float | Tensor:
+    width = q.shape[-1]
+    if isinstance(width, int):
+        return 1 / math.sqrt(max(width, 1))
+    factor: Tensor = F.rsqrt(as_tensor(width, q.dtype))
+    return factor
 
 
 def _check_shapes(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
     for label, x in (("q", q), ("k", k), ("v", v)):
         message = f"{name}: {label} must have 2 dims or more, not {x.ndim}"
-        demand(x.ndim >= 2, message, error=ShapeError, **{label: x})
+        demand(x.ndim >= 2, message, {label: x}, error=ShapeError)
     message = f"{name}: q has width {q.shape[-1]}, and k {k.shape[-1]}"
-    demand(q.shape[-1] == k.shape[-1], message, error=ShapeError, q=q, k=k)
+    demand(q.shape[-1] == k.shape[-1], message, {"q": q, "k": k}, error=ShapeError)
     message = f"{name}: there are {k.shape[-2]} keys, and {v.shape[-2]} values"
-    demand(k.shape[-2] == v.shape[-2], message, error=ShapeError, k=k, v=v)
+    demand(k.shape[-2] == v.shape[-2], message, {"k": k, "v": v}, error=ShapeError)
     ruled(name, q, broadcast, q.shape[:-2], k.shape[:-2], v.shape[:-2])
 
 
 def _masked(name: str, scores: Tensor, mask: Tensor) -> Tensor:
     text = f"{name}: the mask's shape {shape_text(mask.shape)} does not broadcast to the scores'"
     fits = can_broadcast(mask.shape, scores.shape)
-    demand(fits, f"{text}, {shape_text(scores.shape)}", error=ShapeError, mask=mask)
+    demand(fits, f"{text}, {shape_text(scores.shape)}", {"mask": mask}, error=ShapeError)
     if mask.dtype.is_bool:
-        return F.where(mask, scores, -math.inf)
+        return where(mask, scores, -math.inf)
     message = f"{name}: the mask must be of bools or floats, not {mask.dtype.name}"
-    demand(mask.dtype.is_floating, message, fix="write mask != 0", error=DTypeError, mask=mask)
-    return scores + F.astype(mask, scores.dtype)
+    demand(mask.dtype.is_floating, message, {"mask": mask}, fix="write mask != 0", error=DTypeError)
+    return scores + converted(mask, scores.dtype)

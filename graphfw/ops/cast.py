@@ -174,7 +174,11 @@ def result_type(*arrays_and_dtypes: TensorLike | DTypeLike) -> DType:
     operands = [0 if isinstance(x, Dim) else x for x in arrays_and_dtypes]
     scalars = [x for x in operands if isinstance(x, PYTHON_SCALARS)]
     strong = [_dtype_of(x) for x in operands if not isinstance(x, PYTHON_SCALARS)]
-    dtype = promote_all(tuple(strong or [as_dtype(to_array(x).dtype) for x in scalars]))
+    try:
+        dtype = promote_all(tuple(strong or [as_dtype(to_array(x).dtype) for x in scalars]))
+    except DTypeError as error:
+        failed = Requirement(error.summary, fix=error.fix, error=DTypeError)
+        raise checked("result_type", None, failed) from None
     for scalar in scalars:
         dtype = promote_scalar(dtype, scalar, ambient.get_default_dtype())
     return dtype

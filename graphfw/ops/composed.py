@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from graphfw.errors import ArgumentError, DTypeError, GraphfwError
 from graphfw.ir import concrete
 from graphfw.ir.dtype import DType, float32
@@ -13,15 +15,15 @@ from graphfw.ops.args import TensorLike, converted, inexact
 def demand(
     condition: bool,
     message: str,
+    operands: Mapping[str, Tensor] | None = None,
     *,
     fix: str = "",
     error: type[GraphfwError] = ArgumentError,
-    **operands: Tensor,
 ) -> None:
-    """Raise an error at the user's line, with the operands under these labels, unless it holds."""
+    """Raise an error at the user's line, with the operands by their labels, unless it holds."""
     if condition:
         return
-    shown = [concrete.describe(label, tensor) for label, tensor in operands.items()]
+    shown = [concrete.describe(label, tensor) for label, tensor in (operands or {}).items()]
     raise error(message, operands=shown, at=capture(), fix=fix)
 
 
@@ -33,7 +35,7 @@ def floats(name: str, x: TensorLike) -> Tensor:
     """
     tensor = inexact(x)
     message = f"{name}: wants floating-point tensors, not {tensor.dtype.name}"
-    demand(tensor.dtype.is_floating, message, error=DTypeError, x=tensor)
+    demand(tensor.dtype.is_floating, message, {"x": tensor}, error=DTypeError)
     return tensor
 
 

@@ -51,7 +51,7 @@ class RandomBits(Op):
 
     def eval(self, xp: Any, *, rng: Rng) -> Any:
         key = stream_key(rng.seed, self.key)
-        flat = random_bits(xp, key, rng.step, math.prod(self.dims), self.words)
+        flat = random_bits(xp, key, rng.step, math.prod(map(int, self.dims)), self.words)
         return flat.reshape(self.dims)
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
@@ -72,7 +72,7 @@ def bits(what: str, dims: Shape, words: int, name: str | None) -> Tensor:
 
 
 def _key(what: str, name: str | None) -> str:
-    """Return the path of a draw. A name holds no slash, and none begins with #: paths are unique."""
+    """Return the path of a draw. Names have no slash and no # in front, so paths are unique."""
     scope = ambient.current_scope.get()
     if name is None:
         return current_graph().unique(f"{scope}/#")
@@ -101,7 +101,7 @@ def dims_of(what: str, shape: ShapeLike) -> Shape:
 
 
 def float_dtype(what: str, dtype: DTypeLike | None, *parameters: TensorLike) -> DType:
-    """Return the dtype of a draw of floats: as asked for, else its parameters', else the default."""
+    """Return the dtype of a draw: as asked for, else its parameters', else the default."""
     dtypes = [
         p.dtype if isinstance(p, Tensor) else as_dtype(to_array(p).dtype)
         for p in parameters
@@ -120,7 +120,7 @@ def parameter(what: str, label: str, value: TensorLike, dims: Shape, dtype: DTyp
     tensor = converted(as_tensor(value, dtype), dtype)
     message = f"{shape_text(tensor.shape)} does not broadcast to {shape_text(dims)}"
     fits = can_broadcast(tensor.shape, dims)
-    demand(fits, f"random.{what}: {label}'s shape {message}", error=ShapeError, **{label: tensor})
+    demand(fits, f"random.{what}: {label}'s shape {message}", {label: tensor}, error=ShapeError)
     return tensor
 
 
@@ -138,7 +138,7 @@ def unit(what: str, dims: Shape, dtype: DType, name: str | None) -> Tensor:
     precision = PRECISION[dtype.name]
     words = 2 if precision > 32 else 1
     kept = bits(what, dims, words, name) >> (32 * words - precision)
-    return F.astype(kept, dtype) * 2.0**-precision
+    return converted(kept, dtype) * 2.0**-precision
 
 
 def deviates(what: str, dims: Shape, dtype: DType, name: str | None) -> Tensor:
@@ -146,13 +146,16 @@ def deviates(what: str, dims: Shape, dtype: DType, name: str | None) -> Tensor:
     # -1 + 2 (k + 1/2) / 2^p: an odd multiple of 2^-p, so both steps are exact; never -1, 0 or 1.
     half_step = 2.0 ** -PRECISION[dtype.name]
     centred = 2 * unit(what, dims, dtype, name) - (1 - half_step)
-    return math.sqrt(2) * F.erfinv(centred)
+    quantile: Tensor = F.erfinv(centred)
+    return math.sqrt(2) * quantile
 
 
 def waits(what: str, dims: Shape, dtype: DType, name: str | None) -> Tensor:
     """Draw from the standard exponential distribution in float32 or float64, never 0."""
     words = dtype.itemsize // 4
-    number = F.astype(bits(what, dims, words, name), dtype)
+    number = converted(bits(what, dims, words, name), dtype)
     # All bits count: small values are finer than the dtype's steps at 1. None may round up to 1.
     chance = (number + 0.5) * 2.0 ** (-32 * words)
-    return -F.log1p(-F.minimum(chance, 1 - 2.0 ** -PRECISION[dtype.name]))
+    below_one: Tensor = F.minimum(chance, 1 - 2.0 ** -PRECISION[dtype.name])
+    log: Tensor = F.log1p(-below_one)
+    return -log

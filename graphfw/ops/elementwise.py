@@ -76,12 +76,12 @@ divide = binary(
 )
 
 
-def _chain_multiply(xp: Any, ct: Any, slope: Any) -> Any:
-    return xp.where(ct == 0, ct, ct * slope)
+def _chain_multiply(xp: Any, a: Any, b: Any) -> Any:
+    return xp.where((a == 0) | (b == 0), a.dtype.type(0), a * b)
 
 
-def _chain_divide(xp: Any, ct: Any, divisor: Any) -> Any:
-    return xp.where(ct == 0, ct, ct / divisor)
+def _chain_divide(xp: Any, a: Any, b: Any) -> Any:
+    return xp.where(a == 0, a, a / b)
 
 
 # In a gradient, a cotangent of 0 says that this element plays no part: where(x > 0, log(x), 0). Its
@@ -89,23 +89,24 @@ def _chain_divide(xp: Any, ct: Any, divisor: Any) -> Any:
 # but be wrong in the second derivative, which the product has also where the cotangent is 0.
 chain_multiply = binary(
     "chain_multiply",
-    doc="""A cotangent times a slope, and 0 where the cotangent is 0, whatever the slope.
+    doc="""Multiply, with 0 times anything, infinity and NaN too, being 0: for gradient rules.
 
-    ct, slope: floating-point or complex, broadcast -> [*B].  The chain rule's product, for gradient
-    rules of functions whose slope can be infinite or NaN.
+    x1, x2: floating-point or complex, broadcast -> [*B].  The chain rule's product of a cotangent
+    and a slope that can be infinite; and the products in such a slope.
     """,
     vjp=(
         lambda ct, y, a, b: F.chain_multiply(ct, F.conj(b)),
-        lambda ct, y, a, b: ct * F.conj(a),
+        lambda ct, y, a, b: F.chain_multiply(ct, F.conj(a)),
     ),
     xp=_chain_multiply,
     accepts="floating-point or complex",
+    commutative=True,
 )
 chain_divide = binary(
     "chain_divide",
-    doc="""A cotangent divided by a slope's reciprocal, and 0 where the cotangent is 0.
+    doc="""Divide, with 0 divided by anything, 0 and NaN too, being 0: for gradient rules.
 
-    ct, divisor: floating-point or complex, broadcast -> [*B].  As `chain_multiply`.
+    x1, x2: floating-point or complex, broadcast -> [*B].  `chain_multiply` for a slope's reciprocal.
     """,
     vjp=(
         lambda ct, y, a, b: F.chain_divide(ct, F.conj(b)),
@@ -176,14 +177,15 @@ def _pow(xp: Any, a: Any, b: Any) -> Any:
 def _pow_base(ct: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     # b a^(b-1), which is 0 for b = 0 at a = 0 too.
     constant = b == 0
-    slope = F.where(constant, 0, b * F.pow(a, F.where(constant, 1, b - 1)))
+    power = F.pow(a, F.where(constant, 1, b - 1))
+    slope = F.where(constant, 0, chain_multiply(b, power))
     return chain_multiply(ct, F.conj(slope))
 
 
 def _pow_exponent(ct: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     # y log(a), which is 0 at a = 0 for b > 0; also for b = 0, where 0^b jumps from 1 to 0.
     zero = (a == 0) & (F.real(b) >= 0)
-    slope = F.where(zero, 0, y * F.log(F.where(zero, 1, a)))
+    slope = F.where(zero, 0, chain_multiply(y, F.log(F.where(zero, 1, a))))
     return chain_multiply(ct, F.conj(slope))
 
 
@@ -210,8 +212,7 @@ def pow(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> gf.pow(gf.asarray([1.0, 2.0, 3.0]), 2)
     Tensor([1., 4., 9.], dtype=float32)
     """
-    base = as_tensor(x1)
-    if base.dtype.is_integer and isinstance(x2, int) and x2 < 0:
+    if isinstance(x2, int) and x2 < 0 and (base := as_tensor(x1)).dtype.is_integer:
         message = f"an integer to the power {x2} is no integer"
         fix = f"write x ** {float(x2)}"
         raise checked("pow", base, Requirement(message, fix=fix, error=ArgumentError))

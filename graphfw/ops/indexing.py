@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, AxisError, ConcreteValueError, DTypeError, GraphfwError, ShapeError
+from graphfw.errors import (
+    ArgumentError,
+    AxisError,
+    ConcreteValueError,
+    DTypeError,
+    GraphfwError,
+)
 from graphfw.ir import ambient
 from graphfw.ir.build import checked, constant, emit
 from graphfw.ir.concrete import is_concrete
@@ -19,12 +25,13 @@ from graphfw.ir.dim import Dim, DimLike, always_ge, always_le, dim_max, dim_min
 from graphfw.ir.dtype import DTypeLike, int64
 from graphfw.ir.functions import public
 from graphfw.ir.op import Op
-from graphfw.ir.shape import Requirement, broadcast, normalize_axis, require, shape_text
+from graphfw.ir.shape import Requirement, broadcast, normalize_axis, permuted, require, shape_text
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled
-from graphfw.ops.creation import arange, asarray
+from graphfw.ops.counting import arange
+from graphfw.ops.creation import asarray
 from graphfw.ops.movement import Flip, PermuteDims, Reshape, dims_of, expand_dims, reshape
 from graphfw.ops.selection import Gather, Slice, out_of_range
 
@@ -32,11 +39,12 @@ __all__ = ["getitem", "nonzero", "one_hot", "take_along_axis"]
 
 
 class Step(NamedTuple):
-    """One op of what a key means, with its inputs besides x and the shape it starts from."""
+    """One op of what a key means, with its inputs besides x and the shapes before and after."""
 
     op: Op
     inputs: tuple[Tensor, ...]
     source: Shape
+    result: Shape
 
 
 @public
@@ -51,7 +59,7 @@ def getitem(x: TensorLike, key: Any, /) -> Tensor:
     Raises:
         AxisError: An index is out of range, or there are more indices than dims.
         DTypeError: An index is no integer.
-        ConcreteValueError: A boolean tensor, or a bound of a slice, is known only when the graph runs.
+        ConcreteValueError: A boolean tensor or a slice's bound is known only when the graph runs.
         ExecutionError: When run: an index is out of range.
 
     >>> import graphfw as gf
@@ -75,18 +83,19 @@ def key_steps(x: Tensor, key: Any) -> list[Step]:
     steps: list[Step] = []
     if any(r.start != 0 or r.step != 1 for r in ranges) or shape != x.shape:
         starts, lengths, strides, _ = zip(*ranges, strict=True)
-        steps.append(Step(Slice(starts, lengths, strides), (), x.shape))
+        steps.append(Step(Slice(starts, lengths, strides), (), x.shape, shape))
     flips = tuple(axis for axis, r in enumerate(ranges) if r.flipped)
     if flips:
-        steps.append(Step(Flip(flips), (), shape))
+        steps.append(Step(Flip(flips), (), shape, shape))
 
     named: Shape | None = None
     if any(item.is_array for item in items):
-        gathering, named, shape = _gathering(x, items, shape)
-        steps.extend(gathering)
+        named = ruled("getitem", x, broadcast, *[i.value.shape for i in items if i.is_array])
+        steps.extend(_gathering(items, shape, named))
+        shape = steps[-1].result
     layout = _layout(items, [r.length for r in ranges], named)
     if layout != shape:
-        steps.append(Step(Reshape(layout), (), shape))
+        steps.append(Step(Reshape(layout), (), shape, layout))
     return steps
 
 
@@ -94,8 +103,8 @@ class _Item(NamedTuple):
     """One entry of a key.
 
     Attributes:
-        value: None, a slice, an int, a dim, or a tensor of integers.
-        axis: The axis of x that it is for; None if it makes a new one.
+        value: None, `...`, a slice, an int, a dim, or a tensor of integers.
+        axis: The axis of x that it is for, if it is for one.
         mask_dim: The size of the boolean array's dim that the integers were made of.
     """
 
@@ -111,20 +120,23 @@ class _Item(NamedTuple):
     @property
     def is_advanced(self) -> bool:
         """Whether NumPy counts it among the indices that arrays belong to: ints do."""
-        return self.value is not None and not isinstance(self.value, slice)
+        return self.axis is not None and not isinstance(self.value, slice)
 
 
 def _aligned(x: Tensor, key: tuple[Any, ...]) -> list[_Item]:
-    """Return the entries of a key, each with its axis, `...` written out."""
+    """Return a key's entries, each with its axis, and behind `...` the slices that it means."""
     items = [item for entry in key for item in _items(x, entry)]
     dots = [i for i, item in enumerate(items) if item.value is Ellipsis]
     _require(x, len(dots) <= 1, "a key has one `...` at most", AxisError)
     taken = sum(1 for item in items if item.value is not None) - len(dots)
     _require(x, taken <= x.ndim, f"{taken} indices for {x.ndim} dims", AxisError)
-    place = dots[0] if dots else len(items)
-    items[place : place + 1] = [_Item(slice(None))] * (x.ndim - taken)
+    place = dots[0] + 1 if dots else len(items)
+    items[place:place] = [_Item(slice(None))] * (x.ndim - taken)
     axes = iter(range(x.ndim))
-    aligned = [i if i.value is None else i._replace(axis=next(axes)) for i in items]
+    aligned = [
+        item if item.value is None or item.value is Ellipsis else item._replace(axis=next(axes))
+        for item in items
+    ]
     for item in aligned:
         _check_array(x, item)
     return aligned
@@ -137,7 +149,7 @@ def _require(
 
 
 def _items(x: Tensor, entry: Any) -> list[_Item]:
-    """Return what an entry of a key means: one item, or for a boolean array one for each of its dims."""
+    """Return what an entry means: one item, or for a boolean array one for each of its dims."""
     if entry is None or entry is Ellipsis or isinstance(entry, (slice, Dim)):
         return [_Item(entry)]
     is_bool = isinstance(entry, (bool, np.bool_))
@@ -172,8 +184,8 @@ def _check_array(x: Tensor, item: _Item) -> None:
         return
     dim = x.shape[item.axis]
     if item.mask_dim is not None:
-        _require(x, item.mask_dim == dim,
-                 f"a boolean index of size {item.mask_dim} for dim {item.axis} of size {dim}", ShapeError)
+        message = f"a boolean index of size {item.mask_dim} for dim {item.axis} of size {dim}"
+        _require(x, item.mask_dim == dim, message, AxisError)
     op = item.value.node.op
     if isinstance(op, Constant) and isinstance(dim, int):
         values = op.value.array
@@ -240,7 +252,7 @@ def _bound(x: Tensor, bound: Any) -> Any:
     if isinstance(bound, Tensor):
         _require(
             x, is_concrete(bound), "the bounds of a slice decide a shape, so they can't be tensors",
-            ConcreteValueError, "take a run of known length: gf.take(x, start + gf.arange(length), axis=…)",
+            ConcreteValueError, "use gf.take(x, start + gf.arange(length), axis=…)",
         )
     if isinstance(bound, Dim):
         # A dim counts from the front. What is never positive must have been meant to count back.
@@ -252,8 +264,8 @@ def _bound(x: Tensor, bound: Any) -> Any:
     return None if bound is None else operator.index(bound)
 
 
-def _gathering(x: Tensor, items: list[_Item], shape: Shape) -> tuple[list[Step], Shape, Shape]:
-    """Return the steps that take what arrays name, the arrays' shape, and the shape after it all.
+def _gathering(items: list[_Item], shape: Shape, named: Shape) -> list[Step]:
+    """Return the steps that take what arrays name.
 
     The indexed axes are brought together first: where NumPy puts the named dims.
     """
@@ -262,31 +274,29 @@ def _gathering(x: Tensor, items: list[_Item], shape: Shape) -> tuple[list[Step],
     rest = [axis for axis in range(len(shape)) if axis not in axes]
     place = sum(1 for axis in rest if axis < axes[0]) if _are_together(items) else 0
     order = (*rest[:place], *axes, *rest[place:])
-    steps: list[Step] = []
-    if order != tuple(range(len(shape))):
-        steps.append(Step(PermuteDims(order), (), shape))
-        shape = tuple(shape[axis] for axis in order)
-    named = ruled("getitem", x, broadcast, *[index.shape for index in indices])
-    steps.append(Step(Gather(place), indices, shape))
-    return steps, named, (*shape[:place], *named, *shape[place + len(axes) :])
+    moved = permuted(shape, order)
+    result = (*moved[:place], *named, *moved[place + len(axes) :])
+    gather = Step(Gather(place), indices, moved, result)
+    is_moved = order != tuple(range(len(shape)))
+    return [Step(PermuteDims(order), (), shape, moved), gather] if is_moved else [gather]
 
 
 def _are_together(items: list[_Item]) -> bool:
-    """Say whether the ints and arrays of a key stand side by side."""
+    """Say whether the ints and arrays of a key stand side by side; any `...` parts them."""
     places = [i for i, item in enumerate(items) if item.is_advanced]
     return places[-1] - places[0] == len(places) - 1
 
 
 def _layout(items: list[_Item], lengths: list[DimLike], named: Shape | None) -> Shape:
-    """Return the result's shape: new axes in, ints' axes out, the arrays' dims where NumPy has them."""
+    """Return the result's shape: new axes in, ints' axes out, arrays' dims where NumPy has them."""
     result: list[DimLike] = []
     place = None if named is None or _are_together(items) else 0
     for item in items:
         if item.value is None:
             result.append(1)
-        elif not item.is_advanced:
-            result.append(lengths[item.axis])  # type: ignore[index]
-        elif place is None:
+        elif isinstance(item.value, slice) and item.axis is not None:
+            result.append(lengths[item.axis])
+        elif item.is_advanced and place is None:
             place = len(result)
     if named is not None:
         result[place:place] = named
@@ -323,8 +333,9 @@ def along_axis(name: str, x: Tensor, index: Tensor, axis: int) -> list[Tensor]:
     try:
         broadcast(*others)
     except Requirement:
-        message = f"indices {shape_text(index.shape)} don't fit x {shape_text(x.shape)} beside axis {place}"
-        raise checked(name, x, Requirement(message)) from None
+        shapes = f"indices {shape_text(index.shape)} and x {shape_text(x.shape)}"
+        failed = Requirement(f"{shapes} don't fit together beside axis {place}")
+        raise checked(name, x, failed) from None
     rows = [reshape(arange(d), (d, *[1] * (x.ndim - i - 1))) for i, d in enumerate(x.shape)]
     rows[place] = index
     return rows
@@ -354,9 +365,8 @@ def one_hot(
             [1., 0., 0.]], dtype=float32)
     """
     index = as_tensor(indices)
-    is_integer = index.dtype.is_integer
-    ruled("one_hot", index, require, is_integer, f"indices must be integers, not {index.dtype.name}",
-          (), "", DTypeError)
+    message = f"indices must be integers, not {index.dtype.name}"
+    ruled("one_hot", index, require, index.dtype.is_integer, message, (), "", DTypeError)
     place = ruled("one_hot", index, normalize_axis, axis, index.ndim + 1)
     (classes,) = dims_of("one_hot", num_classes)
     numbers = reshape(arange(classes), (classes, *[1] * (index.ndim - place)))
@@ -366,7 +376,7 @@ def one_hot(
 
 @public
 def nonzero(x: TensorLike, /) -> tuple[Tensor, ...]:
-    """Return the indices of the elements that are not 0, one tensor for each dim.  x: [*A] -> [K] each
+    """Return the indices of the K elements that are not 0, for each dim.  x: [*A] -> ndim of [K]
 
     Raises:
         ConcreteValueError: The values are known only when the graph runs, and with them K.

@@ -64,13 +64,17 @@ def _dim(dim: DimLike | str) -> DimLike:
     if isinstance(dim, Dim):
         return dim
     if isinstance(dim, str):
-        if not dim.isidentifier() or dim.startswith("_"):
+        try:
+            made = symbol(dim)
+        except ValueError:
+            made = None
+        if made is None or dim.startswith("_"):  # names of fresh dims begin with one
             raise ShapeError(
                 f"placeholder: {dim!r} can't name a dim",
                 at=capture(),
-                fix="use letters, digits and underscores, and don't begin with an underscore",
+                fix="use letters, digits and underscores, not an underscore first, and no keyword",
             )
-        return symbol(dim)
+        return made
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise ShapeError(
             f"placeholder: {dim!r} is no dim", at=capture(), fix="use an int, a name, or None"

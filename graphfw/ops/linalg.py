@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from graphfw.errors import DTypeError
+from graphfw.errors import AxisError, DTypeError, ShapeError
 from graphfw.ir.build import emit
-from graphfw.ir.dtype import DType
+from graphfw.ir.dim import DimLike, dim_max, dim_min
+from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import Case, Cost, Op, bad, ok, op
-from graphfw.ir.shape import broadcast, require
+from graphfw.ir.shape import (
+    broadcast,
+    normalize_axes,
+    normalize_axis,
+    permuted,
+    reduced,
+    require,
+    size_of,
+)
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.args import TensorLike, promoted
+from graphfw.ops.args import (
+    Axes,
+    TensorLike,
+    as_tensor,
+    axes_of,
+    converted,
+    inexact,
+    promoted,
+    ruled,
+)
+from graphfw.ops.composed import demand, wide, wide_dtype
+from graphfw.ops.movement import Movement
+from graphfw.ops.select import where
 
-__all__ = ["matmul"]
+__all__ = [
+    "diagonal",
+    "matmul",
+    "matrix_norm",
+    "norm",
+    "outer",
+    "tensordot",
+    "trace",
+    "vecdot",
+    "vector_norm",
+]
 
 
 @op("matmul")
@@ -91,10 +123,365 @@ def matmul(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     Tensor([11.], dtype=float32)
     """
     a, b = promoted("matmul", x1, x2)
+    _check_vectors(a, b)
     left = F.expand_dims(a, axis=0) if a.ndim == 1 else a
     right = F.expand_dims(b, axis=1) if b.ndim == 1 else b
-    shown = (x1, x2) if left is a and right is b else (left, right)
-    product = emit(MatMul(), left, right, shown=shown)
+    product = emit(MatMul(), left, right, shown=(x1, x2) if left is a and right is b else None)
     if right is not b:
         product = F.squeeze(product, axis=-1)
     return F.squeeze(product, axis=-1 if right is not b else -2) if left is not a else product
+
+
+def _check_vectors(x1: Tensor, x2: Tensor) -> None:
+    """Check what the op can't say of the user's own operands, since it sees vectors as matrices."""
+    operands = {"x1": x1, "x2": x2}
+    if x1.ndim == 0 or x2.ndim == 0:
+        message = "matmul: wants 1 dim or more, and one operand is a scalar"
+        demand(False, message, operands, fix="multiply by scalars with *", error=ShapeError)
+    if x1.ndim > 1 and x2.ndim > 1:
+        return
+    depth = -1 if x2.ndim == 1 else -2
+    sizes = f"x1[-1] = {x1.shape[-1]}, x2[{depth}] = {x2.shape[depth]}"
+    demand(x1.shape[-1] == x2.shape[depth], f"matmul: contracting dims differ: {sizes}", operands,
+           error=ShapeError)
+
+
+@public
+def tensordot(
+    x1: TensorLike, x2: TensorLike, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
+) -> Tensor:
+    """Sum the products of elements over pairs of axes.
+
+    x1: [*A, *K], x2: [*K, *B] -> [*A, *B], with K anywhere if `axes` says where.
+    Numeric dtypes, promoted; float16 and bfloat16 accumulate in float32.
+
+    Args:
+        x1: The one factor.
+        x2: The other.
+        axes: How many axes at the end of x1 and the beginning of x2, or the axes of each in turn.
+
+    Raises:
+        ShapeError: The dims of a pair differ.
+        AxisError: There is no such axis, or one stands twice.
+
+    >>> import graphfw as gf
+    >>> gf.tensordot(gf.ones((2, 3, 4)), gf.ones((4, 3, 5)), axes=((1, 2), (1, 0))).shape
+    (2, 5)
+    """
+    a, b = promoted("tensordot", x1, x2)
+    shown = {"x1": a, "x2": b}
+    if isinstance(axes, int):
+        fits = 0 <= axes <= min(a.ndim, b.ndim)
+        message = f"tensordot: can't sum over {axes} axes of {a.ndim} and {b.ndim} dims"
+        demand(fits, message, shown, error=ShapeError)
+        axes = (range(a.ndim - axes, a.ndim), range(axes))
+    left, right = (_places(x, places) for x, places in zip((a, b), axes, strict=True))
+    message = f"tensordot: {len(left)} axes of x1 can't pair with {len(right)} of x2"
+    demand(len(left) == len(right), message, shown, error=ShapeError)
+    for i, j in zip(left, right, strict=True):
+        sizes = f"x1[{i}] = {a.shape[i]}, x2[{j}] = {b.shape[j]}"
+        demand(a.shape[i] == b.shape[j], f"tensordot: contracting dims differ: {sizes}", shown,
+               error=ShapeError)
+    rows = [i for i in range(a.ndim) if i not in left]
+    columns = [j for j in range(b.ndim) if j not in right]
+    row_dims, column_dims = permuted(a.shape, rows), permuted(b.shape, columns)
+    depth = size_of(permuted(a.shape, left))
+    product = matmul(
+        F.reshape(F.permute_dims(a, (*rows, *left)), (size_of(row_dims), depth)),
+        F.reshape(F.permute_dims(b, (*right, *columns)), (depth, size_of(column_dims))),
+    )
+    result: Tensor = F.reshape(product, (*row_dims, *column_dims))
+    return result
+
+
+def _places(x: Tensor, axes: int | Sequence[int]) -> list[int]:
+    """Count axes from the front, in the order in which they were given."""
+    listed = [axes] if isinstance(axes, int) else list(axes)
+    ruled("tensordot", x, normalize_axes, listed, x.ndim)
+    return [normalize_axis(axis, x.ndim) for axis in listed]
+
+
+@public
+def vecdot(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
+    """The inner product of vectors along an axis, the first one conjugated.
+
+    x1, x2: [*B, K] broadcast -> [*B].  float16 and bfloat16 are computed in float32.
+
+    Args:
+        x1: The one vector, which is conjugated.
+        x2: The other.
+        axis: Where the vectors lie, counted from the end: -1 is the last dim.
+
+    Raises:
+        ShapeError: The dims at `axis` differ, or the others don't broadcast.
+        AxisError: There is no such axis, or it is not negative.
+
+    >>> import graphfw as gf
+    >>> gf.vecdot([1j, 2.0], [1j, 3.0])
+    Tensor(7.+0.j, dtype=complex64)
+    """
+    a, b = promoted("vecdot", x1, x2)
+    ndim = min(a.ndim, b.ndim)
+    demand(-ndim <= axis < 0, f"vecdot: axis {axis} is out of range for vectors in {ndim} dims",
+           {"x1": a, "x2": b}, fix=f"count it from the end: use {-ndim} to -1" if ndim else "",
+           error=AxisError)
+    sizes = f"x1[{axis}] = {a.shape[axis]}, x2[{axis}] = {b.shape[axis]}"
+    demand(a.shape[axis] == b.shape[axis], f"vecdot: contracting dims differ: {sizes}",
+           {"x1": a, "x2": b}, error=ShapeError)
+    total = F.sum(wide(F.conj(a)) * wide(b), axis=axis, dtype=wide_dtype(a.dtype))
+    return converted(total, a.dtype)
+
+
+@public
+def outer(x1: TensorLike, x2: TensorLike, /) -> Tensor:
+    """All products of an element of x1 and one of x2.  x1: [M], x2: [N] -> [M, N]
+
+    Raises:
+        ShapeError: One is not a vector.
+    """
+    a, b = promoted("outer", x1, x2)
+    fits = a.ndim == 1 and b.ndim == 1
+    message = f"outer: wants two vectors, not {a.ndim} and {b.ndim} dims"
+    demand(fits, message, {"x1": a, "x2": b},
+           fix="for more dims multiply x1[..., :, None] by x2[..., None, :]", error=ShapeError)
+    product: Tensor = F.expand_dims(a, axis=1) * b
+    return product
+
+
+@op("diagonal")
+class Diagonal(Movement):
+    """A diagonal of matrices.  x: [*B, M, N]  ->  [*B, min(M, N - offset)], offset >= 0"""
+
+    offset: int = 0
+
+    def shape(self, x: Shape) -> Shape:
+        require(len(x) >= 2, f"wants 2 dims or more, not {len(x)}")
+        return (*x[:-2], _diagonal_length(x[-2], x[-1], self.offset))
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        return xp.diagonal(x, self.offset, -2, -1)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        return (lambda: _on_diagonal(ct, x.shape, self.offset),)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[3, 3]")
+        yield ok("float32[2, n, n]")
+        yield ok("float32[2, 3, 5]", offset=1)
+        yield ok("float32[5, 3]", offset=-1)
+        yield ok("float32[n, 4]", offset=-1)
+        yield ok("int32[2, 3]", offset=7)
+        yield bad("float32[3]", match="wants 2 dims or more, not 1")
+
+
+def _diagonal_length(rows: DimLike, columns: DimLike, offset: int) -> DimLike:
+    if offset >= 0:
+        return dim_max(dim_min(rows, columns - offset), 0)
+    return dim_max(dim_min(rows + offset, columns), 0)
+
+
+def _on_diagonal(values: Tensor, dims: Shape, offset: int) -> Tensor:
+    """Put values on a diagonal of matrices of 0.  [*B, L] -> dims"""
+    rows, columns = dims[-2:]
+    length = values.shape[-1]
+    before = max(-offset, 0)
+    parts = [values]
+    if before:
+        parts.insert(0, F.zeros((*dims[:-2], before), dtype=values.dtype))
+    if rows - before - length != 0:
+        parts.append(F.zeros((*dims[:-2], rows - before - length), dtype=values.dtype))
+    row_values = F.concat(parts, axis=-1) if len(parts) > 1 else values
+    here = F.expand_dims(F.arange(rows), axis=1) + offset == F.arange(columns)
+    return where(here, F.expand_dims(row_values, axis=-1), 0)
+
+
+@public
+def diagonal(x: TensorLike, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
+    """A diagonal of matrices.  x: [*B, M, N] -> [*B, L]
+
+    Args:
+        x: The matrices.
+        offset: Which diagonal: elements [i, i + offset]. L is 0 where it lies outside.
+        axis1: The rows' axis; the last but one, where NumPy takes the first.
+        axis2: The columns' axis; the last, where NumPy takes the second.
+
+    Raises:
+        AxisError: There are no such two axes.
+
+    >>> import graphfw as gf
+    >>> gf.diagonal(gf.asarray([[1, 2, 3], [4, 5, 6]]), offset=1)
+    Tensor([2, 6], dtype=int64)
+    """
+    tensor = as_tensor(x)
+    rows = ruled("diagonal", tensor, normalize_axis, axis1, tensor.ndim)
+    columns = ruled("diagonal", tensor, normalize_axis, axis2, tensor.ndim)
+    message = f"diagonal: axis1 and axis2 must differ, and both are {axis1}"
+    demand(rows != columns, message, {"x": tensor}, error=AxisError)
+    batch = [i for i in range(tensor.ndim) if i not in (rows, columns)]
+    if (rows, columns) != (tensor.ndim - 2, tensor.ndim - 1):
+        tensor = F.permute_dims(tensor, (*batch, rows, columns))
+    return emit(Diagonal(offset), tensor)
+
+
+@public
+def trace(
+    x: TensorLike,
+    /,
+    *,
+    offset: int = 0,
+    axis1: int = -2,
+    axis2: int = -1,
+    dtype: DTypeLike | None = None,
+) -> Tensor:
+    """The sum of a diagonal of matrices.  x: [*B, M, N] -> [*B]
+
+    Arguments as for `diagonal`; dtypes as for `sum`.
+
+    Raises:
+        AxisError: There are no such two axes.
+    """
+    elements = diagonal(x, offset=offset, axis1=axis1, axis2=axis2)
+    total: Tensor = F.sum(elements, axis=-1, dtype=dtype)
+    return total
+
+
+@public
+def vector_norm(
+    x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False, ord: float = 2
+) -> Tensor:
+    """The norm of vectors, (sum |x|^ord)^(1/ord).  x: [*A] -> [*A without axis], real
+
+    Its gradient is 0 where the norm is 0. float16 and bfloat16 are computed in float32.
+
+    Args:
+        x: The vectors; integers become floats.
+        axis: The axis or axes of a vector; all by default.
+        keepdims: Whether the axes stay, with size 1.
+        ord: Any number; 0 counts the elements that are not 0, inf and -inf are the greatest and the
+            least |x|.
+
+    Raises:
+        AxisError: There is no such axis.
+
+    >>> import graphfw as gf
+    >>> float(gf.vector_norm(gf.asarray([3.0, 4.0])))
+    5.0
+    """
+    tensor = inexact(x)
+    axes = axes_of("vector_norm", tensor, axis)
+    values = wide(tensor)
+    if ord == 0:
+        norm = F.sum(F.astype(values != 0, values.dtype.real), axis=axes, keepdims=keepdims)
+    elif ord == 2:
+        norm = _root(F.sum(_squared_size(values), axis=axes, keepdims=keepdims))
+    elif abs(ord) == math.inf:
+        extreme = F.max if ord > 0 else F.min
+        norm = extreme(F.abs(values), axis=axes, keepdims=keepdims)
+    elif ord == 1:
+        norm = F.sum(F.abs(values), axis=axes, keepdims=keepdims)
+    else:
+        norm = _general_norm(F.abs(values), axes, keepdims, ord)
+    return converted(norm, tensor.dtype.real)
+
+
+def _squared_size(x: Tensor) -> Tensor:
+    if not x.dtype.is_complex:
+        return x * x
+    real, imaginary = F.real(x), F.imag(x)
+    squares: Tensor = real * real + imaginary * imaginary
+    return squares
+
+
+def _root(x: Tensor) -> Tensor:
+    """The square root, with gradient 0 at 0."""
+    is_zero = x == 0
+    return where(is_zero, 0, F.sqrt(where(is_zero, 1, x)))
+
+
+def _general_norm(sizes: Tensor, axes: tuple[int, ...], keepdims: bool, ord: float) -> Tensor:
+    if ord < 0:  # a size of 0 makes the sum infinite and the norm 0
+        sums: Tensor = F.sum(sizes**ord, axis=axes, keepdims=keepdims)
+        return sums ** (1 / ord)
+    # Neither power may see a 0: its derivative there is infinite, or no number.
+    zero = sizes == 0
+    powers = where(zero, 0, where(zero, 1, sizes) ** ord)
+    total = F.sum(powers, axis=axes, keepdims=keepdims)
+    nothing = total == 0
+    return where(nothing, 0, where(nothing, 1, total) ** (1 / ord))
+
+
+@public
+def matrix_norm(
+    x: TensorLike, /, *, keepdims: bool = False, ord: float | str = "fro"
+) -> Tensor:
+    """The norm of matrices in the last two dims.  x: [*B, M, N] -> [*B], real
+
+    Args:
+        x: The matrices; integers become floats.
+        keepdims: Whether the two dims stay, with size 1.
+        ord: "fro" (the root of the sum of squares), 1 and -1 (the greatest and the least sum of a
+            column's |x|), inf and -inf (of a row's).
+
+    Raises:
+        ShapeError: There are fewer than 2 dims.
+        ArgumentError: `ord` is something else.
+    """
+    tensor = inexact(x)
+    message = f"matrix_norm: wants 2 dims or more, not {tensor.ndim}"
+    demand(tensor.ndim >= 2, message, {"x": tensor}, error=ShapeError)
+    spectral = ord in (2, -2, "nuc")
+    message = f'matrix_norm: ord={ord!r} must be "fro", 1, -1, inf or -inf'
+    if spectral:
+        message = f"{message}: norms of singular values are not there yet"
+    demand(ord in ("fro", 1, -1, math.inf, -math.inf), message)
+    if ord == "fro":
+        return vector_norm(tensor, axis=(-2, -1), keepdims=keepdims)
+    along = -2 if ord in (1, -1) else -1
+    sums = F.sum(F.abs(wide(tensor)), axis=along, keepdims=True)
+    extreme = F.max if ord in (1, math.inf) else F.min
+    norm = extreme(sums, axis=(-2, -1), keepdims=keepdims)
+    return converted(norm, tensor.dtype.real)
+
+
+@public
+def norm(
+    x: TensorLike,
+    /,
+    *,
+    ord: float | str | None = None,
+    axis: Axes = None,
+    keepdims: bool = False,
+) -> Tensor:
+    """The norm of vectors or matrices, as NumPy's `linalg.norm`.  x: [*A] -> [*A without axis]
+
+    Args:
+        x: Numbers; integers become floats.
+        ord: None: the root of the sum of squares over the axes. Else one axis means
+            `vector_norm`, two mean `matrix_norm`.
+        axis: One axis, two, or all by default.
+        keepdims: Whether the axes stay, with size 1.
+
+    Raises:
+        AxisError: There is no such axis.
+        ArgumentError: `ord` is not one of the norms that these axes have.
+    """
+    tensor = inexact(x)
+    axes = axes_of("norm", tensor, axis)
+    if ord is None:
+        return vector_norm(tensor, axis=axes, keepdims=keepdims)
+    message = f"norm: ord={ord!r} is for one axis or two, not {len(axes)}"
+    demand(len(axes) in (1, 2), message, {"x": tensor})
+    if len(axes) == 1:
+        message = f"norm: ord={ord!r} is not a norm of vectors"
+        demand(not isinstance(ord, str), message, {"x": tensor}, fix="give it two axes")
+        return vector_norm(tensor, axis=axes, keepdims=keepdims, ord=ord)  # type: ignore[arg-type]
+    # The caller's order counts: the first is the rows'.
+    in_order = axes if axis is None or isinstance(axis, int) else axis
+    rows, columns = (normalize_axis(a, tensor.ndim) for a in in_order)
+    batch = [i for i in range(tensor.ndim) if i not in axes]
+    result = matrix_norm(F.permute_dims(tensor, (*batch, rows, columns)), ord=ord)
+    if not keepdims:
+        return result
+    kept: Tensor = F.reshape(result, reduced(tensor.shape, axes, keepdims=True))
+    return kept

@@ -17,7 +17,8 @@ from graphfw.ir.shape import normalize_axis, reduced, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, converted, promoted, ruled
-from graphfw.ops.composed import demand, floats, wide, wide_dtype
+from graphfw.ops.composed import demand, floats, wide
+from graphfw.ops.select import where
 
 __all__ = [
     "binary_cross_entropy",
@@ -56,7 +57,7 @@ def cross_entropy(
         axis: Where the classes are.
         weight: [C], a factor for each class.
         ignore_index: Elements of this class index count nothing.
-        label_smoothing: The share, in [0, 1], of probability that is spread evenly over the classes.
+        label_smoothing: The share of probability, from 0 to 1, that is spread evenly.
         reduction: "mean", "sum" or "none". With indices the mean is weighted, and over the elements
             that are not ignored: NaN if all are. With probabilities it is over all elements.
 
@@ -84,7 +85,7 @@ def cross_entropy(
         losses, counted = _at_classes(logp, goal, place, factors, ignore_index)
         if label_smoothing:
             spread = -F.mean(logp if factors is None else logp * factors, axis=place)
-            spread = F.where(converted(goal, int64) != ignore_index, spread, 0)
+            spread = where(converted(goal, int64) != ignore_index, spread, 0)
             losses = (1 - label_smoothing) * losses + label_smoothing * spread
         return _weighted(name, losses, counted, reduction, scores.dtype)
     chances = converted(goal, logp.dtype)
@@ -133,19 +134,19 @@ def _check_classes(
     shown = {"logits": logits, "target": target}
     if or_probabilities and target.dtype.is_floating:
         fits = target.shape == logits.shape
-        text = f"{name}: target probabilities must have the logits' shape {shape_text(logits.shape)}"
+        wanted = f"the logits' shape {shape_text(logits.shape)}"
         fix = "for class indices use integers: gf.astype(target, gf.int64)"
         same_batch = target.shape == batch
-        demand(fits, f"{text}, not {shape_text(target.shape)}", fix=fix if same_batch else "",
-               error=ShapeError, **shown)
+        message = f"{name}: target probabilities must have {wanted}, not {shape_text(target.shape)}"
+        demand(fits, message, shown, fix=fix if same_batch else "", error=ShapeError)
         return
     kinds = " or probabilities of the logits' shape" if or_probabilities else ""
     message = f"{name}: target class indices must be integers{kinds}, not {target.dtype.name}"
-    demand(target.dtype.is_integer, message, error=DTypeError, **shown)
+    demand(target.dtype.is_integer, message, shown, error=DTypeError)
     text = f"{name}: for logits of shape {shape_text(logits.shape)} with classes at axis {axis}"
     wanted = f"target class indices must have shape {shape_text(batch)}"
-    demand(target.shape == batch, f"{text}, {wanted}, not {shape_text(target.shape)}",
-           fix=_class_fix(logits.shape, target.shape, batch), error=ShapeError, **shown)
+    demand(target.shape == batch, f"{text}, {wanted}, not {shape_text(target.shape)}", shown,
+           fix=_class_fix(logits.shape, target.shape, batch), error=ShapeError)
 
 
 def _class_fix(logits: Shape, target: Shape, batch: Shape) -> str:
@@ -168,8 +169,9 @@ def _class_weight(
     classes = logits.shape[axis]
     message = f"{name}: weight must have one entry a class, shape [{classes}]"
     demand(factors.shape == (classes,), f"{message}, not {shape_text(factors.shape)}",
-           error=ShapeError, logits=logits, weight=factors)
-    return F.reshape(factors, (classes, *[1] * (logits.ndim - 1 - axis)))
+           {"logits": logits, "weight": factors}, error=ShapeError)
+    laid: Tensor = F.reshape(factors, (classes, *[1] * (logits.ndim - 1 - axis)))
+    return laid
 
 
 def _at_classes(
@@ -178,22 +180,23 @@ def _at_classes(
     """Each element's loss, and its weight in the mean: 0 for both where it is ignored."""
     target = converted(target, int64)  # one that can hold ignore_index
     counts = target != ignore_index
-    index = F.expand_dims(F.where(counts, target, 0), axis=axis)
+    index = F.expand_dims(where(counts, target, 0), axis=axis)
 
     def at_class(x: Tensor) -> Tensor:
-        return F.squeeze(F.take_along_axis(x, index, axis=axis), axis=axis)
+        found: Tensor = F.squeeze(F.take_along_axis(x, index, axis=axis), axis=axis)
+        return found
 
     picked = -at_class(logp)
     if factors is None:
-        return F.where(counts, picked, 0), F.astype(counts, logp.dtype)
+        return where(counts, picked, 0), F.astype(counts, logp.dtype)
     share = at_class(F.broadcast_to(factors, logp.shape))
-    return F.where(counts, picked * share, 0), F.where(counts, share, 0)
+    return where(counts, picked * share, 0), where(counts, share, 0)
 
 
 def _times_log(chance: Tensor, log: Tensor) -> Tensor:
     """chance * log, where 0 * -inf is 0: what has no chance contributes nothing."""
     impossible = (chance == 0) & F.isinf(log)
-    return chance * F.where(impossible, 0, log)
+    return chance * where(impossible, 0, log)
 
 
 @public
@@ -255,8 +258,8 @@ def huber_loss(
 def _huber(difference: Tensor, delta: float) -> Tensor:
     size = F.abs(difference)
     # The square of the small ones only: that of the others might overflow.
-    small = F.where(size <= delta, difference, 0)
-    return F.where(size <= delta, 0.5 * small * small, delta * (size - 0.5 * delta))
+    small = where(size <= delta, difference, 0)
+    return where(size <= delta, 0.5 * small * small, delta * (size - 0.5 * delta))
 
 
 @public
@@ -314,9 +317,9 @@ def binary_cross_entropy(
 
 
 def _cut_log(log: Callable[[Tensor], Tensor], x: Tensor, pole: float) -> Tensor:
-    """A logarithm that is -inf at the pole, cut off at -100 with no trace of the pole in gradients."""
+    """A logarithm that is -inf at the pole, cut off at -100; gradients see nothing of the pole."""
     beyond = x > pole
-    return F.where(beyond, F.maximum(log(F.where(beyond, x, 1)), -100), -100)
+    return where(beyond, F.maximum(log(where(beyond, x, 1)), -100), -100)
 
 
 @public
@@ -367,8 +370,8 @@ def kl_div(
         log_prediction: Logarithms of the predicted probabilities.
         target: Probabilities, or their logarithms.
         log_target: Whether `target` is logarithms.
-        reduction: "mean", "sum", "none", or "batchmean": the sum divided by the size of dim 0, which
-            is the divergence as it is defined, where "mean" also divides by the number of classes.
+        reduction: "mean", "sum", "none", or "batchmean": the sum divided by the size of dim 0: the
+            divergence as it is defined, where "mean" divides by the number of classes too.
 
     Raises:
         ShapeError: The shapes differ, or there is no dim 0 for "batchmean".
@@ -380,20 +383,21 @@ def kl_div(
     losses = _times_log(chances, logs) - _times_log(chances, x)
     if reduction != "batchmean":
         return _reduce("kl_div", losses, reduction, dtype, "batchmean")
-    demand(x.ndim > 0, "kl_div: batchmean needs a dim 0", error=ShapeError, log_prediction=x)
+    demand(x.ndim > 0, "kl_div: batchmean needs a dim 0", {"log_prediction": x}, error=ShapeError)
     return converted(F.sum(losses) / as_tensor(x.shape[0], losses.dtype), dtype)
 
 
 def _safe_log(x: Tensor) -> Tensor:
     """log(x), but 0 where x is 0, with gradient 0 there."""
-    return F.log(F.where(x == 0, 1, x))
+    log: Tensor = F.log(where(x == 0, 1, x))
+    return log
 
 
 @public
 def cosine_similarity(
     x1: TensorLike, x2: TensorLike, /, *, axis: int = -1, eps: float = 1e-8
 ) -> Tensor:
-    """The cosine of the angle between vectors along an axis.  [*A], [*A] broadcast -> [*A less axis]
+    """The cosine of the angle between vectors along an axis.  [*A], [*A] -> [*A without axis]
 
     Norms below eps count as eps, so a vector of zeros is at a right angle to all.
 
@@ -412,8 +416,8 @@ def _pair(name: str, prediction: TensorLike, target: TensorLike) -> tuple[Tensor
     """Both as real floats, wide enough to sum, with the dtype of the result."""
     x, y = as_tensor(prediction), as_tensor(target)
     message = f"{name}: the shapes differ: {shape_text(x.shape)} and {shape_text(y.shape)}"
-    demand(x.shape == y.shape, message, fix=_shape_fix(x.shape, y.shape), error=ShapeError,
-           prediction=x, target=y)
+    demand(x.shape == y.shape, message, {"prediction": x, "target": y},
+           fix=_shape_fix(x.shape, y.shape), error=ShapeError)
     x, y = (floats(name, tensor) for tensor in promoted(name, x, y))
     return wide(x), wide(y), x.dtype
 
@@ -435,8 +439,8 @@ def _scaled(
     factors = converted(floats(name, weight), losses.dtype)
     scaled = losses * factors
     message = f"{name}: {label}'s shape {shape_text(factors.shape)} does not broadcast to"
-    demand(scaled.shape == losses.shape, f"{message} {shape_text(losses.shape)}",
-           error=ShapeError, **{label: factors})
+    demand(scaled.shape == losses.shape, f"{message} {shape_text(losses.shape)}", {label: factors},
+           error=ShapeError)
     return scaled
 
 

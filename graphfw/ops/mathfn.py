@@ -57,8 +57,8 @@ exp = unary(
     doc="""The exponential.  x: floating-point or complex [*A] -> [*A]
 
     >>> import graphfw as gf
-    >>> gf.exp(gf.asarray([0.0, 1.0]))
-    Tensor([1.       , 2.7182817], dtype=float32)
+    >>> gf.exp(gf.asarray([0.0, -gf.inf]))
+    Tensor([1., 0.], dtype=float32)
     """,
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(y)),
 )
@@ -133,10 +133,17 @@ sqrt = unary(
     vjp=lambda ct, y, x: F.chain_divide(ct * 0.5, F.conj(y)),
     domain=(0.5, 2.0),
 )
+
+
+def _cube(y: Tensor) -> Tensor:
+    cube: Tensor = F.chain_multiply(y, F.chain_multiply(y, y))
+    return cube
+
+
 rsqrt = unary(
     "rsqrt",
     doc="1 / sqrt(x); infinite at 0.  x: floating-point or complex [*A] -> [*A]",
-    vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(y * y * y) * -0.5),
+    vjp=lambda ct, y, x: F.chain_multiply(ct * -0.5, F.conj(_cube(y))),
     xp=lambda xp, x: 1 / xp.sqrt(x),
     domain=(0.5, 2.0),
 )
@@ -251,7 +258,9 @@ acosh = unary(
     "acosh",
     doc="The inverse hyperbolic cosine; NaN below 1.  x: floating-point or complex [*A] -> [*A]",
     # Not the root of (x - 1)(x + 1): of complex numbers that has the wrong sign in the left half.
-    vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(F.sqrt(x - 1) * F.sqrt(x + 1))),
+    vjp=lambda ct, y, x: F.chain_divide(
+        F.chain_divide(ct, F.conj(F.sqrt(x - 1))), F.conj(F.sqrt(x + 1))
+    ),
     xp="arccosh",
     domain=(1.5, 3.0),
 )
@@ -282,7 +291,7 @@ erfc = unary(
 erfinv = unary(
     "erfinv",
     doc="The inverse of erf; infinite at ±1, NaN beyond.  x: floating-point [*A] -> [*A]",
-    vjp=lambda ct, y, x: F.chain_multiply(ct, F.exp(y * y) * (math.sqrt(math.pi) / 2)),
+    vjp=lambda ct, y, x: F.chain_multiply(ct, F.exp(F.chain_multiply(y, y)) * (math.sqrt(math.pi) / 2)),
     xp=numerics.erfinv,
     accepts="floating-point",
     domain=(-0.9, 0.9),

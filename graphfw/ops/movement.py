@@ -318,8 +318,8 @@ def sum_to(x: Tensor, shape: Sequence[DimLike]) -> Tensor:
     stretched = [
         extra + i for i, dim in enumerate(shape) if dim == 1 and x.shape[extra + i] != 1
     ]
-    total = F.sum(x, axis=(*range(extra), *stretched), keepdims=True)
-    return F.reshape(total, tuple(shape)) if extra else total
+    total: Tensor = F.sum(x, axis=(*range(extra), *stretched), keepdims=True)
+    return reshape(total, tuple(shape)) if extra else total
 
 
 @public
@@ -386,7 +386,7 @@ def flip(x: TensorLike, /, *, axis: Axes = None) -> Tensor:
 
 @op("roll")
 class Roll(Movement):
-    """The elements moved along axes, those that leave entering at the other end.  x: [*A] -> [*A]"""
+    """The elements moved along axes, round and round.  x: [*A]  ->  [*A]"""
 
     traits = frozenset({PURE})
     shifts: tuple[DimLike, ...]

@@ -36,7 +36,8 @@ def layer_norm(
 ) -> Tensor:
     """Normalise to mean 0 and variance 1 over axes, then scale and shift.  x: [*A] -> [*A]
 
-    (x - mean) / sqrt(variance + eps) * weight + bias.  J. L. Ba et al., "Layer normalization", 2016.
+    (x - mean) / sqrt(variance + eps) * weight + bias.  J. L. Ba et al., "Layer normalization",
+    2016.
 
     Args:
         x: Floats.
@@ -107,7 +108,8 @@ def batch_norm(
     """Normalise each channel by a mean and a variance that are given, scale and shift it.
 
     x: [N, C, *S] with the channels at `axis`; mean, var, weight, bias: [C] -> [N, C, *S].
-    (x - mean) / sqrt(var + eps) * weight + bias.  S. Ioffe, C. Szegedy, "Batch normalization", 2015.
+    (x - mean) / sqrt(var + eps) * weight + bias.  S. Ioffe, C. Szegedy, "Batch normalization",
+    2015.
 
     Raises:
         AxisError: There is no such axis.
@@ -156,7 +158,7 @@ def group_norm(
     demand(groups > 0, f"group_norm: groups={groups} must be positive")
     divides = isinstance(channels, int) and channels % groups == 0
     demand(divides, f"group_norm: {channels} channels don't divide into {groups} groups",
-           error=ShapeError, x=tensor)
+           {"x": tensor}, error=ShapeError)
     split = (*tensor.shape[:place], groups, channels // groups, *tensor.shape[place + 1 :])
     others = tuple(i for i in range(1, len(split)) if i != place)
     normal = _standardised(F.reshape(wide(tensor), split), others, eps)
@@ -220,19 +222,22 @@ def _floats(name: str, x: TensorLike, eps: float) -> Tensor:
 
 def _channel_axis(name: str, x: Tensor, axis: int) -> int:
     place = ruled(name, x, normalize_axis, axis, x.ndim)
-    demand(place != 0, f"{name}: axis={axis} is the batch's, where the channels should be", x=x)
+    demand(place != 0, f"{name}: axis={axis} is the batch's, where the channels should be",
+           {"x": x})
     return place
 
 
 def _standardised(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
-    centred = x - F.mean(x, axis=axes, keepdims=True)
+    mean: Tensor = F.mean(x, axis=axes, keepdims=True)
+    centred = x - mean
     variance = F.mean(centred * centred, axis=axes, keepdims=True)
     return centred * _over_root(variance, eps)
 
 
 def _over_root(variance: Tensor, eps: float) -> Tensor:
     """The factor that normalises: computed where it is small, for x is multiplied by it."""
-    return 1 / F.sqrt(variance + eps)
+    factor: Tensor = F.rsqrt(variance + eps)
+    return factor
 
 
 def _affine(
@@ -260,7 +265,7 @@ def _laid_along(
     message = f"{name}: {label} must have shape {shape_text(wanted)}, as x has at axis"
     shown = ", ".join(map(str, axes))
     demand(tensor.shape == wanted, f"{message} {shown}, not {shape_text(tensor.shape)}",
-           error=ShapeError, x=x, **{label: tensor})
+           {"x": x, label: tensor}, error=ShapeError)
     dims = tuple(dim if i in axes else 1 for i, dim in enumerate(x.shape))
     trailing = tuple(range(x.ndim - len(axes), x.ndim))
     laid = tensor if axes == trailing else F.reshape(tensor, dims)

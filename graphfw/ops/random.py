@@ -37,6 +37,7 @@ from graphfw.ops.draws import (
     unit,
     waits,
 )
+from graphfw.ops.select import where
 
 __all__ = [
     "bernoulli",
@@ -91,7 +92,7 @@ def uniform(
     bottom = parameter("uniform", "low", low, dims, to)
     top = parameter("uniform", "high", high, dims, to)
     spread = bottom + (top - bottom) * fraction
-    return named(F.where(spread < top, spread, bottom), name)
+    return named(where(spread < top, spread, bottom), name)
 
 
 def normal(
@@ -308,7 +309,7 @@ def _bound(label: str, value: TensorLike, dims: Shape, dtype: DType) -> Tensor:
     """A bound of `randint`, wide enough to hold it, or modulo 2^64, which does as well."""
     tensor = as_tensor(value)
     message = f"random.randint: {label} must be integers, not {tensor.dtype.name}"
-    demand(tensor.dtype.is_integer, message, error=DTypeError, **{label: tensor})
+    demand(tensor.dtype.is_integer, message, {label: tensor}, error=DTypeError)
     return parameter("randint", label, tensor, dims, int64 if dtype.itemsize < 8 else dtype)
 
 
@@ -324,7 +325,7 @@ def _below(count: Tensor | int, dims: Shape, is_large: bool, name: str | None) -
     carried = _product_above(low_bits, count)
     below = high_bits * count  # modulo 2^64
     overflows = below + carried < below
-    return _product_above(high_bits, count) + F.astype(overflows, uint64)
+    return _product_above(high_bits, count) + converted(overflows, uint64)
 
 
 def _product_above(x: Tensor, count: Tensor | int) -> Tensor:
@@ -394,11 +395,11 @@ def categorical(
     tensor = F.permute_dims(tensor, order)
     *batch, classes = tensor.shape
     message = "random.categorical: there are no classes"
-    demand(classes != 0, message, error=ShapeError, logits=tensor)
+    demand(classes != 0, message, {"logits": tensor}, error=ShapeError)
     dims = tuple(batch) if shape is None else dims_of("categorical", shape)
     message = f"logits for {shape_text(batch)} don't broadcast to {shape_text(dims)}"
     fits = can_broadcast(tuple(batch), dims)
-    demand(fits, f"random.categorical: {message}", error=ShapeError, logits=tensor)
+    demand(fits, f"random.categorical: {message}", {"logits": tensor}, error=ShapeError)
     wide = wide_dtype(tensor.dtype)
     noise = -F.log(waits("categorical", (*dims, classes), wide, name))
     return named(F.argmax(F.astype(tensor, wide) + noise, axis=-1), name)

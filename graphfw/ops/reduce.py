@@ -471,7 +471,7 @@ def logsumexp(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) ->
 
     >>> import graphfw as gf
     >>> gf.logsumexp(gf.asarray([1000.0, 1000.0]))
-    Tensor(1000.6931, dtype=float32)
+    Tensor(1000.6932, dtype=float32)
     """
     tensor = floats("logsumexp", x)
     axes = axes_of("logsumexp", tensor, axis)

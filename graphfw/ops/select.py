@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 from graphfw.errors import DTypeError
@@ -147,7 +148,7 @@ def clip(
 def _end(dtype: DType, side: int) -> float:
     """Return the bound that leaves all values of a dtype as they are."""
     if not dtype.is_integer:
-        return side * float("inf")
+        return side * inf
     info = iinfo(dtype)
     return info.max if side > 0 else info.min
 
@@ -200,5 +201,5 @@ def nan_to_num(
     limits = finfo(tensor.dtype)
     high = limits.max if posinf is None else posinf
     low = limits.min if neginf is None else neginf
-    finite = where(F.isinf(tensor), where(tensor > 0, high, low), tensor)
+    finite = where(tensor == inf, high, where(tensor == -inf, low, tensor))
     return where(F.isnan(tensor), nan, finite)

@@ -6,7 +6,7 @@ A window is a range with a step along each axis. Gathered elements are named by 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from graphfw.errors import ArgumentError, AxisError, DTypeError
 from graphfw.ir.build import checked, emit
@@ -59,8 +59,8 @@ class Window(Op):
         result = []
         for axis, (start, length, step) in enumerate(self.axes()):
             last = start + (length - 1) * step
-            if length and not (0 <= start and last < x.shape[axis]):  # type: ignore[operator]
-                raise IndexError(out_of_range(min(start, last), axis, x.shape[axis]))  # type: ignore[type-var]
+            if length and not (0 <= start and last < x.shape[axis]):
+                raise IndexError(out_of_range(start if start < 0 else last, axis, x.shape[axis]))
             result.append(slice(start, last + 1, step) if length else slice(0, 0))
         return tuple(result)
 
@@ -138,10 +138,10 @@ class Gathering(Op):
     """
 
     axis: int
-    labels = ("x",)
+    labels: ClassVar[tuple[str, ...]] = ("x",)
 
     def picked(self, x: Shape, indices: Sequence[Shape], first: int) -> Shape:
-        """Return the shape of the elements that are named; the indices are operands from `first`."""
+        """Return the shape of the elements that are named; indices are operands from `first`."""
         end = self.axis + len(indices)
         require(bool(indices), "wants one index or more")
         require(end <= len(x), f"axes {self.axis} to {end - 1} of a tensor that has {len(x)} dims",
@@ -195,7 +195,7 @@ def _product(sizes: Sequence[int]) -> int:
 
 @op("gather")
 class Gather(Gathering):
-    """The elements that integer tensors name.  x: [*A, *N, *B]  indices: [*I] …  ->  [*A, *I, *B]"""
+    """The elements that integers name.  x: [*A, *N, *B]  indices: [*I] …  ->  [*A, *I, *B]"""
 
     def shape(self, x: Shape, *indices: Shape) -> Shape:
         return self.picked(x, indices, 1)
@@ -209,7 +209,7 @@ class Gather(Gathering):
         # Indices of one dim or more, because 0-d ones make a view.
         places = [xp.atleast_1d(i) for i in self.wrapped(xp, x, indices)]
         result = x[(slice(None),) * self.axis + tuple(places)]
-        return result.reshape(*x.shape[: self.axis], *named, *x.shape[self.axis + len(places) :])
+        return result.reshape((*x.shape[: self.axis], *named, *x.shape[self.axis + len(places) :]))
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor, *indices: Tensor) -> tuple[Any, ...]:
         into = lambda: emit(IndexAdd(self.axis), F.zeros_like(x), ct, *indices)  # noqa: E731
@@ -234,7 +234,7 @@ class Gather(Gathering):
 
 @public
 def take(x: TensorLike, indices: TensorLike, /, *, axis: int | None = None) -> Tensor:
-    """Return the elements at `indices` along an axis.  x: [*A, N, *B], indices: [*I] -> [*A, *I, *B]
+    """Return the elements at indices along an axis.  x: [*A, N, *B], indices: [*I] -> [*A, *I, *B]
 
     Negative indices count from the end. The gradient adds up where an index stands twice.
 
@@ -354,7 +354,7 @@ class IndexSet(Gathering):
 
 def _filled(x: Shape, values: Shape, places: Shape) -> Shape:
     fits = values == places
-    require(fits, f"values {shape_text(values)} don't fill the places, which are {shape_text(places)}")
+    require(fits, f"values {shape_text(values)} don't fill the places, {shape_text(places)}")
     return x
 
 

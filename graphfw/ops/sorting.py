@@ -150,7 +150,7 @@ def argsort(
     return emit(ArgSort(place, descending, stable), tensor)
 
 
-@op("argtopk")
+@op("topk")
 class ArgTopK(Op):
     """The places of the k largest or smallest along an axis.  x: [*A]  ->  [*A with k at axis]"""
 

@@ -32,6 +32,9 @@ _RIGHT_ONLY = {
 }
 
 
+_ONE = {"divide", "multiply", "pow"}
+
+
 @lru_cache(maxsize=512)
 def _neutral(name: str, dtype: DType) -> bytes | None:
     """Return, as bytes, the operand that the op returns the other operand for, or None."""
@@ -41,7 +44,7 @@ def _neutral(name: str, dtype: DType) -> bytes | None:
         value = complex(-0.0, -0.0) if dtype.is_complex else -0.0 if dtype.is_floating else 0
     elif name == "subtract":
         value = 0
-    elif name in ("multiply", "divide", "pow") and not dtype.is_complex:
+    elif name in _ONE and not dtype.is_complex:
         value = 1  # not of complex numbers: (inf + 1j) * (1 + 0j) has a part inf * 0
     elif name == "floor_divide" and dtype.is_integer:
         value = 1
@@ -115,6 +118,8 @@ def involution(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 )
 def idempotent(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """f(f(x)) -> f(x), for what changes nothing the second time."""
+    if inputs[0].dtype.is_complex:
+        return None  # the sign of a sign is rounded twice
     return inputs[0] if inputs[0].node.op == node.op else None
 
 

@@ -87,14 +87,14 @@ def run_pipeline(
             with _blamed(one, reports):
                 result, report = _run(one, graph)
                 if level in ("each", "values"):
-                    _check(result)
+                    _check(result, "it")
                 if sample is not None:
                     sample.compare(one, graph, result)
             graph = result
             reports.append(report)
             _write(folder, len(reports), one.name, graph)
-        if level == "ends" and reports:
-            verify_graph(graph)
+        if level == "ends":
+            _check(graph, f"one of the passes {', '.join(r.name for r in reports)}")
     return Result(graph, tuple(reports))
 
 
@@ -128,12 +128,16 @@ def _run(one: Pass, graph: Graph) -> tuple[Graph, Report]:
     return result, Report(one.name, len(graph.nodes), len(result.nodes), dict(hits), ms)
 
 
-def _check(graph: Graph) -> None:
+def _check(graph: Graph, who: str) -> None:
     try:
         verify_graph(graph)
     except VerifyError as error:
-        error.summary = f"it broke the graph: {error.summary}"
-        raise
+        raise PassError(
+            f"{who} broke the graph: {error.summary}",
+            operands=error.operands,
+            at=error.at,
+            fix="" if who == "it" else "GRAPHFW_VERIFY=each says which",
+        ) from error
 
 
 @contextmanager

@@ -56,8 +56,8 @@ def permute_of_ones(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     return F.reshape(inputs[0], node.types[0].shape) if moved == sorted(moved) else None
 
 
-@rule("broadcast_to", before="broadcast_to(broadcast_to(x, (3, 1)), (2, 3, n))",
-      after="broadcast_to(x, (2, 3, n))", takes="x: float32[3, 1]; y: float32[n]")  # fmt: skip
+@rule("broadcast_to", before="broadcast_to(broadcast_to(x, (3, n)), (2, 3, n))",
+      after="broadcast_to(x, (2, 3, n))", takes="x: float32[3, 1]")  # fmt: skip
 def broadcast_of_broadcast(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """broadcast(broadcast(x)) -> broadcast(x)."""
     inner = inputs[0].node
@@ -116,13 +116,46 @@ def reduction_of_ones(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     return F.reshape(x, node.types[0].shape)  # type: ignore[no-any-return]
 
 
-@rule("slice", before="apply(Slice((0, 0), (3, n), (1, 1)), x)", after="x")
+@rule("slice", before="raw('slice', x, starts=(0, 0), lengths=(3, n), steps=(1, 1))", after="x")
 def slice_of_all(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """x[:] -> x."""
     op, x = node.op, inputs[0]
     starts, steps = op.starts, op.steps  # type: ignore[attr-defined]
     whole = x.type == node.types[0] and starts == (0,) * x.ndim and steps == (1,) * x.ndim
     return x if whole else None
+
+
+@rule(("concat", "split"), before="raw('concat', raw('split', x, lengths=(3,), axis=0), axis=1)",
+      after="x")  # fmt: skip
+def one_part(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """concat([x]) -> x; split(x) into one part -> x."""
+    return inputs[0] if len(inputs) == 1 and len(node.types) == 1 else None
+
+
+_CONCAT_PARTS = 64  # else a chain of n concats of one more part each would be copied n times
+
+
+@rule("concat", before="concat([x, concat([y, x], axis=1)], axis=1)",
+      after="concat([x, y, x], axis=1)", takes="x: float32[3, n]; y: float32[3, 2]")  # fmt: skip
+def concat_of_concat(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """concat([a, concat([b, c])]) -> concat([a, b, c])."""
+    parts: list[Tensor] = []
+    for tensor in inputs:
+        inner = tensor.node
+        parts.extend(inner.inputs if inner.op == node.op else (tensor,))
+    return emit(node.op, *parts) if len(inputs) < len(parts) <= _CONCAT_PARTS else None
+
+
+@rule("concat", before="concat(split(x, 3, axis=0), axis=0)", after="x")
+def concat_of_split(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """concat(split(x)) -> x, where all parts are put back in order."""
+    first = inputs[0].node
+    if first.op.name != "split" or first.op.axis != node.op.axis:  # type: ignore[attr-defined]
+        return None
+    if len(inputs) != len(first.types):
+        return None
+    in_order = all(t.node is first and t.index == i for i, t in enumerate(inputs))
+    return first.inputs[0] if in_order else None
 
 
 RULES: tuple[Rule, ...] = (
@@ -136,4 +169,7 @@ RULES: tuple[Rule, ...] = (
     elementwise_of_broadcast,
     reduction_of_ones,
     slice_of_all,
+    one_part,
+    concat_of_concat,
+    concat_of_split,
 )

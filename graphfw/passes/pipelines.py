@@ -11,4 +11,5 @@ from graphfw.passes.rules import RuleSet
 
 SIMPLIFY = RuleSet("simplify", (*arithmetic.RULES, *movement.RULES))
 
-DEFAULT: tuple[Pass, ...] = (Fold(), SIMPLIFY, CSE(), Prune())
+# Merging shows rules that two operands are one; what rules leave is folded and merged again.
+DEFAULT: tuple[Pass, ...] = (Fold(), CSE(), SIMPLIFY, Fold(), CSE(), Prune())

@@ -149,7 +149,7 @@ class _Driver:
         self.recent.append(rule.name)
         self.left -= 1
         if self.left < 0:
-            loop = " ↔ ".join(dict.fromkeys(self.recent))
+            loop = " ↔ ".join([name for name in self.hits if name in self.recent])
             raise PassError(
                 f"{self.rule_set.name} did not settle in {self.budget} rewrites: {loop} "
                 f"at {node.op.name}",

@@ -151,16 +151,16 @@ def _array(
     rng: np.random.Generator,
 ) -> Array:
     if dtype.is_bool:
-        return rng.random(shape) < 0.5
+        return np.asarray(rng.random(shape) < 0.5)
     if dtype.is_integer:
         low = max(ints[0], 0) if dtype.kind == "uint" else ints[0]
-        return rng.integers(low, ints[1], shape).astype(dtype.dtype)
-    values = rng.standard_normal(shape)
+        return np.asarray(rng.integers(low, ints[1], shape), dtype.dtype)
+    values = np.asarray(rng.standard_normal(shape))
     if special:
         values = np.where(rng.random(shape) < 0.7, rng.choice(_SPECIAL, shape), values)
     if dtype.is_complex:
-        return (values + 1j * rng.standard_normal(shape)).astype(dtype.dtype)
-    return values.astype(dtype.dtype)
+        values = values + 1j * rng.standard_normal(shape)
+    return np.asarray(values, dtype.dtype)
 
 
 def _sizes(graph: Graph, size: int | None) -> dict[str, int]:
@@ -181,12 +181,8 @@ def _sizes(graph: Graph, size: int | None) -> dict[str, int]:
                 known[symbol] = other
     free = [name for name in names if name not in known]
     chosen = {name: size or 2 + place for place, name in enumerate(free)}
-    return {name: evaluate(_resolved(_dim(name, known), known), chosen) if name in known
-            else chosen[name] for name in names}  # fmt: skip
-
-
-def _dim(name: str, known: Mapping[str, DimLike]) -> DimLike:
-    return known[name]
+    bound = {name: evaluate(_resolved(dim, known), chosen) for name, dim in known.items()}
+    return {**chosen, **bound}
 
 
 def _resolved(dim: DimLike, known: Mapping[str, DimLike]) -> DimLike:

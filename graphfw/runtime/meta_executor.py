@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ExecutionError, ExecutorError, FeedError
-from graphfw.ir.dim import evaluate
+from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor

@@ -1,10 +1,14 @@
 """Arithmetic against NumPy: values, dtypes, refusals; gradients at the edges by hand."""
 
+import doctest
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 import graphfw as gf
+from graphfw.ir.functions import FUNCTIONS
+from graphfw.ops import table
 from tests.ops.values import COMPLEX, FLOATS, INTEGERS, draw, gradients, same
 
 UNARY = {
@@ -203,7 +207,9 @@ def test_gradient_of_abs_at_zero_is_zero():
 
 
 def test_gradient_of_copysign():
-    g = gradients(lambda a: gf.copysign(a, gf.asarray([1.0, -1.0, 1.0, -0.0])), [2.0, 2.0, -2.0, 0.0])
+    g = gradients(
+        lambda a: gf.copysign(a, gf.asarray([1.0, -1.0, 1.0, -0.0])), [2.0, 2.0, -2.0, 0.0]
+    )
     assert g == [[1.0, -1.0, -1.0, 0.0]]
 
 
@@ -241,3 +247,15 @@ def test_steps_have_no_gradient(name):
     with pytest.raises(gf.GradientError):
         gf.grad(gf.sum(getattr(gf, name)(x)), x)
     assert gf.grad(gf.sum(x - getattr(gf, name)(x)), x).numpy().tolist() == [1.0, 1.0]
+
+
+def row_functions():
+    """The functions that rows make: doctest overlooks them, for their code is the table's."""
+    return {name: f for name, f in FUNCTIONS.items() if f.__globals__ is vars(table)}
+
+
+@pytest.mark.parametrize("name", row_functions())
+def test_the_examples_in_the_docstrings_of_rows(name):
+    doc = row_functions()[name].__doc__
+    example = doctest.DocTestParser().get_doctest(doc, {}, name, None, None)
+    assert doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example).failed == 0

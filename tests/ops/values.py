@@ -11,8 +11,10 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.5, np.inf, -np.inf, np.nan]
 
 
 def draw(rng, dtype, shape):
-    """Numbers that a dtype holds; floats mixed with special values."""
+    """Values that a dtype holds; floats mixed with special values."""
     kind = np.dtype(dtype).kind
+    if kind == "b":
+        return np.asarray(rng.random(shape) < 0.5)
     if kind in "iu":
         low = 0 if kind == "u" else -5
         return np.asarray(rng.integers(low, 6, shape), dtype=dtype)

@@ -56,9 +56,7 @@ def check_gradients(
     if order > 1:
         for gradient in gradients:
             if gradient.size:
-                check_gradients(
-                    gradient, [*leaves, ct], rng, order=order - 1, tolerance=tolerance
-                )
+                check_gradients(gradient, [*leaves, ct], rng, order=order - 1, tolerance=tolerance)
 
 
 def _normal(like: Tensor, rng: np.random.Generator) -> np.ndarray[Any, Any]:

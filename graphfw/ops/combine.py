@@ -1,0 +1,424 @@
+"""Putting tensors together and taking them apart: concat, stack, split, repeat, tile, pad."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from graphfw.errors import ArgumentError, ConcreteValueError, DTypeError, ShapeError
+from graphfw.ir.build import checked, emit, emit_all
+from graphfw.ir.concrete import is_concrete
+from graphfw.ir.dim import Dim, DimLike, always_le, dim_max, exact_div
+from graphfw.ir.dtype import DType
+from graphfw.ir.functions import F, public
+from graphfw.ir.op import Case, Op, bad, ok, op
+from graphfw.ir.shape import Requirement, normalize_axis, require, shape_text
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape
+from graphfw.ops.args import TensorLike, as_tensor, promoted, ruled
+from graphfw.ops.counting import arange
+from graphfw.ops.creation import full
+from graphfw.ops.movement import Movement, broadcast_to, expand_dims, flatten, reshape, squeeze
+from graphfw.ops.selection import Slice, SliceSet, take
+
+__all__ = ["concat", "meshgrid", "pad", "repeat", "split", "stack", "tile", "unstack"]
+
+
+@op("concat")
+class Concat(Op):
+    """Tensors one after the other.  [*A, N, *B] [*A, M, *B] …  ->  [*A, N + M + …, *B]"""
+
+    axis: int
+
+    def shape(self, *xs: Shape) -> Shape:
+        require(bool(xs), "wants one tensor or more")
+        first = xs[0]
+        normalize_axis(self.axis, len(first))
+        total: DimLike = 0
+        for operand, x in enumerate(xs):
+            require(len(x) == len(first), f"x{operand} has {len(x)} dims and x0 {len(first)}")
+            differ = [axis for axis in range(len(x)) if x[axis] != first[axis]]
+            other = next((axis for axis in differ if axis != self.axis), None)
+            if other is not None:
+                fix = f"join them along axis={other}" if len(differ) == 1 else ""
+                message = f"dims beside axis {self.axis} differ"
+                raise Requirement(message, [(0, other), (operand, other)], fix)
+            total = total + x[self.axis]
+        return (*first[: self.axis], total, *first[self.axis + 1 :])
+
+    def dtype(self, *xs: DType) -> DType:
+        for x in xs:
+            require(x is xs[0], f"wants one dtype, not {xs[0].name} and {x.name}", error=DTypeError)
+        return xs[0]
+
+    def eval(self, xp: Any, *xs: Any) -> Any:
+        return xp.concatenate(xs, axis=self.axis)
+
+    def vjp(self, ct: Tensor, y: Tensor, *xs: Tensor) -> tuple[Any, ...]:
+        entries = []
+        offset: DimLike = 0
+        for x in xs:
+            starts = tuple(offset if axis == self.axis else 0 for axis in range(x.ndim))
+            window = Slice(starts, x.shape, (1,) * x.ndim)
+            entries.append(lambda window=window: emit(window, ct))
+            offset = offset + x.shape[self.axis]
+        return tuple(entries)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[2, 3]", "float32[2, n]", "float32[2, 0]", axis=1)
+        yield ok("int32[3]", axis=0)
+        yield ok("bool[2]", "bool[1]", axis=0)
+        yield bad("float32[2, 3]", "float32[2, 4]", axis=0, match="beside axis 0 differ: x0.1. = 3")
+        yield bad("float32[2, 3]", "float32[2]", axis=0, match="x1 has 1 dims and x0 2")
+        yield bad("float32[2]", "int32[2]", axis=0, match="wants one dtype", error=DTypeError)
+        yield bad("float32[]", axis=0, match="a 0-d tensor|out of range for 0 dims")
+
+
+@public
+def concat(arrays: Sequence[TensorLike], /, *, axis: int | None = 0) -> Tensor:
+    """Put tensors one after the other along an axis.  [*A, N, *B], [*A, M, *B] -> [*A, N + M, *B]
+
+    Dtypes promote. With `axis=None` the tensors are flattened first.
+
+    Raises:
+        ShapeError: The other dims differ, or there is no tensor.
+        AxisError: There is no such axis.
+
+    >>> import graphfw as gf
+    >>> gf.concat([gf.asarray([1, 2]), gf.asarray([3])])
+    Tensor([1, 2, 3], dtype=int64)
+    """
+    tensors = _several("concat", arrays)
+    if axis is None:
+        tensors = [flatten(t) for t in tensors]
+    place = ruled("concat", tensors[0], normalize_axis, axis or 0, tensors[0].ndim)
+    return tensors[0] if len(tensors) == 1 else emit(Concat(place), *tensors)
+
+
+def _several(name: str, arrays: Sequence[TensorLike]) -> list[Tensor]:
+    """Return a list of tensors of one dtype."""
+    listed = list(arrays) if isinstance(arrays, (list, tuple)) else None
+    ruled(name, arrays, require, listed is not None, "wants a list of tensors", (),
+          f"write gf.{name}([a, b])", ArgumentError)
+    ruled(name, None, require, bool(listed), "wants one tensor or more", (), "", ShapeError)
+    return list(promoted(name, *[as_tensor(x) for x in listed or ()]))
+
+
+@public
+def stack(arrays: Sequence[TensorLike], /, *, axis: int = 0) -> Tensor:
+    """Put K tensors of one shape side by side along a new axis.  [*A] … -> [*A with K at axis]
+
+    Raises:
+        ShapeError: The shapes differ, or there is no tensor.
+        AxisError: There is no such axis in the result.
+
+    >>> import graphfw as gf
+    >>> gf.stack([gf.asarray([1, 2]), gf.asarray([3, 4])], axis=1)
+    Tensor([[1, 3],
+            [2, 4]], dtype=int64)
+    """
+    tensors = _several("stack", arrays)
+    place = ruled("stack", tensors[0], normalize_axis, axis, tensors[0].ndim + 1)
+    for number, tensor in enumerate(tensors):
+        if tensor.shape != tensors[0].shape:
+            first = shape_text(tensors[0].shape)
+            message = f"shapes differ: the first tensor is {first}, number {number} (from 0) is"
+            failed = Requirement(f"{message} {shape_text(tensor.shape)}", fix="use gf.concat")
+            raise checked("stack", tensor, failed)
+    return concat([expand_dims(tensor, axis=place) for tensor in tensors], axis=place)
+
+
+@op("split")
+class Split(Movement):
+    """The parts of a tensor along an axis.  x: [*A, N, *B]  ->  [*A, length, *B] for each length"""
+
+    lengths: tuple[DimLike, ...]
+    axis: int
+    multiple = True
+
+    def shape(self, x: Shape) -> tuple[Shape, ...]:
+        normalize_axis(self.axis, len(x))
+        total: DimLike = 0
+        for length in self.lengths:
+            total = total + length
+        fits = total == x[self.axis]
+        require(fits, f"parts of {shape_text(self.lengths)} make {total}", [(0, self.axis)])
+        return tuple([(*x[: self.axis], n, *x[self.axis + 1 :]) for n in self.lengths])
+
+    def dtype(self, x: DType) -> tuple[DType, ...]:  # type: ignore[override]
+        return (x,) * len(self.lengths)
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        ends = list(itertools.accumulate(self.lengths[:-1]))
+        return tuple(xp.split(x, ends, axis=self.axis))
+
+    def vjp(self, ct: Sequence[Tensor], y: Sequence[Tensor], x: Tensor) -> tuple[Any, ...]:
+        return (lambda: F.concat(list(ct), axis=self.axis),)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[2, 5]", lengths=(2, 0, 3), axis=1)
+        yield ok("int32[3]", lengths=(3,), axis=0)
+        yield bad("float32[2, 5]", lengths=(2, 2), axis=1, match=r"parts of \[2, 2\] make 4")
+
+
+@public
+def split(
+    x: TensorLike, parts: int | Sequence[DimLike], /, axis: int = 0
+) -> tuple[Tensor, ...]:
+    """Take a tensor apart along an axis.  x: [*A, N, *B] -> [*A, length, *B] for each part
+
+    Args:
+        x: What to take apart.
+        parts: The number of equal parts, or the places to cut at, as for `np.split`: `(2, 5)` makes
+            x[:2], x[2:5] and x[5:]. Places may be symbolic dims.
+        axis: The axis.
+
+    Raises:
+        ShapeError: The dim does not divide into equal parts, or can't be shown to.
+        ArgumentError: The places are not in order, or lie outside.
+
+    >>> import graphfw as gf
+    >>> [part.shape for part in gf.split(gf.zeros((2, 6)), 3, axis=1)]
+    [(2, 2), (2, 2), (2, 2)]
+    """
+    tensor = as_tensor(x)
+    place = ruled("split", tensor, normalize_axis, axis, tensor.ndim)
+    dim = tensor.shape[place]
+    if isinstance(parts, Sequence):
+        return emit_all(Split(_between(tensor, parts, dim), place), tensor)
+    count = operator.index(parts)
+    ruled("split", tensor, require, count > 0, f"{count} parts", (), "", ArgumentError)
+    each = exact_div(dim, count)
+    message = f"dim {place} of size {dim} doesn't divide into {count} equal parts"
+    ruled("split", tensor, require, each is not None, message, (), "pass the places to cut at")
+    return emit_all(Split((each or 0,) * count, place), tensor)
+
+
+def _between(x: Tensor, places: Sequence[DimLike], dim: DimLike) -> tuple[DimLike, ...]:
+    """Return the lengths between the places to cut at."""
+    ends = [dim + p if isinstance(p, int) and p < 0 else p for p in places]
+    lengths = tuple(b - a for a, b in zip([0, *ends], [*ends, dim], strict=True))
+    bad_place = any(always_le(length, -1) for length in lengths)
+    ruled("split", x, require, not bad_place,
+          f"the places {tuple(places)} are not in order between 0 and {dim}", (), "", ArgumentError)
+    return lengths
+
+
+@public
+def unstack(x: TensorLike, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """Return the tensors that lie side by side along an axis.  x: [*A with K at axis] -> K of [*A]
+
+    Raises:
+        ShapeError: The dim is symbolic: how many tensors there are must be known.
+        AxisError: There is no such axis.
+    """
+    tensor = as_tensor(x)
+    place = ruled("unstack", tensor, normalize_axis, axis, tensor.ndim)
+    count = tensor.shape[place]
+    ruled("unstack", tensor, require, isinstance(count, int),
+          f"dim {place} has the symbolic size {count}: how many tensors it makes is not known", (),
+          "work on the whole tensor at once, or give the dim a number")
+    slices = emit_all(Split((1,) * int(count), place), tensor) if count else ()
+    return tuple(squeeze(part, axis=place) for part in slices)
+
+
+@public
+def repeat(
+    x: TensorLike, repeats: DimLike | TensorLike, /, *, axis: int | None = None
+) -> Tensor:
+    """Repeat each element along an axis.  x: [*A, N, *B] -> [*A, N * repeats, *B]
+
+    Args:
+        x: What to repeat.
+        repeats: How often: a number (it may be a symbolic dim), or one for each element along the
+            axis, as integers that are known now.
+        axis: The axis; without it the tensor is flattened first.
+
+    Raises:
+        ConcreteValueError: `repeats` is known only when the graph runs.
+        ShapeError: There are not as many repeats as elements, or the dim is symbolic.
+        ArgumentError: A number is negative.
+
+    >>> import graphfw as gf
+    >>> gf.repeat(gf.asarray([1, 2, 3]), [2, 0, 1])
+    Tensor([1, 1, 3], dtype=int64)
+    """
+    tensor = as_tensor(x)
+    if axis is None:
+        return repeat(flatten(tensor), repeats, axis=0)
+    place = ruled("repeat", tensor, normalize_axis, axis, tensor.ndim)
+    times = repeats if isinstance(repeats, Dim) else _times(tensor, repeats)
+    if isinstance(times, np.ndarray):
+        dim = tensor.shape[place]
+        ruled("repeat", tensor, require, dim == len(times),
+              f"{len(times)} repeats for dim {place} of size {dim}")
+        return take(tensor, np.repeat(np.arange(len(times)), times), axis=place)
+    before, dim, after = tensor.shape[:place], tensor.shape[place], tensor.shape[place + 1 :]
+    apart = expand_dims(tensor, axis=place + 1)
+    repeated = broadcast_to(apart, (*before, dim, times, *after))
+    return reshape(repeated, (*before, dim * times, *after))
+
+
+def _times(x: Tensor, repeats: TensorLike) -> int | np.ndarray[Any, Any]:
+    """Return what `repeats` says: one number or an array of them."""
+    known = as_tensor(repeats)
+    ruled("repeat", x, require, is_concrete(known),
+          "the repeats decide a shape, so they can't be known only when the graph runs", (),
+          "use gf.take with indices of a known number", ConcreteValueError)
+    ruled("repeat", x, require, known.dtype.is_integer and known.ndim <= 1,
+          f"repeats must be integers in one dim, not {known.type}", (), "", DTypeError)
+    numbers = known.numpy()
+    negative = bool((numbers < 0).any())
+    ruled("repeat", x, require, not negative, "negative repeats", (), "", ArgumentError)
+    return int(numbers.reshape(())) if numbers.size == 1 else numbers
+
+
+@public
+def tile(x: TensorLike, repetitions: DimLike | Sequence[DimLike], /) -> Tensor:
+    """Repeat the whole tensor along its axes.  x: [*A] -> [*A * repetitions]
+
+    `repetitions` count from the last axis; the shorter of both is padded with ones. They may be
+    symbolic dims.
+
+    >>> import graphfw as gf
+    >>> gf.tile(gf.asarray([1, 2]), (2, 2))
+    Tensor([[1, 2, 1, 2],
+            [1, 2, 1, 2]], dtype=int64)
+    """
+    tensor = as_tensor(x)
+    times = list(repetitions) if isinstance(repetitions, Sequence) else [repetitions]
+    ndim = max(tensor.ndim, len(times))
+    dims = [*[1] * (ndim - tensor.ndim), *tensor.shape]
+    times = [*[1] * (ndim - len(times)), *times]
+    pairs = list(zip(times, dims, strict=True))
+    apart = reshape(tensor, tuple(d for dim in dims for d in (1, dim)))
+    repeated = broadcast_to(apart, tuple(d for pair in pairs for d in pair))
+    return reshape(repeated, tuple(count * dim for count, dim in pairs))
+
+
+@public
+def meshgrid(
+    *arrays: TensorLike, indexing: Literal["xy", "ij"] = "xy"
+) -> list[Tensor]:
+    """Return the coordinates of a grid, one tensor for each axis.
+
+    [N], [M], [K], … -> each [N, M, K, …] with "ij"; [M, N, K, …] with "xy".
+
+    Raises:
+        ShapeError: A tensor has not one dim.
+        ArgumentError: `indexing` is something else.
+    """
+    valid = indexing in ("xy", "ij")
+    ruled("meshgrid", None, require, valid, f"indexing={indexing!r}", (), 'use "xy" or "ij"',
+          ArgumentError)
+    tensors = _several("meshgrid", arrays) if arrays else []
+    for tensor in tensors:
+        ruled("meshgrid", tensor, require, tensor.ndim == 1, f"wants 1 dim, not {tensor.ndim}")
+    places = list(range(len(tensors)))
+    if indexing == "xy" and len(places) > 1:
+        places[:2] = [1, 0]
+    dims = [tensors[place].shape[0] for place in places]
+    alone = [
+        reshape(tensor, [dim if axis == place else 1 for axis, dim in enumerate(dims)])
+        for tensor, place in zip(tensors, places, strict=True)
+    ]
+    return [broadcast_to(tensor, dims) for tensor in alone]
+
+
+PadMode: TypeAlias = Literal["constant", "edge", "reflect", "symmetric", "wrap"]
+
+
+@public
+def pad(
+    x: TensorLike,
+    pad_width: DimLike | Sequence[Any],
+    /,
+    *,
+    mode: PadMode = "constant",
+    constant_values: TensorLike = 0,
+) -> Tensor:
+    """Add elements before and after, along each axis.  x: [*A] -> [*(before + A + after)]
+
+    Args:
+        x: What to pad.
+        pad_width: How many: one number, a pair (before, after) for all axes, or a pair for each
+            axis, as for `np.pad`. Numbers may be symbolic dims.
+        mode: What to add: "constant" values, the "edge" element, the elements mirrored without
+            the edge ("reflect") or with it ("symmetric"), or those of the other end ("wrap").
+        constant_values: The scalar that "constant" adds.
+
+    Raises:
+        ShapeError: `pad_width` does not fit x, or `mode` repeats elements where there are none.
+        ArgumentError: A number is negative, or there is no such mode.
+
+    >>> import graphfw as gf
+    >>> gf.pad(gf.asarray([1, 2, 3]), (2, 1), mode="reflect")
+    Tensor([3, 2, 1, 2, 3, 2], dtype=int64)
+    """
+    tensor = as_tensor(x)
+    widths = _widths(tensor, pad_width)
+    if mode != "constant":
+        ruled("pad", tensor, require, mode in _MIRRORS, f"mode={mode!r}", (),
+              f"use one of {', '.join(['constant', *_MIRRORS])}", ArgumentError)
+        for axis, width in enumerate(widths):
+            if width != (0, 0):
+                tensor = take(tensor, _mirrored(tensor, axis, *width, mode), axis=axis)
+        return tensor
+    dims = tuple(a + d + b for (a, b), d in zip(widths, tensor.shape, strict=True))
+    background = full(dims, constant_values, dtype=tensor.dtype)
+    starts = tuple(before for before, _ in widths)
+    return emit(SliceSet(starts, tensor.shape, (1,) * tensor.ndim), background, tensor)
+
+
+def _widths(x: Tensor, pad_width: DimLike | Sequence[Any]) -> list[tuple[DimLike, DimLike]]:
+    """Return how much to add before and after each axis."""
+    entries: list[Any] = list(pad_width) if isinstance(pad_width, Sequence) else [pad_width]
+    if all(not isinstance(entry, Sequence) for entry in entries):
+        entries = [entries]
+    pairs = [tuple(entry) * (2 if len(entry) == 1 else 1) for entry in entries]
+    pairs *= x.ndim if len(pairs) == 1 else 1
+    fits = len(pairs) == x.ndim and all(len(pair) == 2 for pair in pairs)
+    ruled("pad", x, require, fits, f"pad_width={pad_width} does not fit {x.ndim} dims", (),
+          "give a pair (before, after) for each dim")
+    for width in (width for pair in pairs for width in pair):
+        ruled("pad", x, require, not always_le(width, -1), f"the width {width} is negative", (),
+              "use x[start:stop] to take away", ArgumentError)
+    return [(before, after) for before, after in pairs]
+
+
+def _edge(place: Tensor, size: DimLike) -> Tensor:
+    clipped: Tensor = F.minimum(F.maximum(place, 0), size - 1)
+    return clipped
+
+
+def _wrap(place: Tensor, size: DimLike) -> Tensor:
+    return place % size
+
+
+def _reflect(place: Tensor, size: DimLike) -> Tensor:
+    # With one element there is nothing to mirror: that one is repeated.
+    turned = place % dim_max(2 * size - 2, 1)
+    mirrored: Tensor = F.minimum(turned, 2 * size - 2 - turned)
+    return mirrored
+
+
+def _symmetric(place: Tensor, size: DimLike) -> Tensor:
+    turned = place % (2 * size)
+    mirrored: Tensor = F.minimum(turned, 2 * size - 1 - turned)
+    return mirrored
+
+
+_MIRRORS = {"edge": _edge, "reflect": _reflect, "symmetric": _symmetric, "wrap": _wrap}
+
+
+def _mirrored(x: Tensor, axis: int, before: DimLike, after: DimLike, mode: str) -> Tensor:
+    """Return for each place of a padded axis the place of x that its element comes from."""
+    size = x.shape[axis]
+    ruled("pad", x, require, size != 0, f"mode={mode!r} repeats elements, and dim {axis} has none")
+    return _MIRRORS[mode](arange(-before, size + after), size)

@@ -1,0 +1,234 @@
+"""Tensors that count: ranges, evenly spaced numbers, diagonals and triangles."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphfw.errors import ArgumentError, DTypeError
+from graphfw.ir import ambient
+from graphfw.ir.build import checked, constant, emit
+from graphfw.ir.dim import Dim, DimLike, dim_max
+from graphfw.ir.dtype import DType, DTypeLike, as_dtype, int64, promote_all
+from graphfw.ir.functions import F, public
+from graphfw.ir.op import NONDIFF, Case, Cost, Op, bad, ok, op
+from graphfw.ir.shape import Requirement, require
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape, TensorType
+from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled, scalar_like
+from graphfw.ops.creation import check_device, zeros
+from graphfw.ops.movement import dims_of, expand_dims
+
+__all__ = ["arange", "eye", "linspace", "tril", "triu"]
+
+
+@op("arange")
+class Arange(Op):
+    """The numbers start, start + step, …  -> [size]"""
+
+    start: DimLike
+    step: int
+    size: DimLike
+    to: DType
+    vjp = NONDIFF
+
+    def shape(self) -> Shape:
+        return (self.size,)
+
+    def dtype(self) -> DType:
+        require(not self.to.is_bool, "can't count in bool", error=DTypeError)
+        return self.to
+
+    def eval(self, xp: Any) -> Any:
+        count = xp.arange(self.size, dtype=xp.int64) * self.step + self.start
+        return count.astype(self.to.dtype)
+
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        return Cost(0, 0, outputs[0].nbytes)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok(start=2, step=-3, size=5, to=int64)
+        yield ok(start=0, step=1, size=0, to=as_dtype("float32"))
+        yield bad(start=0, step=1, size=2, to=as_dtype("bool"), match="bool", error=DTypeError)
+
+
+@public
+def arange(
+    start: complex | Dim,
+    /,
+    stop: complex | Dim | None = None,
+    step: float = 1,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+) -> Tensor:
+    """Count from `start` up to, and not including, `stop`.  -> [ceil((stop - start) / step)]
+
+    With one number it is the stop, and the count starts at 0. Start and stop may be symbolic dims
+    where the step is an int. Ints and dims give int64, floats the default dtype.
+
+    Raises:
+        ArgumentError: The step is 0, or not an int where a symbolic dim needs it to be.
+        DTypeError: The numbers don't fit the dtype.
+
+    >>> import graphfw as gf
+    >>> gf.arange(5)
+    Tensor([0, 1, 2, 3, 4], dtype=int64)
+    >>> with gf.Graph():
+    ...     gf.arange(gf.placeholder(("batch",), name="x").shape[0]).shape
+    (batch,)
+    """
+    check_device("arange", device)
+    first, last = (0, start) if stop is None else (start, stop)
+    numbers = [_number("arange", x) for x in (first, last, step)]
+    is_float = any(isinstance(x, float) for x in numbers)
+    to = dtype_or(dtype, ambient.get_default_dtype() if is_float else int64)
+    ruled("arange", None, require, numbers[2] != 0, "step=0", (), "", ArgumentError)
+    whole = [int(x) if isinstance(x, float) and x.is_integer() else x for x in numbers]
+    if any(isinstance(x, float) for x in whole):
+        return constant(_float_range(whole, to))
+    begin, end, stride = whole
+    if isinstance(stride, Dim):
+        message = f"step={stride}: whether it is positive is not known until the graph runs"
+        fix = "use gf.arange(size) * step"
+        raise checked("arange", None, Requirement(message, fix=fix, error=ArgumentError))
+    distance = end - begin if stride > 0 else begin - end
+    size = dim_max(0, (distance + abs(stride) - 1) // abs(stride))
+    if isinstance(begin, int) and isinstance(size, int) and size and to.is_integer:
+        scalar_like("arange", begin, to)
+        scalar_like("arange", begin + (size - 1) * stride, to)
+    return emit(Arange(begin, stride, size, to))
+
+
+def _number(name: str, x: object) -> Any:
+    """Return an int, a float or a dim; ints of other libraries become Python's."""
+    if isinstance(x, (Dim, float)) and not isinstance(x, np.generic):
+        return x
+    if hasattr(x, "__index__") and not isinstance(x, bool):
+        return operator.index(x)
+    if isinstance(x, (float, np.floating)):
+        return float(x)
+    failed = Requirement(f"{x!r} is not a real number", error=ArgumentError)
+    raise checked(name, None, failed)
+
+
+def _float_range(numbers: Sequence[Any], to: DType) -> np.ndarray[Any, Any]:
+    """Count in steps that are no whole numbers: in float64, rounded once."""
+    message = f"a size is among {numbers}, which are no whole numbers"
+    known = not any(isinstance(x, Dim) for x in numbers)
+    ruled("arange", None, require, known, message, (), "use gf.arange(size) * step", ArgumentError)
+    fits = to.is_floating or to.is_complex
+    ruled("arange", None, require, fits, f"{numbers} does not fit {to.name}", (), "", DTypeError)
+    finite = all(map(math.isfinite, numbers))
+    ruled("arange", None, require, finite, f"{numbers} is not finite", (), "", ArgumentError)
+    start, stop, step = numbers
+    size = max(0, math.ceil((stop - start) / step))
+    counted: np.ndarray[Any, Any] = start + np.arange(size) * float(step)
+    return counted.astype(to.dtype)
+
+
+@public
+def linspace(
+    start: complex | Tensor,
+    stop: complex | Tensor,
+    /,
+    num: DimLike,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    endpoint: bool = True,
+) -> Tensor:
+    """Return evenly spaced numbers from `start` to `stop`, both exactly.  -> [num]
+
+    `start` and `stop` are numbers or 0-d tensors, `num` may be a symbolic dim. Without `endpoint`
+    the last number is one step before `stop`. The dtype is the default one (complex for complex
+    numbers) or that of the tensors.
+
+    Raises:
+        ShapeError: `num` is negative.
+        DTypeError: The dtype is not floating-point or complex.
+
+    >>> import graphfw as gf
+    >>> gf.linspace(0, 1, 5)
+    Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
+    check_device("linspace", device)
+    (size,) = dims_of("linspace", num)
+    ends = [as_tensor(x) for x in (start, stop)]
+    to = dtype_or(dtype, _inexact_of(ends))
+    ruled("linspace", None, require, to.is_inexact, f"dtype={to.name} has no fractions", (),
+          "use gf.arange for integers", DTypeError)
+    if isinstance(size, int) and not isinstance(start, Tensor) and not isinstance(stop, Tensor):
+        return constant(np.linspace(start, stop, size, endpoint=endpoint).astype(to.dtype))
+    first, last = (converted(x, to) for x in ends)
+    steps = dim_max(size - 1, 1) if endpoint else dim_max(size, 1)
+    # Weighing both ends gives them back exactly, which start + i*step does not.
+    part = converted(arange(size), to.real) / as_tensor(steps, to.real)
+    weights = converted(part, to)
+    spaced: Tensor = first * (1 - weights) + last * weights
+    return spaced
+
+
+def _inexact_of(tensors: Sequence[Tensor]) -> DType:
+    """Return the dtype for numbers between these."""
+    known = tuple(t.dtype for t in tensors if t.dtype.is_inexact)
+    return promote_all(known) if known else ambient.get_default_dtype()
+
+
+@public
+def eye(
+    n_rows: DimLike,
+    n_cols: DimLike | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+) -> Tensor:
+    """Return ones on a diagonal and zeros elsewhere.  -> [n_rows, n_cols]
+
+    Args:
+        n_rows: The number of rows; it may be symbolic, as may n_cols.
+        n_cols: The number of columns, that of rows by default.
+        k: The diagonal: 0 is the main one, positive ones lie above it.
+        dtype: The elements' type, the default dtype by default.
+        device: None or "graph".
+    """
+    check_device("eye", device)
+    rows, columns = dims_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
+    is_one = expand_dims(arange(rows) + k, axis=1) == arange(columns)
+    return converted(is_one, dtype_or(dtype, ambient.get_default_dtype()))
+
+
+@public
+def tril(x: TensorLike, /, *, k: int = 0) -> Tensor:
+    """Keep what is on and below the k-th diagonal, and set the rest to 0.  x: [*B, M, N] -> same
+
+    Raises:
+        ShapeError: x has fewer than two dims.
+    """
+    return _triangle("tril", as_tensor(x), k)
+
+
+@public
+def triu(x: TensorLike, /, *, k: int = 0) -> Tensor:
+    """Keep what is on and above the k-th diagonal, and set the rest to 0.  x: [*B, M, N] -> same
+
+    Raises:
+        ShapeError: x has fewer than two dims.
+    """
+    return _triangle("triu", as_tensor(x), k)
+
+
+def _triangle(name: str, x: Tensor, k: int) -> Tensor:
+    ruled(name, x, require, x.ndim >= 2, f"wants 2 dims or more, not {x.ndim}")
+    diagonal = expand_dims(arange(x.shape[-2]) + k, axis=1)
+    column = arange(x.shape[-1])
+    keep = column <= diagonal if name == "tril" else column >= diagonal
+    kept: Tensor = F.where(keep, x, zeros((), dtype=x.dtype))
+    return kept

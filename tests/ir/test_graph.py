@@ -1,0 +1,191 @@
+"""`Graph`: names, lookups, collected errors, the text of errors."""
+
+import networkx
+import pytest
+
+import graphfw as gf
+from graphfw.errors import AxisError, GraphError, GraphErrors, ShapeError
+from graphfw.ir.verify import verify
+
+
+def test_a_graph_lists_what_is_made():
+    with gf.Graph("net") as g:
+        x = gf.placeholder(("n", 3), name="x")
+        w = gf.Variable([[1.0], [2.0], [3.0]], name="w")
+        y = x @ w
+        u = gf.update(w, w * 2)
+    assert [node.op.name for node in g.nodes[:3]] == ["placeholder", "variable", "matmul"]
+    assert g.placeholders[0] is x
+    assert g.variables[0] is w
+    assert g.updates == [u]
+    assert g.nodes[2] is y.node
+    assert repr(g) == f'<Graph "net": {len(g.nodes)} nodes, 1 variables>'
+    verify(g)
+
+
+def test_find():
+    with gf.Graph() as g:
+        x = gf.placeholder((3,), name="input")
+        w = gf.Variable(0.0, name="weight")
+    assert g.find("input") is x
+    assert g.find("weight") is w
+    with pytest.raises(GraphError) as caught:
+        g.find("inputs")
+    assert str(caught.value) == (
+        'nothing in this graph is named "inputs"\n  fix  did you mean "input"?'
+    )
+    with pytest.raises(GraphError, match="fix  it has: input, weight"):
+        g.find("zzz")
+    with pytest.raises(GraphError, match="fix  it has: no names"):
+        gf.Graph().find("zzz")
+
+
+def test_names_are_unique():
+    with gf.Graph():
+        gf.placeholder((3,), name="x")
+        with pytest.raises(GraphError, match='the name "x" is taken') as caught:
+            gf.placeholder((4,), name="x")
+        assert 'first  "x"  float32[3]  placeholder' in str(caught.value)
+        assert "fix  give each tensor its own name, or use gf.name_scope" in str(caught.value)
+        with gf.name_scope("b"):
+            assert gf.placeholder((4,), name="x").name == "b.x"
+
+
+def test_a_tensor_and_a_variable_have_different_names():
+    with gf.Graph() as g:
+        gf.placeholder((3,), name="x")
+        gf.Variable(0.0, name="x")
+    with pytest.raises(GraphError, match='a variable and another tensor are named "x"'):
+        g.check_names()
+
+
+def test_unnamed_dims_are_fresh():
+    with gf.Graph():
+        x = gf.placeholder((None, None), name="x")
+        y = gf.placeholder((None, 3))
+        dims = [*x.shape, *y.shape[:1]]
+        assert len({str(d) for d in dims}) == 3
+        with pytest.raises(ShapeError, match="a symbolic dim broadcasts with 1 and itself only"):
+            gf.placeholder((None,)) + gf.placeholder((None,))
+
+
+def test_placeholders_need_a_graph():
+    for make, what in ((lambda: gf.placeholder((3,)), "a placeholder"),):
+        with pytest.raises(GraphError) as caught:
+            make()
+        assert str(caught.value).startswith(f"{what} belongs to a graph, and none is open here")
+        assert "with graphfw.Graph() as g:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "match"),
+    [
+        ((-1,), "a dim can't be -1"),
+        ((2.5,), "2.5 is no dim"),
+        ((True,), "True is no dim"),
+        (("a b",), "'a b' can't name a dim"),
+        (("_x",), "'_x' can't name a dim"),
+        (("class",), "'class' can't name a dim"),
+        (3, "shape=3 is not a sequence of dims"),
+        ("batch", "shape='batch' is not a sequence of dims"),
+    ],
+)
+def test_bad_placeholder_shapes(shape, match: str):
+    with gf.Graph(), pytest.raises(ShapeError, match=match):
+        gf.placeholder(shape)
+
+
+def test_variables_are_named_once_even_when_renamed():
+    with gf.Graph() as g:
+        a, b = gf.Variable(0.0, name="a"), gf.Variable(1.0, name="b")
+    g.check_names()
+    b.rename(lambda: "a")
+    with pytest.raises(GraphError, match='a variable and another variable are named "a"') as caught:
+        g.check_names()
+    assert [o.label for o in caught.value.operands] == ["first", "second"]
+    assert a.name == b.name == "a"
+
+
+def test_to_networkx():
+    with gf.Graph() as g:
+        x = gf.placeholder((3,), name="x")
+        y = gf.tanh(x) * x
+    graph = g.to_networkx()
+    assert networkx.is_directed_acyclic_graph(graph)
+    assert networkx.has_path(graph, x.node, y.node)
+    assert graph.number_of_nodes() == len(g.nodes)
+
+
+def test_constants_by_digest():
+    import numpy as np
+
+    array = np.arange(100.0)
+    with gf.Graph() as g:
+        gf.identity(gf.constant(array))
+        gf.identity(gf.constant(array.copy()))
+        gf.identity(gf.constant(3.0))
+    (only,) = g.constants().values()
+    np.testing.assert_array_equal(only, array)
+    assert str(g).count(next(iter(g.constants()))) == 2
+
+
+# Collected errors.
+
+
+def test_mistakes_are_collected():
+    with pytest.raises(GraphErrors) as caught, gf.Graph(collect_errors=True):  # noqa: PT012
+        x = gf.placeholder((3, 4), name="x")
+        y = gf.placeholder((5, 6), name="y")
+        bad = x @ y
+        worse = bad + gf.placeholder((9, 9, 9), name="z") * y  # the product is a second mistake
+        gf.tanh(worse) @ x  # this follows from them, and says nothing new
+        x + gf.placeholder((4,), name="fine")
+    errors = caught.value.errors
+    assert [e.summary.split(":")[0] for e in errors] == ["matmul", "multiply"]
+    text = str(caught.value)
+    assert text.startswith("2 mistakes in this graph\n[1] ShapeError: matmul: contracting dims")
+    assert "\n[2] ShapeError: multiply: " in text
+
+
+def test_one_mistake():
+    with pytest.raises(GraphErrors, match="1 mistake in this graph"), gf.Graph(collect_errors=True):
+        gf.placeholder((3,), name="x") + gf.placeholder((4,), name="y")
+
+
+def test_nothing_wrong():
+    with gf.Graph(collect_errors=True) as g:
+        gf.placeholder((3,), name="x") + 1
+    g.check()
+
+
+def test_other_errors_come_with_what_was_collected():
+    with pytest.raises(GraphErrors) as caught, gf.Graph(collect_errors=True):  # noqa: PT012
+        x = gf.placeholder((3,), name="x")
+        x + gf.placeholder((4,), name="y")
+        gf.sum(x, axis=1)
+    assert [type(e) for e in caught.value.errors] == [ShapeError, AxisError]
+
+
+def test_foreign_errors_pass_through():
+    with pytest.raises(ZeroDivisionError), gf.Graph(collect_errors=True):  # noqa: PT012
+        gf.placeholder((3,), name="x") + gf.placeholder((4,), name="y")
+        raise ZeroDivisionError
+
+
+def test_reentering_does_not_raise_early():
+    with pytest.raises(GraphErrors, match="1 mistake"):  # noqa: PT012
+        with gf.Graph(collect_errors=True) as g:
+            x = gf.placeholder((3,), name="x")
+            with g:
+                x + gf.placeholder((4,), name="y")
+            x + 1
+
+
+def test_errors_survive_pickling():
+    import pickle
+
+    with pytest.raises(GraphErrors) as caught, gf.Graph(collect_errors=True):
+        gf.placeholder((3,), name="x") + gf.placeholder((4,), name="y")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+    assert type(again.errors[0]) is ShapeError

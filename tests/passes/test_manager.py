@@ -1,0 +1,289 @@
+"""Running passes: reports, levels of checking, dumps, bisection, errors."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw.errors import ArgumentError, GraphError, PassError, VerifyError
+from graphfw.ir.functions import F
+from graphfw.ir.op import REGISTRY
+from graphfw.ir.rebuild import derive, rebuild
+from graphfw.ir.tensor import Node
+from graphfw.ir.types import TensorType
+from graphfw.passes.base import Pass
+from graphfw.passes.cse import CSE
+from graphfw.passes.fold import Fold
+from graphfw.passes.manager import Report, run_pipeline, table
+from graphfw.passes.pipelines import DEFAULT, SIMPLIFY
+from graphfw.passes.prune import Prune
+from graphfw.passes.rules import RuleSet, rule
+from graphfw.passes.values import same_values
+from tests.passes.helpers import graph_of, raw
+
+
+@rule("add", before="x + 0.0", after="x")
+def drop_any_constant(node, inputs):
+    return inputs[0] if inputs[1].node.op.name == "constant" else None
+
+
+@dataclass(frozen=True)
+class Failing(Pass):
+    name = "failing"
+
+    def run(self, graph, hits):
+        raise ZeroDivisionError("no luck")
+
+
+@dataclass(frozen=True)
+class WrongType(Pass):
+    """Says that a node has another type than its op infers."""
+
+    name = "wrong-type"
+
+    def run(self, graph, hits):
+        result = rebuild(graph)
+        for place, node in enumerate(result.nodes):
+            if node.op.name == "exp":
+                lie = (TensorType(gf.float64, node.types[0].shape),)
+                result.nodes[place] = Node(node.op, node.inputs, lie, node.loc, "", result)
+        return result
+
+
+def test_reports_and_their_table():
+    graph = graph_of("(x + -0.0) * exp(asarray(0.0))", takes="x: float32[3]")
+    result = run_pipeline(graph, DEFAULT, verify="each")
+    assert [report.name for report in result.reports] == [one.name for one in DEFAULT]
+    assert result.reports[0].before == len(graph.nodes)
+    assert result.reports[-1].after == len(result.graph.nodes) == 1
+    assert result.reports[2].hits == {"neutral_operand": 2}
+    assert all(report.ms > 0 for report in result.reports)
+    lines = table(result.reports).splitlines()
+    assert lines[0].split() == ["pass", "nodes", "ms", "rewrites"]
+    assert "neutral_operand 2" in lines[3]
+    assert lines[-1].startswith("total")
+    assert table([]) == "no passes"
+
+
+def test_table_lists_hits_by_name():
+    text = table([Report("a", 3, 2, {"y": 1, "x": 2}, 1.0), Report("long", 2, 2, {}, 0.5)])
+    assert text.splitlines() == [
+        "pass   nodes     ms  rewrites",
+        "a     3 -> 2   1.00  x 2, y 1",
+        "long  2 -> 2   0.50  -",
+        "total 3 -> 2   1.50",
+    ]
+
+
+def test_only_derived_graphs():
+    with gf.Graph() as g:
+        gf.placeholder((3,), name="x")
+    with pytest.raises(GraphError, match="derive it first"):
+        run_pipeline(g, DEFAULT)
+
+
+class TestFailures:
+    def test_a_failing_pass_is_named_with_those_before_it(self):
+        graph = graph_of("exp(x)", takes="x: float32[3]")
+        with pytest.raises(PassError) as failure:
+            run_pipeline(graph, [Fold(), CSE(), Failing(), Prune()], verify="off")
+        text = str(failure.value)
+        assert "the pass failing failed (after fold, cse): ZeroDivisionError: no luck" in text
+        assert "GRAPHFW_STOP_AFTER=2" in text
+        assert isinstance(failure.value.__cause__, ZeroDivisionError)
+
+    def test_the_line_of_the_node_is_kept(self):
+        @rule("exp", before="", after="")
+        def broken(node, inputs):
+            raise KeyError("axes")
+
+        graph = graph_of("exp(x)", takes="x: float32[3]")
+        with pytest.raises(PassError, match="the pass rules failed: the rule broken") as failure:
+            run_pipeline(graph, [RuleSet("rules", (broken,))])
+        assert failure.value.at == graph.outputs[0].node.loc
+
+    def test_a_pass_that_breaks_the_graph_is_named(self):
+        graph = graph_of("exp(x)", takes="x: float32[3]")
+        with pytest.raises(PassError, match=r"wrong-type failed \(after fold\): it broke the graph"):
+            run_pipeline(graph, [Fold(), WrongType(), Prune()], verify="each")
+
+    def test_at_level_ends_the_passes_are_named_together(self):
+        graph = graph_of("exp(x)", takes="x: float32[3]")
+        with pytest.raises(PassError, match="one of the passes fold, wrong-type broke the graph"):
+            run_pipeline(graph, [Fold(), WrongType()], verify="ends")
+        run_pipeline(graph, [Fold(), WrongType()], verify="off")
+
+    def test_a_graph_that_was_broken_before_is_no_passes_fault(self):
+        graph = graph_of("exp(x)", takes="x: float32[3]")
+        graph.nodes.reverse()
+        with pytest.raises(VerifyError, match="before it is made"):
+            run_pipeline(graph, [Prune()], verify="ends")
+
+
+class TestLevels:
+    def test_the_environment_gives_the_level(self, monkeypatch):
+        graph = graph_of("exp(x)", takes="x: float32[3]")
+        monkeypatch.setenv("GRAPHFW_VERIFY", "off")
+        run_pipeline(graph, [WrongType()])
+        monkeypatch.setenv("GRAPHFW_VERIFY", "each")
+        with pytest.raises(PassError, match="broke the graph"):
+            run_pipeline(graph, [WrongType()])
+        monkeypatch.delenv("GRAPHFW_VERIFY")
+        run_pipeline(graph, [WrongType()])
+
+    def test_no_such_level(self, monkeypatch):
+        graph = graph_of("exp(x)", takes="x: float32[3]")
+        with pytest.raises(ArgumentError, match="'all' is no level of checking"):
+            run_pipeline(graph, [], verify="all")
+        monkeypatch.setenv("GRAPHFW_VERIFY", "yes")
+        with pytest.raises(ArgumentError, match="one of off, ends, each, values"):
+            run_pipeline(graph, [])
+
+    def test_stop_after(self, monkeypatch):
+        graph = graph_of("exp(x)", takes="x: float32[3]")
+        monkeypatch.setenv("GRAPHFW_STOP_AFTER", "2")
+        result = run_pipeline(graph, [Fold(), CSE(), Failing()])
+        assert [report.name for report in result.reports] == ["fold", "cse"]
+        monkeypatch.setenv("GRAPHFW_STOP_AFTER", "-1")
+        with pytest.raises(ArgumentError, match="GRAPHFW_STOP_AFTER='-1' is not a number"):
+            run_pipeline(graph, [])
+
+
+class TestValues:
+    def check(self, graph, *rules):
+        return run_pipeline(graph, [Fold(), RuleSet("rules", rules)], verify="values")
+
+    def test_a_wrong_rule_is_named_with_the_output(self):
+        graph = graph_of("x * 1", "exp(x + 2.0)", takes="x: float32[3, n]")
+        with pytest.raises(PassError) as failure:
+            self.check(graph, *SIMPLIFY.rules, drop_any_constant)
+        text = str(failure.value)
+        assert "the pass rules failed (after fold): it changes the value of output 1" in text
+        assert "by the rule drop_any_constant" in text
+        assert "float32[3, n]" in text
+        assert "on sample inputs the element [0, 0] was" in text
+        assert failure.value.at == graph.outputs[1].node.loc
+
+    def test_a_rule_that_is_wrong_for_nan_alone_is_found(self):
+        @rule("multiply", before="x * 0", after="zeros_like(x)")
+        def zero(node, inputs):
+            return F.zeros_like(inputs[0])
+
+        with pytest.raises(PassError, match="by the rule zero"):
+            self.check(graph_of("x * 0", takes="x: float32[40]"), zero)
+
+    def test_a_wrong_pass_that_is_no_rule_set(self):
+        @dataclass(frozen=True)
+        class Wrong(Pass):
+            name = "wrong"
+
+            def run(self, graph, hits):
+                return rebuild(graph, lambda n, i: i[0] if n.op.name == "exp" else None)
+
+        graph = graph_of("exp(x)", takes="x: float32[3]")
+        with pytest.raises(PassError) as failure:
+            run_pipeline(graph, [Wrong()], verify="values")
+        assert failure.value.summary == (
+            "the pass wrong failed: it changes the value of output 0"
+        )
+
+    def test_a_pass_whose_graph_cannot_be_evaluated_is_named(self):
+        @rule("exp", before="", after="")
+        def to_new_placeholder(node, inputs):
+            return raw("placeholder", dims=(3,), to=gf.float32)
+
+        with pytest.raises(PassError, match="makes a graph that can't be evaluated"):
+            self.check(graph_of("exp(x)", takes="x: float32[3]"), to_new_placeholder)
+
+    @pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "bfloat16", "complex64", "float64"])
+    def test_every_kind_of_feed(self, dtype):
+        run_pipeline(graph_of("where(x == x, x, y)", takes=f"x: {dtype}[3, n]; y: {dtype}[]"),
+                     DEFAULT, verify="values")  # fmt: skip
+
+    def test_variables_and_random_draws(self):
+        with gf.Graph() as g:
+            w = gf.Variable([1.0, 2.0], name="w")
+            y = gf.random.normal((2,)) * w + gf.random.normal((2,)) * 1
+        run_pipeline(derive(g, [y, w]), DEFAULT, verify="values")
+
+    def test_sizes_fit_what_is_asserted(self):
+        with gf.Graph() as g:
+            x = gf.placeholder((None, None, "k", "m"), name="x")
+            y = gf.placeholder(("batch", 5, "j"), name="y")
+            a = F.sum(gf.assert_shape(x, ("batch", 5, "j", "new")), axis=3)
+            z = a + y + gf.assert_shape(F.sum(x, axis=(2, 3)), ("batch", 5))[:, :, None]
+        run_pipeline(derive(g, [z]), DEFAULT, verify="values")
+
+    def test_sizes_fit_what_is_divided(self):
+        graph = graph_of("raw('reshape', x, dims=(-1, 4))", takes="x: float32[n]")
+        run_pipeline(graph, DEFAULT, verify="values")
+
+    def test_integers_fit_as_indices(self):
+        graph = graph_of("take(x, i, axis=0)", takes="x: float32[3]; i: int64[n]")
+        run_pipeline(graph, DEFAULT, verify="values")
+
+    def test_a_graph_without_any_sample_is_an_error(self):
+        graph = graph_of("assert_shape(x, (2,)) + assert_shape(x, (3,))[:2]", takes="x: float32[n]")
+        with pytest.raises(PassError, match="found no inputs on which the graph can be evaluated"):
+            run_pipeline(graph, DEFAULT, verify="values")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        (np.float32([1, 2]), np.float32([1, 2 + 1e-5]), True),
+        (np.float32([1, 2]), np.float32([1, 2.01]), False),
+        (np.float64([1, 2]), np.float64([1, 2 + 1e-6]), False),
+        (np.float32([np.nan, np.inf]), np.float32([np.nan, np.inf]), True),
+        (np.float32([np.inf]), np.float32([-np.inf]), False),
+        (np.float32([1]), np.float32([np.nan]), False),
+        (np.float32([1]), np.float64([1]), False),
+        (np.float32([1]), np.float32([[1]]), False),
+        (np.int32([1]), np.int32([2]), False),
+        (np.complex64([1 + 1j]), np.complex64([1 + 2j]), False),
+        (np.complex64([np.nan + 1j]), np.complex64([np.nan + 1j]), True),
+    ],
+)
+def test_same_values(a, b, same):
+    assert same_values(a, b) is same
+
+
+class TestDumps:
+    def test_texts_before_and_after_each_pass(self, tmp_path):
+        graph = graph_of("x * 1", takes="x: float32[3]")
+        result = run_pipeline(graph, [SIMPLIFY, Prune()], dump=tmp_path / "dumps")
+        folder = tmp_path / "dumps" / "0000"
+        assert sorted(p.name for p in folder.iterdir()) == [
+            "00-input.txt", "01-simplify.txt", "02-prune.txt",
+        ]  # fmt: skip
+        assert (folder / "00-input.txt").read_text(encoding="utf-8") == f"{graph}\n"
+        assert (folder / "02-prune.txt").read_text(encoding="utf-8") == f"{result.graph}\n"
+
+    def test_each_run_has_a_folder_of_its_own(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("GRAPHFW_DUMP", str(tmp_path))
+        for _ in range(3):
+            run_pipeline(graph_of("x * 1", takes="x: float32[3]"), [Prune()])
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["0000", "0001", "0002"]
+
+    def test_a_failing_pass_leaves_the_graph_it_was_given(self, tmp_path):
+        graph = graph_of("x * 1", takes="x: float32[3]")
+        with pytest.raises(PassError):
+            run_pipeline(graph, [Fold(), Failing()], dump=tmp_path)
+        assert sorted(p.name for p in (tmp_path / "0000").iterdir()) == [
+            "00-input.txt", "01-fold.txt",
+        ]  # fmt: skip
+
+
+def test_the_default_pipeline_has_nothing_left_to_do_the_second_time():
+    takes = "x: float32[3, n]; y: float32[n]"
+    graph = graph_of("-(-x) * 1 + (x + -y) / 4 + (-y + x)", "where(True, x, x)", takes=takes)
+    once = run_pipeline(graph, DEFAULT).graph
+    twice = run_pipeline(once, DEFAULT)
+    assert [n.op for n in twice.graph.nodes] == [n.op for n in once.nodes]
+    assert all(not report.hits for report in twice.reports)
+
+
+def test_ops_are_registered_under_the_names_that_rules_use():
+    names = {root for one in SIMPLIFY.rules for root in one.roots if isinstance(root, str)}
+    assert names <= set(REGISTRY)

@@ -1,0 +1,60 @@
+"""The code in the documentation runs as it stands, page by page."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from graphfw.ir.functions import FUNCTIONS
+from graphfw.ir.op import REGISTRY
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = sorted(page for page in DOCS.glob("*.md") if "```python" in page.read_text("utf-8"))
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def _registries_restored():
+    """Forget the ops that a page adds."""
+    ops, functions = dict(REGISTRY), dict(FUNCTIONS)
+    yield
+    for registry, before in ((REGISTRY, ops), (FUNCTIONS, functions)):
+        registry.clear()
+        registry.update(before)
+
+
+def test_there_are_pages():
+    assert len(PAGES) >= 9
+
+
+@pytest.mark.usefixtures("_registries_restored")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page_runs(page, monkeypatch):
+    text = page.read_text("utf-8")
+    module = ModuleType(f"docs_{page.stem}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look for it
+    names = vars(module)
+    source = ""
+    for block in BLOCK.finditer(text):
+        # Blocks go on where the one before ended, inside its `with` if they are indented.
+        if block[1].startswith((" ", "\t")):
+            source += block[1]
+            continue
+        run(source, page, names)
+        line = text.count("\n", 0, block.start(1))
+        source = "\n" * line + block[1]
+    run(source, page, names)
+
+
+def run(source: str, page: Path, names: dict[str, object]) -> None:
+    exec(compile(source, str(page), "exec"), names)
+
+
+def test_links_lead_somewhere():
+    for page in [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]:
+        for target in re.findall(r"\]\(([^)#:]+)[^):]*\)", page.read_text("utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
