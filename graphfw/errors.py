@@ -10,7 +10,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+
+from graphfw.loc import Loc, capture
 
 __all__ = [
     "ArgumentError",
@@ -36,22 +37,6 @@ __all__ = [
 ]
 
 
-class Location(Protocol):
-    """A place in the user's code."""
-
-    @property
-    def file(self) -> str: ...
-    @property
-    def line(self) -> int: ...
-    def describe(self) -> str:
-        """Say `file:line in function:   source text`."""
-        ...
-
-    def short(self) -> str:
-        """Say `file:line`."""
-        ...
-
-
 @dataclass(frozen=True)
 class Operand:
     """One input of the operation that failed, as the user made it."""
@@ -60,7 +45,7 @@ class Operand:
     name: str
     type: str
     made_by: str
-    loc: Location | None = None
+    loc: Loc | None = None
     layer: str = ""
 
     def cells(self) -> tuple[str, ...]:
@@ -78,7 +63,7 @@ class GraphfwError(Exception):
         summary: One sentence: what is wrong, with the values that show it.
         operands: The tensors involved, one line each.
         why: The chain of facts that makes it wrong, when the operands' types alone don't show it.
-        at: Where in the user's code it happened.
+        at: Where in the user's code it happened; by default the line that is running now.
         fix: What to write instead.
     """
 
@@ -88,22 +73,21 @@ class GraphfwError(Exception):
         *,
         operands: Sequence[Operand] = (),
         why: str = "",
-        at: Location | None = None,
+        at: Loc | None = None,
         fix: str = "",
     ) -> None:
         super().__init__(summary)
         self.summary = summary
         self.operands = tuple(operands)
         self.why = why
-        self.at = at
+        self.at = capture() if at is None else at
         self.fix = fix
 
     def __str__(self) -> str:
         lines = [self.summary, *_columns([o.cells() for o in self.operands])]
         if self.why:
             lines.append(f"  why  {self.why}")
-        if self.at is not None:
-            lines.append(f"  at   {self.at.describe()}")
+        lines.append(f"  at   {self.at.describe()}")
         if self.fix:
             lines.append(f"  fix  {self.fix}")
         return "\n".join(lines)

@@ -270,7 +270,7 @@ def float_class_labels():
     gf.nn.cross_entropy(logits, labels)  # here
 
 
-@mistake(BUILD, gf.DTypeError, "the scalar 300 does not fit uint8", fix="", builtin=TypeError)
+@mistake(BUILD, gf.DTypeError, "300 does not fit uint8", fix="0 to 255", builtin=TypeError)
 def scalar_that_does_not_fit():
     image = gf.placeholder((28, 28), gf.uint8, name="image")
     image + 300  # here

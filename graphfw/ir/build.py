@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from graphfw.errors import DTypeError, GraphError, GraphfwError
+from graphfw.errors import DTypeError, GraphError, GraphfwError, Operand
 from graphfw.ir import ambient, concrete
 from graphfw.ir.dim import Dim, symbols_of
+from graphfw.ir.dtype import as_dtype
 from graphfw.ir.functions import F
 from graphfw.ir.graph import AMBIENT, Graph, current_graph
-from graphfw.ir.literal import Literal
-from graphfw.ir.loc import capture
+from graphfw.ir.literal import PYTHON_SCALARS, Literal, to_array
+from graphfw.loc import capture
 from graphfw.ir.op import RANDOM, Op
 from graphfw.ir.shape import Requirement
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import TensorType
 from graphfw.ir.walk import ancestors
 
 
@@ -51,7 +53,6 @@ def emit_all(
         error = rendered(op, inputs if shown is None else shown, failed, graph)
         return graph.fail(error, op, inputs)
     except DTypeError as failed:
-        failed.at = failed.at or capture()
         return graph.fail(failed, op, inputs)
     loc = graph.provenance or capture(ambient.current_scope.get())
     node = Node(op, inputs, types, loc, name and ambient.join_scope(ambient.current_scope.get(), name), graph)
@@ -91,13 +92,11 @@ def admitted(tensor: Tensor, graph: Graph, what: str) -> Tensor:
         raise GraphError(
             f"{what}: this line makes a node outside the graph that its operand belongs to",
             operands=[operand],
-            at=capture(),
             fix="describe inside `with graph:`; outside, get values with session.run and use NumPy",
         )
     raise GraphError(
         f"{what}: its operand belongs to another graph than the one that is open",
         operands=[operand],
-        at=capture(),
         fix="build both in one graph, or feed the value of one to a placeholder of the other",
     )
 
@@ -124,12 +123,14 @@ def rendered(
 ) -> GraphfwError:
     """Turn a requirement that failed into the error that the user sees."""
     labels = [_label(op, i) for i in range(len(operands))]
+    types = [_type_of(x) for x in operands]
     values = []
     dims: list[Dim] = []
     for index, axis in failed.at:
-        if index >= len(operands) or not isinstance(operands[index], Tensor):
+        type_ = types[index] if index < len(types) else None
+        if type_ is None:
             continue
-        dim = operands[index].shape[axis]
+        dim = type_.shape[axis]
         values.append(f"{labels[index]}[{axis}] = {dim}")
         if isinstance(dim, Dim):
             dims.append(dim)
@@ -137,17 +138,29 @@ def rendered(
     why = [text for name in names if (text := graph.symbol_origin(name))]
     summary = f"{op.name}: {failed.message}" + (f": {', '.join(values)}" if values else "")
     tensors = [
-        concrete.describe(label, t)
-        for label, t in zip(labels, operands, strict=True)
-        if isinstance(t, Tensor)
+        concrete.describe(label, x)
+        if isinstance(x, Tensor)
+        else Operand(label, "", str(type_), type(x).__name__)
+        for label, x, type_ in zip(labels, operands, types, strict=True)
+        if type_ is not None
     ]
     # Two operands tell most mistakes; of a long list only those at fault are shown.
     if len(tensors) > 2:
         at_fault = {labels[i] for i, _ in failed.at if i < len(labels)}
         tensors = [o for o in tensors if o.label in at_fault][:3] or tensors[:2]
     return failed.error(
-        summary, operands=tensors, why="; ".join(why), at=capture(), fix=failed.fix
+        summary, operands=tensors, why="; ".join(why), fix=failed.fix
     )
+
+
+def _type_of(x: Any) -> TensorType | None:
+    """Return the type of what the user passed; None for scalars, which fit everywhere."""
+    if isinstance(x, Tensor):
+        return x.type
+    if x is None or isinstance(x, (*PYTHON_SCALARS, Dim)):
+        return None
+    array = to_array(x)
+    return TensorType(as_dtype(array.dtype), array.shape)
 
 
 def _label(op: Op, index: int) -> str:
@@ -161,5 +174,5 @@ def checked(op_name: str, x: Any, failed: Requirement) -> GraphfwError:
     """Turn a requirement that failed before there was an op into an error."""
     operands = [concrete.describe("x", x)] if isinstance(x, Tensor) else []
     return failed.error(
-        f"{op_name}: {failed.message}", operands=operands, at=capture(), fix=failed.fix
+        f"{op_name}: {failed.message}", operands=operands, fix=failed.fix
     )

@@ -16,7 +16,7 @@ from graphfw.errors import (
 )
 from graphfw.ir import ambient, concrete, printer, views
 from graphfw.ir.dim import Dim, symbol
-from graphfw.ir.loc import Loc, capture, trim_traceback
+from graphfw.loc import Loc, trim_traceback
 from graphfw.ir.op import Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
@@ -78,7 +78,6 @@ class Graph:
             if self._depth and self._builder != me:
                 raise GraphError(
                     "this graph is being built by another thread",
-                    at=capture(),
                     fix="build it in one thread, or give each thread a graph of its own; "
                     "sessions may be run by many threads",
                 )
@@ -117,7 +116,6 @@ class Graph:
         if threading.get_ident() != self._builder:
             raise GraphError(
                 "this graph is being built by another thread",
-                at=capture(),
                 fix="enter the graph in the thread that builds it",
             )
         if outputs is None:
@@ -157,7 +155,7 @@ class Graph:
         if not any(t.node in self._poisoned for t in inputs):
             self.errors.append(error)
         types: tuple[TensorType, ...] = op.guess(*[t.type for t in inputs])
-        node = Node(op, inputs, types, error.at or capture(), "", self)  # type: ignore[arg-type]
+        node = Node(op, inputs, types, error.at, "", self)
         self._poisoned.add(node)
         return self.append(node)
 
@@ -220,9 +218,10 @@ class Graph:
         for variable in self.variables:
             other = seen.setdefault(variable.name, variable)
             if other is not variable:
-                kind = "variable" if other.node.op.name == "variable" else "tensor"
+                both = other.node.op.name == "variable"
+                who = "two variables" if both else "a tensor and a variable"
                 raise GraphError(
-                    f'a variable and another {kind} are named "{variable.name}"',
+                    f'{who} are named "{variable.name}"',
                     operands=[concrete.describe("first", other), concrete.describe("second", variable)],
                     fix="give each its own name, or use gf.name_scope",
                 )
@@ -293,7 +292,6 @@ def open_graph(what: str) -> Graph:
     if graph.is_ambient:
         raise GraphError(
             f"{what} belongs to a graph, and none is open here",
-            at=capture(),
             fix=f"make it inside `with graphfw.Graph() as g:` ({what} outlives the block)",
         )
     return graph

@@ -21,45 +21,56 @@ def to_array(value: Any, dtype: DType | None = None) -> Array:
     """Return a NumPy array of a scalar, a nested list, an array, or what has `__array__`/`__dlpack__`.
 
     Without a dtype, arrays keep their own; Python's floats become the default dtype, its integers
-    int64. The result may share memory with `value`.
+    int64. With one, Python's numbers are converted exactly once. The result may share memory with `value`.
 
     Raises:
-        DTypeError: The elements are of no dtype that graphfw has (strings, objects).
+        DTypeError: The elements are of no dtype that graphfw has (strings, objects), or a Python
+            integer does not fit `dtype`.
         ArgumentError: A nested list is ragged.
     """
+    array, weak = _read(value)
+    if dtype is None:
+        dtype = _python_dtype(array) if weak else as_dtype(array.dtype)
+    if weak and dtype.is_integer:
+        _check_range(array, dtype)
+    return array if array.dtype == dtype.dtype else array.astype(dtype.dtype)
+
+
+def _read(value: Any) -> tuple[Array, bool]:
+    """Return the value as it is, and whether it is Python's own, whose dtype means little."""
     if isinstance(value, np.ndarray):
-        array = value
-    elif isinstance(value, np.generic) and not isinstance(value, PYTHON_SCALARS):
-        array = np.asarray(value)
-    elif hasattr(value, "__array__"):
-        array = np.asarray(value)
-        if isinstance(value, PYTHON_SCALARS):  # np.float64, np.complex128
-            array = array.astype(_python_dtype(array).dtype)
-    elif hasattr(value, "__dlpack__"):
-        array = np.from_dlpack(value)
-    else:
-        array = _from_python(value)
-    known = as_dtype(array.dtype)
-    target = known if dtype is None else dtype
-    return array if array.dtype == target.dtype else array.astype(target.dtype)
-
-
-def _from_python(value: Any) -> Array:
+        return value, False
+    if isinstance(value, np.generic):
+        return np.asarray(value), isinstance(value, PYTHON_SCALARS)
+    if hasattr(value, "__array__"):
+        return np.asarray(value), False
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value), False
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
         raise ArgumentError(
             f"can't make an array: {error}", fix="give every row the same length"
         ) from None
-    if array.dtype == object:
-        kind = type(value).__name__
+    if array.dtype.kind not in "biufcV":
         raise DTypeError(
-            f"can't make an array of {kind}: its elements are not numbers",
+            f"can't make an array of {type(value).__name__}: its elements are not numbers",
             fix="stack tensors with gf.stack; convert other objects to numbers first",
         )
-    if _holds_numpy(value):
-        return array
-    return array.astype(_python_dtype(array).dtype, copy=False)
+    return array, not _holds_numpy(value)
+
+
+def _check_range(array: Array, dtype: DType) -> None:
+    if array.dtype.kind not in "iu" or not array.size:
+        return
+    limits = np.iinfo(dtype.dtype)
+    extremes = (int(array),) if array.ndim == 0 else (int(array.min()), int(array.max()))
+    for extreme in extremes:
+        if not limits.min <= extreme <= limits.max:
+            raise DTypeError(
+                f"{extreme} does not fit {dtype.name}",
+                fix=f"it holds {limits.min} to {limits.max}: use a wider dtype",
+            )
 
 
 def _holds_numpy(value: Any) -> bool:
@@ -85,8 +96,10 @@ class Literal:
     __slots__ = ("_digest", "array")
 
     def __init__(self, array: Array) -> None:
-        # The graph must not change when the caller writes to the array later.
-        self.array = array.copy() if array.flags.writeable else array
+        # The graph must not change when the caller writes to the array later, or to what a
+        # read-only view is a view of.
+        frozen = not array.flags.writeable and array.base is None
+        self.array = array if frozen else array.copy()
         self.array.flags.writeable = False
         self._digest: str | None = None
 

@@ -15,7 +15,7 @@ from graphfw.ir import ambient
 from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.graph import OPSET, Graph
 from graphfw.ir.literal import Array, Literal
-from graphfw.ir.loc import Loc
+from graphfw.loc import Loc
 from graphfw.ir.op import RANDOM, Op, lookup
 from graphfw.ir.shape import Requirement
 from graphfw.ir.sources import Constant, Placeholder

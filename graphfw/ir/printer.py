@@ -39,7 +39,7 @@ from graphfw.ir import concrete
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.literal import Array, Literal
-from graphfw.ir.loc import Loc, display_path
+from graphfw.loc import Loc, display_path
 from graphfw.ir.sources import Constant, Placeholder, VariableOp
 
 if TYPE_CHECKING:

@@ -101,7 +101,8 @@ def broadcast(*shapes: Shape) -> Shape:
 
 def _fail_broadcast(a: DimLike, b: DimLike, first: int, second: int, axis: int) -> None:
     if isinstance(a, int) and isinstance(b, int):
-        raise Requirement("shapes don't broadcast", [(first, axis), (second, axis)])
+        fix = "make the dims equal, or one of them 1: x[:, None] and gf.expand_dims add such a dim"
+        raise Requirement("shapes don't broadcast", [(first, axis), (second, axis)], fix)
     name = is_symbol(a) or is_symbol(b)
     rename = f'name both dims "{name}" if they are always equal, or ' if name else ""
     fix = f"{rename}use gf.assert_shape"
@@ -132,7 +133,8 @@ def normalize_axes(axes: int | Sequence[int] | None, ndim: int) -> tuple[int, ..
     if isinstance(axes, int):
         return (normalize_axis(axes, ndim),)
     result = tuple(sorted(normalize_axis(axis, ndim) for axis in axes))
-    require(len(set(result)) == len(result), f"axis {tuple(axes)} names a dim twice", error=AxisError)
+    message = f"axis {tuple(axes)} names a dim twice"
+    require(len(set(result)) == len(result), message, (), "name each dim once", AxisError)
     return result
 
 
@@ -155,9 +157,9 @@ def reshaped(shape: Shape, target: Sequence[DimLike]) -> Shape:
     the graph runs.
     """
     holes = [i for i, dim in enumerate(target) if dim == -1]
-    require(len(holes) <= 1, f"shape {shape_text(target)} has more than one -1")
+    require(len(holes) <= 1, f"shape {shape_text(target)} has more than one -1", (), "give one dim")
     negative = any(isinstance(dim, int) and dim < -1 for dim in target)
-    require(not negative, f"shape {shape_text(target)} has a negative dim")
+    require(not negative, f"shape {shape_text(target)} has a negative dim", (), "use -1 for one dim")
     total = size_of(shape)
     if not holes:
         known = size_of(target)
@@ -169,7 +171,7 @@ def reshaped(shape: Shape, target: Sequence[DimLike]) -> Shape:
     both_static = isinstance(total, int) and isinstance(known, int)
     if known == 0 or (both_static and total % known != 0):  # type: ignore[operator]
         message = f"{total} elements don't divide into shape {shape_text(target)}"
-        raise Requirement(message)
+        raise Requirement(message, (), f"choose dims whose product divides {total}")
     quotient = exact_div(total, known)
     hole = total // known if quotient is None else quotient
     return tuple(hole if i == holes[0] else dim for i, dim in enumerate(target))
@@ -178,4 +180,4 @@ def reshaped(shape: Shape, target: Sequence[DimLike]) -> Shape:
 def _reshape_fix(total: DimLike, known: DimLike) -> str:
     if symbols_of(total) and symbols_of(total) != symbols_of(known):
         return "use -1 for the dim that varies, or the tensor's own x.shape[i]"
-    return ""
+    return f"choose dims whose product is {total}, or -1 for one of them"

@@ -17,7 +17,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import parse_dim
 from graphfw.ir.dtype import BY_NAME
 from graphfw.ir.literal import Array
-from graphfw.ir.loc import Loc
+from graphfw.loc import Loc
 from graphfw.ir.types import TensorType, parse_type
 
 STRING = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""

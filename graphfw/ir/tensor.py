@@ -14,7 +14,7 @@ from graphfw.ir import concrete, numpy_calls
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import FUNCTIONS, F
-from graphfw.ir.loc import Loc
+from graphfw.loc import Loc
 from graphfw.ir.op import Op
 from graphfw.ir.types import Shape, TensorType
 

@@ -12,7 +12,7 @@ from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DTypeLike, as_dtype
 from graphfw.ir.graph import Graph, open_graph
 from graphfw.ir.literal import PYTHON_SCALARS, Array, to_array
-from graphfw.ir.loc import Loc, capture
+from graphfw.loc import Loc, capture
 from graphfw.ir.op import SOURCE
 from graphfw.ir.sources import VariableOp
 from graphfw.ir.tensor import Node, Tensor
@@ -131,13 +131,23 @@ def _full_name(graph: Graph, name: str | None, loc: Loc) -> str:
 
 
 def _static(shape: Sequence[int], loc: Loc) -> tuple[int, ...]:
+    if not isinstance(shape, Sequence) or isinstance(shape, str):
+        raise ShapeError(
+            f"Variable: shape={shape!r} is not a sequence of dims", at=loc, fix=f"write ({shape!r},)"
+        )
     if any(isinstance(dim, (Dim, str)) or dim is None for dim in shape):
         raise ShapeError(
             f"Variable: the shape {tuple(shape)} is not known when the session starts",
             at=loc,
             fix="a variable has a fixed size: use ints",
         )
-    return tuple(int(dim) for dim in shape)
+    if not all(hasattr(dim, "__index__") and dim >= 0 for dim in shape):
+        raise ShapeError(
+            f"Variable: the shape {tuple(shape)} is not made of sizes",
+            at=loc,
+            fix="use ints that are not negative",
+        )
+    return tuple(dim.__index__() for dim in shape)
 
 
 def _check_initial(initial: Tensor, graph: Graph, loc: Loc) -> None:
@@ -215,6 +225,7 @@ def update(variable: Variable, value: Any) -> Update:
             f'update: the value is {tensor.type}, the variable "{variable.name}" {variable.type}',
             operands=operands,
             at=loc,
+            fix="compute a value of the variable's shape",
         )
     if tensor.dtype is not variable.dtype:
         raise DTypeError(
@@ -246,5 +257,12 @@ def group(*updates: Update) -> Update:
     <Update of "a", "b" at <doctest graphfw.ir.variable.group[1]>:3>
     """
     graph = open_graph("an Update")
+    for one in updates:
+        if not isinstance(one, Update):
+            raise ArgumentError(
+                f"group: {one!r} is no Update", fix="make it with gf.update(variable, value)"
+            )
+        if one.graph is not graph:
+            raise GraphError(f"group: {one!r} belongs to another graph than the one that is open")
     pairs = [pair for one in updates for pair in one.pairs]
     return Update(pairs, graph, graph.provenance or capture())

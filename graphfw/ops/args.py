@@ -69,13 +69,11 @@ def _strong(x: TensorLike) -> Tensor | None:
 
 def scalar_like(name: str, x: Any, dtype: DType) -> Tensor:
     """Return a Python scalar or a dim as a tensor of `dtype`, which must be able to hold it."""
-    if isinstance(x, int) and dtype.is_integer:
-        bits = dtype.itemsize * 8
-        low, high = (0, 2**bits) if dtype.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
-        if not low <= x < high:
-            message = f"the scalar {x} does not fit {dtype.name}"
-            raise checked(name, None, Requirement(message, error=DTypeError))
-    return as_tensor(x, dtype)
+    try:
+        return as_tensor(x, dtype)
+    except DTypeError as error:
+        error.summary = f"{name}: {error.summary}"
+        raise
 
 
 def converted(x: Tensor, dtype: DType) -> Tensor:

@@ -30,7 +30,6 @@ from graphfw.ir.dtype import (
 )
 from graphfw.ir.functions import F, public
 from graphfw.ir.literal import PYTHON_SCALARS, to_array
-from graphfw.ir.loc import capture
 from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op
 from graphfw.ir.shape import Requirement, require
 from graphfw.ir.tensor import Tensor
@@ -152,7 +151,7 @@ def isdtype(dtype: DTypeLike, kind: DTypeLike | tuple[DTypeLike, ...], /) -> boo
     if kind not in _KINDS:
         names = ", ".join(f'"{name}"' for name in _KINDS)
         raise ArgumentError(
-            f'isdtype: there is no kind "{kind}"', at=capture(), fix=f"use a dtype, or {names}"
+            f'isdtype: there is no kind "{kind}"', fix=f"use a dtype, or {names}"
         )
     return as_dtype(dtype).kind in _KINDS[kind]
 
@@ -170,7 +169,7 @@ def result_type(*arrays_and_dtypes: TensorLike | DTypeLike) -> DType:
     graphfw.float16
     """
     if not arrays_and_dtypes:
-        raise ArgumentError("result_type: wants one operand or more", at=capture())
+        raise ArgumentError("result_type: wants one operand or more")
     operands = [0 if isinstance(x, Dim) else x for x in arrays_and_dtypes]
     scalars = [x for x in operands if isinstance(x, PYTHON_SCALARS)]
     strong = [_dtype_of(x) for x in operands if not isinstance(x, PYTHON_SCALARS)]

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from graphfw.errors import ArgumentError, DTypeError, GraphfwError
 from graphfw.ir import concrete
 from graphfw.ir.dtype import DType, float32
-from graphfw.ir.loc import capture
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, converted, inexact
 
@@ -24,7 +23,7 @@ def demand(
     if condition:
         return
     shown = [concrete.describe(label, tensor) for label, tensor in (operands or {}).items()]
-    raise error(message, operands=shown, at=capture(), fix=fix)
+    raise error(message, operands=shown, fix=fix)
 
 
 def floats(name: str, x: TensorLike) -> Tensor:

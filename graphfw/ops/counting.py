@@ -20,7 +20,7 @@ from graphfw.ir.shape import Requirement, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled, scalar_like
-from graphfw.ops.creation import check_device, zeros
+from graphfw.ops.creation import asarray, check_device, zeros
 from graphfw.ops.movement import dims_of, expand_dims
 
 __all__ = ["arange", "eye", "linspace", "tril", "triu"]
@@ -126,10 +126,7 @@ def _float_range(numbers: Sequence[Any], to: DType) -> np.ndarray[Any, Any]:
     ruled("arange", None, require, fits, f"{numbers} does not fit {to.name}", (), "", DTypeError)
     finite = all(map(math.isfinite, numbers))
     ruled("arange", None, require, finite, f"{numbers} is not finite", (), "", ArgumentError)
-    start, stop, step = numbers
-    size = max(0, math.ceil((stop - start) / step))
-    counted: np.ndarray[Any, Any] = start + np.arange(size) * float(step)
-    return counted.astype(to.dtype)
+    return np.arange(*numbers, dtype=np.float64).astype(to.dtype)
 
 
 @public
@@ -159,13 +156,12 @@ def linspace(
     """
     check_device("linspace", device)
     (size,) = dims_of("linspace", num)
-    ends = [as_tensor(x) for x in (start, stop)]
-    to = dtype_or(dtype, _inexact_of(ends))
+    to = dtype_or(dtype, _inexact_of([as_tensor(start), as_tensor(stop)]))
     ruled("linspace", None, require, to.is_inexact, f"dtype={to.name} has no fractions", (),
           "use gf.arange for integers", DTypeError)
     if isinstance(size, int) and not isinstance(start, Tensor) and not isinstance(stop, Tensor):
         return constant(np.linspace(start, stop, size, endpoint=endpoint).astype(to.dtype))
-    first, last = (converted(x, to) for x in ends)
+    first, last = asarray(start, dtype=to), asarray(stop, dtype=to)
     steps = dim_max(size - 1, 1) if endpoint else dim_max(size, 1)
     # Weighing both ends gives them back exactly, which start + i*step does not.
     part = converted(arange(size), to.real) / as_tensor(steps, to.real)

@@ -12,7 +12,6 @@ from graphfw.ir.dim import Dim, DimLike, symbol
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import F, public
 from graphfw.ir.graph import open_graph
-from graphfw.ir.loc import capture
 from graphfw.ir.op import ALIAS, EFFECT, NONDIFF, PURE, Case, Op, bad, ok, op
 from graphfw.ir.shape import require, shape_text
 from graphfw.ir.sources import Placeholder
@@ -48,7 +47,6 @@ def placeholder(
     if isinstance(shape, (str, int, Dim)):
         raise ShapeError(
             f"placeholder: shape={shape!r} is not a sequence of dims",
-            at=capture(),
             fix=f"write ({shape!r},)",
         )
     hint = name if name and name.isidentifier() else ""
@@ -71,18 +69,17 @@ def _dim(dim: DimLike | str) -> DimLike:
         if made is None or dim.startswith("_"):  # names of fresh dims begin with one
             raise ShapeError(
                 f"placeholder: {dim!r} can't name a dim",
-                at=capture(),
                 fix="use letters, digits and underscores, not an underscore first, and no keyword",
             )
         return made
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise ShapeError(
-            f"placeholder: {dim!r} is no dim", at=capture(), fix="use an int, a name, or None"
+            f"placeholder: {dim!r} is no dim", fix="use an int, a name, or None"
         )
     size = dim.__index__()
     if size < 0:
         raise ShapeError(
-            f"placeholder: a dim can't be {size}", at=capture(), fix="use None for any size"
+            f"placeholder: a dim can't be {size}", fix="use None for any size"
         )
     return size
 

@@ -105,7 +105,7 @@ def _transpose_fix(x1: Shape, x2: Shape) -> str:
         return "the second operand looks transposed: use x2.mT"
     if x1[-2] == x2[-2]:
         return "the first operand looks transposed: use x1.mT"
-    return ""
+    return f"the dims that meet must be equal: x2 needs {x1[-1]} rows, or x1 {x2[-2]} columns"
 
 
 @public

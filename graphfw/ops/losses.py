@@ -69,7 +69,7 @@ def cross_entropy(
     >>> import graphfw as gf
     >>> logits = gf.asarray([[2.0, 0.0, 0.0], [0.0, 5.0, 0.0]])
     >>> round(float(gf.cross_entropy(logits, [0, 1])), 4)
-    0.1263
+    0.1265
     """
     name = "cross_entropy"
     scores = floats(name, logits)

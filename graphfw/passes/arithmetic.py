@@ -1,4 +1,4 @@
-"""Rules of arithmetic, of logic and of conversions. Each keeps every value, NaN and -0.0 included."""
+"""Rules of arithmetic, logic and conversions. Each keeps every value, NaN and -0.0 included."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _neutral(name: str, dtype: DType) -> bytes | None:
     after="x",
 )
 def neutral_operand(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-    """x * 1, x + -0.0, x - 0.0, x / 1, x ** 1, x & -1, x | 0, max(x, -inf), … -> x."""
+    """X * 1, x + -0.0, x - 0.0, x / 1, x ** 1, x & -1, x | 0, max(x, -inf), … -> x."""
     neutral = _neutral(node.op.name, node.types[0].dtype)
     if neutral is None:
         return None
@@ -90,7 +90,7 @@ def neutral_operand(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 
 @rule("divide", before="x / 8", after="x * 0.125")
 def divide_by_power_of_two(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-    """x / 2**k -> x * 2**-k: both round the same real number, and a product is quicker."""
+    """X / 2**k -> x * 2**-k: both round the same real number, and a product is quicker."""
     x, by = inputs
     value = fill_value(by)
     if value is None or not by.dtype.is_floating:
@@ -125,7 +125,7 @@ def idempotent(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 
 @rule("add", before="x + (-y)", after="x - y", takes="x: float32[3, n]; y: float32[n]")
 def add_negative(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-    """x + (-y), (-y) + x -> x - y."""
+    """X + (-y), (-y) + x -> x - y."""
     x, y = inputs
     if y.node.op.name == "negative":
         return F.subtract(x, y.node.inputs[0])  # type: ignore[no-any-return]
@@ -136,7 +136,7 @@ def add_negative(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 
 @rule("subtract", before="x - (-y)", after="x + y", takes="x: float32[3, n]; y: float32[n]")
 def subtract_negative(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-    """x - (-y) -> x + y."""
+    """X - (-y) -> x + y."""
     x, y = inputs
     return x + y.node.inputs[0] if y.node.op.name == "negative" else None
 

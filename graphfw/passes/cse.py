@@ -8,10 +8,10 @@ from typing import Any
 
 from graphfw.ir.build import emit_all, rewire
 from graphfw.ir.graph import Graph, current_graph
-from graphfw.ir.loc import Loc
 from graphfw.ir.op import COMMUTATIVE, PURE, RANDOM, SOURCE, Op
 from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.loc import Loc
 from graphfw.passes.base import Pass
 
 _INLINE_BYTES = 64

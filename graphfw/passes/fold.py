@@ -1,4 +1,4 @@
-"""Constant folding: what depends on constants alone is computed once, when the graph is compiled."""
+"""Constant folding: what depends on constants alone is computed once, at compilation."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def _blamed(one: Pass, reports: Sequence[Report]) -> Iterator[None]:
             why=known.why if known else "",
             at=known.at if known else None,
             fix=(known.fix if known else "")
-            or f"GRAPHFW_STOP_AFTER={len(reports)} leaves it out; GRAPHFW_DUMP=<folder> shows graphs",
+            or f"GRAPHFW_STOP_AFTER={len(reports)} ends before it, GRAPHFW_DUMP=<folder> shows it",
         ) from error
 
 

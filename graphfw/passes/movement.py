@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphfw.ir.build import emit
 from graphfw.ir.functions import F
 from graphfw.ir.op import ELEMENTWISE
-from graphfw.ir.shape import Requirement, broadcast, can_broadcast, size_of
+from graphfw.ir.shape import Requirement, broadcast, size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
 from graphfw.passes.rules import Rule, rule
@@ -69,7 +69,7 @@ def broadcast_of_broadcast(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | N
 @rule("broadcast_to", before="broadcast_to(reshape(x, (1, 1, n)), (2, 3, n))",
       after="broadcast_to(x, (2, 3, n))", takes="x: float32[n]")  # fmt: skip
 def broadcast_of_expand(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-    """broadcast(reshape(x, (1, …, 1, *x.shape))) -> broadcast(x), which adds leading dims itself."""
+    """broadcast(reshape(x, (1, 1, *x.shape))) -> broadcast(x), which adds leading dims itself."""
     inner = inputs[0].node
     if inner.op.name != "reshape":
         return None
@@ -110,8 +110,9 @@ def reduction_of_ones(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     if any(x.shape[axis] != 1 for axis in node.op.axes):  # type: ignore[attr-defined]
         return None
     # A sum begins with 0.0, and 0.0 + -0.0 is 0.0; a complex 1 * x is not always x.
-    name, dtype = node.op.name, x.dtype
-    if (name == "sum" and not dtype.is_integer) or dtype.is_complex or dtype is not node.types[0].dtype:
+    dtype = x.dtype
+    exact = dtype.is_integer if node.op.name == "sum" else not dtype.is_complex
+    if not exact or dtype is not node.types[0].dtype:
         return None
     return F.reshape(x, node.types[0].shape)  # type: ignore[no-any-return]
 

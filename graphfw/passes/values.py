@@ -59,9 +59,8 @@ class Sample:
         if place is not None:
             draw, output = place
             tensor = before.outputs[output]
-            rule = self._culprit(one, before)
             raise PassError(
-                f"it changes the value of output {output}" + (f" by the rule {rule}" if rule else ""),
+                f"it changes the value of output {output}{self._culprit(one, before)}",
                 operands=[concrete.describe("was", tensor)],
                 why=_why(self.expected[draw][output], found[draw][output]),
                 at=tensor.node.loc,
@@ -69,7 +68,7 @@ class Sample:
         self.expected = found
 
     def _culprit(self, one: Pass, before: Graph) -> str:
-        """Return the rule without which a rule set would have kept the values."""
+        """Say which rule of a rule set changes the values; nothing for other passes."""
         if not isinstance(one, RuleSet):
             return ""
         for count, rule in enumerate(one.rules, 1):
@@ -79,12 +78,12 @@ class Sample:
                 continue
             found = [evaluated(graph, draw) for draw in self.draws]
             if _first_difference(self.expected, found) is not None:
-                return rule.name
+                return f" by the rule {rule.name}"
         return ""
 
 
 def evaluated(graph: Graph, draw: Draw) -> list[Array]:
-    """Return the outputs' values by each op's reference `eval`; a value is dropped after its use."""
+    """Return the outputs' values by each op's reference `eval`; drop values after use."""
     nodes = live_nodes(graph)
     uses = Counter(t.node for node in nodes for t in node.inputs)
     uses.update(t.node for t in graph.outputs)

@@ -52,7 +52,7 @@ class ArrayExecutable(Executable):
         self.program = program
         self.xp = xp
         self._slots = _number(program)
-        self._blank: list[Any] = [None] * self._slots.count
+        self._blank: list[Any] = [None] * self._slots.total
         self._nodes: list[Node] = []
         for node in program.graph.nodes:
             if node.op.name == "constant":
@@ -98,24 +98,28 @@ class ArrayExecutable(Executable):
 
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
         for tensor, array in zip((*self.program.feeds, *self.program.variables), inputs, strict=True):
-            if not _finite(self.xp, array):
+            bad = _first_bad(self.xp, array)
+            if bad.startswith("nan"):
                 return ExecutionError(
-                    f'"{tensor.name}" holds {_first_bad(self.xp, array)} before the run',
-                    at=tensor.node.loc,
+                    f'"{tensor.name}" holds {bad} before the run', at=tensor.node.loc
                 )
         values = self._blank.copy()
         values[: self._inputs] = inputs
+        # An infinity may be meant, as in a mask, where nothing else goes wrong after it.
+        infinite: ExecutionError | None = None
         with np.errstate(all="ignore"):
             for step in self._layouts.get(sizes) or self._layout(sizes):
-                node = step.node
                 result = step.call(*step.pick(values), **({"rng": rng} if step.random else {}))
                 results = result if step.width else (result,)
-                for array in results:
-                    if not _finite(self.xp, array):
-                        bad = _first_bad(self.xp, array)
-                        return _at_node(step, values, f"{node.op.name} gives {bad}")
+                for bad in filter(None, [_first_bad(self.xp, array) for array in results]):
+                    error = _at_node(step, values, f"{step.node.op.name} gives {bad}")
+                    if bad.startswith("nan"):
+                        if infinite and not error.why:
+                            error.why = f"the first infinity: {infinite.summary}"
+                        return error
+                    infinite = infinite or error
                 values[step.place : step.place + len(results)] = results
-        return ExecutionError("a value that is not finite appeared, and not again on a second run")
+        return infinite or ExecutionError("a value that is not finite appeared and went away")
 
     def _layout(self, sizes: tuple[int, ...]) -> list[Step]:
         """Bind the ops to sizes that have not been seen lately."""
@@ -133,7 +137,11 @@ class ArrayExecutable(Executable):
         steps = self._steps.copy()
         for i in self._symbolic:
             node = self._nodes[i]
-            steps[i] = self._step(node, node.op.bind(env), steps[i].freed)
+            try:
+                bound = node.op.bind(env)
+            except ZeroDivisionError as error:
+                raise ExecutionError(f"{node.op.name}: {error}", at=node.loc) from error
+            steps[i] = self._step(node, bound, steps[i].freed)
         return steps
 
     def _step(self, node: Node, op: Op, freed: tuple[int, ...]) -> Step:
@@ -169,13 +177,16 @@ def _handing(output: Tensor, copied: bool) -> str:
 
 
 def _is_whole(array: Any) -> bool:
-    """Say whether an array keeps no more memory alive than its own."""
-    return bool(array.flags.c_contiguous and (array.base is None or array.base.size == array.size))
+    """Say whether an array can be written to and keeps no more memory alive than its own."""
+    if not getattr(array.flags, "writeable", True):  # only NumPy has read-only arrays
+        return False
+    base = array.base
+    return bool(array.flags.c_contiguous and (base is None or base.nbytes == array.nbytes))
 
 
 class _Slots(NamedTuple):
     of: dict[Node, int]
-    count: int
+    total: int
 
 
 def _number(program: Program) -> _Slots:
@@ -193,19 +204,19 @@ def _number(program: Program) -> _Slots:
 
 def _last_uses(nodes: Sequence[Node], program: Program, slots: _Slots) -> list[tuple[int, ...]]:
     """Return for each node the slots that nothing needs after it."""
-    kept = {t.node for t in program.graph.outputs}
-    last: dict[Node, Node] = {}
-    for node in nodes:
-        last[node] = node
+    last: dict[int, int] = {}
+    for number, node in enumerate(nodes):
+        own = slots.of[node]
+        last.update(dict.fromkeys(range(own, own + len(node.types)), number))
         for tensor in node.inputs:
-            last[tensor.node] = node
-    freed: dict[Node, list[int]] = {}
-    for node, user in last.items():
-        if node not in kept and node.op.name != "constant":
-            freed.setdefault(user, []).extend(
-                range(slots.of[node], slots.of[node] + len(node.types))
-            )
-    return [tuple(freed.get(node, ())) for node in nodes]
+            if tensor.node.op.name != "constant":
+                last[slots.of[tensor.node] + tensor.index] = number
+    for tensor in program.graph.outputs:
+        last.pop(slots.of[tensor.node] + tensor.index, None)
+    freed: list[list[int]] = [[] for _ in nodes]
+    for slot, number in last.items():
+        freed[number].append(slot)
+    return [tuple(own) for own in freed]
 
 
 def _picker(slots: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
@@ -227,7 +238,7 @@ def _failed(step: Step, values: list[Any], error: Exception) -> ExecutionError:
 def _at_node(step: Step, values: list[Any], summary: str) -> ExecutionError:
     node = step.node
     operands = [
-        Operand(f"x{i}", t.name, _array_text(array), t.node.op.name, t.node.loc, t.node.loc.layer)
+        Operand(_label(node, i), t.name, _array_text(array), t.node.op.name, t.node.loc, t.node.loc.layer)
         for i, (t, array) in enumerate(zip(node.inputs, step.pick(values), strict=True))
     ]
     forward = node.loc.grad_of
@@ -239,19 +250,21 @@ def _at_node(step: Step, values: list[Any], summary: str) -> ExecutionError:
     )
 
 
-def _finite(xp: Any, array: Any) -> bool:
-    """Say whether all elements are finite; what is no float is."""
-    if as_dtype(array.dtype).is_inexact:
-        return bool(xp.isfinite(array).all())
-    return True
+def _label(node: Node, index: int) -> str:
+    labels = node.op.labels
+    return labels[index] if index < len(labels) else f"x{index}"
 
 
 def _first_bad(xp: Any, array: Any) -> str:
-    """Say `nan at index (0, 3)`."""
+    """Say `nan at index (0, 3)`, or `inf…` where there is no NaN, or nothing."""
     array = xp.asarray(array)
-    position = int((~xp.isfinite(array)).reshape(-1).argmax())
-    index = tuple(int(i) for i in np.unravel_index(position, array.shape))
-    return f"{array[index]} at index {index}" if index else f"{array[()]}"
+    if not as_dtype(array.dtype).is_inexact or bool(xp.isfinite(array).all()):
+        return ""
+    nans = xp.isnan(array)
+    wrong = nans if bool(nans.any()) else ~xp.isfinite(array)
+    index = tuple(int(i) for i in np.unravel_index(int(wrong.reshape(-1).argmax()), array.shape))
+    kind = "nan" if bool(nans.any()) else str(array[index])
+    return f"{kind} at index {index}" if index else kind
 
 
 def _array_text(array: Any) -> str:
@@ -259,5 +272,5 @@ def _array_text(array: Any) -> str:
     array = np.asarray(array) if not hasattr(array, "shape") else array
     text = f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
     if array.size and array.dtype.kind in "iuf":
-        text += f" in [{array.min():.4g}, {array.max():.4g}]"
+        text += f" in [{float(array.min()):.4g}, {float(array.max()):.4g}]"
     return text

@@ -106,14 +106,24 @@ def find_executor(choice: str | Executor) -> Executor:
         module, attribute = _BUILT_IN[name]
         made = getattr(import_module(module), attribute)(device)
     else:
-        points = list(metadata.entry_points(group=_GROUP, name=name))
-        if not points:
-            names = executor_names()
-            raise ExecutorError(
-                f'there is no executor named "{name}"',
-                fix=did_you_mean(name, names) or f"there are: {', '.join(names)}",
-            )
-        made = points[0].load()(device)
+        made = _find_entry_point(name).load()(device)
     if not isinstance(made, Executor):
         raise ExecutorError(f'the executor "{name}" is a {type(made).__name__}, no Executor')
     return made
+
+
+def _find_entry_point(name: str) -> metadata.EntryPoint:
+    points = list(metadata.entry_points(group=_GROUP, name=name))
+    if not points:
+        names = executor_names()
+        raise ExecutorError(
+            f'there is no executor named "{name}"',
+            fix=did_you_mean(name, names) or f"there are: {', '.join(names)}",
+        )
+    if len({point.value for point in points}) > 1:
+        owners = ", ".join(f"{p.value} of {p.dist.name if p.dist else '?'}" for p in points)
+        raise ExecutorError(
+            f'several installed packages have an executor named "{name}": {owners}',
+            fix="uninstall one of them",
+        )
+    return points[0]

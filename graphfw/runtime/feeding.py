@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from graphfw.errors import FeedError, GraphfwError, Operand, ShapeError
+from graphfw.errors import DTypeError, FeedError, GraphfwError, ShapeError
 from graphfw.ir import concrete
 from graphfw.ir.dim import Dim, DimLike, is_symbol, symbols_of
 from graphfw.ir.dim_text import evaluate
+from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.literal import PYTHON_SCALARS, Array, to_array
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
-from graphfw.runtime.program import Program
+from graphfw.runtime.program import Program, SizeSource
+
+
+_WEAK = (*PYTHON_SCALARS, list, tuple)
+"""What takes the dtype of what it is given to."""
+
+
+def array_of(value: Any) -> Array:
+    """Return a value as a NumPy array, Python's floats and complex numbers with all their bits.
+
+    Raises:
+        DTypeError, ArgumentError: As `to_array`, for what is no array of numbers.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise DTypeError(
+            "a masked array would lose its mask", fix="feed array.filled(…), and the mask on its own"
+        )
+    with np.errstate(over="ignore"):  # of the default dtype, which does not matter here
+        array = to_array(value)
+    return np.asarray(value if isinstance(value, _WEAK) else array)
 
 
 def host_array(placeholder: Tensor, value: Any) -> Array:
     """Return a fed value as a NumPy array of the placeholder's dtype.
 
-    Python scalars and lists take that dtype where its kind can hold them; an array of another dtype
-    is converted where nothing can be lost (float32 to float64, uint8 to float32), else refused.
+    Python scalars and lists take that dtype where it can hold them, floats rounded; an array of
+    another dtype is converted where nothing can be lost (float32 to float64, uint8 to float32).
 
     Raises:
         FeedError: The value is no array, or conversion would lose something.
@@ -29,82 +50,100 @@ def host_array(placeholder: Tensor, value: Any) -> Array:
     wanted = placeholder.dtype
     if isinstance(value, Tensor):
         raise FeedError(
-            f"{_name(placeholder)} is fed a tensor, which has no value yet",
+            f"{label(placeholder)} is fed a tensor, which has no value yet",
             operands=[concrete.describe("fed", value)],
             fix="feed an array; to use a tensor's value, fetch it in one run and feed it to the next",
         )
     try:
-        array = to_array(value)
+        array = array_of(value)
     except GraphfwError as error:
-        raise FeedError(f"{_name(placeholder)}: {error.summary}", fix=error.fix) from None
+        raise FeedError(f"{label(placeholder)}: {error.summary}", fix=error.fix) from None
     if array.dtype == wanted.dtype:
         return array
-    if _fits(array, wanted.dtype, weak=isinstance(value, (*PYTHON_SCALARS, list, tuple))):
+    if isinstance(value, _WEAK):
+        converted = rounded(array, wanted)
+        if converted is not None:
+            return converted
+        raise FeedError(
+            f"{label(placeholder)} is {wanted.name}, which can't hold {reprlib.repr(value)}",
+            operands=[concrete.describe("wanted", placeholder)],
+        )
+    if np.can_cast(array.dtype, wanted.dtype, "safe"):
         return array.astype(wanted.dtype)
     raise FeedError(
-        f"{_name(placeholder)} is {wanted.name} and is fed {array.dtype.name}, "
+        f"{label(placeholder)} is {wanted.name} and is fed {array.dtype.name}, "
         "which can't be converted without loss",
         operands=[concrete.describe("wanted", placeholder)],
         fix=f'convert the array yourself: array.astype("{wanted.name}")',
     )
 
 
-def _fits(array: Array, wanted: Any, *, weak: bool) -> bool:
-    if weak and array.dtype.kind == "i" and wanted.kind in "iu":
-        limits = np.iinfo(wanted)
-        return not array.size or bool(array.min() >= limits.min and array.max() <= limits.max)
-    if weak and array.dtype.kind in "biufc":
-        order = "biufcV"  # ml_dtypes' bfloat16 is of kind V
-        kind = "f" if wanted.kind == "V" else wanted.kind
-        return order.index(array.dtype.kind) <= order.index(kind) or array.dtype.kind == kind
-    return bool(np.can_cast(array.dtype, wanted, "safe"))
+def rounded(array: Array, wanted: DType) -> Array | None:
+    """Return the numbers as `wanted`, floats rounded, or None where it can't hold them."""
+    if array.dtype == wanted.dtype:
+        return array
+    kind = as_dtype(array.dtype).kind
+    if _RANK[kind] > _RANK[wanted.kind]:
+        return None
+    if wanted.is_integer and array.size:
+        limits = np.iinfo(wanted.dtype)
+        if array.min() < limits.min or array.max() > limits.max:
+            return None
+    with np.errstate(over="ignore"):
+        converted: Array = array.astype(wanted.dtype)
+    if wanted.is_inexact and not np.array_equal(np.isfinite(array), np.isfinite(converted)):
+        return None
+    return converted
+
+
+_RANK = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
 
 
 def bind_sizes(program: Program, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Check the fed shapes and return what each of the program's symbols stands for.
 
     Raises:
-        FeedError: A shape is not its placeholder's, or one symbol would stand for two sizes, or a
-            symbol is left open.
+        FeedError: A shape is not its placeholder's, or one symbol would stand for two sizes.
         ShapeError: What `assert_shape` promised does not hold.
     """
-    sizes: dict[str, int] = {}
-    first: dict[str, tuple[Tensor, int]] = {}
+    if len(shapes) != len(program.feeds):
+        raise FeedError(f"there are {len(program.feeds)} feeds, and {len(shapes)} shapes are given")
     for placeholder, shape in zip(program.feeds, shapes, strict=True):
         if len(shape) != placeholder.ndim:
             raise _wrong_shape(placeholder, shape, f"{len(shape)} dims, not {placeholder.ndim}")
         for axis, (dim, size) in enumerate(zip(placeholder.shape, shape, strict=True)):
-            name = is_symbol(dim)
-            if name is None:
-                continue
-            if sizes.setdefault(name, size) != size:
-                raise _conflict(name, sizes[name], first[name], size, (placeholder, axis))
-            first.setdefault(name, (placeholder, axis))
-    for placeholder, shape in zip(program.feeds, shapes, strict=True):
+            if isinstance(dim, int) and dim != size:
+                raise _wrong_shape(placeholder, shape, f"dim {axis} is {size}, not {dim}")
+    sizes: dict[str, int] = {}
+    for name, feed, axis, scale, offset in program.size_sources:
+        size = shapes[feed][axis]
+        sizes[name], rest = divmod(size - offset, scale)
+        if rest or sizes[name] < 0:
+            placeholder = program.feeds[feed]
+            reason = f"dim {axis} is {size}, which is no {placeholder.shape[axis]}"
+            raise _wrong_shape(placeholder, shapes[feed], reason)
+    _check_promises(program, sizes)
+    for number, (placeholder, shape) in enumerate(zip(program.feeds, shapes, strict=True)):
         for axis, (dim, size) in enumerate(zip(placeholder.shape, shape, strict=True)):
             expected = _size(dim, sizes)
-            if expected is not None and expected != size:
-                reason = f"dim {axis} is {size}, not {dim}" + (
-                    f" = {expected}" if isinstance(dim, Dim) else ""
-                )
-                raise _wrong_shape(placeholder, shape, reason)
-    _check_promises(program, sizes)
-    for name in program.symbols:
-        if name not in sizes:
-            origin = program.graph.symbol_origin(name) or f"`{name}` has no size"
-            raise FeedError(
-                f"the dim `{name}` is needed, and nothing that is fed tells its size",
-                why=origin,
-                fix="feed that placeholder too",
-            )
+            if expected is None or expected == size:
+                continue
+            lone = is_symbol(dim)
+            for source in program.size_sources:
+                if source.symbol == lone and (source.feed, source.axis) != (number, axis):
+                    raise _conflict(program, source, sizes[source.symbol], (placeholder, axis, size))
+            raise _wrong_shape(placeholder, shape, f"dim {axis} is {size}, not {dim} = {expected}")
     return tuple(sizes[name] for name in program.symbols)
 
 
 def _size(dim: DimLike, sizes: Mapping[str, int]) -> int | None:
     """Return a dim's size, or None where a symbol in it is not known yet."""
-    if isinstance(dim, int):
-        return dim
-    return evaluate(dim, sizes) if symbols_of(dim) <= sizes.keys() else None
+    if isinstance(dim, int) or not symbols_of(dim) <= sizes.keys():
+        return dim if isinstance(dim, int) else None
+    try:
+        return evaluate(dim, sizes)
+    except ZeroDivisionError as error:
+        raise FeedError(str(error)) from None
 
 
 def _check_promises(program: Program, sizes: dict[str, int]) -> None:
@@ -135,7 +174,7 @@ def _wrong_shape(placeholder: Tensor, shape: tuple[int, ...], reason: str) -> Fe
     elif sorted(shape) == sorted(d for d in placeholder.shape if isinstance(d, int)):
         fix = "the dims are in another order: use array.transpose"
     return FeedError(
-        f"{_name(placeholder)} is {shape_text(placeholder.shape)} and is fed "
+        f"{label(placeholder)} is {shape_text(placeholder.shape)} and is fed "
         f"{shape_text(shape)}: {reason}",
         operands=[concrete.describe("wanted", placeholder)],
         fix=fix,
@@ -143,19 +182,18 @@ def _wrong_shape(placeholder: Tensor, shape: tuple[int, ...], reason: str) -> Fe
 
 
 def _conflict(
-    name: str, size: int, first: tuple[Tensor, int], other: int, second: tuple[Tensor, int]
+    program: Program, source: SizeSource, size: int, other: tuple[Tensor, int, int]
 ) -> FeedError:
-    operands: list[Operand] = [
-        concrete.describe("first", first[0]),
-        concrete.describe("second", second[0]),
-    ]
+    first = program.feeds[source.feed]
+    second, axis, other_size = other
     return FeedError(
-        f"the dim `{name}` is {size} in {_name(first[0])} (dim {first[1]}) "
-        f"and {other} in {_name(second[0])} (dim {second[1]})",
-        operands=operands,
-        fix=f"feed arrays whose `{name}` agrees",
+        f"the dim `{source.symbol}` is {size} in {label(first)} (dim {source.axis}) "
+        f"and {other_size} in {label(second)} (dim {axis})",
+        operands=[concrete.describe("first", first), concrete.describe("second", second)],
+        fix=f"feed arrays whose `{source.symbol}` agrees",
     )
 
 
-def _name(tensor: Tensor) -> str:
+def label(tensor: Tensor) -> str:
+    """Say what messages call a placeholder."""
     return f'"{tensor.name}"' if tensor.name else f"the placeholder at {tensor.node.loc.short()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +10,10 @@ import numpy as np
 
 from graphfw.errors import ExecutionError, ExecutorError, FeedError
 from graphfw.ir.dim_text import evaluate
-from graphfw.ir.dtype import DType
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
+from graphfw.runtime import feeding
 from graphfw.runtime.executor import Executable, Executor
 from graphfw.runtime.program import Program
 
@@ -41,14 +42,20 @@ class MetaExecutor(Executor):
 
     def feed(self, placeholder: Tensor, value: Any) -> TensorType:
         shape = getattr(value, "shape", value)
-        if isinstance(shape, int):
+        if isinstance(shape, (int, np.integer)):
             shape = (shape,)
-        if not all(isinstance(size, (int, np.integer)) for size in shape):
+        if not isinstance(shape, (tuple, list)) or not all(map(_is_size, shape)):
             raise FeedError(
-                f'"{placeholder.name}": the meta executor takes a shape, not {value!r}',
+                f"{feeding.label(placeholder)}: the meta executor takes a shape, not "
+                f"{reprlib.repr(value)}",
                 fix="feed a tuple of ints, or an array for its shape",
             )
-        return TensorType(_dtype_of(value, placeholder.dtype), tuple(map(int, shape)))
+        dtype = getattr(value, "dtype", placeholder.dtype)
+        if dtype != placeholder.dtype:
+            raise FeedError(
+                f"{feeding.label(placeholder)} is {placeholder.dtype.name} and is fed {dtype}"
+            )
+        return TensorType(placeholder.dtype, tuple(map(int, shape)))
 
     def from_host(self, array: Any) -> Any:
         raise ExecutorError("the meta executor has no arrays")
@@ -60,11 +67,9 @@ class MetaExecutor(Executor):
         )
 
 
-def _dtype_of(value: Any, wanted: DType) -> DType:
-    dtype = getattr(value, "dtype", wanted)
-    if dtype != wanted:
-        raise FeedError(f"the placeholder is {wanted.name} and is fed {dtype}")
-    return wanted
+def _is_size(value: Any) -> bool:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return whole and int(value) >= 0
 
 
 class _MetaExecutable(Executable):

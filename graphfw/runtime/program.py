@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from graphfw.errors import FeedError, GraphError
 from graphfw.ir import concrete
-from graphfw.ir.dim import DimLike, symbols_of
+from graphfw.ir.dim import DimLike, is_symbol, substitute, symbol, symbols_of
 from graphfw.ir.graph import Graph
-from graphfw.ir.loc import Loc
+from graphfw.loc import Loc
 from graphfw.ir.op import ALIAS, RANDOM, SOURCE
 from graphfw.ir.rebuild import derive
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Update, Variable
-from graphfw.passes.manager import Report, run_pipeline
+from graphfw.passes.manager import Level, Report, run_pipeline
 from graphfw.passes.pipelines import DEFAULT
 
 
@@ -25,6 +26,16 @@ class ShapeCheck:
     said: DimLike
     actual: DimLike
     loc: Loc
+
+
+class SizeSource(NamedTuple):
+    """Where a symbol's size is read from: a fed dim that is `scale * symbol + offset`."""
+
+    symbol: str
+    feed: int
+    axis: int
+    scale: int
+    offset: int
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,7 @@ class Program:
         fetch_count: How many of the outputs are fetched.
         updated: The variables that the remaining outputs are written to.
         symbols: The names of the symbolic dims, in the order of `sizes`.
+        size_sources: Where the sizes come from, for those that `shape_checks` do not bring.
         shape_checks: What `assert_shape` promised.
         copied: For each output, whether it may share memory with an input or another output, so
             that it must be copied before it is handed out.
@@ -51,6 +63,7 @@ class Program:
     fetch_count: int
     updated: tuple[Variable, ...]
     symbols: tuple[str, ...]
+    size_sources: tuple[SizeSource, ...]
     shape_checks: tuple[ShapeCheck, ...]
     copied: tuple[bool, ...]
     is_random: bool
@@ -59,13 +72,13 @@ class Program:
 
 def lower(
     fetches: Sequence[Tensor], updates: Sequence[Update], feeds: Sequence[Tensor], graph: Graph,
-    verify: str | None,
+    verify: Level | None,
 ) -> Program:
     """Optimise what the fetches and updates need of a graph, and put its inputs in order.
 
     Raises:
         GraphError: Two updates give one variable different values.
-        FeedError: A fetch needs a placeholder that is not fed.
+        FeedError: A fetch needs a placeholder that is not fed, or a dim whose size nothing tells.
     """
     pairs = _update_pairs(updates)
     outputs = [*fetches, *(value for _, value in pairs)]
@@ -74,6 +87,9 @@ def lower(
     checks = tuple(_shape_checks(source))
     result = run_pipeline(source, DEFAULT, verify=verify)
     optimised = result.graph
+    symbols = _symbols(optimised, feeds, checks)
+    sources = _size_sources(feeds)
+    _check_sized(symbols, sources, checks, graph)
     variables = tuple(
         t for node in optimised.nodes for t in node.outputs if isinstance(t, Variable)
     )
@@ -83,7 +99,8 @@ def lower(
         variables=variables,
         fetch_count=len(fetches),
         updated=tuple(variable for variable, _ in pairs),
-        symbols=tuple(sorted(_symbols(optimised, feeds, checks))),
+        symbols=tuple(sorted(symbols)),
+        size_sources=tuple(sources.values()),
         shape_checks=checks,
         copied=_copied(optimised.outputs),
         is_random=any(RANDOM in node.op.traits for node in optimised.nodes),
@@ -143,6 +160,38 @@ def _symbols(graph: Graph, feeds: Sequence[Tensor], checks: Sequence[ShapeCheck]
     for check in checks:
         found |= symbols_of(check.said) | symbols_of(check.actual)
     return found
+
+
+def _size_sources(feeds: Sequence[Tensor]) -> dict[str, SizeSource]:
+    """Find for each symbol the fed dim to read it from: one that is the symbol itself, if any."""
+    dims = [(d, i, axis) for i, t in enumerate(feeds) for axis, d in enumerate(t.shape)]
+    found: dict[str, SizeSource] = {}
+    for dim, feed, axis in sorted(dims, key=lambda entry: is_symbol(entry[0]) is None):
+        names = symbols_of(dim)
+        if len(names) != 1 or names <= found.keys():
+            continue
+        (name,) = names
+        scale = substitute(dim, {name: symbol(name) + 1}) - dim
+        offset = dim - scale * symbol(name)
+        if isinstance(scale, int) and isinstance(offset, int) and scale > 0:
+            found[name] = SizeSource(name, feed, axis, scale, offset)
+    return found
+
+
+def _check_sized(
+    symbols: set[str], sources: Mapping[str, SizeSource], checks: Sequence[ShapeCheck], graph: Graph
+) -> None:
+    known = set(sources)
+    for check in checks:
+        name = is_symbol(check.said)
+        if name is not None and symbols_of(check.actual) <= known:
+            known.add(name)
+    for name in sorted(symbols - known):
+        raise FeedError(
+            f"the size of the dim `{name}` is needed, and nothing that is fed tells it",
+            why=graph.symbol_origin(name),
+            fix=f"feed a placeholder that has the dim `{name}`",
+        )
 
 
 def _copied(outputs: Sequence[Tensor]) -> tuple[bool, ...]:

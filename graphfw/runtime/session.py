@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import copy_context
 from types import TracebackType
 from typing import Any
 
@@ -26,11 +27,12 @@ from graphfw.ir import ambient, concrete
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, to_array
-from graphfw.ir.loc import trim_traceback
+from graphfw.loc import trim_traceback
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update, Variable
-from graphfw.runtime import nest
+from graphfw.passes.manager import Level
+from graphfw.runtime import feeding, nest
 from graphfw.runtime.executor import Executable, Executor, find_executor
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.program import Program, lower
@@ -40,16 +42,18 @@ Fetches = Any
 """A tensor, variable, update or name, or lists, tuples, named tuples and dicts of these, nested."""
 
 _STEP, _SEED = "session/step", "session/seed"
+_PLANS = 256
 
 
 class Session:
     """Runs a graph, and keeps the contents of its variables from run to run.
 
     Safe to use from many threads: runs without updates go on side by side, runs with updates queue.
-    Updates take effect together at the end of a run; a run that fails changes nothing.
+    Updates take effect together at the end of a run; a run that fails, or is interrupted at any
+    moment, changes nothing.
 
     Args:
-        graph: What to run.
+        graph: What to run; it may be extended later.
         executor: `"numpy"`, `"cupy"`, `"cupy:1"`, `"meta"`, an installed one's name, or an
             `Executor`; the default executor when there is none.
         seed: What random numbers and initial values are drawn from.
@@ -76,7 +80,7 @@ class Session:
         executor: str | Executor | None = None,
         seed: int = 0,
         *,
-        verify: str | None = None,
+        verify: Level | None = None,
         check_finite: bool = False,
     ) -> None:
         if not isinstance(graph, Graph):
@@ -86,19 +90,27 @@ class Session:
         graph.check()
         graph.check_names()
         self.graph = graph
-        self.executor = find_executor(executor or ambient.get_default_executor())
-        self.seed = _checked_seed(seed)
+        self.executor = find_executor(
+            ambient.get_default_executor() if executor is None else executor
+        )
         self._verify = verify
-        self._check_finite = check_finite
-        self._state = State()
-        self._plans: dict[Any, tuple[Plan, tuple[Tensor, ...], Any]] = {}
+        self._check_finite = check_finite and self.executor.holds_values
+        self._state = State(_checked_seed(seed))
+        self._plans: dict[Any, tuple[Plan, Any]] = {}
         self._compiling = threading.RLock()
         self._closed = False
+
+    @property
+    def seed(self) -> int:
+        """What random numbers and initial values are drawn from."""
+        return self._state.snapshot.seed
 
     # Running.
 
     def run(self, fetches: Fetches, feeds: Mapping[Tensor | str, Any] | None = None) -> Any:
         """Compute fetches, make the fetched updates happen, and return values in the same form.
+
+        The plan for these fetches and feeds is kept; of many different ones, the last 256.
 
         Args:
             fetches: A tensor, a variable, an update (whose value is None), a name, or any nesting
@@ -115,16 +127,30 @@ class Session:
             ExecutionError: An operation failed; the variables are as they were before.
             SessionError: The session is closed.
         """
-        fed = feeds or {}
-        key = (nest.key(fetches), *[f if isinstance(f, str) else id(f) for f in fed])
-        entry = self._plans.get(key)
-        if entry is None:
-            self._check_open()
-            placeholders = self._resolve_feeds(fed)
-            plan = self.compile(fetches, placeholders)
-            # The entry keeps the keyed objects alive, so that their ids stay theirs.
-            entry = self._plans[key] = (plan, tuple(placeholders), (fetches, tuple(fed)))
-        return entry[0](*fed.values())
+        if feeds is None:
+            feeds = {}
+        key = (nest.key(fetches), *[f if isinstance(f, str) else id(f) for f in feeds])
+        entry = self._plans.get(key) or self._planned(key, fetches, feeds)
+        return entry[0](*feeds.values())
+
+    def _planned(self, key: Any, fetches: Fetches, feeds: Mapping[Any, Any]) -> tuple[Plan, Any]:
+        """Compile a run, once for all threads that ask for it, and keep the plan."""
+        self._check_open()
+        if not isinstance(feeds, Mapping):
+            raise FeedError(
+                f"feeds is a {type(feeds).__name__}, not a dict",
+                fix="write session.run(fetches, {x: array})",
+            )
+        with self._compiling:
+            entry = self._plans.get(key)
+            if entry is None:
+                # Keeps the keyed objects alive, so that their ids stay theirs.
+                keyed = (*nest.leaves(fetches), *feeds)
+                entry = (self.compile(fetches, list(feeds)), keyed)
+                while len(self._plans) >= _PLANS:
+                    del self._plans[next(iter(self._plans))]
+                self._plans[key] = entry
+        return entry
 
     def compile(self, fetches: Fetches, feeds: Sequence[Tensor | str] = ()) -> Plan:
         """Compile a run ahead of time; the result is called with the feeds' values by position.
@@ -148,7 +174,9 @@ class Session:
         """
         self._check_open()
         self.graph.check()
-        placeholders = self._resolve_feeds(dict.fromkeys(feeds))
+        if isinstance(feeds, (str, Tensor)):
+            raise FeedError(f"compile: feeds={feeds!r} is no list", fix="write feeds=[x]")
+        placeholders = self._resolve_feeds(feeds)
         tensors: list[Tensor] = []
         updates: list[Update] = []
         slots: list[int | None] = []
@@ -161,7 +189,10 @@ class Session:
                 slots.append(len(tensors))
                 tensors.append(found)
         with self._compiling:
-            program = lower(tensors, updates, placeholders, self.graph, self._verify)
+            # In a context of its own: an interrupt must not leave the compiler's graphs open here.
+            program = copy_context().run(
+                lower, tensors, updates, placeholders, self.graph, self._verify
+            )
             self._start(self.graph.variables)
             return Plan(self, program, slots, nest.packer(fetches))
 
@@ -169,32 +200,40 @@ class Session:
         self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
     ) -> list[Any]:
         """Run a loaded program on checked feeds and commit its updates; what plans call."""
+        # The state before the check: a session that is closed in between leaves this one whole.
+        state = self._state
         self._check_open()
         if not program.updated:
-            return self._once(program, run, fed, sizes)
-        with self._state.writing():
-            return self._once(program, run, fed, sizes)
+            return self._once(state, program, run, fed, sizes)
+        with state.writing:
+            self._check_open()
+            return self._once(state, program, run, fed, sizes)
 
     def _once(
-        self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
+        self,
+        state: State,
+        program: Program,
+        run: Executable,
+        fed: Sequence[Any],
+        sizes: tuple[int, ...],
     ) -> list[Any]:
-        state = self._state
-        snapshot = state.take_step() if program.is_random else state.snapshot
-        contents = snapshot.values
-        inputs = [*fed, *[contents.get(v) for v in program.variables]]
-        rng = Rng(self.seed, snapshot.step)
+        count = program.fetch_count
+        me = object() if program.is_random else None
         try:
+            snapshot = state.snapshot if me is None else state.take_step(me)
+            contents = snapshot.values
+            inputs = [*fed, *[contents.get(v) for v in program.variables]]
+            rng = Rng(snapshot.seed, snapshot.step)
             outputs = run(inputs, sizes, rng)
             if self._check_finite and not all(map(_is_finite, outputs)):
                 raise run.blame(inputs, sizes, rng)
+            if program.updated and self.executor.holds_values:
+                state.commit(dict(zip(program.updated, outputs[count:], strict=True)))
         except BaseException:
-            if program.is_random:
-                state.give_back(snapshot.step)
+            if me is not None:
+                state.give_back(me)
             raise
-        if program.updated and self.executor.holds_values:
-            count = program.fetch_count
-            state.commit(dict(zip(program.updated, outputs[count:], strict=True)))
-        return outputs[: program.fetch_count]
+        return outputs[:count]
 
     def _resolve_fetch(self, leaf: Any) -> Tensor | Update:
         if isinstance(leaf, str):
@@ -221,11 +260,14 @@ class Session:
             )
         return leaf
 
-    def _resolve_feeds(self, feeds: Mapping[Tensor | str, Any]) -> list[Tensor]:
+    def _resolve_feeds(self, feeds: Iterable[Tensor | str]) -> list[Tensor]:
         found = [self._resolve_feed(key) for key in feeds]
         for i, tensor in enumerate(found):
             if any(tensor is other for other in found[:i]):
-                raise FeedError(f'"{tensor.name}" is fed twice')
+                raise FeedError(
+                    f'"{tensor.name}" is fed twice',
+                    operands=[concrete.describe("feed", tensor)],
+                )
         return found
 
     def _resolve_feed(self, key: Any) -> Tensor:
@@ -268,8 +310,9 @@ class Session:
         new = [v for v in variables if v not in known]
         if not new:
             return
-        values = {v: self.executor.from_host(self._initial(v)) for v in new}
-        with self._state.writing():
+        context = copy_context()  # as for lower
+        values = {v: self.executor.from_host(context.run(self._initial, v)) for v in new}
+        with self._state.writing:
             current = self._state.snapshot.values
             self._state.commit({v: a for v, a in values.items() if v not in current})
 
@@ -306,7 +349,7 @@ class Session:
         return self.executor.to_host(self._state.snapshot.values.get(found))
 
     def __setitem__(self, variable: Variable | str, value: Any) -> None:
-        """Replace a variable's contents by an array of its shape and dtype.
+        """Replace a variable's contents by an array of its shape; other dtypes are rounded to its.
 
         Raises:
             ShapeError, DTypeError: The array does not fit.
@@ -314,8 +357,9 @@ class Session:
         self._check_open()
         found = self._resolve_variable(variable)
         array = self._checked(found, value)
-        with self._state.writing():
-            self._state.commit({found: self.executor.from_host(array)})
+        copy = self.executor.from_host(array)
+        with self._state.writing:
+            self._state.commit({found: copy})
 
     def _resolve_variable(self, variable: Variable | str) -> Variable:
         found = self._resolve_fetch(variable)
@@ -328,34 +372,39 @@ class Session:
 
     def _checked(self, variable: Variable, value: Any) -> Array:
         wanted = variable.dtype
-        array = to_array(value)
+        array = feeding.array_of(value)
         if array.shape != variable.shape:
             raise ShapeError(
                 f'the variable "{variable.name}" is {variable.type} and is given {list(array.shape)}',
                 operands=[concrete.describe("variable", variable)],
             )
-        if not np.can_cast(array.dtype, wanted.dtype, "same_kind"):
+        converted = feeding.rounded(array, wanted)
+        if converted is None:
             raise DTypeError(
-                f'the variable "{variable.name}" is {wanted.name} and is given {array.dtype.name}',
+                f'the variable "{variable.name}" is {wanted.name} and is given {array.dtype.name}, '
+                "whose values it can't hold",
                 operands=[concrete.describe("variable", variable)],
                 fix=f'convert it: array.astype("{wanted.name}")',
             )
-        return array.astype(wanted.dtype, copy=False)
+        return converted
 
     # Saving.
 
     def state_dict(self) -> dict[str, Array]:
         """Return copies of all variables' contents by name, with the session's step and seed."""
         self._check_open()
+        variables = tuple(self.graph.variables)
         with self._compiling:
-            self._start(self.graph.variables)
+            self._start(variables)
         self.graph.check_names()
-        values, step = self._state.snapshot
-        arrays = {v.name: self.executor.to_host(values[v]) for v in self.graph.variables}
-        return {**arrays, _STEP: np.asarray(step), _SEED: np.asarray(self.seed)}
+        snapshot = self._state.snapshot
+        arrays = {v.name: self.executor.to_host(snapshot.values.get(v)) for v in variables}
+        return {**arrays, _STEP: np.asarray(snapshot.step), _SEED: np.asarray(snapshot.seed)}
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> io.Mismatch:
         """Replace all variables' contents at once by arrays of their names.
+
+        Where the state has a step and a seed, the session goes on with its random numbers.
 
         Args:
             state: What `state_dict` returned, here or elsewhere.
@@ -394,8 +443,8 @@ class Session:
                 with near names, and nothing has changed.
         """
         arrays, metadata = io.read_checkpoint(path)
-        extra = {k: np.asarray(_metadata_int(metadata[k], path)) for k in (_STEP, _SEED) if k in metadata}
-        return self._load({**arrays, **extra}, os.fspath(path), strict)
+        numbers = {k: metadata[k] for k in (_STEP, _SEED) if k in metadata}
+        return self._load({**arrays, **numbers}, os.fspath(path), strict)
 
     def _load(self, state: Mapping[str, Any], source: str, strict: bool) -> io.Mismatch:
         self._check_open()
@@ -410,22 +459,25 @@ class Session:
             source=source,
             strict=strict,
         )
+        step = _number(state, _STEP, 0, source)
+        seed = _number(state, _SEED, -(2**63), source)
         values = {
             variables[n]: self.executor.from_host(a) for n, a in arrays.items() if n in variables
         }
-        with self._state.writing():
-            step = int(state[_STEP]) if _STEP in state else None
-            self.seed = _checked_seed(int(state[_SEED])) if _SEED in state else self.seed
-            self._state.commit(values, step)
+        with self._state.writing:
+            self._state.commit(values, step, seed)
         return mismatch
 
     # Closing.
 
     def close(self) -> None:
-        """Let go of plans and variables; every later use is an error."""
+        """Let go of plans and variables; every later use is an error.
+
+        Runs that are going on in other threads come to their end.
+        """
         self._closed = True
         self._plans.clear()
-        self._state = State()
+        self._state = State(self.seed)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -460,11 +512,17 @@ def _checked_seed(seed: int) -> int:
     return int(seed)
 
 
-def _metadata_int(text: str, path: str | os.PathLike[str]) -> int:
+def _number(state: Mapping[str, Any], name: str, low: int, source: str) -> int | None:
+    """Return the step or the seed that a state holds, or None."""
+    if name not in state:
+        return None
     try:
-        return int(text)
-    except ValueError:
-        raise CheckpointError(f"{os.fspath(path)}: {text!r} is no number in its metadata") from None
+        number = int(state[name])
+    except (TypeError, ValueError):
+        number = low - 1
+    if not low <= number < 2**63:
+        raise CheckpointError(f'"{name}" in {source} is {state[name]!r}, which makes no sense')
+    return number
 
 
 def _ints(shape: Sequence[Any]) -> tuple[int, ...]:

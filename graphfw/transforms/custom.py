@@ -9,7 +9,6 @@ from typing import Any
 from graphfw.errors import GradientError
 from graphfw.ir.build import emit_all
 from graphfw.ir.dtype import DType
-from graphfw.ir.loc import capture
 from graphfw.ir.op import ALIAS, PURE, Op, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
@@ -73,7 +72,6 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
         if not (isinstance(returned, tuple) and len(returned) == 2 and callable(returned[1])):
             raise GradientError(
                 f"custom_gradient: {function.__name__} must return its result and a gradient rule",
-                at=capture(),
                 fix="return y, rule  with  def rule(ct): …",
             )
         result, rule = returned

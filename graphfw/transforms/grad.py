@@ -9,7 +9,6 @@ from graphfw.errors import ArgumentError, GradientError, ShapeError
 from graphfw.ir import concrete
 from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph, current_graph
-from graphfw.ir.loc import capture
 from graphfw.ir.op import SOURCE
 from graphfw.ir.shape import can_broadcast
 from graphfw.ir.tensor import Node, Tensor
@@ -83,26 +82,23 @@ def _check_arguments(y: Tensor, xs: Sequence[Tensor], missing: str) -> None:
     if not isinstance(y, Tensor):
         raise ArgumentError(
             f"grad: y is a {type(y).__name__}, not a tensor",
-            at=capture(),
             fix="differentiate a tensor: gf.grad(loss, parameters)",
         )
     if missing not in ("error", "zeros"):
-        raise ArgumentError(f'grad: missing={missing!r} is neither "error" nor "zeros"', at=capture())
+        raise ArgumentError(f'grad: missing={missing!r} is neither "error" nor "zeros"')
     for x in xs:
         if not isinstance(x, Tensor):
-            raise ArgumentError(f"grad: {x!r} in xs is not a tensor", at=capture())
+            raise ArgumentError(f"grad: {x!r} in xs is not a tensor")
         if not x.dtype.is_inexact:
             raise GradientError(
                 f"grad: a gradient with respect to {x.dtype.name} values is not defined",
                 operands=[concrete.describe("x", x)],
-                at=capture(),
                 fix="differentiate with respect to floating-point tensors",
             )
     if not y.dtype.is_inexact:
         raise GradientError(
             f"grad: y is {y.dtype.name}, which has no gradient",
             operands=[concrete.describe("y", y)],
-            at=capture(),
             fix="make the loss a floating-point tensor",
         )
 
@@ -114,7 +110,6 @@ def _seed(y: Tensor, grad_y: Any) -> Tensor:
             raise GradientError(
                 f"grad: y has shape {y.type}, and only a scalar has one gradient",
                 operands=[concrete.describe("y", y)],
-                at=capture(),
                 fix="reduce it first, with gf.sum or gf.mean, or pass grad_y=",
             )
         seed: Tensor = F.ones((), dtype=y.dtype)
@@ -124,7 +119,6 @@ def _seed(y: Tensor, grad_y: Any) -> Tensor:
         raise ShapeError(
             f"grad: grad_y is {given.type} and y is {y.type}",
             operands=[concrete.describe("y", y), concrete.describe("grad_y", given)],
-            at=capture(),
             fix="grad_y has the shape of y",
         )
     broadcast: Tensor = F.broadcast_to(given, y.shape)
@@ -221,14 +215,12 @@ def _missing(y: Tensor, x: Tensor, missing: Missing) -> Tensor:
         raise GradientError(
             f"grad: y does not depend on x{name}",
             operands=operands,
-            at=capture(),
             fix='pass missing="zeros" where that is meant',
         )
     operands.append(concrete.describe("stop", block.outputs[0]))
     raise GradientError(
         f"grad: y depends on x{name} only through {block.op.name}, which no gradient passes",
         operands=operands,
-        at=capture(),
         fix='use a differentiable function there, or pass missing="zeros"',
     )
 

@@ -31,9 +31,8 @@ def test_find():
     assert g.find("weight") is w
     with pytest.raises(GraphError) as caught:
         g.find("inputs")
-    assert str(caught.value) == (
-        'nothing in this graph is named "inputs"\n  fix  did you mean "input"?'
-    )
+    assert caught.value.summary == 'nothing in this graph is named "inputs"'
+    assert caught.value.fix == 'did you mean "input"?'
     with pytest.raises(GraphError, match="fix  it has: input, weight"):
         g.find("zzz")
     with pytest.raises(GraphError, match="fix  it has: no names"):
@@ -55,7 +54,7 @@ def test_a_tensor_and_a_variable_have_different_names():
     with gf.Graph() as g:
         gf.placeholder((3,), name="x")
         gf.Variable(0.0, name="x")
-    with pytest.raises(GraphError, match='a variable and another tensor are named "x"'):
+    with pytest.raises(GraphError, match='a tensor and a variable are named "x"'):
         g.check_names()
 
 
@@ -100,7 +99,7 @@ def test_variables_are_named_once_even_when_renamed():
         a, b = gf.Variable(0.0, name="a"), gf.Variable(1.0, name="b")
     g.check_names()
     b.rename(lambda: "a")
-    with pytest.raises(GraphError, match='a variable and another variable are named "a"') as caught:
+    with pytest.raises(GraphError, match='two variables are named "a"') as caught:
         g.check_names()
     assert [o.label for o in caught.value.operands] == ["first", "second"]
     assert a.name == b.name == "a"

@@ -19,7 +19,7 @@ from graphfw.ir.dim import dim_max, symbol
 from graphfw.ir.dim_text import parse_dim
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Literal
-from graphfw.ir.loc import UNKNOWN, Loc
+from graphfw.loc import UNKNOWN, Loc
 from graphfw.ir.op import NONDIFF, RANDOM, REGISTRY, Op, op
 from graphfw.ir.parser import parse
 from graphfw.ir.printer import INLINE_SIZE, graph_text, literal_text, loc_text, quoted, value_text

@@ -53,8 +53,10 @@ def test_agrees_with_pytorch(name: str, rng: np.random.Generator) -> None:
     x = np.array([*SAMPLES[1:], *(3 * rng.normal(size=20))])
     ct = rng.normal(size=x.shape)
     y, g, z, h = pair(ours, theirs, x, ct)
-    np.testing.assert_allclose(y, z, rtol=1e-12, atol=1e-15)
-    np.testing.assert_allclose(g, h, rtol=1e-12, atol=1e-15)
+    # PyTorch keeps some constants of these in float32, also when it computes in float64.
+    rtol = 1e-6 if name in ("celu", "hardsigmoid") else 1e-12
+    np.testing.assert_allclose(y, z, rtol=rtol, atol=1e-15)
+    np.testing.assert_allclose(g, h, rtol=rtol, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

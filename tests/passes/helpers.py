@@ -24,8 +24,15 @@ def raw(name, *inputs, **fields):
 
 def graph_of(*expressions: str, takes: str) -> Graph:
     """The graph of expressions over placeholders: takes="x: float32[3, n]; y: bool[]"."""
-    names = {**FUNCTIONS, **BY_NAME, "n": symbol("n"), "raw": raw, "inf": np.inf, "np": np,
-             "functools": functools}
+    names = {
+        **FUNCTIONS,
+        **BY_NAME,
+        "n": symbol("n"),
+        "raw": raw,
+        "inf": np.inf,
+        "np": np,
+        "functools": functools,
+    }
     with gf.Graph() as graph:
         for part in filter(None, takes.split(";")):
             name, kind = part.split(":")
@@ -72,8 +79,9 @@ def hard_draw(graph: Graph, rng: np.random.Generator, n: int = 4) -> Draw:
             limits = np.iinfo(dtype.dtype)
             array = rng.choice([0, 1, 2, limits.min, limits.max], shape)
         else:
-            array = np.where(rng.random(shape) < 0.8, rng.choice(SPECIAL, shape),
-                             rng.standard_normal(shape))
+            array = np.where(
+                rng.random(shape) < 0.8, rng.choice(SPECIAL, shape), rng.standard_normal(shape)
+            )
             if dtype.is_complex:
                 array = np.asarray(array + 0j)
                 array.imag = rng.choice(SPECIAL, shape)

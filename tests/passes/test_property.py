@@ -55,10 +55,11 @@ def grow(draw, tensors):
 
 def moved(draw, x):
     """Move elements about and back, or spread them."""
-    how = draw(st.sampled_from(("permute twice", "flat and back", "spread", "flip", "expand")))
-    if how == "permute twice":
-        axes = draw(st.permutations(range(x.ndim)))
-        return F.permute_dims(F.permute_dims(x, axes), draw(st.permutations(range(x.ndim))))
+    how = draw(st.sampled_from(("round and back", "flat and back", "spread", "flip", "expand")))
+    if how == "round and back":
+        first, second = (draw(st.permutations(range(x.ndim))) for _ in range(2))
+        back = sorted(range(x.ndim), key=[first[axis] for axis in second].__getitem__)
+        return F.permute_dims(F.permute_dims(F.permute_dims(x, first), second), back)
     if how == "flat and back":
         return F.reshape(F.reshape(F.reshape(x, (-1,)), (1, -1)), x.shape)
     if how == "flip":

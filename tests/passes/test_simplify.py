@@ -184,9 +184,10 @@ def test_a_reshape_that_proves_nothing_stays():
 
 
 def test_bottom_up_chains_settle_in_one_run(rng):
-    graph = graph_of("-(-(-(-(-x * 1)))) + (-(y - 0))", takes="x: float32[3, n]; y: float32[n]")
+    takes = "x: float32[3, n]; y: float32[n]"
+    graph = graph_of("-(-(-(-(-x * 1)))) + (-(y - 0))", takes=takes)
     after = simplified(graph)
-    assert structure(after) == structure(graph_of("-x - y", takes="x: float32[3, n]; y: float32[n]"))
+    assert structure(after) == structure(graph_of("-x - y", takes=takes))
     assert_same_bits(graph, after, hard_draw(graph, rng))
 
 

@@ -8,7 +8,7 @@ import sys
 from types import CodeType, TracebackType
 from typing import NamedTuple
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Loc(NamedTuple):

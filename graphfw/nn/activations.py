@@ -1,0 +1,245 @@
+"""Activation functions as modules, for `Sequential`: each calls the function of its name.
+
+Elsewhere call the function: `gf.relu(x)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from graphfw.errors import ShapeError
+from graphfw.ir.functions import F
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Variable
+from graphfw.nn import init
+from graphfw.nn.checks import checked_size
+from graphfw.nn.module import Module, parameter
+from graphfw.ops.args import Axes, TensorLike, as_tensor
+from graphfw.ops.composed import demand
+
+
+class Activation(Module):
+    """The base: calls a public function with the options that the subclass was made with."""
+
+    function: ClassVar[str]
+
+    def __init__(self, *, name: str | None = None, **options: Any) -> None:
+        super().__init__(name=name)
+        self.options = options
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Call the function.  x: [*A] -> see the function"""
+        result: Tensor = getattr(F, self.function)(as_tensor(x), **self.options)
+        return result
+
+    def extra_repr(self) -> str:
+        """Say the options."""
+        return ", ".join(f"{option}={value!r}" for option, value in self.options.items())
+
+
+class Identity(Activation):
+    """x itself."""
+
+    function = "identity"
+
+
+class ReLU(Activation):
+    """max(x, 0); see `gf.relu`."""
+
+    function = "relu"
+
+
+class ReLU6(Activation):
+    """min(max(x, 0), 6); see `gf.relu6`."""
+
+    function = "relu6"
+
+
+class SELU(Activation):
+    """The scaled ELU; see `gf.selu`."""
+
+    function = "selu"
+
+
+class SiLU(Activation):
+    """x sigmoid(x), also called swish; see `gf.silu`."""
+
+    function = "silu"
+
+
+class Mish(Activation):
+    """x tanh(softplus(x)); see `gf.mish`."""
+
+    function = "mish"
+
+
+class Tanh(Activation):
+    """tanh(x); see `gf.tanh`."""
+
+    function = "tanh"
+
+
+class Sigmoid(Activation):
+    """1 / (1 + exp(-x)); see `gf.sigmoid`."""
+
+    function = "sigmoid"
+
+
+class LogSigmoid(Activation):
+    """log(sigmoid(x)); see `gf.log_sigmoid`."""
+
+    function = "log_sigmoid"
+
+
+class Softsign(Activation):
+    """x / (1 + |x|); see `gf.softsign`."""
+
+    function = "softsign"
+
+
+class Hardsigmoid(Activation):
+    """x / 6 + 1/2 cut off at 0 and 1; see `gf.hardsigmoid`."""
+
+    function = "hardsigmoid"
+
+
+class Hardswish(Activation):
+    """x hardsigmoid(x); see `gf.hardswish`."""
+
+    function = "hardswish"
+
+
+class LeakyReLU(Activation):
+    """x where positive, else negative_slope x; see `gf.leaky_relu`."""
+
+    function = "leaky_relu"
+
+    def __init__(self, negative_slope: float = 0.01, *, name: str | None = None) -> None:
+        super().__init__(name=name, negative_slope=negative_slope)
+
+
+class ELU(Activation):
+    """x where positive, else alpha (exp(x) - 1); see `gf.elu`."""
+
+    function = "elu"
+
+    def __init__(self, alpha: float = 1.0, *, name: str | None = None) -> None:
+        super().__init__(name=name, alpha=alpha)
+
+
+class CELU(Activation):
+    """x where positive, else alpha (exp(x / alpha) - 1); see `gf.celu`."""
+
+    function = "celu"
+
+    def __init__(self, alpha: float = 1.0, *, name: str | None = None) -> None:
+        super().__init__(name=name, alpha=alpha)
+
+
+class GELU(Activation):
+    """x times the normal distribution function of x; see `gf.gelu`."""
+
+    function = "gelu"
+
+    def __init__(self, approximate: str = "none", *, name: str | None = None) -> None:
+        super().__init__(name=name, approximate=approximate)
+
+
+class Softplus(Activation):
+    """log(1 + exp(beta x)) / beta; see `gf.softplus`."""
+
+    function = "softplus"
+
+    def __init__(self, beta: float = 1.0, *, name: str | None = None) -> None:
+        super().__init__(name=name, beta=beta)
+
+
+class Hardtanh(Activation):
+    """x cut off at min and max; see `gf.hardtanh`."""
+
+    function = "hardtanh"
+
+    def __init__(self, min: float = -1.0, max: float = 1.0, *, name: str | None = None) -> None:
+        super().__init__(name=name, min=min, max=max)
+
+
+class GLU(Activation):
+    """The first half along an axis, times the sigmoid of the second; see `gf.glu`."""
+
+    function = "glu"
+
+    def __init__(self, axis: int = -1, *, name: str | None = None) -> None:
+        super().__init__(name=name, axis=axis)
+
+
+class Softmax(Activation):
+    """exp(x) over its sum along an axis; see `gf.softmax`. `gf.nn.cross_entropy` wants x without it."""
+
+    function = "softmax"
+
+    def __init__(self, axis: Axes = -1, *, name: str | None = None) -> None:
+        super().__init__(name=name, axis=axis)
+
+
+class LogSoftmax(Activation):
+    """The logarithm of softmax; see `gf.log_softmax`."""
+
+    function = "log_softmax"
+
+    def __init__(self, axis: Axes = -1, *, name: str | None = None) -> None:
+        super().__init__(name=name, axis=axis)
+
+
+class Flatten(Activation):
+    """Join the dims from `start` to `end`, by default all but the batch's; see `gf.flatten`."""
+
+    function = "flatten"
+
+    def __init__(self, start: int = 1, end: int = -1, *, name: str | None = None) -> None:
+        super().__init__(name=name, start=start, end=end)
+
+
+class PReLU(Module):
+    """x where positive, else weight x, with slopes that are learnt.  x: [*A] -> [*A]
+
+    Args:
+        num_parameters: 1: one slope; else the number of channels: the size of x's dim `axis`.
+        axis: Where the channels are.
+        slope: The initial slope.
+        name: See `Module`.
+
+    Attributes:
+        weight: [num_parameters].
+    """
+
+    def __init__(
+        self,
+        num_parameters: int = 1,
+        *,
+        axis: int = -1,
+        slope: float = 0.25,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.num_parameters = checked_size("PReLU", "num_parameters", num_parameters)
+        self.axis = axis
+        self.weight: Variable = parameter(init.constant(value=slope), (self.num_parameters,))
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Scale what is negative.  x: [*A] -> [*A]"""
+        tensor = as_tensor(x)
+        fits = self.num_parameters == 1 or (
+            -tensor.ndim <= self.axis < tensor.ndim
+            and tensor.shape[self.axis] == self.num_parameters
+        )
+        demand(fits, f"PReLU: {self.num_parameters} slopes don't fit x at axis {self.axis}",
+               {"x": tensor}, error=ShapeError)
+        if self.num_parameters == 1:
+            return F.prelu(tensor, self.weight)  # type: ignore[no-any-return]
+        trailing = (tensor.ndim - 1 - self.axis) % tensor.ndim
+        shaped = F.reshape(self.weight, (self.num_parameters, *[1] * trailing))
+        return F.prelu(tensor, shaped)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        """Say how many slopes there are."""
+        return f"num_parameters={self.num_parameters}"

@@ -1,0 +1,146 @@
+"""`MultiHeadAttention`."""
+
+from __future__ import annotations
+
+import math
+
+from graphfw.errors import ShapeError
+from graphfw.ir.dtype import DTypeLike
+from graphfw.ir.tensor import Tensor
+from graphfw.nn import init
+from graphfw.nn.checks import checked_size
+from graphfw.nn.linear import Linear
+from graphfw.nn.module import Module
+from graphfw.ops.activations import dropout, softmax
+from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.attention import scaled_dot_product_attention
+from graphfw.ops.composed import demand
+from graphfw.ops.counting import arange
+from graphfw.ops.movement import expand_dims, reshape, swapaxes
+from graphfw.ops.select import where
+
+
+class MultiHeadAttention(Module):
+    """Attention in several subspaces at once.  [*B, Tq, embed_dim] -> [*B, Tq, embed_dim]
+
+    A. Vaswani et al., "Attention is all you need", 2017. A query whose keys are all masked gets the
+    output's bias alone.
+
+    Args:
+        embed_dim: The size of queries and results.
+        num_heads: The number of subspaces; it divides embed_dim.
+        dropout: In training, the probability of leaving out a key.
+        bias: Whether the four linear maps have biases.
+        causal: Query i sees keys 0 to i only.
+        key_dim: The size of keys, embed_dim by default.
+        value_dim: The size of values, that of keys by default.
+        dtype: The weights' dtype, the default dtype when there is none.
+        name: See `Module`.
+
+    Attributes:
+        q_proj, k_proj, v_proj, out_proj: The `Linear` maps.
+
+    Raises:
+        ArgumentError: A size is no int or below 1, embed_dim is no multiple of num_heads, or dropout is
+            outside [0, 1).
+        ShapeError, DTypeError: In a call: shapes don't fit, or the mask is of integers.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph():
+    ...     attend = gf.nn.MultiHeadAttention(64, 8, causal=True)
+    ...     attend(gf.placeholder(("batch", "time", 64))).shape
+    (batch, time, 64)
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        *,
+        causal: bool = False,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dtype: DTypeLike | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        layer = "MultiHeadAttention"
+        self.embed_dim = checked_size(layer, "embed_dim", embed_dim)
+        self.num_heads = checked_size(layer, "num_heads", num_heads)
+        self.key_dim = checked_size(layer, "key_dim", key_dim or embed_dim)
+        self.value_dim = checked_size(layer, "value_dim", value_dim or self.key_dim)
+        divides = self.embed_dim % self.num_heads == 0
+        demand(divides, f"{layer}: embed_dim={embed_dim} is no multiple of num_heads={num_heads}")
+        demand(0 <= dropout < 1, f"{layer}: dropout={dropout} must be at least 0 and below 1")
+        self.dropout, self.causal = dropout, causal
+
+        def linear(size: int) -> Linear:
+            spread, size_out = init.xavier_uniform, self.embed_dim
+            return Linear(size, size_out, bias, dtype, weight_init=spread, bias_init=init.zeros)
+
+        self.q_proj = linear(self.embed_dim)
+        self.k_proj = linear(self.key_dim)
+        self.v_proj = linear(self.value_dim)
+        self.out_proj = Linear(self.embed_dim, self.embed_dim, bias, dtype, bias_init=init.zeros)
+
+    def forward(
+        self,
+        query: TensorLike,
+        key: TensorLike | None = None,
+        value: TensorLike | None = None,
+        mask: TensorLike | None = None,
+    ) -> Tensor:
+        """Attend to keys and values, by default to the queries' own.
+
+        Args:
+            query: [*B, Tq, embed_dim].
+            key: [*B, Tk, key_dim]; the queries by default.
+            value: [*B, Tk, value_dim]; the keys by default.
+            mask: Bools, True where the query may see the key, or floats that are added to the scores:
+                [Tq, Tk], [*B, Tq, Tk] or [*B, num_heads, Tq, Tk], or what broadcasts to these. To leave
+                out padding give [*B, 1, Tk].
+        """
+        queries = as_tensor(query)
+        keys = queries if key is None else as_tensor(key)
+        values = keys if value is None else as_tensor(value)
+        message = f"MultiHeadAttention: queries must have 2 dims or more, not {queries.ndim}"
+        demand(queries.ndim >= 2, message, {"query": queries}, error=ShapeError)
+        q = self._split(self.q_proj(queries))
+        k = self._split(self.k_proj(keys))
+        v = self._split(self.v_proj(values))
+        heads = self._attend(q, k, v, self._laid_out(mask, queries.ndim))
+        joined = swapaxes(heads, -3, -2)
+        result: Tensor = self.out_proj(reshape(joined, (*joined.shape[:-2], self.embed_dim)))
+        return result
+
+    def _split(self, x: Tensor) -> Tensor:
+        """Give each head its part.  x: [*B, T, embed_dim] -> [*B, num_heads, T, width]"""
+        width = self.embed_dim // self.num_heads
+        return swapaxes(reshape(x, (*x.shape[:-1], self.num_heads, width)), -3, -2)
+
+    def _laid_out(self, mask: TensorLike | None, ndim: int) -> Tensor | None:
+        """Give a mask that has none a dim for the heads.  [*B, Tq, Tk] -> [*B, 1, Tq, Tk]"""
+        if mask is None:
+            return None
+        tensor = as_tensor(mask)
+        return expand_dims(tensor, axis=-3) if tensor.ndim == ndim > 2 else tensor
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        if not (self.is_training and self.dropout > 0):
+            return scaled_dot_product_attention(q, k, v, mask, causal=self.causal)
+        scores = (q * (self.embed_dim // self.num_heads) ** -0.5) @ k.mT
+        if mask is not None and mask.dtype.is_bool:
+            scores = where(mask, scores, -math.inf)
+        elif mask is not None:
+            scores = scores + mask
+        if self.causal:
+            order = expand_dims(arange(q.shape[-2]), axis=1) >= arange(k.shape[-2])
+            scores = where(order, scores, -math.inf)
+        return dropout(softmax(scores), self.dropout) @ v
+
+    def extra_repr(self) -> str:
+        """Say the sizes and options."""
+        options = f"dropout={self.dropout}, causal={self.causal}"
+        return f"{self.embed_dim}, num_heads={self.num_heads}, {options}"

@@ -1,0 +1,44 @@
+"""What layers check of their arguments, and how they explain the errors that they run into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from graphfw.errors import GraphfwError, ShapeError
+from graphfw.ir import ambient
+from graphfw.ir.dim import Dim
+from graphfw.ops.composed import demand
+
+
+def checked_size(layer: str, what: str, value: Any) -> int:
+    """Return a number of features or the like as an int.
+
+    Raises:
+        ArgumentError: It is no int, or below 1.
+    """
+    text = f"{layer}: {what}={value!r}"
+    why = "a dim that is not known yet; weights have fixed sizes" if isinstance(value, Dim) else "no int"
+    is_int = hasattr(value, "__index__") and not isinstance(value, (bool, Dim))
+    demand(is_int, f"{text} is {why}", fix=f"give {what} as an int")
+    size = int(value.__index__())
+    demand(size >= 1, f"{text} must be 1 or more")
+    return size
+
+
+@contextmanager
+def explained(fix: Callable[[], str]) -> Iterator[None]:
+    """Give shape errors that come up inside a fix, where the function has one to say."""
+
+    def explain(error: GraphfwError) -> None:
+        if isinstance(error, ShapeError):
+            error.fix = fix() or error.fix
+
+    # Type rules ask the explainer before they raise or collect; other checks just raise.
+    with ambient.override(ambient.explainer, explain):
+        try:
+            yield
+        except ShapeError as error:
+            explain(error)
+            raise

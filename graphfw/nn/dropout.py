@@ -1,0 +1,35 @@
+"""`Dropout`."""
+
+from __future__ import annotations
+
+from graphfw.ir.tensor import Tensor
+from graphfw.nn.module import Module
+from graphfw.ops.activations import dropout
+from graphfw.ops.args import TensorLike
+from graphfw.ops.composed import demand
+
+
+class Dropout(Module):
+    """In training, zero elements at random and scale up the others; else the identity.  [*A] -> [*A]
+
+    Args:
+        rate: The probability of being dropped, in [0, 1).
+        name: See `Module`.
+
+    Raises:
+        ArgumentError: rate is outside [0, 1).
+    """
+
+    def __init__(self, rate: float = 0.5, *, name: str | None = None) -> None:
+        super().__init__(name=name)
+        demand(0 <= rate < 1, f"Dropout: rate={rate} must be at least 0 and below 1",
+               fix=f"use rate={rate / 100:g}" if 1 < rate < 100 else "")
+        self.rate = rate
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Drop.  x: [*A] -> [*A]"""
+        return dropout(x, self.rate, training=self.is_training)
+
+    def extra_repr(self) -> str:
+        """Say the rate."""
+        return f"rate={self.rate}"

@@ -1,0 +1,91 @@
+"""`Embedding`: a vector for each of a number of things."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphfw.ir.dtype import DType, DTypeLike
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Initializer
+from graphfw.nn import init
+from graphfw.nn.checks import checked_size
+from graphfw.nn.module import Module, parameter
+from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.composed import demand
+from graphfw.ops.counting import arange
+from graphfw.ops.inputs import stop_gradient
+from graphfw.ops.movement import expand_dims
+from graphfw.ops.select import where
+from graphfw.ops.selection import take
+
+
+class Embedding(Module):
+    """The rows of a table that indices name.  indices: integers [*B] -> [*B, embedding_dim]
+
+    Args:
+        num_embeddings: The number of rows; indices are from 0 to num_embeddings - 1.
+        embedding_dim: The size of a row.
+        padding_idx: A row that begins as 0 and gets no gradient.
+        dtype: The table's dtype, the default dtype when there is none.
+        weight_init: The initial table; normal with mean 0 and variance 1 when there is none.
+        name: See `Module`.
+
+    Attributes:
+        weight: [num_embeddings, embedding_dim].
+
+    Raises:
+        ArgumentError: A size is no int or below 1, or padding_idx is no row.
+        DTypeError: In a call: the indices are no integers.
+        ExecutionError: When run: an index is out of range.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        weight_init: Initializer | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.num_embeddings = checked_size("Embedding", "num_embeddings", num_embeddings)
+        self.embedding_dim = checked_size("Embedding", "embedding_dim", embedding_dim)
+        if padding_idx is not None:
+            rows = self.num_embeddings
+            fits = -rows <= padding_idx < rows
+            demand(fits, f"Embedding: padding_idx={padding_idx} is none of {rows} rows")
+            padding_idx %= rows
+        self.padding_idx = padding_idx
+        initial = weight_init or init.normal
+        if padding_idx is not None:
+            initial = _Padded(initial, padding_idx)
+        self.weight = parameter(initial, (self.num_embeddings, self.embedding_dim), dtype)
+
+    def forward(self, indices: TensorLike) -> Tensor:
+        """Take the rows.  indices: [*B] -> [*B, embedding_dim]"""
+        places = as_tensor(indices)
+        rows = take(self.weight, places, axis=0)
+        if self.padding_idx is None:
+            return rows
+        rows_before = self.num_embeddings - self.padding_idx  # -1 means the last row here too
+        is_padding = (places == self.padding_idx) | (places == -rows_before)
+        return where(expand_dims(is_padding, axis=-1), stop_gradient(rows), rows)
+
+    def extra_repr(self) -> str:
+        """Say the sizes."""
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings} -> {self.embedding_dim}{padding}"
+
+
+@dataclass(frozen=True)
+class _Padded:
+    """An initial table with one row of zeros."""
+
+    initial: Initializer
+    row: int
+
+    def __call__(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        is_row = expand_dims(arange(shape[0]) == self.row, axis=1)
+        return where(is_row, 0, as_tensor(self.initial(shape, dtype)))

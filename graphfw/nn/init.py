@@ -1,0 +1,213 @@
+"""Initial values for variables: `gf.Variable(init.he_normal, shape=(64, 128))`.
+
+Each name is an initialiser, ready for use; called with options it gives another with these:
+`init.he_normal(mode="fan_out")`, `init.normal(std=0.02)`. Called with a shape it draws a tensor; a
+session does so when it starts, in a stream of the variable's name: the values depend on the session's
+seed and on that name alone.
+
+`fan_in` and `fan_out`, the numbers of inputs and outputs of one unit, follow from the shape: dim
+`in_axis` and dim `out_axis`, times the size of all other dims. The defaults fit the [in, out] weights
+of `Linear`; for convolution kernels [out, in, …] say `in_axis=1, out_axis=0`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self, overload
+
+from graphfw.errors import AxisError, ShapeError, did_you_mean
+from graphfw.ir import ambient
+from graphfw.ir.dtype import DType, DTypeLike
+from graphfw.ir.tensor import Tensor
+from graphfw.ops import random
+from graphfw.ops.args import dtype_or
+from graphfw.ops.composed import demand
+from graphfw.ops.counting import eye
+from graphfw.ops.creation import full
+
+__all__ = [
+    "Initializer",
+    "constant",
+    "he_normal",
+    "he_uniform",
+    "identity",
+    "lecun_normal",
+    "normal",
+    "ones",
+    "truncated_normal",
+    "uniform",
+    "xavier_normal",
+    "xavier_uniform",
+    "zeros",
+]
+
+
+@dataclass(frozen=True)
+class Initializer:
+    """The base of initialisers: a subclass says in `draw` how to fill a shape, with its options as fields."""
+
+    @overload
+    def __call__(self, **options: Any) -> Self: ...
+    @overload
+    def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
+    def __call__(
+        self, shape: Sequence[int] | None = None, dtype: DTypeLike | None = None, **options: Any
+    ) -> Any:
+        """Return an initialiser with other options, or, given a shape, a tensor of it.
+
+        Raises:
+            ArgumentError: There is no such option, or it makes no sense.
+            ShapeError: `shape` is no shape, or the initialiser can't fill it.
+        """
+        name = type(self).__name__
+        if shape is None:
+            known = [field.name for field in fields(self)]
+            unknown = next((option for option in options if option not in known), "")
+            fix = did_you_mean(unknown, known) or f"it has: {', '.join(known) or 'none'}"
+            demand(not unknown, f"{name} has no option {unknown!r}", fix=fix)
+            return replace(self, **options)
+        is_shape = isinstance(shape, (tuple, list))
+        example = next((f"{field.name}={shape!r}" for field in fields(self)), "")
+        demand(is_shape, f"{name}: {shape!r} is no shape", error=ShapeError,
+               fix=f"name the option: {example}" if example else "give a tuple of ints")
+        demand(not options, f"{name}: options come in a call of their own", fix="init(…)(shape)")
+        return self.draw(tuple(shape), dtype_or(dtype, ambient.get_default_dtype()))
+
+    def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """Return a tensor of this shape and dtype."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Constant(Initializer):
+    """One value everywhere."""
+
+    value: float = 0.0
+
+    def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """Fill the shape."""
+        return full(shape, self.value, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class Identity(Initializer):
+    """`gain` on the diagonal of a matrix, 0 elsewhere."""
+
+    gain: float = 1.0
+
+    def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """Make the matrix."""
+        demand(len(shape) == 2, f"Identity: the shape {list(shape)} is no matrix", error=ShapeError)
+        return eye(shape[0], shape[1], dtype=dtype) * self.gain
+
+
+@dataclass(frozen=True)
+class Uniform(Initializer):
+    """Uniform in [low, high)."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        demand(self.low < self.high, f"Uniform: low={self.low} must be below high={self.high}")
+
+    def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """Draw from the distribution."""
+        return random.uniform(shape, self.low, self.high, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class Normal(Initializer):
+    """Normal."""
+
+    mean: float = 0.0
+    std: float = 1.0
+
+    def __post_init__(self) -> None:
+        demand(self.std >= 0, f"{type(self).__name__}: std={self.std} must not be negative")
+
+    def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """Draw from the distribution."""
+        return random.normal(shape, self.mean, self.std, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class TruncatedNormal(Normal):
+    """Normal, cut off at mean + low std and mean + high std."""
+
+    low: float = -2.0
+    high: float = 2.0
+
+    def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """Draw from the distribution."""
+        return random.truncated_normal(
+            shape, self.low, self.high, self.mean, self.std, dtype=dtype
+        )
+
+
+@dataclass(frozen=True)
+class VarianceScaling(Initializer):
+    """Mean 0 and variance gain² / fan, where fan is `fan_in`, `fan_out` or their mean, `fan_avg`.
+
+    K. He et al., "Delving deep into rectifiers", 2015 (gain² = 2, for ReLU); X. Glorot, Y. Bengio,
+    "Understanding the difficulty of training deep feedforward neural networks", 2010 (gain 1, fan_avg).
+    """
+
+    mode: str = "fan_in"
+    gain: float = 1.0
+    distribution: str = "normal"
+    in_axis: int = -2
+    out_axis: int = -1
+
+    def __post_init__(self) -> None:
+        for option, allowed in _CHOICES.items():
+            value = getattr(self, option)
+            shown = ", ".join(f'"{choice}"' for choice in allowed)
+            demand(value in allowed, f"VarianceScaling: {option}={value!r} must be one of {shown}",
+                   fix=did_you_mean(str(value), allowed))
+        demand(self.gain > 0, f"VarianceScaling: gain={self.gain} must be positive")
+
+    def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """Draw from the distribution."""
+        fan_in, fan_out = fans(shape, self.in_axis, self.out_axis)
+        fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self.mode]
+        std = self.gain / math.sqrt(max(fan, 1))
+        if self.distribution == "normal":
+            return random.normal(shape, std=std, dtype=dtype)
+        bound = math.sqrt(3) * std
+        return random.uniform(shape, -bound, bound, dtype=dtype)
+
+
+_CHOICES = {"mode": ("fan_in", "fan_out", "fan_avg"), "distribution": ("normal", "uniform")}
+
+
+def fans(shape: Sequence[int], in_axis: int = -2, out_axis: int = -1) -> tuple[int, int]:
+    """Return the numbers of inputs and outputs of one unit of a weight.
+
+    Raises:
+        ShapeError: The shape has fewer than 2 dims, or the axes are not two of its own.
+    """
+    demand(len(shape) >= 2, f"fans: a weight of shape {list(shape)} has no fans: it has not 2 dims",
+           error=ShapeError, fix="use init.normal(std=…) or init.uniform(low=…, high=…)")
+    axes = [axis + len(shape) if axis < 0 else axis for axis in (in_axis, out_axis)]
+    fits = all(0 <= axis < len(shape) for axis in axes) and axes[0] != axes[1]
+    demand(fits, f"fans: in_axis={in_axis} and out_axis={out_axis} are not two axes of {list(shape)}",
+           error=AxisError)
+    field = math.prod(size for axis, size in enumerate(shape) if axis not in axes)
+    return shape[axes[0]] * field, shape[axes[1]] * field
+
+
+zeros = Constant(0.0)
+ones = Constant(1.0)
+constant = Constant()
+identity = Identity()
+uniform = Uniform()
+normal = Normal()
+truncated_normal = TruncatedNormal()
+xavier_uniform = VarianceScaling("fan_avg", distribution="uniform")
+xavier_normal = VarianceScaling("fan_avg")
+he_uniform = VarianceScaling(gain=math.sqrt(2), distribution="uniform")
+he_normal = VarianceScaling(gain=math.sqrt(2))
+lecun_normal = VarianceScaling()

@@ -1,0 +1,88 @@
+"""`Linear`: a product with a matrix of weights."""
+
+from __future__ import annotations
+
+from graphfw.ir.dim import Dim
+from graphfw.ir.dtype import DTypeLike
+from graphfw.ir.shape import shape_text, size_of
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Initializer, Variable
+from graphfw.nn import init
+from graphfw.nn.checks import checked_size, explained
+from graphfw.nn.module import Module, parameter
+from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.linalg import matmul
+
+
+class Linear(Module):
+    """x @ weight + bias.  x: [*B, in_features] -> [*B, out_features]
+
+    Args:
+        in_features: The size of x's last dim.
+        out_features: The size of the result's.
+        bias: Whether to add a bias.
+        dtype: The weights' dtype, the default dtype when there is none.
+        weight_init: Initial weights; uniform in ±1/sqrt(in_features) when there is none.
+        bias_init: Initial bias; the same.
+        name: See `Module`.
+
+    Attributes:
+        weight: [in_features, out_features]: the transpose of PyTorch's.
+        bias: [out_features], or None.
+
+    Raises:
+        ArgumentError: A size is no int, or below 1.
+        ShapeError: In a call: x's last dim is not in_features.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph():
+    ...     layer = gf.nn.Linear(64, 10)
+    ...     layer(gf.placeholder(("batch", "time", 64))).shape
+    (batch, time, 10)
+    """
+
+    bias: Variable | None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        dtype: DTypeLike | None = None,
+        *,
+        weight_init: Initializer | None = None,
+        bias_init: Initializer | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.in_features = checked_size("Linear", "in_features", in_features)
+        self.out_features = checked_size("Linear", "out_features", out_features)
+        bound = self.in_features**-0.5
+        spread = init.uniform(low=-bound, high=bound)
+        shape = (self.in_features, self.out_features)
+        self.weight = parameter(weight_init or spread, shape, dtype)
+        self.bias = parameter(bias_init or spread, shape[1:], dtype) if bias else None
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Multiply and add.  x: [*B, in_features] -> [*B, out_features]"""
+        tensor = as_tensor(x)
+        with explained(lambda: self._fix(tensor)):
+            product = matmul(tensor, self.weight)
+        return product if self.bias is None else product + self.bias
+
+    def _fix(self, x: Tensor) -> str:
+        """Say what to do about an input that does not fit."""
+        me = f"Linear(in_features={self.in_features})"
+        if not x.shape or x.shape[-1] == self.in_features:
+            return ""
+        features = x.shape[-1]
+        if x.ndim > 2 and size_of(x.shape[1:]) == self.in_features:
+            return f"{me} receives {shape_text(x.shape)}: flatten it first, with gf.nn.Flatten()"
+        if isinstance(features, Dim):
+            known = ", ".join(["None"] * (x.ndim - 1) + [str(self.in_features)])
+            return f"{me} receives `{features}` features: say gf.assert_shape(x, ({known}))"
+        return f"{me} receives {features} features: use in_features={features}"
+
+    def extra_repr(self) -> str:
+        """Say the sizes."""
+        return f"{self.in_features} -> {self.out_features}, bias={self.bias is not None}"

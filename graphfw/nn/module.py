@@ -1,0 +1,424 @@
+"""`Module`, the base of all layers: it knows its variables and its parts, and names them by its path."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from abc import ABCMeta
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from graphfw.errors import ArgumentError, CheckpointError, GraphError, did_you_mean
+from graphfw.ir import ambient
+from graphfw.ir.dtype import DTypeLike
+from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.variable import Initializer, Variable
+from graphfw.nn import text
+
+if TYPE_CHECKING:
+    from graphfw.runtime.session import Session
+
+M = TypeVar("M", bound="Module")
+
+_outer_scope: ContextVar[str | None] = ContextVar("graphfw.nn.outer_scope", default=None)
+"""The name scope that the outermost module of the current call was called in; None outside calls."""
+
+
+class _Names:
+    """The names of one graph's root modules, and which of its variables belong to a module."""
+
+    def __init__(self) -> None:
+        self.roots: weakref.WeakValueDictionary[str, Module] = weakref.WeakValueDictionary()
+        # By id, because a tensor compares elementwise; the graph keeps its variables alive.
+        self.owned: set[int] = set()
+
+    def take(self, module: Module, wanted: str) -> str:
+        name, count = wanted, 0
+        while name in self.roots:
+            count += 1
+            name = f"{wanted}_{count}"
+        self.roots[name] = module
+        return name
+
+
+_names: weakref.WeakKeyDictionary[Graph, _Names] = weakref.WeakKeyDictionary()
+
+
+def _names_of(graph: Graph) -> _Names:
+    return _names.setdefault(graph, _Names())
+
+
+class _ModuleType(ABCMeta):
+    """Runs `__init__` in the scope of the module that is being made.
+
+    So the variables that two modules of a class make don't get one name, even before the modules
+    are attached to anything. An `ABCMeta`, so that modules can be abstract base classes.
+    """
+
+    def __call__(cls: type[M], *args: Any, **kwargs: Any) -> M:  # type: ignore[misc]
+        module = cls.__new__(cls, *args, **kwargs)
+        with ambient.override(ambient.current_scope, module.path):
+            module.__init__(*args, **kwargs)  # type: ignore[misc]
+        return module
+
+
+class Module(metaclass=_ModuleType):
+    """A layer, or a model made of layers: variables, and a function `forward` that uses them.
+
+    Variables and modules that are assigned to attributes belong to the module. They are named by
+    where they stand: `mlp.fc1.weight`. The first name is that of the class, numbered where a graph has
+    several; what is assigned to two modules is named by the first. Calling a module calls its `forward`
+    with `path` as the name scope; it may be called any number of times, with the same variables.
+
+    Make and call modules inside `with graph:`.
+
+    Args:
+        name: What to call the module instead of by its class, until it is part of another.
+
+    Attributes:
+        training: Whether dropout drops and batch statistics are used from the next call on; None:
+            as `gf.training` says. Set by `train` and `eval`.
+
+    >>> import graphfw as gf
+    >>> class MLP(gf.nn.Module):
+    ...     def __init__(self):
+    ...         self.fc1 = gf.nn.Linear(64, 128)
+    ...         self.fc2 = gf.nn.Linear(128, 10)
+    ...
+    ...     def forward(self, x):
+    ...         return self.fc2(gf.relu(self.fc1(x)))
+    >>> with gf.Graph():
+    ...     model = MLP()
+    ...     model(gf.placeholder(("batch", 64))).shape
+    (batch, 10)
+    >>> model
+    MLP(
+      (fc1): Linear(64 -> 128, bias=True)  # 8,320 parameters
+      (fc2): Linear(128 -> 10, bias=True)  # 1,290 parameters
+    )  # 9,610 parameters
+    >>> [v.name for v in model.parameters()]
+    ['mlp.fc1.weight', 'mlp.fc1.bias', 'mlp.fc2.weight', 'mlp.fc2.bias']
+    """
+
+    training: bool | None
+    _children: dict[str, Module]
+    _variables: dict[str, Variable]
+    _parent: Module | None
+    _attribute: str
+    _names: _Names
+
+    # Here and not in __init__, so that a class that forgets super().__init__() works.
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        self = super().__new__(cls)
+        self.__dict__.update(
+            training=None,
+            _children={},
+            _variables={},
+            _parent=None,
+            _attribute="",
+            _names=_names_of(current_graph()),
+        )
+        self._become_root(_snake_case(cls.__name__))
+        return self
+
+    def __init__(self, *, name: str | None = None) -> None:
+        if name is None or self._parent is not None:
+            return
+        if not name or "." in name or any(c.isspace() for c in name):
+            raise ArgumentError(f"{type(self).__name__}: name={name!r} is empty or has dots or spaces")
+        del self._names.roots[self._attribute]
+        scope = self._attribute.rpartition(".")[0]
+        full = ambient.join_scope(scope, name)
+        if full in self._names.roots:
+            raise GraphError(
+                f'a module named "{full}" exists already', fix="give each its own name"
+            )
+        self.__dict__["_attribute"] = self._names.take(self, full)
+
+    # Names.
+
+    @property
+    def path(self) -> str:
+        """Where it stands, `model.encoder.fc1`: the prefix of its variables' names."""
+        if self._parent is None:
+            return self._attribute
+        return f"{self._parent.path}.{self._attribute}"
+
+    def _become_root(self, name: str) -> None:
+        full = ambient.join_scope(ambient.current_scope.get(), name)
+        self.__dict__.update(_parent=None, _attribute=self._names.take(self, full))
+
+    def _become_part(self, parent: Module, attribute: str) -> None:
+        self._names.roots.pop(self._attribute, None)
+        self.__dict__.update(_parent=parent, _attribute=attribute)
+
+    # Registration.
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, (Module, Variable)):
+            self._register(name, value)
+        else:
+            _refuse_hidden(self, name, value)
+            self._release(name)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._release(name)
+        super().__delattr__(name)
+
+    def add_module(self, name: str, module: Module) -> None:
+        """Attach a module under a name that is computed; else assign it to an attribute.
+
+        Raises:
+            ArgumentError: It is no Module, or the name can't be used.
+        """
+        checked_module(type(self).__name__, name, module)
+        if not name or "." in name or any(c.isspace() for c in name):
+            raise ArgumentError(
+                f"{type(self).__name__}: {name!r} can't name a part: it is empty or has dots or spaces"
+            )
+        setattr(self, name, module)
+
+    def _register(self, name: str, value: Module | Variable) -> None:
+        if hasattr(Module, name) or callable(getattr(type(self), name, None)):
+            raise ArgumentError(
+                f"{type(self).__name__}.{name} is a method or the like: a part can't be named so",
+                fix=f"choose another name, such as {name}_",
+            )
+        if self._children.get(name) is value or self._variables.get(name) is value:
+            return
+        if isinstance(value, Module):
+            self._refuse_cycle(name, value)
+        self._release(name)
+        if isinstance(value, Module):
+            self._children[name] = value
+            if value._parent is None:
+                value._become_part(self, name)
+            return
+        self._variables[name] = value
+        owned = _names_of(value.graph).owned
+        if id(value) not in owned:
+            owned.add(id(value))
+            value.rename(lambda: f"{self.path}.{name}")
+
+    def _refuse_cycle(self, name: str, module: Module) -> None:
+        if any(part is self for part in module.modules()):
+            raise ArgumentError(
+                f"{type(self).__name__}.{name}: a module can't be a part of itself, or of its parts",
+                fix="to refer back to the owner, pass what is needed to forward",
+            )
+
+    def _release(self, name: str) -> None:
+        """Forget what an attribute held: it takes a name of its own, as the attribute is free again."""
+        child = self._children.pop(name, None)
+        if child is not None and child._parent is self and child._attribute == name:
+            child._become_root(_snake_case(type(child).__name__))
+        if name in self._variables:
+            variable = self._variables.pop(name)
+            if variable.name == f"{self.path}.{name}":
+                former = variable.graph.unique(f"{variable.name}.former")
+                variable.rename(lambda: former)
+
+    # Calling.
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Build the module's part of the graph; subclasses say how.
+
+        Raises:
+            GraphError: The class has no `forward`.
+        """
+        own = [n for n in dir(type(self)) if not hasattr(Module, n)]
+        raise GraphError(
+            f"{type(self).__name__} does not say what it computes",
+            fix=did_you_mean("forward", own) or "define a method forward(self, x)",
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call `forward`, with the module's path as the name scope.
+
+        Inside `gf.name_scope("eval")` the scope is `eval.<path>`: what has a name in `forward` needs that
+        for a second call.
+        """
+        path = self.path
+        outer = _outer_scope.get()
+        prefix = ambient.current_scope.get() if outer is None else outer
+        # Also for a module that was made in the scope it is called in.
+        scope = path if path.startswith(f"{prefix}.") else ambient.join_scope(prefix, path)
+        with ambient.override(_outer_scope, prefix), ambient.override(ambient.current_scope, scope):
+            return self.forward(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set `training` here and in all parts, for calls from now on; return the module itself."""
+        if not isinstance(mode, bool):
+            raise ArgumentError(f"train: mode={mode!r} must be True or False")
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """Say that calls from now on are not for training: `train(False)`."""
+        return self.train(False)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether a call now is for training: as `train` and `eval` said, else as `gf.training` says."""
+        return ambient.training_flag.get() if self.training is None else self.training
+
+    # What it has.
+
+    def named_children(self) -> list[tuple[str, Module]]:
+        """Return the parts with the names of their attributes."""
+        return list(self._children.items())
+
+    def children(self) -> list[Module]:
+        """Return the parts."""
+        return list(self._children.values())
+
+    def named_modules(self) -> list[tuple[str, Module]]:
+        """Return the module itself (""), its parts, their parts, …, each once, with relative paths."""
+        found: dict[int, tuple[str, Module]] = {}
+        todo: list[tuple[str, Module]] = [("", self)]
+        while todo:
+            name, module = todo.pop()
+            if id(module) in found:
+                continue
+            found[id(module)] = (name, module)
+            parts = [(ambient.join_scope(name, n), m) for n, m in module._children.items()]
+            todo.extend(reversed(parts))
+        return list(found.values())
+
+    def modules(self) -> list[Module]:
+        """Return the module itself, its parts, their parts, …, each once."""
+        return [module for _, module in self.named_modules()]
+
+    def named_variables(self) -> list[tuple[str, Variable]]:
+        """Return all variables, trainable or not, each once, with names relative to this module."""
+        found: dict[int, tuple[str, Variable]] = {}
+        for path, module in self.named_modules():
+            for name, variable in module._variables.items():
+                found.setdefault(id(variable), (ambient.join_scope(path, name), variable))
+        return list(found.values())
+
+    def variables(self) -> list[Variable]:
+        """Return all variables, trainable or not, each once."""
+        return [variable for _, variable in self.named_variables()]
+
+    def named_parameters(self) -> list[tuple[str, Variable]]:
+        """Return the trainable variables, each once, with names relative to this module."""
+        return [(name, v) for name, v in self.named_variables() if v.trainable]
+
+    def parameters(self) -> list[Variable]:
+        """Return the trainable variables, each once: what optimisers take."""
+        return [v for v in self.variables() if v.trainable]
+
+    def buffers(self) -> list[Variable]:
+        """Return the variables that are not trained, each once: running statistics and the like."""
+        return [v for v in self.variables() if not v.trainable]
+
+    # Contents: they live in a session.
+
+    def state_dict(self, session: Session) -> dict[str, Any]:
+        """Return copies of the variables' contents, by names relative to this module."""
+        contents = session.state_dict()
+        return {name: contents[v.name] for name, v in self.named_variables()}
+
+    def load_state_dict(
+        self, session: Session, state: Mapping[str, Any], *, strict: bool = True
+    ) -> None:
+        """Replace the variables' contents, all at once, by arrays of their names in this module.
+
+        Args:
+            session: Where they live.
+            state: What `state_dict` returned, of this module or one like it in any graph.
+            strict: Whether missing and extra entries are errors; otherwise they are left out.
+
+        Raises:
+            CheckpointError: Entries are missing, extra, or of a wrong shape or dtype; nothing has
+                changed.
+        """
+        variables = dict(self.named_variables())
+        missing = [name for name in variables if name not in state]
+        extra = [name for name in state if name not in variables]
+        if strict and (missing or extra):
+            name = (missing or extra)[0]
+            raise CheckpointError(
+                f"{type(self).__name__}.load_state_dict: missing {_listed(missing)}, "
+                f"extra {_listed(extra)}",
+                fix=did_you_mean(name, extra if missing else missing)
+                or "pass strict=False to leave these out",
+            )
+        known = {v.name: state[name] for name, v in variables.items() if name in state}
+        session.load_state_dict(known, strict=False)
+
+    # Text.
+
+    def extra_repr(self) -> str:
+        """Say what stands in the parentheses of the text; subclasses give their sizes and options."""
+        return ", ".join(f"{name}: {v.type}" for name, v in self._variables.items())
+
+    def __repr__(self) -> str:
+        parts = [(name, repr(child)) for name, child in self._children.items()]
+        sizes = [(v.trainable, v.type.size) for v in self.variables()]
+        return text.module_text(type(self).__name__, self.extra_repr(), parts, sizes)
+
+
+def parameter(
+    initial: Initializer,
+    shape: Sequence[int],
+    dtype: DTypeLike | None = None,
+    *,
+    trainable: bool = True,
+) -> Variable:
+    """Make a layer's variable, whose name comes with the attribute that it is assigned to."""
+    # Without a scope: the one of a module under construction is not its path yet.
+    with ambient.override(ambient.current_scope, ""):
+        return Variable(initial, shape=shape, dtype=dtype, trainable=trainable)
+
+
+def checked_module(owner: str, place: str, value: Any) -> Module:
+    """Return a value that should be a module.
+
+    Raises:
+        ArgumentError: It is none; for a class or a function, with what to write instead.
+    """
+    if isinstance(value, Module):
+        return value
+    fix = "functions have no place here: use a layer such as gf.nn.ReLU(), or write a Module"
+    if isinstance(value, type) and issubclass(value, Module):
+        fix = f"make one: {value.__name__}(…)"
+    elif not callable(value):
+        fix = ""
+    shown = getattr(value, "__name__", repr(value))
+    raise ArgumentError(f"{owner}: {shown} (at {place}) is no Module", fix=fix)
+
+
+def _refuse_hidden(module: Module, name: str, value: Any) -> None:
+    """See that no variable or module hides in a plain container, where it would not be registered."""
+    todo, seen = [value], set()
+    while todo:
+        item = todo.pop()
+        if isinstance(item, (Module, Variable)):
+            kind, plain = type(item).__name__, type(value).__name__
+            better = "ModuleDict({…})" if isinstance(value, dict) else "ModuleList([…])"
+            raise ArgumentError(
+                f"{type(module).__name__}.{name} is a plain {plain} with a {kind} in it, "
+                "whose variables the module would not find",
+                fix=f"use gf.nn.{better}"
+                if isinstance(item, Module)
+                else "assign each variable to an attribute of its own",
+            )
+        if isinstance(item, (list, tuple, set, frozenset, dict)) and id(item) not in seen:
+            seen.add(id(item))
+            todo.extend(item.values() if isinstance(item, dict) else item)
+
+
+def _snake_case(name: str) -> str:
+    """Say `multi_head_attention` for `MultiHeadAttention`, and `mlp` for `MLP`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name.lstrip("_")).lower()
+
+
+def _listed(names: Sequence[str]) -> str:
+    if not names:
+        return "none"
+    return ", ".join(f'"{n}"' for n in names[:6]) + (", …" if len(names) > 6 else "")

@@ -1,0 +1,317 @@
+"""Normalisation with learnt scales and shifts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphfw.errors import ShapeError
+from graphfw.ir import ambient
+from graphfw.ir.dim import Dim, DimLike
+from graphfw.ir.dtype import DTypeLike
+from graphfw.ir.functions import F
+from graphfw.ir.graph import current_graph
+from graphfw.ir.shape import normalize_axis, size_of
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Variable, update
+from graphfw.nn import init
+from graphfw.nn.checks import checked_size, explained
+from graphfw.nn.module import Module, parameter
+from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled
+from graphfw.ops.composed import demand, floats, wide, wide_dtype
+from graphfw.ops.normalise import batch_norm, group_norm, layer_norm, rms_norm
+
+
+def _sizes(layer: str, features: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the sizes of the dims that are normalised over."""
+    sizes = features if isinstance(features, (tuple, list)) else (features,)
+    demand(len(sizes) > 0, f"{layer}: features={features!r} has no dims")
+    return tuple(checked_size(layer, "features", size) for size in sizes)
+
+
+def _feature_fix(layer: str, sizes: tuple[int, ...], x: Tensor) -> str:
+    given = x.shape[x.ndim - len(sizes) :]
+    if given == sizes or x.ndim < len(sizes):
+        return ""
+    wanted, actual = (s[0] if len(s) == 1 else s for s in (sizes, given))
+    return f"{layer}({wanted}) receives features of size {actual}: use {layer}({actual})"
+
+
+class LayerNorm(Module):
+    """Normalise to mean 0 and variance 1 over the last dims, scale and shift.  [*B, *F] -> [*B, *F]
+
+    See `gf.layer_norm`.
+
+    Args:
+        features: The size of x's last dim, or the sizes of its last dims, F.
+        eps: What is added to the variance.
+        affine: Whether to scale by learnt weights.
+        bias: Whether to shift by learnt biases, too.
+        dtype: The weights' dtype, the default dtype when there is none.
+        name: See `Module`.
+
+    Attributes:
+        weight: [*F], or None.
+        bias: [*F], or None.
+
+    Raises:
+        ArgumentError: A size is no int, or below 1.
+        ShapeError: In a call: x's last dims are not F.
+    """
+
+    weight: Variable | None
+    bias: Variable | None
+
+    def __init__(
+        self,
+        features: int | Sequence[int],
+        eps: float = 1e-5,
+        affine: bool = True,
+        bias: bool = True,
+        dtype: DTypeLike | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.features = _sizes("LayerNorm", features)
+        self.eps = eps
+        self.weight = parameter(init.ones, self.features, dtype) if affine else None
+        self.bias = parameter(init.zeros, self.features, dtype) if affine and bias else None
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Normalise.  x: [*B, *F] -> [*B, *F]"""
+        tensor = as_tensor(x)
+        axes = tuple(range(-len(self.features), 0))
+        with explained(lambda: _feature_fix("LayerNorm", self.features, tensor)):
+            return layer_norm(tensor, self.weight, self.bias, axis=axes, eps=self.eps)
+
+    def extra_repr(self) -> str:
+        """Say the sizes and options."""
+        options = f"eps={self.eps}, affine={self.weight is not None}"
+        return f"{', '.join(map(str, self.features))}, {options}"
+
+
+class RMSNorm(Module):
+    """Divide by the root of the mean square over the last dims, and scale.  [*B, *F] -> [*B, *F]
+
+    See `gf.rms_norm`.
+
+    Args:
+        features: The size of x's last dim, or the sizes of its last dims, F.
+        eps: What is added to the mean square.
+        affine: Whether to scale by learnt weights.
+        dtype: The weights' dtype, the default dtype when there is none.
+        name: See `Module`.
+
+    Attributes:
+        weight: [*F], or None.
+
+    Raises:
+        ArgumentError: A size is no int, or below 1.
+        ShapeError: In a call: x's last dims are not F.
+    """
+
+    weight: Variable | None
+
+    def __init__(
+        self,
+        features: int | Sequence[int],
+        eps: float = 1e-6,
+        affine: bool = True,
+        dtype: DTypeLike | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.features = _sizes("RMSNorm", features)
+        self.eps = eps
+        self.weight = parameter(init.ones, self.features, dtype) if affine else None
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Normalise.  x: [*B, *F] -> [*B, *F]"""
+        tensor = as_tensor(x)
+        axes = tuple(range(-len(self.features), 0))
+        with explained(lambda: _feature_fix("RMSNorm", self.features, tensor)):
+            return rms_norm(tensor, self.weight, axis=axes, eps=self.eps)
+
+    def extra_repr(self) -> str:
+        """Say the sizes and options."""
+        options = f"eps={self.eps}, affine={self.weight is not None}"
+        return f"{', '.join(map(str, self.features))}, {options}"
+
+
+class _PerChannel(Module):
+    """What layers with a scale and a shift for each channel share."""
+
+    weight: Variable | None
+    bias: Variable | None
+
+    def __init__(
+        self, channels: int, eps: float, affine: bool, dtype: DTypeLike | None, axis: int,
+        name: str | None,
+    ) -> None:
+        super().__init__(name=name)
+        self.channels = checked_size(type(self).__name__, "channels", channels)
+        self.eps, self.axis = eps, axis
+        self.weight = parameter(init.ones, (self.channels,), dtype) if affine else None
+        self.bias = parameter(init.zeros, (self.channels,), dtype) if affine else None
+
+    def _place(self, x: Tensor) -> int:
+        """Return the axis of the channels, after checking that there are as many as there should be."""
+        layer = type(self).__name__
+        place = ruled(layer, x, normalize_axis, self.axis, x.ndim)
+        found = x.shape[place]
+        fits = found == self.channels
+        hint = f"use channels={found}"
+        elsewhere = [i for i, dim in enumerate(x.shape) if i and dim == self.channels]
+        if elsewhere:
+            hint = f"where the channels are in dim {elsewhere[0]}, say axis={elsewhere[0]}"
+        message = f"{layer}: x has {found} channels at axis {self.axis}, not {self.channels}"
+        demand(fits, message, {"x": x}, fix=hint, error=ShapeError)
+        return place
+
+
+class BatchNorm(_PerChannel):
+    """Normalise each channel over all other dims: the batch and positions.  x: [*B, C] -> [*B, C]
+
+    In training by the batch's own mean and variance, else by running ones. The running ones are
+    updated along with the step of an optimiser that minimises what the result is part of:
+    `running += momentum * (batch - running)`, with the unbiased variance. S. Ioffe, C. Szegedy, "Batch
+    normalization", 2015.
+
+    Args:
+        channels: The size of x's dim `axis`, C.
+        momentum: How much of the batch goes into the running mean and variance, in (0, 1].
+        eps: What is added to the variance.
+        affine: Whether to scale and shift by learnt weights and biases.
+        dtype: The weights' dtype, the default dtype when there is none; the running statistics of 16-bit
+            floats are float32.
+        axis: Where the channels are: for images [N, C, H, W] it is 1.
+        name: See `Module`.
+
+    Attributes:
+        weight: [C], or None.
+        bias: [C], or None.
+        running_mean: [C], not trained.
+        running_var: [C], not trained.
+
+    Raises:
+        ArgumentError: channels is no int or below 1, or momentum is outside (0, 1].
+        ShapeError: In a call: x's dim `axis` is not C, or in training there is one element a channel.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+        affine: bool = True,
+        dtype: DTypeLike | None = None,
+        *,
+        axis: int = -1,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(channels, eps, affine, dtype, axis, name)
+        demand(0 < momentum <= 1, f"BatchNorm: momentum={momentum} must be above 0 and at most 1")
+        self.momentum = momentum
+        exact = wide_dtype(dtype_or(dtype, ambient.get_default_dtype()))
+        shape = (self.channels,)
+        self.running_mean = parameter(init.zeros, shape, exact, trainable=False)
+        self.running_var = parameter(init.ones, shape, exact, trainable=False)
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Normalise.  x: [*B, C] -> [*B, C]"""
+        tensor = floats("BatchNorm", x)
+        place = self._place(tensor)
+        if not self.is_training:
+            return self._normalised(tensor, self.running_mean, self.running_var, place)
+        others = tuple(axis for axis in range(tensor.ndim) if axis != place)
+        count = size_of(tensor.shape[axis] for axis in others)
+        demand(count != 1, "BatchNorm: one element a channel has no variance to train with",
+               {"x": tensor}, error=ShapeError, fix="call model.eval() first, or use larger batches")
+        values = wide(tensor)
+        mean = F.mean(values, axis=others)
+        var = F.var(values, axis=others)
+        result = self._normalised(tensor, mean, var, place)
+        self._carry(self.running_mean, mean, result)
+        self._carry(self.running_var, var * _bessel(count, var), result)
+        return result
+
+    def _normalised(self, x: Tensor, mean: Tensor, var: Tensor, place: int) -> Tensor:
+        return batch_norm(x, mean, var, self.weight, self.bias, axis=place, eps=self.eps)
+
+    def _carry(self, running: Variable, batch: Tensor, result: Tensor) -> None:
+        """Have a running statistic updated by whoever minimises what `result` is part of."""
+        change = converted(batch, running.dtype) - running
+        updated = update(running, running + self.momentum * change)
+        current_graph().carried.append((updated, result))
+
+    def extra_repr(self) -> str:
+        """Say the sizes and options."""
+        affine = self.weight is not None
+        return (f"{self.channels}, momentum={self.momentum}, eps={self.eps}, affine={affine}, "
+                f"axis={self.axis}")
+
+
+def _bessel(count: DimLike, like: Tensor) -> float | Tensor:
+    """Return n / (n - 1), which makes the variance of n samples unbiased.
+
+    A batch whose size is known only in the run may have 1 element: its variance, 0, stays 0.
+    """
+    if not isinstance(count, Dim):
+        return count / max(count - 1, 1)
+    samples = as_tensor(count, like.dtype)
+    factor: Tensor = samples / F.maximum(samples - 1, 1)
+    return factor
+
+
+class GroupNorm(_PerChannel):
+    """Normalise groups of channels, with all positions, in each element.  x: [N, *S, C] -> the same
+
+    See `gf.group_norm`.
+
+    Args:
+        groups: How many groups of neighbouring channels.
+        channels: The size of x's dim `axis`, C: a multiple of groups.
+        eps: What is added to the variance.
+        affine: Whether to scale and shift by learnt weights and biases.
+        dtype: The weights' dtype, the default dtype when there is none.
+        axis: Where the channels are: for images [N, C, H, W] it is 1.
+        name: See `Module`.
+
+    Attributes:
+        weight: [C], or None.
+        bias: [C], or None.
+
+    Raises:
+        ArgumentError: A size is no int or below 1, or channels is no multiple of groups.
+        ShapeError: In a call: x's dim `axis` is not C.
+    """
+
+    def __init__(
+        self,
+        groups: int,
+        channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        dtype: DTypeLike | None = None,
+        *,
+        axis: int = -1,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(channels, eps, affine, dtype, axis, name)
+        self.groups = checked_size("GroupNorm", "groups", groups)
+        divides = self.channels % self.groups == 0
+        demand(divides, f"GroupNorm: channels={channels} is no multiple of groups={groups}")
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Normalise.  x: [N, *S, C] -> the same"""
+        tensor = floats("GroupNorm", x)
+        place = self._place(tensor)
+        return group_norm(
+            tensor, self.groups, self.weight, self.bias, axis=place, eps=self.eps
+        )
+
+    def extra_repr(self) -> str:
+        """Say the sizes and options."""
+        affine = self.weight is not None
+        return f"{self.groups}, {self.channels}, eps={self.eps}, affine={affine}, axis={self.axis}"

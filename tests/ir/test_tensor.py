@@ -1,0 +1,362 @@
+"""`Tensor`: what it says of itself, values of constants, operators, NumPy's protocols."""
+
+import operator
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw.errors import ConcreteValueError, DTypeError
+from graphfw.ir.dim import symbol
+from graphfw.ir.literal import Literal, to_array
+
+
+@pytest.fixture
+def fed():
+    """A tensor that has no value."""
+    with gf.Graph():
+        yield gf.placeholder(("batch", 3), name="x")
+
+
+def test_what_it_is(fed: gf.Tensor):
+    assert fed.shape == (symbol("batch"), 3)
+    assert fed.dtype is gf.float32
+    assert fed.ndim == 2
+    assert fed.size == 3 * symbol("batch")
+    assert fed.name == "x"
+    assert (fed * 2).name == ""
+    assert fed.graph is gf.current_graph()
+    assert fed.device == "graph"
+    assert fed.to_device("graph") is fed
+    with pytest.raises(ConcreteValueError, match="choose the executor"):
+        fed.to_device("cuda")
+
+
+def test_identity_is_the_object(fed: gf.Tensor):
+    other = fed + 0
+    table = {fed: 1, other: 2}
+    assert table[fed] == 1
+    assert (fed == other).dtype is gf.bool
+    assert hash(fed) == hash(fed)
+
+
+# Values.
+
+
+def test_values_of_constants(rng: np.random.Generator):
+    a = rng.normal(size=(3, 1)).astype("float32")
+    t = gf.tanh(gf.asarray(a)) - 1
+    value = t.numpy()
+    np.testing.assert_allclose(value, np.tanh(a) - 1, rtol=1e-6)
+    assert value.dtype == np.float32
+    assert not value.flags.writeable
+    assert t.numpy() is value
+    np.testing.assert_array_equal(np.asarray(t), value)
+    copy = np.array(t)
+    copy[0] = 7
+    np.testing.assert_array_equal(t.numpy(), value)
+    assert np.asarray(t, np.float64).dtype == np.float64
+    np.testing.assert_array_equal(np.from_dlpack(t), value)
+
+
+def test_scalars():
+    t = gf.asarray(2.5)
+    assert float(t) == t.item() == 2.5
+    assert int(t) == 2
+    assert bool(t) is True
+    assert complex(t) == 2.5 + 0j
+    assert f"{t:.2f}" == "2.50"
+    assert float(gf.asarray([[3.0]])) == 3
+    assert [10, 20][gf.asarray(1)] == 20  # type: ignore[call-overload]
+    assert list(range(gf.asarray(3))) == [0, 1, 2]  # type: ignore[call-overload]
+    with pytest.raises(DTypeError, match=r"only integer tensors are indices: this one is float32"):
+        operator.index(t)
+    with pytest.raises(ConcreteValueError, match=r"float\(\) wants one element: .*float32\[2\]"):
+        float(gf.asarray([1.0, 2.0]))
+    with pytest.raises(ConcreteValueError, match=r"gf\.any, gf\.all"):
+        bool(gf.asarray([True, False]))
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda t: t.numpy(), ".numpy()"),
+        (np.asarray, "np.asarray()"),
+        (lambda t: t.item(), ".item()"),
+        (bool, "bool()"),
+        (int, "int()"),
+        (float, "float()"),
+        (complex, "complex()"),
+        (np.from_dlpack, "__dlpack__()"),
+        (lambda t: f"{t:.1f}", "format()"),
+    ],
+)
+def test_no_values_without_a_session(fed: gf.Tensor, call, what: str):
+    with pytest.raises(ConcreteValueError) as caught:
+        call(gf.sum(fed))
+    text = str(caught.value)
+    assert text.startswith(f"{what} wants a value, and this tensor has none until a session runs")
+    assert 'from  "x"  float32[batch, 3]  placeholder' in text
+    assert "session.run(tensor, feeds)" in text
+    assert ("gf.where(condition, a, b)" in text) == (what == "bool()")
+    assert isinstance(caught.value, TypeError)
+
+
+def test_variables_have_no_value_either():
+    with gf.Graph():
+        w = gf.Variable(1.0, name="w")
+        with pytest.raises(ConcreteValueError, match="wants a value"):
+            float(w + 1)
+
+
+def test_constants_in_a_graph_have_values():
+    with gf.Graph():
+        assert float(gf.constant(2.0) * 3) == 6
+
+
+def test_random_tensors_have_values_outside_graphs_only():
+    assert gf.random.uniform((3,)).numpy().shape == (3,)
+    with gf.Graph(), pytest.raises(ConcreteValueError, match="wants a value"):
+        gf.random.uniform((3,)).numpy()
+
+
+def test_symbolic_sizes_have_no_value(fed: gf.Tensor):
+    with pytest.raises(ConcreteValueError):
+        gf.zeros(fed.shape).numpy()
+    with pytest.raises(ConcreteValueError):
+        int(gf.dim_size(fed, 0))
+    assert int(gf.dim_size(fed, 1)) == 3
+
+
+def test_long_chains_are_evaluated_without_recursion():
+    t = gf.asarray(0.0)
+    for _ in range(20_000):
+        t = t + 1
+    assert float(t) == 20_000
+
+
+# Sequences.
+
+
+def test_len_and_iteration(rng: np.random.Generator):
+    a = rng.normal(size=(3, 2))
+    t = gf.asarray(a)
+    assert len(t) == 3
+    for row, expected in zip(t, a, strict=True):
+        np.testing.assert_array_equal(row.numpy(), expected)
+    first, *rest = t
+    assert first.shape == (2,)
+    assert len(rest) == 2
+    for call, what in ((len, "len()"), (iter, "iteration")):
+        with pytest.raises(ConcreteValueError) as caught:
+            call(gf.asarray(1.0))
+        assert caught.value.summary == f"{what} of a 0-d tensor"
+
+
+def test_len_of_a_symbolic_dim(fed: gf.Tensor):
+    for call, what in ((len, "len()"), (iter, "iteration")):
+        with pytest.raises(ConcreteValueError) as caught:
+            call(fed)
+        text = str(caught.value)
+        assert text.startswith(f"{what} of a tensor whose length `batch` is not known until")
+        assert "gf.dim_size(x, 0)" in text
+
+
+def test_contains_is_refused():
+    with pytest.raises(ConcreteValueError, match="`in` looks at values") as caught:
+        1.0 in gf.asarray([1.0])  # noqa: B015
+    assert "gf.any(x == value)" in str(caught.value)
+
+
+def test_setitem_is_refused():
+    with pytest.raises(TypeError, match="tensors don't change"):
+        gf.asarray([1.0])[0] = 2.0
+
+
+# Texts.
+
+
+def test_texts(fed: gf.Tensor):
+    y = fed * 2
+    assert repr(fed).startswith('<Tensor "x" float32[batch, 3] from placeholder at test_tensor.py:')
+    assert repr(y).startswith("<Tensor float32[batch, 3] from multiply at test_tensor.py:")
+    assert str(y) == f"{y}" == repr(y)
+
+
+def test_texts_of_constants():
+    t = gf.asarray([1, 2]) + 1
+    assert repr(t) == "Tensor([2, 3], dtype=int64)"
+    assert str(t) == "[2 3]"
+    assert repr(gf.asarray(1.5)) == "Tensor(1.5, dtype=float32)"
+    with gf.Graph():
+        inside = gf.constant([1.0])
+    assert repr(inside).startswith("<Tensor float32[1] from constant at")
+    assert str(inside) == "[1.]"
+
+
+# Operators.
+
+BINARY = [
+    *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv),
+    *(operator.mod, operator.pow),
+]
+BITS = [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift]
+ORDER = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
+
+
+@pytest.mark.parametrize("op", [*BINARY, *BITS, *ORDER])
+@pytest.mark.parametrize("other", ["tensor", "scalar", "array", "list"])
+def test_operators_are_numpys(op, other: str, rng: np.random.Generator):
+    kind = np.int64 if op in BITS else np.float64
+    a, b = (rng.integers(1, 5, size=4).astype(kind) for _ in range(2))
+    second = {"tensor": gf.asarray(b), "scalar": b[0].item(), "array": b, "list": b.tolist()}[other]
+    plain = b[0].item() if other == "scalar" else b
+    for mine, expected in (
+        (op(gf.asarray(a), second), op(a, plain)),
+        (op(second, gf.asarray(a)), op(plain, a)),
+    ):
+        assert isinstance(mine, gf.Tensor)
+        np.testing.assert_allclose(mine.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", [operator.neg, operator.pos, operator.abs, operator.invert])
+def test_unary_operators(op, rng: np.random.Generator):
+    a = rng.integers(-5, 5, size=4)
+    np.testing.assert_array_equal(op(gf.asarray(a)).numpy(), op(a))
+
+
+def test_matmul_operator(rng: np.random.Generator):
+    a, b = rng.normal(size=(2, 3)), rng.normal(size=(3, 4))
+    for result in (gf.asarray(a) @ gf.asarray(b), gf.asarray(a) @ b, a @ gf.asarray(b)):
+        np.testing.assert_allclose(result.numpy(), a @ b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", [*BINARY, operator.lt])
+@pytest.mark.parametrize("other", [None, "text"])
+def test_operators_refuse_what_is_no_number(op, other: object):
+    with pytest.raises(TypeError, match=r"not supported between|unsupported operand"):
+        op(gf.asarray([1.0]), other)
+
+
+def test_in_place_operators_make_new_tensors():
+    t = u = gf.asarray([1.0])
+    u += 1
+    assert u is not t
+    assert t.numpy() == 1
+
+
+def test_methods(rng: np.random.Generator):
+    a = rng.normal(size=(2, 3))
+    t = gf.asarray(a)
+    np.testing.assert_array_equal(t.T.numpy(), a.T)
+    np.testing.assert_array_equal(t.mT.numpy(), a.T)
+    np.testing.assert_array_equal(t.reshape(3, 2).numpy(), a.reshape(3, 2))
+    np.testing.assert_array_equal(t.reshape((6,)).numpy(), a.reshape(6))
+    np.testing.assert_array_equal(t.reshape(-1).numpy(), a.reshape(-1))
+    np.testing.assert_array_equal(t.astype(gf.float32).numpy(), a.astype("float32"))
+    np.testing.assert_array_equal(t[1, ::2].numpy(), a[1, ::2])
+    for name in ("sum", "mean", "max", "min"):
+        expected = getattr(a, name)(axis=1, keepdims=True)
+        mine = getattr(t, name)(axis=1, keepdims=True)
+        np.testing.assert_allclose(mine.numpy(), expected, rtol=1e-12)
+        np.testing.assert_allclose(getattr(t, name)().numpy(), getattr(a, name)(), rtol=1e-12)
+
+
+# NumPy and the Array API.
+
+
+def test_numpys_functions_make_nodes(fed: gf.Tensor):
+    for result, name in (
+        (np.add(fed, 1), "add"),
+        (np.ones(3, "float32") * fed, "multiply"),
+        (np.float32(2) * fed, "multiply"),
+        (np.tanh(fed), "tanh"),
+        (np.arctan2(fed, fed), "atan2"),
+        (np.sum(fed, axis=1), "sum"),
+        (np.where(fed > 0, fed, 0), "where"),
+        (np.concatenate([fed, fed], axis=1), "concat"),
+    ):
+        assert isinstance(result, gf.Tensor), name
+        assert result.node.op.name == name
+
+
+def test_errors_show_arrays_too(fed: gf.Tensor):
+    with pytest.raises(gf.ShapeError) as caught:
+        np.ones((2, 4), "float32") + fed
+    assert "x1[-2] = 2, x2[-2] = batch" in caught.value.summary
+    assert [o.cells()[:4] for o in caught.value.operands] == [
+        ("x1", "", "float32[2, 4]", "ndarray"),
+        ("x2", '"x"', "float32[batch, 3]", "placeholder"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda t: np.spacing(t), "np.spacing of a graphfw tensor: graphfw has no such function"),
+        (lambda t: np.add.reduce(t), "np.add.reduce of a graphfw tensor"),
+        (lambda t: np.add(t, t, out=np.zeros(3)), "np.add of a graphfw tensor"),
+        (lambda t: np.interp(t, [0], [1]), "np.interp of a graphfw tensor"),
+        (lambda t: np.nansum(t), 'np.nansum .* did you mean "'),
+    ],
+)
+def test_what_numpy_cant_do_with_a_tensor(call, text: str):
+    with pytest.raises(TypeError, match=text):
+        call(gf.asarray([1.0, 2.0, 3.0]))
+
+
+def test_array_namespace():
+    t = gf.asarray([1.0])
+    assert t.__array_namespace__() is gf
+    assert t.__array_namespace__(api_version="2024.12") is gf
+    with pytest.raises(gf.GraphfwError, match="1999"):
+        t.__array_namespace__(api_version="1999.01")
+
+
+# Values from outside.
+
+
+def test_to_array_takes_arrays_lists_scalars():
+    assert to_array(2.5).dtype == to_array([1.5, 2]).dtype == np.float32
+    assert to_array(2).dtype == to_array([[1], [2]]).dtype == np.int64
+    assert to_array(True).dtype == np.bool_
+    assert to_array(1j).dtype == np.complex64
+    assert to_array(np.float64(2)).dtype == np.float32  # a Python float, by class
+    assert to_array(np.int8(2)).dtype == np.int8
+    assert to_array([np.zeros(2), np.ones(2)]).dtype == np.float64
+    assert to_array([1, 2], gf.float16).dtype == np.float16
+    assert to_array([]).shape == (0,)
+    array = np.zeros(3)
+    assert to_array(array) is array
+
+
+def test_to_array_refuses():
+    with pytest.raises(gf.ArgumentError, match="can't make an array") as caught:
+        to_array([[1, 2], [3]])
+    assert "give every row the same length" in str(caught.value)
+    with pytest.raises(DTypeError, match="can't make an array of dict: its elements are not"):
+        to_array({})
+    with pytest.raises(DTypeError, match="can't make an array of str: its elements"):
+        to_array("text")
+
+
+def test_literals_compare_by_content(rng: np.random.Generator):
+    a = rng.normal(size=5)
+    assert Literal(a) == Literal(a.copy())
+    assert hash(Literal(a)) == hash(Literal(a.copy()))
+    assert Literal(a) != Literal(a.astype("float32"))
+    assert Literal(a) != Literal(a.reshape(5, 1))
+    assert Literal(a) != Literal(a + 1)
+    assert Literal(np.array(0.0)) != Literal(np.array(-0.0))
+    assert Literal(np.array(np.nan)) == Literal(np.array(np.nan))
+    assert Literal(a[::-1]) == Literal(a[::-1].copy())
+
+
+def test_literals_of_read_only_views_do_not_change():
+    """A read-only view of an array that can be written is no constant yet."""
+    base = np.zeros(3)
+    view = base[:]
+    view.flags.writeable = False
+    t = gf.asarray(view)
+    base[:] = 1
+    np.testing.assert_array_equal(t.numpy(), np.zeros(3))
