@@ -1,32 +1,541 @@
-"""graphfw: describe a computation first, run it later."""
+"""graphfw: describe a computation first, run it later.
 
-import importlib as _il
-from graphfw import errors
-from graphfw.errors import *
-from graphfw.ir.ambient import default_dtype, default_executor, get_default_dtype, get_default_executor, name_scope, no_grad, reset_default_executor, set_default_dtype, set_default_executor, training
-from graphfw.ir.dtype import DType, bool_ as bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64, complex64, complex128
+```python
+import graphfw as gf
+
+with gf.Graph() as g:  # describe: nothing is computed
+    x = gf.placeholder(("batch", 64), gf.float32, name="x")
+    y = gf.placeholder(("batch",), gf.int64, name="y")
+    model = gf.nn.Sequential(gf.nn.Linear(64, 128), gf.nn.ReLU(), gf.nn.Linear(128, 10))
+    loss = gf.nn.cross_entropy(model(x), y)
+    train = gf.optim.Adam(1e-3).minimize(loss)
+
+with gf.Session(g) as session:  # run
+    value, _ = session.run([loss, train], {x: images, y: labels})
+```
+
+The functions follow the Python Array API standard. Layers are in `graphfw.nn`, optimisers in
+`graphfw.optim`, random draws in `graphfw.random`.
+"""
+
+from graphfw import errors, nn, optim
+from graphfw.errors import (
+    ArgumentError,
+    AxisError,
+    CheckpointError,
+    ConcreteValueError,
+    DTypeError,
+    ExecutionError,
+    ExecutorError,
+    FeedError,
+    FetchError,
+    GradientError,
+    GraphError,
+    GraphErrors,
+    GraphfwError,
+    ParseError,
+    PassError,
+    SessionError,
+    ShapeError,
+    VerifyError,
+)
+from graphfw.ir.ambient import (
+    default_dtype,
+    default_executor,
+    get_default_dtype,
+    get_default_executor,
+    name_scope,
+    no_grad,
+    reset_default_executor,
+    set_default_dtype,
+    set_default_executor,
+    training,
+)
+from graphfw.ir.dim import Dim
+from graphfw.ir.dtype import (
+    DType,
+    bfloat16,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from graphfw.ir.dtype import (
+    bool_ as bool,
+)
 from graphfw.ir.graph import Graph, current_graph
-from graphfw.ir.variable import Update, Variable, group, update
+from graphfw.ir.parser import parse
 from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import TensorType
+from graphfw.ir.variable import Update, Variable, group, update
 from graphfw.ir.verify import verify
-from graphfw.transforms import *
-# TEMPORARY while op families land: the lead replaces this by an explicit list
-import os as _os
-for _f in sorted(_os.listdir(_os.path.join(_os.path.dirname(__file__), "ops"))):
-    if _f.endswith(".py") and not _f.startswith("_"):
-        try:
-            _m = _il.import_module("graphfw.ops." + _f[:-3])
-        except Exception as _e:
-            print("WARNING: graphfw.ops." + _f[:-3], "does not import:", type(_e).__name__, _e)
-            continue
-        if _f == "random.py": continue
-        for _n in getattr(_m, "__all__", ()):
-            if hasattr(_m, _n): globals()[_n] = getattr(_m, _n)
-for _name in ("ops.random:random", "runtime.session:Session", "runtime.plan:Plan", "ir.parser:parse", "nn:nn", "optim:optim"):
-    _mod, _, _as = _name.partition(":")
-    try:
-        _m = _il.import_module("graphfw." + _mod)
-        globals()[_as] = getattr(_m, _as) if hasattr(_m, _as) and _as in ("Session", "Plan", "parse") else _m
-    except Exception as _e:
-        print("WARNING:", _name, "does not import:", type(_e).__name__, _e)
-pi, e, inf, nan, newaxis = 3.141592653589793, 2.718281828459045, float("inf"), float("nan"), None
+from graphfw.ops import random
+from graphfw.ops.activations import (
+    celu,
+    dropout,
+    elu,
+    gelu,
+    glu,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    leaky_relu,
+    log_sigmoid,
+    log_softmax,
+    mish,
+    prelu,
+    relu,
+    relu6,
+    selu,
+    silu,
+    softmax,
+    softmin,
+    softplus,
+    softsign,
+)
+from graphfw.ops.attention import scaled_dot_product_attention
+from graphfw.ops.cast import astype, can_cast, finfo, iinfo, isdtype, result_type
+from graphfw.ops.combine import concat, meshgrid, pad, repeat, split, stack, tile, unstack
+from graphfw.ops.compare import (
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    equal,
+    greater,
+    greater_equal,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    not_equal,
+    signbit,
+)
+from graphfw.ops.counting import arange, eye, linspace, tril, triu
+from graphfw.ops.creation import (
+    asarray,
+    empty,
+    empty_like,
+    from_dlpack,
+    full,
+    full_like,
+    ones,
+    ones_like,
+    zeros,
+    zeros_like,
+)
+from graphfw.ops.cumulative import cumulative_prod, cumulative_sum, diff
+from graphfw.ops.einsum import einsum
+from graphfw.ops.elementwise import (
+    abs,
+    add,
+    ceil,
+    conj,
+    copysign,
+    divide,
+    floor,
+    floor_divide,
+    imag,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    nextafter,
+    positive,
+    pow,
+    real,
+    reciprocal,
+    remainder,
+    round,
+    sign,
+    square,
+    subtract,
+    trunc,
+)
+from graphfw.ops.indexing import getitem, nonzero, one_hot, take_along_axis
+from graphfw.ops.inputs import (
+    assert_shape,
+    constant,
+    dim_size,
+    identity,
+    placeholder,
+    stop_gradient,
+)
+from graphfw.ops.linalg import (
+    diagonal,
+    matmul,
+    matrix_norm,
+    norm,
+    outer,
+    tensordot,
+    trace,
+    vecdot,
+    vector_norm,
+)
+from graphfw.ops.mathfn import (
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    cos,
+    cosh,
+    digamma,
+    erf,
+    erfc,
+    erfinv,
+    exp,
+    expm1,
+    hypot,
+    lgamma,
+    log,
+    log1p,
+    log2,
+    log10,
+    logaddexp,
+    polygamma,
+    rsqrt,
+    sigmoid,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+)
+from graphfw.ops.movement import (
+    broadcast_arrays,
+    broadcast_to,
+    expand_dims,
+    flatten,
+    flip,
+    matrix_transpose,
+    moveaxis,
+    permute_dims,
+    reshape,
+    roll,
+    squeeze,
+    swapaxes,
+)
+from graphfw.ops.namespace import __array_namespace_info__
+from graphfw.ops.normalise import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    normalize,
+    rms_norm,
+)
+from graphfw.ops.reduce import (
+    all,
+    any,
+    argmax,
+    argmin,
+    count_nonzero,
+    logsumexp,
+    max,
+    min,
+    prod,
+    sum,
+)
+from graphfw.ops.scatter import index_add, index_set, scatter_add
+from graphfw.ops.select import clip, nan_to_num, where
+from graphfw.ops.selection import take
+from graphfw.ops.sorting import TopK, argsort, searchsorted, sort, topk
+from graphfw.ops.statistics import mean, median, std, var
+from graphfw.runtime.plan import Plan
+from graphfw.runtime.session import Session
+from graphfw.transforms import custom_gradient, grad, value_and_grad
+
+__array_api_version__ = "2024.12"
+__version__ = "0.1.0"
+
+e = 2.718281828459045
+inf = float("inf")
+nan = float("nan")
+newaxis = None
+pi = 3.141592653589793
+
+__all__ = [
+    "ArgumentError",
+    "AxisError",
+    "CheckpointError",
+    "ConcreteValueError",
+    "DType",
+    "DTypeError",
+    "Dim",
+    "ExecutionError",
+    "ExecutorError",
+    "FeedError",
+    "FetchError",
+    "GradientError",
+    "Graph",
+    "GraphError",
+    "GraphErrors",
+    "GraphfwError",
+    "ParseError",
+    "PassError",
+    "Plan",
+    "Session",
+    "SessionError",
+    "ShapeError",
+    "Tensor",
+    "TensorType",
+    "TopK",
+    "Update",
+    "Variable",
+    "VerifyError",
+    "__array_api_version__",
+    "__array_namespace_info__",
+    "__version__",
+    "abs",
+    "acos",
+    "acosh",
+    "add",
+    "all",
+    "any",
+    "arange",
+    "argmax",
+    "argmin",
+    "argsort",
+    "asarray",
+    "asin",
+    "asinh",
+    "assert_shape",
+    "astype",
+    "atan",
+    "atan2",
+    "atanh",
+    "batch_norm",
+    "bfloat16",
+    "bitwise_and",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "bool",
+    "broadcast_arrays",
+    "broadcast_to",
+    "can_cast",
+    "ceil",
+    "celu",
+    "clip",
+    "complex64",
+    "complex128",
+    "concat",
+    "conj",
+    "constant",
+    "copysign",
+    "cos",
+    "cosh",
+    "count_nonzero",
+    "cumulative_prod",
+    "cumulative_sum",
+    "current_graph",
+    "custom_gradient",
+    "default_dtype",
+    "default_executor",
+    "diagonal",
+    "diff",
+    "digamma",
+    "dim_size",
+    "divide",
+    "dropout",
+    "e",
+    "einsum",
+    "elu",
+    "empty",
+    "empty_like",
+    "equal",
+    "erf",
+    "erfc",
+    "erfinv",
+    "errors",
+    "exp",
+    "expand_dims",
+    "expm1",
+    "eye",
+    "finfo",
+    "flatten",
+    "flip",
+    "float16",
+    "float32",
+    "float64",
+    "floor",
+    "floor_divide",
+    "from_dlpack",
+    "full",
+    "full_like",
+    "gelu",
+    "get_default_dtype",
+    "get_default_executor",
+    "getitem",
+    "glu",
+    "grad",
+    "greater",
+    "greater_equal",
+    "group",
+    "group_norm",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "hypot",
+    "identity",
+    "iinfo",
+    "imag",
+    "index_add",
+    "index_set",
+    "inf",
+    "instance_norm",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "isdtype",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "layer_norm",
+    "leaky_relu",
+    "less",
+    "less_equal",
+    "lgamma",
+    "linspace",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "log_sigmoid",
+    "log_softmax",
+    "logaddexp",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "logsumexp",
+    "matmul",
+    "matrix_norm",
+    "matrix_transpose",
+    "max",
+    "maximum",
+    "mean",
+    "median",
+    "meshgrid",
+    "min",
+    "minimum",
+    "mish",
+    "moveaxis",
+    "multiply",
+    "name_scope",
+    "nan",
+    "nan_to_num",
+    "negative",
+    "newaxis",
+    "nextafter",
+    "nn",
+    "no_grad",
+    "nonzero",
+    "norm",
+    "normalize",
+    "not_equal",
+    "one_hot",
+    "ones",
+    "ones_like",
+    "optim",
+    "outer",
+    "pad",
+    "parse",
+    "permute_dims",
+    "pi",
+    "placeholder",
+    "polygamma",
+    "positive",
+    "pow",
+    "prelu",
+    "prod",
+    "random",
+    "real",
+    "reciprocal",
+    "relu",
+    "relu6",
+    "remainder",
+    "repeat",
+    "reset_default_executor",
+    "reshape",
+    "result_type",
+    "rms_norm",
+    "roll",
+    "round",
+    "rsqrt",
+    "scaled_dot_product_attention",
+    "scatter_add",
+    "searchsorted",
+    "selu",
+    "set_default_dtype",
+    "set_default_executor",
+    "sigmoid",
+    "sign",
+    "signbit",
+    "silu",
+    "sin",
+    "sinh",
+    "softmax",
+    "softmin",
+    "softplus",
+    "softsign",
+    "sort",
+    "split",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "std",
+    "stop_gradient",
+    "subtract",
+    "sum",
+    "swapaxes",
+    "take",
+    "take_along_axis",
+    "tan",
+    "tanh",
+    "tensordot",
+    "tile",
+    "topk",
+    "trace",
+    "training",
+    "tril",
+    "triu",
+    "trunc",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "unstack",
+    "update",
+    "value_and_grad",
+    "var",
+    "vecdot",
+    "vector_norm",
+    "verify",
+    "where",
+    "zeros",
+    "zeros_like",
+]

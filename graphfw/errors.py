@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from graphfw.loc import Loc, capture
+from graphfw.loc import Loc, Place, capture
 
 __all__ = [
     "ArgumentError",
@@ -73,14 +73,14 @@ class GraphfwError(Exception):
         *,
         operands: Sequence[Operand] = (),
         why: str = "",
-        at: Loc | None = None,
+        at: Place | None = None,
         fix: str = "",
     ) -> None:
         super().__init__(summary)
         self.summary = summary
         self.operands = tuple(operands)
         self.why = why
-        self.at = capture() if at is None else at
+        self.at: Place = capture() if at is None else at
         self.fix = fix
 
     def __str__(self) -> str:

@@ -6,9 +6,25 @@ import linecache
 import os
 import sys
 from types import CodeType, TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+class Place(Protocol):
+    """Where an error is: a line of Python, or of something else that people write."""
+
+    @property
+    def file(self) -> str: ...
+    @property
+    def line(self) -> int: ...
+    def short(self) -> str:
+        """Say `file:line`."""
+        ...
+
+    def describe(self) -> str:
+        """Say `file:line` with the text that stands there."""
+        ...
 
 
 class Loc(NamedTuple):

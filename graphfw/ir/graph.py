@@ -16,7 +16,7 @@ from graphfw.errors import (
 )
 from graphfw.ir import ambient, concrete, printer, views
 from graphfw.ir.dim import Dim, symbol
-from graphfw.loc import Loc, trim_traceback
+from graphfw.loc import Loc, capture, trim_traceback
 from graphfw.ir.op import Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
@@ -155,7 +155,7 @@ class Graph:
         if not any(t.node in self._poisoned for t in inputs):
             self.errors.append(error)
         types: tuple[TensorType, ...] = op.guess(*[t.type for t in inputs])
-        node = Node(op, inputs, types, error.at, "", self)
+        node = Node(op, inputs, types, capture(), "", self)
         self._poisoned.add(node)
         return self.append(node)
 

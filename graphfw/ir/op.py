@@ -18,6 +18,9 @@ from graphfw.ir.types import TensorType
 class Trait(enum.Enum):
     """A fact about an op that passes and executors ask for."""
 
+    # Members are singletons, asked for once per node and pass: Enum hashes their names, slowly.
+    __hash__ = object.__hash__
+
     PURE = "the same inputs give the same outputs: may be merged, folded, dropped"
     ELEMENTWISE = "output element i depends on the inputs' elements i after broadcasting only"
     COMMUTATIVE = "the two inputs may be swapped"
@@ -230,8 +233,6 @@ def _symbols(value: object) -> frozenset[str]:
         return symbols_of(value)
     if isinstance(value, tuple):
         return frozenset().union(*(_symbols(item) for item in value))
-    if isinstance(value, slice):
-        return _symbols((value.start, value.stop, value.step))
     return frozenset()
 
 
@@ -240,8 +241,6 @@ def _bound(value: Any, sizes: Mapping[str, int]) -> Any:
         return evaluate(value, sizes)
     if isinstance(value, tuple):
         return tuple(_bound(item, sizes) for item in value)
-    if isinstance(value, slice):
-        return slice(*(_bound(v, sizes) for v in (value.start, value.stop, value.step)))
     return value
 
 

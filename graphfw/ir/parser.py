@@ -360,7 +360,7 @@ def _errors_at(line: Line) -> Iterator[None]:
     try:
         yield
     except GraphfwError as error:
-        if isinstance(error, ParseError) and error.at is not None:
+        if isinstance(error.at, Line):
             raise
         raise ParseError(
             error.summary, operands=error.operands, why=error.why, at=line, fix=error.fix

@@ -130,10 +130,12 @@ def _full_name(graph: Graph, name: str | None, loc: Loc) -> str:
     return full
 
 
-def _static(shape: Sequence[int], loc: Loc) -> tuple[int, ...]:
+def _static(shape: Any, loc: Loc) -> tuple[int, ...]:
     if not isinstance(shape, Sequence) or isinstance(shape, str):
         raise ShapeError(
-            f"Variable: shape={shape!r} is not a sequence of dims", at=loc, fix=f"write ({shape!r},)"
+            f"Variable: shape={shape!r} is not a sequence of dims",
+            at=loc,
+            fix=f"write ({shape!r},)",
         )
     if any(isinstance(dim, (Dim, str)) or dim is None for dim in shape):
         raise ShapeError(

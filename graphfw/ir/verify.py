@@ -44,5 +44,9 @@ def _check_types(node: Node) -> None:
 
 
 def _broken(node: Node, what: str) -> VerifyError:
-    operands = [concrete.describe(f"x{i}", t) for i, t in enumerate(node.inputs[:3])]
+    operands = [
+        concrete.describe(f"x{i}", t)
+        for i, t in enumerate(node.inputs[:3])
+        if t.index < len(t.node.types)  # else it has no type to show
+    ]
     return VerifyError(f"{node.op.name}: {what}", operands=operands, at=node.loc)

@@ -173,7 +173,10 @@ class GLU(Activation):
 
 
 class Softmax(Activation):
-    """exp(x) over its sum along an axis; see `gf.softmax`. `gf.nn.cross_entropy` wants x without it."""
+    """exp(x) over its sum along an axis; see `gf.softmax`.
+
+    `gf.nn.cross_entropy` wants logits: a model that is trained by it does not end with this.
+    """
 
     function = "softmax"
 

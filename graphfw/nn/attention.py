@@ -41,8 +41,8 @@ class MultiHeadAttention(Module):
         q_proj, k_proj, v_proj, out_proj: The `Linear` maps.
 
     Raises:
-        ArgumentError: A size is no int or below 1, embed_dim is no multiple of num_heads, or dropout is
-            outside [0, 1).
+        ArgumentError: A size is no int or below 1, embed_dim is no multiple of num_heads, or dropout
+            is outside [0, 1).
         ShapeError, DTypeError: In a call: shapes don't fit, or the mask is of integers.
 
     >>> import graphfw as gf
@@ -98,9 +98,9 @@ class MultiHeadAttention(Module):
             query: [*B, Tq, embed_dim].
             key: [*B, Tk, key_dim]; the queries by default.
             value: [*B, Tk, value_dim]; the keys by default.
-            mask: Bools, True where the query may see the key, or floats that are added to the scores:
-                [Tq, Tk], [*B, Tq, Tk] or [*B, num_heads, Tq, Tk], or what broadcasts to these. To leave
-                out padding give [*B, 1, Tk].
+            mask: Bools, True where the query may see the key, or floats added to the scores:
+                [Tq, Tk], [*B, Tq, Tk] or [*B, num_heads, Tq, Tk], or what broadcasts to these. To
+                leave out padding give [*B, 1, Tk].
         """
         queries = as_tensor(query)
         keys = queries if key is None else as_tensor(key)

@@ -19,7 +19,9 @@ def checked_size(layer: str, what: str, value: Any) -> int:
         ArgumentError: It is no int, or below 1.
     """
     text = f"{layer}: {what}={value!r}"
-    why = "a dim that is not known yet; weights have fixed sizes" if isinstance(value, Dim) else "no int"
+    why = "no int"
+    if isinstance(value, Dim):
+        why = "a dim that is not known yet; weights have fixed sizes"
     is_int = hasattr(value, "__index__") and not isinstance(value, (bool, Dim))
     demand(is_int, f"{text} is {why}", fix=f"give {what} as an int")
     size = int(value.__index__())

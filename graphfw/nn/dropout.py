@@ -10,7 +10,7 @@ from graphfw.ops.composed import demand
 
 
 class Dropout(Module):
-    """In training, zero elements at random and scale up the others; else the identity.  [*A] -> [*A]
+    """In training, zero elements at random and scale up the others.  [*A] -> [*A]
 
     Args:
         rate: The probability of being dropped, in [0, 1).

@@ -2,12 +2,12 @@
 
 Each name is an initialiser, ready for use; called with options it gives another with these:
 `init.he_normal(mode="fan_out")`, `init.normal(std=0.02)`. Called with a shape it draws a tensor; a
-session does so when it starts, in a stream of the variable's name: the values depend on the session's
-seed and on that name alone.
+session does so when it starts, in a stream of the variable's name: the values depend on the
+session's seed and on that name alone.
 
 `fan_in` and `fan_out`, the numbers of inputs and outputs of one unit, follow from the shape: dim
-`in_axis` and dim `out_axis`, times the size of all other dims. The defaults fit the [in, out] weights
-of `Linear`; for convolution kernels [out, in, …] say `in_axis=1, out_axis=0`.
+`in_axis` and dim `out_axis`, times the size of all other dims. The defaults fit the [in, out]
+weights of `Linear`; for convolution kernels [out, in, …] say `in_axis=1, out_axis=0`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Initializer:
-    """The base of initialisers: a subclass says in `draw` how to fill a shape, with its options as fields."""
+    """The base: a subclass says in `draw` how to fill a shape, with its options as fields."""
 
     @overload
     def __call__(self, **options: Any) -> Self: ...
@@ -152,7 +152,7 @@ class VarianceScaling(Initializer):
     """Mean 0 and variance gain² / fan, where fan is `fan_in`, `fan_out` or their mean, `fan_avg`.
 
     K. He et al., "Delving deep into rectifiers", 2015 (gain² = 2, for ReLU); X. Glorot, Y. Bengio,
-    "Understanding the difficulty of training deep feedforward neural networks", 2010 (gain 1, fan_avg).
+    "Understanding the difficulty of training deep feedforward neural networks", 2010 (fan_avg).
     """
 
     mode: str = "fan_in"
@@ -193,8 +193,8 @@ def fans(shape: Sequence[int], in_axis: int = -2, out_axis: int = -1) -> tuple[i
            error=ShapeError, fix="use init.normal(std=…) or init.uniform(low=…, high=…)")
     axes = [axis + len(shape) if axis < 0 else axis for axis in (in_axis, out_axis)]
     fits = all(0 <= axis < len(shape) for axis in axes) and axes[0] != axes[1]
-    demand(fits, f"fans: in_axis={in_axis} and out_axis={out_axis} are not two axes of {list(shape)}",
-           error=AxisError)
+    message = f"in_axis={in_axis} and out_axis={out_axis} are not two axes of {list(shape)}"
+    demand(fits, f"fans: {message}", error=AxisError)
     field = math.prod(size for axis, size in enumerate(shape) if axis not in axes)
     return shape[axes[0]] * field, shape[axes[1]] * field
 

@@ -45,7 +45,7 @@ def accuracy(logits: TensorLike, target: TensorLike, /, *, axis: int = -1) -> Te
 
 
 def topk_accuracy(logits: TensorLike, target: TensorLike, k: int, /, *, axis: int = -1) -> Tensor:
-    """The share of elements for which the target class is among the k with the largest scores.  -> []
+    """The share of elements whose target class is among the k with the largest scores.  -> []
 
     Args:
         logits: [*B, C] with the classes at `axis`: scores or probabilities.

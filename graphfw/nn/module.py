@@ -1,4 +1,4 @@
-"""`Module`, the base of all layers: it knows its variables and its parts, and names them by its path."""
+"""`Module`, the base of all layers: it knows its variables and parts, and names them by its path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="Module")
 
 _outer_scope: ContextVar[str | None] = ContextVar("graphfw.nn.outer_scope", default=None)
-"""The name scope that the outermost module of the current call was called in; None outside calls."""
+"""The name scope that the outermost module of the current call was called in, or None."""
 
 
 class _Names:
@@ -34,6 +34,7 @@ class _Names:
         self.owned: set[int] = set()
 
     def take(self, module: Module, wanted: str) -> str:
+        """Give a root module a name: the wanted one, numbered where it is taken."""
         name, count = wanted, 0
         while name in self.roots:
             count += 1
@@ -67,9 +68,10 @@ class Module(metaclass=_ModuleType):
     """A layer, or a model made of layers: variables, and a function `forward` that uses them.
 
     Variables and modules that are assigned to attributes belong to the module. They are named by
-    where they stand: `mlp.fc1.weight`. The first name is that of the class, numbered where a graph has
-    several; what is assigned to two modules is named by the first. Calling a module calls its `forward`
-    with `path` as the name scope; it may be called any number of times, with the same variables.
+    where they stand: `mlp.fc1.weight`. The first name is that of the class, numbered where a graph
+    has several; what is assigned to two modules is named by the first. Calling a module calls its
+    `forward` with `path` as the name scope; it may be called any number of times, with the same
+    variables.
 
     Make and call modules inside `with graph:`.
 
@@ -126,7 +128,9 @@ class Module(metaclass=_ModuleType):
         if name is None or self._parent is not None:
             return
         if not name or "." in name or any(c.isspace() for c in name):
-            raise ArgumentError(f"{type(self).__name__}: name={name!r} is empty or has dots or spaces")
+            raise ArgumentError(
+                f"{type(self).__name__}: name={name!r} is empty or has dots or spaces"
+            )
         del self._names.roots[self._attribute]
         scope = self._attribute.rpartition(".")[0]
         full = ambient.join_scope(scope, name)
@@ -176,7 +180,8 @@ class Module(metaclass=_ModuleType):
         checked_module(type(self).__name__, name, module)
         if not name or "." in name or any(c.isspace() for c in name):
             raise ArgumentError(
-                f"{type(self).__name__}: {name!r} can't name a part: it is empty or has dots or spaces"
+                f"{type(self).__name__}: {name!r} is no name for a part: "
+                "it is empty or has dots or spaces"
             )
         setattr(self, name, module)
 
@@ -210,7 +215,7 @@ class Module(metaclass=_ModuleType):
             )
 
     def _release(self, name: str) -> None:
-        """Forget what an attribute held: it takes a name of its own, as the attribute is free again."""
+        """Forget what an attribute held; it takes another name, for the attribute's is free again."""
         child = self._children.pop(name, None)
         if child is not None and child._parent is self and child._attribute == name:
             child._become_root(_snake_case(type(child).__name__))
@@ -237,8 +242,8 @@ class Module(metaclass=_ModuleType):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call `forward`, with the module's path as the name scope.
 
-        Inside `gf.name_scope("eval")` the scope is `eval.<path>`: what has a name in `forward` needs that
-        for a second call.
+        Inside `gf.name_scope("eval")` the scope is `eval.<path>`: what has a name in `forward` needs
+        that for a second call.
         """
         path = self.path
         outer = _outer_scope.get()
@@ -262,7 +267,7 @@ class Module(metaclass=_ModuleType):
 
     @property
     def is_training(self) -> bool:
-        """Whether a call now is for training: as `train` and `eval` said, else as `gf.training` says."""
+        """Whether a call now is for training: as `train` or `eval` said, else `gf.training`."""
         return ambient.training_flag.get() if self.training is None else self.training
 
     # What it has.
@@ -276,7 +281,7 @@ class Module(metaclass=_ModuleType):
         return list(self._children.values())
 
     def named_modules(self) -> list[tuple[str, Module]]:
-        """Return the module itself (""), its parts, their parts, …, each once, with relative paths."""
+        """Return the module itself (as ""), its parts, theirs, …, each once, with relative paths."""
         found: dict[int, tuple[str, Module]] = {}
         todo: list[tuple[str, Module]] = [("", self)]
         while todo:
@@ -354,7 +359,7 @@ class Module(metaclass=_ModuleType):
     # Text.
 
     def extra_repr(self) -> str:
-        """Say what stands in the parentheses of the text; subclasses give their sizes and options."""
+        """Say what stands in the text's parentheses; subclasses give their sizes and options."""
         return ", ".join(f"{name}: {v.type}" for name, v in self._variables.items())
 
     def __repr__(self) -> str:
@@ -394,7 +399,7 @@ def checked_module(owner: str, place: str, value: Any) -> Module:
 
 
 def _refuse_hidden(module: Module, name: str, value: Any) -> None:
-    """See that no variable or module hides in a plain container, where it would not be registered."""
+    """See that no variable or module hides in a plain container, where it would not be found."""
     todo, seen = [value], set()
     while todo:
         item = todo.pop()

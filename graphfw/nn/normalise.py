@@ -156,7 +156,7 @@ class _PerChannel(Module):
         self.bias = parameter(init.zeros, (self.channels,), dtype) if affine else None
 
     def _place(self, x: Tensor) -> int:
-        """Return the axis of the channels, after checking that there are as many as there should be."""
+        """Return the axis of the channels, after checking that there are as many as expected."""
         layer = type(self).__name__
         place = ruled(layer, x, normalize_axis, self.axis, x.ndim)
         found = x.shape[place]
@@ -175,16 +175,16 @@ class BatchNorm(_PerChannel):
 
     In training by the batch's own mean and variance, else by running ones. The running ones are
     updated along with the step of an optimiser that minimises what the result is part of:
-    `running += momentum * (batch - running)`, with the unbiased variance. S. Ioffe, C. Szegedy, "Batch
-    normalization", 2015.
+    `running += momentum * (batch - running)`, with the unbiased variance. S. Ioffe, C. Szegedy,
+    "Batch normalization", 2015.
 
     Args:
         channels: The size of x's dim `axis`, C.
         momentum: How much of the batch goes into the running mean and variance, in (0, 1].
         eps: What is added to the variance.
         affine: Whether to scale and shift by learnt weights and biases.
-        dtype: The weights' dtype, the default dtype when there is none; the running statistics of 16-bit
-            floats are float32.
+        dtype: The weights' dtype, the default dtype when there is none; the running statistics of
+            16-bit floats are float32.
         axis: Where the channels are: for images [N, C, H, W] it is 1.
         name: See `Module`.
 
@@ -196,7 +196,7 @@ class BatchNorm(_PerChannel):
 
     Raises:
         ArgumentError: channels is no int or below 1, or momentum is outside (0, 1].
-        ShapeError: In a call: x's dim `axis` is not C, or in training there is one element a channel.
+        ShapeError: In a call: x's dim `axis` is not C, or in training each channel has one element.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class BatchNorm(_PerChannel):
         return batch_norm(x, mean, var, self.weight, self.bias, axis=place, eps=self.eps)
 
     def _carry(self, running: Variable, batch: Tensor, result: Tensor) -> None:
-        """Have a running statistic updated by whoever minimises what `result` is part of."""
+        """Have a running statistic updated by what minimises a loss that `result` is part of."""
         change = converted(batch, running.dtype) - running
         updated = update(running, running + self.momentum * change)
         current_graph().carried.append((updated, result))

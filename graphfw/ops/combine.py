@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -15,36 +14,50 @@ from graphfw.ir.concrete import is_concrete
 from graphfw.ir.dim import Dim, DimLike, always_le, dim_max, exact_div
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import Case, Op, bad, ok, op
+from graphfw.ir.op import PURE, Case, bad, ok, op
 from graphfw.ir.shape import Requirement, normalize_axis, require, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, promoted, ruled
+from graphfw.ops.composed import demand
 from graphfw.ops.counting import arange
 from graphfw.ops.creation import full
-from graphfw.ops.movement import Movement, broadcast_to, expand_dims, flatten, reshape, squeeze
+from graphfw.ops.movement import (
+    Movement,
+    broadcast_to,
+    dims_of,
+    expand_dims,
+    flatten,
+    reshape,
+    squeeze,
+    whole,
+)
 from graphfw.ops.selection import Slice, SliceSet, take
 
 __all__ = ["concat", "meshgrid", "pad", "repeat", "split", "stack", "tile", "unstack"]
 
 
 @op("concat")
-class Concat(Op):
+class Concat(Movement):
     """Tensors one after the other.  [*A, N, *B] [*A, M, *B] …  ->  [*A, N + M + …, *B]"""
 
     axis: int
+    traits = frozenset({PURE})
 
     def shape(self, *xs: Shape) -> Shape:
-        require(bool(xs), "wants one tensor or more")
+        require(bool(xs), "wants one tensor or more", (), "pass a list that is not empty")
         first = xs[0]
         normalize_axis(self.axis, len(first))
         total: DimLike = 0
         for operand, x in enumerate(xs):
-            require(len(x) == len(first), f"x{operand} has {len(x)} dims and x0 {len(first)}")
+            require(len(x) == len(first), f"x{operand} has {len(x)} dims and x0 {len(first)}", (),
+                    "gf.expand_dims adds a dim of size 1")
             differ = [axis for axis in range(len(x)) if x[axis] != first[axis]]
             other = next((axis for axis in differ if axis != self.axis), None)
             if other is not None:
-                fix = f"join them along axis={other}" if len(differ) == 1 else ""
+                fix = "only the dims along which they are joined may differ"
+                if len(differ) == 1:
+                    fix = f"join them along axis={other}, or make the dims equal"
                 message = f"dims beside axis {self.axis} differ"
                 raise Requirement(message, [(0, other), (operand, other)], fix)
             total = total + x[self.axis]
@@ -126,10 +139,13 @@ def stack(arrays: Sequence[TensorLike], /, *, axis: int = 0) -> Tensor:
     place = ruled("stack", tensors[0], normalize_axis, axis, tensors[0].ndim + 1)
     for number, tensor in enumerate(tensors):
         if tensor.shape != tensors[0].shape:
-            first = shape_text(tensors[0].shape)
-            message = f"shapes differ: the first tensor is {first}, number {number} (from 0) is"
-            failed = Requirement(f"{message} {shape_text(tensor.shape)}", fix="use gf.concat")
-            raise checked("stack", tensor, failed)
+            demand(
+                False,
+                f"stack: shapes differ: {shape_text(tensors[0].shape)} and {shape_text(tensor.shape)}",
+                {"x0": tensors[0], f"x{number}": tensor},
+                fix="make them equal, or join them along a dim that they have with gf.concat",
+                error=ShapeError,
+            )
     return concat([expand_dims(tensor, axis=place) for tensor in tensors], axis=place)
 
 
@@ -192,17 +208,20 @@ def split(
     dim = tensor.shape[place]
     if isinstance(parts, Sequence):
         return emit_all(Split(_between(tensor, parts, dim), place), tensor)
-    count = operator.index(parts)
-    ruled("split", tensor, require, count > 0, f"{count} parts", (), "", ArgumentError)
+    count = whole("split", "the number of parts", parts)
+    is_count = isinstance(count, int) and count > 0
+    ruled("split", tensor, require, is_count, f"{count} parts", (), "", ArgumentError)
     each = exact_div(dim, count)
-    message = f"dim {place} of size {dim} doesn't divide into {count} equal parts"
-    ruled("split", tensor, require, each is not None, message, (), "pass the places to cut at")
-    return emit_all(Split((each or 0,) * count, place), tensor)
+    if each is None:
+        message = f"dim {place} of size {dim} doesn't divide into {count} equal parts"
+        raise checked("split", tensor, Requirement(message, fix="pass the places to cut at"))
+    return emit_all(Split((each,) * int(count), place), tensor)
 
 
 def _between(x: Tensor, places: Sequence[DimLike], dim: DimLike) -> tuple[DimLike, ...]:
     """Return the lengths between the places to cut at."""
-    ends = [dim + p if isinstance(p, int) and p < 0 else p for p in places]
+    cuts = [whole("split", "the place", place) for place in places]
+    ends = [dim + cut if isinstance(cut, int) and cut < 0 else cut for cut in cuts]
     lengths = tuple(b - a for a, b in zip([0, *ends], [*ends, dim], strict=True))
     bad_place = any(always_le(length, -1) for length in lengths)
     ruled("split", x, require, not bad_place,
@@ -253,12 +272,14 @@ def repeat(
     if axis is None:
         return repeat(flatten(tensor), repeats, axis=0)
     place = ruled("repeat", tensor, normalize_axis, axis, tensor.ndim)
-    times = repeats if isinstance(repeats, Dim) else _times(tensor, repeats)
+    times = repeats if isinstance(repeats, (int, Dim)) else _times(tensor, repeats)
     if isinstance(times, np.ndarray):
         dim = tensor.shape[place]
         ruled("repeat", tensor, require, dim == len(times),
               f"{len(times)} repeats for dim {place} of size {dim}")
         return take(tensor, np.repeat(np.arange(len(times)), times), axis=place)
+    negative = always_le(times, -1)
+    ruled("repeat", tensor, require, not negative, f"repeats={times}", (), "", ArgumentError)
     before, dim, after = tensor.shape[:place], tensor.shape[place], tensor.shape[place + 1 :]
     apart = expand_dims(tensor, axis=place + 1)
     repeated = broadcast_to(apart, (*before, dim, times, *after))
@@ -275,7 +296,7 @@ def _times(x: Tensor, repeats: TensorLike) -> int | np.ndarray[Any, Any]:
           f"repeats must be integers in one dim, not {known.type}", (), "", DTypeError)
     numbers = known.numpy()
     negative = bool((numbers < 0).any())
-    ruled("repeat", x, require, not negative, "negative repeats", (), "", ArgumentError)
+    ruled("repeat", x, require, not negative, f"repeats={numbers}", (), "", ArgumentError)
     return int(numbers.reshape(())) if numbers.size == 1 else numbers
 
 
@@ -292,7 +313,7 @@ def tile(x: TensorLike, repetitions: DimLike | Sequence[DimLike], /) -> Tensor:
             [1, 2, 1, 2]], dtype=int64)
     """
     tensor = as_tensor(x)
-    times = list(repetitions) if isinstance(repetitions, Sequence) else [repetitions]
+    times = list(dims_of("tile", repetitions))
     ndim = max(tensor.ndim, len(times))
     dims = [*[1] * (ndim - tensor.ndim), *tensor.shape]
     times = [*[1] * (ndim - len(times)), *times]
@@ -386,10 +407,11 @@ def _widths(x: Tensor, pad_width: DimLike | Sequence[Any]) -> list[tuple[DimLike
     fits = len(pairs) == x.ndim and all(len(pair) == 2 for pair in pairs)
     ruled("pad", x, require, fits, f"pad_width={pad_width} does not fit {x.ndim} dims", (),
           "give a pair (before, after) for each dim")
-    for width in (width for pair in pairs for width in pair):
+    widths = [whole("pad", "the width", width) for pair in pairs for width in pair]
+    for width in widths:
         ruled("pad", x, require, not always_le(width, -1), f"the width {width} is negative", (),
               "use x[start:stop] to take away", ArgumentError)
-    return [(before, after) for before, after in pairs]
+    return list(zip(widths[::2], widths[1::2], strict=True))
 
 
 def _edge(place: Tensor, size: DimLike) -> Tensor:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from graphfw.errors import ShapeError
-from graphfw.ir.dim import Dim, DimLike, is_symbol
+from graphfw.ir.dim import DimLike, is_symbol
 from graphfw.ir.functions import F, public
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Tensor
@@ -142,11 +142,11 @@ def _refuse_sizes(
 ) -> None:
     shown = f'"{name}"' if len(name) == 1 else "a dim of ..."
     sizes = f"{a[2]} in operand {a[0]}, {b[2]} in operand {b[0]}"
-    symbolic = [is_symbol(size) for size in (a[2], b[2]) if isinstance(size, Dim)]
-    fix = f'name both dims "{symbolic[0]}" if they are always equal, or use gf.assert_shape'
+    symbol = is_symbol(a[2]) or is_symbol(b[2])
+    fix = f'name both dims "{symbol}" if they are always equal, or use gf.assert_shape'
     operands = {f"operand {a[0]}": a[1], f"operand {b[0]}": b[1]}
     demand(False, f'einsum: {shown} of "{equation}" has two sizes: {sizes}', operands,
-           error=ShapeError, fix=fix if symbolic and symbolic[0] else "")
+           error=ShapeError, fix=fix if symbol else "")
 
 
 # The work.

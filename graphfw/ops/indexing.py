@@ -129,7 +129,8 @@ def _aligned(x: Tensor, key: tuple[Any, ...]) -> list[_Item]:
     dots = [i for i, item in enumerate(items) if item.value is Ellipsis]
     _require(x, len(dots) <= 1, "a key has one `...` at most", AxisError)
     taken = sum(1 for item in items if item.value is not None) - len(dots)
-    _require(x, taken <= x.ndim, f"{taken} indices for {x.ndim} dims", AxisError)
+    _require(x, taken <= x.ndim, f"too many indices: {taken} for {x.ndim} dims", AxisError,
+             f"give {x.ndim} at most; None adds a dim")
     place = dots[0] + 1 if dots else len(items)
     items[place:place] = [_Item(slice(None))] * (x.ndim - taken)
     axes = iter(range(x.ndim))
@@ -146,6 +147,10 @@ def _require(
     x: Tensor, condition: bool, message: str, error: type[GraphfwError], fix: str = ""
 ) -> None:
     ruled("getitem", x, require, condition, message, (), fix, error)
+
+
+def _range_fix(dim: DimLike) -> str:
+    return f"use -{dim} to {dim - 1}" if isinstance(dim, int) and dim else f"stay below {dim}"
 
 
 def _items(x: Tensor, entry: Any) -> list[_Item]:
@@ -191,7 +196,8 @@ def _check_array(x: Tensor, item: _Item) -> None:
         values = op.value.array
         wrong = values[(values < -dim) | (values >= dim)]
         if wrong.size:
-            _require(x, False, out_of_range(int(wrong[0]), item.axis, dim), AxisError)
+            _require(x, False, out_of_range(int(wrong[0]), item.axis, dim), AxisError,
+                     _range_fix(dim))
 
 
 class _Range(NamedTuple):
@@ -213,7 +219,7 @@ def _range(x: Tensor, item: _Item) -> _Range:
         return _Range(0, dim, 1, False)
     if isinstance(value, int) and isinstance(dim, int):
         inside = -dim <= value < dim
-        _require(x, inside, out_of_range(value, item.axis, dim), AxisError)
+        _require(x, inside, out_of_range(value, item.axis, dim), AxisError, _range_fix(dim))
     from_end = isinstance(value, int) and value < 0
     return _Range(dim + value if from_end else value, 1, 1, False)
 

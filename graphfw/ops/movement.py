@@ -61,13 +61,26 @@ def dims_of(name: str, shape: DimLike | Sequence[DimLike], *, hole: bool = False
 
 def _dim(dim: object, hole: bool) -> DimLike:
     if isinstance(dim, Dim):
-        require(not always_le(dim, -1), f"a dim can't be {dim}, which is negative")
+        require(not always_le(dim, -1), f"a dim can't be {dim}", (), "it is negative for every size")
         return dim
     is_size = hasattr(dim, "__index__") and not isinstance(dim, bool)
     require(is_size, f"{dim!r} is no dim", fix="use ints, or dims such as x.shape[0]")
     size = operator.index(dim)  # type: ignore[arg-type]
-    require(size >= (-1 if hole else 0), f"a dim can't be {size}")
+    require(size >= (-1 if hole else 0), f"a dim can't be {size}", (), "use 0 or more")
     return size
+
+
+def whole(name: str, what: str, number: object) -> DimLike:
+    """Return an argument as an int or a dim; `what` is what to call it.
+
+    Raises:
+        ArgumentError: It is neither.
+    """
+    if isinstance(number, Dim):
+        return number
+    is_int = hasattr(number, "__index__") and not isinstance(number, bool)
+    ruled(name, None, require, is_int, f"{what} {number!r} is no int", (), "", ArgumentError)
+    return operator.index(number)  # type: ignore[arg-type]
 
 
 class Movement(Op):
@@ -126,7 +139,9 @@ def reshape(
     tensor = as_tensor(x)
     dims = dims_of("reshape", shape, hole=True)
     solved = ruled("reshape", tensor, reshaped, tensor.shape, dims)
-    return tensor if solved == tensor.shape else emit(Reshape(solved), tensor)
+    # A hole that can't be shown to divide stays a hole: whether it does is seen when the graph runs.
+    exact = size_of(solved) == size_of(tensor.shape)
+    return tensor if solved == tensor.shape else emit(Reshape(solved if exact else dims), tensor)
 
 
 @public
@@ -160,7 +175,8 @@ class PermuteDims(Movement):
 
     def shape(self, x: Shape) -> Shape:
         fits = sorted(self.axes) == list(range(len(x)))
-        require(fits, f"axes {self.axes} must name each of the {len(x)} dims once")
+        require(fits, f"axes {self.axes} must name each of the {len(x)} dims once", (),
+                f"use each of 0 to {len(x) - 1} once")
         return permuted(x, self.axes)
 
     def eval(self, xp: Any, x: Any) -> Any:
@@ -268,7 +284,8 @@ class BroadcastTo(Movement):
 
     def shape(self, x: Shape) -> Shape:
         fits = can_broadcast(x, self.dims)
-        require(fits, f"{shape_text(x)} does not broadcast to {shape_text(self.dims)}")
+        require(fits, f"{shape_text(x)} does not broadcast to {shape_text(self.dims)}", (),
+                "each dim must be 1 or that of the target, counted from the back")
         return self.dims
 
     def eval(self, xp: Any, x: Any) -> Any:
@@ -344,8 +361,9 @@ def squeeze(x: TensorLike, /, axis: int | Sequence[int]) -> Tensor:
     tensor = as_tensor(x)
     axes = axes_of("squeeze", tensor, axis)
     for place in axes:
-        ruled("squeeze", tensor, require, tensor.shape[place] == 1,
-                  f"dim {place} has size {tensor.shape[place]}, not 1")
+        size = tensor.shape[place]
+        ruled("squeeze", tensor, require, size == 1, f"dim {place} has size {size}, not 1", (),
+              "only dims of size 1 go away: take one index of it, or reduce over it")
     return reshape(tensor, tuple(d for i, d in enumerate(tensor.shape) if i not in axes))
 
 
@@ -429,5 +447,5 @@ def roll(
     if len(shifts) != len(axes):
         failed = Requirement(f"{len(shifts)} shifts for {len(axes)} axes", error=ArgumentError)
         raise checked("roll", tensor, failed)
-    moved = tuple(s if isinstance(s, Dim) else operator.index(s) for s in shifts)
+    moved = tuple(whole("roll", "the shift", s) for s in shifts)
     return emit(Roll(moved, tuple(axes)), tensor) if axes else tensor

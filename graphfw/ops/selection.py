@@ -212,8 +212,10 @@ class Gather(Gathering):
         return result.reshape((*x.shape[: self.axis], *named, *x.shape[self.axis + len(places) :]))
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor, *indices: Tensor) -> tuple[Any, ...]:
-        into = lambda: emit(IndexAdd(self.axis), F.zeros_like(x), ct, *indices)  # noqa: E731
-        return (into, *[None] * len(indices))
+        return (
+            lambda: emit(IndexAdd(self.axis), F.zeros_like(x), ct, *indices),
+            *[None] * len(indices),
+        )
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         read = outputs[0].nbytes

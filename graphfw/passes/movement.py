@@ -102,8 +102,8 @@ def _broadcast(shapes: list[Shape]) -> Shape | None:
         return None
 
 
-@rule(("all", "any", "max", "min", "prod", "sum"), before="max(x, axis=1)", after="reshape(x, (n,))",
-      takes="x: float32[n, 1]")  # fmt: skip
+@rule(("all", "any", "max", "min", "prod", "sum"), before="max(x, axis=1)",
+      after="reshape(x, (n,))", takes="x: float32[n, 1]")  # fmt: skip
 def reduction_of_ones(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """A reduction over no axes, or over axes of size 1 -> reshape(x)."""
     x = inputs[0]

@@ -159,7 +159,7 @@ class ArrayExecutable(Executable):
         """Return an output that belongs to whom it is handed to."""
         array = self.xp.asarray(array)
         if how is _COPY or (how is _VIEW and not _is_whole(array)):
-            return self.xp.array(array, copy=True)
+            return self.xp.array(array, order="C")
         return array
 
 

@@ -18,7 +18,6 @@ from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.program import Program, SizeSource
 
-
 _WEAK = (*PYTHON_SCALARS, list, tuple)
 """What takes the dtype of what it is given to."""
 

@@ -10,11 +10,11 @@ from graphfw.errors import FeedError, GraphError
 from graphfw.ir import concrete
 from graphfw.ir.dim import DimLike, is_symbol, substitute, symbol, symbols_of
 from graphfw.ir.graph import Graph
-from graphfw.loc import Loc
 from graphfw.ir.op import ALIAS, RANDOM, SOURCE
 from graphfw.ir.rebuild import derive
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Update, Variable
+from graphfw.loc import Loc
 from graphfw.passes.manager import Level, Report, run_pipeline
 from graphfw.passes.pipelines import DEFAULT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import copy_context
 from types import TracebackType
 from typing import Any
@@ -17,8 +17,6 @@ from graphfw.errors import (
     CheckpointError,
     DTypeError,
     FeedError,
-    FetchError,
-    GraphError,
     GraphfwError,
     SessionError,
     ShapeError,
@@ -27,12 +25,12 @@ from graphfw.ir import ambient, concrete
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, to_array
-from graphfw.loc import trim_traceback
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update, Variable
+from graphfw.loc import trim_traceback
 from graphfw.passes.manager import Level
-from graphfw.runtime import feeding, nest
+from graphfw.runtime import feeding, lookup, nest
 from graphfw.runtime.executor import Executable, Executor, find_executor
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.program import Program, lower
@@ -176,12 +174,12 @@ class Session:
         self.graph.check()
         if isinstance(feeds, (str, Tensor)):
             raise FeedError(f"compile: feeds={feeds!r} is no list", fix="write feeds=[x]")
-        placeholders = self._resolve_feeds(feeds)
+        placeholders = lookup.placeholders_of(self.graph, feeds)
         tensors: list[Tensor] = []
         updates: list[Update] = []
         slots: list[int | None] = []
         for leaf in nest.leaves(fetches):
-            found = self._resolve_fetch(leaf)
+            found = lookup.fetched(self.graph, leaf)
             if isinstance(found, Update):
                 updates.append(found)
                 slots.append(None)
@@ -235,71 +233,6 @@ class Session:
             raise
         return outputs[:count]
 
-    def _resolve_fetch(self, leaf: Any) -> Tensor | Update:
-        if isinstance(leaf, str):
-            try:
-                return self.graph.find(leaf)
-            except GraphError as error:
-                raise FetchError(error.summary, fix=error.fix) from None
-        if not isinstance(leaf, (Tensor, Update)):
-            raise FetchError(
-                f"{leaf!r} can't be fetched",
-                fix="fetch tensors, variables, updates or names, in lists, tuples or dicts",
-            )
-        if leaf.graph is not self.graph:
-            operands = [concrete.describe("fetch", leaf)] if isinstance(leaf, Tensor) else []
-            ambient_constant = leaf.graph.is_ambient
-            raise FetchError(
-                "this tensor was made outside any graph"
-                if ambient_constant
-                else "what is fetched belongs to another graph than the session's",
-                operands=operands,
-                fix="its value is tensor.numpy()"
-                if ambient_constant
-                else "make a session for that graph",
-            )
-        return leaf
-
-    def _resolve_feeds(self, feeds: Iterable[Tensor | str]) -> list[Tensor]:
-        found = [self._resolve_feed(key) for key in feeds]
-        for i, tensor in enumerate(found):
-            if any(tensor is other for other in found[:i]):
-                raise FeedError(
-                    f'"{tensor.name}" is fed twice',
-                    operands=[concrete.describe("feed", tensor)],
-                )
-        return found
-
-    def _resolve_feed(self, key: Any) -> Tensor:
-        tensor = key
-        if isinstance(key, str):
-            try:
-                tensor = self.graph.find(key)
-            except GraphError as error:
-                names = [t.name for t in self.graph.placeholders if t.name]
-                raise FeedError(
-                    f"feed: {error.summary}", fix=f"{error.fix} (placeholders: {', '.join(names)})"
-                ) from None
-        if not isinstance(tensor, Tensor):
-            raise FeedError(
-                f"feed: the key {key!r} is neither a placeholder nor a name",
-                fix="write session.run(fetches, {x: array})",
-            )
-        if tensor.graph is not self.graph:
-            raise FeedError(
-                "feed: this tensor belongs to another graph than the session's",
-                operands=[concrete.describe("feed", tensor)],
-            )
-        if tensor.node.op.name != "placeholder":
-            raise FeedError(
-                f"feed: only placeholders are fed, and this is the result of {tensor.node.op.name}",
-                operands=[concrete.describe("feed", tensor)],
-                fix="write session[variable] = array"
-                if isinstance(tensor, Variable)
-                else "make it a placeholder",
-            )
-        return tensor
-
     # Variables.
 
     def _start(self, variables: Sequence[Variable]) -> None:
@@ -334,8 +267,8 @@ class Session:
             initial = np.asarray(concrete.evaluate([initial], rng=Rng(self.seed, 0))[0])
         if initial.shape != variable.shape or initial.dtype != variable.dtype.dtype:
             raise ShapeError(
-                f'the initialiser of "{variable.name}" gives {initial.dtype.name}{list(initial.shape)}'
-                f" for {variable.type}",
+                f'the initialiser of "{variable.name}" gives '
+                f"{initial.dtype.name}{list(initial.shape)} for {variable.type}",
                 at=variable.node.loc,
             )
         return initial
@@ -343,7 +276,7 @@ class Session:
     def __getitem__(self, variable: Variable | str) -> Array:
         """Return a copy of a variable's contents, by the variable or its name."""
         self._check_open()
-        found = self._resolve_variable(variable)
+        found = lookup.variable_of(self.graph, variable)
         with self._compiling:
             self._start([found])
         return self.executor.to_host(self._state.snapshot.values.get(found))
@@ -355,27 +288,19 @@ class Session:
             ShapeError, DTypeError: The array does not fit.
         """
         self._check_open()
-        found = self._resolve_variable(variable)
+        found = lookup.variable_of(self.graph, variable)
         array = self._checked(found, value)
         copy = self.executor.from_host(array)
         with self._state.writing:
             self._state.commit({found: copy})
-
-    def _resolve_variable(self, variable: Variable | str) -> Variable:
-        found = self._resolve_fetch(variable)
-        if not isinstance(found, Variable):
-            raise FetchError(
-                f"session[…] takes a variable or its name, not {found!r}",
-                fix="get other values with session.run(tensor)",
-            )
-        return found
 
     def _checked(self, variable: Variable, value: Any) -> Array:
         wanted = variable.dtype
         array = feeding.array_of(value)
         if array.shape != variable.shape:
             raise ShapeError(
-                f'the variable "{variable.name}" is {variable.type} and is given {list(array.shape)}',
+                f'the variable "{variable.name}" is {variable.type} and is given the shape '
+                f"{list(array.shape)}",
                 operands=[concrete.describe("variable", variable)],
             )
         converted = feeding.rounded(array, wanted)

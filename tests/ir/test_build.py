@@ -109,6 +109,7 @@ def test_an_error_has_everything():
         f'  x1   "h1"  float32[batch, 128]  placeholder  test_build.py:{here.line - 3}',
         f'  x2   "W2"  float32[64, 10]      placeholder  test_build.py:{here.line - 2}',
         f"  at   {here.describe()}",
+        "  fix  the dims that meet must be equal: x2 needs 128 rows, or x1 64 columns",
     ]
     assert caught.value.summary.startswith("matmul: ")
     assert [o.name for o in caught.value.operands] == ["h1", "W2"]

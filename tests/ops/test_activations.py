@@ -1,4 +1,4 @@
-"""Activation functions, softmax, dropout: values and gradients against PyTorch, extremes, errors."""
+"""Activations, softmax, dropout: values and gradients against PyTorch, extremes, errors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +35,10 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "celu": (lambda x: gf.celu(x, alpha=1.3), lambda x: TF.celu(x, 1.3)),
     "selu": (gf.selu, TF.selu),
     "gelu": (gf.gelu, TF.gelu),
-    "gelu tanh": (lambda x: gf.gelu(x, approximate="tanh"), lambda x: TF.gelu(x, approximate="tanh")),
+    "gelu tanh": (
+        lambda x: gf.gelu(x, approximate="tanh"),
+        lambda x: TF.gelu(x, approximate="tanh"),
+    ),
     "silu": (gf.silu, TF.silu),
     "mish": (gf.mish, TF.mish),
     "softplus": (lambda x: gf.softplus(x, beta=1.7), lambda x: TF.softplus(x, 1.7)),

@@ -15,7 +15,7 @@ import pytest
 import graphfw
 import graphfw.ops
 from graphfw.errors import GraphfwError
-from graphfw.ir import tensor as tensors
+from graphfw.ir import numpy_calls
 from graphfw.ir.build import constant, emit, emit_all
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
@@ -145,12 +145,15 @@ def test_dims_of_size_0_and_1(declared: Declared, rng: np.random.Generator):
     names = sorted(declared.symbols)
     changes = [{name: size} for name in names for size in (0, 1)]
     changes += [dict.fromkeys(names, size) for size in (0, 1)]
+    symbolic = declared.op.infer(*declared.types)
     for change in changes:
+        sizes = {**declared.sizes, **change}
         try:
-            sample = declared.bound({**declared.sizes, **change})
+            sample = declared.bound(sizes)
             inferred = sample.inferred()
         except (Requirement, ZeroDivisionError):
             continue
+        assert tuple(bound_type(t, sizes) for t in symbolic) == inferred
         try:
             values = sample.evaluate(np, *sample.draw(rng))
         except IndexError as error:
@@ -174,6 +177,28 @@ def test_low_precision(declared: Declared, narrow: DType, rng: np.random.Generat
     check_types(values, inferred)
     wide = [a.astype(np.float32) if as_dtype(a.dtype) is narrow else a for a in inputs]
     check_close(values, original.evaluate(np, *wide))
+
+
+@cases(
+    lambda op, case: (
+        case.error is None
+        and not is_random(op)
+        and bool(Declared(op, 0, case).symbols)
+        and any(t.dtype is float32 for t in Declared(op, 0, case).types)
+    )
+)
+def test_low_precision_does_not_add_up_errors(declared: Declared, rng: np.random.Generator):
+    """With dims long enough that adding in bfloat16 would show."""
+    try:
+        original = declared.bound(dict.fromkeys(declared.symbols, 800))
+        sample = original.with_dtypes(lambda d: bfloat16 if d is float32 else d)
+        original.inferred()
+        sample.inferred()
+    except (Requirement, GraphfwError):
+        return
+    inputs = sample.draw(rng)
+    wide = [a.astype(np.float32) if as_dtype(a.dtype) is bfloat16 else a for a in inputs]
+    check_close(sample.evaluate(np, *inputs), original.evaluate(np, *wide))
 
 
 @with_floats
@@ -442,9 +467,9 @@ def test_functions_called_by_name_exist():
 
 
 def test_numpy_names_lead_to_functions():
-    missing = {n for n in tensors._NUMPY_NAMES.values() if n not in FUNCTIONS}
+    missing = {n for n in numpy_calls._NUMPY_NAMES.values() if n not in FUNCTIONS}
     assert not missing
-    assert all(hasattr(np, name) for name in tensors._NUMPY_NAMES)
+    assert all(hasattr(np, name) for name in numpy_calls._NUMPY_NAMES)
 
 
 def test_public_functions_have_docstrings():

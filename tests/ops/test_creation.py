@@ -85,7 +85,7 @@ def test_asarray_takes_dims():
 @pytest.mark.parametrize(
     ("value", "options", "error", "match"),
     [
-        ("text", {}, gf.DTypeError, "asarray: can't make an array of str: its elements are not numbers"),
+        ("text", {}, gf.DTypeError, "asarray: can't make an array of str"),
         ([object()], {}, gf.DTypeError, "elements are not numbers"),
         ([1, [2]], {}, gf.ArgumentError, "same length"),
         (300, {"dtype": "uint8"}, gf.DTypeError, "300 does not fit uint8"),
@@ -126,7 +126,8 @@ def test_filled_tensors():
 def test_like_functions_take_symbolic_shapes():
     with gf.Graph() as g:
         x = gf.placeholder(("n", 3), "int16", name="x")
-        made = [gf.zeros_like(x), gf.ones_like(x), gf.full_like(x, 9), gf.empty_like(x, dtype="bool")]
+        made = [gf.zeros_like(x), gf.ones_like(x), gf.full_like(x, 9)]
+        made.append(gf.empty_like(x, dtype="bool"))
     assert [str(t.type) for t in made] == ["int16[n, 3]"] * 3 + ["bool[n, 3]"]
     zeros, ones, nines, empty = run(g, made, {x: np.zeros((0, 3), np.int16)})
     assert zeros.shape == ones.shape == nines.shape == empty.shape == (0, 3)
@@ -163,7 +164,9 @@ def test_arange_of_ints_is_numpys(numbers):
     same(gf.arange(*numbers, dtype="float32"), np.arange(*numbers, dtype="float32"))
 
 
-@pytest.mark.parametrize("numbers", [(0.5,), (0, 1, 0.1), (1.0, 0.0, -0.3), (2.5, 1), (0, 1, 1 / 3)])
+@pytest.mark.parametrize(
+    "numbers", [(0.5,), (0, 1, 0.1), (1.0, 0.0, -0.3), (2.5, 1), (0, 1, 1 / 3)]
+)
 def test_arange_of_floats_has_numpys_length(numbers):
     expected = np.arange(*numbers, dtype="float64")
     same(gf.arange(*numbers, dtype="float64"), expected)

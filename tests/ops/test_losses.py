@@ -1,5 +1,6 @@
 """Losses: values and gradients against PyTorch, masked and smoothed targets, errors."""
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -266,16 +267,15 @@ def test_errors_of_class_targets() -> None:
     text = str(error.value)
     assert "cross_entropy: for logits of shape [8, 3] with classes at axis 1, target class" in text
     assert "must have shape [8], not [7]" in text
-    assert "logits" in text
-    assert "float32[8, 3]  identity  test_losses.py" in text
-    assert "int64[7]" in text
+    assert re.search(r"\n  logits +float32\[8, 3\] +identity +test_losses.py:\d+", text)
+    assert re.search(r"\n  target +int64\[7\] ", text)
     with pytest.raises(ShapeError, match="drop the last dim"):
         gf.cross_entropy(x, gf.zeros((8, 1), dtype="int64"))
     with pytest.raises(ShapeError, match="for one-hot rows give floats"):
         gf.cross_entropy(x, gf.zeros((8, 3), dtype="int64"))
     with pytest.raises(ShapeError, match="where the classes are in dim 1, say axis=1"):
         gf.cross_entropy(gf.zeros((2, 3, 4)), gf.zeros((2, 4), dtype="int64"))
-    with pytest.raises(ShapeError, match=r"the logits' shape \[8, 3\], not \[8\](.*\n)*.*use integ"):
+    with pytest.raises(ShapeError, match=r"the logits' shape \[8, 3\], not \[8\](.*\n)*.*use int"):
         gf.cross_entropy(x, gf.zeros((8,)))
     kinds = "must be integers or probabilities of the logits' shape, not bool"
     with pytest.raises(DTypeError, match=f"cross_entropy: target class indices {kinds}"):
@@ -309,7 +309,7 @@ def test_errors_of_arguments() -> None:
         gf.cross_entropy(x, y, reduction="avg")
     with pytest.raises(ArgumentError, match='one of "mean", "sum", "none", "batchmean"'):
         gf.kl_div(x, x, reduction="average")
-    with pytest.raises(ArgumentError, match="label_smoothing=1.5 must be between 0 and 1"):
+    with pytest.raises(ArgumentError, match=r"label_smoothing=1.5 must be between 0 and 1"):
         gf.cross_entropy(x, y, label_smoothing=1.5)
     with pytest.raises(ArgumentError, match="huber_loss: delta=0 must be positive"):
         gf.huber_loss(x, x, delta=0)

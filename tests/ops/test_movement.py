@@ -28,7 +28,11 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("ours", "numpys"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+NAMES = [row[0] for row in ROWS]
+CASES = [row[1:] for row in ROWS]
+
+
+@pytest.mark.parametrize(("ours", "numpys"), CASES, ids=NAMES)
 def test_values_are_numpys(rng, ours, numpys):
     array = rng.integers(0, 100, (2, 3, 4))
     result = ours(gf.asarray(array))
@@ -37,7 +41,7 @@ def test_values_are_numpys(rng, ours, numpys):
     assert np.array_equal(result.numpy(), expected)
 
 
-@pytest.mark.parametrize(("ours", "numpys"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+@pytest.mark.parametrize(("ours", "numpys"), CASES, ids=NAMES)
 def test_gradients_move_back(rng, ours, numpys):
     x = gf.asarray(rng.standard_normal((2, 3, 4)))
     y = ours(x)
@@ -102,6 +106,7 @@ def test_flatten_makes_a_scalar_a_vector():
         (lambda x: gf.broadcast_to(x, (2, 3, 5)), gf.ShapeError, "does not broadcast"),
         (lambda x: gf.broadcast_arrays(x, gf.zeros(3)), gf.ShapeError, "broadcast_arrays: shapes"),
         (lambda x: gf.flip(x, axis=3), gf.AxisError, "flip: axis 3"),
+        (lambda x: gf.roll(x, 0.5, axis=0), gf.ArgumentError, "the shift 0.5 is no int"),
         (lambda x: gf.roll(x, (1, 2), axis=0), gf.ArgumentError, "2 shifts for 1 axes"),
     ],
 )

@@ -160,6 +160,25 @@ def test_chains_of_conversions_keep_the_bits(rng):
     assert shorter > 100
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("-x + y", "y - x"),
+        ("-x - -y", "y - x"),
+        ("where(asarray(False), x, y)", "broadcast_to(y, (3, n))"),
+        ("flip(flip(x, axis=0), axis=1)", "flip(flip(x, axis=0), axis=1)"),
+        ("x / -0.25", "x * -4.0"),
+        ("where(x < y, broadcast_to(y, (3, n)), x)", "where(x < y, y, x)"),
+    ],
+)
+def test_rewrites(before, after, rng):
+    takes = "x: float32[3, n]; y: float32[n]"
+    graph = graph_of(before, takes=takes)
+    assert structure(simplified(graph)) == structure(graph_of(after, takes=takes))
+    for _ in range(5):
+        assert_same_bits(graph, simplified(graph), hard_draw(graph, rng))
+
+
 def test_division_by_powers_of_two_keeps_the_bits(rng):
     for dtype in ("float16", "bfloat16", "float32", "float64"):
         for divisor in (2.0, -0.5, 2.0**-14, 2.0**10, 4096.0):

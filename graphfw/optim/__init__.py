@@ -1,0 +1,23 @@
+"""Optimisers, learning-rate schedules, gradient clipping: public as `graphfw.optim`."""
+
+from graphfw.optim import schedules
+from graphfw.optim.adam import Adam, AdamW
+from graphfw.optim.adaptive import Adagrad, RMSprop
+from graphfw.optim.base import Optimizer
+from graphfw.optim.clip import clip_by_global_norm, clip_by_value, global_norm
+from graphfw.optim.lion import Lion
+from graphfw.optim.sgd import SGD
+
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Lion",
+    "Optimizer",
+    "RMSprop",
+    "clip_by_global_norm",
+    "clip_by_value",
+    "global_norm",
+    "schedules",
+]

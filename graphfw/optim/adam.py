@@ -1,0 +1,80 @@
+"""`Adam` and `AdamW`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from graphfw.ir.functions import F
+from graphfw.ir.tensor import Tensor
+from graphfw.optim.base import Optimizer, Scalar, Slots
+
+
+@dataclass(frozen=True, eq=False)
+class Adam(Optimizer):
+    """Steps of about lr in each coordinate, whatever the gradient's scale.
+
+    m = b1 m + (1 - b1) g and v = b2 v + (1 - b2) g²; with the bias of beginning at 0 taken out,
+    m' = m / (1 - b1^t) and v' = v / (1 - b2^t), p = p - lr m' / (sqrt(v') + eps). D. P. Kingma,
+    J. Ba, "Adam: a method for stochastic optimization", 2015.
+
+    Args:
+        lr: The learning rate.
+        betas: How much of the running means b1, b2 is kept, each in [0, 1).
+        eps: What is added to the root.
+        amsgrad: Whether v is the largest so far. S. J. Reddi et al., "On the convergence of Adam
+            and beyond", 2018.
+        weight_decay, clip_norm, clip_value, name: See `Optimizer`.
+
+    Raises:
+        ArgumentError: A number makes no sense.
+    """
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    amsgrad: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_betas(self.betas)
+        self._check("eps", self.eps, least=0)
+
+    def _slots(self) -> dict[str, float]:
+        return {"m": 0.0, "v": 0.0, **({"v_max": 0.0} if self.amsgrad else {})}
+
+    def _shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
+        b1, b2 = self.betas
+        # In float64: in float32, 1 - 0.999 has lost half of its digits.
+        return (lr / (1 - F.pow(b1, count)), F.sqrt(1 - F.pow(b2, count)))
+
+    def _rule(
+        self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        rate, root_of_bias = shared
+        b1, b2 = self.betas
+        m = slots["m"] + (g - slots["m"]) * (1 - b1)
+        v = slots["v"] * b2 + g * g * (1 - b2)
+        remembered = {"m": m, "v": v}
+        if self.amsgrad:
+            v = remembered["v_max"] = F.maximum(slots["v_max"], v)
+        return p - rate * (m / (F.sqrt(v) / root_of_bias + self.eps)), remembered
+
+
+@dataclass(frozen=True, eq=False)
+class AdamW(Adam):
+    """Adam, with weight decay apart from the gradient: p = p - lr weight_decay p - Adam's step.
+
+    I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", 2019.
+
+    Args:
+        lr, betas, eps, amsgrad: See `Adam`.
+        weight_decay, clip_norm, clip_value, name: See `Optimizer`.
+
+    Raises:
+        ArgumentError: A number makes no sense.
+    """
+
+    weight_decay: float = field(default=1e-2, kw_only=True)
+
+    decoupled: ClassVar[bool] = True

@@ -1,0 +1,108 @@
+"""`RMSprop` and `Adagrad`: steps divided by the root of squared gradients, averaged or summed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphfw.ir.functions import F
+from graphfw.ir.tensor import Tensor
+from graphfw.optim.base import Optimizer, Rate, Scalar, Slots
+
+
+@dataclass(frozen=True, eq=False)
+class RMSprop(Optimizer):
+    """Gradients divided by the root of the running mean of their squares.
+
+    s = alpha s + (1 - alpha) g², p = p - lr g / (sqrt(s) + eps). With `centered` the square of the
+    running mean of g is subtracted from s. With momentum: b = momentum b + g / (sqrt(s) + eps), and
+    p = p - lr b. T. Tieleman, G. Hinton, "Lecture 6.5", 2012; A. Graves, "Generating sequences with
+    recurrent neural networks", 2013.
+
+    Args:
+        lr: The learning rate.
+        alpha: How much of the running means is kept, in [0, 1).
+        eps: What is added to the root.
+        momentum: How much of the last step goes into the next, in [0, 1).
+        centered: Whether to divide by the deviation.
+        weight_decay, clip_norm, clip_value, name: See `Optimizer`.
+
+    Raises:
+        ArgumentError: A number makes no sense.
+    """
+
+    lr: Rate = 1e-2
+    alpha: float = 0.99
+    eps: float = 1e-8
+    momentum: float = 0.0
+    centered: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("alpha", self.alpha, least=0, below=1)
+        self._check("eps", self.eps, least=0)
+        self._check("momentum", self.momentum, least=0, below=1)
+
+    def _slots(self) -> dict[str, float]:
+        names = ["square", *["mean"] * self.centered, *["momentum"] * (self.momentum > 0)]
+        return dict.fromkeys(names, 0.0)
+
+    def _rule(
+        self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        (lr,) = shared
+        square = slots["square"] * self.alpha + g * g * (1 - self.alpha)
+        remembered = {"square": square}
+        variance = square
+        if self.centered:
+            mean = slots["mean"] + (g - slots["mean"]) * (1 - self.alpha)
+            remembered["mean"] = mean
+            # Rounding may take it below 0, where the root is no number.
+            variance = F.maximum(square - mean * mean, 0)
+        step = g / (F.sqrt(variance) + self.eps)
+        if self.momentum:
+            step = remembered["momentum"] = slots["momentum"] * self.momentum + step
+        return p - lr * step, remembered
+
+
+@dataclass(frozen=True, eq=False)
+class Adagrad(Optimizer):
+    """Gradients divided by the root of the sum of all their squares so far.
+
+    s = s + g², p = p - lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps). J. Duchi et al., "Adaptive
+    subgradient methods for online learning and stochastic optimization", 2011.
+
+    Args:
+        lr: The learning rate.
+        lr_decay: How fast the rate falls with the number of updates.
+        eps: What is added to the root.
+        initial_sum: What s begins as.
+        weight_decay, clip_norm, clip_value, name: See `Optimizer`.
+
+    Raises:
+        ArgumentError: A number makes no sense.
+    """
+
+    lr: Rate = 1e-2
+    lr_decay: float = 0.0
+    eps: float = 1e-10
+    initial_sum: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("lr_decay", self.lr_decay, least=0)
+        self._check("eps", self.eps, least=0)
+        self._check("initial_sum", self.initial_sum, least=0)
+
+    def _slots(self) -> dict[str, float]:
+        return {"sum": self.initial_sum}
+
+    def _shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
+        return (lr / (1 + (count - 1) * self.lr_decay),) if self.lr_decay else (lr,)
+
+    def _rule(
+        self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        (lr,) = shared
+        total = slots["sum"] + g * g
+        return p - lr * (g / (F.sqrt(total) + self.eps)), {"sum": total}

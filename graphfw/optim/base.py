@@ -1,0 +1,393 @@
+"""`Optimizer`: from a loss to the update that makes it smaller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, TypeAlias
+
+from graphfw.errors import ArgumentError, GradientError, GraphError
+from graphfw.ir import ambient, concrete
+from graphfw.ir.dtype import DType, float64, int64
+from graphfw.ir.functions import F
+from graphfw.ir.graph import Graph, open_graph
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Update, Variable
+from graphfw.loc import capture
+from graphfw.ops.args import as_tensor, converted
+from graphfw.ops.composed import demand, wide_dtype
+from graphfw.optim.carried import carried_pairs
+from graphfw.optim.clip import clip_by_global_norm, clip_by_value
+from graphfw.optim.parameters import ParameterGroup, grouped, trained_by
+from graphfw.optim.schedules import Schedule
+from graphfw.transforms import grad
+
+Rate: TypeAlias = float | Tensor | Schedule
+"""A learning rate: a number, a scalar tensor, or a function of the number of updates made."""
+
+Scalar: TypeAlias = float | Tensor
+"""What all parameters of a group share in one update: a number, or a 0-d float64 tensor."""
+
+Slots: TypeAlias = Mapping[str, Tensor]
+
+
+class _State:
+    """What an optimiser keeps in a graph: the number of updates made, and slots for variables."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.graph = graph
+        self.name = graph.unique(ambient.join_scope(ambient.current_scope.get(), name))
+        self.slots: dict[Variable, dict[str, Variable]] = {}
+        self.step = self._variable("step", 0, (), int64)
+        # One tensor, so that several updates of one optimiser agree on the step's new value.
+        self.next_step = self.step + 1
+
+    def slots_of(
+        self, variable: Variable, initial: Mapping[str, float], dtype: DType
+    ) -> dict[str, Variable]:
+        """Return a variable's slots, made when they are first asked for."""
+        slots = self.slots.setdefault(variable, {})
+        for slot, value in initial.items():
+            if slot not in slots:
+                slots[slot] = self._variable(slot, value, variable.shape, dtype)
+                self._name_after(slots[slot], slot, variable)
+        return slots
+
+    def _variable(self, name: str, value: float, shape: Any, dtype: DType) -> Variable:
+        made = Variable(_Filled(value), shape=shape, dtype=dtype, trainable=False)
+        made.rename(lambda: f"{self.name}.{name}")
+        return made
+
+    def _name_after(self, slot: Variable, kind: str, variable: Variable) -> None:
+        # By a function: a variable may get its name when its layer becomes part of another.
+        slot.rename(lambda: f"{self.name}.{kind}.{variable.name}")
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """The initial contents of a slot."""
+
+    value: float
+
+    def __call__(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        filled: Tensor = F.full(shape, self.value, dtype=dtype)
+        return filled
+
+
+@dataclass(frozen=True, eq=False)
+class Optimizer:
+    """The base of optimisers: finds the parameters, differentiates, and collects the updates.
+
+    An optimiser belongs to the first graph that it is used in. There it keeps the number of updates
+    made (`adam.step`) and, for each parameter, what its rule remembers (`adam.m.<parameter>`);
+    these are variables, saved and restored with all others. For float16 and bfloat16 parameters the
+    rule computes and remembers in float32.
+
+    Args:
+        lr: The learning rate: a number, a scalar tensor, or one of `schedules`.
+        weight_decay: How strongly parameters are drawn to 0: as the gradient of an L2 penalty, or,
+            in `AdamW` and `Lion`, apart from the gradient.
+        clip_norm: What the norm of all gradients together is scaled down to where it is larger.
+        clip_value: What each element of the gradients is cut off at, on both sides; this comes
+            before clip_norm.
+        name: What its variables are named by; the class by default.
+
+    Raises:
+        ArgumentError: A number makes no sense.
+    """
+
+    lr: Rate = 1e-3
+    weight_decay: float = field(default=0.0, kw_only=True)
+    clip_norm: float | None = field(default=None, kw_only=True)
+    clip_value: float | None = field(default=None, kw_only=True)
+    name: str | None = field(default=None, kw_only=True)
+    _states: list[_State] = field(default_factory=list, init=False, repr=False)
+
+    decoupled: ClassVar[bool] = False
+    """Whether weight decay acts on the parameter itself, and not on the gradient."""
+    takes_complex: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.lr, Tensor):
+            self._check_rate(self.lr)
+        elif not callable(self.lr):
+            self._check("lr", self.lr, above=0)
+        self._check("weight_decay", self.weight_decay, least=0)
+        for limit in ("clip_norm", "clip_value"):
+            if getattr(self, limit) is not None:
+                self._check(limit, getattr(self, limit), above=0)
+
+    # What subclasses say.
+
+    def _slots(self) -> dict[str, float]:
+        """Return what is remembered for each parameter, with the values to begin with."""
+        return {}
+
+    def _shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
+        """Return what all parameters share in an update; `count` is 1 in the first, a float64."""
+        return (lr,)
+
+    def _rule(
+        self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return a parameter's new value and its slots', from the gradient."""
+        raise NotImplementedError
+
+    # What users call.
+
+    def minimize(
+        self,
+        loss: Tensor,
+        parameters: Iterable[Variable] | Iterable[ParameterGroup] | None = None,
+    ) -> Update:
+        """Return the update that makes one step towards a smaller loss; fetch it to make the step.
+
+        Updates that layers carry along with their results, such as `BatchNorm`'s running
+        statistics, are part of it.
+
+        Args:
+            loss: A floating-point scalar.
+            parameters: The variables to change; by default all trainable ones that a gradient
+                reaches from the loss. Or groups with options of their own, which this optimiser's
+                options fill up: `[{"parameters": head, "lr": 1e-3}, {"parameters": body}]`.
+
+        Raises:
+            GradientError: The loss is no floating-point scalar; no trainable variable, or not all
+                `parameters`, have a gradient.
+            ArgumentError: `parameters` holds something else than trainable variables, or one twice,
+                or a group has unknown options.
+            GraphError: No graph is open, or it is another than the loss's or the optimiser's.
+
+        >>> import graphfw as gf
+        >>> with gf.Graph() as g:
+        ...     w = gf.Variable(4.0, name="w")
+        ...     train = gf.optim.SGD(0.25).minimize(w * w)
+        >>> with gf.Session(g) as session:
+        ...     session.run(train)
+        ...     float(session[w])
+        2.0
+        """
+        open_graph("a training step")
+        _check_loss(loss)
+        if parameters is None:
+            groups: list[tuple[Optimizer, list[Variable]]] = [(self, trained_by(loss))]
+        else:
+            groups = [(self._with(o), found) for found, o in grouped("minimize", parameters)]
+        self._open("minimize")
+        variables = [variable for _, found in groups for variable in found]
+        gradients = iter(grad(loss, variables))
+        rules = [(rule, [(next(gradients), v) for v in found]) for rule, found in groups]
+        return self._updated(rules, carried_pairs(loss))
+
+    def apply_gradients(
+        self, pairs: Iterable[tuple[Tensor, Variable]], *, loss: Tensor | None = None
+    ) -> Update:
+        """Return the update of one step along gradients that were computed elsewhere.
+
+        Args:
+            pairs: Gradients with their variables: `zip(gradients, parameters)`.
+            loss: Where given, what its layers carry along is part of the update, as in `minimize`.
+
+        Raises:
+            ArgumentError: A pair is no tensor with a trainable variable of its shape, or a variable
+                comes twice.
+            GraphError: As in `minimize`.
+        """
+        open_graph("a training step")
+        given = [_checked_pair(pair) for pair in pairs]
+        ((variables, _),) = grouped("apply_gradients", [variable for _, variable in given])
+        self._open("apply_gradients")
+        rules = [(self, [(g, v) for (g, _), v in zip(given, variables, strict=True)])]
+        return self._updated(rules, [] if loss is None else carried_pairs(loss))
+
+    def learning_rate(self) -> Tensor:
+        """Return the rate that the next update will use, a 0-d float64 tensor, to fetch and log."""
+        state = self._open("learning_rate")
+        rate = self._rate(state)
+        return as_tensor(rate, float64)
+
+    @property
+    def variables(self) -> list[Variable]:
+        """What it keeps in its graph: the number of updates made, and the slots."""
+        found: list[Variable] = []
+        for state in self._states:
+            found.append(state.step)
+            for slots in state.slots.values():
+                found.extend(slots.values())
+        return found
+
+    # How it works.
+
+    def _open(self, what: str) -> _State:
+        graph = open_graph("a training step")
+        if not self._states:
+            self._states.append(_State(graph, self.name or type(self).__name__.lower()))
+        state = self._states[0]
+        if state.graph is not graph:
+            raise GraphError(
+                f"{what}: this {type(self).__name__} belongs to another graph",
+                fix="an optimiser belongs to the graph it is first used in: make another",
+            )
+        return state
+
+    def _with(self, options: Mapping[str, Any]) -> Optimizer:
+        """Return the rule of a parameter group: this one, with options of its own."""
+        if not options:
+            return self
+        shared = ("clip_norm", "clip_value", "name")
+        known = [f.name for f in fields(self) if f.init and f.name not in shared]
+        for option in options:
+            if option not in known:
+                raise ArgumentError(
+                    f"{type(self).__name__}: a parameter group has no option {option!r}",
+                    fix=f"it has: parameters, {', '.join(known)}",
+                )
+        return replace(self, **options)
+
+    def _updated(
+        self,
+        rules: Sequence[tuple[Optimizer, Sequence[tuple[Tensor, Variable]]]],
+        carried: Sequence[tuple[Variable, Tensor]],
+    ) -> Update:
+        state = self._states[0]
+        pairs: list[tuple[Variable, Tensor]] = [(state.step, state.next_step), *carried]
+        with ambient.override(ambient.current_scope, state.name):
+            clipped = iter(self._clipped([g for _, found in rules for g, _ in found]))
+            for rule, found in rules:
+                made = [(next(clipped), variable) for _, variable in found]
+                pairs += rule._moves(made, state)
+        return Update(pairs, state.graph, state.graph.provenance or capture())
+
+    def _clipped(self, gradients: list[Tensor]) -> list[Tensor]:
+        if self.clip_value is not None:
+            gradients = clip_by_value(gradients, self.clip_value)
+        if self.clip_norm is not None:
+            gradients, _ = clip_by_global_norm(gradients, self.clip_norm)
+        return gradients
+
+    def _moves(
+        self, pairs: Sequence[tuple[Tensor, Variable]], state: _State
+    ) -> list[tuple[Variable, Tensor]]:
+        """Return the new values of a group's parameters and of their slots."""
+        lr = self._rate(state)
+        decay = 1 - lr * self.weight_decay if self.decoupled else self.weight_decay
+        shared = (decay, *self._shared(lr, converted(state.next_step, float64)))
+        result: list[tuple[Variable, Tensor]] = []
+        in_dtype: dict[DType, list[Scalar]] = {}
+        for gradient, variable in pairs:
+            self._check_dtype(variable)
+            dtype = wide_dtype(variable.dtype)
+            if dtype not in in_dtype:
+                in_dtype[dtype] = [
+                    converted(s, dtype) if isinstance(s, Tensor) else s for s in shared
+                ]
+            amount, *scalars = in_dtype[dtype]
+            p, g = converted(variable, dtype), converted(gradient, dtype)
+            if self.weight_decay and self.decoupled:
+                p = p * amount
+            elif self.weight_decay:
+                g = g + p * amount
+            slots = state.slots_of(variable, self._slots(), dtype)
+            moved, remembered = self._rule(p, g, slots, scalars)
+            result.append((variable, converted(moved, variable.dtype)))
+            result += [(slots[name], value) for name, value in remembered.items()]
+        return result
+
+    def _rate(self, state: _State) -> Scalar:
+        """Return the learning rate of the next update."""
+        if not isinstance(self.lr, Tensor) and not callable(self.lr):
+            return self.lr
+        rate = self.lr if isinstance(self.lr, Tensor) else self.lr(state.step)
+        self._check_rate(rate)
+        return converted(rate, float64)
+
+    def _check_rate(self, rate: Any) -> None:
+        fits = isinstance(rate, Tensor) and rate.shape == () and not rate.dtype.is_complex
+        shown = rate.type if isinstance(rate, Tensor) else repr(rate)
+        demand(fits, f"{type(self).__name__}: the learning rate must be a real scalar, not {shown}")
+
+    def _check_dtype(self, variable: Variable) -> None:
+        if variable.dtype.is_complex and not self.takes_complex:
+            raise ArgumentError(
+                f'{type(self).__name__}: it trains real variables, and "{variable.name}" is '
+                f"{variable.dtype.name}",
+                operands=[concrete.describe("parameter", variable)],
+                fix="use SGD, or two real variables",
+            )
+
+    def _check(
+        self,
+        option: str,
+        value: Any,
+        *,
+        above: float | None = None,
+        least: float | None = None,
+        below: float | None = None,
+    ) -> None:
+        """See that an option is a number within bounds.
+
+        Raises:
+            ArgumentError: It is not.
+        """
+        text = f"{type(self).__name__}: {option}={value!r}"
+        is_number = hasattr(value, "__float__") and not isinstance(value, (bool, Tensor))
+        demand(is_number, f"{text} is no number")
+        bounds = []
+        if above is not None:
+            bounds.append((value > above, f"above {above:g}"))
+        if least is not None:
+            bounds.append((value >= least, f"at least {least:g}"))
+        if below is not None:
+            bounds.append((value < below, f"below {below:g}"))
+        wanted = " and ".join(words for _, words in bounds)
+        demand(all(holds for holds, _ in bounds), f"{text} must be {wanted}")
+
+    def _check_betas(self, betas: Any) -> None:
+        """See that `betas` are two numbers in [0, 1).
+
+        Raises:
+            ArgumentError: They are not.
+        """
+        is_pair = isinstance(betas, (tuple, list)) and len(betas) == 2
+        demand(is_pair, f"{type(self).__name__}: betas={betas!r} is no pair of numbers")
+        for place, beta in enumerate(betas):
+            self._check(f"betas[{place}]", beta, least=0, below=1)
+
+
+def _check_loss(loss: Any) -> None:
+    if not isinstance(loss, Tensor):
+        raise GradientError(
+            f"minimize: the loss is a {type(loss).__name__}, not a tensor",
+            fix="minimise a tensor, such as gf.nn.cross_entropy(logits, target)",
+        )
+    operands = [concrete.describe("loss", loss)]
+    if loss.shape != ():
+        raise GradientError(
+            f"minimize: the loss is {loss.type}, and only a scalar has a smallest value",
+            operands=operands,
+            fix="reduce it: gf.mean(loss)",
+        )
+    if not loss.dtype.is_floating:
+        raise GradientError(
+            f"minimize: the loss is {loss.dtype.name}, which has no gradient",
+            operands=operands,
+            fix="make the loss of floating-point values",
+        )
+
+
+def _checked_pair(pair: Any) -> tuple[Tensor, Variable]:
+    is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
+    demand(is_pair, f"apply_gradients: {pair!r} is no pair of a gradient and a variable",
+           fix="pass zip(gradients, parameters)")
+    gradient, variable = pair
+    is_swapped = isinstance(gradient, Variable) and not isinstance(variable, Variable)
+    demand(not is_swapped, "apply_gradients: the pairs are the wrong way round",
+           fix="the gradient comes first: zip(gradients, parameters)")
+    demand(isinstance(gradient, Tensor), f"apply_gradients: the gradient {gradient!r} is no tensor")
+    if isinstance(variable, Variable) and gradient.shape != variable.shape:
+        raise ArgumentError(
+            f'apply_gradients: a gradient {gradient.type} for "{variable.name}", {variable.type}',
+            operands=[concrete.describe("gradient", gradient),
+                      concrete.describe("parameter", variable)],
+        )
+    return gradient, variable

@@ -1,0 +1,139 @@
+"""Which variables an optimiser changes: those that it is given, or those that a loss depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from graphfw.errors import ArgumentError, GradientError, did_you_mean
+from graphfw.ir import concrete
+from graphfw.ir.op import SOURCE
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.variable import Variable
+from graphfw.ir.walk import ancestors
+
+ParameterGroup: TypeAlias = Mapping[str, Any]
+"""Variables under the key "parameters", and options that hold for these alone."""
+
+
+def grouped(what: str, parameters: Any) -> list[tuple[list[Variable], dict[str, Any]]]:
+    """Return variables, or groups of them, as groups with their options.
+
+    `what` is the function that errors name.
+
+    Raises:
+        ArgumentError: Something is no trainable variable, or comes twice, or there is nothing.
+    """
+    if isinstance(parameters, Tensor):
+        parameters = [parameters]
+    if isinstance(parameters, Mapping) or not isinstance(parameters, Iterable):
+        fix = "write model.parameters()" if hasattr(parameters, "parameters") else ""
+        if isinstance(parameters, Mapping):
+            fix = "pass a list of groups, [{…}], or of variables"
+        kind = type(parameters).__name__
+        raise ArgumentError(f"{what}: parameters is a {kind}, not a list of variables", fix=fix)
+    items = list(parameters)
+    if not items:
+        raise ArgumentError(f"{what}: the list of parameters is empty")
+    if any(isinstance(item, Mapping) for item in items):
+        groups = [_group(what, item) for item in items]
+    else:
+        groups = [(items, {})]
+    seen: set[int] = set()
+    for variables, _ in groups:
+        for variable in variables:
+            _check_variable(what, variable)
+            if id(variable) in seen:
+                raise ArgumentError(f'{what}: "{variable.name}" is in the parameters twice',
+                                    operands=[concrete.describe("parameter", variable)])
+            seen.add(id(variable))
+    return groups
+
+
+def _group(what: str, item: Any) -> tuple[list[Variable], dict[str, Any]]:
+    if not isinstance(item, Mapping):
+        raise ArgumentError(f"{what}: {item!r} stands among parameter groups and is none",
+                            fix='write {"parameters": […]}')
+    if "parameters" not in item:
+        near = did_you_mean("parameters", map(str, item))
+        raise ArgumentError(f'{what}: a parameter group has no entry "parameters"',
+                            fix=near and f'write "parameters" for {near[13:-1]}')
+    options = {name: value for name, value in item.items() if name != "parameters"}
+    given = item["parameters"]
+    variables: list[Variable] = [given] if isinstance(given, Variable) else list(given)
+    return variables, options
+
+
+def _check_variable(what: str, variable: Any) -> None:
+    if not isinstance(variable, Variable):
+        operands = [concrete.describe("found", variable)] if isinstance(variable, Tensor) else []
+        shown = "a tensor" if isinstance(variable, Tensor) else repr(variable)
+        raise ArgumentError(f"{what}: the parameters hold {shown}, and only variables are trained",
+                            operands=operands, fix="pass model.parameters() or gf.Variable objects")
+    if not variable.trainable:
+        raise ArgumentError(f'{what}: "{variable.name}" is not trainable',
+                            operands=[concrete.describe("parameter", variable)],
+                            fix="make it with trainable=True, or leave it out")
+
+
+def trained_by(loss: Tensor) -> list[Variable]:
+    """Return the trainable variables that a gradient can reach from a loss, in order of making.
+
+    Raises:
+        GradientError: There are none; says what comes near.
+    """
+    reached, blocks = _reached(loss)
+    wanted = [v for v in loss.graph.variables if v.trainable and v.dtype.is_inexact]
+    found = [v for v in wanted if v.node in reached]
+    if found:
+        return found
+    above = set(ancestors([loss]))
+    operands = [concrete.describe("loss", loss)]
+    behind = [v for v in wanted if v.node in above]
+    if behind:
+        node = next(n for n in blocks if behind[0].node in set(ancestors(n.outputs)))
+        raise GradientError(
+            f"minimize: the loss depends on {_named(behind)} only through {node.op.name}, "
+            "which no gradient passes",
+            operands=[*operands, concrete.describe("stop", node.outputs[0])],
+            fix="use a differentiable function there",
+        )
+    fixed = [v for v in loss.graph.variables if v.node in reached and v.dtype.is_inexact]
+    if fixed:
+        raise GradientError(
+            f"minimize: the loss depends on {_named(fixed)} alone, not trainable",
+            operands=operands,
+            fix="make what is to be trained with trainable=True",
+        )
+    raise GradientError(
+        "minimize: the loss depends on no trainable variable",
+        operands=operands,
+        why=f"the graph has {_named(wanted)}, which the loss does not use" if wanted else "",
+        fix="compute the loss from the model's output" if wanted else "make a gf.Variable",
+    )
+
+
+def _reached(loss: Tensor) -> tuple[set[Node], list[Node]]:
+    """Return the nodes that gradients get to from a loss, and those that stop them."""
+    found: set[Node] = set()
+    blocks: list[Node] = []
+    todo = [loss.node]
+    while todo:
+        node = todo.pop()
+        if node in found:
+            continue
+        found.add(node)
+        if node.op.vjp is None and SOURCE not in node.op.traits:
+            blocks.append(node)
+            continue
+        for tensor in node.inputs:
+            if tensor.dtype.is_inexact:
+                todo.append(tensor.node)
+            elif SOURCE not in tensor.node.op.traits:
+                blocks.append(tensor.node)
+    return found, blocks
+
+
+def _named(variables: list[Variable]) -> str:
+    names = ", ".join(f'"{v.name}"' for v in variables[:4])
+    return names + (f" and {len(variables) - 4} more" if len(variables) > 4 else "")

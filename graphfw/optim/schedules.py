@@ -1,0 +1,223 @@
+"""Learning rates that change with the number of updates made.
+
+Each function returns a `Schedule`, which an optimiser calls with that number, a scalar tensor that
+is 0 before the first update; the rate is computed in float64, in the graph. Any function from such
+a tensor to a scalar tensor will do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+from graphfw.ir.dtype import float64
+from graphfw.ir.functions import F
+from graphfw.ir.tensor import Tensor
+from graphfw.ops.args import converted
+from graphfw.ops.composed import demand
+
+__all__ = [
+    "constant",
+    "cosine",
+    "exponential",
+    "linear",
+    "one_cycle",
+    "piecewise",
+    "polynomial",
+    "step_decay",
+    "warmup",
+]
+
+Schedule: TypeAlias = Callable[[Tensor], Tensor]
+
+
+class _Formula:
+    """A schedule that knows what it is."""
+
+    def __init__(self, text: str, rate: Callable[[Tensor], Any]) -> None:
+        self._text = text
+        self._rate = rate
+
+    def __call__(self, step: Tensor) -> Tensor:
+        rate: Tensor = F.asarray(self._rate(converted(F.asarray(step), float64)), dtype=float64)
+        return rate
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def constant(lr: float) -> Schedule:
+    """The same rate always.
+
+    Raises:
+        ArgumentError: lr is not positive.
+    """
+    _check("constant", lr=lr)
+    return _Formula(f"constant({lr})", lambda t: lr)
+
+
+def step_decay(lr: float, every: int, factor: float = 0.1) -> Schedule:
+    """Multiply the rate by `factor` after `every` updates, again and again.
+
+    Raises:
+        ArgumentError: A number is not positive.
+    """
+    _check("step_decay", lr=lr, every=every, factor=factor)
+    text = f"step_decay({lr}, every={every}, factor={factor})"
+    return _Formula(text, lambda t: lr * F.pow(float(factor), F.floor(t / every)))
+
+
+def exponential(lr: float, factor: float, every: float = 1) -> Schedule:
+    """Multiply the rate by `factor` every so many updates, smoothly: lr factor^(t / every).
+
+    Raises:
+        ArgumentError: A number is not positive.
+    """
+    _check("exponential", lr=lr, factor=factor, every=every)
+    text = f"exponential({lr}, factor={factor}, every={every})"
+    return _Formula(text, lambda t: lr * F.pow(float(factor), t / every))
+
+
+def linear(lr: float, steps: int, final: float = 0.0) -> Schedule:
+    """Go from lr to `final` in a straight line of so many updates, and stay there.
+
+    Raises:
+        ArgumentError: lr or steps is not positive, or final is negative.
+    """
+    return _between("linear", lr, steps, final, lambda part: 1 - part)
+
+
+def polynomial(lr: float, steps: int, power: float = 1.0, final: float = 0.0) -> Schedule:
+    """Go from lr to `final` within so many updates, by (1 - t / steps)^power, and stay there.
+
+    Raises:
+        ArgumentError: lr, steps or power is not positive, or final is negative.
+    """
+    _check("polynomial", power=power)
+    return _between("polynomial", lr, steps, final, lambda part: F.pow(1 - part, float(power)),
+                    f", power={power}")
+
+
+def cosine(lr: float, steps: int, final: float = 0.0, warmup: int = 0) -> Schedule:
+    """Go from lr to `final` by half a cosine of so many updates, and stay there.
+
+    With `warmup`, the first so many of the steps go from lr / warmup to lr in a straight line.
+    I. Loshchilov, F. Hutter, "SGDR: stochastic gradient descent with warm restarts", 2017.
+
+    Raises:
+        ArgumentError: lr or steps is not positive, final is negative, or warmup is not below steps.
+    """
+    fits = 0 <= warmup < steps
+    demand(fits, f"cosine: warmup={warmup} must be at least 0 and below steps={steps}")
+    half_wave: Callable[[Tensor], Tensor] = lambda part: (1 + F.cos(math.pi * part)) / 2  # noqa: E731
+    fall = _between("cosine", lr, steps - warmup, final, half_wave)
+    return _warmed(fall, warmup) if warmup else fall
+
+
+def warmup(schedule: float | Schedule, steps: int) -> Schedule:
+    """Begin another schedule by so many updates in a straight line, the first at 1 / steps.
+
+    Raises:
+        ArgumentError: steps or the rate is not positive.
+    """
+    _check("warmup", steps=steps)
+    return _warmed(schedule if callable(schedule) else constant(schedule), steps)
+
+
+def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> Schedule:
+    """Use one rate after the other: rates[i] until boundaries[i] updates are made.
+
+    Raises:
+        ArgumentError: There is not one rate more than boundaries, boundaries don't rise, or a number is
+            not positive.
+
+    >>> import graphfw as gf
+    >>> schedule = gf.optim.schedules.piecewise([2, 4], [0.1, 0.01, 0.001])
+    >>> [float(schedule(gf.asarray(t))) for t in range(6)]
+    [0.1, 0.1, 0.01, 0.01, 0.001, 0.001]
+    """
+    places, values = list(boundaries), list(rates)
+    demand(len(values) == len(places) + 1,
+           f"piecewise: {len(places)} boundaries part {len(places) + 1} rates, not {len(values)}")
+    rising = all(a < b for a, b in pairwise(places))
+    demand(rising, f"piecewise: the boundaries {places} must rise")
+    _check("piecewise", **{f"boundaries[{i}]": place for i, place in enumerate(places)})
+    _check("piecewise", **{f"rates[{i}]": value for i, value in enumerate(values)})
+
+    def rate(t: Tensor) -> Any:
+        result: Any = values[-1]
+        for place, value in reversed(list(zip(places, values, strict=False))):
+            result = F.where(t < place, value, F.asarray(result, dtype=float64))
+        return result
+
+    return _Formula(f"piecewise({places}, {values})", rate)
+
+
+def one_cycle(
+    lr: float, steps: int, rise: float = 0.3, start: float = 1 / 25, final: float = 1 / 250_000
+) -> Schedule:
+    """Rise from lr start to lr, and fall to lr final, both by half a cosine; then stay there.
+
+    L. N. Smith, N. Topin, "Super-convergence", 2018.
+
+    Args:
+        lr: The largest rate.
+        steps: The number of updates.
+        rise: The share of them that rise.
+        start: The rate to begin with, as a fraction of lr.
+        final: The rate to end with, as a fraction of lr.
+
+    Raises:
+        ArgumentError: A number is not positive, or rise is not below 1, or there are too few steps.
+    """
+    _check("one_cycle", lr=lr, steps=steps, rise=rise, start=start, final=final)
+    demand(rise < 1, f"one_cycle: rise={rise} must be below 1")
+    top = rise * steps - 1
+    demand(top > 0, f"one_cycle: steps={steps} with rise={rise} leaves no update to rise in")
+
+    def between(low: float, high: float, part: Any) -> Any:
+        return low + (high - low) * (1 - F.cos(math.pi * part)) / 2
+
+    def rate(t: Tensor) -> Any:
+        falling = F.minimum((t - top) / (steps - 1 - top), 1)
+        return F.where(t <= top, between(lr * start, lr, t / top), between(lr, lr * final, falling))
+
+    return _Formula(f"one_cycle({lr}, {steps}, rise={rise}, start={start}, final={final})", rate)
+
+
+def _between(
+    name: str,
+    lr: float,
+    steps: int,
+    final: float,
+    weight: Callable[[Tensor], Tensor],
+    more: str = "",
+) -> Schedule:
+    """Mix lr and final: `weight` gives lr's share where a part, 0 to 1, of the steps is done."""
+    _check(name, lr=lr, steps=steps)
+    demand(final >= 0, f"{name}: final={final} must not be negative")
+    text = f"{name}({lr}, {steps}, final={final}{more})"
+    return _Formula(text, lambda t: final + (lr - final) * weight(F.minimum(t / steps, 1)))
+
+
+def _warmed(schedule: Schedule, steps: int) -> Schedule:
+    def rate(t: Tensor) -> Any:
+        # What follows begins with its own step 0 when the line has ended.
+        later = schedule(F.maximum(t - steps, 0))
+        return later * F.minimum((t + 1) / steps, 1)
+
+    return _Formula(f"warmup({schedule!r}, {steps})", rate)
+
+
+def _check(name: str, **numbers: Any) -> None:
+    """See that numbers are positive.
+
+    Raises:
+        ArgumentError: One is not.
+    """
+    for label, value in numbers.items():
+        is_number = hasattr(value, "__float__") and not isinstance(value, (bool, Tensor))
+        demand(is_number, f"{name}: {label}={value!r} is no number")
+        demand(value > 0, f"{name}: {label}={value} must be above 0")

@@ -1,0 +1,93 @@
+"""Finding what users mean by a fetch, a feed or a variable, in the graph of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from graphfw.errors import FeedError, FetchError, GraphError
+from graphfw.ir import concrete
+from graphfw.ir.graph import Graph
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Update, Variable
+
+
+def fetched(graph: Graph, leaf: Any) -> Tensor | Update:
+    """Return the tensor or the update that is fetched, by itself or by its name."""
+    if isinstance(leaf, str):
+        try:
+            return graph.find(leaf)
+        except GraphError as error:
+            raise FetchError(error.summary, fix=error.fix) from None
+    if not isinstance(leaf, (Tensor, Update)):
+        raise FetchError(
+            f"{leaf!r} can't be fetched",
+            fix="fetch tensors, variables, updates or names, in lists, tuples or dicts",
+        )
+    if leaf.graph is graph:
+        return leaf
+    operands = [concrete.describe("fetch", leaf)] if isinstance(leaf, Tensor) else []
+    if leaf.graph.is_ambient:
+        raise FetchError(
+            "this tensor was made outside any graph",
+            operands=operands,
+            fix="its value is tensor.numpy()",
+        )
+    raise FetchError(
+        "what is fetched belongs to another graph than the session's",
+        operands=operands,
+        fix="make a session for that graph",
+    )
+
+
+def variable_of(graph: Graph, variable: Any) -> Variable:
+    """Return the variable that is meant, by itself or by its name."""
+    found = fetched(graph, variable)
+    if not isinstance(found, Variable):
+        raise FetchError(
+            f"session[…] takes a variable or its name, not {found!r}",
+            fix="get other values with session.run(tensor)",
+        )
+    return found
+
+
+def placeholders_of(graph: Graph, feeds: Iterable[Any]) -> list[Tensor]:
+    """Return the placeholders that are fed, each by itself or by its name."""
+    found = [_placeholder(graph, key) for key in feeds]
+    for i, tensor in enumerate(found):
+        if any(tensor is other for other in found[:i]):
+            raise FeedError(
+                f'"{tensor.name}" is fed twice', operands=[concrete.describe("feed", tensor)]
+            )
+    return found
+
+
+def _placeholder(graph: Graph, key: Any) -> Tensor:
+    tensor = key
+    if isinstance(key, str):
+        try:
+            tensor = graph.find(key)
+        except GraphError as error:
+            names = ", ".join(t.name for t in graph.placeholders if t.name)
+            raise FeedError(
+                f"feed: {error.summary}", fix=f"{error.fix} (placeholders: {names or 'none'})"
+            ) from None
+    if not isinstance(tensor, Tensor):
+        raise FeedError(
+            f"feed: the key {key!r} is neither a placeholder nor a name",
+            fix="write session.run(fetches, {x: array})",
+        )
+    if tensor.graph is not graph:
+        raise FeedError(
+            "feed: this tensor belongs to another graph than the session's",
+            operands=[concrete.describe("feed", tensor)],
+        )
+    if tensor.node.op.name != "placeholder":
+        raise FeedError(
+            f"feed: only placeholders are fed, and this is the result of {tensor.node.op.name}",
+            operands=[concrete.describe("feed", tensor)],
+            fix="write session[variable] = array"
+            if isinstance(tensor, Variable)
+            else "make it a placeholder",
+        )
+    return tensor

@@ -1,0 +1,120 @@
+"""`custom_gradient`: a rule of one's own, checked where it is used."""
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw.errors import GradientError
+
+
+def test_the_rule_replaces_the_gradient():
+    @gf.custom_gradient
+    def clipped(x):
+        """Pass x on, and a cotangent of at most 1."""
+        return x * 1, lambda ct: gf.clip(ct, -1.0, 1.0)
+
+    x = gf.asarray([1.0, 2.0])
+    y = clipped(x)
+    np.testing.assert_array_equal(y.numpy(), [1, 2])
+    np.testing.assert_array_equal(gf.grad(gf.sum(y * 5.0), x).numpy(), [1, 1])
+    assert clipped.__name__ == "clipped"
+    assert clipped.__doc__ == "Pass x on, and a cotangent of at most 1."
+
+
+def test_several_arguments_and_results(rng: np.random.Generator):
+    @gf.custom_gradient
+    def both(a, scale, *, b):
+        return (a + b, a * b), lambda ct1, ct2: (ct1 * scale, ct2)
+
+    a, b = (gf.asarray(rng.normal(size=3)) for _ in range(2))
+    total, product = both(a, 10.0, b=b)
+    np.testing.assert_allclose(total.numpy(), a.numpy() + b.numpy())
+    y = gf.sum(total * 2) + gf.sum(product * 3)
+    by_a, by_b = gf.grad(y, [a, b])
+    np.testing.assert_array_equal(by_a.numpy(), [20] * 3)
+    np.testing.assert_array_equal(by_b.numpy(), [3] * 3)
+
+
+def test_an_unused_result_has_cotangent_zero():
+    @gf.custom_gradient
+    def twice(x):
+        return (x, x), lambda ct1, ct2: ct1 + 100 * ct2
+
+    x = gf.asarray([1.0, 2.0])
+    first, _ = twice(x)
+    np.testing.assert_array_equal(gf.grad(gf.sum(first), x).numpy(), [1, 1])
+
+
+def test_a_rule_can_be_differentiated(rng: np.random.Generator):
+    @gf.custom_gradient
+    def cube(x):
+        return x * x * x, lambda ct: ct * 3 * x * x
+
+    x = gf.asarray(rng.normal(size=4))
+    first = gf.grad(gf.sum(cube(x)), x)
+    second = gf.grad(gf.sum(first), x)
+    np.testing.assert_allclose(second.numpy(), 6 * x.numpy(), rtol=1e-6)
+
+
+def test_a_rule_may_say_none():
+    @gf.custom_gradient
+    def first_only(a, b):
+        return a * b, lambda ct: (ct, None)
+
+    a, b = gf.asarray(2.0), gf.asarray(3.0)
+    y = first_only(a, b)
+    assert float(gf.grad(y, a)) == 1
+    assert float(gf.grad(y, b, missing="zeros")) == 0
+    with pytest.raises(GradientError):
+        gf.grad(y, b)
+
+
+def test_in_a_session(rng: np.random.Generator):
+    @gf.custom_gradient
+    def straight_through(x):
+        return gf.round(x), lambda ct: ct
+
+    a = rng.normal(size=5).astype("float32")
+    with gf.Graph() as g:
+        x = gf.placeholder(("n",), name="x")
+        y = straight_through(x)
+        slope = gf.grad(gf.sum(y * y), x)
+    with gf.Session(g) as session:
+        value, gradient = session.run([y, slope], {x: a})
+    np.testing.assert_array_equal(value, np.round(a))
+    np.testing.assert_array_equal(gradient, 2 * np.round(a))
+
+
+@pytest.mark.parametrize("returned", [1.0, (1, 2), None, lambda: 0])
+def test_a_function_returns_its_result_and_a_rule(returned: object):
+    @gf.custom_gradient
+    def wrong(x):
+        return returned
+
+    with pytest.raises(GradientError) as caught:
+        wrong(gf.asarray(1.0))
+    text = str(caught.value)
+    assert text.startswith("custom_gradient: wrong must return its result and a gradient rule")
+    assert "return y, rule" in text
+    assert "test_custom.py" in text
+
+
+def test_a_rule_returns_one_gradient_a_tensor():
+    @gf.custom_gradient
+    def wrong(a, b):
+        return a + b, lambda ct: ct
+
+    a = gf.asarray(1.0)
+    with pytest.raises(GradientError, match="the rule returns 1 gradients for 2 tensors") as caught:
+        gf.grad(wrong(a, gf.asarray(2.0)), a)
+    assert "return one gradient, or None, for each tensor" in str(caught.value)
+
+
+def test_a_rule_returns_the_right_shape():
+    @gf.custom_gradient
+    def wrong(a):
+        return a + 0, lambda ct: gf.sum(ct)
+
+    a = gf.asarray([1.0, 2.0])
+    with pytest.raises(GradientError, match=r"custom_gradient gives float32\[\] for an input"):
+        gf.grad(gf.sum(wrong(a)), a)
