@@ -1,8 +1,18 @@
-"""Import the package before pytest collects doctests file by file, so that each op registers once."""
+"""What pytest needs before it collects: options, and the package imported as a whole.
+
+Doctests are collected file by file; a file of ops that is imported first and again with the package would register its
+ops twice.
+"""
 
 import os
+
+import pytest
 
 # What the passes do is checked after each one while the tests run; set before the first import.
 os.environ.setdefault("GRAPHFW_VERIFY", "each")
 
-import graphfw  # noqa: E402, F401
+import graphfw  # noqa: F401
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-api", action="store_true", help="accept the public API as it is")

@@ -20,7 +20,9 @@ def table(results: list[Result]) -> str:
         own = result.seconds.get("graphfw")
         for name, seconds in result.seconds.items():
             ratio = f"{seconds / own:.2f}" if own else ""
-            lines.append(f"| {result.name} | {name} | {text(seconds)} | {ratio} | {result.target} |")
+            lines.append(
+                f"| {result.name} | {name} | {text(seconds)} | {ratio} | {result.target} |"
+            )
     return "\n".join(lines)
 
 

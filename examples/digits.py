@@ -21,7 +21,7 @@ from tqdm import tqdm
 import graphfw as gf
 
 mpl.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402 - the backend comes first
+from matplotlib import pyplot as plt
 
 Array = np.ndarray
 
@@ -80,7 +80,9 @@ def describe(steps: int) -> Classifier:
     return Classifier(graph, image, label, loss, step, prediction, accuracy)
 
 
-def batches(x: Array, y: Array, size: int, rng: np.random.Generator) -> Iterator[tuple[Array, Array]]:
+def batches(
+    x: Array, y: Array, size: int, rng: np.random.Generator
+) -> Iterator[tuple[Array, Array]]:
     """Yield the examples in random order; the last batch is smaller, and nothing recompiles."""
     order = rng.permutation(len(x))
     for start in range(0, len(x), size):
@@ -105,7 +107,9 @@ def train(
     return losses, accuracies
 
 
-def draw(path: Path, losses: list[float], accuracies: list[float], data: Digits, predicted: Array) -> None:
+def draw(
+    path: Path, losses: list[float], accuracies: list[float], data: Digits, predicted: Array
+) -> None:
     """Write a picture: the learning curve, and test digits with what they were taken for."""
     figure = plt.figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
@@ -122,7 +126,9 @@ def draw(path: Path, losses: list[float], accuracies: list[float], data: Digits,
         right_answer = predicted[index] == data.test_y[index]
         cell.imshow(data.test_x[index].reshape(8, 8), cmap="gray_r")
         cell.set_title(
-            f"{predicted[index]}" if right_answer else f"{predicted[index]} is {data.test_y[index]}",
+            f"{predicted[index]}"
+            if right_answer
+            else f"{predicted[index]} is {data.test_y[index]}",
             color="black" if right_answer else "tab:red",
         )
         cell.axis("off")
@@ -151,7 +157,9 @@ def main() -> None:
         other.restore(checkpoint)
         again = other.run(net.prediction, {"image": data.test_x})
         same = bool(np.array_equal(predicted, again))
-        print(f"loaded into a second session: predictions are {'the same' if same else 'DIFFERENT'}")
+        print(
+            f"loaded into a second session: predictions are {'the same' if same else 'DIFFERENT'}"
+        )
 
     picture = options.out / "digits.png"
     draw(picture, losses, accuracies, data, predicted)

@@ -16,6 +16,8 @@ with gf.Session(g) as session:  # run
 
 The functions follow the Python Array API standard. Layers are in `graphfw.nn`, optimisers in
 `graphfw.optim`, random draws in `graphfw.random`.
+
+Long: it has a line for each public name.
 """
 
 from graphfw import errors, nn, optim

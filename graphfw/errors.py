@@ -203,5 +203,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     >>> did_you_mean("axes", ["axis", "dtype"])
     'did you mean "axis"?'
     """
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    names = list(known)
+    same = [other for other in names if other.lower() == name.lower()]
+    near = same or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f'did you mean "{near[0]}"?' if near else ""

@@ -2,14 +2,10 @@
 
 import functools
 import importlib.util
-import os
 import zlib
 
 import numpy as np
 import pytest
-
-# Read when graphfw is imported, which no conftest does before this line: verify after each pass.
-os.environ.setdefault("GRAPHFW_VERIFY", "each")
 
 
 @functools.cache

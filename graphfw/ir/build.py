@@ -12,13 +12,13 @@ from graphfw.ir.dtype import as_dtype
 from graphfw.ir.functions import F
 from graphfw.ir.graph import AMBIENT, Graph, current_graph
 from graphfw.ir.literal import PYTHON_SCALARS, Literal, to_array
-from graphfw.loc import capture
 from graphfw.ir.op import RANDOM, Op
 from graphfw.ir.shape import Requirement
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.walk import ancestors
+from graphfw.loc import capture
 
 
 def emit(op: Op, *inputs: Tensor, shown: Sequence[Any] | None = None, name: str = "") -> Tensor:
@@ -55,7 +55,14 @@ def emit_all(
     except DTypeError as failed:
         return graph.fail(failed, op, inputs)
     loc = graph.provenance or capture(ambient.current_scope.get())
-    node = Node(op, inputs, types, loc, name and ambient.join_scope(ambient.current_scope.get(), name), graph)
+    node = Node(
+        op,
+        inputs,
+        types,
+        loc,
+        name and ambient.join_scope(ambient.current_scope.get(), name),
+        graph,
+    )
     outputs = graph.append(node)
     if graph.errors:
         graph.spread_poison(node)
@@ -148,9 +155,7 @@ def rendered(
     if len(tensors) > 2:
         at_fault = {labels[i] for i, _ in failed.at if i < len(labels)}
         tensors = [o for o in tensors if o.label in at_fault][:3] or tensors[:2]
-    return failed.error(
-        summary, operands=tensors, why="; ".join(why), fix=failed.fix
-    )
+    return failed.error(summary, operands=tensors, why="; ".join(why), fix=failed.fix)
 
 
 def _type_of(x: Any) -> TensorType | None:
@@ -173,6 +178,4 @@ def _label(op: Op, index: int) -> str:
 def checked(op_name: str, x: Any, failed: Requirement) -> GraphfwError:
     """Turn a requirement that failed before there was an op into an error."""
     operands = [concrete.describe("x", x)] if isinstance(x, Tensor) else []
-    return failed.error(
-        f"{op_name}: {failed.message}", operands=operands, fix=failed.fix
-    )
+    return failed.error(f"{op_name}: {failed.message}", operands=operands, fix=failed.fix)

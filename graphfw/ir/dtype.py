@@ -99,7 +99,8 @@ class DType:
 def _bfloat16() -> np.dtype[Any]:
     import ml_dtypes  # here, not above: few programs need it and `import graphfw` should be quick
 
-    return np.dtype(ml_dtypes.bfloat16)
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return dtype
 
 
 bool_ = DType("bool", "bool", 1)
@@ -161,9 +162,10 @@ def as_dtype(like: DTypeLike) -> DType:
 @lru_cache(maxsize=256)
 def _numpy_name(like: Any) -> str:
     try:
-        return np.dtype(like).name
+        name: str = np.dtype(like).name
     except TypeError:
         return repr(like)
+    return name
 
 
 _RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}

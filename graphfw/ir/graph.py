@@ -16,10 +16,10 @@ from graphfw.errors import (
 )
 from graphfw.ir import ambient, concrete, printer, views
 from graphfw.ir.dim import Dim, symbol
-from graphfw.loc import Loc, capture, trim_traceback
 from graphfw.ir.op import Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
+from graphfw.loc import Loc, capture, trim_traceback
 
 if TYPE_CHECKING:
     import networkx
@@ -222,7 +222,10 @@ class Graph:
                 who = "two variables" if both else "a tensor and a variable"
                 raise GraphError(
                     f'{who} are named "{variable.name}"',
-                    operands=[concrete.describe("first", other), concrete.describe("second", variable)],
+                    operands=[
+                        concrete.describe("first", other),
+                        concrete.describe("second", variable),
+                    ],
                     fix="give each its own name, or use gf.name_scope",
                 )
 

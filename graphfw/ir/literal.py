@@ -107,7 +107,9 @@ class Literal:
     def digest(self) -> str:
         """A hash of dtype, shape and bytes."""
         if self._digest is None:
-            state = hashlib.blake2b(f"{self.array.dtype.name}{self.array.shape}".encode(), digest_size=10)
+            state = hashlib.blake2b(
+                f"{self.array.dtype.name}{self.array.shape}".encode(), digest_size=10
+            )
             state.update(np.ascontiguousarray(self.array).tobytes())
             self._digest = state.hexdigest()
         return self._digest

@@ -92,9 +92,7 @@ def ok(
     return Case(types, fields, sizes or {}, domain, ints, smooth)
 
 
-def bad(
-    *types: str, match: str, error: type[GraphfwError] = ShapeError, **fields: Any
-) -> Case:
+def bad(*types: str, match: str, error: type[GraphfwError] = ShapeError, **fields: Any) -> Case:
     """Declare inputs that an op refuses, with a part of the message."""
     return Case(types, fields, match=match, error=error)
 
@@ -138,8 +136,7 @@ class Op:
     vjp: ClassVar[Callable[..., Any] | None]
 
     def __init_subclass__(cls) -> None:
-        own = [n for n, text in cls.__dict__.get("__annotations__", {}).items()
-               if not str(text).startswith("ClassVar")]
+        own = [n for n, text in cls.__annotations__.items() if not str(text).startswith("ClassVar")]
         cls.fields = (*cls.fields, *(n for n in own if n not in cls.fields))
         cls._defaults = {**cls._defaults, **{n: cls.__dict__[n] for n in own if n in cls.__dict__}}
 
@@ -169,7 +166,7 @@ class Op:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return type(self) is type(other) and self.values == other.values  # type: ignore[attr-defined]
+        return type(self) is type(other) and self.values == other.values
 
     def __hash__(self) -> int:
         return hash((self.name, self.values))
@@ -263,7 +260,7 @@ def op(name: str) -> Callable[[OpClass], OpClass]:
 
 def _labels(cls: type[Op]) -> tuple[str, ...]:
     """Take the operands' names from the shape rule's parameters."""
-    code = cls.shape.__code__  # type: ignore[attr-defined]
+    code = cls.shape.__code__
     return tuple(code.co_varnames[1 : code.co_argcount])
 
 

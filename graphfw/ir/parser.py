@@ -15,7 +15,6 @@ from graphfw.ir import ambient
 from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.graph import OPSET, Graph
 from graphfw.ir.literal import Array, Literal
-from graphfw.loc import Loc
 from graphfw.ir.op import RANDOM, Op, lookup
 from graphfw.ir.shape import Requirement
 from graphfw.ir.sources import Constant, Placeholder
@@ -36,6 +35,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Initializer, Update, Variable
 from graphfw.ir.verify import verify
+from graphfw.loc import Loc
 
 FILE = "<graph text>"
 """The file of nodes whose line has no place."""

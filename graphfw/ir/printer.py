@@ -39,8 +39,8 @@ from graphfw.ir import concrete
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.literal import Array, Literal
-from graphfw.loc import Loc, display_path
 from graphfw.ir.sources import Constant, Placeholder, VariableOp
+from graphfw.loc import Loc, display_path
 
 if TYPE_CHECKING:
     from graphfw.ir.graph import Graph

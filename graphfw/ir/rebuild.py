@@ -73,7 +73,5 @@ def _checked(node: Node, replaced: Tensor | tuple[Tensor, ...]) -> tuple[Tensor,
     outputs = replaced if isinstance(replaced, tuple) else (replaced,)
     types = tuple([t.type for t in outputs])
     if types != node.types:
-        raise PassError(
-            f"a rewrite of {node.op.name} gives {types}, not {node.types}", at=node.loc
-        )
+        raise PassError(f"a rewrite of {node.op.name} gives {types}, not {node.types}", at=node.loc)
     return outputs

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-class Requirement(Exception):  # noqa: N818 - not an error that users see
+class Requirement(Exception):
     """A type rule's condition that does not hold; never leaves graphfw.
 
     Args:
@@ -159,7 +159,9 @@ def reshaped(shape: Shape, target: Sequence[DimLike]) -> Shape:
     holes = [i for i, dim in enumerate(target) if dim == -1]
     require(len(holes) <= 1, f"shape {shape_text(target)} has more than one -1", (), "give one dim")
     negative = any(isinstance(dim, int) and dim < -1 for dim in target)
-    require(not negative, f"shape {shape_text(target)} has a negative dim", (), "use -1 for one dim")
+    require(
+        not negative, f"shape {shape_text(target)} has a negative dim", (), "use -1 for one dim"
+    )
     total = size_of(shape)
     if not holes:
         known = size_of(target)
@@ -169,7 +171,7 @@ def reshaped(shape: Shape, target: Sequence[DimLike]) -> Shape:
         raise Requirement(message, (), _reshape_fix(total, known))
     known = size_of(dim for dim in target if dim != -1)
     both_static = isinstance(total, int) and isinstance(known, int)
-    if known == 0 or (both_static and total % known != 0):  # type: ignore[operator]
+    if known == 0 or (both_static and total % known != 0):
         message = f"{total} elements don't divide into shape {shape_text(target)}"
         raise Requirement(message, (), f"choose dims whose product divides {total}")
     quotient = exact_div(total, known)

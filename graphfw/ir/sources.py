@@ -50,7 +50,8 @@ class Constant(Op):
     vjp = NONDIFF
 
     def shape(self) -> Shape:
-        return self.value.array.shape
+        shape: Shape = self.value.array.shape
+        return shape
 
     def dtype(self) -> DType:
         return as_dtype(self.value.array.dtype)

@@ -17,8 +17,8 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import parse_dim
 from graphfw.ir.dtype import BY_NAME
 from graphfw.ir.literal import Array
-from graphfw.loc import Loc
 from graphfw.ir.types import TensorType, parse_type
+from graphfw.loc import Loc
 
 STRING = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 """A pattern for a Python string on one line."""

@@ -14,9 +14,9 @@ from graphfw.ir import concrete, numpy_calls
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import FUNCTIONS, F
-from graphfw.loc import Loc
 from graphfw.ir.op import Op
 from graphfw.ir.types import Shape, TensorType
+from graphfw.loc import Loc
 
 if TYPE_CHECKING:
     from graphfw.ir.graph import Graph
@@ -95,14 +95,14 @@ class Node:
 
 
 # Writing through the slots' descriptors is how an immutable object fills itself, quickly.
-_set_op = Node.op.__set__  # type: ignore[attr-defined]
-_set_inputs = Node.inputs.__set__  # type: ignore[attr-defined]
-_set_types = Node.types.__set__  # type: ignore[attr-defined]
-_set_loc = Node.loc.__set__  # type: ignore[attr-defined]
-_set_name = Node.name.__set__  # type: ignore[attr-defined]
-_set_graph = Node.graph.__set__  # type: ignore[attr-defined]
-_set_serial = Node.serial.__set__  # type: ignore[attr-defined]
-_set_outputs = Node._outputs.__set__  # type: ignore[attr-defined]
+_set_op = vars(Node)["op"].__set__
+_set_inputs = vars(Node)["inputs"].__set__
+_set_types = vars(Node)["types"].__set__
+_set_loc = vars(Node)["loc"].__set__
+_set_name = vars(Node)["name"].__set__
+_set_graph = vars(Node)["graph"].__set__
+_set_serial = vars(Node)["serial"].__set__
+_set_outputs = vars(Node)["_outputs"].__set__
 
 
 class Tensor:
@@ -456,7 +456,7 @@ class Tensor:
 
 def _binary(name: str, x1: Any, x2: Any) -> Tensor:
     if x1 is None or x2 is None or isinstance(x1, str) or isinstance(x2, str):
-        return NotImplemented
+        return _tensor(NotImplemented)
     return _tensor(FUNCTIONS[name](x1, x2))
 
 

@@ -71,8 +71,8 @@ class TensorType:
 
 
 # Writing through the slots' descriptors is how an immutable object fills itself, quickly.
-_set_dtype = TensorType.dtype.__set__  # type: ignore[attr-defined]
-_set_shape = TensorType.shape.__set__  # type: ignore[attr-defined]
+_set_dtype = vars(TensorType)["dtype"].__set__
+_set_shape = vars(TensorType)["shape"].__set__
 
 _TYPE = re.compile(r"\s*(\w+)\s*\[(.*)\]\s*")
 

@@ -12,12 +12,12 @@ from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DTypeLike, as_dtype
 from graphfw.ir.graph import Graph, open_graph
 from graphfw.ir.literal import PYTHON_SCALARS, Array, to_array
-from graphfw.loc import Loc, capture
 from graphfw.ir.op import SOURCE
 from graphfw.ir.sources import VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.walk import ancestors
+from graphfw.loc import Loc, capture
 
 Initializer: TypeAlias = Callable[..., Any]
 """Called as `initializer(shape, dtype)` when a session starts; returns a tensor or an array."""
@@ -52,6 +52,8 @@ class Variable(Tensor):
     """
 
     __slots__ = ("_namer", "initial", "trainable")
+
+    _namer: Callable[[], str]
 
     initial: Array | Tensor | Initializer | None
 
@@ -163,11 +165,13 @@ def _check_initial(initial: Tensor, graph: Graph, loc: Loc) -> None:
                 fix="use an array, a constant, or an initialiser such as gf.nn.init.zeros",
             )
     if not initial.type.is_static:
-        raise GraphError(f"Variable: the size of its initial value {initial.type} is not fixed", at=loc)
+        raise GraphError(
+            f"Variable: the size of its initial value {initial.type} is not fixed", at=loc
+        )
 
 
 class Update:
-    """"At the end of the run, these variables get these values": fetch it to make it happen.
+    """ "At the end of the run, these variables get these values": fetch it to make it happen.
 
     Attributes:
         pairs: The variables with their new values.

@@ -32,16 +32,16 @@ from graphfw.nn.dropout import Dropout
 from graphfw.nn.embedding import Embedding
 from graphfw.nn.linear import Linear
 from graphfw.nn.losses import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
+    bce,
+    bce_with_logits,
     cosine_similarity,
     cross_entropy,
-    huber_loss,
+    huber,
     kl_div,
-    l1_loss,
-    mse_loss,
-    nll_loss,
-    smooth_l1_loss,
+    l1,
+    mse,
+    nll,
+    smooth_l1,
 )
 from graphfw.nn.module import Module
 from graphfw.nn.normalise import BatchNorm, GroupNorm, LayerNorm, RMSNorm
@@ -82,16 +82,16 @@ __all__ = [
     "Softplus",
     "Softsign",
     "Tanh",
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
+    "bce",
+    "bce_with_logits",
     "cosine_similarity",
     "cross_entropy",
-    "huber_loss",
+    "huber",
     "init",
     "kl_div",
-    "l1_loss",
+    "l1",
     "metrics",
-    "mse_loss",
-    "nll_loss",
-    "smooth_l1_loss",
+    "mse",
+    "nll",
+    "smooth_l1",
 ]

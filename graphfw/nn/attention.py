@@ -41,8 +41,8 @@ class MultiHeadAttention(Module):
         q_proj, k_proj, v_proj, out_proj: The `Linear` maps.
 
     Raises:
-        ArgumentError: A size is no int or below 1, embed_dim is no multiple of num_heads, or dropout
-            is outside [0, 1).
+        ArgumentError: A size is no int or below 1, embed_dim is no multiple of num_heads, or
+            dropout is outside [0, 1).
         ShapeError, DTypeError: In a call: shapes don't fit, or the mask is of integers.
 
     >>> import graphfw as gf

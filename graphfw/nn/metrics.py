@@ -1,6 +1,6 @@
 """How good predictions are: functions to fetch, that nothing is trained by.
 
-The mean absolute and squared errors are `gf.nn.l1_loss` and `gf.nn.mse_loss`.
+The mean absolute and squared errors are `gf.nn.l1` and `gf.nn.mse`.
 """
 
 from __future__ import annotations

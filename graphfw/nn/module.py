@@ -1,4 +1,4 @@
-"""`Module`, the base of all layers: it knows its variables and parts, and names them by its path."""
+"""`Module`, the base of all layers: it knows its variables and parts, and names them."""
 
 from __future__ import annotations
 
@@ -61,6 +61,10 @@ class _ModuleType(ABCMeta):
         module = cls.__new__(cls, *args, **kwargs)
         with ambient.override(ambient.current_scope, module.path):
             module.__init__(*args, **kwargs)  # type: ignore[misc]
+        # Again: its parts, which had names when it was given one, may have freed a better one.
+        if module._parent is None and not module._is_named:
+            del module._names.roots[module._attribute]
+            module._become_root()
         return module
 
 
@@ -108,10 +112,11 @@ class Module(metaclass=_ModuleType):
     _variables: dict[str, Variable]
     _parent: Module | None
     _attribute: str
+    _is_named: bool
     _names: _Names
 
-    # Here and not in __init__, so that a class that forgets super().__init__() works.
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Make what registration needs: here, so that a forgotten super().__init__() does no harm."""
         self = super().__new__(cls)
         self.__dict__.update(
             training=None,
@@ -119,9 +124,10 @@ class Module(metaclass=_ModuleType):
             _variables={},
             _parent=None,
             _attribute="",
+            _is_named=False,
             _names=_names_of(current_graph()),
         )
-        self._become_root(_snake_case(cls.__name__))
+        self._become_root()
         return self
 
     def __init__(self, *, name: str | None = None) -> None:
@@ -138,7 +144,7 @@ class Module(metaclass=_ModuleType):
             raise GraphError(
                 f'a module named "{full}" exists already', fix="give each its own name"
             )
-        self.__dict__["_attribute"] = self._names.take(self, full)
+        self.__dict__.update(_attribute=self._names.take(self, full), _is_named=True)
 
     # Names.
 
@@ -149,8 +155,8 @@ class Module(metaclass=_ModuleType):
             return self._attribute
         return f"{self._parent.path}.{self._attribute}"
 
-    def _become_root(self, name: str) -> None:
-        full = ambient.join_scope(ambient.current_scope.get(), name)
+    def _become_root(self) -> None:
+        full = ambient.join_scope(ambient.current_scope.get(), _snake_case(type(self).__name__))
         self.__dict__.update(_parent=None, _attribute=self._names.take(self, full))
 
     def _become_part(self, parent: Module, attribute: str) -> None:
@@ -195,7 +201,7 @@ class Module(metaclass=_ModuleType):
             return
         if isinstance(value, Module):
             self._refuse_cycle(name, value)
-        self._release(name)
+        before = self._children.get(name) or self._variables.get(name)
         if isinstance(value, Module):
             self._children[name] = value
             if value._parent is None:
@@ -210,12 +216,12 @@ class Module(metaclass=_ModuleType):
     def _refuse_cycle(self, name: str, module: Module) -> None:
         if any(part is self for part in module.modules()):
             raise ArgumentError(
-                f"{type(self).__name__}.{name}: a module can't be a part of itself, or of its parts",
+                f"{type(self).__name__}.{name}: a module can't be a part of itself or its parts",
                 fix="to refer back to the owner, pass what is needed to forward",
             )
 
     def _release(self, name: str) -> None:
-        """Forget what an attribute held; it takes another name, for the attribute's is free again."""
+        """Forget what an attribute held; that takes another name, for this one is free again."""
         child = self._children.pop(name, None)
         if child is not None and child._parent is self and child._attribute == name:
             child._become_root(_snake_case(type(child).__name__))
@@ -242,8 +248,8 @@ class Module(metaclass=_ModuleType):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call `forward`, with the module's path as the name scope.
 
-        Inside `gf.name_scope("eval")` the scope is `eval.<path>`: what has a name in `forward` needs
-        that for a second call.
+        Inside `gf.name_scope("eval")` the scope is `eval.<path>`. Where `forward` gives tensors
+        names, a second call needs that.
         """
         path = self.path
         outer = _outer_scope.get()
@@ -281,7 +287,7 @@ class Module(metaclass=_ModuleType):
         return list(self._children.values())
 
     def named_modules(self) -> list[tuple[str, Module]]:
-        """Return the module itself (as ""), its parts, theirs, …, each once, with relative paths."""
+        """Return the module itself (as ""), its parts, theirs, …, each once, with their paths."""
         found: dict[int, tuple[str, Module]] = {}
         todo: list[tuple[str, Module]] = [("", self)]
         while todo:

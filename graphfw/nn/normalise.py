@@ -227,7 +227,8 @@ class BatchNorm(_PerChannel):
         others = tuple(axis for axis in range(tensor.ndim) if axis != place)
         count = size_of(tensor.shape[axis] for axis in others)
         demand(count != 1, "BatchNorm: one element a channel has no variance to train with",
-               {"x": tensor}, error=ShapeError, fix="call model.eval() first, or use larger batches")
+               {"x": tensor}, error=ShapeError,
+               fix="call model.eval() first, or train on larger batches")
         values = wide(tensor)
         mean = F.mean(values, axis=others)
         var = F.var(values, axis=others)

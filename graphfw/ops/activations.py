@@ -268,8 +268,12 @@ def glu(x: TensorLike, /, *, axis: int = -1) -> Tensor:
     place = ruled("glu", tensor, normalize_axis, axis, tensor.ndim)
     dim = tensor.shape[place]
     half = exact_div(dim, 2)
-    demand(half is not None, f"glu: dim {axis} must be even to be halved, and it is {dim}",
-           {"x": tensor}, error=ShapeError)
+    demand(
+        half is not None,
+        f"glu: dim {axis} must be even to be halved, and it is {dim}",
+        {"x": tensor},
+        error=ShapeError,
+    )
     assert half is not None
     halves: Tensor = F.reshape(tensor, (*tensor.shape[:place], 2, half, *tensor.shape[place + 1 :]))
     before = (slice(None),) * place
@@ -372,8 +376,11 @@ def dropout(
     Raises:
         ArgumentError: rate is outside [0, 1).
     """
-    demand(0 <= rate < 1, f"dropout: rate={rate} must be at least 0 and below 1",
-           fix=f"use rate={rate / 100:g}" if 1 < rate < 100 else "")
+    demand(
+        0 <= rate < 1,
+        f"dropout: rate={rate} must be at least 0 and below 1",
+        fix=f"use rate={rate / 100:g}" if 1 < rate < 100 else "",
+    )
     tensor = floats("dropout", x)
     if not training or rate == 0:
         return tensor

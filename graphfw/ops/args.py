@@ -50,8 +50,11 @@ def promoted(name: str, *xs: TensorLike, shown: Sequence[Any] = ()) -> tuple[Ten
     try:
         common = promote_all(dtypes)
     except DTypeError as error:
-        raise checked(name, next(s for s in strong if s is not None),
-                      Requirement(error.summary, fix=error.fix, error=DTypeError)) from None
+        raise checked(
+            name,
+            next(s for s in strong if s is not None),
+            Requirement(error.summary, fix=error.fix, error=DTypeError),
+        ) from None
     for x, tensor in zip(xs, strong, strict=True):
         if tensor is None:
             scalar = 0 if isinstance(x, Dim) else x
@@ -107,7 +110,13 @@ def axes_of(name: str, x: Tensor, axis: Axes) -> tuple[int, ...]:
     Raises:
         AxisError: There is no such axis, or one stands twice.
     """
-    return ruled(name, x, normalize_axes, axis if axis is None or isinstance(axis, int) else tuple(axis), x.ndim)
+    return ruled(
+        name,
+        x,
+        normalize_axes,
+        axis if axis is None or isinstance(axis, int) else tuple(axis),
+        x.ndim,
+    )
 
 
 @op("dim_value")

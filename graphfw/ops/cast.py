@@ -129,7 +129,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
 
 
 @public
-def isdtype(dtype: DTypeLike, kind: DTypeLike | tuple[DTypeLike, ...], /) -> bool:
+def isdtype(dtype: DTypeLike, kind: DTypeLike | tuple[DTypeLike, ...]) -> bool:
     """Say whether a dtype is of a kind, of one of several, or is a certain dtype.
 
     Args:
@@ -150,9 +150,7 @@ def isdtype(dtype: DTypeLike, kind: DTypeLike | tuple[DTypeLike, ...], /) -> boo
         return as_dtype(dtype) is as_dtype(kind)
     if kind not in _KINDS:
         names = ", ".join(f'"{name}"' for name in _KINDS)
-        raise ArgumentError(
-            f'isdtype: there is no kind "{kind}"', fix=f"use a dtype, or {names}"
-        )
+        raise ArgumentError(f'isdtype: there is no kind "{kind}"', fix=f"use a dtype, or {names}")
     return as_dtype(dtype).kind in _KINDS[kind]
 
 

@@ -50,8 +50,12 @@ class Concat(Movement):
         normalize_axis(self.axis, len(first))
         total: DimLike = 0
         for operand, x in enumerate(xs):
-            require(len(x) == len(first), f"x{operand} has {len(x)} dims and x0 {len(first)}", (),
-                    "gf.expand_dims adds a dim of size 1")
+            require(
+                len(x) == len(first),
+                f"x{operand} has {len(x)} dims and x0 {len(first)}",
+                (),
+                "gf.expand_dims adds a dim of size 1",
+            )
             differ = [axis for axis in range(len(x)) if x[axis] != first[axis]]
             other = next((axis for axis in differ if axis != self.axis), None)
             if other is not None:
@@ -116,8 +120,16 @@ def concat(arrays: Sequence[TensorLike], /, *, axis: int | None = 0) -> Tensor:
 def _several(name: str, arrays: Sequence[TensorLike]) -> list[Tensor]:
     """Return a list of tensors of one dtype."""
     listed = list(arrays) if isinstance(arrays, (list, tuple)) else None
-    ruled(name, arrays, require, listed is not None, "wants a list of tensors", (),
-          f"write gf.{name}([a, b])", ArgumentError)
+    ruled(
+        name,
+        arrays,
+        require,
+        listed is not None,
+        "wants a list of tensors",
+        (),
+        f"write gf.{name}([a, b])",
+        ArgumentError,
+    )
     ruled(name, None, require, bool(listed), "wants one tensor or more", (), "", ShapeError)
     return list(promoted(name, *[as_tensor(x) for x in listed or ()]))
 
@@ -184,9 +196,7 @@ class Split(Movement):
 
 
 @public
-def split(
-    x: TensorLike, parts: int | Sequence[DimLike], /, axis: int = 0
-) -> tuple[Tensor, ...]:
+def split(x: TensorLike, parts: int | Sequence[DimLike], /, axis: int = 0) -> tuple[Tensor, ...]:
     """Take a tensor apart along an axis.  x: [*A, N, *B] -> [*A, length, *B] for each part
 
     Args:
@@ -224,8 +234,16 @@ def _between(x: Tensor, places: Sequence[DimLike], dim: DimLike) -> tuple[DimLik
     ends = [dim + cut if isinstance(cut, int) and cut < 0 else cut for cut in cuts]
     lengths = tuple(b - a for a, b in zip([0, *ends], [*ends, dim], strict=True))
     bad_place = any(always_le(length, -1) for length in lengths)
-    ruled("split", x, require, not bad_place,
-          f"the places {tuple(places)} are not in order between 0 and {dim}", (), "", ArgumentError)
+    ruled(
+        "split",
+        x,
+        require,
+        not bad_place,
+        f"the places {tuple(places)} are not in order between 0 and {dim}",
+        (),
+        "",
+        ArgumentError,
+    )
     return lengths
 
 
@@ -240,17 +258,21 @@ def unstack(x: TensorLike, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     tensor = as_tensor(x)
     place = ruled("unstack", tensor, normalize_axis, axis, tensor.ndim)
     count = tensor.shape[place]
-    ruled("unstack", tensor, require, isinstance(count, int),
-          f"dim {place} has the symbolic size {count}: how many tensors it makes is not known", (),
-          "work on the whole tensor at once, or give the dim a number")
+    ruled(
+        "unstack",
+        tensor,
+        require,
+        isinstance(count, int),
+        f"dim {place} has the symbolic size {count}: how many tensors it makes is not known",
+        (),
+        "work on the whole tensor at once, or give the dim a number",
+    )
     slices = emit_all(Split((1,) * int(count), place), tensor) if count else ()
     return tuple(squeeze(part, axis=place) for part in slices)
 
 
 @public
-def repeat(
-    x: TensorLike, repeats: DimLike | TensorLike, /, *, axis: int | None = None
-) -> Tensor:
+def repeat(x: TensorLike, repeats: DimLike | TensorLike, /, *, axis: int | None = None) -> Tensor:
     """Repeat each element along an axis.  x: [*A, N, *B] -> [*A, N * repeats, *B]
 
     Args:
@@ -275,8 +297,13 @@ def repeat(
     times = repeats if isinstance(repeats, (int, Dim)) else _times(tensor, repeats)
     if isinstance(times, np.ndarray):
         dim = tensor.shape[place]
-        ruled("repeat", tensor, require, dim == len(times),
-              f"{len(times)} repeats for dim {place} of size {dim}")
+        ruled(
+            "repeat",
+            tensor,
+            require,
+            dim == len(times),
+            f"{len(times)} repeats for dim {place} of size {dim}",
+        )
         return take(tensor, np.repeat(np.arange(len(times)), times), axis=place)
     negative = always_le(times, -1)
     ruled("repeat", tensor, require, not negative, f"repeats={times}", (), "", ArgumentError)
@@ -289,11 +316,26 @@ def repeat(
 def _times(x: Tensor, repeats: TensorLike) -> int | np.ndarray[Any, Any]:
     """Return what `repeats` says: one number or an array of them."""
     known = as_tensor(repeats)
-    ruled("repeat", x, require, is_concrete(known),
-          "the repeats decide a shape, so they can't be known only when the graph runs", (),
-          "use gf.take with indices of a known number", ConcreteValueError)
-    ruled("repeat", x, require, known.dtype.is_integer and known.ndim <= 1,
-          f"repeats must be integers in one dim, not {known.type}", (), "", DTypeError)
+    ruled(
+        "repeat",
+        x,
+        require,
+        is_concrete(known),
+        "the repeats decide a shape, so they can't be known only when the graph runs",
+        (),
+        "use gf.take with indices of a known number",
+        ConcreteValueError,
+    )
+    ruled(
+        "repeat",
+        x,
+        require,
+        known.dtype.is_integer and known.ndim <= 1,
+        f"repeats must be integers in one dim, not {known.type}",
+        (),
+        "",
+        DTypeError,
+    )
     numbers = known.numpy()
     negative = bool((numbers < 0).any())
     ruled("repeat", x, require, not negative, f"repeats={numbers}", (), "", ArgumentError)
@@ -324,9 +366,7 @@ def tile(x: TensorLike, repetitions: DimLike | Sequence[DimLike], /) -> Tensor:
 
 
 @public
-def meshgrid(
-    *arrays: TensorLike, indexing: Literal["xy", "ij"] = "xy"
-) -> list[Tensor]:
+def meshgrid(*arrays: TensorLike, indexing: Literal["xy", "ij"] = "xy") -> list[Tensor]:
     """Return the coordinates of a grid, one tensor for each axis.
 
     [N], [M], [K], … -> each [N, M, K, …] with "ij"; [M, N, K, …] with "xy".
@@ -336,8 +376,16 @@ def meshgrid(
         ArgumentError: `indexing` is something else.
     """
     valid = indexing in ("xy", "ij")
-    ruled("meshgrid", None, require, valid, f"indexing={indexing!r}", (), 'use "xy" or "ij"',
-          ArgumentError)
+    ruled(
+        "meshgrid",
+        None,
+        require,
+        valid,
+        f"indexing={indexing!r}",
+        (),
+        'use "xy" or "ij"',
+        ArgumentError,
+    )
     tensors = _several("meshgrid", arrays) if arrays else []
     for tensor in tensors:
         ruled("meshgrid", tensor, require, tensor.ndim == 1, f"wants 1 dim, not {tensor.ndim}")
@@ -385,8 +433,16 @@ def pad(
     tensor = as_tensor(x)
     widths = _widths(tensor, pad_width)
     if mode != "constant":
-        ruled("pad", tensor, require, mode in _MIRRORS, f"mode={mode!r}", (),
-              f"use one of {', '.join(['constant', *_MIRRORS])}", ArgumentError)
+        ruled(
+            "pad",
+            tensor,
+            require,
+            mode in _MIRRORS,
+            f"mode={mode!r}",
+            (),
+            f"use one of {', '.join(['constant', *_MIRRORS])}",
+            ArgumentError,
+        )
         for axis, width in enumerate(widths):
             if width != (0, 0):
                 tensor = take(tensor, _mirrored(tensor, axis, *width, mode), axis=axis)
@@ -405,12 +461,27 @@ def _widths(x: Tensor, pad_width: DimLike | Sequence[Any]) -> list[tuple[DimLike
     pairs = [tuple(entry) * (2 if len(entry) == 1 else 1) for entry in entries]
     pairs *= x.ndim if len(pairs) == 1 else 1
     fits = len(pairs) == x.ndim and all(len(pair) == 2 for pair in pairs)
-    ruled("pad", x, require, fits, f"pad_width={pad_width} does not fit {x.ndim} dims", (),
-          "give a pair (before, after) for each dim")
+    ruled(
+        "pad",
+        x,
+        require,
+        fits,
+        f"pad_width={pad_width} does not fit {x.ndim} dims",
+        (),
+        "give a pair (before, after) for each dim",
+    )
     widths = [whole("pad", "the width", width) for pair in pairs for width in pair]
     for width in widths:
-        ruled("pad", x, require, not always_le(width, -1), f"the width {width} is negative", (),
-              "use x[start:stop] to take away", ArgumentError)
+        ruled(
+            "pad",
+            x,
+            require,
+            not always_le(width, -1),
+            f"the width {width} is negative",
+            (),
+            "use x[start:stop] to take away",
+            ArgumentError,
+        )
     return list(zip(widths[::2], widths[1::2], strict=True))
 
 

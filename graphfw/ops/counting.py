@@ -157,8 +157,16 @@ def linspace(
     check_device("linspace", device)
     (size,) = dims_of("linspace", num)
     to = dtype_or(dtype, _inexact_of([as_tensor(start), as_tensor(stop)]))
-    ruled("linspace", None, require, to.is_inexact, f"dtype={to.name} has no fractions", (),
-          "use gf.arange for integers", DTypeError)
+    ruled(
+        "linspace",
+        None,
+        require,
+        to.is_inexact,
+        f"dtype={to.name} has no fractions",
+        (),
+        "use gf.arange for integers",
+        DTypeError,
+    )
     if isinstance(size, int) and not isinstance(start, Tensor) and not isinstance(stop, Tensor):
         return constant(np.linspace(start, stop, size, endpoint=endpoint).astype(to.dtype))
     first, last = asarray(start, dtype=to), asarray(stop, dtype=to)

@@ -143,8 +143,9 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
     try:
         array = np.from_dlpack(x)
     except (BufferError, RuntimeError, TypeError) as error:
-        failed = Requirement(f"NumPy can't read it: {error}", fix="copy it to the CPU first",
-                             error=ArgumentError)
+        failed = Requirement(
+            f"NumPy can't read it: {error}", fix="copy it to the CPU first", error=ArgumentError
+        )
         raise checked("from_dlpack", None, failed) from None
     return asarray(array)
 
@@ -188,8 +189,15 @@ def _filled(
     check_device(name, device)
     dims = dims_of(name, shape)
     scalar = asarray(value, dtype=dtype)
-    ruled(name, scalar, require, scalar.ndim == 0,
-          f"the value to fill with must be 0-d, not {scalar.type}", (), "use gf.broadcast_to")
+    ruled(
+        name,
+        scalar,
+        require,
+        scalar.ndim == 0,
+        f"the value to fill with must be 0-d, not {scalar.type}",
+        (),
+        "use gf.broadcast_to",
+    )
     return broadcast_to(scalar, dims)
 
 

@@ -77,8 +77,11 @@ def _key(what: str, name: str | None) -> str:
     if name is None:
         return current_graph().unique(f"{scope}/#")
     bad_sign = not name or name[0] == "#" or "/" in name or any(c.isspace() for c in name)
-    demand(not bad_sign, f"random.{what}: {name!r} is no name for a draw",
-           fix="use letters, digits, dots and underscores")
+    demand(
+        not bad_sign,
+        f"random.{what}: {name!r} is no name for a draw",
+        fix="use letters, digits, dots and underscores",
+    )
     return f"{scope}/{name}"
 
 
@@ -110,8 +113,12 @@ def float_dtype(what: str, dtype: DTypeLike | None, *parameters: TensorLike) -> 
     given = [d for d in dtypes if d.is_inexact]
     default = promote_all(tuple(given)) if given else ambient.get_default_dtype()
     resolved = default if dtype is None else as_dtype(dtype)
-    demand(resolved.is_floating, f"random.{what}: {resolved.name} is not a floating-point dtype",
-           error=DTypeError, fix="for integers use random.randint" if resolved.is_integer else "")
+    demand(
+        resolved.is_floating,
+        f"random.{what}: {resolved.name} is not a floating-point dtype",
+        error=DTypeError,
+        fix="for integers use random.randint" if resolved.is_integer else "",
+    )
     return resolved
 
 

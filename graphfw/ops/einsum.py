@@ -76,8 +76,11 @@ def einsum(equation: str, /, *xs: TensorLike) -> Tensor:
 
 def _read(equation: str, count: int) -> tuple[list[str], str | None]:
     """Split an equation into the operands' parts and the output's, which may be missing."""
-    demand(isinstance(equation, str), f"einsum: the equation must be a string, not {equation!r}",
-           fix='write gf.einsum("ij,jk->ik", a, b)')
+    demand(
+        isinstance(equation, str),
+        f"einsum: the equation must be a string, not {equation!r}",
+        fix='write gf.einsum("ij,jk->ik", a, b)',
+    )
     left, arrow, right = "".join(equation.split()).partition("->")
     inputs = left.split(",")
     for part in (*inputs, right):
@@ -145,8 +148,13 @@ def _refuse_sizes(
     symbol = is_symbol(a[2]) or is_symbol(b[2])
     fix = f'name both dims "{symbol}" if they are always equal, or use gf.assert_shape'
     operands = {f"operand {a[0]}": a[1], f"operand {b[0]}": b[1]}
-    demand(False, f'einsum: {shown} of "{equation}" has two sizes: {sizes}', operands,
-           error=ShapeError, fix=fix if symbol else "")
+    demand(
+        False,
+        f'einsum: {shown} of "{equation}" has two sizes: {sizes}',
+        operands,
+        error=ShapeError,
+        fix=fix if symbol else "give dims that differ different letters",
+    )
 
 
 # The work.
@@ -173,9 +181,7 @@ def _diagonal(term: _Term) -> _Term:
     return _Term(x, labels)
 
 
-def _order(
-    terms: Sequence[_Term], output: Labels, sizes: dict[str, DimLike]
-) -> list[list[int]]:
+def _order(terms: Sequence[_Term], output: Labels, sizes: dict[str, DimLike]) -> list[list[int]]:
     """Say which terms to multiply in turn, by their places; each product goes to the end."""
     letters = dict(zip(sizes, string.ascii_letters, strict=False))
     if len(terms) < 3 or len(sizes) > len(letters):
@@ -194,8 +200,11 @@ def _contract(terms: Sequence[_Term], kept: set[str]) -> _Term:
     result = terms[0]
     for i, term in enumerate(terms[1:], 1):
         later = kept.union(*(t.labels for t in terms[i + 1 :]))
-        result = _multiply(_summed(result, later | set(term.labels)),
-                           _summed(term, later | set(result.labels)), later)
+        result = _multiply(
+            _summed(result, later | set(term.labels)),
+            _summed(term, later | set(result.labels)),
+            later,
+        )
     return _summed(result, kept)
 
 

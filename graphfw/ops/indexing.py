@@ -30,6 +30,7 @@ from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled
+from graphfw.ops.composed import demand
 from graphfw.ops.counting import arange
 from graphfw.ops.creation import asarray
 from graphfw.ops.movement import Flip, PermuteDims, Reshape, dims_of, expand_dims, reshape
@@ -129,8 +130,13 @@ def _aligned(x: Tensor, key: tuple[Any, ...]) -> list[_Item]:
     dots = [i for i, item in enumerate(items) if item.value is Ellipsis]
     _require(x, len(dots) <= 1, "a key has one `...` at most", AxisError)
     taken = sum(1 for item in items if item.value is not None) - len(dots)
-    _require(x, taken <= x.ndim, f"too many indices: {taken} for {x.ndim} dims", AxisError,
-             f"give {x.ndim} at most; None adds a dim")
+    _require(
+        x,
+        taken <= x.ndim,
+        f"too many indices: {taken} for {x.ndim} dims",
+        AxisError,
+        f"give {x.ndim} at most; None adds a dim",
+    )
     place = dots[0] + 1 if dots else len(items)
     items[place:place] = [_Item(slice(None))] * (x.ndim - taken)
     axes = iter(range(x.ndim))
@@ -167,16 +173,23 @@ def _items(x: Tensor, entry: Any) -> list[_Item]:
     if index.dtype.is_bool:
         return _of_mask(x, index)
     what = f"{entry}" if isinstance(entry, (float, complex)) else f"a tensor {index.type}"
-    _require(x, index.dtype.is_integer, f"{what} is no index", DTypeError,
-             "use ints, or convert with gf.astype(index, gf.int64)")
+    demand(
+        index.dtype.is_integer,
+        f"getitem: {what} is no index",
+        {"x": x, "index": index},
+        fix="use ints, or convert with gf.astype(index, gf.int64)",
+        error=DTypeError,
+    )
     return [_Item(index)]
 
 
 def _of_mask(x: Tensor, mask: Tensor) -> list[_Item]:
     _require(
-        x, is_concrete(mask),
+        x,
+        is_concrete(mask),
         "how many elements a boolean tensor selects is not known until the graph runs",
-        ConcreteValueError, "use gf.where(mask, x, other), which keeps the shape",
+        ConcreteValueError,
+        "use gf.where(mask, x, other), which keeps the shape",
     )
     _require(x, mask.ndim > 0, "a 0-d boolean is no index", DTypeError)
     found = np.nonzero(mask.numpy())
@@ -196,8 +209,9 @@ def _check_array(x: Tensor, item: _Item) -> None:
         values = op.value.array
         wrong = values[(values < -dim) | (values >= dim)]
         if wrong.size:
-            _require(x, False, out_of_range(int(wrong[0]), item.axis, dim), AxisError,
-                     _range_fix(dim))
+            _require(
+                x, False, out_of_range(int(wrong[0]), item.axis, dim), AxisError, _range_fix(dim)
+            )
 
 
 class _Range(NamedTuple):
@@ -257,13 +271,21 @@ def _bound(x: Tensor, bound: Any) -> Any:
     """Return a bound of a slice as None, an int or a dim."""
     if isinstance(bound, Tensor):
         _require(
-            x, is_concrete(bound), "the bounds of a slice decide a shape, so they can't be tensors",
-            ConcreteValueError, "use gf.take(x, start + gf.arange(length), axis=…)",
+            x,
+            is_concrete(bound),
+            "the bounds of a slice decide a shape, so they can't be tensors",
+            ConcreteValueError,
+            "use gf.take(x, start + gf.arange(length), axis=…)",
         )
     if isinstance(bound, Dim):
         # A dim counts from the front. What is never positive must have been meant to count back.
-        _require(x, not always_le(bound, 0), f"the bound {bound} of a slice is never positive",
-                 ArgumentError, f"count from the front: x.shape[i] - {-bound}")
+        _require(
+            x,
+            not always_le(bound, 0),
+            f"the bound {bound} of a slice is never positive",
+            ArgumentError,
+            f"count from the front: x.shape[i] - {-bound}",
+        )
         return bound
     is_index = bound is None or (hasattr(bound, "__index__") and not isinstance(bound, bool))
     _require(x, is_index, f"the bound {bound!r} of a slice is no int", DTypeError)
@@ -332,8 +354,13 @@ def take_along_axis(x: TensorLike, indices: TensorLike, /, *, axis: int = -1) ->
 
 def along_axis(name: str, x: Tensor, index: Tensor, axis: int) -> list[Tensor]:
     """Return an index for each axis of x: `index` for one, for the others the places themselves."""
-    ruled(name, x, require, x.ndim == index.ndim,
-          f"x has {x.ndim} dims and indices {index.ndim}: they must be as many")
+    ruled(
+        name,
+        x,
+        require,
+        x.ndim == index.ndim,
+        f"x has {x.ndim} dims and indices {index.ndim}: they must be as many",
+    )
     place = ruled(name, x, normalize_axis, axis, x.ndim)
     others = [(*t.shape[:place], *t.shape[place + 1 :]) for t in (x, index)]
     try:
@@ -390,7 +417,14 @@ def nonzero(x: TensorLike, /) -> tuple[Tensor, ...]:
     """
     tensor = as_tensor(x)
     ruled("nonzero", tensor, require, tensor.ndim > 0, "wants 1 dim or more, not 0")
-    ruled("nonzero", tensor, require, is_concrete(tensor),
-          "how many elements are not 0 is not known until the graph runs", (),
-          "use a mask: x != 0, gf.where, gf.count_nonzero", ConcreteValueError)
+    ruled(
+        "nonzero",
+        tensor,
+        require,
+        is_concrete(tensor),
+        "how many elements are not 0 is not known until the graph runs",
+        (),
+        "use a mask: x != 0, gf.where, gf.count_nonzero",
+        ConcreteValueError,
+    )
     return tuple(constant(index) for index in np.nonzero(tensor.numpy()))

@@ -73,14 +73,10 @@ def _dim(dim: DimLike | str) -> DimLike:
             )
         return made
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
-        raise ShapeError(
-            f"placeholder: {dim!r} is no dim", fix="use an int, a name, or None"
-        )
+        raise ShapeError(f"placeholder: {dim!r} is no dim", fix="use an int, a name, or None")
     size = dim.__index__()
     if size < 0:
-        raise ShapeError(
-            f"placeholder: a dim can't be {size}", fix="use None for any size"
-        )
+        raise ShapeError(f"placeholder: a dim can't be {size}", fix="use None for any size")
     return size
 
 

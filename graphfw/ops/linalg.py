@@ -142,8 +142,12 @@ def _check_vectors(x1: Tensor, x2: Tensor) -> None:
         return
     depth = -1 if x2.ndim == 1 else -2
     sizes = f"x1[-1] = {x1.shape[-1]}, x2[{depth}] = {x2.shape[depth]}"
-    demand(x1.shape[-1] == x2.shape[depth], f"matmul: contracting dims differ: {sizes}", operands,
-           error=ShapeError)
+    demand(
+        x1.shape[-1] == x2.shape[depth],
+        f"matmul: contracting dims differ: {sizes}",
+        operands,
+        error=ShapeError,
+    )
 
 
 @public
@@ -180,8 +184,12 @@ def tensordot(
     demand(len(left) == len(right), message, shown, error=ShapeError)
     for i, j in zip(left, right, strict=True):
         sizes = f"x1[{i}] = {a.shape[i]}, x2[{j}] = {b.shape[j]}"
-        demand(a.shape[i] == b.shape[j], f"tensordot: contracting dims differ: {sizes}", shown,
-               error=ShapeError)
+        demand(
+            a.shape[i] == b.shape[j],
+            f"tensordot: contracting dims differ: {sizes}",
+            shown,
+            error=ShapeError,
+        )
     rows = [i for i in range(a.ndim) if i not in left]
     columns = [j for j in range(b.ndim) if j not in right]
     row_dims, column_dims = permuted(a.shape, rows), permuted(b.shape, columns)
@@ -222,12 +230,20 @@ def vecdot(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
     """
     a, b = promoted("vecdot", x1, x2)
     ndim = min(a.ndim, b.ndim)
-    demand(-ndim <= axis < 0, f"vecdot: axis {axis} is out of range for vectors in {ndim} dims",
-           {"x1": a, "x2": b}, fix=f"count it from the end: use {-ndim} to -1" if ndim else "",
-           error=AxisError)
+    demand(
+        -ndim <= axis < 0,
+        f"vecdot: axis {axis} is out of range for vectors in {ndim} dims",
+        {"x1": a, "x2": b},
+        fix=f"count it from the end: use {-ndim} to -1" if ndim else "",
+        error=AxisError,
+    )
     sizes = f"x1[{axis}] = {a.shape[axis]}, x2[{axis}] = {b.shape[axis]}"
-    demand(a.shape[axis] == b.shape[axis], f"vecdot: contracting dims differ: {sizes}",
-           {"x1": a, "x2": b}, error=ShapeError)
+    demand(
+        a.shape[axis] == b.shape[axis],
+        f"vecdot: contracting dims differ: {sizes}",
+        {"x1": a, "x2": b},
+        error=ShapeError,
+    )
     total = F.sum(wide(F.conj(a)) * wide(b), axis=axis, dtype=wide_dtype(a.dtype))
     return converted(total, a.dtype)
 
@@ -242,8 +258,13 @@ def outer(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     a, b = promoted("outer", x1, x2)
     fits = a.ndim == 1 and b.ndim == 1
     message = f"outer: wants two vectors, not {a.ndim} and {b.ndim} dims"
-    demand(fits, message, {"x1": a, "x2": b},
-           fix="for more dims multiply x1[..., :, None] by x2[..., None, :]", error=ShapeError)
+    demand(
+        fits,
+        message,
+        {"x1": a, "x2": b},
+        fix="for more dims multiply x1[..., :, None] by x2[..., None, :]",
+        error=ShapeError,
+    )
     product: Tensor = F.expand_dims(a, axis=1) * b
     return product
 
@@ -412,9 +433,7 @@ def _general_norm(sizes: Tensor, axes: tuple[int, ...], keepdims: bool, ord: flo
 
 
 @public
-def matrix_norm(
-    x: TensorLike, /, *, keepdims: bool = False, ord: float | str = "fro"
-) -> Tensor:
+def matrix_norm(x: TensorLike, /, *, keepdims: bool = False, ord: float | str = "fro") -> Tensor:
     """The norm of matrices in the last two dims.  x: [*B, M, N] -> [*B], real
 
     Args:

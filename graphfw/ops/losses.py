@@ -21,16 +21,16 @@ from graphfw.ops.composed import demand, floats, wide
 from graphfw.ops.select import where
 
 __all__ = [
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
+    "bce",
+    "bce_with_logits",
     "cosine_similarity",
     "cross_entropy",
-    "huber_loss",
+    "huber",
     "kl_div",
-    "l1_loss",
-    "mse_loss",
-    "nll_loss",
-    "smooth_l1_loss",
+    "l1",
+    "mse",
+    "nll",
+    "smooth_l1",
 ]
 
 
@@ -53,7 +53,7 @@ def cross_entropy(
 
     Args:
         logits: Unnormalised scores, without softmax. -inf for classes that are masked out.
-        target: Class indices from 0 to C - 1, or probabilities.
+        target: Class indices from 0 to C - 1, which a run checks, or probabilities.
         axis: Where the classes are.
         weight: [C], a factor for each class.
         ignore_index: Elements of this class index count nothing.
@@ -68,7 +68,7 @@ def cross_entropy(
 
     >>> import graphfw as gf
     >>> logits = gf.asarray([[2.0, 0.0, 0.0], [0.0, 5.0, 0.0]])
-    >>> round(float(gf.cross_entropy(logits, [0, 1])), 4)
+    >>> round(float(gf.nn.cross_entropy(logits, [0, 1])), 4)
     0.1265
     """
     name = "cross_entropy"
@@ -98,7 +98,7 @@ def cross_entropy(
 
 
 @public
-def nll_loss(
+def nll(
     log_probabilities: TensorLike,
     target: TensorLike,
     /,
@@ -117,13 +117,13 @@ def nll_loss(
         DTypeError: The first are not floats, or the target not integers.
         ArgumentError: `reduction` is unknown.
     """
-    scores = floats("nll_loss", log_probabilities)
-    place = ruled("nll_loss", scores, normalize_axis, axis, scores.ndim)
+    scores = floats("nll", log_probabilities)
+    place = ruled("nll", scores, normalize_axis, axis, scores.ndim)
     goal = as_tensor(target)
-    _check_classes("nll_loss", scores, goal, place, or_probabilities=False)
-    factors = _class_weight("nll_loss", weight, scores, place)
+    _check_classes("nll", scores, goal, place, or_probabilities=False)
+    factors = _class_weight("nll", weight, scores, place)
     losses, counted = _at_classes(wide(scores), goal, place, factors, ignore_index)
-    return _weighted("nll_loss", losses, counted, reduction, scores.dtype)
+    return _weighted("nll", losses, counted, reduction, scores.dtype)
 
 
 def _check_classes(
@@ -145,8 +145,13 @@ def _check_classes(
     demand(target.dtype.is_integer, message, shown, error=DTypeError)
     text = f"{name}: for logits of shape {shape_text(logits.shape)} with classes at axis {axis}"
     wanted = f"target class indices must have shape {shape_text(batch)}"
-    demand(target.shape == batch, f"{text}, {wanted}, not {shape_text(target.shape)}", shown,
-           fix=_class_fix(logits.shape, target.shape, batch), error=ShapeError)
+    demand(
+        target.shape == batch,
+        f"{text}, {wanted}, not {shape_text(target.shape)}",
+        shown,
+        fix=_class_fix(logits.shape, target.shape, batch),
+        error=ShapeError,
+    )
 
 
 def _class_fix(logits: Shape, target: Shape, batch: Shape) -> str:
@@ -156,20 +161,22 @@ def _class_fix(logits: Shape, target: Shape, batch: Shape) -> str:
         return "drop the last dim: gf.squeeze(target, axis=-1)"
     if len(logits) > 2 and target == reduced(logits, (1,), keepdims=False):
         return "where the classes are in dim 1, say axis=1"
-    return ""
+    return "give one class index for each row of logits"
 
 
-def _class_weight(
-    name: str, weight: TensorLike | None, logits: Tensor, axis: int
-) -> Tensor | None:
+def _class_weight(name: str, weight: TensorLike | None, logits: Tensor, axis: int) -> Tensor | None:
     """The classes' weights in a shape that broadcasts with the logits."""
     if weight is None:
         return None
     factors = wide(converted(floats(name, weight), logits.dtype))
     classes = logits.shape[axis]
     message = f"{name}: weight must have one entry a class, shape [{classes}]"
-    demand(factors.shape == (classes,), f"{message}, not {shape_text(factors.shape)}",
-           {"logits": logits, "weight": factors}, error=ShapeError)
+    demand(
+        factors.shape == (classes,),
+        f"{message}, not {shape_text(factors.shape)}",
+        {"logits": logits, "weight": factors},
+        error=ShapeError,
+    )
     laid: Tensor = F.reshape(factors, (classes, *[1] * (logits.ndim - 1 - axis)))
     return laid
 
@@ -180,7 +187,9 @@ def _at_classes(
     """Each element's loss, and its weight in the mean: 0 for both where it is ignored."""
     target = converted(target, int64)  # one that can hold ignore_index
     counts = target != ignore_index
-    index = F.expand_dims(where(counts, target, 0), axis=axis)
+    # Elsewhere negative indices count from the end; here they are mistakes, and no class is C.
+    index = where(counts, where(target < 0, logp.shape[axis], target), 0)
+    index = F.expand_dims(index, axis=axis)
 
     def at_class(x: Tensor) -> Tensor:
         found: Tensor = F.squeeze(F.take_along_axis(x, index, axis=axis), axis=axis)
@@ -200,9 +209,7 @@ def _times_log(chance: Tensor, log: Tensor) -> Tensor:
 
 
 @public
-def mse_loss(
-    prediction: TensorLike, target: TensorLike, /, *, reduction: str = "mean"
-) -> Tensor:
+def mse(prediction: TensorLike, target: TensorLike, /, *, reduction: str = "mean") -> Tensor:
     """Mean squared error, (prediction - target)².  [*A], [*A] -> [] or [*A]
 
     Raises:
@@ -211,16 +218,16 @@ def mse_loss(
         ArgumentError: `reduction` is unknown.
 
     >>> import graphfw as gf
-    >>> float(gf.mse_loss([1.0, 2.0], [1.0, 4.0]))
+    >>> float(gf.nn.mse([1.0, 2.0], [1.0, 4.0]))
     2.0
     """
-    x, y, dtype = _pair("mse_loss", prediction, target)
+    x, y, dtype = _pair("mse", prediction, target)
     difference = x - y
-    return _reduce("mse_loss", difference * difference, reduction, dtype)
+    return _reduce("mse", difference * difference, reduction, dtype)
 
 
 @public
-def l1_loss(prediction: TensorLike, target: TensorLike, /, *, reduction: str = "mean") -> Tensor:
+def l1(prediction: TensorLike, target: TensorLike, /, *, reduction: str = "mean") -> Tensor:
     """Mean absolute error, |prediction - target|.  [*A], [*A] -> [] or [*A]
 
     Raises:
@@ -228,12 +235,12 @@ def l1_loss(prediction: TensorLike, target: TensorLike, /, *, reduction: str = "
         DTypeError: They are not real.
         ArgumentError: `reduction` is unknown.
     """
-    x, y, dtype = _pair("l1_loss", prediction, target)
-    return _reduce("l1_loss", F.abs(x - y), reduction, dtype)
+    x, y, dtype = _pair("l1", prediction, target)
+    return _reduce("l1", F.abs(x - y), reduction, dtype)
 
 
 @public
-def huber_loss(
+def huber(
     prediction: TensorLike,
     target: TensorLike,
     /,
@@ -250,9 +257,9 @@ def huber_loss(
         DTypeError: They are not real.
         ArgumentError: delta is not positive, or `reduction` is unknown.
     """
-    demand(delta > 0, f"huber_loss: delta={delta} must be positive")
-    x, y, dtype = _pair("huber_loss", prediction, target)
-    return _reduce("huber_loss", _huber(x - y, delta), reduction, dtype)
+    demand(delta > 0, f"huber: delta={delta} must be positive")
+    x, y, dtype = _pair("huber", prediction, target)
+    return _reduce("huber", _huber(x - y, delta), reduction, dtype)
 
 
 def _huber(difference: Tensor, delta: float) -> Tensor:
@@ -263,7 +270,7 @@ def _huber(difference: Tensor, delta: float) -> Tensor:
 
 
 @public
-def smooth_l1_loss(
+def smooth_l1(
     prediction: TensorLike,
     target: TensorLike,
     /,
@@ -271,7 +278,7 @@ def smooth_l1_loss(
     beta: float = 1.0,
     reduction: str = "mean",
 ) -> Tensor:
-    """The absolute error, made smooth below beta: huber_loss(delta=beta) / beta.
+    """The absolute error, made smooth below beta: huber(delta=beta) / beta.
 
     [*A], [*A] -> [] or [*A].  R. Girshick, "Fast R-CNN", 2015.
 
@@ -280,13 +287,13 @@ def smooth_l1_loss(
         DTypeError: They are not real.
         ArgumentError: beta is not positive, or `reduction` is unknown.
     """
-    demand(beta > 0, f"smooth_l1_loss: beta={beta} must be positive", fix="for beta=0 use l1_loss")
-    x, y, dtype = _pair("smooth_l1_loss", prediction, target)
-    return _reduce("smooth_l1_loss", _huber(x - y, beta) / beta, reduction, dtype)
+    demand(beta > 0, f"smooth_l1: beta={beta} must be positive", fix="for beta=0 use l1")
+    x, y, dtype = _pair("smooth_l1", prediction, target)
+    return _reduce("smooth_l1", _huber(x - y, beta) / beta, reduction, dtype)
 
 
 @public
-def binary_cross_entropy(
+def bce(
     probability: TensorLike,
     target: TensorLike,
     /,
@@ -297,7 +304,7 @@ def binary_cross_entropy(
     """Cross-entropy of yes-or-no: -(t log p + (1 - t) log(1 - p)).  [*A], [*A] -> [] or [*A]
 
     Logarithms are cut off at -100, as PyTorch does, with gradient 0 there;
-    `binary_cross_entropy_with_logits` needs no cutting, and is to be preferred.
+    `bce_with_logits` needs no cutting, and is to be preferred.
 
     Args:
         probability: In [0, 1].
@@ -310,7 +317,7 @@ def binary_cross_entropy(
         DTypeError: They are not real.
         ArgumentError: `reduction` is unknown.
     """
-    name = "binary_cross_entropy"
+    name = "bce"
     p, t, dtype = _pair(name, probability, target)
     losses = -(t * _cut_log(F.log, p, 0.0) + (1 - t) * _cut_log(F.log1p, -p, -1.0))
     return _reduce(name, _scaled(name, losses, weight), reduction, dtype)
@@ -323,7 +330,7 @@ def _cut_log(log: Callable[[Tensor], Tensor], x: Tensor, pole: float) -> Tensor:
 
 
 @public
-def binary_cross_entropy_with_logits(
+def bce_with_logits(
     logits: TensorLike,
     target: TensorLike,
     /,
@@ -348,7 +355,7 @@ def binary_cross_entropy_with_logits(
         DTypeError: They are not real.
         ArgumentError: `reduction` is unknown.
     """
-    name = "binary_cross_entropy_with_logits"
+    name = "bce_with_logits"
     x, t, dtype = _pair(name, logits, target)
     positive = _scaled(name, t * F.softplus(-x), pos_weight, "pos_weight")
     losses = positive + (1 - t) * F.softplus(x)
@@ -416,8 +423,13 @@ def _pair(name: str, prediction: TensorLike, target: TensorLike) -> tuple[Tensor
     """Both as real floats, wide enough to sum, with the dtype of the result."""
     x, y = as_tensor(prediction), as_tensor(target)
     message = f"{name}: the shapes differ: {shape_text(x.shape)} and {shape_text(y.shape)}"
-    demand(x.shape == y.shape, message, {"prediction": x, "target": y},
-           fix=_shape_fix(x.shape, y.shape), error=ShapeError)
+    demand(
+        x.shape == y.shape,
+        message,
+        {"prediction": x, "target": y},
+        fix=_shape_fix(x.shape, y.shape),
+        error=ShapeError,
+    )
     x, y = (floats(name, tensor) for tensor in promoted(name, x, y))
     return wide(x), wide(y), x.dtype
 
@@ -430,32 +442,30 @@ def _shape_fix(x: Shape, y: Shape) -> str:
     return ""
 
 
-def _scaled(
-    name: str, losses: Tensor, weight: TensorLike | None, label: str = "weight"
-) -> Tensor:
+def _scaled(name: str, losses: Tensor, weight: TensorLike | None, label: str = "weight") -> Tensor:
     """The losses times a weight that may be broadcast to them, but may not broadcast them."""
     if weight is None:
         return losses
     factors = converted(floats(name, weight), losses.dtype)
     scaled = losses * factors
     message = f"{name}: {label}'s shape {shape_text(factors.shape)} does not broadcast to"
-    demand(scaled.shape == losses.shape, f"{message} {shape_text(losses.shape)}", {label: factors},
-           error=ShapeError)
+    demand(
+        scaled.shape == losses.shape,
+        f"{message} {shape_text(losses.shape)}",
+        {label: factors},
+        error=ShapeError,
+    )
     return scaled
 
 
-def _weighted(
-    name: str, losses: Tensor, counted: Tensor, reduction: str, dtype: DType
-) -> Tensor:
+def _weighted(name: str, losses: Tensor, counted: Tensor, reduction: str, dtype: DType) -> Tensor:
     """Reduce losses; the mean is over the weight that was counted."""
     if reduction == "mean":
         return converted(F.sum(losses) / F.sum(counted), dtype)
     return _reduce(name, losses, reduction, dtype)
 
 
-def _reduce(
-    name: str, losses: Tensor, reduction: str, dtype: DType, *others: str
-) -> Tensor:
+def _reduce(name: str, losses: Tensor, reduction: str, dtype: DType, *others: str) -> Tensor:
     """Reduce losses as the user asked, and give them the dtype of the inputs."""
     choices = ("mean", "sum", "none", *others)
     text = ", ".join(f'"{choice}"' for choice in choices)

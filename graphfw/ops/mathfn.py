@@ -291,7 +291,9 @@ erfc = unary(
 erfinv = unary(
     "erfinv",
     doc="The inverse of erf; infinite at ±1, NaN beyond.  x: floating-point [*A] -> [*A]",
-    vjp=lambda ct, y, x: F.chain_multiply(ct, F.exp(F.chain_multiply(y, y)) * (math.sqrt(math.pi) / 2)),
+    vjp=lambda ct, y, x: F.chain_multiply(
+        ct, F.exp(F.chain_multiply(y, y)) * (math.sqrt(math.pi) / 2)
+    ),
     xp=numerics.erfinv,
     accepts="floating-point",
     domain=(-0.9, 0.9),

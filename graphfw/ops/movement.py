@@ -61,7 +61,9 @@ def dims_of(name: str, shape: DimLike | Sequence[DimLike], *, hole: bool = False
 
 def _dim(dim: object, hole: bool) -> DimLike:
     if isinstance(dim, Dim):
-        require(not always_le(dim, -1), f"a dim can't be {dim}", (), "it is negative for every size")
+        require(
+            not always_le(dim, -1), f"a dim can't be {dim}", (), "it is negative for every size"
+        )
         return dim
     is_size = hasattr(dim, "__index__") and not isinstance(dim, bool)
     require(is_size, f"{dim!r} is no dim", fix="use ints, or dims such as x.shape[0]")
@@ -161,8 +163,16 @@ def flatten(x: TensorLike, /, start: int = 0, end: int = -1) -> Tensor:
     ndim = max(tensor.ndim, 1)
     first = ruled("flatten", tensor, normalize_axis, start, ndim)
     last = ruled("flatten", tensor, normalize_axis, end, ndim)
-    ruled("flatten", tensor, require, first <= last, f"end={end} lies before start={start}", (), "",
-          AxisError)
+    ruled(
+        "flatten",
+        tensor,
+        require,
+        first <= last,
+        f"end={end} lies before start={start}",
+        (),
+        "",
+        AxisError,
+    )
     dims = tensor.shape
     return reshape(tensor, (*dims[:first], size_of(dims[first : last + 1]), *dims[last + 1 :]))
 
@@ -175,8 +185,12 @@ class PermuteDims(Movement):
 
     def shape(self, x: Shape) -> Shape:
         fits = sorted(self.axes) == list(range(len(x)))
-        require(fits, f"axes {self.axes} must name each of the {len(x)} dims once", (),
-                f"use each of 0 to {len(x) - 1} once")
+        require(
+            fits,
+            f"axes {self.axes} must name each of the {len(x)} dims once",
+            (),
+            f"use each of 0 to {len(x) - 1} once",
+        )
         return permuted(x, self.axes)
 
     def eval(self, xp: Any, x: Any) -> Any:
@@ -224,8 +238,15 @@ def transpose_2d(x: Tensor) -> Tensor:
     Raises:
         ShapeError: x has not two dims; other libraries disagree on what `.T` is then.
     """
-    ruled("x.T", x, require, x.ndim == 2, f"wants 2 dims, and {x.type} has {x.ndim}", (),
-          "use x.mT for the last two dims, or gf.permute_dims")
+    ruled(
+        "x.T",
+        x,
+        require,
+        x.ndim == 2,
+        f"wants 2 dims, and {x.type} has {x.ndim}",
+        (),
+        "use x.mT for the last two dims, or gf.permute_dims",
+    )
     return permute_dims(x, (1, 0))
 
 
@@ -261,8 +282,13 @@ def moveaxis(
     tensor = as_tensor(x)
     sources = _in_order("moveaxis", tensor, source)
     places = _in_order("moveaxis", tensor, destination)
-    ruled("moveaxis", tensor, require, len(sources) == len(places),
-          f"{len(sources)} sources for {len(places)} destinations")
+    ruled(
+        "moveaxis",
+        tensor,
+        require,
+        len(sources) == len(places),
+        f"{len(sources)} sources for {len(places)} destinations",
+    )
     order = [axis for axis in range(tensor.ndim) if axis not in sources]
     for place, axis in sorted(zip(places, sources, strict=True)):
         order.insert(place, axis)
@@ -284,8 +310,12 @@ class BroadcastTo(Movement):
 
     def shape(self, x: Shape) -> Shape:
         fits = can_broadcast(x, self.dims)
-        require(fits, f"{shape_text(x)} does not broadcast to {shape_text(self.dims)}", (),
-                "each dim must be 1 or that of the target, counted from the back")
+        require(
+            fits,
+            f"{shape_text(x)} does not broadcast to {shape_text(self.dims)}",
+            (),
+            "each dim must be 1 or that of the target, counted from the back",
+        )
         return self.dims
 
     def eval(self, xp: Any, x: Any) -> Any:
@@ -332,15 +362,13 @@ def sum_to(x: Tensor, shape: Sequence[DimLike]) -> Tensor:
     if x.shape == tuple(shape):
         return x
     extra = x.ndim - len(shape)
-    stretched = [
-        extra + i for i, dim in enumerate(shape) if dim == 1 and x.shape[extra + i] != 1
-    ]
+    stretched = [extra + i for i, dim in enumerate(shape) if dim == 1 and x.shape[extra + i] != 1]
     total: Tensor = F.sum(x, axis=(*range(extra), *stretched), keepdims=True)
     return reshape(total, tuple(shape)) if extra else total
 
 
 @public
-def expand_dims(x: TensorLike, /, *, axis: int = 0) -> Tensor:
+def expand_dims(x: TensorLike, /, axis: int = 0) -> Tensor:
     """Add a dim of size 1 at `axis` of the result.  x: [*A] -> [*A with 1]
 
     Raises:
@@ -362,8 +390,15 @@ def squeeze(x: TensorLike, /, axis: int | Sequence[int]) -> Tensor:
     axes = axes_of("squeeze", tensor, axis)
     for place in axes:
         size = tensor.shape[place]
-        ruled("squeeze", tensor, require, size == 1, f"dim {place} has size {size}, not 1", (),
-              "only dims of size 1 go away: take one index of it, or reduce over it")
+        ruled(
+            "squeeze",
+            tensor,
+            require,
+            size == 1,
+            f"dim {place} has size {size}, not 1",
+            (),
+            "only dims of size 1 go away: take one index of it, or reduce over it",
+        )
     return reshape(tensor, tuple(d for i, d in enumerate(tensor.shape) if i not in axes))
 
 

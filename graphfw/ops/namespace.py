@@ -65,7 +65,7 @@ class _Info:
         return {d.name: d for d in names if kind is None or isdtype(d, kind)}
 
 
-def __array_namespace_info__() -> _Info:  # noqa: N807 - the standard's name
+def __array_namespace_info__() -> _Info:
     """Return what can be asked of this namespace, as the standard defines it.
 
     >>> import graphfw as gf

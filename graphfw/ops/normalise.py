@@ -157,8 +157,12 @@ def group_norm(
     channels = tensor.shape[place]
     demand(groups > 0, f"group_norm: groups={groups} must be positive")
     divides = isinstance(channels, int) and channels % groups == 0
-    demand(divides, f"group_norm: {channels} channels don't divide into {groups} groups",
-           {"x": tensor}, error=ShapeError)
+    demand(
+        divides,
+        f"group_norm: {channels} channels don't divide into {groups} groups",
+        {"x": tensor},
+        error=ShapeError,
+    )
     split = (*tensor.shape[:place], groups, channels // groups, *tensor.shape[place + 1 :])
     others = tuple(i for i in range(1, len(split)) if i != place)
     normal = _standardised(F.reshape(wide(tensor), split), others, eps)
@@ -194,9 +198,7 @@ def instance_norm(
 
 
 @public
-def normalize(
-    x: TensorLike, /, *, axis: Axes = -1, ord: float = 2.0, eps: float = 1e-12
-) -> Tensor:
+def normalize(x: TensorLike, /, *, axis: Axes = -1, ord: float = 2.0, eps: float = 1e-12) -> Tensor:
     """Divide by the norm over axes: the result has norm 1.  x: [*A] -> [*A]
 
     Norms below eps count as eps, so zeros stay zeros.
@@ -222,8 +224,9 @@ def _floats(name: str, x: TensorLike, eps: float) -> Tensor:
 
 def _channel_axis(name: str, x: Tensor, axis: int) -> int:
     place = ruled(name, x, normalize_axis, axis, x.ndim)
-    demand(place != 0, f"{name}: axis={axis} is the batch's, where the channels should be",
-           {"x": x})
+    demand(
+        place != 0, f"{name}: axis={axis} is the batch's, where the channels should be", {"x": x}
+    )
     return place
 
 
@@ -264,8 +267,12 @@ def _laid_along(
     wanted = tuple(x.shape[axis] for axis in axes)
     message = f"{name}: {label} must have shape {shape_text(wanted)}, as x has at axis"
     shown = ", ".join(map(str, axes))
-    demand(tensor.shape == wanted, f"{message} {shown}, not {shape_text(tensor.shape)}",
-           {"x": x, label: tensor}, error=ShapeError)
+    demand(
+        tensor.shape == wanted,
+        f"{message} {shown}, not {shape_text(tensor.shape)}",
+        {"x": x, label: tensor},
+        error=ShapeError,
+    )
     dims = tuple(dim if i in axes else 1 for i, dim in enumerate(x.shape))
     trailing = tuple(range(x.ndim - len(axes), x.ndim))
     laid = tensor if axes == trailing else F.reshape(tensor, dims)

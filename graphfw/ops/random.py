@@ -300,8 +300,11 @@ def _static_span(low: int, high: int, dtype: DType) -> int:
     demand(low < high, f"random.randint: low={low} must be below high={high}")
     limits = np.iinfo(dtype.dtype)
     fits = limits.min <= low and high - 1 <= limits.max
-    demand(fits, f"random.randint: integers from {low} to {high - 1} don't fit {dtype.name}",
-           fix="give a wider dtype")
+    demand(
+        fits,
+        f"random.randint: integers from {low} to {high - 1} don't fit {dtype.name}",
+        fix="give a wider dtype",
+    )
     return high - low
 
 

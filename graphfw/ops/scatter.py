@@ -103,15 +103,23 @@ def _fitting(name: str, x: Tensor, values: TensorLike) -> Tensor:
         tensor = F.asarray(values)
         fits, given = promote(x.dtype, tensor.dtype) is x.dtype, str(tensor.type)
     if not fits or tensor is None:
-        failed = Requirement(f"{given} does not fit x, which is {x.dtype.name}",
-                             fix="convert one of them with gf.astype", error=DTypeError)
+        failed = Requirement(
+            f"{given} does not fit x, which is {x.dtype.name}",
+            fix="convert one of them with gf.astype",
+            error=DTypeError,
+        )
         raise checked(name, x, failed)
     return converted(tensor, x.dtype)
 
 
 def _spread(name: str, values: Tensor, places: Sequence[Any]) -> Tensor:
-    ruled(name, values, require, can_broadcast(values.shape, tuple(places)),
-          f"values {shape_text(values.shape)} don't broadcast to the places, {shape_text(places)}")
+    ruled(
+        name,
+        values,
+        require,
+        can_broadcast(values.shape, tuple(places)),
+        f"values {shape_text(values.shape)} don't broadcast to the places, {shape_text(places)}",
+    )
     return broadcast_to(values, tuple(places))
 
 

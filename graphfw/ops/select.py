@@ -33,8 +33,12 @@ class Where(Op):
         return broadcast(condition, x1, x2)
 
     def dtype(self, condition: DType, x1: DType, x2: DType) -> DType:
-        require(condition.is_bool, f"the condition must be bool, not {condition.name}",
-                fix="write mask != 0", error=DTypeError)
+        require(
+            condition.is_bool,
+            f"the condition must be bool, not {condition.name}",
+            fix="write mask != 0",
+            error=DTypeError,
+        )
         require(x1 is x2, f"wants one dtype, not {x1.name} and {x2.name}", error=DTypeError)
         return x1
 
@@ -58,8 +62,13 @@ class Where(Op):
         yield ok("bool[3, 1]", "float32[]", "float32[n]")
         yield ok("bool[]", "complex64[2]", "complex64[2]")
         yield ok("bool[0]", "int32[0]", "int32[1]")
-        yield bad("float32[3]", "float32[3]", "float32[3]", match="must be bool, not float32",
-                  error=DTypeError)
+        yield bad(
+            "float32[3]",
+            "float32[3]",
+            "float32[3]",
+            match="must be bool, not float32",
+            error=DTypeError,
+        )
         yield bad("bool[3]", "float32[3]", "int32[3]", match="wants one dtype", error=DTypeError)
         yield bad("bool[4]", "float32[3]", "float32[]", match="shapes don't broadcast")
 
@@ -112,17 +121,15 @@ class Clip(Elementwise):
         yield ok("float32[3, n]", "float32[n]", "float32[3, 1]", smooth=False)
         yield ok("bfloat16[4]", "bfloat16[]", "bfloat16[]", smooth=False)
         yield ok("int32[4]", "int32[]", "int32[4]")
-        yield bad("complex64[2]", "complex64[]", "complex64[]", match="wants real",
-                  error=DTypeError)
-        yield bad("float32[2]", "float64[]", "float32[]", match="wants one dtype",
-                  error=DTypeError)
+        yield bad(
+            "complex64[2]", "complex64[]", "complex64[]", match="wants real", error=DTypeError
+        )
+        yield bad("float32[2]", "float64[]", "float32[]", match="wants one dtype", error=DTypeError)
         yield bad("float32[2]", "float32[3]", "float32[]", match="shapes don't broadcast")
 
 
 @public
-def clip(
-    x: TensorLike, /, min: TensorLike | None = None, max: TensorLike | None = None
-) -> Tensor:
+def clip(x: TensorLike, /, min: TensorLike | None = None, max: TensorLike | None = None) -> Tensor:
     """Keep values between bounds: min(max(x, min), max).  x, min, max: real, broadcast -> [*B]
 
     The result has x's dtype. The gradient is x's where x lies between the bounds or on one, else

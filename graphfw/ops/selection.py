@@ -43,8 +43,11 @@ class Window(Op):
             require(step > 0, f"step {step} along axis {axis} is not positive")
             last = start + (length - 1) * step
             outside = always_ge(-1, start) or always_ge(last, x[axis])
-            require(not (always_ge(length, 1) and outside), out_of_range(last, axis, x[axis]),
-                    error=AxisError)
+            require(
+                not (always_ge(length, 1) and outside),
+                out_of_range(last, axis, x[axis]),
+                error=AxisError,
+            )
 
     def axes(self) -> Iterator[tuple[DimLike, DimLike, int]]:
         """Yield start, length and step of each axis."""
@@ -91,8 +94,14 @@ class Slice(Window, Movement):
     def cases() -> Iterator[Case]:
         yield ok("float32[5, 4]", starts=(1, 0), lengths=(2, 3), steps=(2, 1))
         yield ok("int32[5]", starts=(9,), lengths=(0,), steps=(1,))
-        yield bad("float32[5]", starts=(3,), lengths=(2,), steps=(2,), error=AxisError,
-                  match="index 5 is out of range for dim 0 of size 5")
+        yield bad(
+            "float32[5]",
+            starts=(3,),
+            lengths=(2,),
+            steps=(2,),
+            error=AxisError,
+            match="index 5 is out of range for dim 0 of size 5",
+        )
         yield bad("float32[5]", starts=(), lengths=(), steps=(), match="the window has 0 dims")
 
 
@@ -124,10 +133,23 @@ class SliceSet(Window):
     def cases() -> Iterator[Case]:
         yield ok("float32[5, 4]", "float32[2, 3]", starts=(1, 0), lengths=(2, 3), steps=(2, 1))
         yield ok("bool[n]", "bool[0]", starts=(1,), lengths=(0,), steps=(1,))
-        yield bad("float32[5]", "float32[3]", starts=(0,), lengths=(2,), steps=(1,),
-                  match="doesn't fill a window")
-        yield bad("float32[5]", "int32[2]", starts=(0,), lengths=(2,), steps=(1,),
-                  match="wants one dtype", error=DTypeError)
+        yield bad(
+            "float32[5]",
+            "float32[3]",
+            starts=(0,),
+            lengths=(2,),
+            steps=(1,),
+            match="doesn't fill a window",
+        )
+        yield bad(
+            "float32[5]",
+            "int32[2]",
+            starts=(0,),
+            lengths=(2,),
+            steps=(1,),
+            match="wants one dtype",
+            error=DTypeError,
+        )
 
 
 class Gathering(Op):
@@ -144,8 +166,11 @@ class Gathering(Op):
         """Return the shape of the elements that are named; indices are operands from `first`."""
         end = self.axis + len(indices)
         require(bool(indices), "wants one index or more")
-        require(end <= len(x), f"axes {self.axis} to {end - 1} of a tensor that has {len(x)} dims",
-                error=AxisError)
+        require(
+            end <= len(x),
+            f"axes {self.axis} to {end - 1} of a tensor that has {len(x)} dims",
+            error=AxisError,
+        )
         try:
             named = broadcast(*indices)
         except Requirement as failed:
@@ -156,8 +181,9 @@ class Gathering(Op):
     def index_dtype(self, indices: Sequence[DType]) -> None:
         """See that the indices are integers."""
         for dtype in indices:
-            require(dtype.is_integer, f"indices must be integers, not {dtype.name}",
-                    error=DTypeError)
+            require(
+                dtype.is_integer, f"indices must be integers, not {dtype.name}", error=DTypeError
+            )
 
     def wrapped(self, xp: Any, x: Any, indices: Sequence[Any]) -> list[Any]:
         """Return the indices counted from the front.
@@ -257,8 +283,11 @@ def take(x: TensorLike, indices: TensorLike, /, *, axis: int | None = None) -> T
     """
     tensor = as_tensor(x)
     if axis is None and tensor.ndim != 1:
-        failed = Requirement(f"axis is missing, and x has {tensor.ndim} dims",
-                             fix="pass axis=…, or flatten x first", error=ArgumentError)
+        failed = Requirement(
+            f"axis is missing, and x has {tensor.ndim} dims",
+            fix="pass axis=…, or flatten x first",
+            error=ArgumentError,
+        )
         raise checked("take", tensor, failed)
     place = ruled("take", tensor, normalize_axis, axis or 0, tensor.ndim)
     return emit(Gather(place), tensor, as_tensor(indices))

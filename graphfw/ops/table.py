@@ -66,10 +66,17 @@ class Elementwise(Op):
     def dtype(self, *dtypes: DType) -> DType:
         first = dtypes[0]
         for dtype in dtypes:
-            require(KINDS[self.accepts](dtype), f"wants {self.accepts} tensors, not {dtype.name}",
-                    fix=_dtype_fix(self.accepts, dtype), error=DTypeError)
-            require(dtype is first, f"wants one dtype, not {first.name} and {dtype.name}",
-                    error=DTypeError)
+            require(
+                KINDS[self.accepts](dtype),
+                f"wants {self.accepts} tensors, not {dtype.name}",
+                fix=_dtype_fix(self.accepts, dtype),
+                error=DTypeError,
+            )
+            require(
+                dtype is first,
+                f"wants one dtype, not {first.name} and {dtype.name}",
+                error=DTypeError,
+            )
         if self.result == "bool":
             return bool_
         return first.real if self.result == "real" else first
@@ -161,7 +168,8 @@ def unary_op(
     if accepted(int32) and kind != "int32":
         cases.append(ok("int32[4]"))
     cases.append(
-        ok("bool[3]") if accepted(bool_)
+        ok("bool[3]")
+        if accepted(bool_)
         else bad("bool[3]", match=f"wants {accepts} tensors, not bool", error=DTypeError)
     )
     facts = {"accepts": accepts, "result": result, "samples": (*cases, *samples)}
@@ -240,7 +248,8 @@ def binary_op(
         bad(f"{kind}[3, 4]", f"{kind}[3, 5]", match="shapes don't broadcast"),
         bad(f"{kind}[batch]", f"{kind}[5]", match="a symbolic dim broadcasts with 1"),
         bad(f"{kind}[2]", "int8[2]", match="wants", error=DTypeError),
-        ok("bool[3]", "bool[3]") if accepted(bool_)
+        ok("bool[3]", "bool[3]")
+        if accepted(bool_)
         else bad("bool[3]", "bool[3]", match=f"wants {accepts} tensors", error=DTypeError),
     ]
     facts = {

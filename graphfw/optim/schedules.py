@@ -130,8 +130,8 @@ def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> Schedule:
     """Use one rate after the other: rates[i] until boundaries[i] updates are made.
 
     Raises:
-        ArgumentError: There is not one rate more than boundaries, boundaries don't rise, or a number is
-            not positive.
+        ArgumentError: There is not one rate more than boundaries, boundaries don't rise, or a number
+            is not positive.
 
     >>> import graphfw as gf
     >>> schedule = gf.optim.schedules.piecewise([2, 4], [0.1, 0.01, 0.001])

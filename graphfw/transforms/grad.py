@@ -19,9 +19,7 @@ Missing = Literal["error", "zeros"]
 
 
 @overload
-def grad(
-    y: Tensor, xs: Tensor, grad_y: Any = None, *, missing: Missing = "error"
-) -> Tensor: ...
+def grad(y: Tensor, xs: Tensor, grad_y: Any = None, *, missing: Missing = "error") -> Tensor: ...
 @overload
 def grad(
     y: Tensor, xs: Sequence[Tensor], grad_y: Any = None, *, missing: Missing = "error"
@@ -169,8 +167,10 @@ def _through(
     if node.op.multiple:
         y = outputs
         ct = tuple(
-            cotangents[node, i] if (node, i) in cotangents
-            else F.zeros(t.shape, dtype=t.dtype) if t.dtype.is_inexact
+            cotangents[node, i]
+            if (node, i) in cotangents
+            else F.zeros(t.shape, dtype=t.dtype)
+            if t.dtype.is_inexact
             else None
             for i, t in enumerate(outputs)
         )
@@ -198,7 +198,9 @@ def _fitted(value: Tensor, wanted: TensorType, node: Node) -> Tensor:
             at=node.loc,
             fix="this is a mistake in the op's vjp rule",
         )
-    result: Tensor = F.real(value) if value.dtype.is_complex and not wanted.dtype.is_complex else value
+    result: Tensor = (
+        F.real(value) if value.dtype.is_complex and not wanted.dtype.is_complex else value
+    )
     fitted: Tensor = F.astype(result, wanted.dtype)
     return fitted
 

@@ -254,7 +254,9 @@ def test_a_full_disk_keeps_the_old_file_and_leaves_nothing_behind(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))  # a real failure of write(2)
     try:
-        with pytest.raises(CheckpointError, match=r"File too large.*is unchanged\n.*\n.*free space"):
+        with pytest.raises(
+            CheckpointError, match=r"File too large.*is unchanged\n.*\n.*free space"
+        ):
             write_checkpoint(path, {"a": np.zeros(1 << 16)}, {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -346,7 +348,9 @@ def test_no_permission_is_said(closed_folder, monkeypatch):
         f"cannot read checkpoint '{path}': Permission denied\n  fix  get permission to read it"
     )
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # it asks for the real user
-    with pytest.raises(CheckpointError, match=r"the file is read-only\n.*\n  fix  make it writable"):
+    with pytest.raises(
+        CheckpointError, match=r"the file is read-only\n.*\n  fix  make it writable"
+    ):
         write_checkpoint(path, {}, {})
     _only(closed_folder, "x")
 
@@ -417,7 +421,9 @@ def test_another_format_is_refused(tmp_path, content):
 
 def test_a_dtype_numpy_lacks_is_named(tmp_path):
     save_file({"w": np.zeros(2, ml_dtypes.float8_e4m3fn)}, tmp_path / "x")
-    with pytest.raises(CheckpointError, match=r"entry 'w' has dtype F8_E4M3\n.*\n  fix  convert it to"):
+    with pytest.raises(
+        CheckpointError, match=r"entry 'w' has dtype F8_E4M3\n.*\n  fix  convert it to"
+    ):
         read_checkpoint(tmp_path / "x")
 
 

@@ -19,7 +19,6 @@ from graphfw.ir.dim import dim_max, symbol
 from graphfw.ir.dim_text import parse_dim
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Literal
-from graphfw.loc import UNKNOWN, Loc
 from graphfw.ir.op import NONDIFF, RANDOM, REGISTRY, Op, op
 from graphfw.ir.parser import parse
 from graphfw.ir.printer import INLINE_SIZE, graph_text, literal_text, loc_text, quoted, value_text
@@ -29,6 +28,7 @@ from graphfw.ir.syntax import array_of, call, loc_of, value_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType, parse_type
 from graphfw.ir.variable import Update
+from graphfw.loc import UNKNOWN, Loc
 
 N, M = symbol("n"), symbol("m")
 

@@ -393,8 +393,6 @@ def test_fields_are_canonical(declared: Declared):
         value = todo.pop()
         if isinstance(value, tuple):
             todo += value
-        elif isinstance(value, slice):
-            todo += [value.start, value.stop, value.step]
         else:
             plain = int | float | complex | bool | str | DType | DimLike | None
             assert isinstance(value, plain), f"{value!r} in a field"

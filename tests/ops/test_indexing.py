@@ -161,7 +161,7 @@ def test_indices_out_of_range_when_run():
         ((slice(None), 3), gf.AxisError, "getitem: index 3 is out of range for dim 1 of size 3"),
         ((slice(None), -4), gf.AxisError, "index -4 is out of range for dim 1 of size 3"),
         ((slice(None), [0, 5]), gf.AxisError, "index 5 is out of range for dim 1 of size 3"),
-        ((0, 0, 0), gf.AxisError, "3 indices for 2 dims"),
+        ((0, 0, 0), gf.AxisError, "3 for 2 dims"),
         ((..., ...), gf.AxisError, "one `...` at most"),
         (1.5, gf.DTypeError, "1.5 is no index"),
         ([1.5], gf.DTypeError, "a tensor float32.1. is no index"),
@@ -170,7 +170,7 @@ def test_indices_out_of_range_when_run():
         (slice(1.5, None), gf.DTypeError, "the bound 1.5 of a slice is no int"),
         (slice(None, None, 0), gf.ArgumentError, "step 0 of a slice"),
         ((slice(None), [True, False]), gf.AxisError, "a boolean index of size 2 for dim 1"),
-        ((0, [0, 1], [[0, 1, 2]]), gf.AxisError, "3 indices for 2 dims"),
+        ((0, [0, 1], [[0, 1, 2]]), gf.AxisError, "3 for 2 dims"),
         (([0, 1], [0, 1, 2]), gf.ShapeError, "getitem: shapes don't broadcast"),
     ],
 )

@@ -14,8 +14,15 @@ from tests.support.gradcheck import check_gradients
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        ((2, 3), (3, 4)), ((3,), (3, 4)), ((2, 3), (3,)), ((3,), (3,)), ((5, 2, 3), (3,)),
-        ((3,), (5, 3, 2)), ((5, 1, 2, 3), (4, 3, 1)), ((0, 3), (3, 2)), ((2, 0), (0, 3)),
+        ((2, 3), (3, 4)),
+        ((3,), (3, 4)),
+        ((2, 3), (3,)),
+        ((3,), (3,)),
+        ((5, 2, 3), (3,)),
+        ((3,), (5, 3, 2)),
+        ((5, 1, 2, 3), (4, 3, 1)),
+        ((0, 3), (3, 2)),
+        ((2, 0), (0, 3)),
     ],
 )
 def test_matmul(a: tuple[int, ...], b: tuple[int, ...], rng: np.random.Generator) -> None:
@@ -109,9 +116,7 @@ def test_outer(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("offset", [-9, -2, -1, 0, 1, 3, 9])
 @pytest.mark.parametrize("axes", [(-2, -1), (0, 1), (2, 0)])
-def test_diagonal_and_trace(
-    offset: int, axes: tuple[int, int], rng: np.random.Generator
-) -> None:
+def test_diagonal_and_trace(offset: int, axes: tuple[int, int], rng: np.random.Generator) -> None:
     x = rng.normal(size=(3, 4, 5))
     axis1, axis2 = axes
     expected = np.diagonal(x, offset, axis1, axis2)
@@ -202,8 +207,16 @@ def test_matrix_norm(ord: Any, keepdims: bool, rng: np.random.Generator) -> None
 
 @pytest.mark.parametrize(
     ("ord", "axis"),
-    [(None, None), (None, 1), (None, (0, 2)), (3, 0), (1, (0, 1)), (1, (1, 0)), ("fro", (2, 0)),
-     (np.inf, (-1, 0))],
+    [
+        (None, None),
+        (None, 1),
+        (None, (0, 2)),
+        (3, 0),
+        (1, (0, 1)),
+        (1, (1, 0)),
+        ("fro", (2, 0)),
+        (np.inf, (-1, 0)),
+    ],
 )
 @pytest.mark.parametrize("keepdims", [False, True])
 def test_norm(ord: Any, axis: Any, keepdims: bool, rng: np.random.Generator) -> None:

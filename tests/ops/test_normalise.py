@@ -33,7 +33,9 @@ def test_layer_norm(dims: int, rng: np.random.Generator) -> None:
     check(
         lambda x, w, b: gf.layer_norm(x, w, b, axis=axis),
         lambda x, w, b: TF.layer_norm(x, shape, w, b),
-        x, rng.normal(size=shape), rng.normal(size=shape),
+        x,
+        rng.normal(size=shape),
+        rng.normal(size=shape),
     )
 
 
@@ -48,7 +50,8 @@ def test_rms_norm(rng: np.random.Generator) -> None:
     check(
         lambda x, w: gf.rms_norm(x, w, eps=1e-3),
         lambda x, w: TF.rms_norm(x, (5,), w, 1e-3),
-        rng.normal(size=(4, 5)), rng.normal(size=5),
+        rng.normal(size=(4, 5)),
+        rng.normal(size=5),
     )
 
 
@@ -58,7 +61,9 @@ def test_batch_norm(shape: tuple[int, ...], rng: np.random.Generator) -> None:
     check(
         lambda x, w, b: gf.batch_norm(x, mean, var, w, b),
         lambda x, w, b: TF.batch_norm(x, torch.tensor(mean), torch.tensor(var), w, b),
-        rng.normal(size=shape), w, b,
+        rng.normal(size=shape),
+        w,
+        b,
     )
 
 
@@ -73,7 +78,9 @@ def test_group_norm(groups: int, rng: np.random.Generator) -> None:
     check(
         lambda x, w, b: gf.group_norm(x, groups, w, b),
         lambda x, w, b: TF.group_norm(x, groups, w, b),
-        rng.normal(size=(2, 6, 3, 4)), rng.normal(size=6), rng.normal(size=6),
+        rng.normal(size=(2, 6, 3, 4)),
+        rng.normal(size=6),
+        rng.normal(size=6),
     )
 
 
@@ -88,7 +95,9 @@ def test_instance_norm(rng: np.random.Generator) -> None:
     check(
         lambda x, w, b: gf.instance_norm(x, w, b),
         lambda x, w, b: TF.instance_norm(x, weight=w, bias=b),
-        rng.normal(size=(2, 3, 4, 5)), rng.normal(size=3), rng.normal(size=3),
+        rng.normal(size=(2, 3, 4, 5)),
+        rng.normal(size=3),
+        rng.normal(size=3),
     )
 
 

@@ -113,6 +113,18 @@ def test_bits_are_the_streams() -> None:
     np.testing.assert_array_equal(one(u, seed=7, step=5), expected)
 
 
+def test_sessions_draw_by_seed_and_step() -> None:
+    with gf.Graph() as g:
+        x = gf.random.normal(5)
+    runs = []
+    for seed in (1, 1, 2):
+        with gf.Session(g, seed=seed) as session:
+            runs.append([session.run(x), session.run(x)])
+    np.testing.assert_array_equal(runs[0], runs[1])
+    assert (runs[0][0] != runs[2][0]).all()
+    np.testing.assert_array_equal(runs[0][0], one(x, seed=1))
+
+
 def test_a_draw_outside_any_graph_becomes_a_constant_inside() -> None:
     x = gf.random.normal(4)
     with gf.Graph() as g:
@@ -295,10 +307,18 @@ def test_bernoulli_of_a_tensor() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "dtype"),
     [
-        (0, 1, "int64"), (-3, 4, "int8"), (-128, 128, "int8"), (0, 256, "uint8"),
-        (-(2**31), 2**31, "int32"), (0, 2**32, "uint32"), (5, 2**33, "int64"),
-        (-(2**63), 2**63, "int64"), (-(2**63), -(2**63) + 2, "int64"), (2**63, 2**64, "uint64"),
-        (0, 2**64, "uint64"), (1, 2**63, "int64"),
+        (0, 1, "int64"),
+        (-3, 4, "int8"),
+        (-128, 128, "int8"),
+        (0, 256, "uint8"),
+        (-(2**31), 2**31, "int32"),
+        (0, 2**32, "uint32"),
+        (5, 2**33, "int64"),
+        (-(2**63), 2**63, "int64"),
+        (-(2**63), -(2**63) + 2, "int64"),
+        (2**63, 2**64, "uint64"),
+        (0, 2**64, "uint64"),
+        (1, 2**63, "int64"),
     ],
 )
 def test_randint(low: int, high: int, dtype: str) -> None:

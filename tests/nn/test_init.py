@@ -1,0 +1,98 @@
+"""Initial values: their distributions, options, and mistakes."""
+
+import math
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw.nn import init
+
+
+def drawn(initial, shape=(300, 200), dtype=None):
+    with gf.Graph() as g:
+        w = gf.Variable(initial, shape=shape, dtype=dtype, name="w")
+    with gf.Session(g) as session:
+        return session[w]
+
+
+@pytest.mark.parametrize(
+    ("initial", "value"),
+    [(init.zeros, 0), (init.ones, 1), (init.constant(value=2.5), 2.5), (init.constant, 0)],
+)
+def test_constants(initial, value):
+    array = drawn(initial, (3, 0, 2) if value == 1 else (3, 2))
+    assert (array == value).all()
+    assert array.dtype == np.float32
+
+
+def test_identity():
+    np.testing.assert_array_equal(drawn(init.identity(gain=2), (2, 3)), [[2, 0, 0], [0, 2, 0]])
+    with pytest.raises(gf.ShapeError, match=r"Identity: the shape \[3\] is no matrix"):
+        init.identity((3,))
+
+
+@pytest.mark.parametrize(
+    ("initial", "std", "bound"),
+    [
+        (init.uniform(low=-2, high=2), 2 / math.sqrt(3), 2),
+        (init.normal(std=0.02), 0.02, 0.12),
+        (init.xavier_normal, math.sqrt(2 / 500), 0.4),
+        (init.xavier_uniform, math.sqrt(2 / 500), math.sqrt(6 / 500)),
+        (init.he_normal, math.sqrt(2 / 300), 0.5),
+        (init.he_normal(mode="fan_out"), math.sqrt(2 / 200), 0.6),
+        (init.he_uniform, math.sqrt(2 / 300), math.sqrt(6 / 300)),
+        (init.lecun_normal, math.sqrt(1 / 300), 0.4),
+        (init.lecun_normal(in_axis=1, out_axis=0), math.sqrt(1 / 200), 0.4),
+        (init.truncated_normal(std=0.5, low=-1, high=1), 0.5 * 0.5396, 0.5),
+    ],
+)
+def test_distributions(initial, std, bound):
+    array = drawn(initial)
+    assert abs(array.mean()) < 0.02 * std
+    assert abs(array.std() / std - 1) < 0.02
+    assert np.abs(array).max() <= bound
+
+
+def test_fans_of_kernels():
+    assert init.fans((64, 32, 3, 5), in_axis=1, out_axis=0) == (480, 960)
+    assert init.fans((3, 5, 32, 64)) == (480, 960)
+    with pytest.raises(gf.ShapeError, match=r"a weight of shape \[5\] has no fans"):
+        init.he_normal((5,))
+    with pytest.raises(gf.AxisError, match="are not two axes of"):
+        init.fans((3, 4), in_axis=1, out_axis=-1)
+
+
+def test_empty_and_low_precision():
+    assert drawn(init.he_normal, (0, 4)).shape == (0, 4)
+    assert drawn(init.he_normal, (8, 4), gf.bfloat16).dtype == gf.bfloat16
+    assert drawn(init.xavier_uniform, (8, 4), gf.float64).dtype == np.float64
+
+
+def test_options_make_another():
+    assert init.he_normal() == init.he_normal
+    assert init.he_normal(mode="fan_out").mode == "fan_out"
+    assert init.he_normal.mode == "fan_in"
+    assert repr(init.normal(std=0.02)) == "Normal(mean=0.0, std=0.02)"
+
+
+@pytest.mark.parametrize(
+    ("make", "text", "fix"),
+    [
+        (lambda: init.normal(sdt=1), "Normal has no option 'sdt'", 'did you mean "std"?'),
+        (lambda: init.zeros(foo=1), "Constant has no option 'foo'", "it has: value"),
+        (lambda: init.constant(0.5), "Constant: 0.5 is no shape", "name the option: value=0.5"),
+        (lambda: init.normal(std=-1), "std=-1 must not be negative", ""),
+        (lambda: init.uniform(low=1), "low=1 must be below high=1.0", ""),
+        (lambda: init.he_normal(mode="fan_on"), 'mode=\'fan_on\' must be one of "fan_in"',
+         'did you mean "fan_'),
+        (lambda: init.he_normal(gain=0), "gain=0 must be positive", ""),
+        (lambda: init.normal((3,), std=1), "options come in a call of their own", "init(…)(shape)"),
+    ],
+)  # fmt: skip
+def test_mistakes(make, text, fix):
+    with pytest.raises((gf.ArgumentError, gf.ShapeError)) as caught:
+        make()
+    assert text in caught.value.summary
+    assert caught.value.fix.startswith(fix)
+    assert bool(caught.value.fix) is bool(fix)

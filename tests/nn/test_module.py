@@ -1,0 +1,444 @@
+"""What a Module registers, how it names its variables, how it is called and printed."""
+
+import gc
+from abc import ABC, abstractmethod
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw import nn
+
+
+class MLP(nn.Module):
+    def __init__(self, width=8):
+        self.fc1 = nn.Linear(4, width)
+        self.fc2 = nn.Linear(width, 2)
+
+    def forward(self, x):
+        return self.fc2(gf.relu(self.fc1(x)))
+
+
+class Scale(nn.Module):
+    def __init__(self, name=None):
+        super().__init__(name=name)
+        self.gain = gf.Variable([1.0, 2.0], name="gain")
+        self.count = gf.Variable(0, name="count", trainable=False)
+
+    def forward(self, x):
+        return x * self.gain
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with gf.Graph() as g:
+        yield g
+
+
+def names(module):
+    return [v.name for v in module.variables()]
+
+
+# Names.
+
+
+def test_names_come_from_attributes_without_super_init():
+    model = MLP()
+    assert names(model) == ["mlp.fc1.weight", "mlp.fc1.bias", "mlp.fc2.weight", "mlp.fc2.bias"]
+    assert [n for n, _ in model.named_parameters()] == [
+        "fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias",
+    ]
+
+
+def test_second_root_is_numbered(graph):
+    first, second = MLP(), MLP()
+    assert (first.path, second.path) == ("mlp", "mlp_1")
+    assert names(second)[0] == "mlp_1.fc1.weight"
+    graph.check_names()
+
+
+def test_variables_with_the_same_name_in_two_instances():
+    first, second = Scale(), Scale()
+    assert names(first) == ["scale.gain", "scale.count"]
+    assert names(second) == ["scale_1.gain", "scale_1.count"]
+
+
+def test_attaching_renames_and_frees_the_root_name():
+    part = Scale()
+    gain = part.gain
+    assert gain.name == "scale.gain"
+    whole = nn.Sequential(nn.Sequential(nn.Identity(), part))
+    assert gain.name == "sequential.0.1.gain"
+    assert part.path == "sequential.0.1"
+    assert Scale().path == "scale"
+    assert whole[0][1] is part
+
+
+def test_first_parent_names_a_shared_module():
+    shared = nn.Linear(3, 3)
+    first = nn.Sequential(shared)
+    second = nn.Sequential(nn.ReLU(), shared)
+    assert shared.path == "sequential.0"
+    assert second[1] is shared
+    assert names(second) == names(first)
+
+
+def test_shared_variables_count_once():
+    class Tied(nn.Module):
+        def __init__(self):
+            self.a = nn.Linear(3, 3, bias=False)
+            self.b = nn.Linear(3, 3, bias=False)
+            self.b.weight = self.a.weight
+
+    model = Tied()
+    assert len(model.parameters()) == 1
+    assert names(model) == ["tied.a.weight"]
+
+
+def test_explicit_name_and_scope():
+    with gf.name_scope("model"):
+        assert Scale(name="head").gain.name == "model.head.gain"
+        assert Scale().path == "model.scale"
+    assert nn.Linear(1, 1, name="out").weight.name == "out.weight"
+    with pytest.raises(gf.GraphError, match='a module named "out" exists already'):
+        nn.Linear(1, 1, name="out")
+    for bad in ("", "a.b", "a b"):
+        with pytest.raises(gf.ArgumentError, match="is empty or has dots or spaces"):
+            nn.ReLU(name=bad)
+
+
+def test_snake_case():
+    assert nn.MultiHeadAttention(4, 2).path == "multi_head_attention"
+    assert nn.GELU().path == "gelu"
+    assert nn.BatchNorm(2).path == "batch_norm"
+
+
+def test_replaced_parts_take_another_name(graph):
+    model = MLP()
+    old, weight = model.fc2, model.fc1.weight
+    model.fc2 = nn.Linear(8, 5)
+    assert model.fc2.weight.name == "mlp.fc2.weight"
+    assert old.weight.name == "linear.weight"
+    model.fc1.weight = gf.Variable(np.zeros((4, 8), np.float32))
+    assert model.fc1.weight.name == "mlp.fc1.weight"
+    assert weight.name == "mlp.fc1.weight.former"
+    del model.fc1
+    assert [n for n, _ in model.named_children()] == ["fc2"]
+    graph.check_names()
+
+
+def test_replacing_by_none_unregisters():
+    layer = nn.Linear(2, 2)
+    layer.bias = None
+    assert [n for n, _ in layer.named_parameters()] == ["weight"]
+
+
+def test_dropped_modules_without_variables_free_their_name():
+    assert nn.ReLU().path == "relu"
+    gc.collect()
+    assert nn.ReLU().path == "relu"
+
+
+def test_provisional_scope_ends_when_init_fails():
+    class Bad(nn.Module):
+        def __init__(self):
+            raise KeyError("no")
+
+    with pytest.raises(KeyError):
+        Bad()
+    assert gf.Variable(0.0, name="free").name == "free"
+
+
+def test_outside_a_graph():
+    with pytest.raises(gf.GraphError, match="none is open here"):
+        # A fresh context has no open graph.
+        import contextvars
+
+        contextvars.Context().run(nn.Linear, 2, 2)
+
+
+# Registration.
+
+
+@pytest.mark.parametrize(
+    ("make", "fix"),
+    [
+        (lambda: [nn.ReLU()], "use gf.nn.ModuleList([…])"),
+        (lambda: (1, nn.ReLU()), "use gf.nn.ModuleList([…])"),
+        (lambda: {"a": nn.ReLU()}, "use gf.nn.ModuleDict({…})"),
+        (lambda: [[1], [{"a": nn.ReLU()}]], "use gf.nn.ModuleList([…])"),
+        (lambda: [gf.Variable(0.0)], "assign each variable to an attribute of its own"),
+    ],
+)
+def test_hidden_parts_are_refused(make, fix):
+    model = MLP()
+    with pytest.raises(gf.ArgumentError, match=r"MLP\.layers is a plain .* would not find") as caught:
+        model.layers = make()
+    assert caught.value.fix == fix
+
+
+def test_plain_containers_are_fine():
+    model = MLP()
+    loop = [1, 2]
+    loop.append(loop)
+    model.sizes = loop
+    model.options = {"a": (1, "b")}
+    assert model.sizes is loop
+
+
+def test_method_names_are_refused():
+    model = MLP()
+    for name in ("parameters", "forward", "path", "eval"):
+        with pytest.raises(gf.ArgumentError, match=f"MLP.{name} is a method or the like"):
+            setattr(model, name, nn.ReLU())
+
+
+def test_cycles_are_refused():
+    model = MLP()
+    with pytest.raises(gf.ArgumentError, match="can't be a part of itself"):
+        model.me = model
+    with pytest.raises(gf.ArgumentError, match=r"Linear\.owner: .* part of itself"):
+        model.fc1.owner = model
+
+
+def test_traversals():
+    model = nn.Sequential(MLP(), nn.Sequential(Scale(), nn.ReLU()))
+    assert [n for n, _ in model.named_modules()] == [
+        "", "0", "0.fc1", "0.fc2", "1", "1.0", "1.1",
+    ]
+    assert len(model.modules()) == 7
+    assert model.children() == [model[0], model[1]]
+    assert [v.name for v in model.buffers()] == ["sequential.1.0.count"]
+    assert len(model.parameters()) == 5
+    assert len(model.variables()) == 6
+    assert [n for n, _ in model.named_variables()][-1] == "1.0.count"
+
+
+def test_abstract_modules():
+    class Base(nn.Module, ABC):
+        @abstractmethod
+        def forward(self, x): ...
+
+    class Double(Base):
+        def forward(self, x):
+            return x * 2
+
+    with pytest.raises(TypeError, match="abstract"):
+        Base()
+    assert float(Double()(gf.asarray(2.0)).numpy()) == 4.0
+
+
+# Calling.
+
+
+def test_scope_and_location_of_nodes():
+    model = MLP()
+    y = model(gf.placeholder((3, 4)))
+    assert y.node.loc.layer == "mlp.fc2"
+    assert y.node.loc.function == "forward"
+
+
+def test_name_scope_around_a_call():
+    class Named(nn.Module):
+        def __init__(self):
+            self.inner = nn.ReLU()
+
+        def forward(self, x):
+            with gf.name_scope("part"):
+                return gf.identity(self.inner(x), name="hidden")
+
+    model = Named()
+    x = gf.placeholder((3,))
+    assert model(x).name == "named.part.hidden"
+    with gf.name_scope("eval"):
+        second = model(x)
+    assert second.name == "eval.named.part.hidden"
+    assert second.node.inputs[0].node.loc.layer == "eval.named.inner"
+    with gf.name_scope("tower"):
+        inside = Named()
+        assert inside(x).name == "tower.named.part.hidden"
+
+
+def test_draws_differ_by_call_and_by_layer(graph):
+    drop = nn.Sequential(nn.Dropout(0.5), nn.Dropout(0.5))
+    ones = gf.ones((64,))
+    outputs = [drop[0](ones), drop[0](ones), drop[1](ones)]
+    with gf.Session(graph) as session:
+        a, b, c = session.run(outputs)
+    assert (a != b).any()
+    assert (a != c).any()
+    assert (b != c).any()
+
+
+def test_missing_forward():
+    class Typo(nn.Module):
+        def foward(self, x):
+            return x
+
+    with pytest.raises(gf.GraphError, match="Typo does not say what it computes") as caught:
+        Typo()(1)
+    assert caught.value.fix == 'did you mean "foward"?'
+
+    class Empty(nn.Module):
+        pass
+
+    with pytest.raises(gf.GraphError) as caught:
+        Empty()(1)
+    assert caught.value.fix == "define a method forward(self, x)"
+
+
+def test_train_and_eval():
+    model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Dropout()))
+    inner = model[1][0]
+    assert inner.is_training
+    with gf.training(False):
+        assert not inner.is_training
+        assert model.train() is model
+        assert inner.is_training
+    assert model.eval() is model
+    assert not inner.is_training
+    x = gf.ones((3,))
+    assert model(x) is x
+    with pytest.raises(gf.ArgumentError, match="mode=None must be True or False"):
+        model.train(None)
+
+
+# Contents.
+
+
+def test_state_dict_moves_between_graphs(rng, graph):
+    with gf.Session(graph) as session:
+        pass
+    first = nn.Sequential(MLP(), Scale())
+    with gf.Session(graph, seed=1) as session:
+        state = first[0].state_dict(session)
+        assert list(state) == ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"]
+    with gf.Graph() as other:
+        second = MLP()
+    with gf.Session(other, seed=2) as session:
+        assert (session[second.fc1.weight] != state["fc1.weight"]).any()
+        second.load_state_dict(session, state)
+        for name, array in second.state_dict(session).items():
+            np.testing.assert_array_equal(array, state[name])
+
+
+def test_load_state_dict_mismatches(graph):
+    model = MLP()
+    with gf.Session(graph) as session:
+        state = model.state_dict(session)
+        renamed = {("fc1.wieght" if k == "fc1.weight" else k): v for k, v in state.items()}
+        with pytest.raises(gf.CheckpointError, match='missing "fc1.weight", extra "fc1.wieght"') as e:
+            model.load_state_dict(session, renamed)
+        assert e.value.fix == 'did you mean "fc1.wieght"?'
+        model.load_state_dict(session, renamed, strict=False)
+        zero = {name: array * 0 for name, array in state.items()}
+        with pytest.raises(gf.CheckpointError, match="mismatched"):
+            model.load_state_dict(session, {**zero, "fc1.bias": np.zeros(3, np.float32)})
+        np.testing.assert_array_equal(session[model.fc2.weight], state["fc2.weight"])
+
+
+def test_initial_values_depend_on_the_name_alone():
+    with gf.Graph() as small:
+        a = MLP()
+    with gf.Graph() as large:
+        nn.Linear(50, 50)
+        gf.random.uniform((3,))
+        b = MLP()
+    with gf.Session(small, seed=3) as s, gf.Session(large, seed=3) as t:
+        np.testing.assert_array_equal(s[a.fc2.weight], t[b.fc2.weight])
+        assert (s[a.fc1.weight][:2, :2] != s[a.fc2.weight][:2, :2]).all()
+
+
+# Text.
+
+
+def test_text():
+    model = nn.Sequential(
+        nn.Linear(64, 128),
+        nn.ReLU(),
+        nn.Sequential({"norm": nn.BatchNorm(128), "drop": nn.Dropout(0.2)}),
+        Scale(),
+    )
+    assert repr(model) == """\
+Sequential(
+  (0): Linear(64 -> 128, bias=True)  # 8,320 parameters
+  (1): ReLU()
+  (2): Sequential(
+    (norm): BatchNorm(128, momentum=0.1, eps=1e-05, affine=True, axis=-1)  # 256 parameters, \
+256 not trained
+    (drop): Dropout(rate=0.2)
+  )  # 256 parameters, 256 not trained
+  (3): Scale(gain: float32[2], count: int64[])  # 2 parameters, 1 not trained
+)  # 8,578 parameters, 257 not trained"""
+
+
+def test_text_of_one_parameter():
+    assert repr(nn.Linear(1, 1, bias=False)) == "Linear(1 -> 1, bias=False)  # 1 parameter"
+
+
+# Containers.
+
+
+def test_sequential_indexing():
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4))
+    assert len(model) == 3
+    assert model[-1] is list(model)[2]
+    part = model[1:]
+    assert isinstance(part, nn.Sequential)
+    assert [n for n, _ in part.named_children()] == ["1", "2"]
+    part.append(nn.Tanh())
+    assert len(part) == 3
+    assert len(model) == 3
+    assert part[1].path == "sequential.2"
+    model[1] = nn.Tanh()
+    assert isinstance(model[1], nn.Tanh)
+    for index in (3, -4):
+        with pytest.raises(gf.AxisError, match=f"index {index} is out of range: it has 3 modules"):
+            model[index]
+
+
+def test_sequential_by_names():
+    model = nn.Sequential({"fc": nn.Linear(2, 3), "act": nn.ReLU()})
+    assert model.fc is model[0]
+    assert model.fc.weight.name == "sequential.fc.weight"
+    assert model(gf.placeholder(("batch", 2))).shape[1] == 3
+
+
+def test_sequential_of_wrong_things():
+    with pytest.raises(gf.ArgumentError, match=r"Sequential: relu \(at position 1\) is no Module") as e:
+        nn.Sequential(nn.ReLU(), gf.relu)
+    assert "use a layer such as gf.nn.ReLU()" in e.value.fix
+    with pytest.raises(gf.ArgumentError, match="Sequential: ReLU") as e:
+        nn.Sequential(nn.ReLU)
+    assert e.value.fix == "make one: ReLU(…)"
+    with pytest.raises(gf.ArgumentError, match="one by one, not a list") as e:
+        nn.Sequential([nn.ReLU()])
+    assert e.value.fix == "write Sequential(*modules)"
+    with pytest.raises(gf.ArgumentError, match=r"ModuleList: 3 \(at 0\) is no Module"):
+        nn.ModuleList([3])
+
+
+def test_module_list():
+    layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(3))
+    layers.append(nn.ReLU()).extend([nn.Tanh()])
+    assert len(layers) == 5
+    assert [m.path for m in layers][:2] == ["module_list.0", "module_list.1"]
+    assert isinstance(layers[1:3], nn.ModuleList)
+    assert layers[1:3][0] is layers[1]
+
+
+def test_module_dict():
+    heads = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.ReLU()})
+    assert list(heads) == heads.keys() == ["a", "b"]
+    assert "a" in heads
+    assert heads.items()[1] == ("b", heads["b"])
+    assert heads.values()[0].weight.name == "module_dict.a.weight"
+    del heads["b"]
+    assert len(heads) == 1
+    with pytest.raises(gf.ArgumentError, match="there is no module 'aa'") as caught:
+        heads["aa"]
+    assert caught.value.fix == 'did you mean "a"?'
+    with pytest.raises(gf.ArgumentError, match=r"ModuleDict\.items is a method"):
+        heads["items"] = nn.ReLU()
+    with pytest.raises(gf.ArgumentError, match="is no name for a part"):
+        heads["a.b"] = nn.ReLU()
