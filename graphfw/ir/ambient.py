@@ -25,6 +25,8 @@ graph_stack: ContextVar[tuple[Graph, ...]] = ContextVar("graphfw.graph", default
 current_scope: ContextVar[str] = ContextVar("graphfw.scope", default="")
 grad_enabled: ContextVar[bool] = ContextVar("graphfw.grad_enabled", default=True)
 training_flag: ContextVar[bool] = ContextVar("graphfw.training", default=True)
+outer_scope: ContextVar[str | None] = ContextVar("graphfw.outer_scope", default=None)
+"""The name scope that the outermost module of the current call was called in, or None."""
 explainer: ContextVar[Callable[[GraphfwError], None] | None] = ContextVar(
     "graphfw.explainer", default=None
 )
@@ -49,6 +51,9 @@ def name_scope(name: str) -> Iterator[str]:
 
     Scopes nest with dots: `enc` inside `model` is `model.enc`. Yields the full path.
 
+    Raises:
+        ArgumentError: The name is empty or has spaces.
+
     >>> import graphfw as gf
     >>> with gf.Graph(), gf.name_scope("encoder"):
     ...     w = gf.Variable([1.0, 2.0], name="w")
@@ -56,7 +61,10 @@ def name_scope(name: str) -> Iterator[str]:
     'encoder.w'
     """
     if not name or any(c.isspace() for c in name):
-        raise ArgumentError(f"name_scope: {name!r} is not a name: it is empty or has spaces")
+        raise ArgumentError(
+            f"name_scope: {name!r} is not a name: it is empty or has spaces",
+            fix="use letters, digits and underscores",
+        )
     path = join_scope(current_scope.get(), name)
     with override(current_scope, path):
         yield path
@@ -98,6 +106,9 @@ def get_default_dtype() -> DType:
 def default_dtype(dtype: DTypeLike) -> Iterator[None]:
     """Change the dtype of floats that are given none, for the length of a `with` block.
 
+    Raises:
+        ArgumentError: It is not a floating-point dtype.
+
     >>> import graphfw as gf
     >>> with gf.default_dtype(gf.float64):
     ...     gf.zeros(3).dtype
@@ -108,14 +119,21 @@ def default_dtype(dtype: DTypeLike) -> Iterator[None]:
 
 
 def set_default_dtype(dtype: DTypeLike) -> None:
-    """Change the dtype of floats that are given none, in this thread or task from here on."""
+    """Change the dtype of floats that are given none, in this thread or task from here on.
+
+    Raises:
+        ArgumentError: It is not a floating-point dtype.
+    """
     _float_dtype.set(_checked_float(dtype))
 
 
 def _checked_float(dtype: DTypeLike) -> DType:
     resolved = as_dtype(dtype)
     if not resolved.is_floating:
-        raise ArgumentError(f"default_dtype: {resolved.name} is not a floating-point dtype")
+        raise ArgumentError(
+            f"default_dtype: {resolved.name} is not a floating-point dtype",
+            fix="use gf.float32 or gf.float64",
+        )
     return resolved
 
 

@@ -173,9 +173,3 @@ def _label(op: Op, index: int) -> str:
     if index < len(labels):
         return labels[index]
     return f"x{index}"
-
-
-def checked(op_name: str, x: Any, failed: Requirement) -> GraphfwError:
-    """Turn a requirement that failed before there was an op into an error."""
-    operands = [concrete.describe("x", x)] if isinstance(x, Tensor) else []
-    return failed.error(f"{op_name}: {failed.message}", operands=operands, fix=failed.fix)

@@ -82,19 +82,22 @@ def broadcast(*shapes: Shape) -> Shape:
     A symbolic dim broadcasts against 1 and itself only: whether it equals 5 is not known when the
     graph is built, and guessing would give wrong gradients.
     """
-    if len(shapes) == 2 and shapes[0] == shapes[1]:
-        return shapes[0]
+    if len(shapes) == 2:  # quickly, what is most common: equal shapes, a bias, a scalar
+        short, long = sorted(shapes, key=len)
+        if long[len(long) - len(short) :] == short:
+            return long
     ndim = max(map(len, shapes), default=0)
     result: list[DimLike] = []
     for axis in range(-ndim, 0):
         dim: DimLike = 1
         owner = 0
         for operand, shape in enumerate(shapes):
-            if -axis > len(shape) or shape[axis] == 1 or shape[axis] == dim:
+            size = shape[axis] if -axis <= len(shape) else 1
+            if size is dim or size == 1 or size == dim:
                 continue
             if dim != 1:
-                _fail_broadcast(dim, shape[axis], owner, operand, axis)
-            dim, owner = shape[axis], operand
+                _fail_broadcast(dim, size, owner, operand, axis)
+            dim, owner = size, operand
         result.append(dim)
     return tuple(result)
 
@@ -157,11 +160,12 @@ def reshaped(shape: Shape, target: Sequence[DimLike]) -> Shape:
     the graph runs.
     """
     holes = [i for i, dim in enumerate(target) if dim == -1]
-    require(len(holes) <= 1, f"shape {shape_text(target)} has more than one -1", (), "give one dim")
-    negative = any(isinstance(dim, int) and dim < -1 for dim in target)
-    require(
-        not negative, f"shape {shape_text(target)} has a negative dim", (), "use -1 for one dim"
-    )
+    if len(holes) > 1:
+        message = f"shape {shape_text(target)} has more than one -1"
+        raise Requirement(message, fix="write -1 for one dim, and the sizes of the others")
+    if any(isinstance(dim, int) and dim < -1 for dim in target):
+        message = f"shape {shape_text(target)} has a negative dim"
+        raise Requirement(message, fix="write -1 for one dim that is to be what is left")
     total = size_of(shape)
     if not holes:
         known = size_of(target)

@@ -224,7 +224,10 @@ class Tensor:
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:
-            raise DTypeError(f"only integer tensors are indices: this one is {self.type}")
+            raise DTypeError(
+                f"only integer tensors are indices: this one is {self.type}",
+                fix="convert it: gf.astype(x, gf.int64)",
+            )
         return int(self._scalar("an index"))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -248,7 +251,11 @@ class Tensor:
 
     def _leading_dim(self, what: str) -> int:
         if not self.shape:
-            raise ConcreteValueError(f"{what} of a 0-d tensor")
+            raise ConcreteValueError(
+                f"{what} of a 0-d tensor",
+                operands=[concrete.describe("x", self)],
+                fix="its only element is the tensor itself; gf.expand_dims adds a dim",
+            )
         leading = self.shape[0]
         if isinstance(leading, Dim):
             raise ConcreteValueError(

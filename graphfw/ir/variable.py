@@ -92,7 +92,9 @@ class Variable(Tensor):
             kind = TensorType(as_dtype(array.dtype), array.shape)
         if shape is not None and tuple(shape) != kind.shape:
             raise ShapeError(
-                f"Variable: shape={tuple(shape)} but the initial value is {kind}", at=loc
+                f"Variable: shape={tuple(shape)} but the initial value is {kind}",
+                at=loc,
+                fix="leave shape out: an initial value that is no initialiser has its own",
             )
         self.trainable = trainable
         full = _full_name(graph, name, loc)
@@ -166,12 +168,14 @@ def _check_initial(initial: Tensor, graph: Graph, loc: Loc) -> None:
             )
     if not initial.type.is_static:
         raise GraphError(
-            f"Variable: the size of its initial value {initial.type} is not fixed", at=loc
+            f"Variable: the size of its initial value {initial.type} is not fixed",
+            at=loc,
+            fix="give its dims numbers",
         )
 
 
 class Update:
-    """ "At the end of the run, these variables get these values": fetch it to make it happen.
+    """A promise that variables get new values at the end of a run: fetch it to make it happen.
 
     Attributes:
         pairs: The variables with their new values.
@@ -255,6 +259,10 @@ def _as_tensor(value: Any, variable: Variable, graph: Graph) -> Tensor:
 def group(*updates: Update) -> Update:
     """Join updates into one that does them all.
 
+    Raises:
+        GraphError: No graph is open, or an update belongs to another one.
+        ArgumentError: Something else than an update is among them.
+
     >>> import graphfw as gf
     >>> with gf.Graph():
     ...     a, b = gf.Variable(0.0, name="a"), gf.Variable(1.0, name="b")
@@ -269,6 +277,9 @@ def group(*updates: Update) -> Update:
                 f"group: {one!r} is no Update", fix="make it with gf.update(variable, value)"
             )
         if one.graph is not graph:
-            raise GraphError(f"group: {one!r} belongs to another graph than the one that is open")
+            raise GraphError(
+                f"group: {one!r} belongs to another graph than the one that is open",
+                fix="join the updates of each graph on their own",
+            )
     pairs = [pair for one in updates for pair in one.pairs]
     return Update(pairs, graph, graph.provenance or capture())

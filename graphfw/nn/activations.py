@@ -235,8 +235,12 @@ class PReLU(Module):
             -tensor.ndim <= self.axis < tensor.ndim
             and tensor.shape[self.axis] == self.num_parameters
         )
-        demand(fits, f"PReLU: {self.num_parameters} slopes don't fit x at axis {self.axis}",
-               {"x": tensor}, error=ShapeError)
+        demand(
+            fits,
+            f"PReLU: {self.num_parameters} slopes don't fit x at axis {self.axis}",
+            {"x": tensor},
+            error=ShapeError,
+        )
         if self.num_parameters == 1:
             return F.prelu(tensor, self.weight)  # type: ignore[no-any-return]
         trailing = (tensor.ndim - 1 - self.axis) % tensor.ndim

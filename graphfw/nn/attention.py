@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
-from graphfw.errors import ShapeError
+from graphfw.errors import DTypeError, ShapeError
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
 from graphfw.nn import init
 from graphfw.nn.checks import checked_size
 from graphfw.nn.linear import Linear
 from graphfw.nn.module import Module
-from graphfw.ops.activations import dropout, softmax
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.attention import scaled_dot_product_attention
 from graphfw.ops.composed import demand
-from graphfw.ops.counting import arange
 from graphfw.ops.movement import expand_dims, reshape, swapaxes
-from graphfw.ops.select import where
 
 
 class MultiHeadAttention(Module):
@@ -106,11 +101,19 @@ class MultiHeadAttention(Module):
         keys = queries if key is None else as_tensor(key)
         values = keys if value is None else as_tensor(value)
         message = f"MultiHeadAttention: queries must have 2 dims or more, not {queries.ndim}"
-        demand(queries.ndim >= 2, message, {"query": queries}, error=ShapeError)
+        fix = "they have a dim for time before their features: query[None] is a sequence of one"
+        demand(queries.ndim >= 2, message, {"query": queries}, fix=fix, error=ShapeError)
         q = self._split(self.q_proj(queries))
         k = self._split(self.k_proj(keys))
         v = self._split(self.v_proj(values))
-        heads = self._attend(q, k, v, self._laid_out(mask, queries.ndim))
+        heads = scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            self._laid_out(mask, queries.ndim),
+            causal=self.causal,
+            dropout=self.dropout if self.is_training else 0.0,
+        )
         joined = swapaxes(heads, -3, -2)
         result: Tensor = self.out_proj(reshape(joined, (*joined.shape[:-2], self.embed_dim)))
         return result
@@ -125,20 +128,11 @@ class MultiHeadAttention(Module):
         if mask is None:
             return None
         tensor = as_tensor(mask)
+        kind = tensor.dtype
+        message = f"MultiHeadAttention: the mask must be of bools or floats, not {kind.name}"
+        fits = kind.is_bool or kind.is_floating
+        demand(fits, message, {"mask": tensor}, fix="write mask != 0", error=DTypeError)
         return expand_dims(tensor, axis=-3) if tensor.ndim == ndim > 2 else tensor
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        if not (self.is_training and self.dropout > 0):
-            return scaled_dot_product_attention(q, k, v, mask, causal=self.causal)
-        scores = (q * (self.embed_dim // self.num_heads) ** -0.5) @ k.mT
-        if mask is not None and mask.dtype.is_bool:
-            scores = where(mask, scores, -math.inf)
-        elif mask is not None:
-            scores = scores + mask
-        if self.causal:
-            order = expand_dims(arange(q.shape[-2]), axis=1) >= arange(k.shape[-2])
-            scores = where(order, scores, -math.inf)
-        return dropout(softmax(scores), self.dropout) @ v
 
     def extra_repr(self) -> str:
         """Say the sizes and options."""

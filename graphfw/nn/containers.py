@@ -88,8 +88,10 @@ class Sequential(_Row):
                 self.add_module(key, part)
             return
         if isinstance(only, (list, tuple)):
-            raise ArgumentError("Sequential: it takes modules one by one, not a list of them",
-                                fix="write Sequential(*modules)")
+            raise ArgumentError(
+                "Sequential: it takes modules one by one, not a list of them",
+                fix="write Sequential(*modules)",
+            )
         for position, module in enumerate(modules):
             self.append(checked_module("Sequential", f"position {position}", module))
 
@@ -155,9 +157,11 @@ class ModuleDict(Module):
 
     def __getitem__(self, key: str) -> Module:
         if key not in self._children:
-            raise ArgumentError(f"ModuleDict: there is no module {key!r}",
-                                fix=did_you_mean(key, self._children)
-                                or f"it has: {', '.join(self._children) or 'none'}")
+            raise ArgumentError(
+                f"ModuleDict: there is no module {key!r}",
+                fix=did_you_mean(key, self._children)
+                or f"it has: {', '.join(self._children) or 'none'}",
+            )
         return self._children[key]
 
     def __setitem__(self, key: str, module: Module) -> None:

@@ -22,8 +22,11 @@ class Dropout(Module):
 
     def __init__(self, rate: float = 0.5, *, name: str | None = None) -> None:
         super().__init__(name=name)
-        demand(0 <= rate < 1, f"Dropout: rate={rate} must be at least 0 and below 1",
-               fix=f"use rate={rate / 100:g}" if 1 < rate < 100 else "")
+        demand(
+            0 <= rate < 1,
+            f"Dropout: rate={rate} must be at least 0 and below 1",
+            fix=f"use rate={rate / 100:g}" if 1 < rate < 100 else "",
+        )
         self.rate = rate
 
     def forward(self, x: TensorLike) -> Tensor:

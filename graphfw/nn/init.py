@@ -70,8 +70,12 @@ class Initializer:
             return replace(self, **options)
         is_shape = isinstance(shape, (tuple, list))
         example = next((f"{field.name}={shape!r}" for field in fields(self)), "")
-        demand(is_shape, f"{name}: {shape!r} is no shape", error=ShapeError,
-               fix=f"name the option: {example}" if example else "give a tuple of ints")
+        demand(
+            is_shape,
+            f"{name}: {shape!r} is no shape",
+            error=ShapeError,
+            fix=f"name the option: {example}" if example else "give a tuple of ints",
+        )
         demand(not options, f"{name}: options come in a call of their own", fix="init(…)(shape)")
         return self.draw(tuple(shape), dtype_or(dtype, ambient.get_default_dtype()))
 
@@ -142,9 +146,7 @@ class TruncatedNormal(Normal):
 
     def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Draw from the distribution."""
-        return random.truncated_normal(
-            shape, self.low, self.high, self.mean, self.std, dtype=dtype
-        )
+        return random.truncated_normal(shape, self.low, self.high, self.mean, self.std, dtype=dtype)
 
 
 @dataclass(frozen=True)
@@ -165,8 +167,11 @@ class VarianceScaling(Initializer):
         for option, allowed in _CHOICES.items():
             value = getattr(self, option)
             shown = ", ".join(f'"{choice}"' for choice in allowed)
-            demand(value in allowed, f"VarianceScaling: {option}={value!r} must be one of {shown}",
-                   fix=did_you_mean(str(value), allowed))
+            demand(
+                value in allowed,
+                f"VarianceScaling: {option}={value!r} must be one of {shown}",
+                fix=did_you_mean(str(value), allowed),
+            )
         demand(self.gain > 0, f"VarianceScaling: gain={self.gain} must be positive")
 
     def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
@@ -189,8 +194,12 @@ def fans(shape: Sequence[int], in_axis: int = -2, out_axis: int = -1) -> tuple[i
     Raises:
         ShapeError: The shape has fewer than 2 dims, or the axes are not two of its own.
     """
-    demand(len(shape) >= 2, f"fans: a weight of shape {list(shape)} has no fans: it has not 2 dims",
-           error=ShapeError, fix="use init.normal(std=…) or init.uniform(low=…, high=…)")
+    demand(
+        len(shape) >= 2,
+        f"fans: a weight of shape {list(shape)} has no fans: it has not 2 dims",
+        error=ShapeError,
+        fix="use init.normal(std=…) or init.uniform(low=…, high=…)",
+    )
     axes = [axis + len(shape) if axis < 0 else axis for axis in (in_axis, out_axis)]
     fits = all(0 <= axis < len(shape) for axis in axes) and axes[0] != axes[1]
     message = f"in_axis={in_axis} and out_axis={out_axis} are not two axes of {list(shape)}"

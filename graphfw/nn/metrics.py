@@ -68,9 +68,7 @@ def topk_accuracy(logits: TensorLike, target: TensorLike, k: int, /, *, axis: in
     return _share(reduce.any(best == expand_dims(classes, axis=place), axis=place))
 
 
-def binary_accuracy(
-    logits: TensorLike, target: TensorLike, /, *, threshold: float = 0.0
-) -> Tensor:
+def binary_accuracy(logits: TensorLike, target: TensorLike, /, *, threshold: float = 0.0) -> Tensor:
     """The share of elements whose score is above a threshold where the target is 1, and only there.
 
     [*A], [*A] -> [].  For probabilities the threshold is 0.5.

@@ -6,7 +6,6 @@ import re
 import weakref
 from abc import ABCMeta
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from graphfw.errors import ArgumentError, CheckpointError, GraphError, did_you_mean
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from graphfw.runtime.session import Session
 
 M = TypeVar("M", bound="Module")
-
-_outer_scope: ContextVar[str | None] = ContextVar("graphfw.nn.outer_scope", default=None)
-"""The name scope that the outermost module of the current call was called in, or None."""
 
 
 class _Names:
@@ -116,7 +112,7 @@ class Module(metaclass=_ModuleType):
     _names: _Names
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Make what registration needs: here, so that a forgotten super().__init__() does no harm."""
+        """Make what registration needs: for a forgotten super().__init__() to do no harm."""
         self = super().__new__(cls)
         self.__dict__.update(
             training=None,
@@ -197,21 +193,26 @@ class Module(metaclass=_ModuleType):
                 f"{type(self).__name__}.{name} is a method or the like: a part can't be named so",
                 fix=f"choose another name, such as {name}_",
             )
-        if self._children.get(name) is value or self._variables.get(name) is value:
+        child, variable = self._children.get(name), self._variables.get(name)
+        if value is child or value is variable:
             return
         if isinstance(value, Module):
             self._refuse_cycle(name, value)
-        before = self._children.get(name) or self._variables.get(name)
-        if isinstance(value, Module):
-            self._children[name] = value
+            self._variables.pop(name, None)
+            self._children[name] = value  # where the one before stood: the order matters to some
             if value._parent is None:
                 value._become_part(self, name)
-            return
-        self._variables[name] = value
-        owned = _names_of(value.graph).owned
-        if id(value) not in owned:
-            owned.add(id(value))
-            value.rename(lambda: f"{self.path}.{name}")
+        else:
+            self._children.pop(name, None)
+            self._variables[name] = value
+            self._own(name, value)
+        self._rename_former(name, child, variable)
+
+    def _own(self, name: str, variable: Variable) -> None:
+        owned = _names_of(variable.graph).owned
+        if id(variable) not in owned:
+            owned.add(id(variable))
+            variable.rename(lambda: f"{self.path}.{name}")
 
     def _refuse_cycle(self, name: str, module: Module) -> None:
         if any(part is self for part in module.modules()):
@@ -221,15 +222,16 @@ class Module(metaclass=_ModuleType):
             )
 
     def _release(self, name: str) -> None:
-        """Forget what an attribute held; that takes another name, for this one is free again."""
-        child = self._children.pop(name, None)
+        """Forget what an attribute held."""
+        self._rename_former(name, self._children.pop(name, None), self._variables.pop(name, None))
+
+    def _rename_former(self, name: str, child: Module | None, variable: Variable | None) -> None:
+        """Give what an attribute held another name, for the attribute's is free again."""
         if child is not None and child._parent is self and child._attribute == name:
-            child._become_root(_snake_case(type(child).__name__))
-        if name in self._variables:
-            variable = self._variables.pop(name)
-            if variable.name == f"{self.path}.{name}":
-                former = variable.graph.unique(f"{variable.name}.former")
-                variable.rename(lambda: former)
+            child._become_root()
+        if variable is not None and variable.name == f"{self.path}.{name}":
+            former = variable.graph.unique(f"{variable.name}.former")
+            variable.rename(lambda: former)
 
     # Calling.
 
@@ -252,11 +254,14 @@ class Module(metaclass=_ModuleType):
         names, a second call needs that.
         """
         path = self.path
-        outer = _outer_scope.get()
+        outer = ambient.outer_scope.get()
         prefix = ambient.current_scope.get() if outer is None else outer
         # Also for a module that was made in the scope it is called in.
         scope = path if path.startswith(f"{prefix}.") else ambient.join_scope(prefix, path)
-        with ambient.override(_outer_scope, prefix), ambient.override(ambient.current_scope, scope):
+        with (
+            ambient.override(ambient.outer_scope, prefix),
+            ambient.override(ambient.current_scope, scope),
+        ):
             return self.forward(*args, **kwargs)
 
     def train(self, mode: bool = True) -> Self:
@@ -425,8 +430,9 @@ def _refuse_hidden(module: Module, name: str, value: Any) -> None:
 
 
 def _snake_case(name: str) -> str:
-    """Say `multi_head_attention` for `MultiHeadAttention`, and `mlp` for `MLP`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name.lstrip("_")).lower()
+    """Say `multi_head_attention` for `MultiHeadAttention`, `mlp` for `MLP`, `relu` for `ReLU`."""
+    words = r"(?<=[a-z0-9])(?=[A-Z])(?!LU)|(?<=[A-Z])(?=[A-Z][a-z])"
+    return re.sub(words, "_", name.lstrip("_")).lower()
 
 
 def _listed(names: Sequence[str]) -> str:

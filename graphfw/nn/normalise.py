@@ -146,7 +146,12 @@ class _PerChannel(Module):
     bias: Variable | None
 
     def __init__(
-        self, channels: int, eps: float, affine: bool, dtype: DTypeLike | None, axis: int,
+        self,
+        channels: int,
+        eps: float,
+        affine: bool,
+        dtype: DTypeLike | None,
+        axis: int,
         name: str | None,
     ) -> None:
         super().__init__(name=name)
@@ -226,9 +231,13 @@ class BatchNorm(_PerChannel):
             return self._normalised(tensor, self.running_mean, self.running_var, place)
         others = tuple(axis for axis in range(tensor.ndim) if axis != place)
         count = size_of(tensor.shape[axis] for axis in others)
-        demand(count != 1, "BatchNorm: one element a channel has no variance to train with",
-               {"x": tensor}, error=ShapeError,
-               fix="call model.eval() first, or train on larger batches")
+        demand(
+            count != 1,
+            "BatchNorm: one element a channel has no variance to train with",
+            {"x": tensor},
+            error=ShapeError,
+            fix="call model.eval() first, or train on larger batches",
+        )
         values = wide(tensor)
         mean = F.mean(values, axis=others)
         var = F.var(values, axis=others)
@@ -249,8 +258,10 @@ class BatchNorm(_PerChannel):
     def extra_repr(self) -> str:
         """Say the sizes and options."""
         affine = self.weight is not None
-        return (f"{self.channels}, momentum={self.momentum}, eps={self.eps}, affine={affine}, "
-                f"axis={self.axis}")
+        return (
+            f"{self.channels}, momentum={self.momentum}, eps={self.eps}, affine={affine}, "
+            f"axis={self.axis}"
+        )
 
 
 def _bessel(count: DimLike, like: Tensor) -> float | Tensor:
@@ -308,9 +319,7 @@ class GroupNorm(_PerChannel):
         """Normalise.  x: [N, *S, C] -> the same"""
         tensor = floats("GroupNorm", x)
         place = self._place(tensor)
-        return group_norm(
-            tensor, self.groups, self.weight, self.bias, axis=place, eps=self.eps
-        )
+        return group_norm(tensor, self.groups, self.weight, self.bias, axis=place, eps=self.eps)
 
     def extra_repr(self) -> str:
         """Say the sizes and options."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from graphfw.errors import DTypeError, ShapeError
 from graphfw.ir.build import emit
+from graphfw.ir.concrete import describe
 from graphfw.ir.dim import exact_div
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import Case, bad, ok, op
@@ -95,7 +96,7 @@ def softplus(x: TensorLike, /, *, beta: float = 1.0) -> Tensor:
     Raises:
         ArgumentError: beta is not positive.
     """
-    demand(beta > 0, f"softplus: beta={beta} must be positive")
+    demand(beta > 0, f"softplus: beta={beta} must be positive", fix="use beta=1.0")
     tensor = floats("softplus", x)
     if beta == 1:
         return emit(Softplus(), tensor)
@@ -122,12 +123,8 @@ def prelu(x: TensorLike, weight: TensorLike, /) -> Tensor:
     x: [*B], weight: a shape that broadcasts with x (one slope: []; one a channel of [N, C, H, W]:
     [C, 1, 1]) -> [*B].  Floats.
     """
-    tensor, slope = map(_float_of("prelu"), promoted("prelu", x, weight))
+    tensor, slope = (floats("prelu", value) for value in promoted("prelu", x, weight))
     return where(tensor > 0, tensor, tensor * slope)
-
-
-def _float_of(name: str) -> Any:
-    return lambda x: floats(name, x)
 
 
 @public
@@ -150,7 +147,7 @@ def celu(x: TensorLike, /, *, alpha: float = 1.0) -> Tensor:
     Raises:
         ArgumentError: alpha is 0.
     """
-    demand(alpha != 0, "celu: alpha must not be 0")
+    demand(alpha != 0, "celu: alpha must not be 0", fix="use relu, or alpha=1.0")
     tensor = floats("celu", x)
     return where(tensor > 0, tensor, alpha * F.expm1(_negative_part(tensor) / alpha))
 
@@ -184,7 +181,7 @@ def gelu(x: TensorLike, /, *, approximate: str = "none") -> Tensor:
         ArgumentError: `approximate` is something else.
     """
     message = f'gelu: approximate={approximate!r} must be "none" or "tanh"'
-    demand(approximate in ("none", "tanh"), message)
+    demand(approximate in ("none", "tanh"), message, fix='use approximate="none"')
     tensor = floats("gelu", x)
     if approximate == "none":
         share: Tensor = 1 + F.erf(tensor * math.sqrt(0.5))
@@ -228,7 +225,7 @@ def hardtanh(x: TensorLike, /, *, min: float = -1.0, max: float = 1.0) -> Tensor
     Raises:
         ArgumentError: min is not below max.
     """
-    demand(min < max, f"hardtanh: min={min} must be below max={max}")
+    demand(min < max, f"hardtanh: min={min} must be below max={max}", fix="exchange them")
     tensor = floats("hardtanh", x)
     return where(tensor >= max, max, where(tensor <= min, min, tensor))
 
@@ -268,13 +265,12 @@ def glu(x: TensorLike, /, *, axis: int = -1) -> Tensor:
     place = ruled("glu", tensor, normalize_axis, axis, tensor.ndim)
     dim = tensor.shape[place]
     half = exact_div(dim, 2)
-    demand(
-        half is not None,
-        f"glu: dim {axis} must be even to be halved, and it is {dim}",
-        {"x": tensor},
-        error=ShapeError,
-    )
-    assert half is not None
+    if half is None:
+        raise ShapeError(
+            f"glu: dim {axis} must be even to be halved, and it is {dim}",
+            operands=[describe("x", tensor)],
+            fix="give the layer before it an even number of features, 2 * n",
+        )
     halves: Tensor = F.reshape(tensor, (*tensor.shape[:place], 2, half, *tensor.shape[place + 1 :]))
     before = (slice(None),) * place
     gate: Tensor = F.sigmoid(halves[(*before, 1)])
@@ -379,7 +375,7 @@ def dropout(
     demand(
         0 <= rate < 1,
         f"dropout: rate={rate} must be at least 0 and below 1",
-        fix=f"use rate={rate / 100:g}" if 1 < rate < 100 else "",
+        fix=f"use rate={rate / 100:g}" if 1 < rate < 100 else "use rate=0.5",
     )
     tensor = floats("dropout", x)
     if not training or rate == 0:

@@ -7,13 +7,14 @@ from typing import Any, TypeAlias, TypeVar
 
 from graphfw.errors import DTypeError
 from graphfw.ir import ambient
-from graphfw.ir.build import checked, constant, emit
+from graphfw.ir.build import constant, emit
+from graphfw.ir.concrete import describe
 from graphfw.ir.dim import Dim, DimLike, symbol
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, float32, int64, promote_all, promote_scalar
 from graphfw.ir.functions import F
 from graphfw.ir.literal import PYTHON_SCALARS, to_array
 from graphfw.ir.op import NONDIFF, Case, Cost, Op, ok, op
-from graphfw.ir.shape import Requirement, normalize_axes
+from graphfw.ir.shape import Requirement, normalize_axes, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 
@@ -37,12 +38,10 @@ def as_tensor(x: TensorLike, dtype: DType | None = None) -> Tensor:
     return constant(to_array(x, dtype if isinstance(x, PYTHON_SCALARS) else None))
 
 
-def promoted(name: str, *xs: TensorLike, shown: Sequence[Any] = ()) -> tuple[Tensor, ...]:
+def promoted(name: str, *xs: TensorLike) -> tuple[Tensor, ...]:
     """Return the arguments as tensors of one dtype: arrays promote, Python scalars are weak."""
-    if all(isinstance(x, Tensor) for x in xs):
-        first: DType = xs[0].dtype
-        if all(x.dtype is first for x in xs):
-            return xs
+    if _are_of_one_dtype(xs):
+        return xs
     strong = [x if isinstance(x, Tensor) else _strong(x) for x in xs]
     dtypes = tuple(s.dtype for s in strong if s is not None)
     if not dtypes:
@@ -50,11 +49,10 @@ def promoted(name: str, *xs: TensorLike, shown: Sequence[Any] = ()) -> tuple[Ten
     try:
         common = promote_all(dtypes)
     except DTypeError as error:
-        raise checked(
-            name,
-            next(s for s in strong if s is not None),
-            Requirement(error.summary, fix=error.fix, error=DTypeError),
-        ) from None
+        tensors = [s for s in strong if s is not None]
+        operands = [describe(f"x{i}", t) for i, t in enumerate(tensors, 1)]
+        message = f"{name}: {error.summary}"
+        raise DTypeError(message, operands=operands, fix=error.fix) from None
     for x, tensor in zip(xs, strong, strict=True):
         if tensor is None:
             scalar = 0 if isinstance(x, Dim) else x
@@ -63,6 +61,14 @@ def promoted(name: str, *xs: TensorLike, shown: Sequence[Any] = ()) -> tuple[Ten
         scalar_like(name, x, common) if tensor is None else converted(tensor, common)
         for x, tensor in zip(xs, strong, strict=True)
     )
+
+
+def _are_of_one_dtype(xs: Sequence[TensorLike]) -> bool:
+    first = xs[0].dtype if isinstance(xs[0], Tensor) else None
+    for x in xs:
+        if not isinstance(x, Tensor) or x.dtype is not first:
+            return False
+    return True
 
 
 def _strong(x: TensorLike) -> Tensor | None:
@@ -96,12 +102,15 @@ def dtype_or(dtype: DTypeLike | None, default: DType) -> DType:
     return default if dtype is None else as_dtype(dtype)
 
 
-def ruled(name: str, x: Any, rule: Callable[..., T], *args: Any) -> T:
-    """Call a function of `ir.shape` on behalf of a public function: its failures become errors."""
+def ruled(name: str, x: Tensor | None, rule: Callable[..., T], *args: Any) -> T:
+    """Apply a type rule's function on behalf of a public function: its failures become errors."""
     try:
         return rule(*args)
     except Requirement as failed:
-        raise checked(name, x, failed) from None
+        operands = [] if x is None else [describe("x", x)]
+        at = "".join([f", dim {axis} of {shape_text(args[i])}" for i, axis in failed.at])
+        message = f"{name}: {failed.message}{at}"
+        raise failed.error(message, operands=operands, fix=failed.fix) from None
 
 
 def axes_of(name: str, x: Tensor, axis: Axes) -> tuple[int, ...]:

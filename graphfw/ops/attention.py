@@ -25,6 +25,7 @@ def scaled_dot_product_attention(
     *,
     causal: bool = False,
     scale: float | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Each query's mean of the values, weighted by softmax(scale q·k).
 
@@ -42,10 +43,12 @@ def scaled_dot_product_attention(
         causal: Query i sees keys 0 to i only, counted from the first ones also where Tq and
             Tk differ. May be joined with a mask.
         scale: The factor of the scores, 1 / sqrt(D) by default.
+        dropout: The fraction of the weights that are set to 0 (as `gf.dropout` does), for training.
 
     Raises:
         ShapeError: The shapes don't fit.
         DTypeError: They are not real, or the mask is of integers.
+        ArgumentError: `dropout` is not from 0 to below 1.
 
     >>> import graphfw as gf
     >>> with gf.Graph():
@@ -63,7 +66,7 @@ def scaled_dot_product_attention(
     if causal:
         row = F.expand_dims(F.arange(query.shape[-2]), axis=1)
         scores = where(row >= F.arange(key.shape[-2]), scores, -math.inf)
-    weights: Tensor = F.softmax(scores, axis=-1)
+    weights: Tensor = F.dropout(F.softmax(scores, axis=-1), dropout)
     return weights @ value
 
 
@@ -78,18 +81,25 @@ def _scale(q: Tensor) -> float | Tensor:
 def _check_shapes(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
     for label, x in (("q", q), ("k", k), ("v", v)):
         message = f"{name}: {label} must have 2 dims or more, not {x.ndim}"
-        demand(x.ndim >= 2, message, {label: x}, error=ShapeError)
+        demand(x.ndim >= 2, message, {label: x}, fix="gf.expand_dims adds a dim", error=ShapeError)
     message = f"{name}: q has width {q.shape[-1]}, and k {k.shape[-1]}"
-    demand(q.shape[-1] == k.shape[-1], message, {"q": q, "k": k}, error=ShapeError)
+    fix = "project both to one width: that of a head"
+    demand(q.shape[-1] == k.shape[-1], message, {"q": q, "k": k}, fix=fix, error=ShapeError)
     message = f"{name}: there are {k.shape[-2]} keys, and {v.shape[-2]} values"
-    demand(k.shape[-2] == v.shape[-2], message, {"k": k, "v": v}, error=ShapeError)
+    fix = "give one value for each key"
+    demand(k.shape[-2] == v.shape[-2], message, {"k": k, "v": v}, fix=fix, error=ShapeError)
     ruled(name, q, broadcast, q.shape[:-2], k.shape[:-2], v.shape[:-2])
 
 
 def _masked(name: str, scores: Tensor, mask: Tensor) -> Tensor:
     text = f"{name}: the mask's shape {shape_text(mask.shape)} does not broadcast to the scores'"
-    fits = can_broadcast(mask.shape, scores.shape)
-    demand(fits, f"{text}, {shape_text(scores.shape)}", {"mask": mask}, error=ShapeError)
+    demand(
+        can_broadcast(mask.shape, scores.shape),
+        f"{text}, {shape_text(scores.shape)}",
+        {"mask": mask},
+        fix="its last two dims are queries and keys, or 1: mask[:, None, None, :] for keys alone",
+        error=ShapeError,
+    )
     if mask.dtype.is_bool:
         return where(mask, scores, -math.inf)
     message = f"{name}: the mask must be of bools or floats, not {mask.dtype.name}"

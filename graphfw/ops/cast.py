@@ -10,7 +10,7 @@ import numpy as np
 
 from graphfw.errors import ArgumentError, DTypeError
 from graphfw.ir import ambient
-from graphfw.ir.build import checked, emit
+from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import (
     DType,
@@ -31,10 +31,11 @@ from graphfw.ir.dtype import (
 from graphfw.ir.functions import F, public
 from graphfw.ir.literal import PYTHON_SCALARS, to_array
 from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op
-from graphfw.ir.shape import Requirement, require
+from graphfw.ir.shape import require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.composed import demand
 
 __all__ = ["astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]
 
@@ -166,16 +167,15 @@ def result_type(*arrays_and_dtypes: TensorLike | DTypeLike) -> DType:
     >>> gf.result_type(gf.float16, gf.asarray([1, 2]), 0.5)
     graphfw.float16
     """
-    if not arrays_and_dtypes:
-        raise ArgumentError("result_type: wants one operand or more")
+    message = "result_type: wants one operand or more"
+    demand(bool(arrays_and_dtypes), message, fix="pass tensors, dtypes or scalars")
     operands = [0 if isinstance(x, Dim) else x for x in arrays_and_dtypes]
     scalars = [x for x in operands if isinstance(x, PYTHON_SCALARS)]
     strong = [_dtype_of(x) for x in operands if not isinstance(x, PYTHON_SCALARS)]
     try:
         dtype = promote_all(tuple(strong or [as_dtype(to_array(x).dtype) for x in scalars]))
     except DTypeError as error:
-        failed = Requirement(error.summary, fix=error.fix, error=DTypeError)
-        raise checked("result_type", None, failed) from None
+        raise DTypeError(f"result_type: {error.summary}", fix=error.fix) from None
     for scalar in scalars:
         dtype = promote_scalar(dtype, scalar, ambient.get_default_dtype())
     return dtype
@@ -223,12 +223,12 @@ def finfo(type: Tensor | DTypeLike, /) -> FloatInfo:
     0.0078125
     """
     dtype = _dtype_of(type)
-    if not dtype.is_inexact:
-        raise checked("finfo", type, Requirement(
-            f"wants a floating-point or complex dtype, not {dtype.name}",
-            fix=f"use gf.iinfo(gf.{dtype.name})" if dtype.is_integer else "",
-            error=DTypeError,
-        ))  # fmt: skip
+    demand(
+        dtype.is_inexact,
+        f"finfo: wants a floating-point or complex dtype, not {dtype.name}",
+        fix=f"use gf.iinfo(gf.{dtype.name})" if dtype.is_integer else "bools have no limits",
+        error=DTypeError,
+    )
     part = dtype.real
     info: Any = np.finfo(part.dtype) if part is not bfloat16 else _bfloat16_info()
     eps, largest, smallest_normal = map(float, (info.eps, info.max, info.smallest_normal))
@@ -270,11 +270,11 @@ def iinfo(type: Tensor | DTypeLike, /) -> IntInfo:
     255
     """
     dtype = _dtype_of(type)
-    if not dtype.is_integer:
-        raise checked("iinfo", type, Requirement(
-            f"wants an integer dtype, not {dtype.name}",
-            fix=f"use gf.finfo(gf.{dtype.name})" if dtype.is_inexact else "",
-            error=DTypeError,
-        ))  # fmt: skip
+    demand(
+        dtype.is_integer,
+        f"iinfo: wants an integer dtype, not {dtype.name}",
+        fix=f"use gf.finfo(gf.{dtype.name})" if dtype.is_inexact else "bools have no limits",
+        error=DTypeError,
+    )
     info = np.iinfo(dtype.dtype)
     return IntInfo(info.bits, int(info.max), int(info.min), dtype)

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from graphfw.errors import ArgumentError, ConcreteValueError, DTypeError, ShapeError
-from graphfw.ir.build import checked, emit, emit_all
-from graphfw.ir.concrete import is_concrete
+from graphfw.ir.build import emit, emit_all
+from graphfw.ir.concrete import describe, is_concrete
 from graphfw.ir.dim import Dim, DimLike, always_le, dim_max, exact_div
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
@@ -22,6 +22,7 @@ from graphfw.ops.args import TensorLike, as_tensor, promoted, ruled
 from graphfw.ops.composed import demand
 from graphfw.ops.counting import arange
 from graphfw.ops.creation import full
+from graphfw.ops.dtypes import require_one_dtype
 from graphfw.ops.movement import (
     Movement,
     broadcast_to,
@@ -68,8 +69,7 @@ class Concat(Movement):
         return (*first[: self.axis], total, *first[self.axis + 1 :])
 
     def dtype(self, *xs: DType) -> DType:
-        for x in xs:
-            require(x is xs[0], f"wants one dtype, not {xs[0].name} and {x.name}", error=DTypeError)
+        require_one_dtype(*xs)
         return xs[0]
 
     def eval(self, xp: Any, *xs: Any) -> Any:
@@ -119,19 +119,11 @@ def concat(arrays: Sequence[TensorLike], /, *, axis: int | None = 0) -> Tensor:
 
 def _several(name: str, arrays: Sequence[TensorLike]) -> list[Tensor]:
     """Return a list of tensors of one dtype."""
-    listed = list(arrays) if isinstance(arrays, (list, tuple)) else None
-    ruled(
-        name,
-        arrays,
-        require,
-        listed is not None,
-        "wants a list of tensors",
-        (),
-        f"write gf.{name}([a, b])",
-        ArgumentError,
-    )
-    ruled(name, None, require, bool(listed), "wants one tensor or more", (), "", ShapeError)
-    return list(promoted(name, *[as_tensor(x) for x in listed or ()]))
+    is_list = isinstance(arrays, (list, tuple))
+    demand(is_list, f"{name}: wants a list of tensors", fix=f"write gf.{name}([a, b])")
+    fix = "pass a list that is not empty"
+    demand(bool(arrays), f"{name}: wants one tensor or more", fix=fix, error=ShapeError)
+    return list(promoted(name, *[as_tensor(x) for x in arrays]))
 
 
 @public
@@ -150,14 +142,13 @@ def stack(arrays: Sequence[TensorLike], /, *, axis: int = 0) -> Tensor:
     tensors = _several("stack", arrays)
     place = ruled("stack", tensors[0], normalize_axis, axis, tensors[0].ndim + 1)
     for number, tensor in enumerate(tensors):
-        if tensor.shape != tensors[0].shape:
-            demand(
-                False,
-                f"stack: shapes differ: {shape_text(tensors[0].shape)} and {shape_text(tensor.shape)}",
-                {"x0": tensors[0], f"x{number}": tensor},
-                fix="make them equal, or join them along a dim that they have with gf.concat",
-                error=ShapeError,
-            )
+        demand(
+            tensor.shape == tensors[0].shape,
+            f"stack: shapes differ: {shape_text(tensors[0].shape)} and {shape_text(tensor.shape)}",
+            {"x0": tensors[0], f"x{number}": tensor},
+            fix="make them equal, or join them along a dim that they have with gf.concat",
+            error=ShapeError,
+        )
     return concat([expand_dims(tensor, axis=place) for tensor in tensors], axis=place)
 
 
@@ -175,7 +166,8 @@ class Split(Movement):
         for length in self.lengths:
             total = total + length
         fits = total == x[self.axis]
-        require(fits, f"parts of {shape_text(self.lengths)} make {total}", [(0, self.axis)])
+        message = f"parts of {shape_text(self.lengths)} make {total}"
+        require(fits, message, [(0, self.axis)], "the parts must make up the whole dim")
         return tuple([(*x[: self.axis], n, *x[self.axis + 1 :]) for n in self.lengths])
 
     def dtype(self, x: DType) -> tuple[DType, ...]:  # type: ignore[override]
@@ -219,13 +211,20 @@ def split(x: TensorLike, parts: int | Sequence[DimLike], /, axis: int = 0) -> tu
     if isinstance(parts, Sequence):
         return emit_all(Split(_between(tensor, parts, dim), place), tensor)
     count = whole("split", "the number of parts", parts)
-    is_count = isinstance(count, int) and count > 0
-    ruled("split", tensor, require, is_count, f"{count} parts", (), "", ArgumentError)
+    if not isinstance(count, int) or count < 1:
+        raise ArgumentError(
+            f"split: can't make {count} parts",
+            operands=[describe("x", tensor)],
+            fix="pass how many equal parts to make, 1 or more, or the places to cut at",
+        )
     each = exact_div(dim, count)
     if each is None:
-        message = f"dim {place} of size {dim} doesn't divide into {count} equal parts"
-        raise checked("split", tensor, Requirement(message, fix="pass the places to cut at"))
-    return emit_all(Split((each,) * int(count), place), tensor)
+        raise ShapeError(
+            f"split: dim {place} of size {dim} doesn't divide into {count} equal parts",
+            operands=[describe("x", tensor)],
+            fix="pass the places to cut at",
+        )
+    return emit_all(Split((each,) * count, place), tensor)
 
 
 def _between(x: Tensor, places: Sequence[DimLike], dim: DimLike) -> tuple[DimLike, ...]:
@@ -233,17 +232,9 @@ def _between(x: Tensor, places: Sequence[DimLike], dim: DimLike) -> tuple[DimLik
     cuts = [whole("split", "the place", place) for place in places]
     ends = [dim + cut if isinstance(cut, int) and cut < 0 else cut for cut in cuts]
     lengths = tuple(b - a for a, b in zip([0, *ends], [*ends, dim], strict=True))
-    bad_place = any(always_le(length, -1) for length in lengths)
-    ruled(
-        "split",
-        x,
-        require,
-        not bad_place,
-        f"the places {tuple(places)} are not in order between 0 and {dim}",
-        (),
-        "",
-        ArgumentError,
-    )
+    in_order = not any(always_le(length, -1) for length in lengths)
+    message = f"split: the places {tuple(places)} are not in order between 0 and {dim}"
+    demand(in_order, message, {"x": x}, fix=f"write places from 0 to {dim}, the smallest first")
     return lengths
 
 
@@ -258,16 +249,14 @@ def unstack(x: TensorLike, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     tensor = as_tensor(x)
     place = ruled("unstack", tensor, normalize_axis, axis, tensor.ndim)
     count = tensor.shape[place]
-    ruled(
-        "unstack",
-        tensor,
-        require,
-        isinstance(count, int),
-        f"dim {place} has the symbolic size {count}: how many tensors it makes is not known",
-        (),
-        "work on the whole tensor at once, or give the dim a number",
-    )
-    slices = emit_all(Split((1,) * int(count), place), tensor) if count else ()
+    if isinstance(count, Dim):
+        raise ShapeError(
+            f"unstack: dim {place} has the symbolic size {count}: how many tensors it makes is "
+            "not known",
+            operands=[describe("x", tensor)],
+            fix="work on the whole tensor at once, or give the dim a number",
+        )
+    slices = emit_all(Split((1,) * count, place), tensor) if count else ()
     return tuple(squeeze(part, axis=place) for part in slices)
 
 
@@ -297,48 +286,44 @@ def repeat(x: TensorLike, repeats: DimLike | TensorLike, /, *, axis: int | None 
     times = repeats if isinstance(repeats, (int, Dim)) else _times(tensor, repeats)
     if isinstance(times, np.ndarray):
         dim = tensor.shape[place]
-        ruled(
-            "repeat",
-            tensor,
-            require,
+        demand(
             dim == len(times),
-            f"{len(times)} repeats for dim {place} of size {dim}",
+            f"repeat: {len(times)} repeats for dim {place} of size {dim}",
+            {"x": tensor},
+            fix="pass one number for all elements, or as many as there are elements",
+            error=ShapeError,
         )
         return take(tensor, np.repeat(np.arange(len(times)), times), axis=place)
-    negative = always_le(times, -1)
-    ruled("repeat", tensor, require, not negative, f"repeats={times}", (), "", ArgumentError)
+    demand(not always_le(times, -1), f"repeat: repeats={times}", {"x": tensor}, fix=_REPEATS_FIX)
     before, dim, after = tensor.shape[:place], tensor.shape[place], tensor.shape[place + 1 :]
     apart = expand_dims(tensor, axis=place + 1)
     repeated = broadcast_to(apart, (*before, dim, times, *after))
     return reshape(repeated, (*before, dim * times, *after))
 
 
+_REPEATS_FIX = "repeat each element 0 times or more"
+
+
 def _times(x: Tensor, repeats: TensorLike) -> int | np.ndarray[Any, Any]:
     """Return what `repeats` says: one number or an array of them."""
     known = as_tensor(repeats)
-    ruled(
-        "repeat",
-        x,
-        require,
+    demand(
         is_concrete(known),
-        "the repeats decide a shape, so they can't be known only when the graph runs",
-        (),
-        "use gf.take with indices of a known number",
-        ConcreteValueError,
+        "repeat: the repeats decide a shape, so they can't be known only when the graph runs",
+        {"x": x, "repeats": known},
+        fix="use gf.take with indices of a known number",
+        error=ConcreteValueError,
     )
-    ruled(
-        "repeat",
-        x,
-        require,
+    demand(
         known.dtype.is_integer and known.ndim <= 1,
-        f"repeats must be integers in one dim, not {known.type}",
-        (),
-        "",
-        DTypeError,
+        f"repeat: repeats must be integers in one dim, not {known.type}",
+        {"x": x, "repeats": known},
+        fix="pass an int, or a list of ints",
+        error=DTypeError,
     )
     numbers = known.numpy()
-    negative = bool((numbers < 0).any())
-    ruled("repeat", x, require, not negative, f"repeats={numbers}", (), "", ArgumentError)
+    is_count = bool((numbers >= 0).all())
+    demand(is_count, f"repeat: repeats={numbers}", {"x": x}, fix=_REPEATS_FIX)
     return int(numbers.reshape(())) if numbers.size == 1 else numbers
 
 
@@ -375,20 +360,17 @@ def meshgrid(*arrays: TensorLike, indexing: Literal["xy", "ij"] = "xy") -> list[
         ShapeError: A tensor has not one dim.
         ArgumentError: `indexing` is something else.
     """
-    valid = indexing in ("xy", "ij")
-    ruled(
-        "meshgrid",
-        None,
-        require,
-        valid,
-        f"indexing={indexing!r}",
-        (),
-        'use "xy" or "ij"',
-        ArgumentError,
-    )
+    is_known = indexing in ("xy", "ij")
+    demand(is_known, f"meshgrid: indexing={indexing!r}", fix='use "xy" or "ij"')
     tensors = _several("meshgrid", arrays) if arrays else []
     for tensor in tensors:
-        ruled("meshgrid", tensor, require, tensor.ndim == 1, f"wants 1 dim, not {tensor.ndim}")
+        demand(
+            tensor.ndim == 1,
+            f"meshgrid: wants 1 dim, not {tensor.ndim}",
+            {"x": tensor},
+            fix="pass the numbers along each axis as a vector",
+            error=ShapeError,
+        )
     places = list(range(len(tensors)))
     if indexing == "xy" and len(places) > 1:
         places[:2] = [1, 0]
@@ -433,16 +415,8 @@ def pad(
     tensor = as_tensor(x)
     widths = _widths(tensor, pad_width)
     if mode != "constant":
-        ruled(
-            "pad",
-            tensor,
-            require,
-            mode in _MIRRORS,
-            f"mode={mode!r}",
-            (),
-            f"use one of {', '.join(['constant', *_MIRRORS])}",
-            ArgumentError,
-        )
+        known = ", ".join(["constant", *_MIRRORS])
+        demand(mode in _MIRRORS, f"pad: mode={mode!r}", {"x": tensor}, fix=f"use one of {known}")
         for axis, width in enumerate(widths):
             if width != (0, 0):
                 tensor = take(tensor, _mirrored(tensor, axis, *width, mode), axis=axis)
@@ -461,27 +435,17 @@ def _widths(x: Tensor, pad_width: DimLike | Sequence[Any]) -> list[tuple[DimLike
     pairs = [tuple(entry) * (2 if len(entry) == 1 else 1) for entry in entries]
     pairs *= x.ndim if len(pairs) == 1 else 1
     fits = len(pairs) == x.ndim and all(len(pair) == 2 for pair in pairs)
-    ruled(
-        "pad",
-        x,
-        require,
+    demand(
         fits,
-        f"pad_width={pad_width} does not fit {x.ndim} dims",
-        (),
-        "give a pair (before, after) for each dim",
+        f"pad: pad_width={pad_width} does not fit {x.ndim} dims",
+        {"x": x},
+        fix="give a pair (before, after) for each dim",
+        error=ShapeError,
     )
     widths = [whole("pad", "the width", width) for pair in pairs for width in pair]
     for width in widths:
-        ruled(
-            "pad",
-            x,
-            require,
-            not always_le(width, -1),
-            f"the width {width} is negative",
-            (),
-            "use x[start:stop] to take away",
-            ArgumentError,
-        )
+        message = f"pad: the width {width} is negative"
+        demand(not always_le(width, -1), message, {"x": x}, fix="use x[start:stop] to take away")
     return list(zip(widths[::2], widths[1::2], strict=True))
 
 
@@ -513,5 +477,11 @@ _MIRRORS = {"edge": _edge, "reflect": _reflect, "symmetric": _symmetric, "wrap":
 def _mirrored(x: Tensor, axis: int, before: DimLike, after: DimLike, mode: str) -> Tensor:
     """Return for each place of a padded axis the place of x that its element comes from."""
     size = x.shape[axis]
-    ruled("pad", x, require, size != 0, f"mode={mode!r} repeats elements, and dim {axis} has none")
+    demand(
+        size != 0,
+        f"pad: mode={mode!r} repeats elements, and dim {axis} has none",
+        {"x": x},
+        fix='use mode="constant"',
+        error=ShapeError,
+    )
     return _MIRRORS[mode](arange(-before, size + after), size)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from graphfw.errors import DTypeError
-from graphfw.ir.build import checked
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import NONDIFF
-from graphfw.ir.shape import Requirement
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.composed import demand
 from graphfw.ops.table import binary, unary
 
 __all__ = [
@@ -197,7 +196,6 @@ def _masks(name: str, *xs: TensorLike) -> tuple[Tensor, ...]:
     """Return the arguments as bool tensors, or refuse them."""
     masks = tuple(as_tensor(x) for x in xs)
     for mask in masks:
-        if not mask.dtype.is_bool:
-            message = f"wants bool tensors, not {mask.dtype.name}"
-            raise checked(name, mask, Requirement(message, fix="write x != 0", error=DTypeError))
+        message = f"{name}: wants bool tensors, not {mask.dtype.name}"
+        demand(mask.dtype.is_bool, message, {"x": mask}, fix="write x != 0", error=DTypeError)
     return masks

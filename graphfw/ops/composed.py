@@ -1,4 +1,4 @@
-"""What functions composed of other ops share: checks of their arguments, wide arithmetic."""
+"""What public functions share: checks of their arguments, floats, wide arithmetic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def floats(name: str, x: TensorLike) -> Tensor:
     """
     tensor = inexact(x)
     message = f"{name}: wants floating-point tensors, not {tensor.dtype.name}"
-    demand(tensor.dtype.is_floating, message, {"x": tensor}, error=DTypeError)
+    fix = "take gf.real(x), gf.imag(x) or gf.abs(x)"
+    demand(tensor.dtype.is_floating, message, {"x": tensor}, fix=fix, error=DTypeError)
     return tensor
 
 

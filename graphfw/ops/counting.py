@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, DTypeError
+from graphfw.errors import ArgumentError, DTypeError, ShapeError
 from graphfw.ir import ambient
-from graphfw.ir.build import checked, constant, emit
+from graphfw.ir.build import constant, emit
 from graphfw.ir.dim import Dim, DimLike, dim_max
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, int64, promote_all
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import NONDIFF, Case, Cost, Op, bad, ok, op
-from graphfw.ir.shape import Requirement, require
+from graphfw.ir.shape import require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled, scalar_like
+from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, scalar_like
+from graphfw.ops.composed import demand
 from graphfw.ops.creation import asarray, check_device, zeros
 from graphfw.ops.movement import dims_of, expand_dims
 
@@ -40,7 +41,8 @@ class Arange(Op):
         return (self.size,)
 
     def dtype(self) -> DType:
-        require(not self.to.is_bool, "can't count in bool", error=DTypeError)
+        fix = "use an integer dtype, and gf.astype for a mask"
+        require(not self.to.is_bool, "can't count in bool", fix=fix, error=DTypeError)
         return self.to
 
     def eval(self, xp: Any) -> Any:
@@ -85,18 +87,19 @@ def arange(
     """
     check_device("arange", device)
     first, last = (0, start) if stop is None else (start, stop)
-    numbers = [_number("arange", x) for x in (first, last, step)]
+    numbers = [_number(x) for x in (first, last, step)]
     is_float = any(isinstance(x, float) for x in numbers)
     to = dtype_or(dtype, ambient.get_default_dtype() if is_float else int64)
-    ruled("arange", None, require, numbers[2] != 0, "step=0", (), "", ArgumentError)
+    demand(numbers[2] != 0, "arange: step=0", fix="use gf.full for one number many times")
     whole = [int(x) if isinstance(x, float) and x.is_integer() else x for x in numbers]
     if any(isinstance(x, float) for x in whole):
         return constant(_float_range(whole, to))
     begin, end, stride = whole
     if isinstance(stride, Dim):
-        message = f"step={stride}: whether it is positive is not known until the graph runs"
-        fix = "use gf.arange(size) * step"
-        raise checked("arange", None, Requirement(message, fix=fix, error=ArgumentError))
+        raise ArgumentError(
+            f"arange: step={stride}: whether it is positive is not known until the graph runs",
+            fix=_SCALED_FIX,
+        )
     distance = end - begin if stride > 0 else begin - end
     size = dim_max(0, (distance + abs(stride) - 1) // abs(stride))
     if isinstance(begin, int) and isinstance(size, int) and size and to.is_integer:
@@ -105,7 +108,10 @@ def arange(
     return emit(Arange(begin, stride, size, to))
 
 
-def _number(name: str, x: object) -> Any:
+_SCALED_FIX = "use gf.arange(size) * step"
+
+
+def _number(x: object) -> Any:
     """Return an int, a float or a dim; ints of other libraries become Python's."""
     if isinstance(x, (Dim, float)) and not isinstance(x, np.generic):
         return x
@@ -113,19 +119,21 @@ def _number(name: str, x: object) -> Any:
         return operator.index(x)
     if isinstance(x, (float, np.floating)):
         return float(x)
-    failed = Requirement(f"{x!r} is not a real number", error=ArgumentError)
-    raise checked(name, None, failed)
+    raise ArgumentError(
+        f"arange: {x!r} is not a real number",
+        fix="count with ints, floats or dims; a tensor's values are not known until the graph runs",
+    )
 
 
 def _float_range(numbers: Sequence[Any], to: DType) -> np.ndarray[Any, Any]:
     """Count in steps that are no whole numbers: in float64, rounded once."""
-    message = f"a size is among {numbers}, which are no whole numbers"
-    known = not any(isinstance(x, Dim) for x in numbers)
-    ruled("arange", None, require, known, message, (), "use gf.arange(size) * step", ArgumentError)
-    fits = to.is_floating or to.is_complex
-    ruled("arange", None, require, fits, f"{numbers} does not fit {to.name}", (), "", DTypeError)
-    finite = all(map(math.isfinite, numbers))
-    ruled("arange", None, require, finite, f"{numbers} is not finite", (), "", ArgumentError)
+    are_known = not any(isinstance(x, Dim) for x in numbers)
+    message = f"arange: a size is among {numbers}, which are no whole numbers"
+    demand(are_known, message, fix=_SCALED_FIX)
+    message = f"arange: {numbers} does not fit {to.name}"
+    demand(to.is_inexact, message, fix="use a floating-point dtype", error=DTypeError)
+    are_finite = all(map(math.isfinite, numbers))
+    demand(are_finite, f"arange: {numbers} is not finite", fix="count between finite numbers")
     return np.arange(*numbers, dtype=np.float64).astype(to.dtype)
 
 
@@ -157,16 +165,8 @@ def linspace(
     check_device("linspace", device)
     (size,) = dims_of("linspace", num)
     to = dtype_or(dtype, _inexact_of([as_tensor(start), as_tensor(stop)]))
-    ruled(
-        "linspace",
-        None,
-        require,
-        to.is_inexact,
-        f"dtype={to.name} has no fractions",
-        (),
-        "use gf.arange for integers",
-        DTypeError,
-    )
+    message = f"linspace: dtype={to.name} has no fractions"
+    demand(to.is_inexact, message, fix="use gf.arange for integers", error=DTypeError)
     if isinstance(size, int) and not isinstance(start, Tensor) and not isinstance(stop, Tensor):
         return constant(np.linspace(start, stop, size, endpoint=endpoint).astype(to.dtype))
     first, last = asarray(start, dtype=to), asarray(stop, dtype=to)
@@ -230,7 +230,13 @@ def triu(x: TensorLike, /, *, k: int = 0) -> Tensor:
 
 
 def _triangle(name: str, x: Tensor, k: int) -> Tensor:
-    ruled(name, x, require, x.ndim >= 2, f"wants 2 dims or more, not {x.ndim}")
+    demand(
+        x.ndim >= 2,
+        f"{name}: wants 2 dims or more, not {x.ndim}",
+        {"x": x},
+        fix="gf.expand_dims adds a dim",
+        error=ShapeError,
+    )
     diagonal = expand_dims(arange(x.shape[-2]) + k, axis=1)
     column = arange(x.shape[-1])
     keep = column <= diagonal if name == "tril" else column >= diagonal

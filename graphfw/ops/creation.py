@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, DTypeError, GraphfwError
+from graphfw.errors import ArgumentError, DTypeError, GraphfwError, ShapeError
 from graphfw.ir import ambient
-from graphfw.ir.build import checked, constant
+from graphfw.ir.build import constant
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, promote_scalar
 from graphfw.ir.functions import F, public
 from graphfw.ir.literal import PYTHON_SCALARS, to_array
-from graphfw.ir.shape import Requirement, require
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled, scalar_like
+from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, scalar_like
+from graphfw.ops.composed import demand
 from graphfw.ops.movement import broadcast_to, dims_of
 
 __all__ = [
@@ -67,7 +67,7 @@ def asarray(
     check_device("asarray", device)
     wanted = None if dtype is None else as_dtype(dtype)
     if copy is False:
-        _check_uncopied(obj, wanted)
+        _check_uncopied("asarray", obj, wanted)
     if isinstance(obj, Tensor):
         return obj if wanted is None else converted(obj, wanted)
     if like is not None and isinstance(obj, (*PYTHON_SCALARS, Dim)):
@@ -90,15 +90,16 @@ def check_device(name: str, device: str | None) -> None:
         ArgumentError: It is another.
     """
     if device not in (None, "graph"):
-        message = f"device={device!r}: a tensor is on no device"
-        fix = "choose the executor: gf.Session(g, executor=…)"
-        raise checked(name, None, Requirement(message, fix=fix, error=ArgumentError))
+        raise ArgumentError(
+            f"{name}: device={device!r}: a tensor is on no device",
+            fix="choose the executor: gf.Session(g, executor=…)",
+        )
 
 
-def _check_uncopied(obj: TensorLike, wanted: DType | None) -> None:
+def _check_uncopied(name: str, obj: TensorLike, wanted: DType | None) -> None:
     kept = isinstance(obj, Tensor) and wanted in (None, obj.dtype)
-    message = "copy=False, and this can't become a tensor without a copy"
-    ruled("asarray", None, require, kept, message, (), "leave copy out", ArgumentError)
+    message = f"{name}: copy=False, and this can't become a tensor without a copy"
+    demand(kept, message, fix="leave copy out")
 
 
 def _holds_symbols(items: Sequence[Any]) -> bool:
@@ -120,8 +121,7 @@ def _values(obj: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
             raise DTypeError(f"complex numbers don't fit {wanted.name}", fix=fix)
         return to_array(obj, wanted)
     except GraphfwError as error:
-        failed = Requirement(error.summary, fix=error.fix, error=type(error))
-        raise checked("asarray", None, failed) from None
+        raise type(error)(f"asarray: {error.summary}", fix=error.fix) from None
 
 
 @public
@@ -133,20 +133,19 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
     """
     check_device("from_dlpack", device)
     if not hasattr(x, "__dlpack__"):
-        message = f"a {type(x).__name__} has no __dlpack__"
-        failed = Requirement(message, fix="use gf.asarray", error=ArgumentError)
-        raise checked("from_dlpack", None, failed)
+        raise ArgumentError(
+            f"from_dlpack: a {type(x).__name__} has no __dlpack__", fix="use gf.asarray"
+        )
     if isinstance(x, Tensor):
         return x
     if copy is False:
-        _check_uncopied(x, None)
+        _check_uncopied("from_dlpack", x, None)
     try:
         array = np.from_dlpack(x)
     except (BufferError, RuntimeError, TypeError) as error:
-        failed = Requirement(
-            f"NumPy can't read it: {error}", fix="copy it to the CPU first", error=ArgumentError
-        )
-        raise checked("from_dlpack", None, failed) from None
+        raise ArgumentError(
+            f"from_dlpack: NumPy can't read it: {error}", fix="copy it to the CPU first"
+        ) from None
     return asarray(array)
 
 
@@ -189,14 +188,12 @@ def _filled(
     check_device(name, device)
     dims = dims_of(name, shape)
     scalar = asarray(value, dtype=dtype)
-    ruled(
-        name,
-        scalar,
-        require,
+    demand(
         scalar.ndim == 0,
-        f"the value to fill with must be 0-d, not {scalar.type}",
-        (),
-        "use gf.broadcast_to",
+        f"{name}: the value to fill with must be 0-d, not {scalar.type}",
+        {"value": scalar},
+        fix="use gf.broadcast_to",
+        error=ShapeError,
     )
     return broadcast_to(scalar, dims)
 

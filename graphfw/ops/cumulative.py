@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from graphfw.errors import ArgumentError, AxisError, DTypeError
-from graphfw.ir.build import checked, emit
+from graphfw.errors import AxisError, DTypeError
+from graphfw.ir.build import emit
+from graphfw.ir.concrete import describe
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import Case, Cost, Op, bad, ok, op
-from graphfw.ir.shape import Requirement, normalize_axis, require, shape_text
+from graphfw.ir.shape import normalize_axis, require, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, promoted, ruled
-from graphfw.ops.reduce import accumulated, compute_dtype, require_numeric
+from graphfw.ops.composed import demand
+from graphfw.ops.dtypes import compute_dtype, require_numeric, require_one_dtype
+from graphfw.ops.reduce import accumulated
 
 __all__ = ["cumulative_prod", "cumulative_sum", "diff"]
 
@@ -61,7 +64,7 @@ class Cumulative(Op):
         yield ok("int32[5]", axis=0)
         yield ok("complex64[3]", axis=0)
         yield bad("float32[3]", axis=1, match="axis 1 is out of range for 1 dims")
-        yield bad("bool[3]", axis=0, match="wants a numeric tensor, not bool", error=DTypeError)
+        yield bad("bool[3]", axis=0, match="wants numeric tensors, not bool", error=DTypeError)
 
 
 def _from_start(xp: Any, x: Any, axis: int, reverse: bool) -> Any:
@@ -120,12 +123,13 @@ class Recurrence(Op):
     reverse: bool = False
 
     def shape(self, a: Shape, b: Shape) -> Shape:
-        require(a == b, f"wants one shape, not {shape_text(a)} and {shape_text(b)}")
+        message = f"wants one shape, not {shape_text(a)} and {shape_text(b)}"
+        require(a == b, message, fix="broadcast both first")
         normalize_axis(self.axis, len(a))
         return a
 
     def dtype(self, a: DType, b: DType) -> DType:
-        require(a is b, f"wants one dtype, not {a.name} and {b.name}", error=DTypeError)
+        require_one_dtype(a, b)
         return require_numeric(a)
 
     def eval(self, xp: Any, a: Any, b: Any) -> Any:
@@ -155,7 +159,7 @@ class Recurrence(Op):
         yield ok("complex64[3]", "complex64[3]", axis=0)
         yield bad("float32[3]", "float32[1]", axis=0, match="wants one shape")
         yield bad("float32[3]", "float32[3]", axis=1, match="axis 1 is out of range")
-        yield bad("bool[3]", "bool[3]", axis=0, match="wants a numeric tensor", error=DTypeError)
+        yield bad("bool[3]", "bool[3]", axis=0, match="wants numeric tensors", error=DTypeError)
 
 
 @public
@@ -224,10 +228,11 @@ def _cumulative(
 ) -> Tensor:
     tensor = as_tensor(x)
     if axis is None and tensor.ndim > 1:
-        failed = Requirement(
-            f"along which of the {tensor.ndim} dims is not said", (), "pass axis=", AxisError
+        raise AxisError(
+            f"{cls.name}: along which of the {tensor.ndim} dims is not said",
+            operands=[describe("x", tensor)],
+            fix="pass axis=",
         )
-        raise checked(cls.name, tensor, failed)
     place = ruled(cls.name, tensor, normalize_axis, axis or 0, tensor.ndim)
     result = emit(cls(place), accumulated(tensor, dtype))
     if not include_initial:
@@ -270,8 +275,7 @@ def diff(
     """
     tensor = as_tensor(x)
     place = ruled("diff", tensor, normalize_axis, axis, tensor.ndim)
-    message = f"n is {n}, and must be 0 or more"
-    ruled("diff", tensor, require, n >= 0, message, (), "", ArgumentError)
+    demand(n >= 0, f"diff: n is {n}, and must be 0 or more", {"x": tensor}, fix="use n=1")
     ruled("diff", tensor, require_numeric, tensor.dtype)
     parts = [part for part in (prepend, tensor, append) if part is not None]
     if len(parts) > 1:

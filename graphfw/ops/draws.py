@@ -11,7 +11,7 @@ import numpy as np
 from graphfw.errors import DTypeError, ShapeError
 from graphfw.ir import ambient
 from graphfw.ir.build import emit
-from graphfw.ir.dim import Dim, DimLike
+from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, promote_all, uint32, uint64
 from graphfw.ir.functions import F
 from graphfw.ir.graph import current_graph
@@ -43,7 +43,8 @@ class RandomBits(Op):
     vjp = NONDIFF
 
     def shape(self) -> Shape:
-        require(self.words in (1, 2), f"words must be 1 or 2, not {self.words}")
+        message = f"words must be 1 or 2, not {self.words}"
+        require(self.words in (1, 2), message, fix="draw twice for more bits")
         return self.dims
 
     def dtype(self) -> DType:
@@ -91,18 +92,6 @@ def named(result: Tensor, name: str | None) -> Tensor:
     return own
 
 
-def dims_of(what: str, shape: ShapeLike) -> Shape:
-    """Check a shape argument."""
-    dims = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    for dim in dims:
-        is_dim = isinstance(dim, Dim) or (hasattr(dim, "__index__") and not isinstance(dim, bool))
-        fix = "use ints, or dims of tensors: x.shape[0]"
-        demand(is_dim, f"random.{what}: {dim!r} in shape is no dim", error=ShapeError, fix=fix)
-        fits = isinstance(dim, Dim) or dim.__index__() >= 0
-        demand(fits, f"random.{what}: a dim can't be {dim}", error=ShapeError)
-    return tuple(dim if isinstance(dim, Dim) else dim.__index__() for dim in dims)
-
-
 def float_dtype(what: str, dtype: DTypeLike | None, *parameters: TensorLike) -> DType:
     """Return the dtype of a draw: as asked for, else its parameters', else the default."""
     dtypes = [
@@ -117,7 +106,7 @@ def float_dtype(what: str, dtype: DTypeLike | None, *parameters: TensorLike) -> 
         resolved.is_floating,
         f"random.{what}: {resolved.name} is not a floating-point dtype",
         error=DTypeError,
-        fix="for integers use random.randint" if resolved.is_integer else "",
+        fix="use random.randint" if resolved.is_integer else "use a floating-point dtype",
     )
     return resolved
 
@@ -126,8 +115,13 @@ def parameter(what: str, label: str, value: TensorLike, dims: Shape, dtype: DTyp
     """Return a parameter of a distribution as a tensor that broadcasts to the draw's shape."""
     tensor = converted(as_tensor(value, dtype), dtype)
     message = f"{shape_text(tensor.shape)} does not broadcast to {shape_text(dims)}"
-    fits = can_broadcast(tensor.shape, dims)
-    demand(fits, f"random.{what}: {label}'s shape {message}", {label: tensor}, error=ShapeError)
+    demand(
+        can_broadcast(tensor.shape, dims),
+        f"random.{what}: {label}'s shape {message}",
+        {label: tensor},
+        fix="each of its dims must be that of the draw, or 1",
+        error=ShapeError,
+    )
     return tensor
 
 

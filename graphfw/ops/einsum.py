@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from graphfw.errors import ShapeError
+from graphfw.ir.concrete import describe
 from graphfw.ir.dim import DimLike, is_symbol
 from graphfw.ir.functions import F, public
 from graphfw.ir.shape import size_of
@@ -86,7 +87,7 @@ def _read(equation: str, count: int) -> tuple[list[str], str | None]:
     for part in (*inputs, right):
         _check_part(equation, part)
     message = f'einsum: "{equation}" is for {len(inputs)} operands, and {count} are given'
-    demand(len(inputs) == count, message)
+    demand(len(inputs) == count, message, fix="name the dims of each operand, between commas")
     return inputs, right if arrow else None
 
 
@@ -104,7 +105,8 @@ def _labels(equation: str, place: int, part: str, x: Tensor) -> Labels:
     names = f'operand {place} of "{equation}" has {x.ndim} dims, and "{part}" names'
     count = f"{len(before) + len(after)} or more" if dots else len(before)
     fits = rest >= 0 if dots else rest == 0
-    demand(fits, f"einsum: {names} {count}", {"x": x}, error=ShapeError)
+    fix = "write a letter for each dim, or ... for further ones"
+    demand(fits, f"einsum: {names} {count}", {"x": x}, fix=fix, error=ShapeError)
     return (*before, *(f"...{i}" for i in reversed(range(rest))), *after)
 
 
@@ -116,13 +118,13 @@ def _output_labels(equation: str, output: str | None, labels: Sequence[Labels]) 
         return (*dots, *sorted(name for name in counts if counts[name] == 1 and len(name) == 1))
     before, has_dots, after = output.partition("...")
     for name in before + after:
-        known = ", ".join(sorted(n for n in counts if len(n) == 1))
+        known = ", ".join(sorted(n for n in counts if len(n) == 1)) or "none"
         message = f'einsum: the output of "{equation}" has "{name}", which no operand has'
-        demand(name in counts, message, fix=f"the operands' names are {known}" if known else "")
-        twice = (before + after).count(name) > 1
-        demand(not twice, f'einsum: the output of "{equation}" has "{name}" twice')
+        demand(name in counts, message, fix=f"the operands' names are: {known}")
+        message = f'einsum: the output of "{equation}" has "{name}" twice'
+        demand((before + after).count(name) == 1, message, fix="write each name once")
     message = f'einsum: the output of "{equation}" needs ..., as the operands have further dims'
-    demand(bool(has_dots) or not dots, message)
+    demand(bool(has_dots) or not dots, message, fix="write ... in the output, or sum first")
     return (*before, *dots, *after)
 
 
@@ -136,23 +138,20 @@ def _sizes(equation: str, terms: Sequence[_Term]) -> dict[str, DimLike]:
             if name not in sizes or (stretches and sizes[name] == 1):
                 sizes[name], owners[name] = size, (place, x)
             elif size != sizes[name] and not (stretches and size == 1):
-                _refuse_sizes(equation, name, (*owners[name], sizes[name]), (place, x, size))
+                raise _two_sizes(equation, name, (*owners[name], sizes[name]), (place, x, size))
     return sizes
 
 
-def _refuse_sizes(
+def _two_sizes(
     equation: str, name: str, a: tuple[int, Tensor, DimLike], b: tuple[int, Tensor, DimLike]
-) -> None:
+) -> ShapeError:
     shown = f'"{name}"' if len(name) == 1 else "a dim of ..."
     sizes = f"{a[2]} in operand {a[0]}, {b[2]} in operand {b[0]}"
     symbol = is_symbol(a[2]) or is_symbol(b[2])
     fix = f'name both dims "{symbol}" if they are always equal, or use gf.assert_shape'
-    operands = {f"operand {a[0]}": a[1], f"operand {b[0]}": b[1]}
-    demand(
-        False,
+    return ShapeError(
         f'einsum: {shown} of "{equation}" has two sizes: {sizes}',
-        operands,
-        error=ShapeError,
+        operands=[describe(f"operand {place}", x) for place, x, _ in (a, b)],
         fix=fix if symbol else "give dims that differ different letters",
     )
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphfw.errors import ArgumentError, DTypeError
-from graphfw.ir.build import checked
+from graphfw.errors import ArgumentError
+from graphfw.ir.concrete import describe
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import NONDIFF, ok
-from graphfw.ir.shape import Requirement
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.args import TensorLike, as_tensor, ruled
+from graphfw.ops.dtypes import require_numeric
 from graphfw.ops.table import apply, binary, binary_op, unary
 
 __all__ = [
@@ -213,10 +213,12 @@ def pow(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     Tensor([1., 4., 9.], dtype=float32)
     """
     if isinstance(x2, int) and x2 < 0 and (base := as_tensor(x1)).dtype.is_integer:
-        message = f"an integer to the power {x2} is no integer"
-        fix = f"write x ** {float(x2)}"
-        raise checked("pow", base, Requirement(message, fix=fix, error=ArgumentError))
-    return apply(Pow, x1, x2)
+        raise ArgumentError(
+            f"pow: an integer to the power {x2} is no integer",
+            operands=[describe("x1", base)],
+            fix=f"write x ** {float(x2)}",
+        )
+    return apply(Pow(), x1, x2)
 
 
 # Signs and parts.
@@ -233,9 +235,7 @@ negative = unary(
 def positive(x: TensorLike, /) -> Tensor:
     """Return x itself.  x: numeric [*A] -> [*A]"""
     tensor = as_tensor(x)
-    if tensor.dtype.is_bool:
-        message = "wants numeric tensors, not bool"
-        raise checked("positive", tensor, Requirement(message, error=DTypeError))
+    ruled("positive", tensor, require_numeric, tensor.dtype)
     return tensor
 
 

@@ -17,15 +17,16 @@ from graphfw.errors import (
     ConcreteValueError,
     DTypeError,
     GraphfwError,
+    ShapeError,
 )
 from graphfw.ir import ambient
-from graphfw.ir.build import checked, constant, emit
-from graphfw.ir.concrete import is_concrete
+from graphfw.ir.build import constant, emit
+from graphfw.ir.concrete import describe, is_concrete
 from graphfw.ir.dim import Dim, DimLike, always_ge, always_le, dim_max, dim_min
 from graphfw.ir.dtype import DTypeLike, int64
 from graphfw.ir.functions import public
 from graphfw.ir.op import Op
-from graphfw.ir.shape import Requirement, broadcast, normalize_axis, permuted, require, shape_text
+from graphfw.ir.shape import Requirement, broadcast, normalize_axis, permuted, shape_text
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
@@ -33,6 +34,7 @@ from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled
 from graphfw.ops.composed import demand
 from graphfw.ops.counting import arange
 from graphfw.ops.creation import asarray
+from graphfw.ops.dtypes import INDICES_FIX
 from graphfw.ops.movement import Flip, PermuteDims, Reshape, dims_of, expand_dims, reshape
 from graphfw.ops.selection import Gather, Slice, out_of_range
 
@@ -128,9 +130,10 @@ def _aligned(x: Tensor, key: tuple[Any, ...]) -> list[_Item]:
     """Return a key's entries, each with its axis, and behind `...` the slices that it means."""
     items = [item for entry in key for item in _items(x, entry)]
     dots = [i for i, item in enumerate(items) if item.value is Ellipsis]
-    _require(x, len(dots) <= 1, "a key has one `...` at most", AxisError)
+    one_at_most = len(dots) <= 1
+    _demand(x, one_at_most, "a key has one `...` at most", AxisError, "write : for single dims")
     taken = sum(1 for item in items if item.value is not None) - len(dots)
-    _require(
+    _demand(
         x,
         taken <= x.ndim,
         f"too many indices: {taken} for {x.ndim} dims",
@@ -149,14 +152,17 @@ def _aligned(x: Tensor, key: tuple[Any, ...]) -> list[_Item]:
     return aligned
 
 
-def _require(
-    x: Tensor, condition: bool, message: str, error: type[GraphfwError], fix: str = ""
+def _demand(
+    x: Tensor, condition: bool, message: str, error: type[GraphfwError], fix: str
 ) -> None:
-    ruled("getitem", x, require, condition, message, (), fix, error)
+    demand(condition, f"getitem: {message}", {"x": x}, fix=fix, error=error)
 
 
 def _range_fix(dim: DimLike) -> str:
     return f"use -{dim} to {dim - 1}" if isinstance(dim, int) and dim else f"stay below {dim}"
+
+
+_INDEX_FIX = "use ints, slices, None, ..., or tensors of integers or bools"
 
 
 def _items(x: Tensor, entry: Any) -> list[_Item]:
@@ -164,10 +170,10 @@ def _items(x: Tensor, entry: Any) -> list[_Item]:
     if entry is None or entry is Ellipsis or isinstance(entry, (slice, Dim)):
         return [_Item(entry)]
     is_bool = isinstance(entry, (bool, np.bool_))
-    _require(x, not is_bool, f"{entry} is no index", DTypeError, "use gf.where for a condition")
+    _demand(x, not is_bool, f"{entry} is no index", DTypeError, "use gf.where for a condition")
     if isinstance(entry, (int, np.integer)):
         return [_Item(int(entry))]
-    _require(x, not isinstance(entry, str), f"{entry!r} is no index", DTypeError)
+    _demand(x, not isinstance(entry, str), f"{entry!r} is no index", DTypeError, _INDEX_FIX)
     empty = isinstance(entry, (list, tuple)) and len(entry) == 0
     index = asarray(entry, dtype=int64 if empty else None)
     if index.dtype.is_bool:
@@ -177,21 +183,21 @@ def _items(x: Tensor, entry: Any) -> list[_Item]:
         index.dtype.is_integer,
         f"getitem: {what} is no index",
         {"x": x, "index": index},
-        fix="use ints, or convert with gf.astype(index, gf.int64)",
+        fix=INDICES_FIX,
         error=DTypeError,
     )
     return [_Item(index)]
 
 
 def _of_mask(x: Tensor, mask: Tensor) -> list[_Item]:
-    _require(
+    _demand(
         x,
         is_concrete(mask),
         "how many elements a boolean tensor selects is not known until the graph runs",
         ConcreteValueError,
         "use gf.where(mask, x, other), which keeps the shape",
     )
-    _require(x, mask.ndim > 0, "a 0-d boolean is no index", DTypeError)
+    _demand(x, mask.ndim > 0, "a 0-d boolean is no index", DTypeError, "use gf.where")
     found = np.nonzero(mask.numpy())
     return [_Item(constant(i), mask_dim=d) for i, d in zip(found, mask.shape, strict=True)]
 
@@ -203,14 +209,17 @@ def _check_array(x: Tensor, item: _Item) -> None:
     dim = x.shape[item.axis]
     if item.mask_dim is not None:
         message = f"a boolean index of size {item.mask_dim} for dim {item.axis} of size {dim}"
-        _require(x, item.mask_dim == dim, message, AxisError)
+        fix = "a boolean index has the sizes of the dims that it is for"
+        _demand(x, item.mask_dim == dim, message, AxisError, fix)
     op = item.value.node.op
     if isinstance(op, Constant) and isinstance(dim, int):
         values = op.value.array
         wrong = values[(values < -dim) | (values >= dim)]
         if wrong.size:
-            _require(
-                x, False, out_of_range(int(wrong[0]), item.axis, dim), AxisError, _range_fix(dim)
+            raise AxisError(
+                f"getitem: {out_of_range(int(wrong[0]), item.axis, dim)}",
+                operands=[describe("x", x)],
+                fix=_range_fix(dim),
             )
 
 
@@ -233,7 +242,7 @@ def _range(x: Tensor, item: _Item) -> _Range:
         return _Range(0, dim, 1, False)
     if isinstance(value, int) and isinstance(dim, int):
         inside = -dim <= value < dim
-        _require(x, inside, out_of_range(value, item.axis, dim), AxisError, _range_fix(dim))
+        _demand(x, inside, out_of_range(value, item.axis, dim), AxisError, _range_fix(dim))
     from_end = isinstance(value, int) and value < 0
     return _Range(dim + value if from_end else value, 1, 1, False)
 
@@ -243,7 +252,8 @@ def _slice_range(x: Tensor, key: slice, dim: DimLike) -> _Range:
     start, stop = _bound(x, key.start), _bound(x, key.stop)
     step = 1 if key.step is None else _bound(x, key.step)
     is_known = isinstance(step, int) and step != 0
-    _require(x, is_known, f"step {step} of a slice must be an int other than 0", ArgumentError)
+    message = f"step {step} of a slice must be an int other than 0"
+    _demand(x, is_known, message, ArgumentError, "for other steps use gf.take with gf.arange")
     if step > 0:
         # The position before which nothing is: one of `lows` is it, the largest.
         lows = (0,) if start is None else _positions(start, dim, 0)
@@ -270,7 +280,7 @@ def _positions(bound: DimLike, dim: DimLike, least: int) -> tuple[DimLike, ...]:
 def _bound(x: Tensor, bound: Any) -> Any:
     """Return a bound of a slice as None, an int or a dim."""
     if isinstance(bound, Tensor):
-        _require(
+        _demand(
             x,
             is_concrete(bound),
             "the bounds of a slice decide a shape, so they can't be tensors",
@@ -279,7 +289,7 @@ def _bound(x: Tensor, bound: Any) -> Any:
         )
     if isinstance(bound, Dim):
         # A dim counts from the front. What is never positive must have been meant to count back.
-        _require(
+        _demand(
             x,
             not always_le(bound, 0),
             f"the bound {bound} of a slice is never positive",
@@ -288,7 +298,8 @@ def _bound(x: Tensor, bound: Any) -> Any:
         )
         return bound
     is_index = bound is None or (hasattr(bound, "__index__") and not isinstance(bound, bool))
-    _require(x, is_index, f"the bound {bound!r} of a slice is no int", DTypeError)
+    message = f"the bound {bound!r} of a slice is no int"
+    _demand(x, is_index, message, DTypeError, "use ints, or dims such as x.shape[0] // 2")
     return None if bound is None else operator.index(bound)
 
 
@@ -354,12 +365,12 @@ def take_along_axis(x: TensorLike, indices: TensorLike, /, *, axis: int = -1) ->
 
 def along_axis(name: str, x: Tensor, index: Tensor, axis: int) -> list[Tensor]:
     """Return an index for each axis of x: `index` for one, for the others the places themselves."""
-    ruled(
-        name,
-        x,
-        require,
+    demand(
         x.ndim == index.ndim,
-        f"x has {x.ndim} dims and indices {index.ndim}: they must be as many",
+        f"{name}: x has {x.ndim} dims and indices {index.ndim}: they must be as many",
+        {"x": x, "indices": index},
+        fix="gf.expand_dims adds a dim; gf.take has indices of any shape",
+        error=ShapeError,
     )
     place = ruled(name, x, normalize_axis, axis, x.ndim)
     others = [(*t.shape[:place], *t.shape[place + 1 :]) for t in (x, index)]
@@ -367,8 +378,11 @@ def along_axis(name: str, x: Tensor, index: Tensor, axis: int) -> list[Tensor]:
         broadcast(*others)
     except Requirement:
         shapes = f"indices {shape_text(index.shape)} and x {shape_text(x.shape)}"
-        failed = Requirement(f"{shapes} don't fit together beside axis {place}")
-        raise checked(name, x, failed) from None
+        raise ShapeError(
+            f"{name}: {shapes} don't fit together beside axis {place}",
+            operands=[describe("x", x), describe("indices", index)],
+            fix="their other dims must be equal, or 1",
+        ) from None
     rows = [reshape(arange(d), (d, *[1] * (x.ndim - i - 1))) for i, d in enumerate(x.shape)]
     rows[place] = index
     return rows
@@ -398,8 +412,13 @@ def one_hot(
             [1., 0., 0.]], dtype=float32)
     """
     index = as_tensor(indices)
-    message = f"indices must be integers, not {index.dtype.name}"
-    ruled("one_hot", index, require, index.dtype.is_integer, message, (), "", DTypeError)
+    demand(
+        index.dtype.is_integer,
+        f"one_hot: indices must be integers, not {index.dtype.name}",
+        {"indices": index},
+        fix=INDICES_FIX,
+        error=DTypeError,
+    )
     place = ruled("one_hot", index, normalize_axis, axis, index.ndim + 1)
     (classes,) = dims_of("one_hot", num_classes)
     numbers = reshape(arange(classes), (classes, *[1] * (index.ndim - place)))
@@ -416,15 +435,18 @@ def nonzero(x: TensorLike, /) -> tuple[Tensor, ...]:
         ShapeError: x is 0-d.
     """
     tensor = as_tensor(x)
-    ruled("nonzero", tensor, require, tensor.ndim > 0, "wants 1 dim or more, not 0")
-    ruled(
-        "nonzero",
-        tensor,
-        require,
+    demand(
+        tensor.ndim > 0,
+        "nonzero: wants 1 dim or more, not 0",
+        {"x": tensor},
+        fix="of one number ask x != 0",
+        error=ShapeError,
+    )
+    demand(
         is_concrete(tensor),
-        "how many elements are not 0 is not known until the graph runs",
-        (),
-        "use a mask: x != 0, gf.where, gf.count_nonzero",
-        ConcreteValueError,
+        "nonzero: how many elements are not 0 is not known until the graph runs",
+        {"x": tensor},
+        fix="use a mask: x != 0, gf.where, gf.count_nonzero",
+        error=ConcreteValueError,
     )
     return tuple(constant(index) for index in np.nonzero(tensor.numpy()))

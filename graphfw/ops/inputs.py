@@ -13,11 +13,12 @@ from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import F, public
 from graphfw.ir.graph import open_graph
 from graphfw.ir.op import ALIAS, EFFECT, NONDIFF, PURE, Case, Op, bad, ok, op
-from graphfw.ir.shape import require, shape_text
+from graphfw.ir.shape import normalize_axis, require, shape_text
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, dtype_or, ruled
+from graphfw.ops.composed import demand
 from graphfw.ops.movement import Movement
 
 __all__ = ["assert_shape", "constant", "dim_size", "identity", "placeholder", "stop_gradient"]
@@ -85,6 +86,11 @@ def constant(value: Any, dtype: DTypeLike | None = None, name: str | None = None
 
     Without a dtype, arrays keep their own; Python's floats get the default dtype, its ints int64.
 
+    Raises:
+        DTypeError: The values are no numbers, or don't fit the dtype.
+        ArgumentError: A nested list is ragged.
+        GraphError: The name is taken.
+
     >>> import graphfw as gf
     >>> gf.constant([[1.0, 2.0]]).shape
     (1, 2)
@@ -115,6 +121,11 @@ class Identity(Movement):
 @public
 def identity(x: TensorLike, /, *, name: str | None = None) -> Tensor:
     """Return the same value, under a name by which it can be fetched and is shown in errors.
+
+    x: [*A] -> [*A]
+
+    Raises:
+        GraphError: The name is taken.
 
     >>> import graphfw as gf
     >>> with gf.Graph() as g:
@@ -157,10 +168,11 @@ class AssertShape(Op):
 
     def shape(self, x: Shape) -> Shape:
         fits = len(x) == len(self.dims)
-        require(fits, f"{shape_text(x)} has {len(x)} dims, not {len(self.dims)}")
+        require(fits, f"{shape_text(x)} has {len(x)} dims, not {len(self.dims)}", (), "give each dim")
         for axis, (actual, wanted) in enumerate(zip(x, self.dims, strict=True)):
             differ = isinstance(actual, int) and isinstance(wanted, int) and actual != wanted
-            require(not differ, f"the dim can't be {wanted}", [(0, axis)])
+            fix = f"its size is known: write {actual}, or None"
+            require(not differ, f"the dim can't be {wanted}", [(0, axis)], fix)
         return self.dims
 
     def dtype(self, x: DType) -> DType:
@@ -200,9 +212,14 @@ def assert_shape(x: TensorLike, shape: Sequence[DimLike | str | None], /) -> Ten
     (batch, 4)
     """
     tensor = as_tensor(x)
-    fits = len(shape) == tensor.ndim
     message = f"{shape_text(tensor.shape)} has {tensor.ndim} dims, not {len(shape)}"
-    ruled("assert_shape", tensor, require, fits, message)
+    demand(
+        len(shape) == tensor.ndim,
+        f"assert_shape: {message}",
+        {"x": tensor},
+        fix="write None for a dim that nothing new is known of",
+        error=ShapeError,
+    )
     dims = tuple(
         old if new is None else _dim(new) for old, new in zip(tensor.shape, shape, strict=True)
     )
@@ -211,7 +228,10 @@ def assert_shape(x: TensorLike, shape: Sequence[DimLike | str | None], /) -> Ten
 
 @public
 def dim_size(x: TensorLike, axis: int, /) -> Tensor:
-    """Return the size of a dim as a 0-d int64 tensor: for arithmetic with values.
+    """Return the size of a dim as a 0-d int64 tensor: for arithmetic with values.  x: [*A] -> []
+
+    Raises:
+        AxisError: There is no such axis.
 
     >>> import graphfw as gf
     >>> with gf.Graph() as g:
@@ -222,4 +242,4 @@ def dim_size(x: TensorLike, axis: int, /) -> Tensor:
     1.5
     """
     tensor = as_tensor(x)
-    return as_tensor(tensor.shape[axis])
+    return as_tensor(tensor.shape[ruled("dim_size", tensor, normalize_axis, axis, tensor.ndim)])

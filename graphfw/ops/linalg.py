@@ -13,6 +13,7 @@ from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import (
+    Requirement,
     broadcast,
     normalize_axes,
     normalize_axis,
@@ -34,6 +35,7 @@ from graphfw.ops.args import (
     ruled,
 )
 from graphfw.ops.composed import demand, wide, wide_dtype
+from graphfw.ops.dtypes import compute_dtype, require_numeric, require_one_dtype
 from graphfw.ops.movement import Movement
 from graphfw.ops.select import where
 
@@ -56,22 +58,23 @@ class MatMul(Op):
 
     def shape(self, x1: Shape, x2: Shape) -> Shape:
         for operand, x in enumerate((x1, x2)):
-            require(len(x) >= 2, f"operand {operand + 1} must have 2 dims or more, not {len(x)}")
-        at = [(0, -1), (1, -2)]
-        require(x1[-1] == x2[-2], "contracting dims differ", at, _transpose_fix(x1, x2))
+            if len(x) < 2:
+                message = f"operand {operand + 1} must have 2 dims or more, not {len(x)}"
+                raise Requirement(message, fix="gf.expand_dims adds a dim")
+        if x1[-1] != x2[-2]:
+            at = [(0, -1), (1, -2)]
+            raise Requirement("contracting dims differ", at, _transpose_fix(x1, x2))
         return (*broadcast(x1[:-2], x2[:-2]), x1[-2], x2[-1])
 
     def dtype(self, x1: DType, x2: DType) -> DType:
-        require(x1 is x2, f"wants one dtype, not {x1.name} and {x2.name}", error=DTypeError)
-        require(not x1.is_bool, "wants numeric tensors, not bool", error=DTypeError)
-        return x1
+        require_one_dtype(x1, x2)
+        return require_numeric(x1)
 
     def eval(self, xp: Any, x1: Any, x2: Any) -> Any:
-        if x1.dtype.itemsize == 2 and x1.dtype.kind not in "iu":
-            # Sums of low-precision products are kept in float32.
-            wide = xp.matmul(x1.astype(xp.float32), x2.astype(xp.float32))
-            return wide.astype(x1.dtype)
-        return xp.matmul(x1, x2)
+        dtype = compute_dtype(xp, x1.dtype)
+        if dtype is x1.dtype:
+            return xp.matmul(x1, x2)
+        return xp.matmul(x1.astype(dtype), x2.astype(dtype)).astype(x1.dtype)
 
     def vjp(self, ct: Tensor, y: Tensor, x1: Tensor, x2: Tensor) -> tuple[Any, ...]:
         return (
@@ -134,18 +137,24 @@ def matmul(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 def _check_vectors(x1: Tensor, x2: Tensor) -> None:
     """Check what the op can't say of the user's own operands, since it sees vectors as matrices."""
-    operands = {"x1": x1, "x2": x2}
-    if x1.ndim == 0 or x2.ndim == 0:
-        message = "matmul: wants 1 dim or more, and one operand is a scalar"
-        demand(False, message, operands, fix="multiply by scalars with *", error=ShapeError)
     if x1.ndim > 1 and x2.ndim > 1:
         return
-    depth = -1 if x2.ndim == 1 else -2
-    sizes = f"x1[-1] = {x1.shape[-1]}, x2[{depth}] = {x2.shape[depth]}"
+    operands = {"x1": x1, "x2": x2}
+    message = "matmul: wants 1 dim or more, and one operand is a scalar"
+    has_scalar = x1.ndim == 0 or x2.ndim == 0
+    demand(not has_scalar, message, operands, fix="multiply by scalars with *", error=ShapeError)
+    _demand_one_size("matmul", operands, (-1, -1 if x2.ndim == 1 else -2))
+
+
+def _demand_one_size(name: str, operands: dict[str, Tensor], axes: tuple[int, int]) -> None:
+    """Demand that two operands have the same size along the axes that are summed over."""
+    (first, second), (i, j) = operands.values(), axes
+    sizes = f"x1[{i}] = {first.shape[i]}, x2[{j}] = {second.shape[j]}"
     demand(
-        x1.shape[-1] == x2.shape[depth],
-        f"matmul: contracting dims differ: {sizes}",
+        first.shape[i] == second.shape[j],
+        f"{name}: contracting dims differ: {sizes}",
         operands,
+        fix="the dims that are summed over must be equal",
         error=ShapeError,
     )
 
@@ -177,19 +186,15 @@ def tensordot(
     if isinstance(axes, int):
         fits = 0 <= axes <= min(a.ndim, b.ndim)
         message = f"tensordot: can't sum over {axes} axes of {a.ndim} and {b.ndim} dims"
-        demand(fits, message, shown, error=ShapeError)
+        fix = "name the axes: axes=((…), (…))"
+        demand(fits, message, shown, fix=fix, error=ShapeError)
         axes = (range(a.ndim - axes, a.ndim), range(axes))
     left, right = (_places(x, places) for x, places in zip((a, b), axes, strict=True))
     message = f"tensordot: {len(left)} axes of x1 can't pair with {len(right)} of x2"
-    demand(len(left) == len(right), message, shown, error=ShapeError)
-    for i, j in zip(left, right, strict=True):
-        sizes = f"x1[{i}] = {a.shape[i]}, x2[{j}] = {b.shape[j]}"
-        demand(
-            a.shape[i] == b.shape[j],
-            f"tensordot: contracting dims differ: {sizes}",
-            shown,
-            error=ShapeError,
-        )
+    fix = "give each axis of x1 one of x2"
+    demand(len(left) == len(right), message, shown, fix=fix, error=ShapeError)
+    for pair in zip(left, right, strict=True):
+        _demand_one_size("tensordot", shown, pair)
     rows = [i for i in range(a.ndim) if i not in left]
     columns = [j for j in range(b.ndim) if j not in right]
     row_dims, column_dims = permuted(a.shape, rows), permuted(b.shape, columns)
@@ -229,21 +234,16 @@ def vecdot(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
     Tensor(7.+0.j, dtype=complex64)
     """
     a, b = promoted("vecdot", x1, x2)
+    operands = {"x1": a, "x2": b}
     ndim = min(a.ndim, b.ndim)
     demand(
         -ndim <= axis < 0,
         f"vecdot: axis {axis} is out of range for vectors in {ndim} dims",
-        {"x1": a, "x2": b},
-        fix=f"count it from the end: use {-ndim} to -1" if ndim else "",
+        operands,
+        fix=f"count it from the end: use {-ndim} to -1" if ndim else "multiply by scalars with *",
         error=AxisError,
     )
-    sizes = f"x1[{axis}] = {a.shape[axis]}, x2[{axis}] = {b.shape[axis]}"
-    demand(
-        a.shape[axis] == b.shape[axis],
-        f"vecdot: contracting dims differ: {sizes}",
-        {"x1": a, "x2": b},
-        error=ShapeError,
-    )
+    _demand_one_size("vecdot", operands, (axis, axis))
     total = F.sum(wide(F.conj(a)) * wide(b), axis=axis, dtype=wide_dtype(a.dtype))
     return converted(total, a.dtype)
 
@@ -256,11 +256,9 @@ def outer(x1: TensorLike, x2: TensorLike, /) -> Tensor:
         ShapeError: One is not a vector.
     """
     a, b = promoted("outer", x1, x2)
-    fits = a.ndim == 1 and b.ndim == 1
-    message = f"outer: wants two vectors, not {a.ndim} and {b.ndim} dims"
     demand(
-        fits,
-        message,
+        a.ndim == 1 and b.ndim == 1,
+        f"outer: wants two vectors, not {a.ndim} and {b.ndim} dims",
         {"x1": a, "x2": b},
         fix="for more dims multiply x1[..., :, None] by x2[..., None, :]",
         error=ShapeError,
@@ -276,7 +274,8 @@ class Diagonal(Movement):
     offset: int = 0
 
     def shape(self, x: Shape) -> Shape:
-        require(len(x) >= 2, f"wants 2 dims or more, not {len(x)}")
+        fix = "to make a matrix of a vector, multiply it by gf.eye"
+        require(len(x) >= 2, f"wants 2 dims or more, not {len(x)}", fix=fix)
         return (*x[:-2], _diagonal_length(x[-2], x[-1], self.offset))
 
     def eval(self, xp: Any, x: Any) -> Any:
@@ -338,7 +337,7 @@ def diagonal(x: TensorLike, /, *, offset: int = 0, axis1: int = -2, axis2: int =
     rows = ruled("diagonal", tensor, normalize_axis, axis1, tensor.ndim)
     columns = ruled("diagonal", tensor, normalize_axis, axis2, tensor.ndim)
     message = f"diagonal: axis1 and axis2 must differ, and both are {axis1}"
-    demand(rows != columns, message, {"x": tensor}, error=AxisError)
+    demand(rows != columns, message, {"x": tensor}, fix="name two axes", error=AxisError)
     batch = [i for i in range(tensor.ndim) if i not in (rows, columns)]
     if (rows, columns) != (tensor.ndim - 2, tensor.ndim - 1):
         tensor = F.permute_dims(tensor, (*batch, rows, columns))
@@ -448,12 +447,11 @@ def matrix_norm(x: TensorLike, /, *, keepdims: bool = False, ord: float | str = 
     """
     tensor = inexact(x)
     message = f"matrix_norm: wants 2 dims or more, not {tensor.ndim}"
-    demand(tensor.ndim >= 2, message, {"x": tensor}, error=ShapeError)
-    spectral = ord in (2, -2, "nuc")
+    demand(tensor.ndim >= 2, message, {"x": tensor}, fix="use gf.vector_norm", error=ShapeError)
     message = f'matrix_norm: ord={ord!r} must be "fro", 1, -1, inf or -inf'
-    if spectral:
+    if ord in (2, -2, "nuc"):
         message = f"{message}: norms of singular values are not there yet"
-    demand(ord in ("fro", 1, -1, math.inf, -math.inf), message)
+    demand(ord in ("fro", 1, -1, math.inf, -math.inf), message, fix='use ord="fro"')
     if ord == "fro":
         return vector_norm(tensor, axis=(-2, -1), keepdims=keepdims)
     along = -2 if ord in (1, -1) else -1
@@ -490,7 +488,7 @@ def norm(
     if ord is None:
         return vector_norm(tensor, axis=axes, keepdims=keepdims)
     message = f"norm: ord={ord!r} is for one axis or two, not {len(axes)}"
-    demand(len(axes) in (1, 2), message, {"x": tensor})
+    demand(len(axes) in (1, 2), message, {"x": tensor}, fix="pass axis=, or leave out ord")
     if len(axes) == 1:
         message = f"norm: ord={ord!r} is not a norm of vectors"
         demand(not isinstance(ord, str), message, {"x": tensor}, fix="give it two axes")

@@ -74,7 +74,8 @@ def cross_entropy(
     name = "cross_entropy"
     scores = floats(name, logits)
     fits = 0 <= label_smoothing <= 1
-    demand(fits, f"{name}: label_smoothing={label_smoothing} must be between 0 and 1")
+    message = f"{name}: label_smoothing={label_smoothing} must be between 0 and 1"
+    demand(fits, message, fix="use label_smoothing=0.1")
     place = ruled(name, scores, normalize_axis, axis, scores.ndim)
     goal = as_tensor(target)
     is_index = goal.dtype.is_integer
@@ -135,14 +136,16 @@ def _check_classes(
     if or_probabilities and target.dtype.is_floating:
         fits = target.shape == logits.shape
         wanted = f"the logits' shape {shape_text(logits.shape)}"
-        fix = "for class indices use integers: gf.astype(target, gf.int64)"
-        same_batch = target.shape == batch
+        fix = "give a probability for each class"
+        if target.shape == batch:
+            fix = "for class indices use integers: gf.astype(target, gf.int64)"
         message = f"{name}: target probabilities must have {wanted}, not {shape_text(target.shape)}"
-        demand(fits, message, shown, fix=fix if same_batch else "", error=ShapeError)
+        demand(fits, message, shown, fix=fix, error=ShapeError)
         return
     kinds = " or probabilities of the logits' shape" if or_probabilities else ""
     message = f"{name}: target class indices must be integers{kinds}, not {target.dtype.name}"
-    demand(target.dtype.is_integer, message, shown, error=DTypeError)
+    fix = "convert it: gf.astype(target, gf.int64)"
+    demand(target.dtype.is_integer, message, shown, fix=fix, error=DTypeError)
     text = f"{name}: for logits of shape {shape_text(logits.shape)} with classes at axis {axis}"
     wanted = f"target class indices must have shape {shape_text(batch)}"
     demand(
@@ -175,6 +178,7 @@ def _class_weight(name: str, weight: TensorLike | None, logits: Tensor, axis: in
         factors.shape == (classes,),
         f"{message}, not {shape_text(factors.shape)}",
         {"logits": logits, "weight": factors},
+        fix="to weigh elements, multiply the losses of reduction=\"none\"",
         error=ShapeError,
     )
     laid: Tensor = F.reshape(factors, (classes, *[1] * (logits.ndim - 1 - axis)))
@@ -257,7 +261,7 @@ def huber(
         DTypeError: They are not real.
         ArgumentError: delta is not positive, or `reduction` is unknown.
     """
-    demand(delta > 0, f"huber: delta={delta} must be positive")
+    demand(delta > 0, f"huber: delta={delta} must be positive", fix="use delta=1.0")
     x, y, dtype = _pair("huber", prediction, target)
     return _reduce("huber", _huber(x - y, delta), reduction, dtype)
 
@@ -390,7 +394,9 @@ def kl_div(
     losses = _times_log(chances, logs) - _times_log(chances, x)
     if reduction != "batchmean":
         return _reduce("kl_div", losses, reduction, dtype, "batchmean")
-    demand(x.ndim > 0, "kl_div: batchmean needs a dim 0", {"log_prediction": x}, error=ShapeError)
+    message = "kl_div: batchmean needs a dim 0"
+    shown = {"log_prediction": x}
+    demand(x.ndim > 0, message, shown, fix='use reduction="sum"', error=ShapeError)
     return converted(F.sum(losses) / as_tensor(x.shape[0], losses.dtype), dtype)
 
 
@@ -439,7 +445,7 @@ def _shape_fix(x: Shape, y: Shape) -> str:
         return "drop the prediction's last dim: gf.squeeze(prediction, axis=-1)"
     if y == (*x, 1):
         return "drop the target's last dim: gf.squeeze(target, axis=-1)"
-    return ""
+    return "they are compared element by element: gf.broadcast_to repeats one on purpose"
 
 
 def _scaled(name: str, losses: Tensor, weight: TensorLike | None, label: str = "weight") -> Tensor:
@@ -453,6 +459,7 @@ def _scaled(name: str, losses: Tensor, weight: TensorLike | None, label: str = "
         scaled.shape == losses.shape,
         f"{message} {shape_text(losses.shape)}",
         {label: factors},
+        fix="each of its dims must be that of the losses, or 1",
         error=ShapeError,
     )
     return scaled
@@ -469,7 +476,8 @@ def _reduce(name: str, losses: Tensor, reduction: str, dtype: DType, *others: st
     """Reduce losses as the user asked, and give them the dtype of the inputs."""
     choices = ("mean", "sum", "none", *others)
     text = ", ".join(f'"{choice}"' for choice in choices)
-    demand(reduction in choices, f"{name}: reduction={reduction!r} must be one of {text}")
+    message = f"{name}: reduction={reduction!r} must be one of {text}"
+    demand(reduction in choices, message, fix='use reduction="mean"')
     if reduction == "none":
         return converted(losses, dtype)
     return converted(F.mean(losses) if reduction == "mean" else F.sum(losses), dtype)

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from graphfw.errors import ArgumentError, DTypeError
-from graphfw.ir.build import checked, emit
+from graphfw.errors import DTypeError
+from graphfw.ir.build import emit
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import Case, bad, ok, op
-from graphfw.ir.shape import Requirement
 from graphfw.ir.tensor import Tensor
 from graphfw.ops import numerics
 from graphfw.ops.args import TensorLike, inexact
+from graphfw.ops.composed import demand
 from graphfw.ops.numerics.polygamma import polygamma as polygamma_of
 from graphfw.ops.table import Elementwise, binary, unary
 
@@ -345,7 +345,6 @@ def polygamma(n: int, x: TensorLike, /) -> Tensor:
     Raises:
         ArgumentError: n is negative.
     """
-    if n < 0:
-        raise checked("polygamma", None, Requirement(f"n={n} is negative", error=ArgumentError))
+    demand(n >= 0, f"polygamma: n={n} is negative", fix="n=0 is digamma")
     tensor = inexact(x)
     return digamma(tensor) if n == 0 else emit(Polygamma(n), tensor)

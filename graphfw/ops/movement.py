@@ -6,14 +6,13 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from graphfw.errors import ArgumentError, AxisError
-from graphfw.ir.build import checked, emit
+from graphfw.errors import AxisError, ShapeError
+from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim, DimLike, always_le
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import ALIAS, PURE, Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import (
-    Requirement,
     broadcast,
     can_broadcast,
     normalize_axes,
@@ -27,6 +26,7 @@ from graphfw.ir.shape import (
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, ruled
+from graphfw.ops.composed import demand
 
 __all__ = [
     "broadcast_arrays",
@@ -81,7 +81,7 @@ def whole(name: str, what: str, number: object) -> DimLike:
     if isinstance(number, Dim):
         return number
     is_int = hasattr(number, "__index__") and not isinstance(number, bool)
-    ruled(name, None, require, is_int, f"{what} {number!r} is no int", (), "", ArgumentError)
+    demand(is_int, f"{name}: {what} {number!r} is no int", fix="use an int, or a dim: x.shape[0]")
     return operator.index(number)  # type: ignore[arg-type]
 
 
@@ -163,15 +163,12 @@ def flatten(x: TensorLike, /, start: int = 0, end: int = -1) -> Tensor:
     ndim = max(tensor.ndim, 1)
     first = ruled("flatten", tensor, normalize_axis, start, ndim)
     last = ruled("flatten", tensor, normalize_axis, end, ndim)
-    ruled(
-        "flatten",
-        tensor,
-        require,
+    demand(
         first <= last,
-        f"end={end} lies before start={start}",
-        (),
-        "",
-        AxisError,
+        f"flatten: end={end} lies before start={start}",
+        {"x": tensor},
+        fix="name the first and the last of the dims to join",
+        error=AxisError,
     )
     dims = tensor.shape
     return reshape(tensor, (*dims[:first], size_of(dims[first : last + 1]), *dims[last + 1 :]))
@@ -238,14 +235,12 @@ def transpose_2d(x: Tensor) -> Tensor:
     Raises:
         ShapeError: x has not two dims; other libraries disagree on what `.T` is then.
     """
-    ruled(
-        "x.T",
-        x,
-        require,
+    demand(
         x.ndim == 2,
-        f"wants 2 dims, and {x.type} has {x.ndim}",
-        (),
-        "use x.mT for the last two dims, or gf.permute_dims",
+        f"x.T: wants 2 dims, and {x.type} has {x.ndim}",
+        {"x": x},
+        fix="use x.mT for the last two dims, or gf.permute_dims",
+        error=ShapeError,
     )
     return permute_dims(x, (1, 0))
 
@@ -269,7 +264,7 @@ def swapaxes(x: TensorLike, /, axis1: int, axis2: int) -> Tensor:
 def moveaxis(
     x: TensorLike, source: int | Sequence[int], destination: int | Sequence[int], /
 ) -> Tensor:
-    """Move dims to other places; the rest keep their order.
+    """Move dims to other places; the rest keep their order.  x: [*A] -> [*A in another order]
 
     Raises:
         AxisError: There is no such axis, or one stands twice.
@@ -282,12 +277,12 @@ def moveaxis(
     tensor = as_tensor(x)
     sources = _in_order("moveaxis", tensor, source)
     places = _in_order("moveaxis", tensor, destination)
-    ruled(
-        "moveaxis",
-        tensor,
-        require,
+    demand(
         len(sources) == len(places),
-        f"{len(sources)} sources for {len(places)} destinations",
+        f"moveaxis: {len(sources)} sources for {len(places)} destinations",
+        {"x": tensor},
+        fix="give each dim that moves one place to go to",
+        error=ShapeError,
     )
     order = [axis for axis in range(tensor.ndim) if axis not in sources]
     for place, axis in sorted(zip(places, sources, strict=True)):
@@ -345,7 +340,7 @@ def broadcast_to(x: TensorLike, /, shape: DimLike | Sequence[DimLike]) -> Tensor
 
 @public
 def broadcast_arrays(*arrays: TensorLike) -> list[Tensor]:
-    """Repeat each tensor to the shape that all broadcast to.
+    """Repeat each tensor to the shape that all broadcast to.  each [*A] -> [*B]
 
     Raises:
         ShapeError: The shapes don't broadcast.
@@ -390,14 +385,12 @@ def squeeze(x: TensorLike, /, axis: int | Sequence[int]) -> Tensor:
     axes = axes_of("squeeze", tensor, axis)
     for place in axes:
         size = tensor.shape[place]
-        ruled(
-            "squeeze",
-            tensor,
-            require,
+        demand(
             size == 1,
-            f"dim {place} has size {size}, not 1",
-            (),
-            "only dims of size 1 go away: take one index of it, or reduce over it",
+            f"squeeze: dim {place} has size {size}, not 1",
+            {"x": tensor},
+            fix="only dims of size 1 go away: take one index of it, or reduce over it",
+            error=ShapeError,
         )
     return reshape(tensor, tuple(d for i, d in enumerate(tensor.shape) if i not in axes))
 
@@ -479,8 +472,8 @@ def roll(
         return reshape(roll(flatten(tensor), shift, axis=0), tensor.shape)
     axes = _in_order("roll", tensor, axis)
     shifts = tuple(shift) if isinstance(shift, Sequence) else (shift,) * len(axes)
-    if len(shifts) != len(axes):
-        failed = Requirement(f"{len(shifts)} shifts for {len(axes)} axes", error=ArgumentError)
-        raise checked("roll", tensor, failed)
+    message = f"roll: {len(shifts)} shifts for {len(axes)} axes"
+    fits = len(shifts) == len(axes)
+    demand(fits, message, {"x": tensor}, fix="give one shift for all axes, or one for each")
     moved = tuple(whole("roll", "the shift", s) for s in shifts)
     return emit(Roll(moved, tuple(axes)), tensor) if axes else tensor

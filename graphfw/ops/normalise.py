@@ -155,12 +155,13 @@ def group_norm(
     tensor = _floats("group_norm", x, eps)
     place = _channel_axis("group_norm", tensor, axis)
     channels = tensor.shape[place]
-    demand(groups > 0, f"group_norm: groups={groups} must be positive")
+    demand(groups > 0, f"group_norm: groups={groups} must be positive", fix="use groups=1")
     divides = isinstance(channels, int) and channels % groups == 0
     demand(
         divides,
         f"group_norm: {channels} channels don't divide into {groups} groups",
         {"x": tensor},
+        fix="the number of channels must be known, and a multiple of that of groups",
         error=ShapeError,
     )
     split = (*tensor.shape[:place], groups, channels // groups, *tensor.shape[place + 1 :])
@@ -218,15 +219,14 @@ def normalize(x: TensorLike, /, *, axis: Axes = -1, ord: float = 2.0, eps: float
 
 
 def _floats(name: str, x: TensorLike, eps: float) -> Tensor:
-    demand(eps >= 0, f"{name}: eps={eps} must not be negative")
+    demand(eps >= 0, f"{name}: eps={eps} must not be negative", fix=f"use eps={-eps}")
     return floats(name, x)
 
 
 def _channel_axis(name: str, x: Tensor, axis: int) -> int:
     place = ruled(name, x, normalize_axis, axis, x.ndim)
-    demand(
-        place != 0, f"{name}: axis={axis} is the batch's, where the channels should be", {"x": x}
-    )
+    message = f"{name}: axis={axis} is the batch's, where the channels should be"
+    demand(place != 0, message, {"x": x}, fix="use axis=1, or axis=-1 where channels are last")
     return place
 
 
@@ -271,6 +271,7 @@ def _laid_along(
         tensor.shape == wanted,
         f"{message} {shown}, not {shape_text(tensor.shape)}",
         {"x": x, label: tensor},
+        fix="give one number for each place along the axis",
         error=ShapeError,
     )
     dims = tuple(dim if i in axes else 1 for i, dim in enumerate(x.shape))

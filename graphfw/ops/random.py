@@ -29,7 +29,6 @@ from graphfw.ops.draws import (
     ShapeLike,
     bits,
     deviates,
-    dims_of,
     float_dtype,
     is_number,
     named,
@@ -37,6 +36,7 @@ from graphfw.ops.draws import (
     unit,
     waits,
 )
+from graphfw.ops.movement import dims_of
 from graphfw.ops.select import where
 
 __all__ = [
@@ -82,10 +82,11 @@ def uniform(
     >>> bool(gf.all((x >= 2) & (x < 3)))
     True
     """
-    dims = dims_of("uniform", shape)
+    dims = dims_of("random.uniform", shape)
     to = float_dtype("uniform", dtype, low, high)
     if is_number(low) and is_number(high):
-        demand(low < high, f"random.uniform: low={low} must be below high={high}")
+        message = f"random.uniform: low={low} must be below high={high}"
+        demand(low < high, message, fix="exchange them")
     fraction = unit("uniform", dims, to, name)
     if is_number(low) and is_number(high) and (low, high) == (0, 1):
         return named(fraction, name)
@@ -128,10 +129,9 @@ def normal(
     >>> noise.shape
     (batch, 8)
     """
-    dims = dims_of("normal", shape)
+    dims = dims_of("random.normal", shape)
     to = float_dtype("normal", dtype, mean, std)
-    if is_number(std):
-        demand(std >= 0, f"random.normal: std={std} must not be negative")
+    _demand_scale("normal", "std", std)
     draw = F.astype(deviates("normal", dims, wide_dtype(to), name), to)
     if not (is_number(std) and std == 1):
         draw = draw * parameter("normal", "std", std, dims, to)
@@ -166,15 +166,16 @@ def truncated_normal(
         ShapeError: `shape` is no shape, or mean or std don't broadcast to it.
     """
     what = "truncated_normal"
-    dims = dims_of(what, shape)
+    dims = dims_of(f"random.{what}", shape)
     to = float_dtype(what, dtype, mean, std)
     fits = -math.inf < low < high < math.inf
-    demand(fits, f"random.{what}: low={low} must be below high={high}, and both finite")
-    if is_number(std):
-        demand(std >= 0, f"random.{what}: std={std} must not be negative")
+    message = f"random.{what}: low={low} must be below high={high}, and both finite"
+    demand(fits, message, fix="give them in standard deviations: low=-2.0, high=2.0")
+    _demand_scale(what, "std", std)
     bottom, top = math.erf(low * math.sqrt(0.5)), math.erf(high * math.sqrt(0.5))
     fine = top - bottom > 1e-3
-    demand(fine, f"random.{what}: too little of the distribution is between {low} and {high} std")
+    message = f"random.{what}: too little of the distribution is between {low} and {high} std"
+    demand(fine, message, fix="cut it off elsewhere, or use random.uniform")
     fraction = unit(what, dims, wide_dtype(to), name)
     draw = math.sqrt(2) * F.erfinv(bottom + (top - bottom) * fraction)
     # Rounding may step over an end, by much where the ends are far out.
@@ -199,14 +200,20 @@ def exponential(
         DTypeError: The dtype is not a floating-point one.
         ShapeError: `shape` is no shape, or scale does not broadcast to it.
     """
-    dims = dims_of("exponential", shape)
+    dims = dims_of("random.exponential", shape)
     to = float_dtype("exponential", dtype, scale)
-    if is_number(scale):
-        demand(scale >= 0, f"random.exponential: scale={scale} must not be negative")
+    _demand_scale("exponential", "scale", scale)
     draw = F.astype(waits("exponential", dims, wide_dtype(to), name), to)
     if not (is_number(scale) and scale == 1):
         draw = draw * parameter("exponential", "scale", scale, dims, to)
     return named(draw, name)
+
+
+def _demand_scale(what: str, label: str, value: TensorLike) -> None:
+    """Demand that a width is not negative, where it is a number; tensors are taken at their word."""
+    if is_number(value):
+        message = f"random.{what}: {label}={value} must not be negative"
+        demand(value >= 0, message, fix=f"use {label}={-value}")
 
 
 def gumbel(shape: ShapeLike, dtype: DTypeLike | None = None, name: str | None = None) -> Tensor:
@@ -217,7 +224,7 @@ def gumbel(shape: ShapeLike, dtype: DTypeLike | None = None, name: str | None = 
         ShapeError: `shape` is no shape.
     """
     to = float_dtype("gumbel", dtype)
-    draw = waits("gumbel", dims_of("gumbel", shape), wide_dtype(to), name)
+    draw = waits("gumbel", dims_of("random.gumbel", shape), wide_dtype(to), name)
     return named(F.astype(-F.log(draw), to), name)
 
 
@@ -240,9 +247,10 @@ def bernoulli(p: TensorLike, shape: ShapeLike | None = None, name: str | None = 
     5
     """
     if is_number(p):
-        demand(0 <= p <= 1, f"random.bernoulli: p={p} must be between 0 and 1")
+        message = f"random.bernoulli: p={p} must be between 0 and 1"
+        demand(0 <= p <= 1, message, fix="of a logit take gf.sigmoid")
     chance = floats("random.bernoulli", p)
-    dims = chance.shape if shape is None else dims_of("bernoulli", shape)
+    dims = chance.shape if shape is None else dims_of("random.bernoulli", shape)
     chance = parameter("bernoulli", "p", chance, dims, wide_dtype(chance.dtype))
     return named(unit("bernoulli", dims, chance.dtype, name) < chance, name)
 
@@ -276,9 +284,14 @@ def randint(
     >>> int(gf.min(dice)) >= 1 and int(gf.max(dice)) <= 6
     True
     """
-    dims = dims_of("randint", shape)
+    dims = dims_of("random.randint", shape)
     to = as_dtype(dtype)
-    demand(to.is_integer, f"random.randint: {to.name} is not an integer dtype", error=DTypeError)
+    demand(
+        to.is_integer,
+        f"random.randint: {to.name} is not an integer dtype",
+        fix="use random.uniform for floats, random.bernoulli for bools",
+        error=DTypeError,
+    )
     if _is_int(low) and _is_int(high):
         span = _static_span(int(low), int(high), to)
         bottom = as_tensor(int(low), to)
@@ -297,7 +310,8 @@ def _is_int(value: object) -> bool:
 
 
 def _static_span(low: int, high: int, dtype: DType) -> int:
-    demand(low < high, f"random.randint: low={low} must be below high={high}")
+    message = f"random.randint: low={low} must be below high={high}"
+    demand(low < high, message, fix="high is one more than the greatest integer")
     limits = np.iinfo(dtype.dtype)
     fits = limits.min <= low and high - 1 <= limits.max
     demand(
@@ -312,7 +326,8 @@ def _bound(label: str, value: TensorLike, dims: Shape, dtype: DType) -> Tensor:
     """A bound of `randint`, wide enough to hold it, or modulo 2^64, which does as well."""
     tensor = as_tensor(value)
     message = f"random.randint: {label} must be integers, not {tensor.dtype.name}"
-    demand(tensor.dtype.is_integer, message, {label: tensor}, error=DTypeError)
+    fix = "convert it: gf.astype(x, gf.int64)"
+    demand(tensor.dtype.is_integer, message, {label: tensor}, fix=fix, error=DTypeError)
     return parameter("randint", label, tensor, dims, int64 if dtype.itemsize < 8 else dtype)
 
 
@@ -358,7 +373,8 @@ def permutation(x: TensorLike, axis: int = 0, name: str | None = None) -> Tensor
     """
     is_count = _is_int(x) or isinstance(x, Dim)
     if is_count:
-        demand(isinstance(x, Dim) or x >= 0, f"random.permutation: x={x} must not be negative")
+        message = f"random.permutation: x={x} must not be negative"
+        demand(isinstance(x, Dim) or x >= 0, message, fix="pass how many numbers to shuffle")
         return named(_order(x, name), name)
     tensor = as_tensor(x)
     place = ruled("random.permutation", tensor, normalize_axis, axis, tensor.ndim)
@@ -398,11 +414,17 @@ def categorical(
     tensor = F.permute_dims(tensor, order)
     *batch, classes = tensor.shape
     message = "random.categorical: there are no classes"
-    demand(classes != 0, message, {"logits": tensor}, error=ShapeError)
-    dims = tuple(batch) if shape is None else dims_of("categorical", shape)
+    fix = "give one logit or more along the axis"
+    demand(classes != 0, message, {"logits": tensor}, fix=fix, error=ShapeError)
+    dims = tuple(batch) if shape is None else dims_of("random.categorical", shape)
     message = f"logits for {shape_text(batch)} don't broadcast to {shape_text(dims)}"
-    fits = can_broadcast(tuple(batch), dims)
-    demand(fits, f"random.categorical: {message}", {"logits": tensor}, error=ShapeError)
+    demand(
+        can_broadcast(tuple(batch), dims),
+        f"random.categorical: {message}",
+        {"logits": tensor},
+        fix="shape is [*B], or more dims before it",
+        error=ShapeError,
+    )
     wide = wide_dtype(tensor.dtype)
     noise = -F.log(waits("categorical", (*dims, classes), wide, name))
     return named(F.argmax(F.astype(tensor, wide) + noise, axis=-1), name)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from graphfw.errors import DTypeError
 from graphfw.ir.build import emit
-from graphfw.ir.dtype import DType, DTypeLike, as_dtype, bool_, int64, uint64
+from graphfw.ir.dtype import DType, DTypeLike, as_dtype, bool_, int64
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import NONDIFF, Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import normalize_axis, permuted, reduced, require, size_of
@@ -15,6 +15,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, ruled
 from graphfw.ops.composed import floats
+from graphfw.ops.dtypes import accumulator, compute_dtype, require_numeric, require_ordered
 
 __all__ = [
     "all",
@@ -52,38 +53,11 @@ class Reduction(Op):
         return super().cost(outputs, *inputs)._replace(flops=inputs[0].size)
 
 
-def accumulator(dtype: DType) -> DType:
-    """Return the dtype that sums and products of integers are made in."""
-    if dtype.kind == "uint":
-        return uint64
-    return int64 if dtype.is_bool or dtype.is_integer else dtype
-
-
-def compute_dtype(xp: Any, dtype: Any) -> Any:
-    """Return the array dtype to compute in: float32 for the floats of two bytes."""
-    return xp.float32 if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
-
-
-def require_numeric(dtype: DType) -> DType:
-    """Require what can be added up."""
-    fix = "convert it first, for example with gf.astype(x, gf.int64); or use gf.any, gf.all"
-    require(not dtype.is_bool, "wants a numeric tensor, not bool", fix=fix, error=DTypeError)
-    return dtype
-
-
-def require_ordered(dtype: DType, instead_of_bool: str) -> DType:
-    """Require what has an order."""
-    message = f"wants a real tensor, not {dtype.name}"
-    require(not dtype.is_bool, message, fix=instead_of_bool, error=DTypeError)
-    fix = "complex numbers have no order: use gf.abs or gf.real"
-    require(not dtype.is_complex, message, fix=fix, error=DTypeError)
-    return dtype
-
-
 def require_elements(x: Shape, axes: Sequence[int]) -> None:
     """Require that there is something to choose from; for symbolic sizes the array module does."""
     for axis in axes:
-        require(x[axis] != 0, f"axis {axis} has size 0, and of no elements none can be chosen")
+        message = f"axis {axis} has size 0, and of no elements none can be chosen"
+        require(x[axis] != 0, message, fix="give it one element or more, such as a least value")
 
 
 @op("sum")
@@ -109,7 +83,7 @@ class Sum(Reduction):
         yield ok("int32[3, 4]", axes=(0, 1))
         yield ok("complex64[3, 2]", axes=(0,))
         yield bad("float32[3]", axes=(1,), match="axis 1 is out of range for 1 dims")
-        yield bad("bool[3]", axes=(0,), match="wants a numeric tensor", error=DTypeError)
+        yield bad("bool[3]", axes=(0,), match="wants numeric tensors", error=DTypeError)
 
 
 @public
@@ -174,7 +148,7 @@ class Prod(Reduction):
         yield ok("int32[3, 4]", axes=(0, 1))
         yield ok("complex64[3, 2]", axes=(0,))
         yield bad("float32[3]", axes=(1,), match="axis 1 is out of range for 1 dims")
-        yield bad("bool[3]", axes=(0,), match="wants a numeric tensor", error=DTypeError)
+        yield bad("bool[3]", axes=(0,), match="wants numeric tensors", error=DTypeError)
 
 
 @public
@@ -239,7 +213,7 @@ class Extreme(Reduction):
         yield ok("uint8[3, 4]", axes=(0, 1))
         yield bad("float32[3]", axes=(1,), match="axis 1 is out of range for 1 dims")
         yield bad("float32[3, 0]", axes=(1,), match="axis 1 has size 0")
-        yield bad("bool[3]", axes=(0,), match="wants a real tensor, not bool", error=DTypeError)
+        yield bad("bool[3]", axes=(0,), match="wants real tensors, not bool", error=DTypeError)
         yield bad("complex64[3]", axes=(0,), match="not complex64", error=DTypeError)
 
 
@@ -301,7 +275,7 @@ class ArgExtreme(Op):
         return reduced(x, axes, self.keepdims)
 
     def dtype(self, x: DType) -> DType:
-        require_ordered(x, "convert it first: gf.astype(x, gf.uint8)")
+        require_ordered(x)
         return int64
 
     def eval(self, xp: Any, x: Any) -> Any:
@@ -320,7 +294,7 @@ class ArgExtreme(Op):
         yield ok("int32[5]", axis=0)
         yield bad("float32[3]", axis=1, match="axis 1 is out of range for 1 dims")
         yield bad("float32[3, 0]", axis=1, match="axis 1 has size 0")
-        yield bad("bool[3]", axis=0, match="wants a real tensor, not bool", error=DTypeError)
+        yield bad("bool[3]", axis=0, match="wants real tensors, not bool", error=DTypeError)
         yield bad("complex64[3]", axis=0, match="not complex64", error=DTypeError)
 
 
@@ -381,7 +355,8 @@ class Truth(Reduction):
     vjp = NONDIFF
 
     def dtype(self, x: DType) -> DType:
-        require(x.is_bool, f"wants a bool tensor, not {x.name}", error=DTypeError)
+        message = f"wants bool tensors, not {x.name}"
+        require(x.is_bool, message, fix="write x != 0", error=DTypeError)
         return bool_
 
     def eval(self, xp: Any, x: Any) -> Any:
@@ -394,7 +369,7 @@ class Truth(Reduction):
         yield ok("bool[0, 3]", axes=(0,))
         yield ok("bool[3]", axes=())
         yield bad("bool[3]", axes=(1,), match="axis 1 is out of range for 1 dims")
-        yield bad("int32[3]", axes=(0,), match="wants a bool tensor", error=DTypeError)
+        yield bad("int32[3]", axes=(0,), match="wants bool tensors", error=DTypeError)
 
 
 @op("all")

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphfw.errors import DTypeError
+from graphfw.errors import DTypeError, ShapeError
 from graphfw.ir import ambient
-from graphfw.ir.build import checked, emit
+from graphfw.ir.build import emit
+from graphfw.ir.concrete import describe
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import promote, promote_scalar
 from graphfw.ir.functions import F, public
 from graphfw.ir.literal import PYTHON_SCALARS
-from graphfw.ir.shape import Requirement, broadcast, can_broadcast, require, shape_text
+from graphfw.ir.shape import broadcast, can_broadcast, shape_text
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.args import TensorLike, as_tensor, converted, ruled, scalar_like
+from graphfw.ir.types import Shape
+from graphfw.ops.args import TensorLike, as_tensor, converted, scalar_like
+from graphfw.ops.composed import demand
 from graphfw.ops.indexing import Step, along_axis, key_steps
 from graphfw.ops.movement import Flip, PermuteDims, broadcast_to, permute_dims, reshape
 from graphfw.ops.selection import Gather, IndexAdd, IndexSet, Slice, SliceSet
@@ -103,24 +106,24 @@ def _fitting(name: str, x: Tensor, values: TensorLike) -> Tensor:
         tensor = F.asarray(values)
         fits, given = promote(x.dtype, tensor.dtype) is x.dtype, str(tensor.type)
     if not fits or tensor is None:
-        failed = Requirement(
-            f"{given} does not fit x, which is {x.dtype.name}",
+        raise DTypeError(
+            f"{name}: {given} does not fit x, which is {x.dtype.name}",
+            operands=[describe("x", x)],
             fix="convert one of them with gf.astype",
-            error=DTypeError,
         )
-        raise checked(name, x, failed)
     return converted(tensor, x.dtype)
 
 
-def _spread(name: str, values: Tensor, places: Sequence[Any]) -> Tensor:
-    ruled(
-        name,
-        values,
-        require,
-        can_broadcast(values.shape, tuple(places)),
-        f"values {shape_text(values.shape)} don't broadcast to the places, {shape_text(places)}",
+def _spread(name: str, values: Tensor, places: Shape) -> Tensor:
+    shapes = f"values {shape_text(values.shape)} don't broadcast to the places, {shape_text(places)}"
+    demand(
+        can_broadcast(values.shape, places),
+        f"{name}: {shapes}",
+        {"values": values},
+        fix="each dim of the values must be that of the places, or 1",
+        error=ShapeError,
     )
-    return broadcast_to(values, tuple(places))
+    return broadcast_to(values, places)
 
 
 def _put(

@@ -7,17 +7,20 @@ from math import inf
 from typing import Any
 
 from graphfw.errors import DTypeError
-from graphfw.ir.build import checked, emit
+from graphfw.ir.build import emit
+from graphfw.ir.concrete import describe
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
 from graphfw.ir.literal import PYTHON_SCALARS
 from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op
-from graphfw.ir.shape import Requirement, broadcast, require
+from graphfw.ir.shape import broadcast, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, converted, promoted, scalar_like
 from graphfw.ops.cast import finfo, iinfo, result_type
+from graphfw.ops.composed import demand
+from graphfw.ops.dtypes import require_one_dtype
 from graphfw.ops.table import Elementwise
 
 __all__ = ["clip", "nan_to_num", "where"]
@@ -39,7 +42,7 @@ class Where(Op):
             fix="write mask != 0",
             error=DTypeError,
         )
-        require(x1 is x2, f"wants one dtype, not {x1.name} and {x2.name}", error=DTypeError)
+        require_one_dtype(x1, x2)
         return x1
 
     def eval(self, xp: Any, condition: Any, x1: Any, x2: Any) -> Any:
@@ -164,11 +167,11 @@ def _bound(x: Tensor, bound: TensorLike) -> Tensor:
     """Return a bound as a tensor of x's dtype."""
     common = result_type(x, bound)
     if common is not x.dtype:
-        raise checked("clip", x, Requirement(
-            f"a bound needs {common.name}, and the result has x's dtype, {x.dtype.name}",
+        raise DTypeError(
+            f"clip: a bound needs {common.name}, and the result has x's dtype, {x.dtype.name}",
+            operands=[describe("x", x)],
             fix=f"convert one first: gf.astype(x, gf.{common.name})",
-            error=DTypeError,
-        ))  # fmt: skip
+        )
     if isinstance(bound, (*PYTHON_SCALARS, Dim)):
         return scalar_like("clip", bound, x.dtype)
     return converted(as_tensor(bound), x.dtype)
@@ -199,10 +202,13 @@ def nan_to_num(
     Tensor([1., 0., 9.], dtype=float32)
     """
     tensor = as_tensor(x)
-    if tensor.dtype.is_complex:
-        message = f"wants real tensors, not {tensor.dtype.name}"
-        fix = "treat gf.real(x) and gf.imag(x) one by one"
-        raise checked("nan_to_num", tensor, Requirement(message, fix=fix, error=DTypeError))
+    demand(
+        not tensor.dtype.is_complex,
+        f"nan_to_num: wants real tensors, not {tensor.dtype.name}",
+        {"x": tensor},
+        fix="treat gf.real(x) and gf.imag(x) one by one",
+        error=DTypeError,
+    )
     if not tensor.dtype.is_floating:
         return tensor
     limits = finfo(tensor.dtype)

@@ -5,11 +5,13 @@ A window is a range with a step along each axis. Gathered elements are named by 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from graphfw.errors import ArgumentError, AxisError, DTypeError
-from graphfw.ir.build import checked, emit
+from graphfw.ir.build import emit
+from graphfw.ir.concrete import describe
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.functions import F, public
@@ -18,6 +20,7 @@ from graphfw.ir.shape import Requirement, broadcast, normalize_axis, require, sh
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, ruled
+from graphfw.ops.dtypes import compute_dtype, require_indices, require_numeric, require_one_dtype
 from graphfw.ops.movement import Movement
 
 __all__ = ["take"]
@@ -31,21 +34,23 @@ class Window(Op):
     steps: tuple[int, ...]
 
     def dtype(self, x: DType, *others: DType) -> DType:
-        for other in others:
-            require(other is x, f"wants one dtype, not {x.name} and {other.name}", error=DTypeError)
+        require_one_dtype(x, *others)
         return x
 
     def check(self, x: Shape) -> None:
         """See that the window lies inside x, as far as that is known."""
         fits = len(x) == len(self.lengths)
-        require(fits, f"the window has {len(self.lengths)} dims, and {shape_text(x)} {len(x)}")
+        message = f"the window has {len(self.lengths)} dims, and {shape_text(x)} {len(x)}"
+        require(fits, message, fix="give start, length and step of each dim")
         for axis, (start, length, step) in enumerate(self.axes()):
-            require(step > 0, f"step {step} along axis {axis} is not positive")
+            message = f"step {step} along axis {axis} is not positive"
+            require(step > 0, message, fix="use gf.flip to go backwards")
             last = start + (length - 1) * step
             outside = always_ge(-1, start) or always_ge(last, x[axis])
             require(
                 not (always_ge(length, 1) and outside),
                 out_of_range(last, axis, x[axis]),
+                fix=f"stay below {x[axis]}",
                 error=AxisError,
             )
 
@@ -111,8 +116,8 @@ class SliceSet(Window):
 
     def shape(self, x: Shape, values: Shape) -> Shape:
         self.check(x)
-        fits = values == self.lengths
-        require(fits, f"{shape_text(values)} doesn't fill a window {shape_text(self.lengths)}")
+        message = f"{shape_text(values)} doesn't fill a window {shape_text(self.lengths)}"
+        require(values == self.lengths, message, fix="broadcast the values to the window first")
         return x
 
     def eval(self, xp: Any, x: Any, values: Any) -> Any:
@@ -165,25 +170,15 @@ class Gathering(Op):
     def picked(self, x: Shape, indices: Sequence[Shape], first: int) -> Shape:
         """Return the shape of the elements that are named; indices are operands from `first`."""
         end = self.axis + len(indices)
-        require(bool(indices), "wants one index or more")
-        require(
-            end <= len(x),
-            f"axes {self.axis} to {end - 1} of a tensor that has {len(x)} dims",
-            error=AxisError,
-        )
+        require(bool(indices), "wants one index or more", fix="without an index use x itself")
+        message = f"axes {self.axis} to {end - 1} of a tensor that has {len(x)} dims"
+        require(end <= len(x), message, fix="give one index a dim at most", error=AxisError)
         try:
             named = broadcast(*indices)
         except Requirement as failed:
             at = [(operand + first, axis) for operand, axis in failed.at]
             raise Requirement(f"indices: {failed.message}", at, failed.fix) from None
         return (*x[: self.axis], *named, *x[end:])
-
-    def index_dtype(self, indices: Sequence[DType]) -> None:
-        """See that the indices are integers."""
-        for dtype in indices:
-            require(
-                dtype.is_integer, f"indices must be integers, not {dtype.name}", error=DTypeError
-            )
 
     def wrapped(self, xp: Any, x: Any, indices: Sequence[Any]) -> list[Any]:
         """Return the indices counted from the front.
@@ -207,16 +202,9 @@ class Gathering(Op):
         joined: Any = 0
         for axis, index in enumerate(self.wrapped(xp, x, indices), self.axis):
             joined = joined * x.shape[axis] + index
-        before, after = _product(x.shape[: self.axis]), _product(x.shape[end:])
-        matrix = x.reshape(before, _product(x.shape[self.axis : end]), after)
+        before, after = math.prod(x.shape[: self.axis]), math.prod(x.shape[end:])
+        matrix = x.reshape(before, math.prod(x.shape[self.axis : end]), after)
         return matrix, joined.reshape(-1)
-
-
-def _product(sizes: Sequence[int]) -> int:
-    result = 1
-    for size in sizes:
-        result *= size
-    return result
 
 
 @op("gather")
@@ -227,7 +215,7 @@ class Gather(Gathering):
         return self.picked(x, indices, 1)
 
     def dtype(self, x: DType, *indices: DType) -> DType:
-        self.index_dtype(indices)
+        require_indices(*indices)
         return x
 
     def eval(self, xp: Any, x: Any, *indices: Any) -> Any:
@@ -283,12 +271,11 @@ def take(x: TensorLike, indices: TensorLike, /, *, axis: int | None = None) -> T
     """
     tensor = as_tensor(x)
     if axis is None and tensor.ndim != 1:
-        failed = Requirement(
-            f"axis is missing, and x has {tensor.ndim} dims",
+        raise ArgumentError(
+            f"take: axis is missing, and x has {tensor.ndim} dims",
+            operands=[describe("x", tensor)],
             fix="pass axis=…, or flatten x first",
-            error=ArgumentError,
         )
-        raise checked("take", tensor, failed)
     place = ruled("take", tensor, normalize_axis, axis or 0, tensor.ndim)
     return emit(Gather(place), tensor, as_tensor(indices))
 
@@ -306,12 +293,12 @@ class IndexAdd(Gathering):
         return _filled(x, values, self.picked(x, indices, 2))
 
     def dtype(self, x: DType, values: DType, *indices: DType) -> DType:
-        require(not x.is_bool, "wants numeric tensors, not bool", error=DTypeError)
-        return _one_dtype(self, x, values, indices)
+        require_indices(*indices)
+        require_one_dtype(x, values)
+        return require_numeric(x)
 
     def eval(self, xp: Any, x: Any, values: Any, *indices: Any) -> Any:
-        low = x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
-        total = xp.array(x, dtype=xp.float32 if low else x.dtype, order="C")
+        total = xp.array(x, dtype=compute_dtype(xp, x.dtype), order="C")
         matrix, joined = self.flat(xp, total, indices)
         before, size, after = matrix.shape
         # One dim, because only there is ufunc.at fast.
@@ -348,7 +335,9 @@ class IndexSet(Gathering):
         return _filled(x, values, self.picked(x, indices, 2))
 
     def dtype(self, x: DType, values: DType, *indices: DType) -> DType:
-        return _one_dtype(self, x, values, indices)
+        require_indices(*indices)
+        require_one_dtype(x, values)
+        return x
 
     def eval(self, xp: Any, x: Any, values: Any, *indices: Any) -> Any:
         result = xp.array(x, order="C")
@@ -384,12 +373,8 @@ class IndexSet(Gathering):
 
 
 def _filled(x: Shape, values: Shape, places: Shape) -> Shape:
-    fits = values == places
-    require(fits, f"values {shape_text(values)} don't fill the places, {shape_text(places)}")
+    message = f"values {shape_text(values)} don't fill the places, {shape_text(places)}"
+    require(values == places, message, fix="broadcast the values to the places first")
     return x
 
 
-def _one_dtype(op: Gathering, x: DType, values: DType, indices: Sequence[DType]) -> DType:
-    op.index_dtype(indices)
-    require(x is values, f"wants one dtype, not {x.name} and {values.name}", error=DTypeError)
-    return x

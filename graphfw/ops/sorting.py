@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from graphfw.errors import ArgumentError, DTypeError
+from graphfw.errors import DTypeError
 from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim, DimLike, always_ge
 from graphfw.ir.dtype import DType, int64
@@ -19,11 +19,10 @@ from graphfw.ir.shape import normalize_axis, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, promoted, ruled
-from graphfw.ops.reduce import compute_dtype, require_ordered
+from graphfw.ops.composed import demand
+from graphfw.ops.dtypes import compute_dtype, require_one_dtype, require_ordered
 
 __all__ = ["TopK", "argsort", "searchsorted", "sort", "topk"]
-
-_BOOL_FIX = "convert it first: gf.astype(x, gf.uint8)"
 
 
 class Sorting(Op):
@@ -45,7 +44,7 @@ class Sorting(Op):
         yield ok("float32[2, 0]", axis=1)
         yield ok("uint8[7]", axis=0, descending=True)
         yield bad("float32[3]", axis=1, match="axis 1 is out of range for 1 dims")
-        yield bad("bool[3]", axis=0, match="wants a real tensor, not bool", error=DTypeError)
+        yield bad("bool[3]", axis=0, match="wants real tensors, not bool", error=DTypeError)
         yield bad("complex64[3]", axis=0, match="not complex64", error=DTypeError)
 
 
@@ -67,7 +66,7 @@ class Sort(Sorting):
     """The elements in order along an axis."""
 
     def dtype(self, x: DType) -> DType:
-        return require_ordered(x, _BOOL_FIX)
+        return require_ordered(x)
 
     def eval(self, xp: Any, x: Any) -> Any:
         # bfloat16's own order does not know NaN.
@@ -98,7 +97,7 @@ class ArgSort(Sorting):
     vjp = NONDIFF
 
     def dtype(self, x: DType) -> DType:
-        require_ordered(x, _BOOL_FIX)
+        require_ordered(x)
         return int64
 
     def eval(self, xp: Any, x: Any) -> Any:
@@ -162,17 +161,17 @@ class ArgTopK(Op):
     def shape(self, x: Shape) -> Shape:
         axis = normalize_axis(self.axis, len(x))
         size = x[axis]
-        at = [(0, axis)]
-        require(not always_ge(self.k, size + 1), f"there are no {self.k} elements", at)
+        fits = not always_ge(self.k, size + 1)
+        require(fits, f"there are no {self.k} elements", [(0, axis)], f"use k={size} or less")
         return (*x[:axis], self.k, *x[axis + 1 :])
 
     def dtype(self, x: DType) -> DType:
-        require_ordered(x, _BOOL_FIX)
+        require_ordered(x)
         return int64
 
     def eval(self, xp: Any, x: Any) -> Any:
         size = x.shape[self.axis]
-        if size < self.k:
+        if size < self.k:  # NumPy would take the fewer that there are
             raise ValueError(f"there are no {self.k} elements along axis {self.axis}, but {size}")
         places = _argsort(xp, x, self.axis, self.largest)
         chosen = places[(slice(None),) * self.axis + (slice(None, self.k),)]
@@ -186,7 +185,7 @@ class ArgTopK(Op):
         yield ok("int32[5]", k=1, axis=0)
         yield bad("float32[3]", k=4, axis=0, match="there are no 4 elements: x\\[0\\] = 3")
         yield bad("float32[3]", k=1, axis=1, match="axis 1 is out of range for 1 dims")
-        yield bad("bool[3]", k=1, axis=0, match="wants a real tensor, not bool", error=DTypeError)
+        yield bad("bool[3]", k=1, axis=0, match="wants real tensors, not bool", error=DTypeError)
         yield bad("complex64[3]", k=1, axis=0, match="not complex64", error=DTypeError)
 
 
@@ -234,10 +233,11 @@ def _count(x: Tensor, k: DimLike) -> DimLike:
     if isinstance(k, Dim):
         return k
     fits = hasattr(k, "__index__") and not isinstance(k, (bool, Tensor))
-    ruled("topk", x, require, fits, f"k is {k!r}, and must be an int", (), "", ArgumentError)
+    message = f"topk: k is {k!r}, and must be an int"
+    demand(fits, message, {"x": x}, fix="pass an int, or a dim: x.shape[0]")
     count = k.__index__()
-    message = f"k is {count}, and must be 0 or more"
-    ruled("topk", x, require, count >= 0, message, (), "", ArgumentError)
+    message = f"topk: k is {count}, and must be 0 or more"
+    demand(count >= 0, message, {"x": x}, fix="for the smallest use largest=False")
     return count
 
 
@@ -249,12 +249,13 @@ class SearchSorted(Op):
     vjp = NONDIFF
 
     def shape(self, x1: Shape, x2: Shape) -> Shape:
-        require(len(x1) == 1, f"x1, the sorted elements, must have 1 dim, not {len(x1)}")
+        message = f"x1, the sorted elements, must have 1 dim, not {len(x1)}"
+        require(len(x1) == 1, message, fix="search in one vector at a time, or use gf.flatten")
         return x2
 
     def dtype(self, x1: DType, x2: DType) -> DType:
-        require(x1 is x2, f"wants one dtype, not {x1.name} and {x2.name}", error=DTypeError)
-        require_ordered(x1, _BOOL_FIX)
+        require_one_dtype(x1, x2)
+        require_ordered(x1)
         return int64
 
     def eval(self, xp: Any, x1: Any, x2: Any) -> Any:
@@ -269,7 +270,7 @@ class SearchSorted(Op):
         yield ok("int32[0]", "int32[3]")
         yield bad("float32[2, 3]", "float32[3]", match="must have 1 dim, not 2")
         yield bad("float32[3]", "float64[3]", match="wants one dtype", error=DTypeError)
-        yield bad("bool[3]", "bool[3]", match="wants a real tensor, not bool", error=DTypeError)
+        yield bad("bool[3]", "bool[3]", match="wants real tensors, not bool", error=DTypeError)
 
 
 @public
@@ -295,9 +296,8 @@ def searchsorted(
     >>> gf.searchsorted(gf.asarray([1, 3, 3, 5]), gf.asarray([3, 9]))
     Tensor([1, 4], dtype=int64)
     """
-    known = side in ("left", "right")
-    message = f'side={side!r} is neither "left" nor "right"'
-    ruled("searchsorted", x1, require, known, message, (), "", ArgumentError)
+    message = f'searchsorted: side={side!r} is neither "left" nor "right"'
+    demand(side in ("left", "right"), message, fix='use side="left"')
     haystack, needles = promoted("searchsorted", x1, x2)
     if sorter is not None:
         haystack = F.take(haystack, as_tensor(sorter), axis=0)

@@ -13,10 +13,11 @@ from graphfw.ir.build import emit
 from graphfw.ir.dtype import DType, bool_, complex64, int32
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import COMMUTATIVE, ELEMENTWISE, NONDIFF, PURE, Case, Op, bad, ok, op
-from graphfw.ir.shape import broadcast, require
+from graphfw.ir.shape import Requirement, broadcast
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, inexact, promoted
+from graphfw.ops.dtypes import require_one_dtype
 
 Vjp: TypeAlias = Callable[..., Any]
 """`(ct, y, *inputs) -> cotangent`, before it is summed to the input's shape.
@@ -66,17 +67,11 @@ class Elementwise(Op):
     def dtype(self, *dtypes: DType) -> DType:
         first = dtypes[0]
         for dtype in dtypes:
-            require(
-                KINDS[self.accepts](dtype),
-                f"wants {self.accepts} tensors, not {dtype.name}",
-                fix=_dtype_fix(self.accepts, dtype),
-                error=DTypeError,
-            )
-            require(
-                dtype is first,
-                f"wants one dtype, not {first.name} and {dtype.name}",
-                error=DTypeError,
-            )
+            if not KINDS[self.accepts](dtype):
+                message = f"wants {self.accepts} tensors, not {dtype.name}"
+                raise Requirement(message, fix=_dtype_fix(self.accepts, dtype), error=DTypeError)
+            if dtype is not first:
+                require_one_dtype(first, dtype)
         if self.result == "bool":
             return bool_
         return first.real if self.result == "real" else first
@@ -106,9 +101,11 @@ def _dtype_fix(accepts: str, dtype: DType) -> str:
         return "convert it: gf.astype(x, gf.int32); masks combine with &, | and ~"
     if dtype.is_complex:
         return "take gf.real(x), gf.imag(x) or gf.abs(x)"
-    if dtype.is_floating and accepts.startswith("integer"):
+    if accepts == "complex":
+        return "convert it: gf.astype(x, gf.complex64)"
+    if accepts.startswith("integer"):
         return "convert it: gf.astype(x, gf.int32)"
-    return ""
+    return "convert it: gf.astype(x, gf.float32)"
 
 
 def _vjp(self: Elementwise, ct: Tensor, y: Tensor, *xs: Tensor) -> tuple[Any, ...]:
@@ -208,11 +205,12 @@ def unary(
         name, doc=doc, vjp=vjp, xp=xp, accepts=accepts, result=result,
         domain=domain, smooth=smooth, samples=samples,
     )  # fmt: skip
+    row = cls()
 
     def function(x: TensorLike, /) -> Tensor:
         tensor = as_tensor(x)
         done = shortcut(tensor)
-        return emit(cls(), _convertible(cls, tensor), shown=(tensor,)) if done is None else done
+        return emit(row, _convertible(row, tensor), shown=(tensor,)) if done is None else done
 
     return public(_named(function, name, doc))
 
@@ -298,22 +296,23 @@ def binary(
         name, doc=doc, vjp=vjp, xp=xp, accepts=accepts, result=result, commutative=commutative,
         widen=widen, domain=domain, ints=ints, smooth=smooth, samples=samples,
     )  # fmt: skip
+    row = cls()
 
     def function(x1: TensorLike, x2: TensorLike, /) -> Tensor:
-        return apply(cls, x1, x2)
+        return apply(row, x1, x2)
 
     return public(_named(function, name, doc))
 
 
-def apply(cls: type[Elementwise], x1: TensorLike, x2: TensorLike) -> Tensor:
+def apply(row: Elementwise, x1: TensorLike, x2: TensorLike) -> Tensor:
     """Apply an op of two tensors as its public function does: promote, convert integers, emit."""
-    a, b = promoted(cls.name, x1, x2)
-    return emit(cls(), _convertible(cls, a), _convertible(cls, b), shown=(x1, x2))
+    a, b = promoted(row.name, x1, x2)
+    return emit(row, _convertible(row, a), _convertible(row, b), shown=(x1, x2))
 
 
-def _convertible(cls: type[Elementwise], x: Tensor) -> Tensor:
+def _convertible(row: Elementwise, x: Tensor) -> Tensor:
     """Convert an integer tensor for ops that want floats; bools stay, and the type rule refuses."""
-    return inexact(x) if cls.accepts in FLOATS_ONLY and x.dtype.is_integer else x
+    return inexact(x) if row.accepts in FLOATS_ONLY and x.dtype.is_integer else x
 
 
 def _named(function: Callable[..., Tensor], name: str, doc: str) -> Callable[..., Tensor]:

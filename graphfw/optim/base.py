@@ -297,7 +297,7 @@ class Optimizer:
         """Return the learning rate of the next update."""
         if not isinstance(self.lr, Tensor) and not callable(self.lr):
             return self.lr
-        rate = self.lr if isinstance(self.lr, Tensor) else self.lr(state.step)
+        rate = self.lr if isinstance(self.lr, Tensor) else self.lr(converted(state.step, float64))
         self._check_rate(rate)
         return converted(rate, float64)
 

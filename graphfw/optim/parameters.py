@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from graphfw.errors import ArgumentError, GradientError, did_you_mean
+from graphfw.errors import ArgumentError, GradientError
 from graphfw.ir import concrete
 from graphfw.ir.op import SOURCE
 from graphfw.ir.tensor import Node, Tensor
@@ -55,9 +55,9 @@ def _group(what: str, item: Any) -> tuple[list[Variable], dict[str, Any]]:
         raise ArgumentError(f"{what}: {item!r} stands among parameter groups and is none",
                             fix='write {"parameters": […]}')
     if "parameters" not in item:
-        near = did_you_mean("parameters", map(str, item))
+        found = ", ".join(f'"{key}"' for key in item)
         raise ArgumentError(f'{what}: a parameter group has no entry "parameters"',
-                            fix=near and f'write "parameters" for {near[13:-1]}')
+                            fix=f'its entries are {found}: name that of the variables so')
     options = {name: value for name, value in item.items() if name != "parameters"}
     given = item["parameters"]
     variables: list[Variable] = [given] if isinstance(given, Variable) else list(given)

@@ -1,8 +1,8 @@
 """Learning rates that change with the number of updates made.
 
-Each function returns a `Schedule`, which an optimiser calls with that number, a scalar tensor that
-is 0 before the first update; the rate is computed in float64, in the graph. Any function from such
-a tensor to a scalar tensor will do.
+Each function returns a `Schedule`, which an optimiser calls with that number, a float64 scalar that
+is 0 before the first update; the rate is computed in the graph. Any function from such a tensor to
+a scalar tensor will do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from graphfw.ir.dtype import float64
 from graphfw.ir.functions import F
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.args import converted
+from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.composed import demand
 
 __all__ = [
@@ -41,8 +41,7 @@ class _Formula:
         self._rate = rate
 
     def __call__(self, step: Tensor) -> Tensor:
-        rate: Tensor = F.asarray(self._rate(converted(F.asarray(step), float64)), dtype=float64)
-        return rate
+        return as_tensor(self._rate(converted(as_tensor(step), float64)), float64)
 
     def __repr__(self) -> str:
         return self._text
@@ -130,8 +129,8 @@ def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> Schedule:
     """Use one rate after the other: rates[i] until boundaries[i] updates are made.
 
     Raises:
-        ArgumentError: There is not one rate more than boundaries, boundaries don't rise, or a number
-            is not positive.
+        ArgumentError: There is not one rate more than boundaries, boundaries don't rise, or a
+            number is not positive.
 
     >>> import graphfw as gf
     >>> schedule = gf.optim.schedules.piecewise([2, 4], [0.1, 0.01, 0.001])
@@ -149,7 +148,7 @@ def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> Schedule:
     def rate(t: Tensor) -> Any:
         result: Any = values[-1]
         for place, value in reversed(list(zip(places, values, strict=False))):
-            result = F.where(t < place, value, F.asarray(result, dtype=float64))
+            result = F.where(t < place, value, as_tensor(result, float64))
         return result
 
     return _Formula(f"piecewise({places}, {values})", rate)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphfw.ir.functions import F
 from graphfw.ir.tensor import Tensor
+from graphfw.ops.args import converted
 from graphfw.ops.composed import demand
 from graphfw.optim.base import Optimizer, Scalar, Slots
 
@@ -51,7 +51,7 @@ class SGD(Optimizer):
     def _shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
         if not self.dampening:
             return (lr, 1.0)
-        return (lr, F.where(count == 1, 1.0, 1 - self.dampening))
+        return (lr, 1 - self.dampening * converted(count > 1, count.dtype))
 
     def _rule(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]

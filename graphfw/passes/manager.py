@@ -74,7 +74,10 @@ def run_pipeline(
         ArgumentError: There is no such level, or an environment variable makes no sense.
     """
     if not graph.is_derived:
-        raise GraphError("passes work on the part of a graph that outputs need: derive it first")
+        raise GraphError(
+            "passes work on the part of a graph that outputs need",
+            fix="derive it first: graphfw.ir.rebuild.derive(graph, outputs)",
+        )
     level = _level(verify)
     folder = _dump_folder(dump)
     reports: list[Report] = []
@@ -172,7 +175,9 @@ def _level(verify: str | None) -> str:
 def _stop_after() -> int | None:
     text = os.environ.get("GRAPHFW_STOP_AFTER", "")
     if text and not text.isdecimal():
-        raise ArgumentError(f"GRAPHFW_STOP_AFTER={text!r} is not a number of passes")
+        raise ArgumentError(
+            f"GRAPHFW_STOP_AFTER={text!r} is not a number of passes", fix="set it to 0 or more"
+        )
     return int(text) if text else None
 
 

@@ -1,4 +1,4 @@
-"""Running a program node by node with each op's reference `eval`, for any NumPy-like array module."""
+"""Running a program node by node with each op's reference `eval`, for any array module."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ class ArrayExecutable(Executable):
                 self._nodes.append(node)
         self._inputs = len(program.feeds) + len(program.variables)
         outputs = zip(program.graph.outputs, program.copied, strict=True)
-        self._out = [(self._slots.of[t.node] + t.index, _handing(t, copied)) for t, copied in outputs]
+        self._out = [
+            (self._slots.of[t.node] + t.index, _handing(t, copied)) for t, copied in outputs
+        ]
         freed = _last_uses(self._nodes, program, self._slots)
         self._steps = [
             self._step(node, node.op, slots) for node, slots in zip(self._nodes, freed, strict=True)
@@ -92,12 +94,13 @@ class ArrayExecutable(Executable):
             assert step is not None
             raise _failed(step, values, error) from error
         return [
-            values[s] if how is _OWN else self._handed_out(values[s], how)
-            for s, how in self._out
+            values[s] if how is _OWN else self._handed_out(values[s], how) for s, how in self._out
         ]
 
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
-        for tensor, array in zip((*self.program.feeds, *self.program.variables), inputs, strict=True):
+        for tensor, array in zip(
+            (*self.program.feeds, *self.program.variables), inputs, strict=True
+        ):
             bad = _first_bad(self.xp, array)
             if bad.startswith("nan"):
                 return ExecutionError(
@@ -231,14 +234,23 @@ def _picker(slots: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
 
 def _failed(step: Step, values: list[Any], error: Exception) -> ExecutionError:
     """Say which node failed, with the arrays that it got."""
-    detail = error.summary if isinstance(error, GraphfwError) else f"{type(error).__name__}: {error}"
+    detail = (
+        error.summary if isinstance(error, GraphfwError) else f"{type(error).__name__}: {error}"
+    )
     return _at_node(step, values, f"{step.node.op.name} failed: {detail}")
 
 
 def _at_node(step: Step, values: list[Any], summary: str) -> ExecutionError:
     node = step.node
     operands = [
-        Operand(_label(node, i), t.name, _array_text(array), t.node.op.name, t.node.loc, t.node.loc.layer)
+        Operand(
+            _label(node, i),
+            t.name,
+            _array_text(array),
+            t.node.op.name,
+            t.node.loc,
+            t.node.loc.layer,
+        )
         for i, (t, array) in enumerate(zip(node.inputs, step.pick(values), strict=True))
     ]
     forward = node.loc.grad_of

@@ -106,13 +106,14 @@ def find_executor(choice: str | Executor) -> Executor:
         module, attribute = _BUILT_IN[name]
         made = getattr(import_module(module), attribute)(device)
     else:
-        made = _find_entry_point(name).load()(device)
+        made = _load_entry_point(name)(device)
     if not isinstance(made, Executor):
         raise ExecutorError(f'the executor "{name}" is a {type(made).__name__}, no Executor')
     return made
 
 
-def _find_entry_point(name: str) -> metadata.EntryPoint:
+def _load_entry_point(name: str) -> Any:
+    """Return what the entry point of a name stands for."""
     points = list(metadata.entry_points(group=_GROUP, name=name))
     if not points:
         names = executor_names()
@@ -120,10 +121,15 @@ def _find_entry_point(name: str) -> metadata.EntryPoint:
             f'there is no executor named "{name}"',
             fix=did_you_mean(name, names) or f"there are: {', '.join(names)}",
         )
+    owners = [f"{p.value} of {p.dist.name if p.dist else 'an unknown package'}" for p in points]
     if len({point.value for point in points}) > 1:
-        owners = ", ".join(f"{p.value} of {p.dist.name if p.dist else '?'}" for p in points)
         raise ExecutorError(
-            f'several installed packages have an executor named "{name}": {owners}',
+            f'several installed packages have an executor named "{name}": {", ".join(owners)}',
             fix="uninstall one of them",
         )
-    return points[0]
+    try:
+        return points[0].load()
+    except (ImportError, AttributeError) as error:
+        raise ExecutorError(
+            f'the executor "{name}", {owners[0]}, can\'t be loaded: {error}'
+        ) from error

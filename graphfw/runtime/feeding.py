@@ -1,4 +1,4 @@
-"""Checking what is fed, and finding what the symbolic dims stand for, before anything is computed."""
+"""Checking what is fed, and finding what symbolic dims stand for, before anything is computed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def array_of(value: Any) -> Array:
     """
     if isinstance(value, np.ma.MaskedArray):
         raise DTypeError(
-            "a masked array would lose its mask", fix="feed array.filled(…), and the mask on its own"
+            "a masked array would lose its mask",
+            fix="feed array.filled(…), and the mask on its own",
         )
     with np.errstate(over="ignore"):  # of the default dtype, which does not matter here
         array = to_array(value)
@@ -51,7 +52,7 @@ def host_array(placeholder: Tensor, value: Any) -> Array:
         raise FeedError(
             f"{label(placeholder)} is fed a tensor, which has no value yet",
             operands=[concrete.describe("fed", value)],
-            fix="feed an array; to use a tensor's value, fetch it in one run and feed it to the next",
+            fix="feed an array: fetch the tensor in one run and feed its value to the next",
         )
     try:
         array = array_of(value)
@@ -130,7 +131,9 @@ def bind_sizes(program: Program, shapes: Sequence[tuple[int, ...]]) -> tuple[int
             lone = is_symbol(dim)
             for source in program.size_sources:
                 if source.symbol == lone and (source.feed, source.axis) != (number, axis):
-                    raise _conflict(program, source, sizes[source.symbol], (placeholder, axis, size))
+                    raise _conflict(
+                        program, source, sizes[source.symbol], (placeholder, axis, size)
+                    )
             raise _wrong_shape(placeholder, shape, f"dim {axis} is {size}, not {dim} = {expected}")
     return tuple(sizes[name] for name in program.symbols)
 

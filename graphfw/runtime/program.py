@@ -71,7 +71,10 @@ class Program:
 
 
 def lower(
-    fetches: Sequence[Tensor], updates: Sequence[Update], feeds: Sequence[Tensor], graph: Graph,
+    fetches: Sequence[Tensor],
+    updates: Sequence[Update],
+    feeds: Sequence[Tensor],
+    graph: Graph,
     verify: Level | None,
 ) -> Program:
     """Optimise what the fetches and updates need of a graph, and put its inputs in order.

@@ -1,4 +1,4 @@
-"""`Session`: an executor and the contents of a graph's variables; compiles, caches and runs plans."""
+"""`Session`: an executor and the contents of a graph's variables; it compiles and runs plans."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Session:
         self._verify = verify
         self._check_finite = check_finite and self.executor.holds_values
         self._state = State(_checked_seed(seed))
-        self._plans: dict[Any, tuple[Plan, Any]] = {}
+        self._plans: dict[Any, Plan] = {}
         self._compiling = threading.RLock()
         self._closed = False
 
@@ -128,11 +128,14 @@ class Session:
         if feeds is None:
             feeds = {}
         key = (nest.key(fetches), *[f if isinstance(f, str) else id(f) for f in feeds])
-        entry = self._plans.get(key) or self._planned(key, fetches, feeds)
-        return entry[0](*feeds.values())
+        plan = self._plans.get(key) or self._planned(key, fetches, feeds)
+        return plan(*feeds.values())
 
-    def _planned(self, key: Any, fetches: Fetches, feeds: Mapping[Any, Any]) -> tuple[Plan, Any]:
-        """Compile a run, once for all threads that ask for it, and keep the plan."""
+    def _planned(self, key: Any, fetches: Fetches, feeds: Mapping[Any, Any]) -> Plan:
+        """Compile a run, once for all threads that ask for it, and keep the plan.
+
+        The key holds ids: of tensors and updates, which the graph keeps alive as long as itself.
+        """
         self._check_open()
         if not isinstance(feeds, Mapping):
             raise FeedError(
@@ -140,15 +143,13 @@ class Session:
                 fix="write session.run(fetches, {x: array})",
             )
         with self._compiling:
-            entry = self._plans.get(key)
-            if entry is None:
-                # Keeps the keyed objects alive, so that their ids stay theirs.
-                keyed = (*nest.leaves(fetches), *feeds)
-                entry = (self.compile(fetches, list(feeds)), keyed)
+            plan = self._plans.get(key)
+            if plan is None:
+                plan = self.compile(fetches, list(feeds))
                 while len(self._plans) >= _PLANS:
                     del self._plans[next(iter(self._plans))]
-                self._plans[key] = entry
-        return entry
+                self._plans[key] = plan
+        return plan
 
     def compile(self, fetches: Fetches, feeds: Sequence[Tensor | str] = ()) -> Plan:
         """Compile a run ahead of time; the result is called with the feeds' values by position.

@@ -68,6 +68,9 @@ def value_and_grad(
 ) -> tuple[Tensor, Any]:
     """Return `y` and its gradients, ready to be fetched together: see `grad`.
 
+    Raises:
+        GradientError, ShapeError: As `grad`.
+
     >>> import graphfw as gf
     >>> x = gf.asarray(3.0)
     >>> [float(t) for t in gf.value_and_grad(x * x, x)]
@@ -83,10 +86,15 @@ def _check_arguments(y: Tensor, xs: Sequence[Tensor], missing: str) -> None:
             fix="differentiate a tensor: gf.grad(loss, parameters)",
         )
     if missing not in ("error", "zeros"):
-        raise ArgumentError(f'grad: missing={missing!r} is neither "error" nor "zeros"')
+        raise ArgumentError(
+            f'grad: missing={missing!r} is neither "error" nor "zeros"', fix='use missing="error"'
+        )
     for x in xs:
         if not isinstance(x, Tensor):
-            raise ArgumentError(f"grad: {x!r} in xs is not a tensor")
+            raise ArgumentError(
+                f"grad: {x!r} in xs is not a tensor",
+                fix="pass placeholders, variables, or tensors that y is computed from",
+            )
         if not x.dtype.is_inexact:
             raise GradientError(
                 f"grad: a gradient with respect to {x.dtype.name} values is not defined",

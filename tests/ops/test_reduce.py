@@ -127,22 +127,22 @@ def test_argmax_of_a_scalar():
 def test_complex_has_no_order(name):
     with pytest.raises(gf.DTypeError) as caught:
         getattr(gf, name)(gf.asarray([1j]))
-    assert f"{name}: wants a real tensor, not complex64" in str(caught.value)
+    assert f"{name}: wants real tensors, not complex64" in str(caught.value)
     assert "fix  complex numbers have no order: use gf.abs or gf.real" in str(caught.value)
 
 
 def test_extremes_of_bools_name_any_and_all():
-    with pytest.raises(gf.DTypeError, match="max: wants a real tensor, not bool") as caught:
+    with pytest.raises(gf.DTypeError, match="max: wants real tensors, not bool") as caught:
         gf.max(gf.asarray([True]))
     assert "gf.any" in caught.value.fix
     assert "gf.all" in caught.value.fix
-    with pytest.raises(gf.DTypeError, match="argmax: wants a real tensor, not bool") as caught:
+    with pytest.raises(gf.DTypeError, match="argmax: wants real tensors, not bool") as caught:
         gf.argmax(gf.asarray([True]))
     assert "gf.astype(x, gf.uint8)" in caught.value.fix
 
 
 def test_a_sum_in_bool_is_refused():
-    with pytest.raises(gf.DTypeError, match="sum: wants a numeric tensor, not bool"):
+    with pytest.raises(gf.DTypeError, match="sum: wants numeric tensors, not bool"):
         gf.sum(gf.asarray([1, 2]), dtype=bool)
 
 

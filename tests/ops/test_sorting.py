@@ -137,11 +137,11 @@ def test_sort_errors(name):
     function = getattr(gf, name)
     with pytest.raises(gf.AxisError, match=f"{name}: axis 2 is out of range for 2 dims"):
         function(gf.ones((2, 3)), axis=2)
-    message = f"{name}: wants a real tensor, not complex64"
+    message = f"{name}: wants real tensors, not complex64"
     with pytest.raises(gf.DTypeError, match=message) as caught:
         function(gf.asarray([1j]))
     assert "gf.abs" in caught.value.fix
-    with pytest.raises(gf.DTypeError, match=f"{name}: wants a real tensor, not bool") as caught:
+    with pytest.raises(gf.DTypeError, match=f"{name}: wants real tensors, not bool") as caught:
         function(gf.asarray([True]))
     assert "gf.astype(x, gf.uint8)" in caught.value.fix
 

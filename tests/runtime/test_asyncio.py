@@ -1,4 +1,4 @@
-"""Sessions in asyncio programs: runs in worker threads, and tasks with ambient state of their own."""
+"""Sessions in asyncio programs: runs in worker threads, tasks with ambient state of their own."""
 
 import asyncio
 import threading

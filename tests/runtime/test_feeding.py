@@ -156,7 +156,7 @@ def test_python_numbers_take_the_placeholders_dtype(value, wanted, form):
 )
 @pytest.mark.parametrize("in_list", [False, True])
 def test_python_numbers_that_do_not_fit_are_refused(value, wanted, in_list):
-    with pytest.raises(FeedError, match=f"\"x\" is {wanted}, which can't hold"):
+    with pytest.raises(FeedError, match=f'"x" is {wanted}, which can\'t hold'):
         fed((2,) if in_list else (), wanted, [value, value] if in_list else value)
 
 
@@ -186,7 +186,7 @@ def test_a_tensor_has_no_value_to_feed():
     with gf.Session(g) as session, pytest.raises(FeedError) as caught:
         session.run(y, {x: y})
     assert '"x" is fed a tensor, which has no value yet' in str(caught.value)
-    assert "fetch it in one run" in str(caught.value)
+    assert "fetch the tensor in one run" in str(caught.value)
 
 
 # Shapes.
@@ -214,7 +214,10 @@ def test_a_wrong_shape_says_what_was_expected(shape, given, match):
 def test_a_placeholder_without_a_name_is_called_by_its_line():
     with gf.Graph() as g:
         x = gf.placeholder((2,))
-    with gf.Session(g) as session, pytest.raises(FeedError, match=r"the placeholder at test_feed.*:\d+ is"):
+    with (
+        gf.Session(g) as session,
+        pytest.raises(FeedError, match=r"the placeholder at test_feed.*:\d+ is"),
+    ):
         session.run(x, {x: [1.0]})
 
 
@@ -264,6 +267,17 @@ def test_a_size_is_found_from_a_multiple():
         for size in (1, 3):
             with pytest.raises(FeedError, match=rf"dim 0 is {size}, which is no 3\*n \+ 2"):
                 plan(np.ones(size, np.float32))
+
+
+def test_a_size_is_never_found_to_be_negative():
+    with gf.Graph() as g:
+        n = gf.placeholder(("n",)).shape[0]
+        x = gf.placeholder((n + 2,), name="x")
+        y = x[n:]
+    with gf.Session(g) as session:
+        assert session.run(y, {x: [1.0, 2.0]}).shape == (2,)
+        with pytest.raises(FeedError, match=r"dim 0 is 1, which is no n \+ 2"):
+            session.run(y, {x: [1.0]})
 
 
 def test_the_order_of_feeds_does_not_matter_for_finding_sizes():

@@ -35,7 +35,7 @@ STRUCTURES = [
 ]
 
 
-@pytest.mark.parametrize("structure", STRUCTURES, ids=str)
+@pytest.mark.parametrize("structure", STRUCTURES, ids=range(len(STRUCTURES)))
 def test_what_is_taken_apart_is_put_together_again(structure):
     leaves = list(nest.leaves(structure))
     packed = nest.packer(structure)(iter(leaves))

@@ -79,7 +79,10 @@ def test_a_plan_takes_whatever_can_be_fed(net, rng):
     with gf.Session(g) as session:
         plan = session.compile(loss, feeds=[x, y])
         expected = plan(a, b)
-        np.testing.assert_array_equal(plan(a.tolist(), b.astype(np.float16).astype(">f4")), plan(a, b.astype(np.float16).astype(np.float32)))
+        np.testing.assert_array_equal(
+            plan(a.tolist(), b.astype(np.float16).astype(">f4")),
+            plan(a, b.astype(np.float16).astype(np.float32)),
+        )
         np.testing.assert_array_equal(plan(np.asfortranarray(a), b), expected)
         with pytest.raises(FeedError, match="is fed float64"):
             plan(a.astype(np.float64), b)

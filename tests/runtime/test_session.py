@@ -1,4 +1,4 @@
-"""`Session.run`: forms of fetches, ownership of what is fetched, names, errors, the life of a session."""
+"""`Session.run`: forms of fetches, ownership of what is fetched, errors, a session's life."""
 
 import gc
 import itertools
@@ -147,7 +147,9 @@ def test_a_fetched_array_shares_memory_with_nothing(case):
         owned = [fed]
         for fetches in plans:
             got = session.run(fetches, {x: fed})
-            owned += [a for a in (got if isinstance(got, (list, tuple)) else [got]) if a is not None]
+            owned += [
+                a for a in (got if isinstance(got, (list, tuple)) else [got]) if a is not None
+            ]
         owned += [session[w], session.state_dict()["w"]]
         before = session.run([tensor, w], {x: fed})
         for a, b in itertools.combinations(owned, 2):
@@ -165,6 +167,18 @@ def test_a_fetched_array_shares_memory_with_nothing(case):
 def gf_view(graph, tensor):
     with graph:
         return gf.reshape(tensor, (-1,))
+
+
+def test_a_broadcast_to_one_is_no_read_only_view():
+    with gf.Graph() as g:
+        x = gf.placeholder((1,), name="x")
+        like = gf.placeholder(("n",), name="like")
+        y = gf.broadcast_to(x * 2, like.shape)
+    with gf.Session(g) as session:
+        for n in (1, 3):
+            value = session.run(y, {x: [4.0], like: np.zeros(n, np.float32)})
+            value += 1
+            np.testing.assert_array_equal(value, [9] * n)
 
 
 def test_a_small_view_does_not_keep_a_large_array_alive():
@@ -343,7 +357,7 @@ def test_a_graph_may_grow_under_a_session(small):
         session.run(small.halve)
         with small.graph:
             bias = gf.Variable(np.full(3, 10, np.float32), name="bias")
-            z = gf.identity(small.y + bias, name="z")
+            gf.identity(small.y + bias, name="z")
             shift = gf.update(bias, bias + 1)
         np.testing.assert_array_equal(session[bias], [10, 10, 10])
         np.testing.assert_array_equal(session.run("z", {"x": X}), X * [0.5, 1, 1.5] + 10)

@@ -1,4 +1,4 @@
-"""Variables: their first contents, reading and writing, updates that commit together, random steps."""
+"""Variables: first contents, reading, writing, updates that commit together, random steps."""
 
 import numpy as np
 import pytest
@@ -62,6 +62,17 @@ def test_an_initialiser_runs_once_per_session_and_only_where_a_session_is_made()
     assert len(calls) == 2
 
 
+def test_what_is_written_while_an_initialiser_runs_stays():
+    def initialiser(shape, dtype):
+        session["v"] = np.full(shape, 5)
+        return np.zeros(shape, dtype.dtype)
+
+    with gf.Graph() as g:
+        v = gf.Variable(initialiser, name="v", shape=(2,))
+    session = gf.Session(g)
+    np.testing.assert_array_equal(session[v], [5, 5])
+
+
 @pytest.mark.parametrize(
     ("initialiser", "match"),
     [
@@ -81,7 +92,9 @@ def test_a_variable_without_initial_contents():
     with gf.Graph() as g:
         v = gf.Variable(None, name="v", shape=(2,))
     with gf.Session(g) as session:
-        with pytest.raises(SessionError, match=r'"v" has no initial value(.|\n)*session\[variable\]'):
+        with pytest.raises(
+            SessionError, match=r'"v" has no initial value(.|\n)*session\[variable\]'
+        ):
             session.run(v)
         session[v] = [1.0, 2.0]
         np.testing.assert_array_equal(session.run(v), [1, 2])
@@ -96,7 +109,11 @@ def random_variables(*names):
 
 def test_first_contents_depend_on_the_seed_and_the_name_alone():
     def contents(seed, *names):
-        return {k: v.tolist() for k, v in gf.Session(random_variables(*names), seed=seed).state_dict().items() if "/" not in k}
+        return {
+            k: v.tolist()
+            for k, v in gf.Session(random_variables(*names), seed=seed).state_dict().items()
+            if "/" not in k
+        }
 
     first = contents(1, "a", "b")
     assert first == contents(1, "a", "b")

@@ -158,7 +158,7 @@ def test_random_steps_are_handed_out_once_each():
         def train():
             return [float(session.run([u, add])[0]) for _ in range(50)]
 
-        drawn = sum(together(*[draw] * 4, *[train] * 4), [])
+        drawn = [u for part in together(*[draw] * 4, *[train] * 4) for u in part]
         assert len(drawn) == len(set(drawn)) == 400
         assert set(drawn) == expected
         assert session.state_dict()["session/step"] == 400
@@ -216,14 +216,10 @@ def test_closing_while_others_run():
 
     def work():
         started.wait(30)
-        for _ in range(100_000):
-            try:
-                value = session.run([a, tick], {x: 1.0})[0]
-            except SessionError as error:
-                assert "this session is closed" in str(error)
-                return True
-            assert value[0] >= 1
-        return False
+        with pytest.raises(SessionError, match="this session is closed"):
+            for _ in range(100_000):
+                assert session.run([a, tick], {x: 1.0})[0][0] >= 1
+        return True
 
     def close():
         started.wait(30)
@@ -248,6 +244,48 @@ def test_a_run_that_is_going_on_when_the_session_is_closed_comes_to_its_end():
     assert plan(1.0)[0][0] == 0
     with pytest.raises(SessionError):
         plan(1.0)
+
+
+def test_a_run_that_still_waits_when_the_session_is_closed_is_refused():
+    g, a, b, x, tick = counters()
+    session = gf.Session(g)
+    plan = session.compile([a, tick], feeds=[x])
+    entered, leave = threading.Event(), threading.Event()
+    execute = plan._run
+
+    def slow(*args):
+        entered.set()
+        assert leave.wait(30)
+        return execute(*args)
+
+    plan._run = slow
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(plan, 1.0)
+        assert entered.wait(30)
+        second = pool.submit(plan, 1.0)
+        time.sleep(0.05)  # for the second to get to the lock
+        session.close()
+        leave.set()
+        assert first.result(30)[0][0] == 0
+        with pytest.raises(SessionError):
+            second.result(30)
+
+
+@pytest.mark.parametrize("update", [False, True])
+def test_closing_just_after_a_run_was_let_in_does_not_take_its_variables_away(update):
+    g, a, b, x, tick = counters()
+    session = gf.Session(g)
+    plan = session.compile([a, tick] if update else [a], feeds=[x] if update else [])
+    check, checks = session._check_open, []
+
+    def check_then_close():
+        check()
+        checks.append(1)
+        if len(checks) == 1 + update:
+            session.close()
+
+    session._check_open = check_then_close
+    assert plan(*[1.0] * update)[0][0] == 0
 
 
 def test_an_error_in_one_thread_leaves_the_others_alone():

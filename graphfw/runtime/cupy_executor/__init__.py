@@ -80,7 +80,7 @@ def _find_device(cupy: Any, device: str) -> int:
     number = int(device or 0)
     if number >= count:
         raise ExecutorError(
-            f'there is no GPU {number}: this machine has {count}',
+            f"there is no GPU {number}: this machine has {count}",
             fix='use executor="numpy"' if count == 0 else f'use "cupy:0" to "cupy:{count - 1}"',
         )
     return number

@@ -1,0 +1,58 @@
+"""What ops require of their inputs' dtypes, and what dtypes they compute in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphfw.errors import DTypeError
+from graphfw.ir.dtype import DType, int64, uint64
+from graphfw.ir.shape import Requirement, require
+
+INDICES_FIX = "use ints, or convert with gf.astype(index, gf.int64)"
+BOOL_FIX = "convert it first: gf.astype(x, gf.uint8)"
+
+
+def require_one_dtype(first: DType, *others: DType) -> None:
+    """Require that all inputs have the dtype of the first."""
+    for other in others:
+        if other is not first:
+            raise Requirement(
+                f"wants one dtype, not {first.name} and {other.name}",
+                fix=f"convert one of them: gf.astype(x, gf.{first.name})",
+                error=DTypeError,
+            )
+
+
+def require_numeric(dtype: DType) -> DType:
+    """Require what can be added up."""
+    fix = "convert it first, for example with gf.astype(x, gf.int64); or use gf.any, gf.all"
+    require(not dtype.is_bool, "wants numeric tensors, not bool", fix=fix, error=DTypeError)
+    return dtype
+
+
+def require_ordered(dtype: DType, instead_of_bool: str = BOOL_FIX) -> DType:
+    """Require what has an order."""
+    message = f"wants real tensors, not {dtype.name}"
+    require(not dtype.is_bool, message, fix=instead_of_bool, error=DTypeError)
+    fix = "complex numbers have no order: use gf.abs or gf.real"
+    require(not dtype.is_complex, message, fix=fix, error=DTypeError)
+    return dtype
+
+
+def require_indices(*dtypes: DType) -> None:
+    """Require what can say where elements are."""
+    for dtype in dtypes:
+        message = f"indices must be integers, not {dtype.name}"
+        require(dtype.is_integer, message, fix=INDICES_FIX, error=DTypeError)
+
+
+def accumulator(dtype: DType) -> DType:
+    """Return the dtype that sums and products of integers are made in."""
+    if dtype.kind == "uint":
+        return uint64
+    return int64 if dtype.is_bool or dtype.is_integer else dtype
+
+
+def compute_dtype(xp: Any, dtype: Any) -> Any:
+    """Return the array dtype to compute in: float32 for the floats of two bytes."""
+    return xp.float32 if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype

@@ -1,0 +1,509 @@
+"""Optimisers, step by step, against PyTorch's; Lion against its formula."""
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw import optim
+
+torch = pytest.importorskip("torch")
+
+STEPS = 12
+SHAPES = ((4, 3), (5,), ())
+
+
+def loss_terms(params, data, xp):
+    """A loss that is not quadratic, with gradients of both signs and of several sizes."""
+    total = 0
+    for number, (p, d) in enumerate(zip(params, data, strict=True), 1):
+        total = total + xp.sum((p - d) ** 2 * number + xp.sin(3 * p) * 0.5)
+    return total
+
+
+def ours(make, starts, data, dtype, parameters=None):
+    with gf.Graph() as g:
+        variables = [gf.Variable(s.astype(dtype), name=f"p{i}") for i, s in enumerate(starts)]
+        target = [gf.placeholder(s.shape, dtype, name=f"d{i}") for i, s in enumerate(starts)]
+        loss = loss_terms(variables, target, gf)
+        train = make().minimize(loss, parameters(variables) if parameters else None)
+    history = []
+    with gf.Session(g) as session:
+        for arrays in data:
+            session.run(train, {t: a.astype(dtype) for t, a in zip(target, arrays, strict=True)})
+            history.append([session[v] for v in variables])
+    return history
+
+
+def theirs(make, starts, data, dtype, schedule=None):
+    kind = torch.float32 if dtype == "float32" else torch.float64
+    params = [torch.tensor(s, dtype=kind, requires_grad=True) for s in starts]
+    optimiser = make(params)
+    scheduler = schedule(optimiser) if schedule else None
+    history = []
+    for arrays in data:
+        optimiser.zero_grad()
+        loss_terms(params, [torch.tensor(a, dtype=kind) for a in arrays], torch).backward()
+        optimiser.step()
+        if scheduler:
+            scheduler.step()
+        history.append([p.detach().numpy().copy() for p in params])
+    return history
+
+
+@pytest.fixture
+def problem(rng):
+    starts = [np.asarray(rng.standard_normal(shape)) for shape in SHAPES]
+    data = [[np.asarray(rng.standard_normal(shape)) for shape in SHAPES] for _ in range(STEPS)]
+    return starts, data
+
+
+def same(got, expected, dtype):
+    tolerance = {"float32": 1e-5, "float64": 1e-12}[dtype]
+    for step, (a, b) in enumerate(zip(got, expected, strict=True), 1):
+        for x, y in zip(a, b, strict=True):
+            assert x.dtype == dtype
+            np.testing.assert_allclose(x, y, tolerance, tolerance, err_msg=f"step {step}")
+
+
+PAIRS = {
+    "sgd": (lambda: optim.SGD(0.05), lambda p: torch.optim.SGD(p, 0.05)),
+    "sgd decay": (
+        lambda: optim.SGD(0.05, weight_decay=0.1),
+        lambda p: torch.optim.SGD(p, 0.05, weight_decay=0.1),
+    ),
+    "momentum": (
+        lambda: optim.SGD(0.05, 0.9, weight_decay=0.1),
+        lambda p: torch.optim.SGD(p, 0.05, 0.9, weight_decay=0.1),
+    ),
+    "dampening": (
+        lambda: optim.SGD(0.05, 0.9, 0.3),
+        lambda p: torch.optim.SGD(p, 0.05, 0.9, 0.3),
+    ),
+    "nesterov": (
+        lambda: optim.SGD(0.05, 0.8, nesterov=True),
+        lambda p: torch.optim.SGD(p, 0.05, 0.8, nesterov=True),
+    ),
+    "adam": (lambda: optim.Adam(0.1), lambda p: torch.optim.Adam(p, 0.1)),
+    "adam options": (
+        lambda: optim.Adam(0.1, (0.7, 0.9), 1e-3, weight_decay=0.1),
+        lambda p: torch.optim.Adam(p, 0.1, (0.7, 0.9), 1e-3, weight_decay=0.1),
+    ),
+    "amsgrad": (
+        lambda: optim.Adam(0.1, (0.9, 0.5), amsgrad=True),
+        lambda p: torch.optim.Adam(p, 0.1, (0.9, 0.5), amsgrad=True),
+    ),
+    "adamw": (lambda: optim.AdamW(0.1), lambda p: torch.optim.AdamW(p, 0.1)),
+    "adamw decay": (
+        lambda: optim.AdamW(0.1, weight_decay=0.5),
+        lambda p: torch.optim.AdamW(p, 0.1, weight_decay=0.5),
+    ),
+    "rmsprop": (
+        lambda: optim.RMSprop(weight_decay=0.1),
+        lambda p: torch.optim.RMSprop(p, weight_decay=0.1),
+    ),
+    "rmsprop centered": (
+        lambda: optim.RMSprop(0.01, 0.9, 1e-6, momentum=0.5, centered=True),
+        lambda p: torch.optim.RMSprop(p, 0.01, 0.9, 1e-6, momentum=0.5, centered=True),
+    ),
+    "adagrad": (lambda: optim.Adagrad(0.1), lambda p: torch.optim.Adagrad(p, 0.1)),
+    "adagrad options": (
+        lambda: optim.Adagrad(0.1, 0.2, 1e-4, 0.5, weight_decay=0.1),
+        lambda p: torch.optim.Adagrad(
+            p, 0.1, 0.2, eps=1e-4, initial_accumulator_value=0.5, weight_decay=0.1
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_against_torch(problem, name, dtype):
+    make, make_theirs = PAIRS[name]
+    got, expected = ours(make, *problem, dtype), theirs(make_theirs, *problem, dtype)
+    same(got, expected, dtype)
+    assert all((a != b).any() for a, b in zip(got[0], got[-1], strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_lion(problem, dtype):
+    lr, b1, b2, decay = 0.02, 0.8, 0.95, 0.1
+    starts, data = problem
+    got = ours(lambda: optim.Lion(lr, (b1, b2), weight_decay=decay), starts, data, dtype)
+    params = [s.astype(dtype) for s in starts]
+    means = [np.zeros_like(p) for p in params]
+    expected = []
+    for arrays in data:
+        for i, d in enumerate(arrays):
+            gradient = 2 * (i + 1) * (params[i] - d.astype(dtype)) + 1.5 * np.cos(3 * params[i])
+            direction = np.sign(b1 * means[i] + (1 - b1) * gradient)
+            params[i] = params[i] - lr * (direction + decay * params[i])
+            means[i] = b2 * means[i] + (1 - b2) * gradient
+        expected.append([np.asarray(p, dtype) for p in params])
+    same(got, expected, dtype)
+
+
+def test_groups(problem):
+    got = ours(
+        lambda: optim.Adam(0.1, weight_decay=0.2), *problem, "float64",
+        lambda v: [{"parameters": v[0], "lr": 0.01, "betas": (0.5, 0.9)},
+                   {"parameters": v[1:], "weight_decay": 0.0}],
+    )  # fmt: skip
+    expected = theirs(
+        lambda p: torch.optim.Adam(
+            [{"params": p[0], "lr": 0.01, "betas": (0.5, 0.9)},
+             {"params": p[1:], "weight_decay": 0.0}], 0.1, weight_decay=0.2),
+        *problem, "float64",
+    )  # fmt: skip
+    same(got, expected, "float64")
+
+
+def test_clipping(problem):
+    class Clipped(torch.optim.SGD):
+        def step(self):
+            params = [p for group in self.param_groups for p in group["params"]]
+            torch.nn.utils.clip_grad_value_(params, 2.0)
+            torch.nn.utils.clip_grad_norm_(params, 1.5)
+            super().step()
+
+    got = ours(lambda: optim.SGD(0.1, clip_value=2.0, clip_norm=1.5), *problem, "float32")
+    expected = theirs(lambda p: Clipped(p, 0.1), *problem, "float32")
+    same(got, expected, "float32")
+
+
+def test_schedule_drives_the_rate(problem):
+    got = ours(lambda: optim.Adam(optim.schedules.cosine(0.1, 8)), *problem, "float64")
+    expected = theirs(
+        lambda p: torch.optim.Adam(p, 0.1), [*problem[0]], problem[1][:8], "float64",
+        lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 8),
+    )  # fmt: skip
+    same(got[:8], expected, "float64")
+    for a, b in zip(got[7], got[-1], strict=True):
+        np.testing.assert_array_equal(a, b)  # the rate has come to 0
+
+
+def one(make, **variable):
+    """A graph with one variable, a quadratic loss, and an update."""
+    with gf.Graph() as g:
+        w = gf.Variable([3.0, -2.0], name="w", **variable)
+        optimiser = make()
+        train = optimiser.minimize(gf.sum(w * w))
+    return g, w, optimiser, train
+
+
+def test_rate_as_a_tensor():
+    with gf.Graph() as g:
+        w = gf.Variable([1.0], name="w")
+        rate = gf.placeholder((), name="rate")
+        optimiser = optim.SGD(rate)
+        train = optimiser.minimize(gf.sum(w))
+        shown = optimiser.learning_rate()
+    with gf.Session(g) as session:
+        value, _ = session.run([shown, train], {rate: 0.25})
+        assert float(value) == 0.25
+        assert float(session[w][0]) == 0.75
+
+
+def test_learning_rate_follows_the_steps():
+    with gf.Graph() as g:
+        w = gf.Variable([1.0], name="w")
+        optimiser = optim.SGD(lambda step: 1 / (step + 1.0))
+        rates = optimiser.learning_rate()
+        train = optimiser.minimize(gf.sum(w))
+        fixed = optim.SGD(0.5).learning_rate()
+    with gf.Session(g) as session:
+        assert [float(session.run([rates, train])[0]) for _ in range(3)] == [1, 0.5, 1 / 3]
+        assert float(session.run(fixed)) == 0.5
+        assert int(session["sgd.step"]) == 3
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("make", [optim.Adam, optim.RMSprop, lambda lr: optim.SGD(lr, 0.9)])
+def test_low_precision(make, dtype):
+    g, w, optimiser, train = one(lambda: make(1e-3), dtype=dtype)
+    slots = optimiser.variables[1:]
+    assert slots
+    assert all(s.dtype is gf.float32 and not s.trainable for s in slots)
+    with gf.Session(g) as session:
+        for _ in range(5):
+            session.run(train)
+        assert session[w].dtype == w.dtype
+        for slot in slots:
+            assert np.isfinite(session[slot]).all()
+            assert session[slot].any()
+
+
+def test_complex_parameters():
+    with gf.Graph() as g:
+        w = gf.Variable(np.array([1 + 2j, -1j]), name="w")
+        loss = gf.sum(gf.abs(w) ** 2)
+        train = optim.SGD(0.25).minimize(loss)
+        with pytest.raises(gf.ArgumentError, match='Adam: it trains real variables, and "w"'):
+            optim.Adam().minimize(loss)
+    with gf.Session(g) as session:
+        session.run(train)
+        np.testing.assert_allclose(session[w], [0.5 + 1j, -0.5j])
+
+
+# Names and state.
+
+
+def test_slot_names_follow_the_layers():
+    with gf.Graph() as g:
+        layer = gf.nn.Linear(2, 1, bias=False)
+        optimiser = optim.Adam(amsgrad=True)
+        optimiser.minimize(gf.sum(layer(gf.ones((1, 2)))))
+        gf.nn.Sequential(layer)
+        names = [v.name for v in optimiser.variables]
+        assert names == [
+            "adam.step", "adam.m.sequential.0.weight", "adam.v.sequential.0.weight",
+            "adam.v_max.sequential.0.weight",
+        ]  # fmt: skip
+        second = optim.Adam()
+        second.minimize(gf.sum(layer(gf.ones((1, 2)))))
+        assert second.variables[0].name == "adam_1.step"
+        named = optim.SGD(0.1, name="slow")
+        named.minimize(gf.sum(layer(gf.ones((1, 2)))))
+        assert [v.name for v in named.variables] == ["slow.step"]
+    g.check_names()
+
+
+def test_slots_are_not_trained():
+    with gf.Graph() as g:
+        w = gf.Variable([1.0], name="w")
+        optim.Adam().minimize(gf.sum(w * w))
+        before = len(g.variables)
+        again = optim.SGD(0.1)
+        update = again.minimize(gf.sum(w * w))
+    assert [v.name for v, _ in update.pairs] == ["sgd.step", "w"]
+    assert len(g.variables) == before + 1
+
+
+def test_one_optimiser_may_make_several_updates():
+    with gf.Graph() as g:
+        a, b = gf.Variable(1.0, name="a"), gf.Variable(1.0, name="b")
+        optimiser = optim.Adam(0.1)
+        first = optimiser.minimize(a * a)
+        second = optimiser.minimize(b * b)
+        again = optimiser.minimize(a * a * 2)
+        assert len(optimiser.variables) == 5
+    with gf.Session(g) as session:
+        session.run([first, second])
+        assert int(session["adam.step"]) == 1
+        session.run(again)
+        assert int(session["adam.step"]) == 2
+
+
+def test_nodes_are_in_the_optimisers_scope_and_on_the_users_line():
+    g, _, _, train = one(lambda: optim.SGD(0.1))
+    new = train.pairs[1][1]
+    assert new.node.loc.layer == "sgd"
+    assert new.node.loc.function == "one"
+
+
+def test_training_goes_on_from_a_checkpoint(tmp_path, problem):
+    starts, data = problem
+    make = lambda: optim.Adam(optim.schedules.linear(0.1, 20))  # noqa: E731
+    whole = ours(make, starts, data, "float64")
+    with gf.Graph() as g:
+        variables = [gf.Variable(s, name=f"p{i}") for i, s in enumerate(starts)]
+        target = [gf.placeholder(s.shape, gf.float64, name=f"d{i}") for i, s in enumerate(starts)]
+        train = make().minimize(loss_terms(variables, target, gf))
+    path = tmp_path / "half.safetensors"
+    with gf.Session(g) as session:
+        for arrays in data[:6]:
+            session.run(train, dict(zip(target, arrays, strict=True)))
+        session.save(path)
+    with gf.Session(g, seed=9) as session:
+        session.restore(path)
+        for arrays in data[6:]:
+            session.run(train, dict(zip(target, arrays, strict=True)))
+        for v, expected in zip(variables, whole[-1], strict=True):
+            np.testing.assert_array_equal(session[v], expected)
+
+
+# apply_gradients.
+
+
+def test_apply_gradients():
+    with gf.Graph() as g:
+        norm = gf.nn.BatchNorm(2, affine=False)
+        w = gf.Variable([1.0, 2.0], name="w")
+        loss = gf.sum(norm(gf.ones((3, 2))) * w) + gf.sum(w)
+        gradient = gf.grad(loss, w) * 2
+        plain = optim.SGD(0.25).apply_gradients([(gradient, w)])
+        carrying = optim.SGD(0.25).apply_gradients(zip([gradient], [w], strict=True), loss=loss)
+    assert [v.name for v, _ in plain.pairs] == ["sgd.step", "w"]
+    assert {v.name for v, _ in carrying.pairs} == {
+        "sgd_1.step", "w", "batch_norm.running_mean", "batch_norm.running_var",
+    }
+    with gf.Session(g) as session:
+        session.run(plain)
+        np.testing.assert_allclose(session[w], [0.5, 1.5])
+
+
+def test_apply_gradients_mistakes():
+    with gf.Graph():
+        w = gf.Variable([1.0, 2.0], name="w")
+        gradient = gf.grad(gf.sum(w), w)
+        cases = [
+            ([(w, gradient)], "wrong way round"),
+            ([gradient], "is no pair of a gradient and a variable"),
+            ([(None, w)], "the gradient None is no tensor"),
+            ([(gf.sum(gradient), w)], r'a gradient float32\[\] for "w", float32\[2\]'),
+            ([(gradient, w), (gradient, w)], 'apply_gradients: "w" is in the parameters twice'),
+            ([], "apply_gradients: the list of parameters is empty"),
+        ]
+        for pairs, text in cases:
+            with pytest.raises(gf.ArgumentError, match=text):
+                optim.SGD(0.1).apply_gradients(pairs)
+
+
+# Which variables.
+
+
+def test_default_parameters():
+    with gf.Graph() as g:
+        a, b = gf.Variable(1.0, name="a"), gf.Variable(1.0, name="b")
+        gf.Variable(1.0, name="unused")
+        fixed = gf.Variable(1.0, name="fixed", trainable=False)
+        count = gf.Variable(1, name="count")
+        target = gf.Variable(1.0, name="target")
+        loss = b * a * fixed * gf.astype(count, gf.float32) - gf.stop_gradient(target)
+        update = optim.SGD(0.1).minimize(loss)
+    assert [v.name for v, _ in update.pairs] == ["sgd.step", "a", "b"]
+    assert g.updates[-1] is update
+
+
+def test_given_parameters():
+    with gf.Graph():
+        a, b = gf.Variable(1.0, name="a"), gf.Variable(1.0, name="b")
+        for parameters in ([b], b, (v for v in [b]), [{"parameters": b}]):
+            update = optim.SGD(0.1).minimize(a * b, parameters)
+            assert [v.name for v, _ in update.pairs][1:] == ["b"]
+
+
+def test_nothing_to_train():
+    with gf.Graph():
+        x = gf.placeholder((3,), name="x")
+        with pytest.raises(gf.GradientError, match="depends on no trainable variable") as caught:
+            optim.SGD(0.1).minimize(gf.sum(x))
+        assert caught.value.fix == "make a gf.Variable"
+        fixed = gf.Variable(1.0, name="fixed", trainable=False)
+        with pytest.raises(gf.GradientError, match='depends on "fixed" alone, not trainable'):
+            optim.SGD(0.1).minimize(gf.sum(x) * fixed)
+        w = gf.Variable([1.0] * 3, name="w")
+        with pytest.raises(gf.GradientError, match="depends on no trainable variable") as caught:
+            optim.SGD(0.1).minimize(gf.sum(x))
+        assert caught.value.why == 'the graph has "w", which the loss does not use'
+        loss = gf.sum(gf.astype(gf.argmax(w * x), gf.float32))
+        with pytest.raises(gf.GradientError, match='depends on "w" only through argmax'):
+            optim.SGD(0.1).minimize(loss)
+        with pytest.raises(gf.GradientError, match='depends on "w" only through stop_gradient'):
+            optim.SGD(0.1).minimize(gf.sum(gf.stop_gradient(w) * x))
+        with pytest.raises(gf.GradientError, match="does not depend on"):
+            optim.SGD(0.1).minimize(gf.sum(x * w), [gf.Variable(1.0, name="other")])
+
+
+def test_bad_losses():
+    with gf.Graph():
+        w = gf.Variable([1.0, 2.0], name="w")
+        cases = [
+            (w * 2, r"the loss is float32\[2\], and only a scalar", "reduce it: gf.mean(loss)"),
+            (gf.argmax(w), "the loss is int64, which has no gradient", "make the loss of"),
+            (3.0, "the loss is a float, not a tensor", "minimise a tensor"),
+        ]
+        for loss, text, fix in cases:
+            with pytest.raises(gf.GradientError, match=text) as caught:
+                optim.Adam().minimize(loss)
+            assert caught.value.fix.startswith(fix)
+            assert caught.value.at.function == "test_bad_losses"
+
+
+def test_bad_parameters():
+    with gf.Graph():
+        layer = gf.nn.Linear(2, 2)
+        w = layer.weight
+        fixed = gf.Variable(1.0, name="fixed", trainable=False)
+        loss = gf.sum(layer(gf.ones((1, 2)))) * fixed
+        cases = [
+            (layer, "parameters is a Linear, not a list", "write model.parameters()"),
+            ({"parameters": [w]}, "parameters is a dict", "pass a list of groups"),
+            ([], "the list of parameters is empty", ""),
+            ([w * 2], "the parameters hold a tensor", "pass model.parameters()"),
+            (["w"], "the parameters hold 'w'", "pass model.parameters()"),
+            ([fixed], '"fixed" is not trainable', "make it with trainable=True"),
+            ([w, w], "is in the parameters twice", ""),
+            ([{"parameters": w}, {"parameters": [w]}], "is in the parameters twice", ""),
+            ([{"params": w}], 'has no entry "parameters"', 'its entries are "params"'),
+            ([{"parameters": w}, w], "stands among parameter groups", 'write {"parameters"'),
+            ([{"parameters": w, "momentum": 0.9}], "Adam: a parameter group has no option 'mome",
+             "it has: parameters, lr"),
+            ([{"parameters": w, "clip_norm": 1.0}], "has no option 'clip_norm'", "it has"),
+            ([{"parameters": w, "lr": -1}], "Adam: lr=-1 must be above 0", ""),
+        ]  # fmt: skip
+        for parameters, text, fix in cases:
+            with pytest.raises(gf.ArgumentError) as caught:
+                optim.Adam().minimize(loss, parameters)
+            assert text in caught.value.summary
+            assert caught.value.fix.startswith(fix)
+
+
+def test_graphs():
+    optimiser = optim.SGD(0.1)
+    with gf.Graph():
+        w = gf.Variable(1.0, name="w")
+        loss = w * w
+        optimiser.minimize(loss)
+    with gf.Graph():
+        v = gf.Variable(1.0, name="v")
+        with pytest.raises(gf.GraphError, match="this SGD belongs to another graph"):
+            optimiser.minimize(v * v)
+        with pytest.raises(gf.GraphError, match="another graph"):
+            optim.SGD(0.1).minimize(loss)
+    with pytest.raises(gf.GraphError, match="a training step belongs to a graph"):
+        optimiser.minimize(loss)
+
+
+# Options.
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: optim.SGD(0), "SGD: lr=0 must be above 0"),
+        (lambda: optim.Adam(-1e-3), "Adam: lr=-0.001 must be above 0"),
+        (lambda: optim.Adam("fast"), "Adam: lr='fast' is no number"),
+        (lambda: optim.Adam(float("nan")), "lr=nan must be above 0"),
+        (lambda: optim.Adam(betas=(0.9, 1.0)), r"betas\[1\]=1.0 must be at least 0 and below 1"),
+        (lambda: optim.Adam(betas=0.9), "betas=0.9 is no pair of numbers"),
+        (lambda: optim.Lion(betas=(-0.1, 0.9)), r"Lion: betas\[0\]=-0.1"),
+        (lambda: optim.Adam(eps=-1), "eps=-1 must be at least 0"),
+        (lambda: optim.AdamW(weight_decay=-1), "AdamW: weight_decay=-1 must be at least 0"),
+        (lambda: optim.SGD(0.1, clip_norm=0), "clip_norm=0 must be above 0"),
+        (lambda: optim.SGD(0.1, clip_value=-1), "clip_value=-1 must be above 0"),
+        (lambda: optim.SGD(0.1, momentum=1), "momentum=1 must be at least 0 and below 1"),
+        (lambda: optim.SGD(0.1, dampening=-1), "dampening=-1"),
+        (lambda: optim.SGD(0.1, nesterov=True), "nesterov=True wants momentum above 0"),
+        (lambda: optim.RMSprop(alpha=1), "RMSprop: alpha=1 must be at least 0 and below 1"),
+        (lambda: optim.Adagrad(lr_decay=-1), "Adagrad: lr_decay=-1"),
+        (lambda: optim.Adagrad(initial_sum=-1), "Adagrad: initial_sum=-1"),
+        (lambda: optim.SGD(gf.ones((2,))), r"learning rate must be a real scalar, not float32\[2"),
+    ],
+)
+def test_bad_options(make, text):
+    with pytest.raises(gf.ArgumentError, match=text):
+        make()
+
+
+def test_bad_schedule():
+    with gf.Graph():
+        w = gf.Variable(1.0, name="w")
+        with pytest.raises(gf.ArgumentError, match="must be a real scalar, not 0\\.1"):
+            optim.SGD(lambda step: 0.1).minimize(w * w)
+
+
+def test_text():
+    assert repr(optim.SGD(0.1, 0.9)) == (
+        "SGD(lr=0.1, weight_decay=0.0, clip_norm=None, clip_value=None, name=None, momentum=0.9, "
+        "dampening=0.0, nesterov=False)"
+    )
