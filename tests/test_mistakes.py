@@ -570,7 +570,7 @@ def model():
 ROWS = np.ones((3, 4), np.float32)
 
 
-@mistake(RUN, gf.FeedError, '"x" is [batch, 4] and is fed [3, 5]: dim 1 is 5, not 4', fix="dim 1")
+@mistake(RUN, gf.FeedError, '"x" is [batch, 4] and is fed [3, 5]: dim 1 is 5, not 4', fix="feed an array of shape [batch, 4]")
 def feeding_the_wrong_shape():
     session, x, _, w, *_ = model()
     session.run(w, {x: np.ones((3, 5), np.float32)})  # here

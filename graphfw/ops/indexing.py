@@ -152,9 +152,7 @@ def _aligned(x: Tensor, key: tuple[Any, ...]) -> list[_Item]:
     return aligned
 
 
-def _demand(
-    x: Tensor, condition: bool, message: str, error: type[GraphfwError], fix: str
-) -> None:
+def _demand(x: Tensor, condition: bool, message: str, error: type[GraphfwError], fix: str) -> None:
     demand(condition, f"getitem: {message}", {"x": x}, fix=fix, error=error)
 
 

@@ -168,7 +168,9 @@ class AssertShape(Op):
 
     def shape(self, x: Shape) -> Shape:
         fits = len(x) == len(self.dims)
-        require(fits, f"{shape_text(x)} has {len(x)} dims, not {len(self.dims)}", (), "give each dim")
+        require(
+            fits, f"{shape_text(x)} has {len(x)} dims, not {len(self.dims)}", (), "give each dim"
+        )
         for axis, (actual, wanted) in enumerate(zip(x, self.dims, strict=True)):
             differ = isinstance(actual, int) and isinstance(wanted, int) and actual != wanted
             fix = f"its size is known: write {actual}, or None"
@@ -181,7 +183,8 @@ class AssertShape(Op):
     def eval(self, xp: Any, x: Any) -> Any:
         if x.shape != self.dims:
             raise ExecutionError(
-                f"assert_shape: the shape is {shape_text(x.shape)}, not {shape_text(self.dims)}"
+                f"assert_shape: the shape is {shape_text(x.shape)}, not {shape_text(self.dims)}",
+                fix="feed arrays of the shapes that the graph relies on",
             )
         return x
 

@@ -178,7 +178,7 @@ def _class_weight(name: str, weight: TensorLike | None, logits: Tensor, axis: in
         factors.shape == (classes,),
         f"{message}, not {shape_text(factors.shape)}",
         {"logits": logits, "weight": factors},
-        fix="to weigh elements, multiply the losses of reduction=\"none\"",
+        fix='to weigh elements, multiply the losses of reduction="none"',
         error=ShapeError,
     )
     laid: Tensor = F.reshape(factors, (classes, *[1] * (logits.ndim - 1 - axis)))

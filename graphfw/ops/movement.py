@@ -55,7 +55,8 @@ def dims_of(name: str, shape: DimLike | Sequence[DimLike], *, hole: bool = False
     Raises:
         ShapeError: A dim is negative or no size at all.
     """
-    dims = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    is_many = isinstance(shape, Sequence) and not isinstance(shape, str)
+    dims = tuple(shape) if is_many else (shape,)  # type: ignore[arg-type]
     return tuple(ruled(name, None, _dim, dim, hole) for dim in dims)
 
 

@@ -115,7 +115,9 @@ def _fitting(name: str, x: Tensor, values: TensorLike) -> Tensor:
 
 
 def _spread(name: str, values: Tensor, places: Shape) -> Tensor:
-    shapes = f"values {shape_text(values.shape)} don't broadcast to the places, {shape_text(places)}"
+    shapes = (
+        f"values {shape_text(values.shape)} don't broadcast to the places, {shape_text(places)}"
+    )
     demand(
         can_broadcast(values.shape, places),
         f"{name}: {shapes}",

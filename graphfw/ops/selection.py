@@ -376,5 +376,3 @@ def _filled(x: Shape, values: Shape, places: Shape) -> Shape:
     message = f"values {shape_text(values)} don't fill the places, {shape_text(places)}"
     require(values == places, message, fix="broadcast the values to the places first")
     return x
-
-

@@ -115,7 +115,9 @@ class ArrayExecutable(Executable):
                 result = step.call(*step.pick(values), **({"rng": rng} if step.random else {}))
                 results = result if step.width else (result,)
                 for bad in filter(None, [_first_bad(self.xp, array) for array in results]):
-                    error = _at_node(step, values, f"{step.node.op.name} gives {bad}")
+                    summary = f"{step.node.op.name} gives {bad}"
+                    fix = "keep its inputs in range, with gf.clip or gf.where"
+                    error = _at_node(step, values, summary, fix)
                     if bad.startswith("nan"):
                         if infinite and not error.why:
                             error.why = f"the first infinity: {infinite.summary}"
@@ -237,10 +239,11 @@ def _failed(step: Step, values: list[Any], error: Exception) -> ExecutionError:
     detail = (
         error.summary if isinstance(error, GraphfwError) else f"{type(error).__name__}: {error}"
     )
-    return _at_node(step, values, f"{step.node.op.name} failed: {detail}")
+    fix = "feed values for which it works: these are what it got"
+    return _at_node(step, values, f"{step.node.op.name} failed: {detail}", fix)
 
 
-def _at_node(step: Step, values: list[Any], summary: str) -> ExecutionError:
+def _at_node(step: Step, values: list[Any], summary: str, fix: str) -> ExecutionError:
     node = step.node
     operands = [
         Operand(
@@ -259,6 +262,7 @@ def _at_node(step: Step, values: list[Any], summary: str) -> ExecutionError:
         operands=operands[:3],
         why=f"it is the gradient of {forward.describe()}" if forward else "",
         at=node.loc,
+        fix=fix,
     )
 
 

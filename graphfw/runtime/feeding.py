@@ -168,7 +168,7 @@ def _check_promises(program: Program, sizes: dict[str, int]) -> None:
 
 
 def _wrong_shape(placeholder: Tensor, shape: tuple[int, ...], reason: str) -> FeedError:
-    fix = ""
+    fix = f"feed an array of shape {shape_text(placeholder.shape)}"
     if len(shape) == placeholder.ndim - 1:
         fix = "add the missing dim: array[None] makes a batch of one"
     elif len(shape) == placeholder.ndim + 1:

@@ -303,6 +303,7 @@ class Session:
                 f'the variable "{variable.name}" is {variable.type} and is given the shape '
                 f"{list(array.shape)}",
                 operands=[concrete.describe("variable", variable)],
+                fix="give an array of the variable's shape",
             )
         converted = feeding.rounded(array, wanted)
         if converted is None:
