@@ -1,7 +1,7 @@
 """What pytest needs before it collects: options, and the package imported as a whole.
 
-Doctests are collected file by file; a file of ops that is imported first and again with the package would register its
-ops twice.
+Doctests are collected file by file; a file of ops that is imported first and again with the package
+would register its ops twice.
 """
 
 import os

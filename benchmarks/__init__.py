@@ -1,1 +1,1 @@
-"""Benchmarks: graphfw beside what one would use instead, in one run. `python -m benchmarks --help`."""
+"""Benchmarks: graphfw beside what one would use instead. `python -m benchmarks --help`."""

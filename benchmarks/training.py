@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ def _weights() -> Arrays:
     """Return weights and biases in turn, the same for every contender."""
     rng = np.random.default_rng(0)
     arrays: Arrays = []
-    for rows, columns in zip(SIZES, SIZES[1:], strict=False):
+    for rows, columns in itertools.pairwise(SIZES):
         scale = (2 / rows) ** 0.5
         arrays.append((rng.standard_normal((rows, columns)) * scale).astype(np.float32))
         arrays.append(np.zeros(columns, np.float32))

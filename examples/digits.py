@@ -1,4 +1,4 @@
-"""Train a classifier on the UCI handwritten digits, save it, load it elsewhere, and draw what it learnt.
+"""Train a classifier on the UCI handwritten digits, save it, load it, and draw what it learnt.
 
     python examples/digits.py [--epochs 30] [--seed 0] [--out digits-out]
 

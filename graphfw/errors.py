@@ -1,8 +1,8 @@
-"""Every error graphfw raises: what went wrong, on whose line, with which operands, and how to mend it.
+"""Every error graphfw raises: what is wrong, on whose line, with which operands, how to mend it.
 
-An error is a record first and a text second: `summary`, `operands`, `why`, `at` and `fix` are fields,
-and `str(error)` lays them out in at most a handful of lines. Each class also derives from the builtin
-that a Python user expects, so `except ValueError` keeps working.
+An error is a record first and a text second: `summary`, `operands`, `why`, `at` and `fix` are
+fields, and `str(error)` lays them out in at most a handful of lines. Each class also derives from
+the builtin that a Python user expects, so `except ValueError` keeps working.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The functions of the Python Array API standard 2024.12, their parameters and their defaults.
 
-The set functions (`unique_*`) and the extensions come later. Where graphfw takes more than the standard asks for, the
-standard's calls must still mean the same.
+The set functions (`unique_*`) and the extensions come later. Where graphfw takes more than the
+standard asks for, the standard's calls must still mean the same.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def test_namespace():
     x = gf.asarray([1.0, 2.0])
     assert x.__array_namespace__() is gf
     assert x.__array_namespace__(api_version="2024.12") is gf
-    with pytest.raises(gf.ArgumentError, match="no version '1999.12'"):
+    with pytest.raises(gf.ArgumentError, match=r"no version '1999\.12'"):
         x.__array_namespace__(api_version="1999.12")
 
 
@@ -223,9 +223,19 @@ def test_code_written_for_the_standard_builds_graphs():
         )
 
 
-NUMPY = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh",
-         "atanh": "arctanh", "atan2": "arctan2", "pow": "power", "bitwise_invert": "invert",
-         "bitwise_left_shift": "left_shift", "bitwise_right_shift": "right_shift"}  # fmt: skip
+NUMPY = {
+    "acos": "arccos",
+    "acosh": "arccosh",
+    "asin": "arcsin",
+    "asinh": "arcsinh",
+    "atan": "arctan",
+    "atan2": "arctan2",
+    "atanh": "arctanh",
+    "bitwise_invert": "invert",
+    "bitwise_left_shift": "left_shift",
+    "bitwise_right_shift": "right_shift",
+    "pow": "power",
+}
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE_1 + ELEMENTWISE_2)

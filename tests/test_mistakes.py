@@ -1,8 +1,8 @@
 """The mistakes that people make, and what graphfw says to each.
 
-Every mistake is a function whose faulty line is marked `# here`. The test asserts the error's class and text, that it
-points at that line, which operands it shows with their own lines, and the fix. Those in `BUILD` are found while the
-graph is described.
+Every mistake is a function whose faulty line is marked `# here`. The test asserts the error's class
+and text, that it points at that line, which operands it shows with their own lines, and the fix.
+Those in `BUILD` are found while the graph is described.
 """
 
 from __future__ import annotations
@@ -570,7 +570,12 @@ def model():
 ROWS = np.ones((3, 4), np.float32)
 
 
-@mistake(RUN, gf.FeedError, '"x" is [batch, 4] and is fed [3, 5]: dim 1 is 5, not 4', fix="feed an array of shape [batch, 4]")
+@mistake(
+    RUN,
+    gf.FeedError,
+    '"x" is [batch, 4] and is fed [3, 5]: dim 1 is 5, not 4',
+    fix="feed an array of shape [batch, 4]",
+)
 def feeding_the_wrong_shape():
     session, x, _, w, *_ = model()
     session.run(w, {x: np.ones((3, 5), np.float32)})  # here

@@ -1,4 +1,4 @@
-"""All ambient state, in one place: read while a graph is built or a session created, never at run time.
+"""All ambient state, in one place: read while a graph is built or a session made, not by runs.
 
 Everything is a context variable, so that threads and asyncio tasks each have their own, and every
 `with` restores what was there before, on exceptions too.

@@ -16,10 +16,14 @@ if TYPE_CHECKING:
     from graphfw.ir.tensor import Node, Tensor
 
 
+AMBIENT_RNG = Rng(0, 0)
+"""What draws outside any session come from."""
+
+
 def evaluate(
     tensors: Sequence[Tensor],
     *,
-    rng: Rng = Rng(0, 0),
+    rng: Rng = AMBIENT_RNG,
     given: Mapping[Tensor, Any] | None = None,
 ) -> list[Any]:
     """Return the tensors' values by each op's reference `eval`, node by node.

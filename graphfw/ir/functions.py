@@ -1,4 +1,4 @@
-"""The public functions by name, so that tensors and gradient rules can call what is defined above them.
+"""The public functions by name, for tensors and gradient rules to call what is defined above them.
 
 `ir` can't import `ops`, and op families must not import each other in circles. Instead each public
 function registers itself here, and `F.matmul(x, w)` finds it when it is called.

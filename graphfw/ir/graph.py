@@ -249,7 +249,7 @@ class Graph:
         return views.summary(self)
 
     def to_networkx(self) -> networkx.MultiDiGraph:
-        """Return the graph as a networkx graph: nodes are `Node`s, edges go from producer to user."""
+        """Return it as a networkx graph: nodes are `Node`s, edges go from producer to user."""
         return views.to_networkx(self)
 
     def __str__(self) -> str:
@@ -261,7 +261,7 @@ class Graph:
 
 
 class _AmbientGraph(Graph):
-    """Where tensors live outside any `with`: it keeps no list, so they are collected when dropped."""
+    """Where tensors live outside any `with`: it keeps no list, so what is dropped is collected."""
 
     is_ambient = True
 

@@ -1,4 +1,4 @@
-"""Values from the outside: turning what users pass into NumPy arrays, and holding one in a graph."""
+"""Values from the outside: what users pass as a NumPy array, and how a graph holds one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ PYTHON_SCALARS = (bool, int, float, complex)
 
 
 def to_array(value: Any, dtype: DType | None = None) -> Array:
-    """Return a NumPy array of a scalar, a nested list, an array, or what has `__array__`/`__dlpack__`.
+    """Return an array of a scalar, a nested list, an array, or what has `__array__`/`__dlpack__`.
 
     Without a dtype, arrays keep their own; Python's floats become the default dtype, its integers
-    int64. With one, Python's numbers are converted exactly once. The result may share memory with `value`.
+    int64. With one, Python's numbers are converted exactly once. The result may share memory with
+    `value`.
 
     Raises:
-        DTypeError: The elements are of no dtype that graphfw has (strings, objects), or a Python
-            integer does not fit `dtype`.
+        DTypeError: The elements are of no dtype that graphfw has (strings, objects), a Python
+            integer does not fit `dtype`, or the array is masked.
         ArgumentError: A nested list is ragged.
     """
     array, weak = _read(value)
@@ -38,6 +39,11 @@ def to_array(value: Any, dtype: DType | None = None) -> Array:
 
 def _read(value: Any) -> tuple[Array, bool]:
     """Return the value as it is, and whether it is Python's own, whose dtype means little."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise DTypeError(
+            "a masked array would lose its mask",
+            fix="pass array.filled(…), and the mask on its own for gf.where",
+        )
     if isinstance(value, np.ndarray):
         return value, False
     if isinstance(value, np.generic):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
@@ -11,7 +12,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 from graphfw.errors import GraphError, GraphfwError, ShapeError, did_you_mean
 from graphfw.ir.dim import Dim, DimLike, symbols_of
 from graphfw.ir.dim_text import evaluate
-from graphfw.ir.dtype import DType
+from graphfw.ir.dtype import DType, float32
+from graphfw.ir.shape import Requirement
 from graphfw.ir.types import TensorType
 
 
@@ -188,13 +190,21 @@ class Op:
         return (TensorType(dtype, shape),)
 
     def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
-        """Return what a run calls for inputs of these dtypes: `eval`, or something as good, faster."""
+        """Return what a run calls for inputs of these dtypes: `eval`, or a faster equivalent."""
         del dtypes
         return partial(self.eval, xp)
 
     def guess(self, *types: TensorType) -> tuple[TensorType, ...]:
         """Return likely output types where the rule failed, to go on looking for mistakes."""
-        return (types[0],) if types else (TensorType(self.dtype(), ()),)
+        guessed = types[0] if types else TensorType(float32, ())
+        if not self.multiple:
+            return (guessed,)
+        # One half of the rule failed; the other still knows how many outputs there are.
+        with suppress(Requirement, GraphfwError):
+            return (guessed,) * len(self.dtype(*[t.dtype for t in types]))
+        with suppress(Requirement, GraphfwError):
+            return (guessed,) * len(self.shape(*[t.shape for t in types]))
+        return (guessed,)
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         """Return what one execution takes: by default one operation an output element."""

@@ -1,7 +1,7 @@
 """What type rules are written with: requirements, broadcasting, axes, reshape.
 
-All shape arithmetic of the project is here and in `dim`. A rule states what must hold with `require`;
-`emit` turns a requirement that fails into an error with the operands' names and lines.
+All shape arithmetic of the project is here and in `dim`. A rule states what must hold with
+`require`; `emit` turns a requirement that fails into an error with the operands' names and lines.
 """
 
 from __future__ import annotations

@@ -30,16 +30,20 @@ class Variable(Tensor):
     `gf.update` gives it new contents at the run's end.
 
     Args:
-        initial: An array, a constant tensor, or an initialiser that is called with shape and dtype.
+        initial: An array, a constant tensor, or an initialiser that is called with shape and dtype;
+            None where the contents are loaded from a checkpoint or assigned before the first run.
         name: Its name in checkpoints; made from the layer or the scope when there is none.
         trainable: Whether optimisers change it.
-        shape: With an initialiser, the shape: ints.
-        dtype: With an initialiser, the dtype (default: the default dtype); else a conversion.
+        shape: With an initialiser or None, the shape: ints.
+        dtype: With an initialiser or None, the dtype (default: the default dtype); else a
+            conversion.
 
     Raises:
         GraphError: No graph is open, or the name is taken, or `initial` depends on a placeholder
             or a variable.
-        ArgumentError: `shape` is missing with an initialiser, or given without one.
+        ArgumentError: `shape` is missing with an initialiser or None.
+        ShapeError: `shape` has a dim that is not known, or is not that of the array.
+        DTypeError: The array's elements are no numbers, or don't fit the dtype.
 
     >>> import graphfw as gf
     >>> with gf.Graph() as g:
@@ -82,9 +86,16 @@ class Variable(Tensor):
                 )
             self.initial = initial
             kind = TensorType(resolved or ambient.get_default_dtype(), _static(shape, loc))
-        elif initial is None:  # the parser's: contents come from a checkpoint or an assignment
+        elif initial is None:
+            if shape is None:
+                raise ArgumentError(
+                    "Variable: None is no initial value",
+                    at=loc,
+                    fix="pass an array, a number or an initialiser; "
+                    "or a shape, for contents that are loaded or assigned",
+                )
             self.initial = None
-            kind = TensorType(resolved or ambient.get_default_dtype(), _static(shape or (), loc))
+            kind = TensorType(resolved or ambient.get_default_dtype(), _static(shape, loc))
         else:
             array = to_array(initial, resolved)
             self.initial = array.copy()

@@ -1,4 +1,4 @@
-"""Walks over the nodes above given tensors. Iterative: graphs have hundreds of thousands of nodes."""
+"""Walks over the nodes above given tensors, iterative: graphs may have 100,000s of nodes."""
 
 from __future__ import annotations
 

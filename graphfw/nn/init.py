@@ -12,6 +12,7 @@ weights of `Linear`; for convolution kernels [out, in, …] say `in_axis=1, out_
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -45,7 +46,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Initializer:
+class Initializer(abc.ABC):
     """The base: a subclass says in `draw` how to fill a shape, with its options as fields."""
 
     @overload
@@ -79,9 +80,9 @@ class Initializer:
         demand(not options, f"{name}: options come in a call of their own", fix="init(…)(shape)")
         return self.draw(tuple(shape), dtype_or(dtype, ambient.get_default_dtype()))
 
+    @abc.abstractmethod
     def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Return a tensor of this shape and dtype."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ chain_divide = binary(
     "chain_divide",
     doc="""Divide, with 0 divided by anything, 0 and NaN too, being 0: for gradient rules.
 
-    x1, x2: floating-point or complex, broadcast -> [*B].  `chain_multiply` for a slope's reciprocal.
+    x1, x2: floating-point or complex, broadcast -> [*B].  `chain_multiply` by a slope's reciprocal.
     """,
     vjp=(
         lambda ct, y, a, b: F.chain_divide(ct, F.conj(b)),

@@ -1,4 +1,4 @@
-"""How values and facts enter a graph: placeholders, constants, names, and what is known of shapes."""
+"""How values and facts enter a graph: placeholders, constants, names, what is known of shapes."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def reshape(
     tensor = as_tensor(x)
     dims = dims_of("reshape", shape, hole=True)
     solved = ruled("reshape", tensor, reshaped, tensor.shape, dims)
-    # A hole that can't be shown to divide stays a hole: whether it does is seen when the graph runs.
+    # A hole that can't be shown to divide stays one: whether it does is seen when the graph runs.
     exact = size_of(solved) == size_of(tensor.shape)
     return tensor if solved == tensor.shape else emit(Reshape(solved if exact else dims), tensor)
 

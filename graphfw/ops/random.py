@@ -210,7 +210,7 @@ def exponential(
 
 
 def _demand_scale(what: str, label: str, value: TensorLike) -> None:
-    """Demand that a width is not negative, where it is a number; tensors are taken at their word."""
+    """Demand that a number is not negative; tensors are taken at their word."""
     if is_number(value):
         message = f"random.{what}: {label}={value} must not be negative"
         demand(value >= 0, message, fix=f"use {label}={-value}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeAlias
@@ -75,7 +76,7 @@ class _Filled:
 
 
 @dataclass(frozen=True, eq=False)
-class Optimizer:
+class Optimizer(abc.ABC):
     """The base of optimisers: finds the parameters, differentiates, and collects the updates.
 
     An optimiser belongs to the first graph that it is used in. There it keeps the number of updates
@@ -127,11 +128,11 @@ class Optimizer:
         """Return what all parameters share in an update; `count` is 1 in the first, a float64."""
         return (lr,)
 
+    @abc.abstractmethod
     def _rule(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return a parameter's new value and its slots', from the gradient."""
-        raise NotImplementedError
 
     # What users call.
 

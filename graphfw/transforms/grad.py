@@ -236,7 +236,7 @@ def _missing(y: Tensor, x: Tensor, missing: Missing) -> Tensor:
 
 
 def _blocking(y: Tensor, x: Tensor) -> Node | None:
-    """Return the first node between x and y that stops the gradient, or None if there is no path."""
+    """Return the first node from x to y that stops the gradient, or None if there is no path."""
     nodes = ancestors([y])
     if x.node not in set(nodes) or (x.node is y.node and x is not y):
         return None

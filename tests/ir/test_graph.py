@@ -132,7 +132,7 @@ def test_constants_by_digest():
 
 
 def test_mistakes_are_collected():
-    with pytest.raises(GraphErrors) as caught, gf.Graph(collect_errors=True):  # noqa: PT012
+    with pytest.raises(GraphErrors) as caught, gf.Graph(collect_errors=True):
         x = gf.placeholder((3, 4), name="x")
         y = gf.placeholder((5, 6), name="y")
         bad = x @ y
@@ -158,7 +158,7 @@ def test_nothing_wrong():
 
 
 def test_other_errors_come_with_what_was_collected():
-    with pytest.raises(GraphErrors) as caught, gf.Graph(collect_errors=True):  # noqa: PT012
+    with pytest.raises(GraphErrors) as caught, gf.Graph(collect_errors=True):
         x = gf.placeholder((3,), name="x")
         x + gf.placeholder((4,), name="y")
         gf.sum(x, axis=1)
@@ -166,13 +166,13 @@ def test_other_errors_come_with_what_was_collected():
 
 
 def test_foreign_errors_pass_through():
-    with pytest.raises(ZeroDivisionError), gf.Graph(collect_errors=True):  # noqa: PT012
+    with pytest.raises(ZeroDivisionError), gf.Graph(collect_errors=True):
         gf.placeholder((3,), name="x") + gf.placeholder((4,), name="y")
         raise ZeroDivisionError
 
 
 def test_reentering_does_not_raise_early():
-    with pytest.raises(GraphErrors, match="1 mistake"):  # noqa: PT012
+    with pytest.raises(GraphErrors, match="1 mistake"):
         with gf.Graph(collect_errors=True) as g:
             x = gf.placeholder((3,), name="x")
             with g:

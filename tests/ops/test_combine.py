@@ -52,7 +52,7 @@ def test_concat_tells_operands_and_axis():
         assert "concat: dims beside axis 0 differ: x0[1] = 3, x1[1] = 4" in text
         assert '"left"' in text
         assert '"right"' in text
-        assert caught.value.fix == "join them along axis=1"
+        assert caught.value.fix == "join them along axis=1, or make the dims equal"
         with pytest.raises(gf.ShapeError, match="beside axis 1 differ") as caught:
             gf.concat([y, y, z], axis=1)
         assert [operand.name for operand in caught.value.operands] == ["right", "third"]

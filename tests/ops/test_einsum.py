@@ -148,7 +148,7 @@ def test_errors_in_the_equation() -> None:
         gf.einsum("i1->i", x)
     with pytest.raises(ArgumentError, match=r"has '.', which is no letter"):
         gf.einsum("i.->i", x)
-    with pytest.raises(ArgumentError, match=r'"k", which no operand has(.*\n)+.*names are i, j'):
+    with pytest.raises(ArgumentError, match=r'"k", which no operand has(.*\n)+.*names are: i, j'):
         gf.einsum("ij->ik", x)
     with pytest.raises(ArgumentError, match='output of "ij->ii" has "i" twice'):
         gf.einsum("ij->ii", x)

@@ -93,7 +93,7 @@ def test_clip_keeps_integers_from_float_bounds(bound):
 def test_clip_refuses():
     with pytest.raises(gf.DTypeError, match="clip: a bound needs float64"):
         gf.clip(gf.asarray([1.0]), gf.asarray(np.array(0.0)))
-    with pytest.raises(gf.DTypeError, match="clip: the scalar -1 does not fit uint8"):
+    with pytest.raises(gf.DTypeError, match="clip: -1 does not fit uint8"):
         gf.clip(gf.asarray(np.uint8([1])), -1)
     with pytest.raises(gf.DTypeError, match="clip: wants real tensors, not complex64"):
         gf.clip(gf.asarray([1j]), 0, 1)
