@@ -105,13 +105,21 @@ def softplus(x: TensorLike, /, *, beta: float = 1.0) -> Tensor:
 
 @public
 def relu6(x: TensorLike, /) -> Tensor:
-    """ReLU cut off at 6: min(max(x, 0), 6), elementwise.  x: float -> the same type"""
+    """ReLU cut off at 6: min(max(x, 0), 6), elementwise.  x: float -> the same type
+
+    Raises:
+        DTypeError: x is complex.
+    """
     return hardtanh(x, min=0.0, max=6.0)
 
 
 @public
 def leaky_relu(x: TensorLike, /, *, negative_slope: float = 0.01) -> Tensor:
-    """x where it is positive, else negative_slope x, elementwise.  x: float -> the same type"""
+    """x where it is positive, else negative_slope x, elementwise.  x: float -> the same type
+
+    Raises:
+        DTypeError: x is complex.
+    """
     tensor = floats("leaky_relu", x)
     return where(tensor > 0, tensor, tensor * negative_slope)
 
@@ -122,6 +130,10 @@ def prelu(x: TensorLike, weight: TensorLike, /) -> Tensor:
 
     x: [*B], weight: a shape that broadcasts with x (one slope: []; one a channel of [N, C, H, W]:
     [C, 1, 1]) -> [*B].  Floats.
+
+    Raises:
+        DTypeError: x or weight is complex.
+        ShapeError: The shapes don't broadcast.
     """
     tensor, slope = (floats("prelu", value) for value in promoted("prelu", x, weight))
     return where(tensor > 0, tensor, tensor * slope)
@@ -133,6 +145,9 @@ def elu(x: TensorLike, /, *, alpha: float = 1.0) -> Tensor:
 
     D.-A. Clevert et al., "Fast and accurate deep network learning by exponential linear units",
     2015.
+
+    Raises:
+        DTypeError: x is complex.
     """
     tensor = floats("elu", x)
     return where(tensor > 0, tensor, alpha * F.expm1(_negative_part(tensor)))
@@ -157,6 +172,9 @@ def selu(x: TensorLike, /) -> Tensor:
     """The ELU, scaled so that activations keep mean 0 and variance 1.  x: float -> the same type
 
     G. Klambauer et al., "Self-normalizing neural networks", 2017.
+
+    Raises:
+        DTypeError: x is complex.
     """
     return _SELU_SCALE * elu(x, alpha=_SELU_ALPHA)
 
@@ -193,7 +211,11 @@ def gelu(x: TensorLike, /, *, approximate: str = "none") -> Tensor:
 
 @public
 def silu(x: TensorLike, /) -> Tensor:
-    """x sigmoid(x), also called swish, elementwise.  x: float -> the same type"""
+    """x sigmoid(x), also called swish, elementwise.  x: float -> the same type
+
+    Raises:
+        DTypeError: x is complex.
+    """
     tensor = floats("silu", x)
     gate: Tensor = F.sigmoid(tensor)
     return tensor * gate
@@ -204,6 +226,9 @@ def mish(x: TensorLike, /) -> Tensor:
     """x tanh(softplus(x)), elementwise.  x: float -> the same type
 
     D. Misra, "Mish: a self regularized non-monotonic activation function", 2019.
+
+    Raises:
+        DTypeError: x is complex.
     """
     tensor = floats("mish", x)
     gate: Tensor = F.tanh(softplus(tensor))
@@ -212,7 +237,11 @@ def mish(x: TensorLike, /) -> Tensor:
 
 @public
 def softsign(x: TensorLike, /) -> Tensor:
-    """x / (1 + |x|), elementwise.  x: float -> the same type"""
+    """x / (1 + |x|), elementwise.  x: float -> the same type
+
+    Raises:
+        DTypeError: x is complex.
+    """
     tensor = floats("softsign", x)
     size: Tensor = F.abs(tensor)
     return tensor / (1 + size)
@@ -232,7 +261,11 @@ def hardtanh(x: TensorLike, /, *, min: float = -1.0, max: float = 1.0) -> Tensor
 
 @public
 def hardsigmoid(x: TensorLike, /) -> Tensor:
-    """The line x / 6 + 1/2 cut off at 0 and 1, elementwise.  x: float -> the same type"""
+    """The line x / 6 + 1/2 cut off at 0 and 1, elementwise.  x: float -> the same type
+
+    Raises:
+        DTypeError: x is complex.
+    """
     return relu6(floats("hardsigmoid", x) + 3) / 6
 
 
@@ -241,6 +274,9 @@ def hardswish(x: TensorLike, /) -> Tensor:
     """x hardsigmoid(x), elementwise.  x: float -> the same type
 
     A. Howard et al., "Searching for MobileNetV3", 2019.
+
+    Raises:
+        DTypeError: x is complex.
     """
     tensor = floats("hardswish", x)
     return tensor * hardsigmoid(tensor)
@@ -248,7 +284,11 @@ def hardswish(x: TensorLike, /) -> Tensor:
 
 @public
 def log_sigmoid(x: TensorLike, /) -> Tensor:
-    """The logarithm of sigmoid(x), exact where that underflows.  x: float -> the same type"""
+    """The logarithm of sigmoid(x), exact where that underflows.  x: float -> the same type
+
+    Raises:
+        DTypeError: x is complex.
+    """
     return -softplus(-floats("log_sigmoid", x))
 
 

@@ -108,8 +108,8 @@ def ruled(name: str, x: Tensor | None, rule: Callable[..., T], *args: Any) -> T:
         return rule(*args)
     except Requirement as failed:
         operands = [] if x is None else [describe("x", x)]
-        at = "".join([f", dim {axis} of {shape_text(args[i])}" for i, axis in failed.at])
-        message = f"{name}: {failed.message}{at}"
+        shown = " and ".join([f"dim {axis} of {shape_text(args[i])}" for i, axis in failed.at])
+        message = f"{name}: {failed.message}" + (f": {shown}" if shown else "")
         raise failed.error(message, operands=operands, fix=failed.fix) from None
 
 
@@ -126,6 +126,17 @@ def axes_of(name: str, x: Tensor, axis: Axes) -> tuple[int, ...]:
         axis if axis is None or isinstance(axis, int) else tuple(axis),
         x.ndim,
     )
+
+
+def axes_in_order(name: str, x: Tensor, axes: int | Sequence[int]) -> list[int]:
+    """Return axes counted from the front, in the order in which they were given.
+
+    Raises:
+        AxisError: There is no such axis, or one stands twice.
+    """
+    given = (axes,) if isinstance(axes, int) else tuple(axes)
+    ruled(name, x, normalize_axes, given, x.ndim)
+    return [axis % x.ndim for axis in given]
 
 
 @op("dim_value")

@@ -334,6 +334,9 @@ def tile(x: TensorLike, repetitions: DimLike | Sequence[DimLike], /) -> Tensor:
     `repetitions` count from the last axis; the shorter of both is padded with ones. They may be
     symbolic dims.
 
+    Raises:
+        ShapeError: A repetition is negative or no size.
+
     >>> import graphfw as gf
     >>> gf.tile(gf.asarray([1, 2]), (2, 2))
     Tensor([[1, 2, 1, 2],

@@ -170,25 +170,44 @@ bitwise_invert = unary(
 
 @public
 def logical_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
-    """Say where both are true.  x1, x2: bool, broadcast -> bool [*B]"""
+    """Say where both are true.  x1, x2: bool, broadcast -> bool [*B]
+
+    Raises:
+        DTypeError: One is not bool.
+        ShapeError: The shapes don't broadcast.
+    """
     return F.bitwise_and(*_masks("logical_and", x1, x2))  # type: ignore[no-any-return]
 
 
 @public
 def logical_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
-    """Say where one or both are true.  x1, x2: bool, broadcast -> bool [*B]"""
+    """Say where one or both are true.  x1, x2: bool, broadcast -> bool [*B]
+
+    Raises:
+        DTypeError: One is not bool.
+        ShapeError: The shapes don't broadcast.
+    """
     return F.bitwise_or(*_masks("logical_or", x1, x2))  # type: ignore[no-any-return]
 
 
 @public
 def logical_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
-    """Say where exactly one is true.  x1, x2: bool, broadcast -> bool [*B]"""
+    """Say where exactly one is true.  x1, x2: bool, broadcast -> bool [*B]
+
+    Raises:
+        DTypeError: One is not bool.
+        ShapeError: The shapes don't broadcast.
+    """
     return F.bitwise_xor(*_masks("logical_xor", x1, x2))  # type: ignore[no-any-return]
 
 
 @public
 def logical_not(x: TensorLike, /) -> Tensor:
-    """Say where it is false.  x: bool [*A] -> bool [*A]"""
+    """Say where it is false.  x: bool [*A] -> bool [*A]
+
+    Raises:
+        DTypeError: x is not bool.
+    """
     return F.bitwise_invert(*_masks("logical_not", x))  # type: ignore[no-any-return]
 
 

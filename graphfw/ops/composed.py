@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from graphfw.errors import ArgumentError, DTypeError, GraphfwError
 from graphfw.ir import concrete
 from graphfw.ir.dtype import DType, float32
+from graphfw.ir.functions import F
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, converted, inexact
 
@@ -37,6 +38,13 @@ def floats(name: str, x: TensorLike) -> Tensor:
     fix = "take gf.real(x), gf.imag(x) or gf.abs(x)"
     demand(tensor.dtype.is_floating, message, {"x": tensor}, fix=fix, error=DTypeError)
     return tensor
+
+
+def safe_root(x: Tensor) -> Tensor:
+    """Return the square root, with gradient 0 at 0, where its slope is infinite."""
+    is_zero = x == 0
+    root: Tensor = F.where(is_zero, 0, F.sqrt(F.where(is_zero, 1, x)))
+    return root
 
 
 def wide(x: Tensor) -> Tensor:

@@ -202,6 +202,9 @@ def eye(
         k: The diagonal: 0 is the main one, positive ones lie above it.
         dtype: The elements' type, the default dtype by default.
         device: None or "graph".
+
+    Raises:
+        ShapeError: A size is negative.
     """
     check_device("eye", device)
     rows, columns = dims_of("eye", (n_rows, n_rows if n_cols is None else n_cols))

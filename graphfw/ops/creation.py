@@ -207,6 +207,9 @@ def zeros(
 ) -> Tensor:
     """Return a tensor of zeros, of the default dtype unless told otherwise.  -> shape
 
+    Raises:
+        ShapeError: A dim is negative or no size.
+
     >>> import graphfw as gf
     >>> with gf.Graph():
     ...     x = gf.placeholder(("batch", 8), name="x")
@@ -223,7 +226,11 @@ def ones(
     dtype: DTypeLike | None = None,
     device: str | None = None,
 ) -> Tensor:
-    """Return a tensor of ones, of the default dtype unless told otherwise.  -> shape"""
+    """Return a tensor of ones, of the default dtype unless told otherwise.  -> shape
+
+    Raises:
+        ShapeError: A dim is negative or no size.
+    """
     return _filled("ones", shape, 1, dtype_or(dtype, ambient.get_default_dtype()), device)
 
 
@@ -234,7 +241,11 @@ def empty(
     dtype: DTypeLike | None = None,
     device: str | None = None,
 ) -> Tensor:
-    """Return a tensor of zeros: graphfw has no memory that is not initialised.  -> shape"""
+    """Return a tensor of zeros: graphfw has no memory that is not initialised.  -> shape
+
+    Raises:
+        ShapeError: A dim is negative or no size.
+    """
     return _filled("empty", shape, 0, dtype_or(dtype, ambient.get_default_dtype()), device)
 
 
@@ -247,7 +258,12 @@ def full_like(
     dtype: DTypeLike | None = None,
     device: str | None = None,
 ) -> Tensor:
-    """Return a tensor with one value everywhere, of x's shape and dtype.  x: [*A] -> [*A]"""
+    """Return a tensor with one value everywhere, of x's shape and dtype.  x: [*A] -> [*A]
+
+    Raises:
+        ShapeError: The value is not 0-d.
+        DTypeError: The value does not fit the dtype.
+    """
     tensor = as_tensor(x)
     return _filled("full_like", tensor.shape, fill_value, dtype_or(dtype, tensor.dtype), device)
 

@@ -212,6 +212,9 @@ def cumulative_prod(
 
     As `cumulative_sum`; the product of nothing is 1. Gradients are right where elements are 0, too.
 
+    Raises:
+        AxisError: There is no such axis, or none is given for a tensor of several dims.
+
     >>> import graphfw as gf
     >>> gf.cumulative_prod(gf.asarray([2, 3, 4]))
     Tensor([ 2,  6, 24], dtype=int64)

@@ -120,14 +120,22 @@ chain_divide = binary(
 
 @public
 def square(x: TensorLike, /) -> Tensor:
-    """Multiply by itself.  x: numeric [*A] -> [*A]"""
+    """Multiply by itself.  x: numeric [*A] -> [*A]
+
+    Raises:
+        DTypeError: x is bool.
+    """
     tensor = as_tensor(x)
     return multiply(tensor, tensor)
 
 
 @public
 def reciprocal(x: TensorLike, /) -> Tensor:
-    """Return 1 / x; integers become floats.  x: floating-point or complex [*A] -> [*A]"""
+    """Return 1 / x; integers become floats.  x: floating-point or complex [*A] -> [*A]
+
+    Raises:
+        DTypeError: x is bool.
+    """
     return divide(1, as_tensor(x))
 
 
@@ -233,7 +241,11 @@ negative = unary(
 
 @public
 def positive(x: TensorLike, /) -> Tensor:
-    """Return x itself.  x: numeric [*A] -> [*A]"""
+    """Return x itself.  x: numeric [*A] -> [*A]
+
+    Raises:
+        DTypeError: x is bool.
+    """
     tensor = as_tensor(x)
     ruled("positive", tensor, require_numeric, tensor.dtype)
     return tensor

@@ -15,7 +15,6 @@ from graphfw.ir.op import Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import (
     Requirement,
     broadcast,
-    normalize_axes,
     normalize_axis,
     permuted,
     reduced,
@@ -28,13 +27,14 @@ from graphfw.ops.args import (
     Axes,
     TensorLike,
     as_tensor,
+    axes_in_order,
     axes_of,
     converted,
     inexact,
     promoted,
     ruled,
 )
-from graphfw.ops.composed import demand, wide, wide_dtype
+from graphfw.ops.composed import demand, safe_root, wide, wide_dtype
 from graphfw.ops.dtypes import compute_dtype, require_numeric, require_one_dtype
 from graphfw.ops.movement import Movement
 from graphfw.ops.select import where
@@ -189,7 +189,9 @@ def tensordot(
         fix = "name the axes: axes=((…), (…))"
         demand(fits, message, shown, fix=fix, error=ShapeError)
         axes = (range(a.ndim - axes, a.ndim), range(axes))
-    left, right = (_places(x, places) for x, places in zip((a, b), axes, strict=True))
+    left, right = (
+        axes_in_order("tensordot", x, of_x) for x, of_x in zip((a, b), axes, strict=True)
+    )
     message = f"tensordot: {len(left)} axes of x1 can't pair with {len(right)} of x2"
     fix = "give each axis of x1 one of x2"
     demand(len(left) == len(right), message, shown, fix=fix, error=ShapeError)
@@ -205,13 +207,6 @@ def tensordot(
     )
     result: Tensor = F.reshape(product, (*row_dims, *column_dims))
     return result
-
-
-def _places(x: Tensor, axes: int | Sequence[int]) -> list[int]:
-    """Count axes from the front, in the order in which they were given."""
-    listed = [axes] if isinstance(axes, int) else list(axes)
-    ruled("tensordot", x, normalize_axes, listed, x.ndim)
-    return [normalize_axis(axis, x.ndim) for axis in listed]
 
 
 @public
@@ -394,7 +389,7 @@ def vector_norm(
     if ord == 0:
         norm = F.sum(F.astype(values != 0, values.dtype.real), axis=axes, keepdims=keepdims)
     elif ord == 2:
-        norm = _root(F.sum(_squared_size(values), axis=axes, keepdims=keepdims))
+        norm = safe_root(F.sum(_squared_size(values), axis=axes, keepdims=keepdims))
     elif abs(ord) == math.inf:
         extreme = F.max if ord > 0 else F.min
         norm = extreme(F.abs(values), axis=axes, keepdims=keepdims)
@@ -411,12 +406,6 @@ def _squared_size(x: Tensor) -> Tensor:
     real, imaginary = F.real(x), F.imag(x)
     squares: Tensor = real * real + imaginary * imaginary
     return squares
-
-
-def _root(x: Tensor) -> Tensor:
-    """The square root, with gradient 0 at 0."""
-    is_zero = x == 0
-    return where(is_zero, 0, F.sqrt(where(is_zero, 1, x)))
 
 
 def _general_norm(sizes: Tensor, axes: tuple[int, ...], keepdims: bool, ord: float) -> Tensor:
@@ -494,8 +483,7 @@ def norm(
         demand(not isinstance(ord, str), message, {"x": tensor}, fix="give it two axes")
         return vector_norm(tensor, axis=axes, keepdims=keepdims, ord=ord)  # type: ignore[arg-type]
     # The caller's order counts: the first is the rows'.
-    in_order = axes if axis is None or isinstance(axis, int) else axis
-    rows, columns = (normalize_axis(a, tensor.ndim) for a in in_order)
+    rows, columns = axes_in_order("norm", tensor, axes if axis is None else axis)
     batch = [i for i in range(tensor.ndim) if i not in axes]
     result = matrix_norm(F.permute_dims(tensor, (*batch, rows, columns)), ord=ord)
     if not keepdims:

@@ -25,7 +25,7 @@ from graphfw.ir.shape import (
 )
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, ruled
+from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_in_order, axes_of, ruled
 from graphfw.ops.composed import demand
 
 __all__ = [
@@ -276,8 +276,8 @@ def moveaxis(
     (3, 4, 2)
     """
     tensor = as_tensor(x)
-    sources = _in_order("moveaxis", tensor, source)
-    places = _in_order("moveaxis", tensor, destination)
+    sources = axes_in_order("moveaxis", tensor, source)
+    places = axes_in_order("moveaxis", tensor, destination)
     demand(
         len(sources) == len(places),
         f"moveaxis: {len(sources)} sources for {len(places)} destinations",
@@ -289,13 +289,6 @@ def moveaxis(
     for place, axis in sorted(zip(places, sources, strict=True)):
         order.insert(place, axis)
     return permute_dims(tensor, order)
-
-
-def _in_order(name: str, x: Tensor, axes: int | Sequence[int]) -> list[int]:
-    """Return axes counted from the front in the order given, each one once."""
-    sequence = (axes,) if isinstance(axes, int) else tuple(axes)
-    ruled(name, x, normalize_axes, sequence, x.ndim)
-    return [axis % x.ndim for axis in sequence]
 
 
 @op("broadcast_to")
@@ -471,7 +464,7 @@ def roll(
     tensor = as_tensor(x)
     if axis is None:
         return reshape(roll(flatten(tensor), shift, axis=0), tensor.shape)
-    axes = _in_order("roll", tensor, axis)
+    axes = axes_in_order("roll", tensor, axis)
     shifts = tuple(shift) if isinstance(shift, Sequence) else (shift,) * len(axes)
     message = f"roll: {len(shifts)} shifts for {len(axes)} axes"
     fits = len(shifts) == len(axes)

@@ -140,6 +140,10 @@ def argsort(
 
     Takes the arguments of `sort`: `take_along_axis(x, argsort(x))` is `sort(x)`.
 
+    Raises:
+        AxisError: There is no such axis.
+        DTypeError: The tensor is bool or complex.
+
     >>> import graphfw as gf
     >>> gf.argsort(gf.asarray([2, 1, 2]), descending=True)
     Tensor([0, 2, 1], dtype=int64)

@@ -7,7 +7,7 @@ from graphfw.ir.functions import F, public
 from graphfw.ir.shape import permuted, reduced, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, inexact, ruled
-from graphfw.ops.composed import floats, wide
+from graphfw.ops.composed import floats, safe_root, wide
 from graphfw.ops.reduce import require_elements
 
 __all__ = ["mean", "median", "std", "var"]
@@ -68,7 +68,11 @@ def std(
 ) -> Tensor:
     """Compute the standard deviation along axes: the root of `var`, with the same arguments.
 
-    Where it is 0 the gradient is taken to be 0.
+    x: [*A] -> [*A without axis]. Where it is 0 the gradient is taken to be 0.
+
+    Raises:
+        AxisError: There is no such axis.
+        DTypeError: The tensor is complex.
 
     >>> import graphfw as gf
     >>> gf.std(gf.asarray([1.0, 3.0]))
@@ -76,10 +80,7 @@ def std(
     """
     tensor = floats("std", x)
     variance = _variance("std", tensor, axis, correction, keepdims)
-    # The root's slope at 0 is inf: the root is not taken there.
-    constant = variance == 0
-    root = F.where(constant, 0, F.sqrt(F.where(constant, 1, variance)))
-    return converted(root, tensor.dtype)
+    return converted(safe_root(variance), tensor.dtype)
 
 
 @public

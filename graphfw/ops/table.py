@@ -5,6 +5,7 @@ Where a public function does more than its row, `unary_op` and `binary_op` make 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -212,7 +213,7 @@ def unary(
         done = shortcut(tensor)
         return emit(row, _convertible(row, tensor), shown=(tensor,)) if done is None else done
 
-    return public(_named(function, name, doc))
+    return public(_named(function, name, _documented(doc, accepts)))
 
 
 def binary_op(
@@ -301,7 +302,8 @@ def binary(
     def function(x1: TensorLike, x2: TensorLike, /) -> Tensor:
         return apply(row, x1, x2)
 
-    return public(_named(function, name, doc))
+    errors = "ShapeError: The shapes don't broadcast."
+    return public(_named(function, name, _documented(doc, accepts, errors)))
 
 
 def apply(row: Elementwise, x1: TensorLike, x2: TensorLike) -> Tensor:
@@ -319,3 +321,11 @@ def _named(function: Callable[..., Tensor], name: str, doc: str) -> Callable[...
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
+
+
+def _documented(doc: str, accepts: str, *others: str) -> str:
+    """Return a docstring with the errors that a row's function raises."""
+    kind = () if accepts == "any" else ("DTypeError: A tensor is of another kind.",)
+    raises = (*kind, *others)
+    text = inspect.cleandoc(doc)
+    return "\n    ".join([f"{text}\n\nRaises:", *raises]) if raises else text

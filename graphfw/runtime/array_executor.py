@@ -12,12 +12,15 @@ import numpy as np
 
 from graphfw.errors import ExecutionError, GraphfwError, Operand
 from graphfw.ir.dtype import as_dtype
-from graphfw.ir.op import ALIAS, RANDOM, Op, Rng
+from graphfw.ir.op import ALIAS, RANDOM, SOURCE, Op, Rng
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.executor import Executable
 from graphfw.runtime.program import Program
 
 _LAYOUTS = 256
+
+_SMALL = 2048
+"""Below so many elements a new array costs no more than writing over an old one."""
 
 
 class Step(NamedTuple):
@@ -30,6 +33,7 @@ class Step(NamedTuple):
         width: The number of outputs where the op has several, else 0.
         random: Whether `call` takes `rng=`.
         freed: The slots that nothing needs after it.
+        into: Which of its inputs the result is written over, or None.
         node: What it was made from, for errors.
     """
 
@@ -39,6 +43,7 @@ class Step(NamedTuple):
     width: int
     random: bool
     freed: tuple[int, ...]
+    into: int | None
     node: Node
 
 
@@ -65,8 +70,10 @@ class ArrayExecutable(Executable):
             (self._slots.of[t.node] + t.index, _handing(t, copied)) for t, copied in outputs
         ]
         freed = _last_uses(self._nodes, program, self._slots)
+        viewed = {t.node for n in self._nodes if ALIAS in n.op.traits for t in n.inputs}
         self._steps = [
-            self._step(node, node.op, slots) for node, slots in zip(self._nodes, freed, strict=True)
+            self._step(node, node.op, slots, _overwritten(node, slots, self._slots, viewed))
+            for node, slots in zip(self._nodes, freed, strict=True)
         ]
         self._symbolic = [i for i, node in enumerate(self._nodes) if node.op.symbols]
         self._layouts: OrderedDict[tuple[int, ...], list[Step]] = OrderedDict()
@@ -82,8 +89,12 @@ class ArrayExecutable(Executable):
         try:
             with np.errstate(all="ignore"):
                 for step in steps:
-                    call, pick, place, width, random, freed, _ = step
-                    result = call(*pick(values), rng=rng) if random else call(*pick(values))
+                    call, pick, place, width, random, freed, into, _ = step
+                    arrays = pick(values)
+                    if into is not None:
+                        result = call(*arrays, out=arrays[into])
+                    else:
+                        result = call(*arrays, rng=rng) if random else call(*arrays)
                     if width:
                         values[place : place + width] = result
                     else:
@@ -146,17 +157,19 @@ class ArrayExecutable(Executable):
                 bound = node.op.bind(env)
             except ZeroDivisionError as error:
                 raise ExecutionError(f"{node.op.name}: {error}", at=node.loc) from error
-            steps[i] = self._step(node, bound, steps[i].freed)
+            steps[i] = self._step(node, bound, steps[i].freed, steps[i].into)
         return steps
 
-    def _step(self, node: Node, op: Op, freed: tuple[int, ...]) -> Step:
+    def _step(self, node: Node, op: Op, freed: tuple[int, ...], into: int | None) -> Step:
+        kernel = op.kernel(self.xp, *[t.dtype for t in node.inputs])
         return Step(
-            op.kernel(self.xp, *[t.dtype for t in node.inputs]),
+            kernel,
             _picker([self._slots.of[t.node] + t.index for t in node.inputs]),
             self._slots.of[node],
             len(node.types) if op.multiple else 0,
             RANDOM in op.traits,
             freed,
+            into if isinstance(kernel, self.xp.ufunc) else None,
             node,
         )
 
@@ -222,6 +235,28 @@ def _last_uses(nodes: Sequence[Node], program: Program, slots: _Slots) -> list[t
     for slot, number in last.items():
         freed[number].append(slot)
     return [tuple(own) for own in freed]
+
+
+def _overwritten(
+    node: Node, freed: tuple[int, ...], slots: _Slots, viewed: set[Node]
+) -> int | None:
+    """Return which input of an elementwise op may be written over with its result.
+
+    One that nothing needs afterwards, of the result's type, in memory that is nobody else's: an
+    array that an op of this program made, and of which no view has been taken.
+    """
+    for position, tensor in enumerate(node.inputs):
+        made = tensor.node
+        if (
+            slots.of[made] + tensor.index in freed
+            and made not in viewed
+            and made.op.traits.isdisjoint((ALIAS, SOURCE))
+            and tensor.type == node.types[0]
+            and tensor.ndim
+            and not (isinstance(tensor.size, int) and tensor.size < _SMALL)
+        ):
+            return position
+    return None
 
 
 def _picker(slots: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:

@@ -1,10 +1,16 @@
 """`Graph`: names, lookups, collected errors, the text of errors."""
 
+import copy
+import pickle
+from collections.abc import Callable
+
 import networkx
 import pytest
 
 import graphfw as gf
 from graphfw.errors import AxisError, GraphError, GraphErrors, ShapeError
+from graphfw.ir.build import emit_all
+from graphfw.ir.op import REGISTRY
 from graphfw.ir.verify import verify
 
 
@@ -180,11 +186,22 @@ def test_reentering_does_not_raise_early():
             x + 1
 
 
-def test_errors_survive_pickling():
-    import pickle
-
+def test_stand_ins_have_as_many_outputs_as_the_op():
     with pytest.raises(GraphErrors) as caught, gf.Graph(collect_errors=True):
-        gf.placeholder((3,), name="x") + gf.placeholder((4,), name="y")
-    again = pickle.loads(pickle.dumps(caught.value))
-    assert str(again) == str(caught.value)
-    assert type(again.errors[0]) is ShapeError
+        x = gf.placeholder((5,), name="x")
+        a, b, c = emit_all(REGISTRY["split"]((1, 1, 1), 0), x)
+        (a + b) @ c
+        gf.arange(3, dtype=gf.bool) @ x
+        gf.sum(gf.zeros((2,), dtype=gf.bool) @ gf.zeros((3,), dtype=gf.bool))
+    assert [e.summary.split(":")[0] for e in caught.value.errors] == ["split", "arange", "matmul"]
+
+
+@pytest.mark.parametrize("again", [lambda e: pickle.loads(pickle.dumps(e)), copy.deepcopy])
+def test_errors_can_be_copied(again: Callable[[GraphErrors], GraphErrors]):
+    with pytest.raises(GraphErrors) as caught, gf.Graph(collect_errors=True):
+        gf.placeholder(("n",), name="x") + gf.placeholder((4,), name="y")
+    made = again(caught.value)
+    assert type(made) is GraphErrors
+    assert str(made) == str(caught.value)
+    assert type(made.errors[0]) is ShapeError
+    assert vars(made.errors[0]) == vars(caught.value.errors[0])

@@ -44,6 +44,18 @@ def test_initial_values_are_copied():
     assert not w.initial.flags.writeable
 
 
+def test_no_initial_value():
+    with gf.Graph() as g:
+        with pytest.raises(ArgumentError, match="None is no initial value") as caught:
+            gf.Variable(None, name="w")
+        assert "a shape, for contents that are loaded or assigned" in caught.value.fix
+        w = gf.Variable(None, name="w", shape=(2,))
+    assert g.variables == [w]
+    with gf.Session(g) as session:
+        session[w] = [1.0, 2.0]
+        np.testing.assert_array_equal(session.run(w), [1, 2])
+
+
 def test_initialiser_gets_shape_and_dtype():
     asked = []
 

@@ -363,6 +363,7 @@ def test_refuses(declared: Declared):
     shown = [str(t) in text for t in declared.types]
     assert all(shown) if len(shown) <= 2 else any(shown)
     assert len(text.splitlines()) <= 6
+    assert caught.value.fix
 
 
 # Records.

@@ -53,6 +53,15 @@ def test_asarray_of_a_list_of_tensors_stacks_them():
     assert run(g, y, {x: [1, 2]}).tolist() == [[1, 2], [7, 8], [2, 4]]
 
 
+def test_asarray_does_not_drop_a_mask():
+    masked = np.ma.array([1.0, 2.0], mask=[True, False])
+    with pytest.raises(gf.DTypeError, match="asarray: a masked array would lose its mask") as e:
+        gf.asarray(masked)
+    assert "array.filled" in e.value.fix
+    with pytest.raises(gf.DTypeError, match="a masked array"):
+        gf.zeros(2) + masked
+
+
 def test_asarray_does_not_see_later_writes():
     array = np.zeros(3)
     x = gf.asarray(array)
