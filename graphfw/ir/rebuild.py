@@ -40,14 +40,15 @@ def rebuild(graph: Graph, rewrite: Rewrite | None = None) -> Graph:
             inputs = tuple([new[t.node][t.index] for t in node.inputs])
             replaced = None
             if rewrite is not None:
-                with derived.located(node.loc):
-                    replaced = rewrite(node, inputs)
+                derived.provenance = node.loc
+                replaced = rewrite(node, inputs)
             if replaced is not None:
                 new[node] = _checked(node, replaced)
             elif all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
                 new[node] = derived.share(node)
             else:
                 new[node] = derived.append(rewire(node, inputs, derived))
+    derived.provenance = None
     derived.outputs = tuple([new[t.node][t.index] for t in graph.outputs])
     return derived
 

@@ -121,7 +121,7 @@ def can_broadcast(shape: Shape, target: Shape) -> bool:
     return all(a in (1, b) for a, b in zip(shape, tail, strict=True))
 
 
-def normalize_axis(axis: int, ndim: int, operand: int = 0) -> int:
+def normalize_axis(axis: int, ndim: int) -> int:
     """Return the axis counted from the front, or fail where there is no such axis."""
     if not -ndim <= axis < ndim:
         valid = f"use {-ndim} to {ndim - 1}" if ndim else "a 0-d tensor has no axes"

@@ -1,12 +1,14 @@
-"""The ops that values enter a graph by: placeholder, variable, constant."""
+"""The ops that values enter a graph by: placeholder, variable, constant, the size of a dim."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from graphfw.ir.dtype import DType, as_dtype
+from graphfw.ir.dim import DimLike, symbol
+from graphfw.ir.dtype import DType, as_dtype, float32, int64
 from graphfw.ir.literal import Literal
-from graphfw.ir.op import NONDIFF, PURE, SOURCE, Cost, Op, op
+from graphfw.ir.op import NONDIFF, PURE, SOURCE, Case, Cost, Op, ok, op
 from graphfw.ir.types import Shape, TensorType
 
 
@@ -61,3 +63,29 @@ class Constant(Op):
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         return Cost(0, 0, 0)
+
+
+@op("dim_value")
+class DimValue(Op):
+    """The size that a dim has in a run, as a 0-d tensor.  -> []"""
+
+    dim: DimLike
+    to: DType
+    vjp = NONDIFF
+
+    def shape(self) -> Shape:
+        return ()
+
+    def dtype(self) -> DType:
+        return self.to
+
+    def eval(self, xp: Any) -> Any:
+        return xp.asarray(self.dim, dtype=self.to.dtype)
+
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        return Cost(0, 0, outputs[0].nbytes)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok(dim=2 * symbol("n"), to=int64)
+        yield ok(dim=5, to=float32)

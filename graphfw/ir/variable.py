@@ -74,7 +74,7 @@ class Variable(Tensor):
         loc = capture(ambient.current_scope.get())
         resolved = None if dtype is None else as_dtype(dtype)
         if isinstance(initial, Tensor):
-            _check_initial(initial, graph, loc)
+            _check_initial(initial, loc)
             self.initial = initial if resolved is None else initial.astype(resolved)
             kind = self.initial.type
         elif callable(initial) and not hasattr(initial, "__array__"):
@@ -167,7 +167,7 @@ def _static(shape: Any, loc: Loc) -> tuple[int, ...]:
     return tuple(dim.__index__() for dim in shape)
 
 
-def _check_initial(initial: Tensor, graph: Graph, loc: Loc) -> None:
+def _check_initial(initial: Tensor, loc: Loc) -> None:
     for node in ancestors([initial]):
         if SOURCE in node.op.traits and node.op.name != "constant":
             raise GraphError(

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from graphfw.errors import DTypeError
 from graphfw.ir import ambient
 from graphfw.ir.build import constant, emit
 from graphfw.ir.concrete import describe
-from graphfw.ir.dim import Dim, DimLike, symbol
-from graphfw.ir.dtype import DType, DTypeLike, as_dtype, float32, int64, promote_all, promote_scalar
+from graphfw.ir.dim import Dim
+from graphfw.ir.dtype import DType, DTypeLike, as_dtype, int64, promote_all, promote_scalar
 from graphfw.ir.functions import F
 from graphfw.ir.literal import PYTHON_SCALARS, to_array
-from graphfw.ir.op import NONDIFF, Case, Cost, Op, ok, op
 from graphfw.ir.shape import Requirement, normalize_axes, shape_text
+from graphfw.ir.sources import DimValue
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.types import Shape, TensorType
 
 TensorLike: TypeAlias = Any
 """A tensor, or what becomes a constant: a scalar, a nested list, an array."""
@@ -137,29 +136,3 @@ def axes_in_order(name: str, x: Tensor, axes: int | Sequence[int]) -> list[int]:
     given = (axes,) if isinstance(axes, int) else tuple(axes)
     ruled(name, x, normalize_axes, given, x.ndim)
     return [axis % x.ndim for axis in given]
-
-
-@op("dim_value")
-class DimValue(Op):
-    """The size that a dim has in a run, as a 0-d tensor.  -> []"""
-
-    dim: DimLike
-    to: DType
-    vjp = NONDIFF
-
-    def shape(self) -> Shape:
-        return ()
-
-    def dtype(self) -> DType:
-        return self.to
-
-    def eval(self, xp: Any) -> Any:
-        return xp.asarray(self.dim, dtype=self.to.dtype)
-
-    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
-        return Cost(0, 0, outputs[0].nbytes)
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield ok(dim=2 * symbol("n"), to=int64)
-        yield ok(dim=5, to=float32)

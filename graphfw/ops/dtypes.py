@@ -25,7 +25,7 @@ def require_one_dtype(first: DType, *others: DType) -> None:
 
 def require_numeric(dtype: DType) -> DType:
     """Require what can be added up."""
-    fix = "convert it first, for example with gf.astype(x, gf.int64); or use gf.any, gf.all"
+    fix = "convert it first, for example with gf.astype(x, gf.int64)"
     require(not dtype.is_bool, "wants numeric tensors, not bool", fix=fix, error=DTypeError)
     return dtype
 

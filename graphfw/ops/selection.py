@@ -280,22 +280,32 @@ def take(x: TensorLike, indices: TensorLike, /, *, axis: int | None = None) -> T
     return emit(Gather(place), tensor, as_tensor(indices))
 
 
+class Putting(Gathering):
+    """The base of ops that put values where indices point."""
+
+    labels = ("x", "values")
+
+    def shape(self, x: Shape, values: Shape, *indices: Shape) -> Shape:
+        places = self.picked(x, indices, 2)
+        message = f"values {shape_text(values)} don't fill the places, {shape_text(places)}"
+        require(values == places, message, fix="broadcast the values to the places first")
+        return x
+
+    def dtype(self, x: DType, values: DType, *indices: DType) -> DType:
+        require_indices(*indices)
+        require_one_dtype(x, values)
+        return x
+
+
 @op("index_add")
-class IndexAdd(Gathering):
+class IndexAdd(Putting):
     """x with values added to the elements that indices name; those named twice get both.
 
     x: [*A, *N, *B]  values: [*A, *I, *B]  indices: [*I] …  ->  [*A, *N, *B]
     """
 
-    labels = ("x", "values")
-
-    def shape(self, x: Shape, values: Shape, *indices: Shape) -> Shape:
-        return _filled(x, values, self.picked(x, indices, 2))
-
     def dtype(self, x: DType, values: DType, *indices: DType) -> DType:
-        require_indices(*indices)
-        require_one_dtype(x, values)
-        return require_numeric(x)
+        return require_numeric(super().dtype(x, values, *indices))
 
     def eval(self, xp: Any, x: Any, values: Any, *indices: Any) -> Any:
         total = xp.array(x, dtype=compute_dtype(xp, x.dtype), order="C")
@@ -323,21 +333,11 @@ class IndexAdd(Gathering):
 
 
 @op("index_set")
-class IndexSet(Gathering):
+class IndexSet(Putting):
     """x with other values at the elements that indices name; of those named twice the last counts.
 
     x: [*A, *N, *B]  values: [*A, *I, *B]  indices: [*I] …  ->  [*A, *N, *B]
     """
-
-    labels = ("x", "values")
-
-    def shape(self, x: Shape, values: Shape, *indices: Shape) -> Shape:
-        return _filled(x, values, self.picked(x, indices, 2))
-
-    def dtype(self, x: DType, values: DType, *indices: DType) -> DType:
-        require_indices(*indices)
-        require_one_dtype(x, values)
-        return x
 
     def eval(self, xp: Any, x: Any, values: Any, *indices: Any) -> Any:
         result = xp.array(x, order="C")
@@ -370,9 +370,3 @@ class IndexSet(Gathering):
         yield ok("bool[4]", "bool[]", "int64[]", axis=0)
         yield bad("float32[4]", "float32[3]", "int32[2]", axis=0, match="don't fill")
         yield bad("float32[4]", "int32[2]", "int32[2]", axis=0, match="one dtype", error=DTypeError)
-
-
-def _filled(x: Shape, values: Shape, places: Shape) -> Shape:
-    message = f"values {shape_text(values)} don't fill the places, {shape_text(places)}"
-    require(values == places, message, fix="broadcast the values to the places first")
-    return x

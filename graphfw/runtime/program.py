@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -70,6 +72,22 @@ class Program:
     reports: tuple[Report, ...]
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Keep the garbage collector still while many objects are made that all stay.
+
+    It would walk all of them again and again: 40 % of the time to compile 100,000 nodes.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_without_collection()
 def lower(
     fetches: Sequence[Tensor],
     updates: Sequence[Update],

@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 from graphfw.errors import ArgumentError, GradientError, ShapeError
 from graphfw.ir import concrete
 from graphfw.ir.functions import F
-from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.graph import current_graph
 from graphfw.ir.op import SOURCE
 from graphfw.ir.shape import can_broadcast
 from graphfw.ir.tensor import Node, Tensor
@@ -142,7 +142,7 @@ def _backward(y: Tensor, xs: Sequence[Tensor], seed: Tensor) -> list[Tensor | No
         for node in reversed(nodes):
             if node in active and any((node, i) in cotangents for i in range(len(node.types))):
                 graph.provenance = node.loc.as_gradient()
-                _through(node, active, cotangents, graph)
+                _through(node, active, cotangents)
     finally:
         graph.provenance = before
     return [cotangents.get((x.node, x.index)) for x in xs]
@@ -166,7 +166,6 @@ def _through(
     node: Node,
     active: dict[Node, tuple[bool, ...]],
     cotangents: dict[tuple[Node, int], Tensor],
-    graph: Graph,
 ) -> None:
     """Apply a node's gradient rule and add the results to its inputs' cotangents."""
     outputs = node.outputs
