@@ -5,10 +5,15 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from contextlib import contextmanager
 from types import CodeType, TracebackType
 from typing import NamedTuple, Protocol
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# The frames of `with` helpers stand between the user's line and the package's own code.
+_OWN = (
+    os.path.dirname(os.path.abspath(__file__)) + os.sep,
+    contextmanager.__code__.co_filename,
+)
 
 
 class Place(Protocol):
@@ -69,7 +74,7 @@ def capture(layer: str = "") -> Loc:
     """Return the place of the nearest frame outside the package (some 1.5 µs)."""
     frame = sys._getframe(1)
     code: CodeType = frame.f_code
-    while code.co_filename.startswith(_PACKAGE):
+    while code.co_filename.startswith(_OWN):
         if frame.f_back is None:
             return UNKNOWN
         frame = frame.f_back
@@ -98,7 +103,7 @@ def trim_traceback(traceback: TracebackType | None) -> None:
         return
     last_user: TracebackType | None = None
     while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        if not traceback.tb_frame.f_code.co_filename.startswith(_OWN):
             last_user = traceback
         traceback = traceback.tb_next
     if last_user is not None:

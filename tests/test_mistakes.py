@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -750,3 +751,19 @@ def test_a_session_refuses_a_graph_with_mistakes():
         gf.ones((2, 3)) @ gf.ones((2, 3))
     with pytest.raises(gf.GraphErrors, match="1 mistake in this graph"):
         gf.Session(g)
+
+
+def test_a_traceback_ends_at_the_users_line():
+    """graphfw's own frames and the requirement that failed inside are not shown."""
+    with pytest.raises(gf.ShapeError) as caught, gf.Graph():
+        gf.ones((2, 3)) @ gf.ones((2, 3))
+    text = "".join(traceback.format_exception(caught.value))
+    assert "During handling" not in text
+    assert "graphfw/ir" not in text.replace("\\", "/")
+
+
+def test_all_frames_can_be_kept(monkeypatch):
+    monkeypatch.setenv("GRAPHFW_ERRORS", "full")
+    with pytest.raises(gf.ShapeError) as caught, gf.Graph():
+        gf.ones((2, 3)) @ gf.ones((2, 3))
+    assert "ir/build.py" in "".join(traceback.format_exception(caught.value)).replace("\\", "/")

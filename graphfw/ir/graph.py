@@ -151,7 +151,7 @@ class Graph:
         if explain is not None:
             explain(error)
         if not self.collect_errors:
-            raise error
+            raise error from None  # the failed requirement is graphfw's own business
         if not any(t.node in self._poisoned for t in inputs):
             self.errors.append(error)
         types: tuple[TensorType, ...] = op.guess(*[t.type for t in inputs])

@@ -87,7 +87,6 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-@_without_collection()
 def lower(
     fetches: Sequence[Tensor],
     updates: Sequence[Update],
@@ -101,6 +100,17 @@ def lower(
         GraphError: Two updates give one variable different values.
         FeedError: A fetch needs a placeholder that is not fed, or a dim whose size nothing tells.
     """
+    with _without_collection():
+        return _lowered(fetches, updates, feeds, graph, verify)
+
+
+def _lowered(
+    fetches: Sequence[Tensor],
+    updates: Sequence[Update],
+    feeds: Sequence[Tensor],
+    graph: Graph,
+    verify: Level | None,
+) -> Program:
     pairs = _update_pairs(updates)
     outputs = [*fetches, *(value for _, value in pairs)]
     source = derive(graph, outputs)
