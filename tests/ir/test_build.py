@@ -77,8 +77,9 @@ def test_scopes_name_tensors_and_layers():
 
 @pytest.mark.parametrize("name", ["", "a b", "a\n"])
 def test_scopes_have_names(name: str):
-    with pytest.raises(gf.ArgumentError, match="is not a name"), gf.name_scope(name):
+    with pytest.raises(gf.ArgumentError, match="is not a name") as caught, gf.name_scope(name):
         pass
+    assert caught.value.at.file == __file__  # not contextlib's, which stands between
 
 
 def test_scopes_are_left_on_errors():
