@@ -201,13 +201,14 @@ def upper_bound(d: DimLike) -> int | None:
 
 def always_ge(a: DimLike, b: DimLike) -> bool:
     """True if `a >= b` is proved for all sizes; False means only that no proof was found."""
-    low = _low(_as_dim(a) - _as_dim(b))
+    low = lower_bound(_as_dim(a) - _as_dim(b))
     return low is not None and low >= 0
 
 
 def always_le(a: DimLike, b: DimLike) -> bool:
     """True if `a <= b` is proved for all sizes; False means only that no proof was found."""
-    return always_ge(b, a)
+    high = upper_bound(_as_dim(a) - _as_dim(b))
+    return high is not None and high <= 0
 
 
 def is_symbol(d: DimLike) -> str | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min, substitute, symbol, symbols_of
 
@@ -64,38 +64,3 @@ def evaluate(d: DimLike, env: Mapping[str, int]) -> int:
         return int(substitute(d, values))
     except ZeroDivisionError:
         raise ZeroDivisionError(f"the size `{d}` divides by 0 where {values}") from None
-
-
-def compile_dims(
-    dims: Sequence[DimLike], symbols: Sequence[str]
-) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
-    """One fast function from the values of `symbols`, in that order, to the values of `dims`.
-
-    KeyError if `symbols` lacks a name. The function raises ZeroDivisionError as `evaluate` does.
-    """
-    inputs = {name: f"s{i}" for i, name in enumerate(symbols)}
-    # A size's text is an expression of Python that means the same.
-    results = ast.parse(f"({''.join(f'{d}, ' for d in dims)})", mode="eval")
-    code = ast.unparse(_Renamed(inputs).visit(results))
-    compiled = eval(f"lambda {', '.join(inputs.values())}: {code}")
-
-    def sizes(values: tuple[int, ...]) -> tuple[int, ...]:
-        try:
-            return cast(tuple[int, ...], compiled(*values))
-        except ZeroDivisionError:  # once more, for the message
-            return tuple(evaluate(d, dict(zip(inputs, values, strict=True))) for d in dims)
-
-    return sizes
-
-
-class _Renamed(ast.NodeTransformer):
-    """Gives symbols other names, which can't be those of functions."""
-
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self.names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.Name:
-        return ast.Name(self.names[node.id], node.ctx)
-
-    def visit_Call(self, node: ast.Call) -> ast.Call:
-        return ast.Call(node.func, [self.visit(arg) for arg in node.args], [])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from graphfw.errors import AxisError, GraphfwError, ShapeError
-from graphfw.ir.dim import DimLike, exact_div, is_symbol, symbols_of
+from graphfw.ir.dim import DimLike, divisible, exact_div, is_symbol, symbols_of
 from graphfw.ir.types import Shape
 
 __all__ = [
@@ -174,8 +174,7 @@ def reshaped(shape: Shape, target: Sequence[DimLike]) -> Shape:
         message = f"{total} elements don't fill shape {shape_text(target)}, which has {known}"
         raise Requirement(message, (), _reshape_fix(total, known))
     known = size_of(dim for dim in target if dim != -1)
-    both_static = isinstance(total, int) and isinstance(known, int)
-    if known == 0 or (both_static and total % known != 0):
+    if divisible(total, known) is False:
         message = f"{total} elements don't divide into shape {shape_text(target)}"
         raise Requirement(message, (), f"choose dims whose product divides {total}")
     quotient = exact_div(total, known)

@@ -28,7 +28,7 @@ from graphfw.ir.dim import (
     symbols_of,
     upper_bound,
 )
-from graphfw.ir.dim_text import compile_dims, evaluate, parse_dim
+from graphfw.ir.dim_text import evaluate, parse_dim
 
 NAMES = ("batch", "k", "n")
 batch, k, n, m = symbol("batch"), symbol("k"), symbol("n"), symbol("m")
@@ -92,7 +92,6 @@ def test_normal_form_keeps_the_value(tree: Any, env: dict[str, int]) -> None:
     d = build(tree)
     expected = plain(tree, env)
     assert evaluate(d, env) == expected
-    assert compile_dims([d, 3], NAMES)(tuple(map(env.__getitem__, NAMES))) == (expected, 3)
     assert substitute(d, env) == expected
     low, high = lower_bound(d), upper_bound(d)
     assert low is None or low <= expected
@@ -351,25 +350,12 @@ def test_division_by_zero() -> None:
     message = r"the size `n//m \+ 1` divides by 0 where "
     with pytest.raises(ZeroDivisionError, match=message):
         evaluate(d, {"n": 3, "m": 0})
-    with pytest.raises(ZeroDivisionError, match=message):
-        compile_dims([n, d], ["n", "m"])((3, 0))
     assert evaluate((8 * n) // n, {"n": 0}) == 8
 
 
 def test_evaluate_missing_symbol() -> None:
     with pytest.raises(KeyError, match="m"):
         evaluate(n + m, {"n": 1})
-    with pytest.raises(KeyError, match="m"):
-        compile_dims([n + m], ["n"])
-
-
-def test_compile_dims() -> None:
-    sizes = compile_dims([n // 2 + 1, 5, (n // 2) * m, dim_max(n // 2, m)], ["m", "n", "k"])
-    assert sizes((3, 9, 0)) == (5, 5, 12, 4)
-    assert compile_dims([], [])(()) == ()
-    assert compile_dims([symbol("max") + symbol("s1")], ["s1", "max"])((2, 3)) == (5,)
-    with pytest.raises(TypeError, match="positional argument"):
-        sizes((1, 2))
 
 
 def test_substitute() -> None:
