@@ -14,7 +14,7 @@ from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.program import lower
 
 
-@op("test_halves")
+@op("tracked_halves")
 class Halves(Op):
     """Two results, each half of the elements plus one.  x: [2*n]  ->  [n], [n]"""
 
@@ -51,7 +51,7 @@ class Fails(Op):
 
 @op("test_watch")
 class Watch(Op):
-    """The input plus one; notes which results of `test_halves` are alive.  x: [n] -> [n]"""
+    """The input plus one; notes which results of `tracked_halves` are alive.  x: [n] -> [n]"""
 
     vjp = NONDIFF
 
@@ -166,7 +166,7 @@ def test_each_output_of_a_node_is_freed_on_its_own():
             made.clear()
             return results
 
-    number = next(i for i, node in enumerate(run._nodes) if node.op.name == "test_halves")
+    number = next(i for i, node in enumerate(run._nodes) if node.op.name == "tracked_halves")
     step = run._steps[number]
     run._steps[number] = step._replace(call=lambda x: Tracking().eval(np, x))
     run([np.arange(6, dtype=np.float32)], (), None)
@@ -182,8 +182,8 @@ def test_what_is_unused_of_a_node_is_freed_at_once():
     run, program = executable([y], [x], g)
     last = {node.op.name: step.freed for node, step in zip(run._nodes, run._steps, strict=True)}
     place = run._slots.of[low.node]
-    assert place + 1 in last["test_halves"]
-    assert place not in last["test_halves"]
+    assert place + 1 in last["tracked_halves"]
+    assert place not in last["tracked_halves"]
     assert place in last["multiply"]
 
 
