@@ -1,5 +1,26 @@
-"""Files: checkpoints in the safetensors format."""
+"""Files: checkpoints in the safetensors format.
 
-from graphfw.io.checkpoint import Mismatch, check_entries, read_checkpoint, write_checkpoint
+What reads and writes them takes as long to import as a third of graphfw, and most processes never
+do: it is loaded when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphfw.io.checkpoint import (
+        Mismatch,
+        check_entries,
+        read_checkpoint,
+        write_checkpoint,
+    )
 
 __all__ = ["Mismatch", "check_entries", "read_checkpoint", "write_checkpoint"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("graphfw.io.checkpoint"), name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -113,9 +112,9 @@ class Literal:
     def digest(self) -> str:
         """A hash of dtype, shape and bytes."""
         if self._digest is None:
-            state = hashlib.blake2b(
-                f"{self.array.dtype.name}{self.array.shape}".encode(), digest_size=10
-            )
+            from hashlib import blake2b  # here, not above: OpenSSL takes its time to load
+
+            state = blake2b(f"{self.array.dtype.name}{self.array.shape}".encode(), digest_size=10)
             state.update(np.ascontiguousarray(self.array).tobytes())
             self._digest = state.hexdigest()
         return self._digest

@@ -378,17 +378,25 @@ def _check_loss(loss: Any) -> None:
 
 def _checked_pair(pair: Any) -> tuple[Tensor, Variable]:
     is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
-    demand(is_pair, f"apply_gradients: {pair!r} is no pair of a gradient and a variable",
-           fix="pass zip(gradients, parameters)")
+    demand(
+        is_pair,
+        f"apply_gradients: {pair!r} is no pair of a gradient and a variable",
+        fix="pass zip(gradients, parameters)",
+    )
     gradient, variable = pair
     is_swapped = isinstance(gradient, Variable) and not isinstance(variable, Variable)
-    demand(not is_swapped, "apply_gradients: the pairs are the wrong way round",
-           fix="the gradient comes first: zip(gradients, parameters)")
+    demand(
+        not is_swapped,
+        "apply_gradients: the pairs are the wrong way round",
+        fix="the gradient comes first: zip(gradients, parameters)",
+    )
     demand(isinstance(gradient, Tensor), f"apply_gradients: the gradient {gradient!r} is no tensor")
     if isinstance(variable, Variable) and gradient.shape != variable.shape:
         raise ArgumentError(
             f'apply_gradients: a gradient {gradient.type} for "{variable.name}", {variable.type}',
-            operands=[concrete.describe("gradient", gradient),
-                      concrete.describe("parameter", variable)],
+            operands=[
+                concrete.describe("gradient", gradient),
+                concrete.describe("parameter", variable),
+            ],
         )
     return gradient, variable

@@ -44,20 +44,26 @@ def grouped(what: str, parameters: Any) -> list[tuple[list[Variable], dict[str, 
         for variable in variables:
             _check_variable(what, variable)
             if id(variable) in seen:
-                raise ArgumentError(f'{what}: "{variable.name}" is in the parameters twice',
-                                    operands=[concrete.describe("parameter", variable)])
+                raise ArgumentError(
+                    f'{what}: "{variable.name}" is in the parameters twice',
+                    operands=[concrete.describe("parameter", variable)],
+                )
             seen.add(id(variable))
     return groups
 
 
 def _group(what: str, item: Any) -> tuple[list[Variable], dict[str, Any]]:
     if not isinstance(item, Mapping):
-        raise ArgumentError(f"{what}: {item!r} stands among parameter groups and is none",
-                            fix='write {"parameters": […]}')
+        raise ArgumentError(
+            f"{what}: {item!r} stands among parameter groups and is none",
+            fix='write {"parameters": […]}',
+        )
     if "parameters" not in item:
         found = ", ".join(f'"{key}"' for key in item)
-        raise ArgumentError(f'{what}: a parameter group has no entry "parameters"',
-                            fix=f'its entries are {found}: name that of the variables so')
+        raise ArgumentError(
+            f'{what}: a parameter group has no entry "parameters"',
+            fix=f"its entries are {found}: name that of the variables so",
+        )
     options = {name: value for name, value in item.items() if name != "parameters"}
     given = item["parameters"]
     variables: list[Variable] = [given] if isinstance(given, Variable) else list(given)
@@ -68,12 +74,17 @@ def _check_variable(what: str, variable: Any) -> None:
     if not isinstance(variable, Variable):
         operands = [concrete.describe("found", variable)] if isinstance(variable, Tensor) else []
         shown = "a tensor" if isinstance(variable, Tensor) else repr(variable)
-        raise ArgumentError(f"{what}: the parameters hold {shown}, and only variables are trained",
-                            operands=operands, fix="pass model.parameters() or gf.Variable objects")
+        raise ArgumentError(
+            f"{what}: the parameters hold {shown}, and only variables are trained",
+            operands=operands,
+            fix="pass model.parameters() or gf.Variable objects",
+        )
     if not variable.trainable:
-        raise ArgumentError(f'{what}: "{variable.name}" is not trainable',
-                            operands=[concrete.describe("parameter", variable)],
-                            fix="make it with trainable=True, or leave it out")
+        raise ArgumentError(
+            f'{what}: "{variable.name}" is not trainable',
+            operands=[concrete.describe("parameter", variable)],
+            fix="make it with trainable=True, or leave it out",
+        )
 
 
 def trained_by(loss: Tensor) -> list[Variable]:

@@ -95,8 +95,14 @@ def polynomial(lr: float, steps: int, power: float = 1.0, final: float = 0.0) ->
         ArgumentError: lr, steps or power is not positive, or final is negative.
     """
     _check("polynomial", power=power)
-    return _between("polynomial", lr, steps, final, lambda part: F.pow(1 - part, float(power)),
-                    f", power={power}")
+    return _between(
+        "polynomial",
+        lr,
+        steps,
+        final,
+        lambda part: F.pow(1 - part, float(power)),
+        f", power={power}",
+    )
 
 
 def cosine(lr: float, steps: int, final: float = 0.0, warmup: int = 0) -> Schedule:
@@ -138,8 +144,10 @@ def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> Schedule:
     [0.1, 0.1, 0.01, 0.01, 0.001, 0.001]
     """
     places, values = list(boundaries), list(rates)
-    demand(len(values) == len(places) + 1,
-           f"piecewise: {len(places)} boundaries part {len(places) + 1} rates, not {len(values)}")
+    demand(
+        len(values) == len(places) + 1,
+        f"piecewise: {len(places)} boundaries part {len(places) + 1} rates, not {len(values)}",
+    )
     rising = all(a < b for a, b in pairwise(places))
     demand(rising, f"piecewise: the boundaries {places} must rise")
     _check("piecewise", **{f"boundaries[{i}]": place for i, place in enumerate(places)})

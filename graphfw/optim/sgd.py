@@ -42,8 +42,11 @@ class SGD(Optimizer):
         self._check("momentum", self.momentum, least=0, below=1)
         self._check("dampening", self.dampening, least=0, below=1)
         fits = not self.nesterov or (self.momentum > 0 and self.dampening == 0)
-        demand(fits, "SGD: nesterov=True wants momentum above 0 and no dampening",
-               fix="use momentum=0.9")
+        demand(
+            fits,
+            "SGD: nesterov=True wants momentum above 0 and no dampening",
+            fix="use momentum=0.9",
+        )
 
     def _slots(self) -> dict[str, float]:
         return {"momentum": 0.0} if self.momentum else {}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from importlib import import_module, metadata
-from typing import Any, ClassVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from graphfw.errors import ExecutionError, ExecutorError, did_you_mean
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.program import Program
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["Executable", "Executor", "executor_names", "find_executor"]
 
@@ -88,7 +91,7 @@ _GROUP = "graphfw.executors"
 
 def executor_names() -> list[str]:
     """Return the names of the executors that are installed, whether or not they can run here."""
-    return sorted({*_BUILT_IN, *(point.name for point in metadata.entry_points(group=_GROUP))})
+    return sorted({*_BUILT_IN, *(point.name for point in _entry_points())})
 
 
 def find_executor(choice: str | Executor) -> Executor:
@@ -112,9 +115,15 @@ def find_executor(choice: str | Executor) -> Executor:
     return made
 
 
+def _entry_points() -> list[EntryPoint]:
+    from importlib import metadata  # here, not above: it takes a tenth of `import graphfw`
+
+    return list(metadata.entry_points(group=_GROUP))
+
+
 def _load_entry_point(name: str) -> Any:
     """Return what the entry point of a name stands for."""
-    points = list(metadata.entry_points(group=_GROUP, name=name))
+    points = [point for point in _entry_points() if point.name == name]
     if not points:
         names = executor_names()
         raise ExecutorError(

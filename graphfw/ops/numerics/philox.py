@@ -16,7 +16,6 @@ The stream of a `key` at a `step` is fixed here, once for all executors:
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from typing import Any
 
@@ -52,7 +51,9 @@ def stream_key(seed: int, path: str) -> tuple[int, int]:
     seed = operator.index(seed)
     size = seed.bit_length() // 8 + 1  # one bit more than the magnitude: the sign
     message = size.to_bytes(8, "little") + seed.to_bytes(size, "little", signed=True)
-    digest = hashlib.blake2b(message + path.encode(), digest_size=8).digest()
+    from hashlib import blake2b  # here, not above: OpenSSL takes its time to load
+
+    digest = blake2b(message + path.encode(), digest_size=8).digest()
     return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
 
 
