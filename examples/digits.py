@@ -120,6 +120,7 @@ def draw(
     other.plot(accuracies, color="tab:orange", label="test accuracy")
     other.set_ylabel("accuracy")
     figure.legend(handles=[*axis.lines, *other.lines], loc="outside lower left", ncols=2)
+    right.suptitle("test digits as they were read, mistakes first")
     # The mistakes first: they are what one wants to see.
     order = np.argsort(predicted == data.test_y, kind="stable")
     for index, cell in zip(order, right.subplots(3, 6).flat, strict=False):
@@ -128,7 +129,7 @@ def draw(
         cell.set_title(
             f"{predicted[index]}"
             if right_answer
-            else f"{predicted[index]} is {data.test_y[index]}",
+            else f"{data.test_y[index]} as {predicted[index]}",
             color="black" if right_answer else "tab:red",
         )
         cell.axis("off")

@@ -174,6 +174,8 @@ class Split(Movement):
         return (x,) * len(self.lengths)
 
     def eval(self, xp: Any, x: Any) -> Any:
+        if any(n < 0 for n in self.lengths):  # NumPy would cut off what there is
+            raise ValueError(f"a cut of dim {self.axis} lies outside its size {x.shape[self.axis]}")
         ends = list(itertools.accumulate(self.lengths[:-1]))
         return tuple(xp.split(x, ends, axis=self.axis))
 

@@ -279,7 +279,8 @@ def test_batch_norm_called_twice_in_one_loss(rng, graph):
         session.run(train, {x: a, z: b})
         theirs(as_torch(a)), theirs(as_torch(b))
         for variable, expected in (
-            (layer.running_mean, theirs.running_mean), (layer.running_var, theirs.running_var)
+            (layer.running_mean, theirs.running_mean),
+            (layer.running_var, theirs.running_var),
         ):
             np.testing.assert_allclose(session[variable], expected.numpy(), 1e-5, 1e-6)
 

@@ -49,8 +49,9 @@ def test_confusion_matrix(rng):
     expected = sklearn_metrics.confusion_matrix(wanted.ravel(), said.ravel(), labels=range(5))
     np.testing.assert_array_equal(got, expected)
     assert got.dtype == np.int64
-    np.testing.assert_array_equal(value(metrics.confusion_matrix([0, -1, 2], [0, 1, 1], 2)),
-                                  [[1, 0], [0, 0]])
+    np.testing.assert_array_equal(
+        value(metrics.confusion_matrix([0, -1, 2], [0, 1, 1], 2)), [[1, 0], [0, 0]]
+    )
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,10 @@ def test_names_come_from_attributes_without_super_init():
     model = MLP()
     assert names(model) == ["mlp.fc1.weight", "mlp.fc1.bias", "mlp.fc2.weight", "mlp.fc2.bias"]
     assert [n for n, _ in model.named_parameters()] == [
-        "fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias",
+        "fc1.weight",
+        "fc1.bias",
+        "fc2.weight",
+        "fc2.bias",
     ]
 
 
@@ -222,7 +225,13 @@ def test_cycles_are_refused():
 def test_traversals():
     model = nn.Sequential(MLP(), nn.Sequential(Scale(), nn.ReLU()))
     assert [n for n, _ in model.named_modules()] == [
-        "", "0", "0.fc1", "0.fc2", "1", "1.0", "1.1",
+        "",
+        "0",
+        "0.fc1",
+        "0.fc2",
+        "1",
+        "1.0",
+        "1.1",
     ]
     assert len(model.modules()) == 7
     assert model.children() == [model[0], model[1]]
@@ -377,7 +386,9 @@ def test_text():
         nn.Sequential({"norm": nn.BatchNorm(128), "drop": nn.Dropout(0.2)}),
         Scale(),
     )
-    assert repr(model) == """\
+    assert (
+        repr(model)
+        == """\
 Sequential(
   (0): Linear(64 -> 128, bias=True)  # 8,320 parameters
   (1): ReLU()
@@ -388,6 +399,7 @@ Sequential(
   )  # 256 parameters, 256 not trained
   (3): Scale(gain: float32[2], count: int64[])  # 2 parameters, 1 not trained
 )  # 8,578 parameters, 257 not trained"""
+    )
 
 
 def test_text_of_one_parameter():

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 import graphfw as gf
+from graphfw.ir import dtype as dtypes
+from graphfw.ir.op import REGISTRY
 from tests.ops.values import COMPLEX, FLOATS, INTEGERS, draw, gradients, same
 
 INF, NAN = np.inf, np.nan
@@ -124,3 +126,30 @@ def test_nan_to_num_of_other_kinds():
     assert gf.nan_to_num(x) is x
     with pytest.raises(gf.DTypeError, match="nan_to_num: wants real tensors, not complex64"):
         gf.nan_to_num(gf.asarray([1j]))
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+def test_the_fast_where_is_the_plain_one_bit_for_bit(dtype, rng):
+    where_op = REGISTRY["where"]()
+    kernel = where_op.kernel(np, dtypes.bool_, dtype, dtype)
+    for shapes in (
+        [(70, 70), (70, 70), (70, 70)],
+        [(70, 70), (), ()],
+        [(70, 70), (70, 1), (70,)],
+        [(70, 70), (2, 70, 70), ()],
+        [(3,), (3,), (3,)],
+        [(0, 70), (0, 70), (1, 70)],
+    ):
+        condition = rng.integers(0, 2, shapes[0]).astype(bool)
+        bits = [rng.integers(0, 256, (*s, dtype.itemsize), np.uint8) for s in shapes[1:]]
+        if dtype.is_bool:
+            bits = [b % 2 for b in bits]
+        x1, x2 = (b.view(dtype.dtype)[..., 0] for b in bits)
+        for a, b in ((x1, x2), (x1, np.zeros((), dtype.dtype)), (np.zeros((), dtype.dtype), x2)):
+            fast, plain = kernel(condition, a, b), where_op.eval(np, condition, a, b)
+            assert fast.dtype == plain.dtype
+            assert fast.shape == plain.shape
+            assert fast.tobytes() == plain.tobytes()
+        turned = condition.T
+        if x1.shape == turned.shape:
+            assert kernel(turned, x1.T, x2).tobytes() == np.where(turned, x1.T, x2).tobytes()

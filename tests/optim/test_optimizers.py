@@ -334,7 +334,10 @@ def test_apply_gradients():
         carrying = optim.SGD(0.25).apply_gradients(zip([gradient], [w], strict=True), loss=loss)
     assert [v.name for v, _ in plain.pairs] == ["sgd.step", "w"]
     assert {v.name for v, _ in carrying.pairs} == {
-        "sgd_1.step", "w", "batch_norm.running_mean", "batch_norm.running_var",
+        "sgd_1.step",
+        "w",
+        "batch_norm.running_mean",
+        "batch_norm.running_var",
     }
     with gf.Session(g) as session:
         session.run(plain)
