@@ -202,6 +202,7 @@ def split(x: TensorLike, parts: int | Sequence[DimLike], /, axis: int = 0) -> tu
     Raises:
         ShapeError: The dim does not divide into equal parts, or can't be shown to.
         ArgumentError: The places are not in order, or lie outside.
+        ExecutionError: When run: the same, of a symbolic dim.
 
     >>> import graphfw as gf
     >>> [part.shape for part in gf.split(gf.zeros((2, 6)), 3, axis=1)]
