@@ -31,7 +31,9 @@ from graphfw.nn.containers import ModuleDict, ModuleList, Sequential
 from graphfw.nn.dropout import Dropout
 from graphfw.nn.embedding import Embedding
 from graphfw.nn.linear import Linear
-from graphfw.nn.losses import (
+from graphfw.nn.module import Module
+from graphfw.nn.normalise import BatchNorm, GroupNorm, LayerNorm, RMSNorm
+from graphfw.ops.losses import (
     bce,
     bce_with_logits,
     cosine_similarity,
@@ -43,8 +45,6 @@ from graphfw.nn.losses import (
     nll,
     smooth_l1,
 )
-from graphfw.nn.module import Module
-from graphfw.nn.normalise import BatchNorm, GroupNorm, LayerNorm, RMSNorm
 
 __all__ = [
     "CELU",

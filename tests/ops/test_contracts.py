@@ -238,6 +238,17 @@ def test_eval_uses_what_cupy_has(declared: Declared, rng: np.random.Generator):
     check_close(tuple(map(plain_array, on_device)), expected)
 
 
+@pytest.mark.gpu
+@every
+def test_cupy_gives_what_numpy_gives(declared: Declared, rng: np.random.Generator):
+    import cupy
+
+    sample = declared.bound()
+    inputs = sample.draw(rng)
+    on_device = sample.evaluate(cupy, *map(cupy.asarray, inputs))
+    check_close(tuple(map(cupy.asnumpy, on_device)), sample.evaluate(np, *inputs))
+
+
 @with_inputs
 def test_inputs_are_left_alone(declared: Declared, rng: np.random.Generator):
     """Writing to an input would raise; without ALIAS the result has memory of its own."""
