@@ -6,7 +6,7 @@ import linecache
 import os
 import sys
 from contextlib import contextmanager
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple, Protocol
 
 # The frames of `with` helpers stand between the user's line and the package's own code.
@@ -74,12 +74,18 @@ def capture(layer: str = "") -> Loc:
     """Return the place of the nearest frame outside the package (some 1.5 µs)."""
     frame = sys._getframe(1)
     code: CodeType = frame.f_code
-    while code.co_filename.startswith(_OWN):
+    while code.co_filename.startswith(_OWN) or _is_generated(frame):
         if frame.f_back is None:
             return UNKNOWN
         frame = frame.f_back
         code = frame.f_code
     return Loc(code.co_filename, frame.f_lineno, code.co_name, layer)
+
+
+def _is_generated(frame: FrameType) -> bool:
+    """Say whether `dataclass` wrote the code: that of the package's classes is its own, too."""
+    is_string = frame.f_code.co_filename == "<string>"
+    return is_string and frame.f_globals.get("__name__", "").startswith("graphfw.")
 
 
 def display_path(file: str) -> str:
@@ -103,7 +109,8 @@ def trim_traceback(traceback: TracebackType | None) -> None:
         return
     last_user: TracebackType | None = None
     while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith(_OWN):
+        frame = traceback.tb_frame
+        if not (frame.f_code.co_filename.startswith(_OWN) or _is_generated(frame)):
             last_user = traceback
         traceback = traceback.tb_next
     if last_user is not None:

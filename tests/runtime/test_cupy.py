@@ -1,4 +1,4 @@
-"""The CuPy executor on a GPU: the same numbers as on the CPU. Without one, see test_executors.py."""
+"""The CuPy executor on a GPU: its numbers are the CPU's. Without one see test_executors.py."""
 
 from __future__ import annotations
 

@@ -5,10 +5,12 @@ The only folder that imports cupy, and only when such an executor is made.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from graphfw.errors import ExecutorError, FeedError
 from graphfw.ir.literal import Array
+from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime import feeding
 from graphfw.runtime.array_executor import ArrayExecutable
@@ -26,8 +28,9 @@ class CupyExecutor(Executor):
         self._device = _find_device(self._cupy, device)
 
     def load(self, program: Program) -> ArrayExecutable:
-        with self._cupy.cuda.Device(self._device):
-            return ArrayExecutable(program, self._cupy)
+        device = self._cupy.cuda.Device(self._device)
+        with device:
+            return _OnDevice(program, self._cupy, device)
 
     def feed(self, placeholder: Tensor, value: Any) -> Any:
         if not isinstance(value, self._cupy.ndarray):
@@ -52,6 +55,18 @@ class CupyExecutor(Executor):
     def to_host(self, array: Any) -> Array:
         host: Array = self._cupy.asnumpy(array)
         return host
+
+
+class _OnDevice(ArrayExecutable):
+    """Runs on one GPU, whichever is current in the thread that calls."""
+
+    def __init__(self, program: Program, cupy: Any, device: Any) -> None:
+        super().__init__(program, cupy)
+        self._device = device
+
+    def __call__(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> list[Any]:
+        with self._device:
+            return super().__call__(inputs, sizes, rng)
 
 
 def _import_cupy() -> Any:
