@@ -47,6 +47,8 @@ class Operand:
     made_by: str
     loc: Loc | None = None
     layer: str = ""
+    follows: bool = False
+    """Whether it comes from a mistake that its graph has collected already."""
 
     def cells(self) -> tuple[str, ...]:
         """Return the columns of this operand's line."""
@@ -197,13 +199,25 @@ class CheckpointError(GraphfwError, ValueError):
     """A checkpoint can't be written, read, or matched with the graph."""
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """Return `did you mean "…"?` for the nearest known name, or an empty string.
+
+    `cutoff` is how alike the names must be, from 0 to 1.
 
     >>> did_you_mean("axes", ["axis", "dtype"])
     'did you mean "axis"?'
     """
     names = list(known)
     same = [other for other in names if other.lower() == name.lower()]
-    near = same or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = same or difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     return f'did you mean "{near[0]}"?' if near else ""
+
+
+def a_type(value: object) -> str:
+    """Return `an int` or `a list`: what a value is, with the article.
+
+    >>> a_type(3), a_type([])
+    ('an int', 'a list')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import linecache
 import os
 import sys
@@ -9,10 +11,12 @@ from contextlib import contextmanager
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple, Protocol
 
-# The frames of `with` helpers stand between the user's line and the package's own code.
+# Frames of `with` helpers, `copy` and `replace` stand between the user's line and our own code.
 _OWN = (
     os.path.dirname(os.path.abspath(__file__)) + os.sep,
     contextmanager.__code__.co_filename,
+    copy.copy.__code__.co_filename,
+    dataclasses.replace.__code__.co_filename,
 )
 
 
@@ -85,7 +89,7 @@ def capture(layer: str = "") -> Loc:
 def _is_generated(frame: FrameType) -> bool:
     """Say whether `dataclass` wrote the code: that of the package's classes is its own, too."""
     is_string = frame.f_code.co_filename == "<string>"
-    return is_string and frame.f_globals.get("__name__", "").startswith("graphfw.")
+    return is_string and str(frame.f_globals.get("__name__")).startswith("graphfw.")
 
 
 def display_path(file: str) -> str:

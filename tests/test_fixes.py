@@ -12,7 +12,8 @@ import graphfw
 from graphfw import errors
 
 PACKAGE = Path(graphfw.__file__).parent
-FILES = sorted([*PACKAGE.glob("ops/*.py"), *PACKAGE.glob("transforms/*.py")])
+FOLDERS = ("nn", "ops", "optim", "transforms")
+FILES = sorted(path for folder in FOLDERS for path in PACKAGE.glob(f"{folder}/*.py"))
 FILES += [
     PACKAGE / "ir" / f"{name}.py"
     for name in ("ambient", "build", "concrete", "dtype", "graph", "literal", "shape", "tensor")

@@ -143,6 +143,21 @@ def symbol_with_int():
     x + y  # here
 
 
+@mistake(
+    BUILD,
+    gf.ShapeError,
+    "shapes don't broadcast: x1[-1] = 3, x2[-1] = 2",
+    "h",
+    "table",
+    fix="make the dims equal",
+)
+def columns_beside_a_symbol():
+    h = gf.placeholder(("batch", 3), name="h")  # h
+    # The batch may well be 4, but 3 columns are no 2.
+    table = gf.constant(np.zeros((4, 2), np.float32), name="table")  # table
+    h + table  # here
+
+
 @mistake(BUILD, gf.ShapeError, "x1[-1] = batch, x2[-1] = n", "x", "y", fix='"batch"')
 def two_symbols():
     x = gf.placeholder(("batch",), name="x")  # x
@@ -230,7 +245,7 @@ def too_many_indices():
 
 
 @mistake(
-    BUILD, gf.ShapeError, "permute_dims: axes (0, 0) must name each of the 2 dims once", "x", fix=""
+    BUILD, gf.AxisError, "permute_dims: axis (0, 0) names a dim twice", "x", fix="each dim once"
 )
 def permutation_with_a_double():
     x = gf.placeholder((3, 4), name="x")  # x
@@ -580,6 +595,38 @@ ROWS = np.ones((3, 4), np.float32)
 def feeding_the_wrong_shape():
     session, x, _, w, *_ = model()
     session.run(w, {x: np.ones((3, 5), np.float32)})  # here
+
+
+@mistake(
+    RUN,
+    gf.DTypeError,
+    '"w" is float32 and is given float64, which can\'t be converted without loss',
+    "w",
+    fix='array.astype("float32")',
+    builtin=TypeError,
+)
+def assigning_the_wrong_dtype():
+    with gf.Graph() as g:
+        w = gf.Variable([1.0, 2.0], name="w")  # w
+    gf.Session(g)[w] = np.zeros(2)  # here
+
+
+@mistake(
+    BUILD,
+    gf.ConcreteValueError,
+    "x[i] = v has no meaning in a graph",
+    "x",
+    fix="gf.where or gf.index_set",
+    builtin=TypeError,
+)
+def assigning_to_an_element():
+    x = gf.placeholder((3,), name="x")  # x
+    x[0] = 1.0  # here
+
+
+@mistake(BUILD, gf.ArgumentError, 'the name "session/step" begins with', fix="another name")
+def a_variable_with_a_sessions_own_name():
+    gf.Variable(0, name="session/step")  # here
 
 
 @mistake(RUN, gf.FeedError, '"x" is [batch, 4] and is fed [4]: 1 dims, not 2', fix="array[None]")

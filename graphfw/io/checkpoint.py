@@ -23,7 +23,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from graphfw.errors import CheckpointError, did_you_mean
+from graphfw.errors import CheckpointError, a_type, did_you_mean
 
 _DTYPES = {  # by the format's own codes
     "BOOL": np.dtype(np.bool_),
@@ -127,7 +127,7 @@ def _encode(
         if not _is_text(name) or name == _RESERVED_NAME:
             raise refuse(f"{name!r} cannot name an entry", "choose another name, a Unicode str")
         if not isinstance(value, np.ndarray):
-            raise refuse(f"entry {name!r} is a {type(value).__name__}", "pass a numpy.ndarray")
+            raise refuse(f"entry {name!r} is {a_type(value)}", "pass a numpy.ndarray")
         dtype = value.dtype.newbyteorder("=")
         if dtype not in (*_DTYPES.values(), _COMPLEX128):
             known = ", ".join(d.name for d in (*_DTYPES.values(), _COMPLEX128))
@@ -267,7 +267,7 @@ def read_checkpoint(
     except (OSError, SafetensorError) as error:
         raise refuse(
             f"it is damaged, cut short or not a safetensors file ({_reason(error)})",
-            "use another copy; write_checkpoint never leaves half a file",
+            "use another copy; session.save never leaves half a file",
         ) from error
 
     for name in _complex_names(path, text.pop(_COMPLEX128_KEY, "[]"), arrays):

@@ -31,7 +31,8 @@ explainer: ContextVar[Callable[[GraphfwError], None] | None] = ContextVar(
     "graphfw.explainer", default=None
 )
 """What adds to an error that a layer's own code runs into: the layer knows the fix."""
-_executor: ContextVar[str | None] = ContextVar("graphfw.executor", default=None)
+_executor: ContextVar[tuple[str, str] | None] = ContextVar("graphfw.executor", default=None)
+"""The name of the default executor, and what set it."""
 _float_dtype: ContextVar[DType] = ContextVar("graphfw.dtype", default=float32)
 
 
@@ -143,25 +144,49 @@ def get_default_executor() -> str:
     The innermost `default_executor`, else `set_default_executor`, else the environment variable
     `GRAPHFW_EXECUTOR`, else `"numpy"`.
     """
-    return _executor.get() or os.environ.get("GRAPHFW_EXECUTOR") or "numpy"
+    return default_executor_with_origin()[0]
+
+
+def default_executor_with_origin() -> tuple[str, str]:
+    """Return the default executor, and what set it: a function or the environment variable."""
+    named = os.environ.get("GRAPHFW_EXECUTOR")
+    given = (named, "GRAPHFW_EXECUTOR") if named else ("numpy", "")
+    return _executor.get() or given
 
 
 @contextmanager
 def default_executor(name: str) -> Iterator[None]:
     """Choose the executor of sessions made inside a `with` block.
 
+    Raises:
+        ArgumentError: It is not a name.
+
     >>> import graphfw as gf
     >>> with gf.default_executor("meta"):
     ...     gf.get_default_executor()
     'meta'
     """
-    with override(_executor, name):
+    with override(_executor, (_checked_name(name, "default_executor"), "gf.default_executor")):
         yield
 
 
 def set_default_executor(name: str) -> None:
-    """Choose the executor of sessions made in this thread or task from here on."""
-    _executor.set(name)
+    """Choose the executor of sessions made in this thread or task from here on.
+
+    Raises:
+        ArgumentError: It is not a name.
+    """
+    _executor.set((_checked_name(name, "set_default_executor"), "gf.set_default_executor"))
+
+
+def _checked_name(name: object, what: str) -> str:
+    # Whether there is such an executor is for the session to say: they may be installed later.
+    if not isinstance(name, str) or not name:
+        raise ArgumentError(
+            f"{what}: {name!r} is not the name of an executor",
+            fix='use a name, such as "numpy"; gf.reset_default_executor() undoes the choice',
+        )
+    return name
 
 
 def reset_default_executor() -> None:

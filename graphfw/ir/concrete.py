@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphfw.errors import ConcreteValueError, Operand
+from graphfw.errors import ConcreteValueError, ExecutionError, GraphfwError, Operand
 from graphfw.ir.op import EFFECT, PURE, RANDOM, SOURCE, Rng
 from graphfw.ir.walk import ancestors
 
@@ -32,6 +32,9 @@ def evaluate(
         tensors: What to compute. All dims must be static.
         rng: What random ops draw from.
         given: Values of tensors that are known; nothing above them is computed.
+
+    Raises:
+        ExecutionError: An operation fails.
     """
     values: dict[tuple[Node, int], Any] = {(t.node, t.index): v for t, v in (given or {}).items()}
     known = {node for node, _ in values}
@@ -41,10 +44,61 @@ def evaluate(
                 continue
             inputs = [values[t.node, t.index] for t in node.inputs]
             random = {"rng": rng} if RANDOM in node.op.traits else {}
-            result = node.op.eval(np, *inputs, **random)
+            try:
+                result = node.op.eval(np, *inputs, **random)
+            except Exception as error:
+                raise failed(node, inputs, error) from error
             outputs = result if node.op.multiple else (result,)
             values.update({(node, i): value for i, value in enumerate(outputs)})
     return [values[t.node, t.index] for t in tensors]
+
+
+def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionError:
+    """Say which node failed, with the arrays that it got."""
+    if isinstance(error, ExecutionError):  # the op's own words
+        return at_node(node, arrays, error.summary, error.fix)
+    detail = (
+        error.summary if isinstance(error, GraphfwError) else f"{type(error).__name__}: {error}"
+    )
+    fix = "feed values for which it works: these are what it got"
+    return at_node(node, arrays, f"{node.op.name} failed: {detail}", fix)
+
+
+def at_node(node: Node, arrays: Sequence[Any], summary: str, fix: str) -> ExecutionError:
+    """Return an error of a node's evaluation that shows the arrays that it got."""
+    operands = [
+        Operand(
+            _label(node, i),
+            t.name,
+            _array_text(array),
+            t.node.op.name,
+            t.node.loc,
+            t.node.loc.layer,
+        )
+        for i, (t, array) in enumerate(zip(node.inputs, arrays, strict=True))
+    ]
+    forward = node.loc.grad_of
+    return ExecutionError(
+        summary,
+        operands=operands[:3],
+        why=f"it is the gradient of {forward.describe()}" if forward else "",
+        at=node.loc,
+        fix=fix,
+    )
+
+
+def _label(node: Node, index: int) -> str:
+    labels = node.op.labels
+    return labels[index] if index < len(labels) else f"x{index}"
+
+
+def _array_text(array: Any) -> str:
+    """Describe an array: its type and the range of its values."""
+    array = np.asarray(array) if not hasattr(array, "shape") else array
+    text = f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
+    if array.size and array.dtype.kind in "iuf":
+        text += f" in [{float(array.min()):.4g}, {float(array.max()):.4g}]"
+    return text
 
 
 def blocker(tensor: Tensor) -> Node | None:
@@ -101,4 +155,5 @@ def describe(label: str, tensor: Tensor) -> Operand:
     """Return a tensor as a line of an error."""
     node = tensor.node
     loc = node.loc
-    return Operand(label, tensor.name, str(tensor.type), node.op.name, loc, loc.layer)
+    follows = node.graph.is_poisoned(node)
+    return Operand(label, tensor.name, str(tensor.type), node.op.name, loc, loc.layer, follows)

@@ -121,6 +121,9 @@ class Dim:
     def __int__(self) -> int:
         _refuse(f"turn the size `{self}` into an int")
 
+    def __index__(self) -> int:
+        _refuse(f"use the size `{self}` as an int")
+
     def __str__(self) -> str:
         if self._text is None:
             self._text = _to_text(self)

@@ -161,6 +161,8 @@ def as_dtype(like: DTypeLike) -> DType:
 
 @lru_cache(maxsize=256)
 def _numpy_name(like: Any) -> str:
+    if like is None:  # which NumPy takes for float64
+        return repr(like)
     try:
         name: str = np.dtype(like).name
     except TypeError:

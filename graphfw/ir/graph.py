@@ -19,6 +19,7 @@ from graphfw.ir.dim import Dim, symbol
 from graphfw.ir.op import Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
+from graphfw.ir.uncopied import Uncopied
 from graphfw.loc import Loc, capture, trim_traceback
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ OPSET = 1
 """The version of what ops mean; stored with each graph, so that a saved one keeps its meaning."""
 
 
-class Graph:
+class Graph(Uncopied):
     """A description of a computation; make nodes inside `with graph:`.
 
     Graphs nest, can be entered again to be extended, and are built by one thread at a time.
@@ -97,8 +98,11 @@ class Graph:
             self._depth -= 1
         if isinstance(error, GraphfwError):
             if self.errors:
-                raise GraphErrors([*self.errors, error]) from None
+                follows = any(operand.follows for operand in error.operands)
+                raise GraphErrors(self.errors if follows else [*self.errors, error]) from None
             trim_traceback(traceback)
+        elif error is not None and self.errors:
+            error.add_note(str(GraphErrors(self.errors)))
         elif error is None and self._depth == 0:
             self.check()
 
@@ -156,13 +160,21 @@ class Graph:
             self.errors.append(error)
         types: tuple[TensorType, ...] = op.guess(*[t.type for t in inputs])
         node = Node(op, inputs, types, capture(), "", self)
-        self._poisoned.add(node)
+        self.poison(node)
         return self.append(node)
 
+    def poison(self, node: Node) -> None:
+        """Remember that a node is a stand-in for what failed, so that it starts no second error."""
+        self._poisoned.add(node)
+
     def spread_poison(self, node: Node) -> None:
-        """Remember that a node depends on one that failed, so that it starts no second error."""
+        """Poison a node that depends on one that failed."""
         if any(t.node in self._poisoned for t in node.inputs):
-            self._poisoned.add(node)
+            self.poison(node)
+
+    def is_poisoned(self, node: Node) -> bool:
+        """Say whether a node is a stand-in for what failed, or depends on one."""
+        return node in self._poisoned
 
     def unique(self, name: str) -> str:
         """Return the name, with a number where it has been asked for before."""

@@ -58,11 +58,22 @@ def _read(value: Any) -> tuple[Array, bool]:
             f"can't make an array: {error}", fix="give every row the same length"
         ) from None
     if array.dtype.kind not in "biufcV":
-        raise DTypeError(
-            f"can't make an array of {type(value).__name__}: its elements are not numbers",
-            fix="stack tensors with gf.stack; convert other objects to numbers first",
-        )
+        raise _no_numbers(value, array)
     return array, not _holds_numpy(value)
+
+
+def _no_numbers(value: Any, array: Array) -> DTypeError:
+    """Say why an array that NumPy made has elements of no dtype that graphfw has."""
+    elements = array.ravel().tolist()
+    if elements and all(isinstance(element, int) for element in elements):
+        return DTypeError(
+            f"{max(elements, key=abs)} fits neither int64 nor uint64",
+            fix="make it a float: float(…)",
+        )
+    return DTypeError(
+        f"can't make an array of {type(value).__name__}: its elements are not numbers",
+        fix="give numbers, lists of numbers, or arrays of them",
+    )
 
 
 def _check_range(array: Array, dtype: DType) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,11 @@ def ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[s
         TypeError: graphfw has no such function, or none with these options.
     """
     name = _NUMPY_NAMES.get(ufunc.__name__, ufunc.__name__)
-    if method != "__call__" or kwargs or name not in FUNCTIONS:
-        raise _unknown(f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}"))
+    what = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
+    if method != "__call__" or name not in FUNCTIONS:
+        raise _unknown(what)
+    if kwargs:
+        raise _refused(what, kwargs, name)
     return FUNCTIONS[name](*inputs)
 
 
@@ -54,12 +58,35 @@ def function(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         TypeError: graphfw has no such function, or none with these options.
     """
     name = _NUMPY_NAMES.get(func.__name__, func.__name__)
-    if name not in FUNCTIONS or not (func.__module__ or "").startswith("numpy"):
-        raise _unknown(f"np.{func.__name__}")
+    module = func.__module__ or ""
+    what = f"{module.replace('numpy', 'np', 1)}.{func.__name__}"
+    if func is np.dot:
+        return _dot(*args, **kwargs)
+    if name not in FUNCTIONS or not module.startswith("numpy"):
+        raise _unknown(what)
+    refused = kwargs.keys() - inspect.signature(FUNCTIONS[name]).parameters.keys()
+    if refused:
+        raise _refused(what, sorted(refused), name)
     return FUNCTIONS[name](*args, **kwargs)
 
 
+def _dot(a: Any, b: Any) -> Any:
+    """Multiply as `np.dot` where `matmul` is the same."""
+    x, y = FUNCTIONS["asarray"](a), FUNCTIONS["asarray"](b)
+    if x.ndim not in (1, 2) or y.ndim not in (1, 2):
+        raise TypeError(
+            f"np.dot of graphfw tensors is for 1 and 2 dims, not for {x.type} and {y.type}; "
+            "use gf.matmul, gf.tensordot, or x * y for scalars"
+        )
+    return FUNCTIONS["matmul"](x, y)
+
+
 def _unknown(what: str) -> TypeError:
-    near = did_you_mean(what.removeprefix("np."), FUNCTIONS)
+    near = did_you_mean(what.rpartition(".")[2], FUNCTIONS, cutoff=0.75)
     text = f"{what} of a graphfw tensor: graphfw has no such function"
     return TypeError(f"{text}; {near}" if near else text)
+
+
+def _refused(what: str, options: Iterable[str], name: str) -> TypeError:
+    listed = ", ".join(f"{option}=" for option in options)
+    return TypeError(f"{what} of a graphfw tensor does not take {listed}; use gf.{name}")

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from graphfw.errors import GraphError, GraphfwError, ParseError, did_you_mean
 from graphfw.ir import ambient
+from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.graph import OPSET, Graph
 from graphfw.ir.literal import Array, Literal
@@ -33,7 +34,7 @@ from graphfw.ir.syntax import (
 )
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
-from graphfw.ir.variable import Initializer, Update, Variable
+from graphfw.ir.variable import INITIALIZERS, Initializer, Update, Variable
 from graphfw.ir.verify import verify
 from graphfw.loc import Loc
 
@@ -55,8 +56,8 @@ def parse(
         text: The text.
         constants: The arrays that the text names by digest: `graph.constants()`.
         initializers: What the names in `initializer("…")` stand for, such as
-            `{"HeNormal": gf.nn.init.HeNormal}`. An initialiser that isn't here is kept as text, and
-            raises a GraphError when a session wants the variable's initial value from it.
+            `{"Sparse": Sparse}`, besides those of `gf.nn.init`. Any other initialiser is kept as
+            text, and raises a GraphError when a session wants the variable's initial value from it.
 
     Raises:
         ParseError: A line can't be read; the error shows it.
@@ -313,16 +314,21 @@ class _Parser:
     def initializer(self, text: str) -> Initializer:
         """Return what `HeNormal(mode='fan_in')` stands for; without parentheses, a function."""
         name, parenthesis, arguments = text.partition("(")
-        if name not in self.initializers:
+        found = self.initializers.get(name) or INITIALIZERS.get(name)
+        if found is None:
             return NamedInitializer(text)
-        found = self.initializers[name]
         if not parenthesis:
             return found
-        args, fields = call(arguments.removesuffix(")"))
-        values = {key: value_of(value) for key, value in fields.items()}
         try:
-            made: Initializer = found(*map(value_of, args), **values)
+            args, fields = call(arguments.removesuffix(")"))
+            values = [value_of(value) for value in args]
+            options = {key: value_of(value) for key, value in fields.items()}
+            if any(isinstance(value, Dim) for value in (*values, *options.values())):
+                return NamedInitializer(text)  # a repr such as inf reads as a dim of that name
+            made: Initializer = found(*values, **options)
         except (TypeError, ValueError) as error:
+            if name not in self.initializers:
+                return NamedInitializer(text)  # somebody's own, with the name of one of graphfw's
             raise ParseError(f"can't make the initialiser {text}: {error}") from error
         return made
 

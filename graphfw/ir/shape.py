@@ -6,7 +6,9 @@ All shape arithmetic of the project is here and in `dim`. A rule states what mus
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from graphfw.errors import AxisError, GraphfwError, ShapeError
 from graphfw.ir.dim import DimLike, divisible, exact_div, is_symbol, symbols_of
@@ -16,6 +18,7 @@ __all__ = [
     "Requirement",
     "broadcast",
     "can_broadcast",
+    "listed_axes",
     "normalize_axes",
     "normalize_axis",
     "permuted",
@@ -96,21 +99,42 @@ def broadcast(*shapes: Shape) -> Shape:
             if size is dim or size == 1 or size == dim:
                 continue
             if dim != 1:
-                _fail_broadcast(dim, size, owner, operand, axis)
+                _fail_broadcast(shapes, owner, operand, axis)
             dim, owner = size, operand
         result.append(dim)
     return tuple(result)
 
 
-def _fail_broadcast(a: DimLike, b: DimLike, first: int, second: int, axis: int) -> None:
-    if isinstance(a, int) and isinstance(b, int):
+def _fail_broadcast(shapes: Sequence[Shape], first: int, second: int, axis: int) -> None:
+    """Say that two operands' dims at `axis` don't fit, unless two ints clash at whatever axis."""
+    clash = _clash_of_ints(shapes)
+    if clash:
         fix = "make the dims equal, or one of them 1: x[:, None] and gf.expand_dims add such a dim"
-        raise Requirement("shapes don't broadcast", [(first, axis), (second, axis)], fix)
+        raise Requirement("shapes don't broadcast", clash, fix)
+    a, b = shapes[first][axis], shapes[second][axis]
     name = is_symbol(a) or is_symbol(b)
     rename = f'name both dims "{name}" if they are always equal, or ' if name else ""
     fix = f"{rename}use gf.assert_shape"
+    if isinstance(a, int) or isinstance(b, int):  # one that maybe is an array's: it has no names
+        dim, size = (b, a) if isinstance(a, int) else (a, b)
+        varies = f"feed the other through a placeholder with the dim `{dim}`"
+        fix = f"if `{dim}` is always {size}, say so with gf.assert_shape; if not, {varies}"
     message = "a symbolic dim broadcasts with 1 and itself only"
     raise Requirement(message, [(first, axis), (second, axis)], fix)
+
+
+def _clash_of_ints(shapes: Sequence[Shape]) -> list[tuple[int, int]]:
+    """Return two dims that differ for certain, as (operand, axis) pairs, if there are any."""
+    for axis in range(-max(map(len, shapes)), 0):
+        known: tuple[int, DimLike] | None = None
+        for operand, shape in enumerate(shapes):
+            size = shape[axis] if -axis <= len(shape) else 1
+            if size == 1 or not isinstance(size, int):
+                continue
+            if known is not None and known[1] != size:
+                return [(known[0], axis), (operand, axis)]
+            known = known or (operand, size)
+    return []
 
 
 def can_broadcast(shape: Shape, target: Shape) -> bool:
@@ -123,22 +147,45 @@ def can_broadcast(shape: Shape, target: Shape) -> bool:
 
 def normalize_axis(axis: int, ndim: int) -> int:
     """Return the axis counted from the front, or fail where there is no such axis."""
-    if not -ndim <= axis < ndim:
+    place = _int_or_none(axis)
+    if place is None:
+        fix = "name one dim by an int, such as -1 for the last"
+        raise Requirement(f"axis {axis!r} is no int", (), fix, AxisError)
+    if not -ndim <= place < ndim:
         valid = f"use {-ndim} to {ndim - 1}" if ndim else "a 0-d tensor has no axes"
-        raise Requirement(f"axis {axis} is out of range for {ndim} dims", (), valid, AxisError)
-    return axis + ndim if axis < 0 else axis
+        raise Requirement(f"axis {place} is out of range for {ndim} dims", (), valid, AxisError)
+    return place + ndim if place < 0 else place
 
 
-def normalize_axes(axes: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    """Return sorted axes counted from the front; None means all."""
-    if axes is None:
-        return tuple(range(ndim))
-    if isinstance(axes, int):
+def _int_or_none(axis: object) -> int | None:
+    """Return what is an int in any form, such as `np.int64`; None for all else."""
+    if type(axis) is int:
+        return axis
+    if isinstance(axis, bool):
+        return None
+    try:
+        return operator.index(axis)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def listed_axes(axes: Any, ndim: int) -> tuple[int, ...]:
+    """Return an int or several as axes counted from the front, in the order they were given in."""
+    if _int_or_none(axes) is not None:
         return (normalize_axis(axes, ndim),)
-    result = tuple(sorted(normalize_axis(axis, ndim) for axis in axes))
-    message = f"axis {tuple(axes)} names a dim twice"
+    if isinstance(axes, str) or not isinstance(axes, Iterable):
+        fix = "name dims by ints: -1, or (0, 1)"
+        raise Requirement(f"axis {axes!r} is no int and no sequence of ints", (), fix, AxisError)
+    given = tuple(axes)
+    result = tuple(normalize_axis(axis, ndim) for axis in given)
+    message = f"axis {given} names a dim twice"
     require(len(set(result)) == len(result), message, (), "name each dim once", AxisError)
     return result
+
+
+def normalize_axes(axes: int | Iterable[int] | None, ndim: int) -> tuple[int, ...]:
+    """Return sorted axes counted from the front; None means all."""
+    return tuple(range(ndim)) if axes is None else tuple(sorted(listed_axes(axes, ndim)))
 
 
 def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:

@@ -167,7 +167,7 @@ def array_of(node: ast.expr, kind: TensorType) -> Array:
     leaves = [] if empty else list(_leaves(node, kind, 0))
     try:
         with np.errstate(over="raise"):
-            array = np.array(leaves, kind.dtype.dtype).reshape(kind.shape)  # type: ignore[arg-type]
+            array = np.array(leaves, kind.dtype.dtype).reshape(kind.shape)
     except (OverflowError, FloatingPointError) as error:
         raise ParseError(f"a value does not fit {kind.dtype.name}: {error}") from None
     array.flags.writeable = False

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfw.errors import ConcreteValueError, DTypeError
-from graphfw.ir import concrete, numpy_calls
+from graphfw.ir import concrete, foreign_names, numpy_calls
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import FUNCTIONS, F
 from graphfw.ir.op import Op
 from graphfw.ir.types import Shape, TensorType
+from graphfw.ir.uncopied import Uncopied
 from graphfw.loc import Loc
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _serials = itertools.count()
 
 
-class Node:
+class Node(Uncopied):
     """One application of an op to inputs; immutable.
 
     Attributes:
@@ -105,7 +106,7 @@ _set_serial = vars(Node)["serial"].__set__
 _set_outputs = vars(Node)["_outputs"].__set__
 
 
-class Tensor:
+class Tensor(Uncopied):
     """A symbolic value: an output of a node, with a shape and a dtype that are known now.
 
     Operators and methods make further nodes. A tensor has a value only when a session runs, unless
@@ -183,6 +184,16 @@ class Tensor:
                 fix="choose the executor: gf.Session(g, executor=…)",
             )
         return self
+
+    if not TYPE_CHECKING:  # which reports unknown attributes only where this is hidden from it
+
+        def __getattr__(self, name: str) -> Any:
+            known = foreign_names.hint(name)
+            raise AttributeError(
+                f"a {type(self).__name__} has no attribute {name!r}"
+                + (f": {known}" if known else ""),
+                **({} if known else {"name": name, "obj": self}),
+            )
 
     # Values, where there is one.
 
@@ -403,9 +414,10 @@ class Tensor:
         return _tensor(F.getitem(self, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise TypeError(
-            "tensors don't change: x[i] = v has no meaning in a graph; "
-            "use gf.where, gf.scatter, or gf.update for a variable"
+        raise ConcreteValueError(
+            "tensors don't change: x[i] = v has no meaning in a graph",
+            operands=[concrete.describe("x", self)],
+            fix="make another with gf.where or gf.index_set; a variable takes it with gf.update",
         )
 
     # Methods: the functions of the same names, for reading from left to right.

@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from graphfw.errors import ArgumentError, DTypeError, GraphError, Operand, ShapeError
 from graphfw.ir import ambient, concrete
 from graphfw.ir.build import admitted, constant
 from graphfw.ir.dim import Dim
-from graphfw.ir.dtype import DTypeLike, as_dtype
+from graphfw.ir.dtype import DType, DTypeLike, as_dtype
+from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph, open_graph
 from graphfw.ir.literal import PYTHON_SCALARS, Array, to_array
 from graphfw.ir.op import SOURCE
 from graphfw.ir.sources import VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
+from graphfw.ir.uncopied import Uncopied
 from graphfw.ir.walk import ancestors
 from graphfw.loc import Loc, capture
 
+RESERVED = "session/"
+"""What the names begin with that checkpoints have for a session's own entries."""
+
 Initializer: TypeAlias = Callable[..., Any]
 """Called as `initializer(shape, dtype)` when a session starts; returns a tensor or an array."""
+
+INITIALIZERS: dict[str, Initializer] = {}
+"""The initialisers that come with graphfw, for `parse` to know what their names stand for."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """An initialiser: one number everywhere."""
+
+    value: float
+
+    def __call__(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """Return a tensor of the number."""
+        filled: Tensor = F.full(shape, self.value, dtype=dtype)
+        return filled
+
+
+INITIALIZERS["Filled"] = Filled
 
 
 class Variable(Tensor):
@@ -41,7 +65,8 @@ class Variable(Tensor):
     Raises:
         GraphError: No graph is open, or the name is taken, or `initial` depends on a placeholder
             or a variable.
-        ArgumentError: `shape` is missing with an initialiser or None.
+        ArgumentError: `shape` is missing with an initialiser or None; the name begins with
+            "session/".
         ShapeError: `shape` has a dim that is not known, or is not that of the array.
         DTypeError: The array's elements are no numbers, or don't fit the dtype.
 
@@ -134,6 +159,13 @@ def _full_name(graph: Graph, name: str | None, loc: Loc) -> str:
     if name is None:
         return graph.unique(ambient.join_scope(ambient.current_scope.get(), "variable"))
     full = ambient.join_scope(ambient.current_scope.get(), name)
+    if full.startswith(RESERVED):
+        raise ArgumentError(
+            f'Variable: the name "{full}" begins with "{RESERVED}"',
+            why="such names are those of a session's own entries in checkpoints",
+            at=loc,
+            fix="choose another name",
+        )
     for other in graph.variables:
         if other.name == full:
             raise GraphError(
@@ -185,7 +217,7 @@ def _check_initial(initial: Tensor, loc: Loc) -> None:
         )
 
 
-class Update:
+class Update(Uncopied):
     """A promise that variables get new values at the end of a run: fetch it to make it happen.
 
     Attributes:

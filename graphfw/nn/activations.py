@@ -239,6 +239,7 @@ class PReLU(Module):
             fits,
             f"PReLU: {self.num_parameters} slopes don't fit x at axis {self.axis}",
             {"x": tensor},
+            fix="give as many slopes as the dim at `axis` has elements, or 1",
             error=ShapeError,
         )
         if self.num_parameters == 1:

@@ -9,6 +9,7 @@ from graphfw.nn import init
 from graphfw.nn.checks import checked_size
 from graphfw.nn.linear import Linear
 from graphfw.nn.module import Module
+from graphfw.ops.activations import rate_fix
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.attention import scaled_dot_product_attention
 from graphfw.ops.composed import demand
@@ -67,8 +68,11 @@ class MultiHeadAttention(Module):
         self.key_dim = checked_size(layer, "key_dim", key_dim or embed_dim)
         self.value_dim = checked_size(layer, "value_dim", value_dim or self.key_dim)
         divides = self.embed_dim % self.num_heads == 0
-        demand(divides, f"{layer}: embed_dim={embed_dim} is no multiple of num_heads={num_heads}")
-        demand(0 <= dropout < 1, f"{layer}: dropout={dropout} must be at least 0 and below 1")
+        message = f"{layer}: embed_dim={embed_dim} is no multiple of num_heads={num_heads}"
+        near = self.num_heads * max(1, round(self.embed_dim / self.num_heads))
+        demand(divides, message, fix=f"use embed_dim={near}, or other num_heads")
+        message = f"{layer}: dropout={dropout} must be at least 0 and below 1"
+        demand(0 <= dropout < 1, message, fix=rate_fix("dropout", dropout))
         self.dropout, self.causal = dropout, causal
 
         def linear(size: int) -> Linear:

@@ -25,7 +25,7 @@ def checked_size(layer: str, what: str, value: Any) -> int:
     is_int = hasattr(value, "__index__") and not isinstance(value, (bool, Dim))
     demand(is_int, f"{text} is {why}", fix=f"give {what} as an int")
     size = int(value.__index__())
-    demand(size >= 1, f"{text} must be 1 or more")
+    demand(size >= 1, f"{text} must be 1 or more", fix=f"use {what}={-size or 1}")
     return size
 
 

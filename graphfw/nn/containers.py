@@ -42,7 +42,9 @@ class _Row(Module):
         names = list(self._children)
         if not -len(names) <= index < len(names):
             raise AxisError(
-                f"{type(self).__name__}: index {index} is out of range: it has {len(names)} modules"
+                f"{type(self).__name__}: index {index} is out of range: "
+                f"it has {len(names)} modules",
+                fix="append adds one at the end",
             )
         return names[index]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.module import Module
-from graphfw.ops.activations import dropout
+from graphfw.ops.activations import dropout, rate_fix
 from graphfw.ops.args import TensorLike
 from graphfw.ops.composed import demand
 
@@ -25,7 +25,7 @@ class Dropout(Module):
         demand(
             0 <= rate < 1,
             f"Dropout: rate={rate} must be at least 0 and below 1",
-            fix=f"use rate={rate / 100:g}" if 1 < rate < 100 else "",
+            fix=rate_fix("rate", rate),
         )
         self.rate = rate
 

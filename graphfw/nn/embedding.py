@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphfw.ir.build import emit
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Initializer
@@ -16,7 +17,10 @@ from graphfw.ops.counting import arange
 from graphfw.ops.inputs import stop_gradient
 from graphfw.ops.movement import expand_dims
 from graphfw.ops.select import where
-from graphfw.ops.selection import take
+from graphfw.ops.selection import Gather
+
+# Negative indices are refused: mostly they are marks, as of padding, and no count from the end.
+_REFUSAL = "Embedding: index {index} is out of range: it has {size} rows"
 
 
 class Embedding(Module):
@@ -36,7 +40,7 @@ class Embedding(Module):
     Raises:
         ArgumentError: A size is no int or below 1, or padding_idx is no row.
         DTypeError: In a call: the indices are no integers.
-        ExecutionError: When run: an index is out of range.
+        ExecutionError: When run: an index is negative or out of range.
     """
 
     def __init__(
@@ -55,7 +59,8 @@ class Embedding(Module):
         if padding_idx is not None:
             rows = self.num_embeddings
             fits = -rows <= padding_idx < rows
-            demand(fits, f"Embedding: padding_idx={padding_idx} is none of {rows} rows")
+            message = f"Embedding: padding_idx={padding_idx} is none of {rows} rows"
+            demand(fits, message, fix=f"use 0 to {rows - 1}")
             padding_idx %= rows
         self.padding_idx = padding_idx
         initial = weight_init or init.normal
@@ -66,12 +71,11 @@ class Embedding(Module):
     def forward(self, indices: TensorLike) -> Tensor:
         """Take the rows.  indices: [*B] -> [*B, embedding_dim]"""
         places = as_tensor(indices)
-        rows = take(self.weight, places, axis=0)
+        rows = emit(Gather(0, _REFUSAL), self.weight, places)
         if self.padding_idx is None:
             return rows
-        rows_before = self.num_embeddings - self.padding_idx  # -1 means the last row here too
-        is_padding = (places == self.padding_idx) | (places == -rows_before)
-        return where(expand_dims(is_padding, axis=-1), stop_gradient(rows), rows)
+        is_padding = expand_dims(places == self.padding_idx, axis=-1)
+        return where(is_padding, stop_gradient(rows), rows)
 
     def extra_repr(self) -> str:
         """Say the sizes."""

@@ -22,6 +22,7 @@ from graphfw.errors import AxisError, ShapeError, did_you_mean
 from graphfw.ir import ambient
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import INITIALIZERS
 from graphfw.ops import random
 from graphfw.ops.args import dtype_or
 from graphfw.ops.composed import demand
@@ -104,7 +105,8 @@ class Identity(Initializer):
 
     def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Make the matrix."""
-        demand(len(shape) == 2, f"Identity: the shape {list(shape)} is no matrix", error=ShapeError)
+        message = f"Identity: the shape {list(shape)} is no matrix"
+        demand(len(shape) == 2, message, fix="use it for weights of 2 dims", error=ShapeError)
         return eye(shape[0], shape[1], dtype=dtype) * self.gain
 
 
@@ -116,7 +118,8 @@ class Uniform(Initializer):
     high: float = 1.0
 
     def __post_init__(self) -> None:
-        demand(self.low < self.high, f"Uniform: low={self.low} must be below high={self.high}")
+        message = f"Uniform: low={self.low} must be below high={self.high}"
+        demand(self.low < self.high, message, fix="name the options: uniform(low=-0.1, high=0.1)")
 
     def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Draw from the distribution."""
@@ -131,7 +134,8 @@ class Normal(Initializer):
     std: float = 1.0
 
     def __post_init__(self) -> None:
-        demand(self.std >= 0, f"{type(self).__name__}: std={self.std} must not be negative")
+        message = f"{type(self).__name__}: std={self.std} must not be negative"
+        demand(self.std >= 0, message, fix="use std=0.02")
 
     def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Draw from the distribution."""
@@ -173,7 +177,8 @@ class VarianceScaling(Initializer):
                 f"VarianceScaling: {option}={value!r} must be one of {shown}",
                 fix=did_you_mean(str(value), allowed),
             )
-        demand(self.gain > 0, f"VarianceScaling: gain={self.gain} must be positive")
+        message = f"VarianceScaling: gain={self.gain} must be positive"
+        demand(self.gain > 0, message, fix="use gain=1.0")
 
     def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Draw from the distribution."""
@@ -204,10 +209,15 @@ def fans(shape: Sequence[int], in_axis: int = -2, out_axis: int = -1) -> tuple[i
     axes = [axis + len(shape) if axis < 0 else axis for axis in (in_axis, out_axis)]
     fits = all(0 <= axis < len(shape) for axis in axes) and axes[0] != axes[1]
     message = f"in_axis={in_axis} and out_axis={out_axis} are not two axes of {list(shape)}"
-    demand(fits, f"fans: {message}", error=AxisError)
+    demand(fits, f"fans: {message}", fix="name two of the shape's dims", error=AxisError)
     field = math.prod(size for axis, size in enumerate(shape) if axis not in axes)
     return shape[axes[0]] * field, shape[axes[1]] * field
 
+
+INITIALIZERS.update(
+    {kind.__name__: kind for kind in (Constant, Identity, Uniform, Normal, TruncatedNormal)},
+    VarianceScaling=VarianceScaling,
+)
 
 zeros = Constant(0.0)
 ones = Constant(1.0)

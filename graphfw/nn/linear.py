@@ -79,8 +79,8 @@ class Linear(Module):
         if x.ndim > 2 and size_of(x.shape[1:]) == self.in_features:
             return f"{me} receives {shape_text(x.shape)}: flatten it first, with gf.nn.Flatten()"
         if isinstance(features, Dim):
-            known = ", ".join(["None"] * (x.ndim - 1) + [str(self.in_features)])
-            return f"{me} receives `{features}` features: say gf.assert_shape(x, ({known}))"
+            known = (*[None] * (x.ndim - 1), self.in_features)
+            return f"{me} receives `{features}` features: say gf.assert_shape(x, {known})"
         return f"{me} receives {features} features: use in_features={features}"
 
     def extra_repr(self) -> str:

@@ -63,7 +63,8 @@ def topk_accuracy(logits: TensorLike, target: TensorLike, k: int, /, *, axis: in
     count = checked_size("topk_accuracy", "k", k)
     number = scores.shape[place]
     fits = isinstance(number, Dim) or count <= number
-    demand(fits, f"topk_accuracy: k={k} of {number} classes", {"logits": scores})
+    message = f"topk_accuracy: k={k} of {number} classes"
+    demand(fits, message, {"logits": scores}, fix=f"use k={number} or less")
     best = topk(scores, count, axis=place)[1]
     return _share(reduce.any(best == expand_dims(classes, axis=place), axis=place))
 
@@ -85,7 +86,8 @@ def binary_accuracy(logits: TensorLike, target: TensorLike, /, *, threshold: flo
     message = f"the shapes differ: {shape_text(scores.shape)} and {shape_text(wanted.shape)}"
     fits = scores.shape == wanted.shape
     shown = {"logits": scores, "target": wanted}
-    demand(fits, f"binary_accuracy: {message}", shown, error=ShapeError)
+    fix = "reshape one of them to the other's shape"
+    demand(fits, f"binary_accuracy: {message}", shown, fix=fix, error=ShapeError)
     return _share((scores > threshold) == (wanted != 0))
 
 
@@ -119,7 +121,8 @@ def confusion_matrix(prediction: TensorLike, target: TensorLike, classes: int, /
     demand(fits, f"confusion_matrix: {message}", shown, fix=fix, error=ShapeError)
     for label, tensor in shown.items():
         message = f"confusion_matrix: {label} must be integers, not {tensor.dtype.name}"
-        demand(tensor.dtype.is_integer, message, {label: tensor}, error=DTypeError)
+        fix = f"convert it: gf.astype({label}, gf.int64)"
+        demand(tensor.dtype.is_integer, message, {label: tensor}, fix=fix, error=DTypeError)
     # A product of floats is fast, and float64 counts exactly up to 2^53.
     rows = one_hot(reshape(wanted, (-1,)), number, dtype=float64)
     columns = one_hot(reshape(said, (-1,)), number, dtype=float64)
@@ -138,7 +141,8 @@ def _scored(
     wanted = reduced(scores.shape, (place,), keepdims=False)
     text = f"{name}: target must have shape {shape_text(wanted)}, not {shape_text(classes.shape)}"
     demand(classes.shape == wanted, text, shown, fix=fix, error=ShapeError)
-    demand(classes.dtype.is_integer, message, shown, error=DTypeError)
+    fix = "convert it: gf.astype(target, gf.int64)"
+    demand(classes.dtype.is_integer, message, shown, fix=fix, error=DTypeError)
     return scores, classes, place
 
 

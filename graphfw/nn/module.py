@@ -131,7 +131,8 @@ class Module(metaclass=_ModuleType):
             return
         if not name or "." in name or any(c.isspace() for c in name):
             raise ArgumentError(
-                f"{type(self).__name__}: name={name!r} is empty or has dots or spaces"
+                f"{type(self).__name__}: name={name!r} is empty or has dots or spaces",
+                fix='use letters, digits and _, as in name="encoder"',
             )
         del self._names.roots[self._attribute]
         scope = self._attribute.rpartition(".")[0]
@@ -183,7 +184,8 @@ class Module(metaclass=_ModuleType):
         if not name or "." in name or any(c.isspace() for c in name):
             raise ArgumentError(
                 f"{type(self).__name__}: {name!r} is no name for a part: "
-                "it is empty or has dots or spaces"
+                "it is empty or has dots or spaces",
+                fix='use letters, digits and _, as in "encoder"',
             )
         setattr(self, name, module)
 
@@ -267,7 +269,9 @@ class Module(metaclass=_ModuleType):
     def train(self, mode: bool = True) -> Self:
         """Set `training` here and in all parts, for calls from now on; return the module itself."""
         if not isinstance(mode, bool):
-            raise ArgumentError(f"train: mode={mode!r} must be True or False")
+            raise ArgumentError(
+                f"train: mode={mode!r} must be True or False", fix="write train() or eval()"
+            )
         for module in self.modules():
             module.training = mode
         return self
@@ -404,7 +408,7 @@ def checked_module(owner: str, place: str, value: Any) -> Module:
     if isinstance(value, type) and issubclass(value, Module):
         fix = f"make one: {value.__name__}(…)"
     elif not callable(value):
-        fix = ""
+        fix = "pass modules alone, such as gf.nn.Linear(8, 2)"
     shown = getattr(value, "__name__", repr(value))
     raise ArgumentError(f"{owner}: {shown} (at {place}) is no Module", fix=fix)
 

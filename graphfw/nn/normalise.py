@@ -24,7 +24,8 @@ from graphfw.ops.normalise import batch_norm, group_norm, layer_norm, rms_norm
 def _sizes(layer: str, features: int | Sequence[int]) -> tuple[int, ...]:
     """Return the sizes of the dims that are normalised over."""
     sizes = features if isinstance(features, (tuple, list)) else (features,)
-    demand(len(sizes) > 0, f"{layer}: features={features!r} has no dims")
+    message = f"{layer}: features={features!r} has no dims"
+    demand(len(sizes) > 0, message, fix="give the size of the last dim: features=64")
     return tuple(checked_size(layer, "features", size) for size in sizes)
 
 
@@ -216,7 +217,8 @@ class BatchNorm(_PerChannel):
         name: str | None = None,
     ) -> None:
         super().__init__(channels, eps, affine, dtype, axis, name)
-        demand(0 < momentum <= 1, f"BatchNorm: momentum={momentum} must be above 0 and at most 1")
+        message = f"BatchNorm: momentum={momentum} must be above 0 and at most 1"
+        demand(0 < momentum <= 1, message, fix="use momentum=0.1")
         self.momentum = momentum
         exact = wide_dtype(dtype_or(dtype, ambient.get_default_dtype()))
         shape = (self.channels,)
@@ -313,7 +315,8 @@ class GroupNorm(_PerChannel):
         super().__init__(channels, eps, affine, dtype, axis, name)
         self.groups = checked_size("GroupNorm", "groups", groups)
         divides = self.channels % self.groups == 0
-        demand(divides, f"GroupNorm: channels={channels} is no multiple of groups={groups}")
+        message = f"GroupNorm: channels={channels} is no multiple of groups={groups}"
+        demand(divides, message, fix="choose groups that divide the channels, such as 1")
 
     def forward(self, x: TensorLike) -> Tensor:
         """Normalise.  x: [N, *S, C] -> the same"""

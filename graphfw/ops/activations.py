@@ -188,7 +188,8 @@ def _negative_part(x: Tensor) -> Tensor:
 def gelu(x: TensorLike, /, *, approximate: str = "none") -> Tensor:
     """x times the normal distribution function at x, elementwise.  x: float -> the same type
 
-    D. Hendrycks, K. Gimpel, "Gaussian error linear units", 2016.
+    float16 and bfloat16 are computed in float32.  D. Hendrycks, K. Gimpel, "Gaussian error linear
+    units", 2016.
 
     Args:
         x: The tensor.
@@ -200,13 +201,14 @@ def gelu(x: TensorLike, /, *, approximate: str = "none") -> Tensor:
     """
     message = f'gelu: approximate={approximate!r} must be "none" or "tanh"'
     demand(approximate in ("none", "tanh"), message, fix='use approximate="none"')
-    tensor = floats("gelu", x)
+    given = floats("gelu", x)
+    tensor = wide(given)  # of a negative x, 1 + erf keeps few digits
     if approximate == "none":
         share: Tensor = 1 + F.erf(tensor * math.sqrt(0.5))
     else:
         inner = math.sqrt(2 / math.pi) * tensor * (1 + 0.044715 * tensor * tensor)
         share = 1 + F.tanh(inner)
-    return 0.5 * tensor * share
+    return converted(0.5 * tensor * share, given.dtype)
 
 
 @public
@@ -395,6 +397,11 @@ def _total(powers: Tensor, axes: tuple[int, ...]) -> Tensor:
     return where(total == 0, 1, total)
 
 
+def rate_fix(option: str, rate: float) -> str:
+    """Say what to write for a probability outside [0, 1): from 2 on it is meant in percent."""
+    return f"use {option}={rate / 100:g}" if 2 <= rate < 100 else f"use {option}=0.5"
+
+
 @public
 def dropout(
     x: TensorLike, /, rate: float = 0.5, *, training: bool = True, name: str | None = None
@@ -415,7 +422,7 @@ def dropout(
     demand(
         0 <= rate < 1,
         f"dropout: rate={rate} must be at least 0 and below 1",
-        fix=f"use rate={rate / 100:g}" if 1 < rate < 100 else "use rate=0.5",
+        fix=rate_fix("rate", rate),
     )
     tensor = floats("dropout", x)
     if not training or rate == 0:

@@ -13,7 +13,7 @@ from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, int64, promote_all, promote_scalar
 from graphfw.ir.functions import F
 from graphfw.ir.literal import PYTHON_SCALARS, to_array
-from graphfw.ir.shape import Requirement, normalize_axes, shape_text
+from graphfw.ir.shape import Requirement, listed_axes, normalize_axes, shape_text
 from graphfw.ir.sources import DimValue
 from graphfw.ir.tensor import Tensor
 
@@ -118,21 +118,13 @@ def axes_of(name: str, x: Tensor, axis: Axes) -> tuple[int, ...]:
     Raises:
         AxisError: There is no such axis, or one stands twice.
     """
-    return ruled(
-        name,
-        x,
-        normalize_axes,
-        axis if axis is None or isinstance(axis, int) else tuple(axis),
-        x.ndim,
-    )
+    return ruled(name, x, normalize_axes, axis, x.ndim)
 
 
-def axes_in_order(name: str, x: Tensor, axes: int | Sequence[int]) -> list[int]:
+def axes_in_order(name: str, x: Tensor, axes: int | Sequence[int]) -> tuple[int, ...]:
     """Return axes counted from the front, in the order in which they were given.
 
     Raises:
         AxisError: There is no such axis, or one stands twice.
     """
-    given = (axes,) if isinstance(axes, int) else tuple(axes)
-    ruled(name, x, normalize_axes, given, x.ndim)
-    return [axis % x.ndim for axis in given]
+    return ruled(name, x, listed_axes, axes, x.ndim)

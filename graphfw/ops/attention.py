@@ -64,8 +64,8 @@ def scaled_dot_product_attention(
     if mask is not None:
         scores = _masked(name, scores, as_tensor(mask))
     if causal:
-        row = F.expand_dims(F.arange(query.shape[-2]), axis=1)
-        scores = where(row >= F.arange(key.shape[-2]), scores, -math.inf)
+        row = F.expand_dims(F.positions(query.shape[-2]), axis=1)
+        scores = where(row >= F.positions(key.shape[-2]), scores, -math.inf)
     weights: Tensor = F.dropout(F.softmax(scores, axis=-1), dropout)
     return weights @ value
 

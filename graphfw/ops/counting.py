@@ -46,6 +46,8 @@ class Arange(Op):
         return self.to
 
     def eval(self, xp: Any) -> Any:
+        if self.size < 0:  # NumPy would count none
+            raise ValueError(f"there can't be {self.size} numbers")
         count = xp.arange(self.size, dtype=xp.int64) * self.step + self.start
         return count.astype(self.to.dtype)
 
@@ -106,6 +108,15 @@ def arange(
         scalar_like("arange", begin, to)
         scalar_like("arange", begin + (size - 1) * stride, to)
     return emit(Arange(begin, stride, size, to))
+
+
+@public
+def positions(size: DimLike) -> Tensor:
+    """Return the numbers 0 to size - 1, for a dim that there is.  -> [size]
+
+    `arange` gives [max(n - 1, 0)] for n - 1, which does not fit a tensor whose dim is n - 1.
+    """
+    return emit(Arange(0, 1, size, int64))
 
 
 _SCALED_FIX = "use gf.arange(size) * step"
@@ -172,7 +183,7 @@ def linspace(
     first, last = asarray(start, dtype=to), asarray(stop, dtype=to)
     steps = dim_max(size - 1, 1) if endpoint else dim_max(size, 1)
     # Weighing both ends gives them back exactly, which start + i*step does not.
-    part = converted(arange(size), to.real) / as_tensor(steps, to.real)
+    part = converted(positions(size), to.real) / as_tensor(steps, to.real)
     weights = converted(part, to)
     spaced: Tensor = first * (1 - weights) + last * weights
     return spaced
@@ -208,7 +219,7 @@ def eye(
     """
     check_device("eye", device)
     rows, columns = dims_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
-    is_one = expand_dims(arange(rows) + k, axis=1) == arange(columns)
+    is_one = expand_dims(positions(rows) + k, axis=1) == positions(columns)
     return converted(is_one, dtype_or(dtype, ambient.get_default_dtype()))
 
 
@@ -240,8 +251,8 @@ def _triangle(name: str, x: Tensor, k: int) -> Tensor:
         fix="gf.expand_dims adds a dim",
         error=ShapeError,
     )
-    diagonal = expand_dims(arange(x.shape[-2]) + k, axis=1)
-    column = arange(x.shape[-1])
+    diagonal = expand_dims(positions(x.shape[-2]) + k, axis=1)
+    column = positions(x.shape[-1])
     keep = column <= diagonal if name == "tril" else column >= diagonal
     kept: Tensor = F.where(keep, x, zeros((), dtype=x.dtype))
     return kept

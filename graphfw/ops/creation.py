@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, DTypeError, GraphfwError, ShapeError
+from graphfw.errors import ArgumentError, DTypeError, GraphfwError, ShapeError, a_type
 from graphfw.ir import ambient
 from graphfw.ir.build import constant
 from graphfw.ir.dim import Dim, DimLike
@@ -133,9 +133,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
     """
     check_device("from_dlpack", device)
     if not hasattr(x, "__dlpack__"):
-        raise ArgumentError(
-            f"from_dlpack: a {type(x).__name__} has no __dlpack__", fix="use gf.asarray"
-        )
+        raise ArgumentError(f"from_dlpack: {a_type(x)} has no __dlpack__", fix="use gf.asarray")
     if isinstance(x, Tensor):
         return x
     if copy is False:

@@ -149,6 +149,8 @@ def _two_sizes(
     sizes = f"{a[2]} in operand {a[0]}, {b[2]} in operand {b[0]}"
     symbol = is_symbol(a[2]) or is_symbol(b[2])
     fix = f'name both dims "{symbol}" if they are always equal, or use gf.assert_shape'
+    if isinstance(a[2], int) or isinstance(b[2], int):  # one that maybe is an array's
+        fix = f"if {symbol} always has that size, say so with gf.assert_shape"
     return ShapeError(
         f'einsum: {shown} of "{equation}" has two sizes: {sizes}',
         operands=[describe(f"operand {place}", x) for place, x, _ in (a, b)],

@@ -22,7 +22,16 @@ from graphfw.errors import (
 from graphfw.ir import ambient
 from graphfw.ir.build import constant, emit
 from graphfw.ir.concrete import describe, is_concrete
-from graphfw.ir.dim import Dim, DimLike, always_ge, always_le, dim_max, dim_min
+from graphfw.ir.dim import (
+    Dim,
+    DimLike,
+    always_ge,
+    always_le,
+    dim_max,
+    dim_min,
+    substitute,
+    symbol,
+)
 from graphfw.ir.dtype import DTypeLike, int64
 from graphfw.ir.functions import public
 from graphfw.ir.op import Op
@@ -32,7 +41,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled
 from graphfw.ops.composed import demand
-from graphfw.ops.counting import arange
+from graphfw.ops.counting import positions
 from graphfw.ops.creation import asarray
 from graphfw.ops.dtypes import INDICES_FIX
 from graphfw.ops.movement import Flip, PermuteDims, Reshape, dims_of, expand_dims, reshape
@@ -249,6 +258,12 @@ def _slice_range(x: Tensor, key: slice, dim: DimLike) -> _Range:
     """Return the elements of a slice, as Python's `slice.indices` does, for a dim of any kind."""
     start, stop = _bound(x, key.start), _bound(x, key.stop)
     step = 1 if key.step is None else _bound(x, key.step)
+    is_formula = isinstance(dim, Dim) and not always_ge(dim, 0)
+    if is_formula and not isinstance(start, Dim) and not isinstance(stop, Dim):
+        # What there is has a size >= 0, though its formula, such as n - 1, does not show it.
+        found = _slice_range(x, key, symbol("size"))
+        start, length = (substitute(d, {"size": dim}) for d in (found.start, found.length))
+        return found._replace(start=start, length=length)
     is_known = isinstance(step, int) and step != 0
     message = f"step {step} of a slice must be an int other than 0"
     _demand(x, is_known, message, ArgumentError, "for other steps use gf.take with gf.arange")
@@ -381,7 +396,7 @@ def along_axis(name: str, x: Tensor, index: Tensor, axis: int) -> list[Tensor]:
             operands=[describe("x", x), describe("indices", index)],
             fix="their other dims must be equal, or 1",
         ) from None
-    rows = [reshape(arange(d), (d, *[1] * (x.ndim - i - 1))) for i, d in enumerate(x.shape)]
+    rows = [reshape(positions(d), (d, *[1] * (x.ndim - i - 1))) for i, d in enumerate(x.shape)]
     rows[place] = index
     return rows
 
@@ -419,7 +434,7 @@ def one_hot(
     )
     place = ruled("one_hot", index, normalize_axis, axis, index.ndim + 1)
     (classes,) = dims_of("one_hot", num_classes)
-    numbers = reshape(arange(classes), (classes, *[1] * (index.ndim - place)))
+    numbers = reshape(positions(classes), (classes, *[1] * (index.ndim - place)))
     hot = expand_dims(index, axis=place) == numbers
     return converted(hot, dtype_or(dtype, ambient.get_default_dtype()))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from graphfw.errors import ExecutionError, ShapeError
@@ -45,11 +45,7 @@ def placeholder(
     (batch, 28, 28, _image_3)
     """
     graph = open_graph("a placeholder")
-    if isinstance(shape, (str, int, Dim)):
-        raise ShapeError(
-            f"placeholder: shape={shape!r} is not a sequence of dims",
-            fix=f"write ({shape!r},)",
-        )
+    _check_sequence("placeholder", shape)
     hint = name if name and name.isidentifier() else ""
     dims = tuple(
         graph.fresh_symbol(f"{hint}_{axis}" if hint else "dim") if dim is None else _dim(dim)
@@ -57,6 +53,12 @@ def placeholder(
     )
     resolved = dtype_or(dtype, ambient.get_default_dtype())
     return emit(Placeholder(dims, resolved), name=name or "")
+
+
+def _check_sequence(name: str, shape: object) -> None:
+    is_many = isinstance(shape, Iterable) and not isinstance(shape, str)
+    message = f"{name}: shape={shape!r} is not a sequence of dims"
+    demand(is_many, message, fix=f"write ({shape!r},)", error=ShapeError)
 
 
 def _dim(dim: DimLike | str) -> DimLike:
@@ -215,6 +217,7 @@ def assert_shape(x: TensorLike, shape: Sequence[DimLike | str | None], /) -> Ten
     (batch, 4)
     """
     tensor = as_tensor(x)
+    _check_sequence("assert_shape", shape)
     message = f"{shape_text(tensor.shape)} has {tensor.ndim} dims, not {len(shape)}"
     demand(
         len(shape) == tensor.ndim,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 from graphfw.errors import AxisError, DTypeError, ShapeError
 from graphfw.ir.build import emit
@@ -183,12 +184,14 @@ def tensordot(
     """
     a, b = promoted("tensordot", x1, x2)
     shown = {"x1": a, "x2": b}
-    if isinstance(axes, int):
-        fits = 0 <= axes <= min(a.ndim, b.ndim)
-        message = f"tensordot: can't sum over {axes} axes of {a.ndim} and {b.ndim} dims"
-        fix = "name the axes: axes=((…), (…))"
-        demand(fits, message, shown, fix=fix, error=ShapeError)
-        axes = (range(a.ndim - axes, a.ndim), range(axes))
+    fix = "name the axes: axes=((…), (…))"
+    if isinstance(axes, SupportsIndex):
+        count = operator.index(axes)
+        message = f"tensordot: can't sum over {count} axes of {a.ndim} and {b.ndim} dims"
+        demand(0 <= count <= min(a.ndim, b.ndim), message, shown, fix=fix, error=ShapeError)
+        axes = (range(a.ndim - count, a.ndim), range(count))
+    is_pair = hasattr(axes, "__len__") and len(axes) == 2
+    demand(is_pair, f"tensordot: axes={axes!r} is no int and no pair", fix=fix, error=AxisError)
     left, right = (
         axes_in_order("tensordot", x, of_x) for x, of_x in zip((a, b), axes, strict=True)
     )
@@ -307,7 +310,7 @@ def _on_diagonal(values: Tensor, dims: Shape, offset: int) -> Tensor:
     if rows - before - length != 0:
         parts.append(F.zeros((*dims[:-2], rows - before - length), dtype=values.dtype))
     row_values = F.concat(parts, axis=-1) if len(parts) > 1 else values
-    here = F.expand_dims(F.arange(rows), axis=1) + offset == F.arange(columns)
+    here = F.expand_dims(F.positions(rows), axis=1) + offset == F.positions(columns)
     return where(here, F.expand_dims(row_values, axis=-1), 0)
 
 

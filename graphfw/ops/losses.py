@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphfw.errors import DTypeError, ShapeError
+from graphfw.ir.build import emit
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.functions import F, public
 from graphfw.ir.shape import normalize_axis, reduced, shape_text
@@ -18,7 +19,9 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, converted, promoted, ruled
 from graphfw.ops.composed import demand, floats, wide
+from graphfw.ops.indexing import along_axis
 from graphfw.ops.select import where
+from graphfw.ops.selection import Gather
 
 __all__ = [
     "bce",
@@ -83,7 +86,7 @@ def cross_entropy(
     factors = _class_weight(name, weight, scores, place)
     logp = F.log_softmax(wide(scores), axis=place)
     if is_index:
-        losses, counted = _at_classes(logp, goal, place, factors, ignore_index)
+        losses, counted = _at_classes(name, logp, goal, place, factors, ignore_index)
         if label_smoothing:
             spread = -F.mean(logp if factors is None else logp * factors, axis=place)
             spread = where(converted(goal, int64) != ignore_index, spread, 0)
@@ -123,7 +126,7 @@ def nll(
     goal = as_tensor(target)
     _check_classes("nll", scores, goal, place, or_probabilities=False)
     factors = _class_weight("nll", weight, scores, place)
-    losses, counted = _at_classes(wide(scores), goal, place, factors, ignore_index)
+    losses, counted = _at_classes("nll", wide(scores), goal, place, factors, ignore_index)
     return _weighted("nll", losses, counted, reduction, scores.dtype)
 
 
@@ -186,17 +189,23 @@ def _class_weight(name: str, weight: TensorLike | None, logits: Tensor, axis: in
 
 
 def _at_classes(
-    logp: Tensor, target: Tensor, axis: int, factors: Tensor | None, ignore_index: int
+    name: str,
+    logp: Tensor,
+    target: Tensor,
+    axis: int,
+    factors: Tensor | None,
+    ignore_index: int,
 ) -> tuple[Tensor, Tensor]:
     """Each element's loss, and its weight in the mean: 0 for both where it is ignored."""
     target = converted(target, int64)  # one that can hold ignore_index
     counts = target != ignore_index
-    # Elsewhere negative indices count from the end; here they are mistakes, and no class is C.
-    index = where(counts, where(target < 0, logp.shape[axis], target), 0)
-    index = F.expand_dims(index, axis=axis)
+    index = F.expand_dims(where(counts, target, 0), axis=axis)
+    ignored = f"(ignore_index is {ignore_index})"
+    refusal = f"{name}: class index {{index}} is out of range: there are {{size}} classes {ignored}"
 
     def at_class(x: Tensor) -> Tensor:
-        found: Tensor = F.squeeze(F.take_along_axis(x, index, axis=axis), axis=axis)
+        gathered = emit(Gather(0, refusal), x, *along_axis(name, x, index, axis))
+        found: Tensor = F.squeeze(gathered, axis=axis)
         return found
 
     picked = -at_class(logp)

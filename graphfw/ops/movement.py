@@ -111,7 +111,14 @@ class Reshape(Movement):
         return xp.reshape(x, self.dims)
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
-        return (lambda: F.reshape(ct, x.shape),)
+        def gradient() -> Tensor:
+            if size_of(ct.shape) == size_of(x.shape):
+                return reshape(ct, x.shape)
+            # n//2 rows of 2 are n elements only if n is even, which each run checks.
+            elements: Tensor = F.assert_shape(reshape(ct, -1), (size_of(x.shape),))
+            return reshape(elements, x.shape)
+
+        return (gradient,)
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -215,7 +222,7 @@ def permute_dims(x: TensorLike, /, axes: Sequence[int] | None = None) -> Tensor:
     """
     tensor = as_tensor(x)
     wanted = range(tensor.ndim)[::-1] if axes is None else axes
-    order = tuple(ruled("permute_dims", tensor, normalize_axis, a, tensor.ndim) for a in wanted)
+    order = axes_in_order("permute_dims", tensor, wanted)
     return tensor if order == tuple(range(tensor.ndim)) else emit(PermuteDims(order), tensor)
 
 
@@ -470,4 +477,4 @@ def roll(
     fits = len(shifts) == len(axes)
     demand(fits, message, {"x": tensor}, fix="give one shift for all axes, or one for each")
     moved = tuple(whole("roll", "the shift", s) for s in shifts)
-    return emit(Roll(moved, tuple(axes)), tensor) if axes else tensor
+    return emit(Roll(moved, axes), tensor) if axes else tensor

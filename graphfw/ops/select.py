@@ -175,7 +175,7 @@ def clip(x: TensorLike, /, min: TensorLike | None = None, max: TensorLike | None
         return tensor
     low = _end(tensor.dtype, -1) if min is None else min
     high = _end(tensor.dtype, 1) if max is None else max
-    bounds = (_bound(tensor, low), _bound(tensor, high))
+    bounds = (_bound(tensor, "min", low), _bound(tensor, "max", high))
     return emit(Clip(), tensor, *bounds, shown=(x, min, max))
 
 
@@ -187,18 +187,27 @@ def _end(dtype: DType, side: int) -> float:
     return info.max if side > 0 else info.min
 
 
-def _bound(x: Tensor, bound: TensorLike) -> Tensor:
+def _bound(x: Tensor, label: str, bound: TensorLike) -> Tensor:
     """Return a bound as a tensor of x's dtype."""
+    if not isinstance(bound, (*PYTHON_SCALARS, Dim)):
+        try:
+            bound = as_tensor(bound)
+        except DTypeError:
+            raise DTypeError(
+                f"clip: {label}={bound!r} is no number and no tensor",
+                operands=[describe("x", x)],
+                fix="give a number, or a tensor that broadcasts with x",
+            ) from None
     common = result_type(x, bound)
     if common is not x.dtype:
         raise DTypeError(
-            f"clip: a bound needs {common.name}, and the result has x's dtype, {x.dtype.name}",
+            f"clip: {label} needs {common.name}, and the result has x's dtype, {x.dtype.name}",
             operands=[describe("x", x)],
             fix=f"convert one first: gf.astype(x, gf.{common.name})",
         )
-    if isinstance(bound, (*PYTHON_SCALARS, Dim)):
-        return scalar_like("clip", bound, x.dtype)
-    return converted(as_tensor(bound), x.dtype)
+    if isinstance(bound, Tensor):
+        return converted(bound, x.dtype)
+    return scalar_like("clip", bound, x.dtype)
 
 
 @public

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from graphfw.errors import ArgumentError, AxisError, DTypeError
+from graphfw.errors import ArgumentError, AxisError, DTypeError, ExecutionError
 from graphfw.ir.build import emit
 from graphfw.ir.concrete import describe
 from graphfw.ir.dim import DimLike, always_ge
@@ -161,10 +161,12 @@ class Gathering(Op):
     """The base of ops on elements that integer tensors name.
 
     Each of the `indices` tensors indexes one of as many axes, from `axis` on; they broadcast
-    together. Negative indices count from the end.
+    together. Negative indices count from the end, unless there is a `refusal`: what a run says of
+    an index that is negative or too large, with {index} and {size} in it.
     """
 
     axis: int
+    refusal: str = ""
     labels: ClassVar[tuple[str, ...]] = ("x",)
 
     def picked(self, x: Shape, indices: Sequence[Shape], first: int) -> Shape:
@@ -185,14 +187,19 @@ class Gathering(Op):
 
         Raises:
             IndexError: One is out of range.
+            ExecutionError: The same, where there is a `refusal`.
         """
         result = []
         for axis, index in enumerate(indices, self.axis):
             size = x.shape[axis]
             signed = index.astype(xp.int64)
-            wrong = (signed < -size) | (signed >= size)
+            wrong = (signed < (0 if self.refusal else -size)) | (signed >= size)
             if wrong.any():
-                raise IndexError(out_of_range(int(signed[wrong][0]), axis, size))
+                first = int(signed[wrong][0])
+                if self.refusal:
+                    text = self.refusal.format(index=first, size=size)
+                    raise ExecutionError(text, fix=f"use indices from 0 on, below {size}")
+                raise IndexError(out_of_range(first, axis, size))
             result.append(xp.where(signed < 0, signed + size, signed))
         return result
 
@@ -227,7 +234,7 @@ class Gather(Gathering):
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor, *indices: Tensor) -> tuple[Any, ...]:
         return (
-            lambda: emit(IndexAdd(self.axis), F.zeros_like(x), ct, *indices),
+            lambda: emit(IndexAdd(*self.values), F.zeros_like(x), ct, *indices),
             *[None] * len(indices),
         )
 
@@ -243,6 +250,7 @@ class Gather(Gathering):
         yield ok("float32[2, 4, 4, 3]", "int64[5]", "int64[2, 1]", axis=1, ints=(-4, 4))
         yield ok("float32[4]", "uint8[]", axis=0)
         yield ok("int32[4, 0]", "int64[0]", axis=0)
+        yield ok("float32[4]", "int32[2]", axis=0, refusal="there is no {index}", ints=(0, 4))
         yield bad("float32[4]", "float32[2]", axis=0, match="must be integers", error=DTypeError)
         yield bad("float32[4]", "int32[2]", axis=1, match="axes 1 to 1", error=AxisError)
         yield bad("float32[4, 4]", "int32[2]", "int32[3]", axis=0, match="indices: shapes don't")
@@ -320,7 +328,7 @@ class IndexAdd(Putting):
     def vjp(
         self, ct: Tensor, y: Tensor, x: Tensor, values: Tensor, *indices: Tensor
     ) -> tuple[Any, ...]:
-        return (ct, lambda: emit(Gather(self.axis), ct, *indices), *[None] * len(indices))
+        return (ct, lambda: emit(Gather(*self.values), ct, *indices), *[None] * len(indices))
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -349,17 +357,17 @@ class IndexSet(Putting):
         self, ct: Tensor, y: Tensor, x: Tensor, values: Tensor, *indices: Tensor
     ) -> tuple[Any, ...]:
         return (
-            lambda: emit(IndexSet(self.axis), ct, F.zeros_like(values), *indices),
+            lambda: emit(IndexSet(*self.values), ct, F.zeros_like(values), *indices),
             lambda: self._kept(ct, x, values, indices),
             *[None] * len(indices),
         )
 
     def _kept(self, ct: Tensor, x: Tensor, values: Tensor, indices: Sequence[Tensor]) -> Tensor:
         """Return the cotangent of the values that were not overwritten by a later one."""
-        order = F.reshape(F.arange(values.size), values.shape)
-        written = emit(IndexSet(self.axis), F.zeros(x.shape, dtype=int64), order, *indices)
-        survived = emit(Gather(self.axis), written, *indices) == order
-        named = emit(Gather(self.axis), ct, *indices)
+        order = F.reshape(F.positions(values.size), values.shape)
+        written = emit(IndexSet(*self.values), F.zeros(x.shape, dtype=int64), order, *indices)
+        survived = emit(Gather(*self.values), written, *indices) == order
+        named = emit(Gather(*self.values), ct, *indices)
         kept: Tensor = F.where(survived, named, F.zeros_like(named))
         return kept
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import numpy as np
+
 from graphfw.ir.dim import Dim, DimLike, dim_max
 from graphfw.ir.functions import F, public
-from graphfw.ir.shape import permuted, reduced, size_of
+from graphfw.ir.shape import normalize_axis, permuted, reduced, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, inexact, ruled
-from graphfw.ops.composed import floats, safe_root, wide
+from graphfw.ops.composed import demand, floats, safe_root, wide
 from graphfw.ops.reduce import require_elements
 
 __all__ = ["mean", "median", "std", "var"]
@@ -52,6 +57,7 @@ def var(
 
     Raises:
         AxisError: There is no such axis.
+        ArgumentError: `correction` is no finite number.
         DTypeError: The tensor is complex.
 
     >>> import graphfw as gf
@@ -72,6 +78,7 @@ def std(
 
     Raises:
         AxisError: There is no such axis.
+        ArgumentError: `correction` is no finite number.
         DTypeError: The tensor is complex.
 
     >>> import graphfw as gf
@@ -100,9 +107,8 @@ def median(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False)
     Tensor(3.5, dtype=float32)
     """
     tensor = floats("median", x)
-    axes = axes_of("median", tensor, axis)
+    place = 0 if axis is None else ruled("median", tensor, normalize_axis, axis, tensor.ndim)
     flat = F.reshape(tensor, (tensor.size,)) if axis is None else tensor
-    place = 0 if axis is None else axes[0]
     count = flat.shape[place]
     ruled("median", flat, require_elements, flat.shape, (place,))
     ordered = F.sort(flat, axis=place)
@@ -116,6 +122,7 @@ def median(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False)
     middle = at((count - 1) // 2) * 0.5 + at(count // 2) * 0.5
     last = at(count - 1)
     result = F.where(F.isnan(last), last, middle)
+    axes = range(tensor.ndim) if axis is None else (place,)
     shaped: Tensor = F.reshape(result, reduced(tensor.shape, axes, keepdims))
     return shaped
 
@@ -125,9 +132,12 @@ def _count(x: Tensor, axes: tuple[int, ...]) -> DimLike:
     return size_of(permuted(x.shape, axes))
 
 
-def _variance(name: str, x: Tensor, axis: Axes, correction: float, keepdims: bool) -> Tensor:
+def _variance(name: str, x: Tensor, axis: Axes, correction: Any, keepdims: bool) -> Tensor:
     """Return the variance, in float32 for the floats of two bytes."""
     axes = axes_of(name, x, axis)
+    is_number = isinstance(correction, (int, float, np.number)) and math.isfinite(correction)
+    fix = "use correction=1 for the unbiased estimate"
+    demand(is_number, f"{name}: correction={correction!r} is no finite number", fix=fix)
     values = wide(x)
     distance = values - mean(values, axis=axes, keepdims=True)
     total: Tensor = F.sum(distance * distance, axis=axes, keepdims=keepdims)

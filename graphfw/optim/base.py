@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeAlias
 
-from graphfw.errors import ArgumentError, GradientError, GraphError
+from graphfw.errors import ArgumentError, GradientError, GraphError, a_type
 from graphfw.ir import ambient, concrete
 from graphfw.ir.dtype import DType, float64, int64
-from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph, open_graph
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.variable import Update, Variable
+from graphfw.ir.variable import Filled, Update, Variable
 from graphfw.loc import capture
 from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.composed import demand, wide_dtype
@@ -55,24 +54,13 @@ class _State:
         return slots
 
     def _variable(self, name: str, value: float, shape: Any, dtype: DType) -> Variable:
-        made = Variable(_Filled(value), shape=shape, dtype=dtype, trainable=False)
+        made = Variable(Filled(value), shape=shape, dtype=dtype, trainable=False)
         made.rename(lambda: f"{self.name}.{name}")
         return made
 
     def _name_after(self, slot: Variable, kind: str, variable: Variable) -> None:
         # By a function: a variable may get its name when its layer becomes part of another.
         slot.rename(lambda: f"{self.name}.{kind}.{variable.name}")
-
-
-@dataclass(frozen=True)
-class _Filled:
-    """The initial contents of a slot."""
-
-    value: float
-
-    def __call__(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
-        filled: Tensor = F.full(shape, self.value, dtype=dtype)
-        return filled
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,7 +293,8 @@ class Optimizer(abc.ABC):
     def _check_rate(self, rate: Any) -> None:
         fits = isinstance(rate, Tensor) and rate.shape == () and not rate.dtype.is_complex
         shown = rate.type if isinstance(rate, Tensor) else repr(rate)
-        demand(fits, f"{type(self).__name__}: the learning rate must be a real scalar, not {shown}")
+        message = f"{type(self).__name__}: the learning rate must be a real scalar, not {shown}"
+        demand(fits, message, fix="give a number, a 0-d tensor, or one of gf.optim.schedules")
 
     def _check_dtype(self, variable: Variable) -> None:
         if variable.dtype.is_complex and not self.takes_complex:
@@ -332,7 +321,9 @@ class Optimizer(abc.ABC):
         """
         text = f"{type(self).__name__}: {option}={value!r}"
         is_number = hasattr(value, "__float__") and not isinstance(value, (bool, Tensor))
-        demand(is_number, f"{text} is no number")
+        default = next((f.default for f in fields(self) if f.name == option), 0.9)
+        fix = f"use {option}={default if isinstance(default, (int, float)) else 1.0}"
+        demand(is_number, f"{text} is no number", fix=fix)
         bounds = []
         if above is not None:
             bounds.append((value > above, f"above {above:g}"))
@@ -341,7 +332,7 @@ class Optimizer(abc.ABC):
         if below is not None:
             bounds.append((value < below, f"below {below:g}"))
         wanted = " and ".join(words for _, words in bounds)
-        demand(all(holds for holds, _ in bounds), f"{text} must be {wanted}")
+        demand(all(holds for holds, _ in bounds), f"{text} must be {wanted}", fix=fix)
 
     def _check_betas(self, betas: Any) -> None:
         """See that `betas` are two numbers in [0, 1).
@@ -350,7 +341,8 @@ class Optimizer(abc.ABC):
             ArgumentError: They are not.
         """
         is_pair = isinstance(betas, (tuple, list)) and len(betas) == 2
-        demand(is_pair, f"{type(self).__name__}: betas={betas!r} is no pair of numbers")
+        message = f"{type(self).__name__}: betas={betas!r} is no pair of numbers"
+        demand(is_pair, message, fix="use betas=(0.9, 0.999)")
         for place, beta in enumerate(betas):
             self._check(f"betas[{place}]", beta, least=0, below=1)
 
@@ -358,7 +350,7 @@ class Optimizer(abc.ABC):
 def _check_loss(loss: Any) -> None:
     if not isinstance(loss, Tensor):
         raise GradientError(
-            f"minimize: the loss is a {type(loss).__name__}, not a tensor",
+            f"minimize: the loss is {a_type(loss)}, not a tensor",
             fix="minimise a tensor, such as gf.nn.cross_entropy(logits, target)",
         )
     operands = [concrete.describe("loss", loss)]
@@ -390,7 +382,8 @@ def _checked_pair(pair: Any) -> tuple[Tensor, Variable]:
         "apply_gradients: the pairs are the wrong way round",
         fix="the gradient comes first: zip(gradients, parameters)",
     )
-    demand(isinstance(gradient, Tensor), f"apply_gradients: the gradient {gradient!r} is no tensor")
+    message = f"apply_gradients: the gradient {gradient!r} is no tensor"
+    demand(isinstance(gradient, Tensor), message, fix="get gradients with gf.grad")
     if isinstance(variable, Variable) and gradient.shape != variable.shape:
         raise ArgumentError(
             f'apply_gradients: a gradient {gradient.type} for "{variable.name}", {variable.type}',
@@ -398,5 +391,6 @@ def _checked_pair(pair: Any) -> tuple[Tensor, Variable]:
                 concrete.describe("gradient", gradient),
                 concrete.describe("parameter", variable),
             ],
+            fix="zip the gradients with the variables that they were taken by, in one order",
         )
     return gradient, variable

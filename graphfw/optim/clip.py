@@ -20,7 +20,7 @@ def clip_by_value(grads: Sequence[Tensor], limit: float) -> list[Tensor]:
     >>> gf.optim.clip_by_value([gf.asarray([-3.0, 0.5])], 1.0)
     [Tensor([-1. ,  0.5], dtype=float32)]
     """
-    demand(limit > 0, f"clip_by_value: limit={limit} must be above 0")
+    demand(limit > 0, f"clip_by_value: limit={limit} must be above 0", fix="use limit=1.0")
     return [F.minimum(F.maximum(g, -limit), limit) for g in grads]
 
 
@@ -44,8 +44,10 @@ def clip_by_global_norm(grads: Sequence[Tensor], max_norm: float) -> tuple[list[
     >>> gf.optim.clip_by_global_norm([gf.asarray([3.0, 4.0])], 1.0)
     ([Tensor([0.6, 0.8], dtype=float32)], Tensor(5., dtype=float32))
     """
-    demand(max_norm > 0, f"clip_by_global_norm: max_norm={max_norm} must be above 0")
-    demand(len(grads) > 0, "clip_by_global_norm: there are no gradients")
+    message = f"clip_by_global_norm: max_norm={max_norm} must be above 0"
+    demand(max_norm > 0, message, fix="use max_norm=1.0")
+    message = "clip_by_global_norm: there are no gradients"
+    demand(len(grads) > 0, message, fix="pass what gf.grad returns")
     norm = global_norm(grads)
     factor = max_norm / F.maximum(norm, max_norm)
     return [_scaled(g, factor) for g in grads], norm

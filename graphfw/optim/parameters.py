@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from graphfw.errors import ArgumentError, GradientError
+from graphfw.errors import ArgumentError, GradientError, a_type
 from graphfw.ir import concrete
 from graphfw.ir.op import SOURCE
 from graphfw.ir.tensor import Node, Tensor
@@ -14,6 +14,9 @@ from graphfw.ir.walk import ancestors
 
 ParameterGroup: TypeAlias = Mapping[str, Any]
 """Variables under the key "parameters", and options that hold for these alone."""
+
+
+_EMPTY_FIX = "pass model.parameters(), of a model that has some"
 
 
 def grouped(what: str, parameters: Any) -> list[tuple[list[Variable], dict[str, Any]]]:
@@ -27,14 +30,15 @@ def grouped(what: str, parameters: Any) -> list[tuple[list[Variable], dict[str, 
     if isinstance(parameters, Tensor):
         parameters = [parameters]
     if isinstance(parameters, Mapping) or not isinstance(parameters, Iterable):
-        fix = "write model.parameters()" if hasattr(parameters, "parameters") else ""
+        fix = "write model.parameters()"
         if isinstance(parameters, Mapping):
             fix = "pass a list of groups, [{…}], or of variables"
-        kind = type(parameters).__name__
-        raise ArgumentError(f"{what}: parameters is a {kind}, not a list of variables", fix=fix)
+        raise ArgumentError(
+            f"{what}: parameters is {a_type(parameters)}, not a list of variables", fix=fix
+        )
     items = list(parameters)
     if not items:
-        raise ArgumentError(f"{what}: the list of parameters is empty")
+        raise ArgumentError(f"{what}: the list of parameters is empty", fix=_EMPTY_FIX)
     if any(isinstance(item, Mapping) for item in items):
         groups = [_group(what, item) for item in items]
     else:
@@ -47,6 +51,7 @@ def grouped(what: str, parameters: Any) -> list[tuple[list[Variable], dict[str, 
                 raise ArgumentError(
                     f'{what}: "{variable.name}" is in the parameters twice',
                     operands=[concrete.describe("parameter", variable)],
+                    fix="list each variable once: layers that share it list it both",
                 )
             seen.add(id(variable))
     return groups
@@ -67,6 +72,8 @@ def _group(what: str, item: Any) -> tuple[list[Variable], dict[str, Any]]:
     options = {name: value for name, value in item.items() if name != "parameters"}
     given = item["parameters"]
     variables: list[Variable] = [given] if isinstance(given, Variable) else list(given)
+    if not variables:
+        raise ArgumentError(f"{what}: a parameter group is empty", fix=_EMPTY_FIX)
     return variables, options
 
 

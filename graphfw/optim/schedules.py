@@ -115,7 +115,8 @@ def cosine(lr: float, steps: int, final: float = 0.0, warmup: int = 0) -> Schedu
         ArgumentError: lr or steps is not positive, final is negative, or warmup is not below steps.
     """
     fits = 0 <= warmup < steps
-    demand(fits, f"cosine: warmup={warmup} must be at least 0 and below steps={steps}")
+    message = f"cosine: warmup={warmup} must be at least 0 and below steps={steps}"
+    demand(fits, message, fix="the warmup is part of the steps: give more of these")
     half_wave: Callable[[Tensor], Tensor] = lambda part: (1 + F.cos(math.pi * part)) / 2  # noqa: E731
     fall = _between("cosine", lr, steps - warmup, final, half_wave)
     return _warmed(fall, warmup) if warmup else fall
@@ -147,9 +148,11 @@ def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> Schedule:
     demand(
         len(values) == len(places) + 1,
         f"piecewise: {len(places)} boundaries part {len(places) + 1} rates, not {len(values)}",
+        fix="give one rate more than boundaries",
     )
     rising = all(a < b for a, b in pairwise(places))
-    demand(rising, f"piecewise: the boundaries {places} must rise")
+    fix = "sort them, each once"
+    demand(rising, f"piecewise: the boundaries {places} must rise", fix=fix)
     _check("piecewise", **{f"boundaries[{i}]": place for i, place in enumerate(places)})
     _check("piecewise", **{f"rates[{i}]": value for i, value in enumerate(values)})
 
@@ -180,9 +183,11 @@ def one_cycle(
         ArgumentError: A number is not positive, or rise is not below 1, or there are too few steps.
     """
     _check("one_cycle", lr=lr, steps=steps, rise=rise, start=start, final=final)
-    demand(rise < 1, f"one_cycle: rise={rise} must be below 1")
+    fix = "rise is a fraction of the steps, such as 0.3"
+    demand(rise < 1, f"one_cycle: rise={rise} must be below 1", fix=fix)
     top = rise * steps - 1
-    demand(top > 0, f"one_cycle: steps={steps} with rise={rise} leaves no update to rise in")
+    message = f"one_cycle: steps={steps} with rise={rise} leaves no update to rise in"
+    demand(top > 0, message, fix="give more steps")
 
     def between(low: float, high: float, part: Any) -> Any:
         return low + (high - low) * (1 - F.cos(math.pi * part)) / 2
@@ -204,7 +209,7 @@ def _between(
 ) -> Schedule:
     """Mix lr and final: `weight` gives lr's share where a part, 0 to 1, of the steps is done."""
     _check(name, lr=lr, steps=steps)
-    demand(final >= 0, f"{name}: final={final} must not be negative")
+    demand(final >= 0, f"{name}: final={final} must not be negative", fix="use final=0.0")
     text = f"{name}({lr}, {steps}, final={final}{more})"
     return _Formula(text, lambda t: final + (lr - final) * weight(F.minimum(t / steps, 1)))
 
@@ -226,5 +231,6 @@ def _check(name: str, **numbers: Any) -> None:
     """
     for label, value in numbers.items():
         is_number = hasattr(value, "__float__") and not isinstance(value, (bool, Tensor))
-        demand(is_number, f"{name}: {label}={value!r} is no number")
-        demand(value > 0, f"{name}: {label}={value} must be above 0")
+        fix = f"give {label} as a number above 0"
+        demand(is_number, f"{name}: {label}={value!r} is no number", fix=fix)
+        demand(value > 0, f"{name}: {label}={value} must be above 0", fix=fix)

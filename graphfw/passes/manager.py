@@ -9,9 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, cast, get_args
 
-from graphfw.errors import ArgumentError, GraphError, GraphfwError, PassError, VerifyError
+from graphfw.errors import (
+    ArgumentError,
+    GraphError,
+    GraphfwError,
+    PassError,
+    VerifyError,
+    did_you_mean,
+)
 from graphfw.ir.graph import Graph
 from graphfw.ir.verify import verify as verify_graph
 from graphfw.passes.base import Pass, no_ambient
@@ -78,7 +85,7 @@ def run_pipeline(
             "passes work on the part of a graph that outputs need",
             fix="derive it first: graphfw.ir.rebuild.derive(graph, outputs)",
         )
-    level = _level(verify)
+    level = checked_level(os.environ.get("GRAPHFW_VERIFY", "off") if verify is None else verify)
     folder = _dump_folder(dump)
     reports: list[Report] = []
     with no_ambient():
@@ -162,14 +169,20 @@ def _blamed(one: Pass, reports: Sequence[Report]) -> Iterator[None]:
         ) from error
 
 
-def _level(verify: str | None) -> str:
-    level = os.environ.get("GRAPHFW_VERIFY", "off") if verify is None else verify
-    if level not in get_args(Level):
+def checked_level(level: str) -> Level:
+    """Return a level of checking, where it is one.
+
+    Raises:
+        ArgumentError: It is none.
+    """
+    levels = get_args(Level)
+    if level not in levels:
+        near = did_you_mean(str(level), levels)
+        listed = f"set verify, or GRAPHFW_VERIFY, to one of {', '.join(levels)}"
         raise ArgumentError(
-            f"{level!r} is no level of checking",
-            fix=f"set verify, or GRAPHFW_VERIFY, to one of {', '.join(get_args(Level))}",
+            f"{level!r} is no level of checking", fix=f"{near} {listed}" if near else listed
         )
-    return level
+    return cast(Level, level)
 
 
 def _stop_after() -> int | None:

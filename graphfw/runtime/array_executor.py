@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.errors import ExecutionError, GraphfwError, Operand
+from graphfw.errors import ExecutionError
+from graphfw.ir import concrete
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.op import ALIAS, RANDOM, SOURCE, Op, Rng
 from graphfw.ir.tensor import Node, Tensor
@@ -103,7 +104,7 @@ class ArrayExecutable(Executable):
                         values[slot] = None
         except Exception as error:
             assert step is not None
-            raise _failed(step, values, error) from error
+            raise concrete.failed(step.node, step.pick(values), error) from error
         return [
             values[s] if how is _OWN else self._handed_out(values[s], how) for s, how in self._out
         ]
@@ -128,7 +129,7 @@ class ArrayExecutable(Executable):
                 for bad in filter(None, [_first_bad(self.xp, array) for array in results]):
                     summary = f"{step.node.op.name} gives {bad}"
                     fix = "keep its inputs in range, with gf.clip or gf.where"
-                    error = _at_node(step, values, summary, fix)
+                    error = concrete.at_node(step.node, step.pick(values), summary, fix)
                     if bad.startswith("nan"):
                         if infinite and not error.why:
                             error.why = f"the first infinity: {infinite.summary}"
@@ -269,43 +270,6 @@ def _picker(slots: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
     return lambda values: (values[slot],)
 
 
-def _failed(step: Step, values: list[Any], error: Exception) -> ExecutionError:
-    """Say which node failed, with the arrays that it got."""
-    detail = (
-        error.summary if isinstance(error, GraphfwError) else f"{type(error).__name__}: {error}"
-    )
-    fix = "feed values for which it works: these are what it got"
-    return _at_node(step, values, f"{step.node.op.name} failed: {detail}", fix)
-
-
-def _at_node(step: Step, values: list[Any], summary: str, fix: str) -> ExecutionError:
-    node = step.node
-    operands = [
-        Operand(
-            _label(node, i),
-            t.name,
-            _array_text(array),
-            t.node.op.name,
-            t.node.loc,
-            t.node.loc.layer,
-        )
-        for i, (t, array) in enumerate(zip(node.inputs, step.pick(values), strict=True))
-    ]
-    forward = node.loc.grad_of
-    return ExecutionError(
-        summary,
-        operands=operands[:3],
-        why=f"it is the gradient of {forward.describe()}" if forward else "",
-        at=node.loc,
-        fix=fix,
-    )
-
-
-def _label(node: Node, index: int) -> str:
-    labels = node.op.labels
-    return labels[index] if index < len(labels) else f"x{index}"
-
-
 def _first_bad(xp: Any, array: Any) -> str:
     """Say `nan at index (0, 3)`, or `inf…` where there is no NaN, or nothing."""
     array = xp.asarray(array)
@@ -316,12 +280,3 @@ def _first_bad(xp: Any, array: Any) -> str:
     index = tuple(int(i) for i in np.unravel_index(int(wrong.reshape(-1).argmax()), array.shape))
     kind = "nan" if bool(nans.any()) else str(array[index])
     return f"{kind} at index {index}" if index else kind
-
-
-def _array_text(array: Any) -> str:
-    """Describe an array: its type and the range of its values."""
-    array = np.asarray(array) if not hasattr(array, "shape") else array
-    text = f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
-    if array.size and array.dtype.kind in "iuf":
-        text += f" in [{float(array.min()):.4g}, {float(array.max()):.4g}]"
-    return text

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from graphfw.errors import ExecutionError, ExecutorError, did_you_mean
+from graphfw.errors import ExecutionError, ExecutorError, a_type, did_you_mean
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.program import Program
@@ -111,7 +111,7 @@ def find_executor(choice: str | Executor) -> Executor:
     else:
         made = _load_entry_point(name)(device)
     if not isinstance(made, Executor):
-        raise ExecutorError(f'the executor "{name}" is a {type(made).__name__}, no Executor')
+        raise ExecutorError(f'the executor "{name}" is {a_type(made)}, no Executor')
     return made
 
 

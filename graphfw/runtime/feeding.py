@@ -41,14 +41,13 @@ def array_of(value: Any) -> Array:
 def host_array(placeholder: Tensor, value: Any) -> Array:
     """Return a fed value as a NumPy array of the placeholder's dtype.
 
-    Python scalars and lists take that dtype where it can hold them, floats rounded; an array of
-    another dtype is converted where nothing can be lost (float32 to float64, uint8 to float32).
+    It is converted as `converted` says.
 
     Raises:
         FeedError: The value is no array, or conversion would lose something.
     """
     wanted = placeholder.dtype
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor) and not concrete.is_concrete(value):
         raise FeedError(
             f"{label(placeholder)} is fed a tensor, which has no value yet",
             operands=[concrete.describe("fed", value)],
@@ -58,30 +57,47 @@ def host_array(placeholder: Tensor, value: Any) -> Array:
         array = array_of(value)
     except GraphfwError as error:
         raise FeedError(f"{label(placeholder)}: {error.summary}", fix=error.fix) from None
-    if array.dtype == wanted.dtype:
-        return array
-    if isinstance(value, _WEAK):
-        converted = rounded(array, wanted)
-        if converted is not None:
-            return converted
-        raise FeedError(
-            f"{label(placeholder)} is {wanted.name}, which can't hold {reprlib.repr(value)}",
-            operands=[concrete.describe("wanted", placeholder)],
-        )
-    if np.can_cast(array.dtype, wanted.dtype, "safe"):
-        return array.astype(wanted.dtype)
+    found = converted(value, array, wanted)
+    if found is not None:
+        return found
+    what, fix = refusal(value, array, wanted, "is fed")
     raise FeedError(
-        f"{label(placeholder)} is {wanted.name} and is fed {array.dtype.name}, "
-        "which can't be converted without loss",
+        f"{label(placeholder)} {what}",
         operands=[concrete.describe("wanted", placeholder)],
-        fix=f'convert the array yourself: array.astype("{wanted.name}")',
+        fix=fix,
     )
 
 
-def rounded(array: Array, wanted: DType) -> Array | None:
-    """Return the numbers as `wanted`, floats rounded, or None where it can't hold them."""
+def converted(value: Any, array: Array, wanted: DType) -> Array | None:
+    """Return a value, whose `array_of` is given, as `wanted`, or None where it can't be.
+
+    Python scalars and lists take that dtype where it can hold them, floats rounded; an array of
+    another dtype is converted where nothing can be lost (float32 to float64, uint8 to float32).
+    """
     if array.dtype == wanted.dtype:
         return array
+    if isinstance(value, _WEAK):
+        return _rounded(array, wanted)
+    safe = np.can_cast(array.dtype, wanted.dtype, "safe")
+    return array.astype(wanted.dtype) if safe else None
+
+
+def refusal(value: Any, array: Array, wanted: DType, verb: str) -> tuple[str, str]:
+    """Say why `converted` gives None, and the fix; `verb` is what happens to the values."""
+    if isinstance(value, _WEAK):
+        return (
+            f"is {wanted.name}, which can't hold {reprlib.repr(value)}",
+            f"give numbers that {wanted.name} can hold, or convert them: "
+            f'np.asarray(…).astype("{wanted.name}")',
+        )
+    return (
+        f"is {wanted.name} and {verb} {array.dtype.name}, which can't be converted without loss",
+        f'convert the array yourself: array.astype("{wanted.name}")',
+    )
+
+
+def _rounded(array: Array, wanted: DType) -> Array | None:
+    """Return the numbers as `wanted`, floats rounded, or None where it can't hold them."""
     kind = as_dtype(array.dtype).kind
     if _RANK[kind] > _RANK[wanted.kind]:
         return None
@@ -90,10 +106,10 @@ def rounded(array: Array, wanted: DType) -> Array | None:
         if array.min() < limits.min or array.max() > limits.max:
             return None
     with np.errstate(over="ignore"):
-        converted: Array = array.astype(wanted.dtype)
-    if wanted.is_inexact and not np.array_equal(np.isfinite(array), np.isfinite(converted)):
+        result: Array = array.astype(wanted.dtype)
+    if wanted.is_inexact and not np.array_equal(np.isfinite(array), np.isfinite(result)):
         return None
-    return converted
+    return result
 
 
 _RANK = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}

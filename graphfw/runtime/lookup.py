@@ -57,7 +57,9 @@ def placeholders_of(graph: Graph, feeds: Iterable[Any]) -> list[Tensor]:
     for i, tensor in enumerate(found):
         if any(tensor is other for other in found[:i]):
             raise FeedError(
-                f'"{tensor.name}" is fed twice', operands=[concrete.describe("feed", tensor)]
+                f'"{tensor.name}" is fed twice',
+                operands=[concrete.describe("feed", tensor)],
+                fix="feed it once, by the tensor or by its name",
             )
     return found
 
@@ -81,6 +83,7 @@ def _placeholder(graph: Graph, key: Any) -> Tensor:
         raise FeedError(
             "feed: this tensor belongs to another graph than the session's",
             operands=[concrete.describe("feed", tensor)],
+            fix="feed a placeholder of the session's graph",
         )
     if tensor.node.op.name != "placeholder":
         raise FeedError(

@@ -35,7 +35,9 @@ class MetaExecutor(Executor):
 
     def __init__(self, device: str = "") -> None:
         if device:
-            raise ExecutorError(f'"meta:{device}": the meta executor has no devices')
+            raise ExecutorError(
+                f'"meta:{device}": the meta executor has no devices', fix='write "meta"'
+            )
 
     def load(self, program: Program) -> Executable:
         return _MetaExecutable(program)

@@ -164,7 +164,8 @@ def _check_fed(graph: Graph, feeds: Sequence[Tensor]) -> None:
             raise FeedError(
                 f"the value of {shown} is needed and nothing is fed for it",
                 operands=[concrete.describe("missing", node.outputs[0])],
-                fix="feed it: session.run(fetches, {x: array})",
+                fix="feed it: session.run(fetches, {x: array}), or for a plan "
+                "session.compile(fetches, feeds=[x])",
             )
 
 

@@ -16,10 +16,12 @@ from graphfw.errors import (
     ArgumentError,
     CheckpointError,
     DTypeError,
+    ExecutorError,
     FeedError,
     GraphfwError,
     SessionError,
     ShapeError,
+    a_type,
 )
 from graphfw.ir import ambient, concrete
 from graphfw.ir.dtype import as_dtype
@@ -27,9 +29,10 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, to_array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.variable import Update, Variable
+from graphfw.ir.uncopied import Uncopied
+from graphfw.ir.variable import RESERVED, Update, Variable
 from graphfw.loc import trim_traceback
-from graphfw.passes.manager import Level
+from graphfw.passes.manager import Level, checked_level
 from graphfw.runtime import feeding, lookup, nest
 from graphfw.runtime.executor import Executable, Executor, find_executor
 from graphfw.runtime.plan import Plan
@@ -39,11 +42,11 @@ from graphfw.runtime.state import State
 Fetches = Any
 """A tensor, variable, update or name, or lists, tuples, named tuples and dicts of these, nested."""
 
-_STEP, _SEED = "session/step", "session/seed"
+_STEP, _SEED = f"{RESERVED}step", f"{RESERVED}seed"
 _PLANS = 256
 
 
-class Session:
+class Session(Uncopied):
     """Runs a graph, and keeps the contents of its variables from run to run.
 
     Safe to use from many threads: runs without updates go on side by side, runs with updates queue.
@@ -61,6 +64,7 @@ class Session:
 
     Raises:
         ExecutorError: There is no such executor, or it can't run on this machine.
+        ArgumentError: `seed` is not an int, or `verify` no level.
         GraphErrors: The graph has mistakes that `collect_errors` has collected.
 
     >>> import graphfw as gf
@@ -88,10 +92,8 @@ class Session:
         graph.check()
         graph.check_names()
         self.graph = graph
-        self.executor = find_executor(
-            ambient.get_default_executor() if executor is None else executor
-        )
-        self._verify = verify
+        self.executor = _default_executor() if executor is None else find_executor(executor)
+        self._verify = None if verify is None else checked_level(verify)
         self._check_finite = check_finite and self.executor.holds_values
         self._state = State(_checked_seed(seed))
         self._plans: dict[Any, Plan] = {}
@@ -139,7 +141,7 @@ class Session:
         self._check_open()
         if not isinstance(feeds, Mapping):
             raise FeedError(
-                f"feeds is a {type(feeds).__name__}, not a dict",
+                f"feeds is {a_type(feeds)}, not a dict",
                 fix="write session.run(fetches, {x: array})",
             )
         with self._compiling:
@@ -175,6 +177,11 @@ class Session:
         self.graph.check()
         if isinstance(feeds, (str, Tensor)):
             raise FeedError(f"compile: feeds={feeds!r} is no list", fix="write feeds=[x]")
+        if isinstance(feeds, Mapping):
+            raise FeedError(
+                "compile: feeds is a dict, but values are given when the plan is called",
+                fix="write plan = session.compile(fetches, feeds=[x]), then plan(array)",
+            )
         placeholders = lookup.placeholders_of(self.graph, feeds)
         tensors: list[Tensor] = []
         updates: list[Update] = []
@@ -283,7 +290,7 @@ class Session:
         return self.executor.to_host(self._state.snapshot.values.get(found))
 
     def __setitem__(self, variable: Variable | str, value: Any) -> None:
-        """Replace a variable's contents by an array of its shape; other dtypes are rounded to its.
+        """Replace a variable's contents by an array of its shape; dtypes convert as those of feeds.
 
         Raises:
             ShapeError, DTypeError: The array does not fit.
@@ -305,13 +312,13 @@ class Session:
                 operands=[concrete.describe("variable", variable)],
                 fix="give an array of the variable's shape",
             )
-        converted = feeding.rounded(array, wanted)
+        converted = feeding.converted(value, array, wanted)
         if converted is None:
+            what, fix = feeding.refusal(value, array, wanted, "is given")
             raise DTypeError(
-                f'the variable "{variable.name}" is {wanted.name} and is given {array.dtype.name}, '
-                "whose values it can't hold",
+                f'the variable "{variable.name}" {what}',
                 operands=[concrete.describe("variable", variable)],
-                fix=f'convert it: array.astype("{wanted.name}")',
+                fix=fix,
             )
         return converted
 
@@ -342,6 +349,7 @@ class Session:
 
         Raises:
             CheckpointError: Entries don't match; nothing has changed.
+            ArgumentError: The state is no dict.
         """
         return self._load(state, "the state", strict)
 
@@ -375,6 +383,11 @@ class Session:
 
     def _load(self, state: Mapping[str, Any], source: str, strict: bool) -> io.Mismatch:
         self._check_open()
+        if not isinstance(state, Mapping):
+            raise ArgumentError(
+                f"load_state_dict: {state!r} is not a dict of arrays",
+                fix="pass what session.state_dict() returned, or call session.restore(path)",
+            )
         self.graph.check_names()
         if not self.executor.holds_values:
             self.executor.to_host(None)
@@ -431,11 +444,22 @@ class Session:
         return f"<Session of {self.graph!r} on {self.executor.name}, {state}>"
 
 
+def _default_executor() -> Executor:
+    name, origin = ambient.default_executor_with_origin()
+    try:
+        return find_executor(name)
+    except ExecutorError as error:
+        error.why = f"{origin} chose it" if origin else error.why
+        raise
+
+
 def _checked_seed(seed: int) -> int:
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise ArgumentError(f"Session: seed={seed!r} is not an int")
+        raise ArgumentError(f"Session: seed={seed!r} is not an int", fix="pass an int: seed=0")
     if not -(2**63) <= seed < 2**63:
-        raise ArgumentError(f"Session: the seed {seed} does not fit 64 bits")
+        raise ArgumentError(
+            f"Session: the seed {seed} does not fit 64 bits", fix="use one from -2**63 to 2**63 - 1"
+        )
     return int(seed)
 
 

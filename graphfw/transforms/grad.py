@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, overload
 
-from graphfw.errors import ArgumentError, GradientError, ShapeError
+from graphfw.errors import ArgumentError, GradientError, ShapeError, a_type
 from graphfw.ir import concrete
+from graphfw.ir.build import admitted
 from graphfw.ir.functions import F
 from graphfw.ir.graph import current_graph
 from graphfw.ir.op import SOURCE
@@ -47,19 +48,23 @@ def grad(
         GradientError: `y` is not a scalar and there is no `grad_y`; it is not a float; an x has no
             path to `y` along which gradients flow.
         ShapeError: `grad_y` does not fit `y`.
+        GraphError: `y` belongs to another graph than the one that is open.
 
     >>> import graphfw as gf
     >>> x = gf.asarray([1.0, 2.0, 3.0])
     >>> gf.grad(gf.sum(x * x), x)
     Tensor([2., 4., 6.], dtype=float32)
     """
-    targets = [xs] if isinstance(xs, Tensor) else list(xs)
-    _check_arguments(y, targets, missing)
-    found = _backward(y, targets, _seed(y, grad_y))
-    results = [
-        gradient if gradient is not None else _missing(y, x, missing)
-        for x, gradient in zip(targets, found, strict=True)
-    ]
+    targets = _targets(y, xs, missing)
+    if any(t.graph.is_poisoned(t.node) for t in (y, *targets)):
+        results = [_stand_in(x) for x in targets]
+    else:
+        _check_arguments(y, targets)
+        found = _backward(y, targets, _seed(y, grad_y))
+        results = [
+            gradient if gradient is not None else _missing(y, x, missing)
+            for x, gradient in zip(targets, found, strict=True)
+        ]
     return results[0] if isinstance(xs, Tensor) else results
 
 
@@ -69,7 +74,7 @@ def value_and_grad(
     """Return `y` and its gradients, ready to be fetched together: see `grad`.
 
     Raises:
-        GradientError, ShapeError: As `grad`.
+        GradientError, ShapeError, GraphError: As `grad`.
 
     >>> import graphfw as gf
     >>> x = gf.asarray(3.0)
@@ -79,22 +84,40 @@ def value_and_grad(
     return y, grad(y, xs, grad_y, missing=missing)
 
 
-def _check_arguments(y: Tensor, xs: Sequence[Tensor], missing: str) -> None:
+def _targets(y: Tensor, xs: Tensor | Sequence[Tensor], missing: str) -> list[Tensor]:
+    """Return the xs as a list, where all arguments are of the right kind."""
     if not isinstance(y, Tensor):
         raise ArgumentError(
-            f"grad: y is a {type(y).__name__}, not a tensor",
+            f"grad: y is {a_type(y)}, not a tensor",
             fix="differentiate a tensor: gf.grad(loss, parameters)",
         )
+    if not y.graph.is_ambient:
+        admitted(y, current_graph(), "grad")
     if missing not in ("error", "zeros"):
         raise ArgumentError(
             f'grad: missing={missing!r} is neither "error" nor "zeros"', fix='use missing="error"'
         )
-    for x in xs:
+    fix = "pass placeholders, variables, or tensors that y is computed from"
+    if isinstance(xs, Tensor):
+        return [xs]
+    if not isinstance(xs, Iterable):
+        raise ArgumentError(f"grad: xs={xs!r} is neither a tensor nor a list of them", fix=fix)
+    targets = list(xs)
+    for x in targets:
         if not isinstance(x, Tensor):
-            raise ArgumentError(
-                f"grad: {x!r} in xs is not a tensor",
-                fix="pass placeholders, variables, or tensors that y is computed from",
-            )
+            raise ArgumentError(f"grad: {x!r} in xs is not a tensor", fix=fix)
+    return targets
+
+
+def _stand_in(x: Tensor) -> Tensor:
+    """Return what stands for a gradient where `collect_errors` goes on after a mistake."""
+    zeros: Tensor = F.zeros(x.shape, dtype=x.dtype)
+    zeros.graph.poison(zeros.node)
+    return zeros
+
+
+def _check_arguments(y: Tensor, xs: Sequence[Tensor]) -> None:
+    for x in xs:
         if not x.dtype.is_inexact:
             raise GradientError(
                 f"grad: a gradient with respect to {x.dtype.name} values is not defined",

@@ -415,7 +415,7 @@ def test_another_format_is_refused(tmp_path, content):
     assert said(caught.value) == (
         f"cannot read checkpoint '{tmp_path}/x': it is damaged, cut short or not a safetensors "
         "file (Error while deserializing header: header too large)\n"
-        "  fix  use another copy; write_checkpoint never leaves half a file"
+        "  fix  use another copy; session.save never leaves half a file"
     )
 
 

@@ -62,6 +62,14 @@ def test_the_place_is_the_users_line():
     )
 
 
+def test_a_string_that_a_user_runs_is_a_place():
+    """Other than the code that dataclass generates for the package's own classes."""
+    with gf.Graph():
+        names = {"gf": gf}
+        exec("y = gf.tanh(gf.placeholder((3,)))", names)
+    assert names["y"].node.loc[:3] == ("<string>", 1, "<module>")
+
+
 def test_scopes_name_tensors_and_layers():
     with gf.Graph() as g:
         with gf.name_scope("model") as outer, gf.name_scope("fc") as inner:

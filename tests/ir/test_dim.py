@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
 from collections.abc import Mapping
 from typing import Any
@@ -408,3 +409,9 @@ def test_copies() -> None:
     for again in (pickle.loads(pickle.dumps(d)), copy.copy(d), copy.deepcopy(d)):
         assert again == d
         assert hash(again) == hash(d)
+
+
+def test_a_size_is_no_index() -> None:
+    for use in (range, lambda d: [1, 2][d], lambda d: np.zeros((d, 2)), operator.index):
+        with pytest.raises(TypeError, match="cannot use the size `n` as an int: the size is not"):
+            use(n)

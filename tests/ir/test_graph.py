@@ -92,12 +92,21 @@ def test_placeholders_need_a_graph():
         (("_x",), "'_x' can't name a dim"),
         (("class",), "'class' can't name a dim"),
         (3, "shape=3 is not a sequence of dims"),
+        (2.5, "shape=2.5 is not a sequence of dims"),
         ("batch", "shape='batch' is not a sequence of dims"),
     ],
 )
 def test_bad_placeholder_shapes(shape, match: str):
     with gf.Graph(), pytest.raises(ShapeError, match=match):
         gf.placeholder(shape)
+
+
+@pytest.mark.parametrize("shape", [3, "batch", 2.5])
+def test_assert_shape_wants_a_sequence(shape):
+    with gf.Graph(), pytest.raises(ShapeError) as caught:
+        gf.assert_shape(gf.placeholder(("n",)), shape)
+    assert caught.value.summary == f"assert_shape: shape={shape!r} is not a sequence of dims"
+    assert caught.value.fix == f"write ({shape!r},)"
 
 
 def test_variables_are_named_once_even_when_renamed():
@@ -191,9 +200,13 @@ def test_stand_ins_have_as_many_outputs_as_the_op():
         x = gf.placeholder((5,), name="x")
         a, b, c = emit_all(REGISTRY["split"]((1, 1, 1), 0), x)
         (a + b) @ c
-        gf.arange(3, dtype=gf.bool) @ x
+        gf.exp(gf.arange(3, dtype=gf.bool))
         gf.sum(gf.zeros((2,), dtype=gf.bool) @ gf.zeros((3,), dtype=gf.bool))
-    assert [e.summary.split(":")[0] for e in caught.value.errors] == ["split", "arange", "matmul"]
+    assert [e.summary.split(":")[0] for e in caught.value.errors] == [
+        "split",
+        "arange",
+        "matmul",
+    ]
 
 
 @pytest.mark.parametrize("again", [lambda e: pickle.loads(pickle.dumps(e)), copy.deepcopy])
@@ -205,3 +218,45 @@ def test_errors_can_be_copied(again: Callable[[GraphErrors], GraphErrors]):
     assert str(made) == str(caught.value)
     assert type(made.errors[0]) is ShapeError
     assert vars(made.errors[0]) == vars(caught.value.errors[0])
+
+
+def test_a_training_step_after_a_mistake_adds_none():
+    with pytest.raises(GraphErrors) as caught, gf.Graph(collect_errors=True):
+        x = gf.placeholder(("batch", 4), name="x")
+        labels = gf.placeholder(("batch",), gf.int64, name="labels")
+        model = gf.nn.Sequential(gf.nn.Linear(4, 8), gf.nn.ReLU(), gf.nn.Linear(9, 2))
+        loss = gf.nn.cross_entropy(model(x), labels)
+        gf.optim.Adam(1e-3, clip_norm=1.0).minimize(loss)
+    assert [type(e) for e in caught.value.errors] == [ShapeError]
+
+
+def test_gradients_of_what_failed_are_stand_ins():
+    with pytest.raises(GraphErrors) as caught, gf.Graph(collect_errors=True) as g:
+        x = gf.placeholder(("batch", 4), name="x")
+        w = gf.Variable([[1.0, 2.0]], name="w")
+        wrong = x @ gf.ones((5, 2))
+        of_wrong = gf.grad(wrong, [x, w])  # no scalar, and not dependent on w
+        with_wrong = gf.grad(gf.sum(w), [w, wrong])
+        (of_wrong[1] @ w) + gf.zeros((7,))  # follows
+    assert len(caught.value.errors) == 1
+    assert [t.type for t in of_wrong] == [x.type, w.type]
+    assert [t.type for t in with_wrong] == [w.type, wrong.type]
+    assert all(g.is_poisoned(t.node) for t in (*of_wrong, *with_wrong))
+
+
+def test_an_error_that_follows_from_a_mistake_is_none_of_its_own():
+    with pytest.raises(GraphErrors) as caught, gf.Graph(collect_errors=True):
+        wrong = gf.ones((2, 3)) @ gf.ones((2, 3))
+        gf.optim.SGD(0.1).minimize(wrong)  # refuses a loss that is no scalar
+    assert [type(e) for e in caught.value.errors] == [ShapeError]
+    with pytest.raises(GraphErrors) as caught, gf.Graph(collect_errors=True):
+        gf.arange(3, dtype=gf.bool) @ gf.ones((5,))  # the stand-in has no dims
+    assert [e.summary.split(":")[0] for e in caught.value.errors] == ["arange"]
+
+
+def test_other_exceptions_tell_the_mistakes_too():
+    with pytest.raises(AttributeError) as caught, gf.Graph(collect_errors=True):
+        gf.ones((2, 3)) @ gf.ones((2, 3))
+        None.shape  # noqa: B018
+    (note,) = caught.value.__notes__
+    assert note.startswith("1 mistake in this graph\n[1] ShapeError: matmul")

@@ -14,6 +14,7 @@ from graphfw.ir.shape import (
     Requirement,
     broadcast,
     can_broadcast,
+    listed_axes,
     normalize_axes,
     normalize_axis,
     permuted,
@@ -66,8 +67,10 @@ def test_symbolic_dims_broadcast_with_1_and_themselves():
     [
         (((2, 3), (2, 4)), ((0, -1), (1, -1)), ""),
         (((4, 1), (1,), (3, 5)), ((0, -2), (2, -2)), ""),
-        (((n,), (5,)), ((0, -1), (1, -1)), 'name both dims "n" if they are always equal'),
-        (((5,), (n,)), ((0, -1), (1, -1)), 'name both dims "n"'),
+        (((n,), (m,)), ((0, -1), (1, -1)), 'name both dims "n" if they are always equal'),
+        (((n,), (5,)), ((0, -1), (1, -1)), "if `n` is always 5, say so with gf.assert_shape"),
+        (((5,), (n,)), ((0, -1), (1, -1)), "through a placeholder with the dim `n`"),
+        (((2 * n, 3), (4, 1)), ((0, -2), (1, -2)), "if `2*n` is always 4"),
         (((1,), (m, 2), (n, 2)), ((1, -2), (2, -2)), 'name both dims "m"'),
     ],
 )
@@ -78,6 +81,22 @@ def test_what_does_not_broadcast(shapes, at, fix: str):
     assert fix in caught.value.fix
     assert ("gf.assert_shape" in caught.value.fix) == bool(fix)
     assert caught.value.error is ShapeError
+
+
+@pytest.mark.parametrize(
+    ("shapes", "at"),
+    [
+        (((n, 3), (4, 2)), ((0, -1), (1, -1))),
+        (((4, n, 2), (1, m, 1), (3, n, 1)), ((0, -3), (2, -3))),
+        (((n,), (5, m), (2, 1)), ((1, -2), (2, -2))),
+    ],
+)
+def test_ints_that_clash_come_before_symbols(shapes, at):
+    """Whatever the symbols are in a run, these can't broadcast."""
+    with pytest.raises(Requirement, match="shapes don't broadcast") as caught:
+        broadcast(*shapes)
+    assert caught.value.at == at
+    assert "name both" not in caught.value.fix
 
 
 def test_fix_names_a_symbol_or_none():
@@ -103,6 +122,33 @@ def test_axis_out_of_range(axis: int, ndim: int, fix: str):
     assert caught.value.message == f"axis {axis} is out of range for {ndim} dims"
     assert caught.value.fix == fix
     assert caught.value.error is AxisError
+
+
+@pytest.mark.parametrize("axis", [np.int64(-1), np.uint8(2), 2, -1])
+def test_axes_are_ints_of_any_kind(axis):
+    place = normalize_axis(axis, 3)
+    assert (place, type(place)) == (2, int)
+    assert normalize_axes(axis, 3) == listed_axes([axis], 3) == (2,)
+
+
+@pytest.mark.parametrize("axis", ["a", 1.0, None, True, (0, 1), n, np.float32(1)])
+def test_what_is_no_axis(axis):
+    with pytest.raises(Requirement, match="is no int") as caught:
+        normalize_axis(axis, 3)
+    assert caught.value.error is AxisError
+    with pytest.raises(Requirement, match="is no int"):
+        normalize_axes([0, axis], 3)
+
+
+@pytest.mark.parametrize("axes", ["a", "", 1.0, True, n])
+def test_what_is_no_sequence_of_axes(axes):
+    with pytest.raises(Requirement, match="is no int and no sequence of ints"):
+        normalize_axes(axes, 3)
+
+
+def test_listed_axes_keep_their_order():
+    assert listed_axes(np.array([2, -3]), 3) == (2, 0)
+    assert listed_axes(range(3)[::-1], 3) == (2, 1, 0)
 
 
 def test_normalize_axes():

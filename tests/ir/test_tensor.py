@@ -1,12 +1,17 @@
 """`Tensor`: what it says of itself, values of constants, operators, NumPy's protocols."""
 
+import copy
 import operator
+import pickle
+import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import graphfw as gf
 from graphfw.errors import ConcreteValueError, DTypeError
+from graphfw.ir import foreign_names
 from graphfw.ir.dim import symbol
 from graphfw.ir.literal import Literal, to_array
 
@@ -169,8 +174,81 @@ def test_contains_is_refused():
 
 
 def test_setitem_is_refused():
-    with pytest.raises(TypeError, match="tensors don't change"):
+    with pytest.raises(ConcreteValueError, match="tensors don't change") as caught:
         gf.asarray([1.0])[0] = 2.0
+    assert isinstance(caught.value, TypeError)
+    for name in ("where", "index_set", "update"):
+        assert f"gf.{name}" in caught.value.fix
+        assert hasattr(gf, name)
+
+
+def test_numpys_dot_is_matmul(rng: np.random.Generator):
+    a, b = rng.normal(size=(3, 2)), rng.normal(size=(2, 5))
+    for x, y in ((a, b), (a, b[:, 0]), (a[0], b), (a[0], b[:, 0])):
+        np.testing.assert_allclose(np.dot(gf.asarray(x), y).numpy(), np.dot(x, y))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("backward", "gf.grad(loss, xs), or optimizer.minimize(loss)"),
+        ("detach", "gf.stop_gradient(x)"),
+        ("view", "x.reshape(…)"),
+        ("tolist", "x.numpy().tolist()"),
+        ("float", "x.astype(gf.float32)"),
+        ("real", "gf.real(x)"),
+        ("imag", "gf.imag(x)"),
+        ("transpose", "gf.permute_dims(x, axes), or x.mT"),
+        ("assign", "gf.update(variable, value)"),
+        ("tanh", "gf.tanh(x)"),
+    ],
+)
+def test_other_libraries_names_get_a_hint(name: str, text: str):
+    x = gf.asarray([1.0])
+    assert not hasattr(x, name)
+    with pytest.raises(AttributeError) as caught:
+        getattr(x, name)
+    assert f"a Tensor has no attribute '{name}': write {text}" in str(caught.value)
+
+
+def test_hints_are_for_what_tensors_lack():
+    for name, text in foreign_names._HINTS.items():
+        assert not hasattr(gf.asarray([1.0]), name)
+        for function in re.findall(r"gf\.([\w.]+)", text):
+            assert hasattr(gf, function)
+
+
+def test_an_unknown_attribute_has_no_hint():
+    with pytest.raises(AttributeError, match=r"a Tensor has no attribute 'bogus'$") as caught:
+        gf.asarray([1.0]).bogus  # noqa: B018
+    assert caught.value.name == "bogus"
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_belongs_to_a_graph_is_not_copied(duplicate: Callable[..., object]):
+    with gf.Graph() as g:
+        x = gf.placeholder((2,), name="x")
+        layer = gf.nn.Linear(2, 3)
+        y = layer(x)
+        w = g.variables[0]
+        made = [g, x, y, y.node, w, gf.update(w, w * 2), gf.Session(g)]
+    for one in made:
+        text = f"a {type(one).__name__} can't be copied or pickled"
+        with pytest.raises(gf.GraphError, match=text) as caught:
+            duplicate(one)
+        assert "gf.parse(str(g))" in caught.value.fix
+        assert caught.value.at.file == __file__
+    if duplicate is not copy.copy:  # of a layer it refers to the same variables
+        with pytest.raises(gf.GraphError, match="can't be copied or pickled"):
+            duplicate(layer)
+
+
+def test_a_concrete_value_that_fails_says_where():
+    x = gf.take(gf.asarray([1, 2]), gf.asarray([5]))
+    with pytest.raises(gf.ExecutionError, match="IndexError: index 5 is out of range") as caught:
+        str(x)
+    assert caught.value.at == x.node.loc
+    assert [o.type for o in caught.value.operands] == ["int64[2] in [1, 2]", "int64[1] in [5, 5]"]
 
 
 # Texts.
@@ -282,10 +360,10 @@ def test_numpys_functions_make_nodes(fed: gf.Tensor):
 
 def test_errors_show_arrays_too(fed: gf.Tensor):
     with pytest.raises(gf.ShapeError) as caught:
-        np.ones((2, 4), "float32") + fed
+        np.ones((2, 3), "float32") + fed
     assert "x1[-2] = 2, x2[-2] = batch" in caught.value.summary
     assert [o.cells()[:4] for o in caught.value.operands] == [
-        ("x1", "", "float32[2, 4]", "ndarray"),
+        ("x1", "", "float32[2, 3]", "ndarray"),
         ("x2", '"x"', "float32[batch, 3]", "placeholder"),
     ]
 
@@ -295,9 +373,13 @@ def test_errors_show_arrays_too(fed: gf.Tensor):
     [
         (lambda t: np.spacing(t), "np.spacing of a graphfw tensor: graphfw has no such function"),
         (lambda t: np.add.reduce(t), "np.add.reduce of a graphfw tensor"),
-        (lambda t: np.add(t, t, out=np.zeros(3)), "np.add of a graphfw tensor"),
+        (lambda t: np.add(t, t, out=np.zeros(3)), "np.add .* does not take out=; use gf.add"),
+        (lambda t: np.sum(t, where=t > 0), "np.sum .* does not take where=; use gf.sum"),
+        (lambda t: np.fft.fft(t), "np.fft.fft .* no such function$"),
+        (lambda t: np.percentile(t, 3), "np.percentile .* no such function$"),
+        (lambda t: np.dot(t, gf.ones((2, 3, 4))), r"np.dot .* for 1 and 2 dims, .*gf.tensordot"),
         (lambda t: np.interp(t, [0], [1]), "np.interp of a graphfw tensor"),
-        (lambda t: np.nansum(t), 'np.nansum .* did you mean "'),
+        (lambda t: np.logaddexp2(t, t), 'np.logaddexp2 .* did you mean "logaddexp"'),
     ],
 )
 def test_what_numpy_cant_do_with_a_tensor(call, text: str):
@@ -336,8 +418,12 @@ def test_to_array_refuses():
     assert "give every row the same length" in str(caught.value)
     with pytest.raises(DTypeError, match="can't make an array of dict: its elements are not"):
         to_array({})
-    with pytest.raises(DTypeError, match="can't make an array of str: its elements"):
+    with pytest.raises(DTypeError, match="can't make an array of str: its elements") as refused:
         to_array("text")
+    assert "gf.stack" not in refused.value.fix
+    for value in (2**70, [1, -(2**70)]):
+        with pytest.raises(DTypeError, match=r"1180591620717411303424 fits neither int64 nor uint"):
+            to_array(value)
 
 
 def test_literals_compare_by_content(rng: np.random.Generator):

@@ -216,3 +216,11 @@ def test_group_joins_updates_of_its_graph():
         with pytest.raises(ArgumentError, match="is no Update"):
             gf.group(foreign.pairs[0])  # type: ignore[arg-type]
     assert len(other.updates) == len(g.updates) == 1
+
+
+@pytest.mark.parametrize("name", ["session/step", "session/seed", "session/w"])
+def test_names_of_a_sessions_own_entries_are_refused(name: str):
+    with gf.Graph(), pytest.raises(ArgumentError, match=f'"{name}" begins with "session/"'):
+        gf.Variable(1.0, name=name)
+    with gf.Graph(), gf.name_scope("net"):
+        assert gf.Variable(1.0, name=name).name == f"net.{name}"

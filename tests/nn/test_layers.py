@@ -101,6 +101,7 @@ def test_linear_wrong_features():
     [
         (("batch", 8, 8), "receives [batch, 8, 8]: flatten it first, with gf.nn.Flatten()"),
         (("batch", "n"), "receives `n` features: say gf.assert_shape(x, (None, 64))"),
+        (("n",), "receives `n` features: say gf.assert_shape(x, (64,))"),
         ((3, 65), "receives 65 features: use in_features=65"),
     ],
 )
@@ -126,7 +127,9 @@ def test_linear_mistakes_are_collected():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: nn.Linear(0, 3), "Linear: in_features=0 must be 1 or more"),
+        (lambda: nn.Linear(0, 3), "Linear: in_features=0 must be 1 or more(.*\n)+.*in_features=1"),
+        (lambda: nn.Linear(3, -4), "out_features=-4 must be 1 or more(.*\n)+.*out_features=4"),
+        (lambda: nn.Sequential(nn.ReLU(), 3), "at position 1. is no Module(.*\n)+.*fix  pass"),
         (lambda: nn.Linear(3, 2.5), "Linear: out_features=2.5 is no int"),
         (lambda: nn.Linear(True, 3), "Linear: in_features=True is no int"),
         (lambda: nn.Linear(gf.placeholder(("n",)).shape[0], 3), "is a dim that is not known yet"),
@@ -137,7 +140,7 @@ def test_linear_mistakes_are_collected():
         (lambda: nn.GroupNorm(2, 3), "channels=3 is no multiple of groups=2"),
         (lambda: nn.LayerNorm(()), r"features=\(\) has no dims"),
         (lambda: nn.LayerNorm("8"), "features='8' is no int"),
-        (lambda: nn.MultiHeadAttention(10, 3), "embed_dim=10 is no multiple of num_heads=3"),
+        (lambda: nn.MultiHeadAttention(10, 3), "num_heads=3(.*\n)+.*use embed_dim=9,"),
         (lambda: nn.MultiHeadAttention(8, 2, dropout=1), "dropout=1 must be at least 0"),
     ],
 )
@@ -146,10 +149,21 @@ def test_bad_arguments(make, text):
         make()
 
 
-def test_dropout_fix():
+@pytest.mark.parametrize(
+    "make",
+    [
+        nn.Dropout,
+        lambda rate: nn.MultiHeadAttention(8, 2, dropout=rate),
+        lambda rate: gf.dropout(gf.ones(3), rate),
+    ],
+)
+@pytest.mark.parametrize(
+    ("rate", "fix"), [(20, "=0.2"), (2, "=0.02"), (1.5, "=0.5"), (1, "=0.5"), (-1, "=0.5")]
+)
+def test_dropout_fix(make, rate, fix):
     with pytest.raises(gf.ArgumentError) as caught:
-        nn.Dropout(20)
-    assert caught.value.fix == "use rate=0.2"
+        make(rate)
+    assert caught.value.fix.endswith(fix)
 
 
 # Embedding.
@@ -177,6 +191,21 @@ def test_embedding(rng, graph, padding_idx):
     assert [i for i in range(7) if not table[i].any()] == zero_rows
     if zero_rows:
         assert not got_gradient[zero_rows].any()
+
+
+@pytest.mark.parametrize("padding_idx", [None, -1])
+@pytest.mark.parametrize("index", [-1, -2, 2])
+def test_embedding_refuses_what_is_no_row(graph, padding_idx, index):
+    layer = nn.Embedding(2, 4, padding_idx)
+    indices = gf.placeholder(("batch",), gf.int32, name="i")
+    rows = layer(indices)
+    gradient = gf.grad(gf.sum(rows), layer.weight)  # which needs no rows, only where they go
+    for wanted in (rows, gradient):
+        with gf.Session(graph) as session, pytest.raises(gf.ExecutionError) as caught:
+            session.run(wanted, {indices: [0, index]})
+        expected = f"Embedding: index {index} is out of range: it has 2 rows"
+        assert caught.value.summary == expected
+        assert caught.value.at.file == __file__
 
 
 def test_embedding_wants_integers():

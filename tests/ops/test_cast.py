@@ -60,6 +60,8 @@ def test_complex_does_not_become_real(target):
 
 
 def test_astype_refuses_unknown_dtypes():
+    with pytest.raises(gf.DTypeError, match="'None' is not a dtype"):  # for NumPy it is float64
+        gf.astype(gf.asarray([1]), None)
     with pytest.raises(gf.DTypeError, match="'float31' is not a dtype"):
         gf.astype(gf.asarray([1.0]), "float31")
 

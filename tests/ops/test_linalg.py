@@ -88,6 +88,10 @@ def test_tensordot_errors() -> None:
         gf.tensordot(x, y, axes=((2,), (1,)))
     with pytest.raises(AxisError, match="names a dim twice"):
         gf.tensordot(x, y, axes=((1, 1), (1, 0)))
+    for axes in (1.0, ((1,), (1,), (1,)), None):
+        with pytest.raises(AxisError, match=r"tensordot: axes=.* is no int and no pair"):
+            gf.tensordot(x, y, axes=axes)
+    assert gf.tensordot(x, y.mT, axes=np.int64(1)).shape == (2, 4)
 
 
 def test_vecdot(rng: np.random.Generator) -> None:

@@ -133,8 +133,16 @@ def test_indices_of_no_class_are_errors_of_the_run(index: int) -> None:
         x = gf.placeholder(("batch", "classes"), name="x")
         t = gf.placeholder(("batch",), gf.int64, name="t")
         loss = gf.nn.cross_entropy(x, t)
-    with gf.Session(g) as session, pytest.raises(gf.ExecutionError, match="out of range"):
-        session.run(loss, {x: np.zeros((2, 3), np.float32), t: [0, index]})
+        gradient = gf.grad(loss, x)
+    feeds = {x: np.zeros((2, 3), np.float32), t: [0, index]}
+    for wanted in (loss, gradient):
+        with gf.Session(g) as session, pytest.raises(gf.ExecutionError) as caught:
+            session.run(wanted, feeds)
+        assert caught.value.summary == (
+            f"cross_entropy: class index {index} is out of range: "
+            "there are 3 classes (ignore_index is -100)"
+        )
+        assert caught.value.fix == "use indices from 0 on, below 3"
 
 
 def test_cross_entropy_of_a_symbolic_batch() -> None:

@@ -102,6 +102,11 @@ def test_flatten_makes_a_scalar_a_vector():
         (lambda x: gf.moveaxis(x, (0, 1), 2), gf.ShapeError, "2 sources for 1 destinations"),
         (lambda x: gf.moveaxis(x, (0, -3), (1, 2)), gf.AxisError, "names a dim twice"),
         (lambda x: gf.permute_dims(x, (0, 1)), gf.ShapeError, "each of the 3 dims once"),
+        (lambda x: gf.permute_dims(x, 5), gf.AxisError, "permute_dims: axis 5 is out of range"),
+        (lambda x: gf.permute_dims(x, "abc"), gf.AxisError, "axis 'abc' is no int and no seq"),
+        (lambda x: gf.expand_dims(x, "a"), gf.AxisError, "expand_dims: axis 'a' is no int"),
+        (lambda x: gf.moveaxis(x, "a", 0), gf.AxisError, "moveaxis: axis 'a' is no int"),
+        (lambda x: gf.flip(x, axis=1.0), gf.AxisError, "flip: axis 1.0 is no int"),
         (lambda x: gf.squeeze(x, 1), gf.ShapeError, "dim 1 has size 3, not 1"),
         (lambda x: gf.broadcast_to(x, (2, 3, 5)), gf.ShapeError, "does not broadcast"),
         (

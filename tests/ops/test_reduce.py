@@ -154,6 +154,23 @@ def test_an_axis_that_is_not_there(name):
         getattr(gf, name)(gf.ones((2, 3)), axis=2)
 
 
+@pytest.mark.parametrize(
+    "name", ["sum", "prod", "max", "argmax", "all", "count_nonzero", "logsumexp", "median"]
+)
+def test_axes_are_ints_in_any_form(name):
+    function, x = getattr(gf, name), gf.ones((2, 3))
+    assert function(x, axis=np.int64(1)).shape == (2,)
+    for axis in ("a", 1.0):
+        with pytest.raises(gf.AxisError, match=f"{name}: axis {axis!r} is no int"):
+            function(x, axis=axis)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin", "median"])
+def test_one_axis_is_not_several(name):
+    with pytest.raises(gf.AxisError, match=rf"{name}: axis \(0, 1\) is no int"):
+        getattr(gf, name)(gf.ones((2, 3)), axis=(0, 1))
+
+
 def test_an_axis_named_twice():
     with pytest.raises(gf.AxisError, match=r"max: axis \(0, -2\) names a dim twice"):
         gf.max(gf.ones((2, 3)), axis=(0, -2))

@@ -87,14 +87,18 @@ def test_clip_without_bounds_is_the_tensor_itself():
 @pytest.mark.parametrize("bound", [0.5, gf.asarray([1.0]), np.float32([1])])
 def test_clip_keeps_integers_from_float_bounds(bound):
     with pytest.raises(
-        gf.DTypeError, match="clip: a bound needs float32, and the result has x's dtype"
+        gf.DTypeError, match="clip: max needs float32, and the result has x's dtype"
     ):
         gf.clip(gf.asarray([1, 2]), max=bound)
 
 
 def test_clip_refuses():
-    with pytest.raises(gf.DTypeError, match="clip: a bound needs float64"):
+    with pytest.raises(gf.DTypeError, match="clip: min needs float64"):
         gf.clip(gf.asarray([1.0]), gf.asarray(np.array(0.0)))
+    with pytest.raises(gf.DTypeError, match="clip: min='a' is no number and no tensor"):
+        gf.clip(gf.asarray([1.0]), "a")
+    with pytest.raises(gf.DTypeError, match="clip: max='float32' is no number and no tensor"):
+        gf.clip(gf.asarray([1.0]), 0, "float32")
     with pytest.raises(gf.DTypeError, match="clip: -1 does not fit uint8"):
         gf.clip(gf.asarray(np.uint8([1])), -1)
     with pytest.raises(gf.DTypeError, match="clip: wants real tensors, not complex64"):

@@ -82,6 +82,14 @@ def test_an_axis_that_is_not_there(name):
         getattr(gf, name)(gf.ones((3,)), axis=1)
 
 
+@pytest.mark.parametrize("name", ["var", "std"])
+@pytest.mark.parametrize("correction", ["a", np.nan, np.inf, None, 1j])
+def test_a_correction_is_a_number(name, correction):
+    with pytest.raises(gf.ArgumentError, match=f"{name}: correction=.* is no finite number"):
+        getattr(gf, name)(gf.ones((3,)), correction=correction)
+    assert np.isfinite(float(getattr(gf, name)(gf.ones((3,)), correction=np.float32(1))))
+
+
 def test_gradients(rng):
     x = rng.normal(size=(3, 5))
     tensor = gf.asarray(x)

@@ -431,24 +431,27 @@ def test_bad_parameters():
         cases = [
             (layer, "parameters is a Linear, not a list", "write model.parameters()"),
             ({"parameters": [w]}, "parameters is a dict", "pass a list of groups"),
-            ([], "the list of parameters is empty", ""),
+            ([], "the list of parameters is empty", "pass model.parameters()"),
+            ([{"parameters": w}, {"parameters": []}], "a parameter group is empty", "pass model"),
+            (3, "parameters is an int, not a list", "write model.parameters()"),
             ([w * 2], "the parameters hold a tensor", "pass model.parameters()"),
             (["w"], "the parameters hold 'w'", "pass model.parameters()"),
             ([fixed], '"fixed" is not trainable', "make it with trainable=True"),
-            ([w, w], "is in the parameters twice", ""),
-            ([{"parameters": w}, {"parameters": [w]}], "is in the parameters twice", ""),
+            ([w, w], "is in the parameters twice", "list each variable once"),
+            ([{"parameters": w}, {"parameters": [w]}], "is in the parameters twice", "list"),
             ([{"params": w}], 'has no entry "parameters"', 'its entries are "params"'),
             ([{"parameters": w}, w], "stands among parameter groups", 'write {"parameters"'),
             ([{"parameters": w, "momentum": 0.9}], "Adam: a parameter group has no option 'mome",
              "it has: parameters, lr"),
             ([{"parameters": w, "clip_norm": 1.0}], "has no option 'clip_norm'", "it has"),
-            ([{"parameters": w, "lr": -1}], "Adam: lr=-1 must be above 0", ""),
+            ([{"parameters": w, "lr": -1}], "Adam: lr=-1 must be above 0", "use lr=0.001"),
         ]  # fmt: skip
         for parameters, text, fix in cases:
             with pytest.raises(gf.ArgumentError) as caught:
                 optim.Adam().minimize(loss, parameters)
             assert text in caught.value.summary
             assert caught.value.fix.startswith(fix)
+            assert caught.value.at.file == __file__
 
 
 def test_graphs():
@@ -494,8 +497,26 @@ def test_graphs():
     ],
 )
 def test_bad_options(make, text):
-    with pytest.raises(gf.ArgumentError, match=text):
+    with pytest.raises(gf.ArgumentError, match=text) as caught:
         make()
+    assert caught.value.fix
+    assert caught.value.at.file == __file__  # and not the code that dataclass generates
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        ({"lr": -1}, "use lr=0.001"),
+        ({"eps": -1}, "use eps=1e-08"),
+        ({"betas": (0.9, 1)}, "use betas[1]=0.9"),
+        ({"weight_decay": -1}, "use weight_decay=0.0"),
+        ({"clip_norm": 0}, "use clip_norm=1.0"),
+    ],
+)
+def test_fixes_of_options(options, fix):
+    with pytest.raises(gf.ArgumentError) as caught:
+        optim.Adam(**options)
+    assert caught.value.fix == fix
 
 
 def test_bad_schedule():

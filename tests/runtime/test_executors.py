@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.errors import ExecutorError
+from graphfw.errors import ArgumentError, ExecutorError
 from graphfw.runtime.executor import Executor, executor_names, find_executor
 from graphfw.runtime.numpy_executor import NumpyExecutor
 
@@ -208,3 +208,37 @@ def test_two_packages_with_one_name_are_not_chosen_between(graph, tmp_path, monk
         gf.Session(graph, "twin")
     assert "first_one:Loud of first_one" in str(caught.value)
     assert "second_one:Loud of second_one" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", None, 3, ["numpy"]])
+def test_a_default_that_is_no_name(name):
+    with pytest.raises(ArgumentError, match=r"set_default_executor: .* is not the name of"):
+        gf.set_default_executor(name)
+    with pytest.raises(ArgumentError, match=r"default_executor: .* is not the name of"):
+        gf.default_executor(name).__enter__()
+    assert gf.get_default_executor() == "numpy"
+
+
+def test_an_unknown_default_says_where_it_comes_from(graph, monkeypatch):
+    monkeypatch.setenv("GRAPHFW_EXECUTOR", "tpu")
+    for origin, choose in (
+        ("GRAPHFW_EXECUTOR", lambda: None),
+        ("gf.set_default_executor", lambda: gf.set_default_executor("tpu")),
+    ):
+        choose()
+        with pytest.raises(ExecutorError, match='no executor named "tpu"') as caught:
+            gf.Session(graph)
+        assert caught.value.why == f"{origin} chose it"
+    with gf.default_executor("tpu"), pytest.raises(ExecutorError) as caught:
+        gf.Session(graph)
+    assert caught.value.why == "gf.default_executor chose it"
+    with pytest.raises(ExecutorError) as caught:
+        gf.Session(graph, executor="tpu")
+    assert caught.value.why == ""
+
+
+@pytest.mark.parametrize("name", ["numpy", "meta"])
+def test_an_executor_without_devices(graph, name):
+    with pytest.raises(ExecutorError, match="has no devices") as caught:
+        gf.Session(graph, executor=f"{name}:1")
+    assert caught.value.fix == f'write "{name}"'

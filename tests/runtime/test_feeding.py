@@ -383,3 +383,23 @@ def test_a_division_by_a_size_of_zero_is_an_error_that_says_so():
         assert plan(np.ones(2, np.float32), np.ones(9, np.float32)).shape == (4,)
         with pytest.raises(ExecutionError, match=r"m//n(.|\n)*test_feeding.py"):
             plan(np.ones(0, np.float32), np.ones(9, np.float32))
+
+
+def test_a_tensor_with_a_value_is_fed_as_its_value():
+    np.testing.assert_array_equal(fed(("n",), "float32", gf.asarray([1.0, 2.0]) * 2), [2, 4])
+    with pytest.raises(FeedError, match='"x" is float32 and is fed int64, which'):
+        fed(("n",), "float32", gf.asarray([1, 2]))
+
+
+def test_a_feed_of_another_graph_and_one_fed_twice_have_a_fix():
+    with gf.Graph():
+        other = gf.placeholder((), name="x")
+    with gf.Graph() as g:
+        x = gf.placeholder((), name="x")
+    with gf.Session(g) as session:
+        with pytest.raises(FeedError, match="belongs to another graph") as caught:
+            session.run(x, {other: 1.0})
+        assert caught.value.fix == "feed a placeholder of the session's graph"
+        with pytest.raises(FeedError, match='"x" is fed twice') as caught:
+            session.run(x, {x: 1.0, "x": 2.0})
+        assert caught.value.fix == "feed it once, by the tensor or by its name"

@@ -85,7 +85,7 @@ def test_there_are_no_values(net, tmp_path):
     assert session.run(y, {x: (1, 64)}).shape == (1, 10)
     uses = [
         lambda: session[w],
-        lambda: session.__setitem__(w, np.zeros((64, 10))),
+        lambda: session.__setitem__(w, np.zeros((64, 10), np.float32)),
         lambda: session.state_dict(),
         lambda: session.save(tmp_path / "a"),
         lambda: session.load_state_dict({"w": np.zeros((64, 10), np.float32)}),

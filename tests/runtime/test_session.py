@@ -465,3 +465,28 @@ def test_repr_says_what_it_is(small):
     assert 'Graph "small"' in repr(session)
     assert "numpy" in repr(session)
     assert "step 0" in repr(session)
+
+
+def test_what_a_session_refuses_when_it_is_made():
+    g = gf.Graph()
+    with pytest.raises(gf.ArgumentError, match="'eahc' is no level") as caught:
+        gf.Session(g, verify="eahc")
+    assert caught.value.fix.startswith('did you mean "each"?')
+    with pytest.raises(gf.ArgumentError, match="seed='a' is not an int") as caught:
+        gf.Session(g, seed="a")
+    assert caught.value.fix == "pass an int: seed=0"
+
+
+def test_compile_takes_a_list_of_feeds():
+    with gf.Graph() as g:
+        x = gf.placeholder((2,), name="x")
+        y = x * 2
+    with gf.Session(g) as session:
+        with pytest.raises(gf.FeedError, match="compile: feeds is a dict") as caught:
+            session.compile(y, feeds={x: [1.0, 2.0]})
+        assert "feeds=[x]" in caught.value.fix
+        with pytest.raises(gf.FeedError, match='the value of "x" is needed') as caught:
+            session.compile(y)
+        assert "session.compile(fetches, feeds=[x])" in caught.value.fix
+        with pytest.raises(gf.ArgumentError, match="load_state_dict: 5 is not a dict"):
+            session.load_state_dict(5)

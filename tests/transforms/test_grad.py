@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.errors import ArgumentError, GradientError, ShapeError
+from graphfw.errors import ArgumentError, GradientError, GraphError, ShapeError
 from graphfw.ir.build import constant, emit
 from graphfw.ir.op import REGISTRY
 from tests.support.gradcheck import check_gradients
@@ -353,3 +353,20 @@ def test_shared_subexpressions_are_walked_once():
     for _ in range(60):
         y = y + y
     assert float(gf.grad(y, x)) == 2.0**60
+
+
+# Arguments.
+
+
+def test_xs_that_are_no_tensors():
+    with pytest.raises(ArgumentError, match="xs=3 is neither a tensor nor a list of them"):
+        gf.grad(gf.asarray(1.0), 3)
+
+
+def test_outside_the_graph_of_y():
+    with gf.Graph():
+        x = gf.placeholder((3,), name="x")
+        y = gf.sum(x / 2.0)
+    with pytest.raises(GraphError, match="grad: this line makes a node outside") as caught:
+        gf.grad(y, x)
+    assert caught.value.at.file == __file__

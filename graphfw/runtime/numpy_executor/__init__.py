@@ -23,7 +23,9 @@ class NumpyExecutor(Executor):
 
     def __init__(self, device: str = "") -> None:
         if device:
-            raise ExecutorError(f'"numpy:{device}": the NumPy executor has no devices')
+            raise ExecutorError(
+                f'"numpy:{device}": the NumPy executor has no devices', fix='write "numpy"'
+            )
 
     def load(self, program: Program) -> ArrayExecutable:
         return ArrayExecutable(program, np)

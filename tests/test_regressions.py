@@ -1,0 +1,84 @@
+"""Mistakes that were found by trying to break things, and must not come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+
+
+def test_a_cut_behind_the_end_of_a_dim_is_an_error():
+    with gf.Graph() as g:
+        x = gf.placeholder(("n",), name="x")
+        head, tail = gf.split(x, [1])
+    with gf.Session(g) as session:
+        first, rest = session.run([head, tail], {x: [5.0]})
+        assert first.tolist() == [5.0]
+        assert rest.shape == (0,)
+        with pytest.raises(gf.ExecutionError, match="a cut of dim 0 lies outside its size 0"):
+            session.run(head, {x: np.zeros(0, np.float32)})
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda b: b[:, 0] + b[:, 1],
+        lambda b: b[:] - b[::-1],
+        lambda b: b[1:] + b[:-1],
+        lambda b: gf.diff(b, axis=0),
+        lambda b: gf.tril(b) + b,
+        lambda b: gf.eye(b.shape[0]) @ b,
+        lambda b: gf.linspace(0.0, 1.0, b.shape[0], dtype=gf.float64) + b[:, 0],
+        lambda b: gf.one_hot(gf.argmax(b, axis=0), b.shape[0], dtype=gf.float64) @ b,
+        lambda b: gf.topk(b, 2, axis=0).values,
+        lambda b: gf.scaled_dot_product_attention(b, b, b, causal=True) + b,
+        lambda b: gf.grad(gf.sum(gf.sort(b, axis=0)), b),
+        lambda b: gf.grad(gf.sum(gf.diagonal(b)), b),
+        lambda b: gf.grad(gf.sum(gf.index_set(b, (slice(None), [0]), 2 * b[:, :1])), b),
+        lambda b: gf.grad(gf.nn.cross_entropy(b, gf.argmax(b, axis=1)), b),
+    ],
+)
+def test_sizes_whose_formula_may_be_negative(
+    function: Callable[[gf.Tensor], gf.Tensor], rng: np.random.Generator
+):
+    # A tensor of n - 1 rows: nothing may say max(n - 1, 0) of it, which would not fit it.
+    array = rng.normal(size=(5, 3))
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 3), gf.float64, name="x")
+        result = function(gf.split(x, [1])[1])
+    expected = function(gf.asarray(array[1:])).numpy()
+    with gf.Session(g) as session:
+        found = session.run(result, {x: array})
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert found.shape == expected.shape
+
+
+def test_gradient_through_a_reshape_that_the_run_must_check(rng: np.random.Generator):
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", "m"), gf.float64, name="x")
+        y = gf.sum(gf.reshape(x, (-1, 2)) ** 3 * gf.asarray([1.0, 2.0]).astype(gf.float64))
+        first = gf.grad(y, x)
+        second = gf.grad(gf.sum(first), x)
+    with gf.Session(g) as session:
+        for shape in ((3, 4), (2, 1), (0, 3), (2, 0)):
+            array = rng.normal(size=shape)
+            factor = np.tile([1.0, 2.0], array.size // 2).reshape(shape)
+            found = session.run([first, second], {x: array})
+            np.testing.assert_allclose(found[0], 3 * array**2 * factor, rtol=1e-12)
+            np.testing.assert_allclose(found[1], 6 * array * factor, rtol=1e-12)
+        with pytest.raises(gf.GraphfwError, match="reshape|assert_shape"):
+            session.run(first, {x: np.zeros((3, 3))})
+
+
+@pytest.mark.parametrize("dtype", [gf.float16, gf.bfloat16])
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_of_short_floats_keeps_its_digits(dtype: gf.DType, approximate: str):
+    x = gf.asarray([-3.0, -2.0, -1.0, 0.5, 3.0]).astype(dtype)
+    found = gf.gelu(x, approximate=approximate)
+    assert found.dtype is dtype
+    exact = gf.gelu(x.astype(gf.float64), approximate=approximate).numpy()
+    precision = gf.finfo(dtype).eps
+    np.testing.assert_allclose(found.astype(gf.float64).numpy(), exact, rtol=precision)
