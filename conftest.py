@@ -7,6 +7,7 @@ would register its ops twice.
 import os
 
 import pytest
+from hypothesis import settings
 
 # What the passes do is checked after each one while the tests run; set before the first import.
 os.environ.setdefault("GRAPHFW_VERIFY", "each")
@@ -16,3 +17,8 @@ import graphfw  # noqa: F401
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-api", action="store_true", help="accept the public API as it is")
+
+
+# A busy machine is no failure. In CI the same examples are drawn each time, elsewhere fresh ones.
+settings.register_profile("graphfw", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("graphfw")

@@ -7,10 +7,10 @@ Everything is a context variable, so that threads and asyncio tasks each have th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from contextlib import ContextDecorator
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from graphfw.errors import ArgumentError, GraphfwError
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, float32
@@ -36,21 +36,33 @@ _executor: ContextVar[tuple[str, str] | None] = ContextVar("graphfw.executor", d
 _float_dtype: ContextVar[DType] = ContextVar("graphfw.dtype", default=float32)
 
 
-@contextmanager
-def override(variable: ContextVar[T], value: T) -> Iterator[None]:
-    """Set a context variable for the length of a `with` block."""
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
+class override(ContextDecorator, Generic[T]):
+    """Sets a context variable for the length of a `with` block, or of a function it decorates.
+
+    No generator: one that an interrupt leaves behind would be resumed when it is collected, in
+    whatever context that happens.
+    """
+
+    def __init__(self, variable: ContextVar[T], value: T) -> None:
+        self._variable = variable
+        self._value = value
+        self._tokens: list[Token[T]] = []
+
+    def __enter__(self) -> T:
+        self._tokens.append(self._variable.set(self._value))
+        return self._value
+
+    def __exit__(self, *error: object) -> None:
+        self._variable.reset(self._tokens.pop())
+
+    def _recreate_cm(self) -> override[T]:
+        return override(self._variable, self._value)  # a decorated function may call itself
 
 
-@contextmanager
-def name_scope(name: str) -> Iterator[str]:
+def name_scope(name: str) -> override[str]:
     """Prefix the names of what is made inside, and mark its nodes as one layer.
 
-    Scopes nest with dots: `enc` inside `model` is `model.enc`. Yields the full path.
+    Scopes nest with dots: `enc` inside `model` is `model.enc`. `with` gives the full path.
 
     Raises:
         ArgumentError: The name is empty or has spaces.
@@ -66,9 +78,7 @@ def name_scope(name: str) -> Iterator[str]:
             f"name_scope: {name!r} is not a name: it is empty or has spaces",
             fix="use letters, digits and underscores",
         )
-    path = join_scope(current_scope.get(), name)
-    with override(current_scope, path):
-        yield path
+    return override(current_scope, join_scope(current_scope.get(), name))
 
 
 def join_scope(outer: str, name: str) -> str:
@@ -76,8 +86,7 @@ def join_scope(outer: str, name: str) -> str:
     return f"{outer}.{name}" if outer else name
 
 
-@contextmanager
-def no_grad() -> Iterator[None]:
+def no_grad() -> override[bool]:
     """Make nodes that no gradient flows through.
 
     >>> import graphfw as gf
@@ -87,15 +96,12 @@ def no_grad() -> Iterator[None]:
     ...         scale = gf.max(x)
     ...     (g,) = gf.grad(gf.sum(x / scale), [x])
     """
-    with override(grad_enabled, False):
-        yield
+    return override(grad_enabled, False)
 
 
-@contextmanager
-def training(flag: bool = True) -> Iterator[None]:
+def training(flag: bool = True) -> override[bool]:
     """Say whether layers made or called inside are for training (dropout, batch statistics)."""
-    with override(training_flag, bool(flag)):
-        yield
+    return override(training_flag, bool(flag))
 
 
 def get_default_dtype() -> DType:
@@ -103,8 +109,7 @@ def get_default_dtype() -> DType:
     return _float_dtype.get()
 
 
-@contextmanager
-def default_dtype(dtype: DTypeLike) -> Iterator[None]:
+def default_dtype(dtype: DTypeLike) -> override[DType]:
     """Change the dtype of floats that are given none, for the length of a `with` block.
 
     Raises:
@@ -115,8 +120,7 @@ def default_dtype(dtype: DTypeLike) -> Iterator[None]:
     ...     gf.zeros(3).dtype
     graphfw.float64
     """
-    with override(_float_dtype, _checked_float(dtype)):
-        yield
+    return override(_float_dtype, _checked_float(dtype))
 
 
 def set_default_dtype(dtype: DTypeLike) -> None:
@@ -154,8 +158,7 @@ def default_executor_with_origin() -> tuple[str, str]:
     return _executor.get() or given
 
 
-@contextmanager
-def default_executor(name: str) -> Iterator[None]:
+def default_executor(name: str) -> override[tuple[str, str] | None]:
     """Choose the executor of sessions made inside a `with` block.
 
     Raises:
@@ -166,8 +169,7 @@ def default_executor(name: str) -> Iterator[None]:
     ...     gf.get_default_executor()
     'meta'
     """
-    with override(_executor, (_checked_name(name, "default_executor"), "gf.default_executor")):
-        yield
+    return override(_executor, (_checked_name(name, "default_executor"), "gf.default_executor"))
 
 
 def set_default_executor(name: str) -> None:

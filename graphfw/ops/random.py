@@ -73,7 +73,8 @@ def uniform(
         name: What to call the result and its stream.
 
     Raises:
-        ArgumentError: low is not below high (checked for numbers; tensors are taken at their word).
+        ArgumentError: low is not below high, or their distance does not fit the dtype (checked for
+            numbers; tensors are taken at their word).
         DTypeError: The dtype is not a floating-point one.
         ShapeError: `shape` is no shape, or the bounds don't broadcast to it.
 
@@ -87,6 +88,10 @@ def uniform(
     if is_number(low) and is_number(high):
         message = f"random.uniform: low={low} must be below high={high}"
         demand(low < high, message, fix="exchange them")
+        largest = F.finfo(to).max
+        message = f"random.uniform: from {low} to {high} is farther than {to.name} reaches"
+        fits = max(abs(low), abs(high), high - low) <= largest
+        demand(fits, message, fix=f"keep the distance below {largest:g}, or use a wider dtype")
     fraction = unit("uniform", dims, to, name)
     if is_number(low) and is_number(high) and (low, high) == (0, 1):
         return named(fraction, name)

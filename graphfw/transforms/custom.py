@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from graphfw.errors import GradientError
@@ -37,13 +37,19 @@ class CustomGradient(Op):
 
     def vjp(self, ct: tuple[Any, ...], y: tuple[Tensor, ...], *inputs: Tensor) -> tuple[Any, ...]:
         gradients = self.rule(*ct)
-        given = (gradients,) if isinstance(gradients, Tensor) or gradients is None else gradients
+        given = gradients if isinstance(gradients, (tuple, list)) else (gradients,)
         wanted = len(inputs) - self.count
         if len(given) != wanted:
             raise GradientError(
                 f"custom_gradient: the rule returns {len(given)} gradients for {wanted} tensors",
                 fix="return one gradient, or None, for each tensor that the function takes",
             )
+        for gradient in given:
+            if not isinstance(gradient, Tensor) and gradient is not None:
+                raise GradientError(
+                    f"custom_gradient: the rule returns a {type(gradient).__name__}, not a tensor",
+                    fix="make it of the cotangent, with graphfw's functions, or by gf.asarray",
+                )
         return (*[None] * self.count, *given)
 
 
@@ -52,10 +58,11 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
     The function returns its result and the rule: a function that takes the result's cotangent (one
     for each tensor of a tuple) and returns the cotangents of the tensors that the function was
-    called with, in order.
+    called with, in order. Tensors that the function takes from around it get no gradient: pass them
+    as arguments.
 
     Raises:
-        GradientError: The function returns no pair, or the rule a wrong number of gradients.
+        GradientError: The function returns no such pair, or the rule a wrong number of gradients.
 
     >>> import graphfw as gf
     >>> @gf.custom_gradient
@@ -75,7 +82,13 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
                 fix="return y, rule  with  def rule(ct): …",
             )
         result, rule = returned
-        ys: Sequence[Tensor] = (result,) if isinstance(result, Tensor) else tuple(result)
+        ys = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        if not all(isinstance(y, Tensor) for y in ys):
+            raise GradientError(
+                f"custom_gradient: {function.__name__} returns a result that is not a tensor, "
+                "nor several",
+                fix="return y, rule  with y a tensor or a tuple of tensors",
+            )
         xs = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
         outputs = emit_all(CustomGradient(len(ys), rule), *ys, *xs)
         return outputs[0] if isinstance(result, Tensor) else outputs

@@ -187,7 +187,7 @@ def test_a_transformer_of_70_billion_parameters_in_seconds_without_memory():
     finally:
         tracemalloc.stop()
     # Some 2 s without tracemalloc; the bound leaves room for a busy machine.
-    assert time.perf_counter() - start < 60
+    assert time.perf_counter() - start < 120
     assert peak < 200e6
     assert [str(t) for t in types] == [
         f"bfloat16[1, 4096, {WORDS}]",
