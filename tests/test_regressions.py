@@ -110,3 +110,63 @@ def test_custom_gradients_of_something_else_than_tensors(given: object):
         gf.GradientError, match="wrong_result returns a result that is not a tensor"
     ):
         wrong_result(x)
+
+
+def test_an_unsigned_index_does_not_wrap():
+    with gf.Graph() as g:
+        i = gf.placeholder((1,), gf.uint64, name="i")
+        picked = gf.take(gf.asarray([1, 2, 3]), i)
+    with gf.Session(g) as session:
+        assert session.run(picked, {i: np.asarray([2], np.uint64)}).tolist() == [3]
+        with pytest.raises(gf.ExecutionError, match="index 18446744073709551615 is out of range"):
+            session.run(picked, {i: np.asarray([2**64 - 1], np.uint64)})
+
+
+def test_a_name_means_what_it_means_when_the_run_is_made():
+    """A variable is renamed when its layer becomes a part of another; another may take its name."""
+
+    class Layer(gf.nn.Module):
+        def __init__(self, value: float):
+            super().__init__()
+            self.w = gf.Variable(value, name="w")
+
+    class Model(gf.nn.Module):
+        def __init__(self, layer: Layer):
+            super().__init__()
+            self.part = layer
+
+    with gf.Graph() as g:
+        first = Layer(1.0)
+        session = gf.Session(g)
+        name = first.w.name
+        assert session.run(name) == 1.0
+        Model(first)
+        second = Layer(2.0)
+        second.w.rename(lambda: name)
+    assert first.w.name != name
+    assert session.run(name) == 2.0
+
+
+def test_equal_keys_of_other_types_are_other_fetches():
+    with gf.Graph() as g:
+        y = gf.ones(())
+    with gf.Session(g) as session:
+        assert [type(k) for k in session.run({1: y})] == [int]
+        assert [type(k) for k in session.run({True: y})] == [bool]
+
+
+def test_python_floats_beyond_a_dtype_are_refused():
+    with pytest.raises(gf.DTypeError, match=r"-1000000000\.0 is beyond what float16 holds"):
+        gf.where(gf.asarray([True]), gf.ones(1, dtype=gf.float16), -1e9)
+    assert float(gf.where(gf.asarray(False), gf.ones((), dtype=gf.float16), -gf.inf)) == -np.inf
+    assert float(gf.asarray(np.array(1e300), dtype=gf.float32)) == np.inf
+
+
+def test_a_name_under_no_grad_is_that_of_the_result():
+    with gf.Graph() as g:
+        x = gf.placeholder((3,), name="x")
+        with gf.no_grad():
+            h = gf.identity(x * 2, name="h")
+        with pytest.raises(gf.GradientError, match="no gradient passes"):
+            gf.grad(gf.sum(g.find("h")), x)
+    assert g.find("h") is h

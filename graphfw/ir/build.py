@@ -55,19 +55,19 @@ def emit_all(
     except DTypeError as failed:
         return graph.fail(failed, op, inputs)
     loc = graph.provenance or capture(ambient.current_scope.get())
-    node = Node(
-        op,
-        inputs,
-        types,
-        loc,
-        name and ambient.join_scope(ambient.current_scope.get(), name),
-        graph,
+    stops = (
+        op.vjp is not None
+        and not ambient.grad_enabled.get()
+        and any(t.dtype.is_inexact for t in types)
     )
+    # Under no_grad the name is that of what the caller gets.
+    own = "" if stops or not name else ambient.join_scope(ambient.current_scope.get(), name)
+    node = Node(op, inputs, types, loc, own, graph)
     outputs = graph.append(node)
     if graph.errors:
         graph.spread_poison(node)
-    if not ambient.grad_enabled.get() and op.vjp is not None:
-        outputs = tuple([F.stop_gradient(t) if t.dtype.is_inexact else t for t in outputs])
+    if stops:
+        return tuple([F.stop_gradient(t, name=name) if t.dtype.is_inexact else t for t in outputs])
     return outputs
 
 

@@ -25,18 +25,26 @@ def to_array(value: Any, dtype: DType | None = None) -> Array:
 
     Raises:
         DTypeError: The elements are of no dtype that graphfw has (strings, objects), a Python
-            integer does not fit `dtype`, or the array is masked.
+            number does not fit `dtype`, or the array is masked.
         ArgumentError: A nested list is ragged.
     """
-    array, weak = _read(value)
+    array, weak = as_given(value)
     if dtype is None:
         dtype = _python_dtype(array) if weak else as_dtype(array.dtype)
     if weak and dtype.is_integer:
         _check_range(array, dtype)
-    return array if array.dtype == dtype.dtype else array.astype(dtype.dtype)
+    if array.dtype == dtype.dtype:
+        return array
+    with np.errstate(over="ignore"):
+        result = array.astype(dtype.dtype)
+    if weak and dtype.is_inexact and not np.array_equal(np.isinf(result), np.isinf(array)):
+        raise DTypeError(
+            f"{value!r} is beyond what {dtype.name} holds", fix="use gf.inf where infinity is meant"
+        )
+    return result
 
 
-def _read(value: Any) -> tuple[Array, bool]:
+def as_given(value: Any) -> tuple[Array, bool]:
     """Return the value as it is, and whether it is Python's own, whose dtype means little."""
     if isinstance(value, np.ma.MaskedArray):
         raise DTypeError(
@@ -44,7 +52,7 @@ def _read(value: Any) -> tuple[Array, bool]:
             fix="pass array.filled(…), and the mask on its own for gf.where",
         )
     if isinstance(value, np.ndarray):
-        return value, False
+        return np.asarray(value), False  # of a subclass only its numbers count
     if isinstance(value, np.generic):
         return np.asarray(value), isinstance(value, PYTHON_SCALARS)
     if hasattr(value, "__array__"):

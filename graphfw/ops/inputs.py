@@ -156,9 +156,9 @@ class StopGradient(Movement):
 
 
 @public
-def stop_gradient(x: TensorLike, /) -> Tensor:
+def stop_gradient(x: TensorLike, /, *, name: str | None = None) -> Tensor:
     """Return the same value, taken as a constant by differentiation.  x: [*A] -> [*A]"""
-    return emit(StopGradient(), as_tensor(x))
+    return emit(StopGradient(), as_tensor(x), name=name or "")
 
 
 @op("assert_shape")

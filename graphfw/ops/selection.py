@@ -193,9 +193,11 @@ class Gathering(Op):
         for axis, index in enumerate(indices, self.axis):
             size = x.shape[axis]
             signed = index.astype(xp.int64)
-            wrong = (signed < (0 if self.refusal else -size)) | (signed >= size)
+            # An unsigned index that is too large for int64 has become negative.
+            least = 0 if self.refusal or index.dtype.kind == "u" else -size
+            wrong = (signed < least) | (signed >= size)
             if wrong.any():
-                first = int(signed[wrong][0])
+                first = int(index[wrong][0])
                 if self.refusal:
                     text = self.refusal.format(index=first, size=size)
                     raise ExecutionError(text, fix=f"use indices from 0 on, below {size}")

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from graphfw.errors import DTypeError, FeedError, GraphfwError, ShapeError
+from graphfw.errors import FeedError, GraphfwError, ShapeError
 from graphfw.ir import concrete
 from graphfw.ir.dim import Dim, DimLike, is_symbol, symbols_of
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, as_dtype
-from graphfw.ir.literal import PYTHON_SCALARS, Array, to_array
+from graphfw.ir.literal import PYTHON_SCALARS, Array, as_given
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.program import Program, SizeSource
@@ -26,16 +26,11 @@ def array_of(value: Any) -> Array:
     """Return a value as a NumPy array, Python's floats and complex numbers with all their bits.
 
     Raises:
-        DTypeError, ArgumentError: As `to_array`, for what is no array of numbers.
+        DTypeError, ArgumentError: It is no array of numbers.
     """
-    if isinstance(value, np.ma.MaskedArray):
-        raise DTypeError(
-            "a masked array would lose its mask",
-            fix="feed array.filled(…), and the mask on its own",
-        )
-    with np.errstate(over="ignore"):  # of the default dtype, which does not matter here
-        array = to_array(value)
-    return np.asarray(value if isinstance(value, _WEAK) else array)
+    array, _ = as_given(value)
+    as_dtype(array.dtype)  # refuses what graphfw has no dtype for
+    return array
 
 
 def host_array(placeholder: Tensor, value: Any) -> Array:

@@ -34,12 +34,13 @@ def packer(structure: Any) -> Callable[[Iterator[Any]], Any]:
     return next
 
 
-def key(structure: Any) -> Any:
-    """Return a hashable key of a structure; tensors and the like count by identity."""
+def key(structure: Any, named: Callable[[str], Any]) -> Any:
+    """Return a hashable key of a structure: objects count by identity, names as what they name."""
     if isinstance(structure, str):
-        return structure
+        return named(structure)
     if isinstance(structure, Mapping):
-        return ("dict", tuple(structure), tuple([key(v) for v in structure.values()]))
+        names = tuple([(type(k), k) for k in structure])  # 1 == True, but they are two keys
+        return ("dict", names, tuple([key(v, named) for v in structure.values()]))
     if isinstance(structure, (list, tuple)):
-        return (type(structure), *[key(v) for v in structure])
+        return (type(structure), *[key(v, named) for v in structure])
     return id(structure)

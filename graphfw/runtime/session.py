@@ -18,6 +18,7 @@ from graphfw.errors import (
     DTypeError,
     ExecutorError,
     FeedError,
+    GraphError,
     GraphfwError,
     SessionError,
     ShapeError,
@@ -129,9 +130,16 @@ class Session(Uncopied):
         """
         if feeds is None:
             feeds = {}
-        key = (nest.key(fetches), *[f if isinstance(f, str) else id(f) for f in feeds])
+        key = (nest.key(fetches, self._named), *[nest.key(f, self._named) for f in feeds])
         plan = self._plans.get(key) or self._planned(key, fetches, feeds)
         return plan(*feeds.values())
+
+    def _named(self, name: str) -> Any:
+        """Return the key of what a name means now: variables are renamed as models are joined."""
+        try:
+            return id(self.graph.find(name))
+        except GraphError:
+            return name  # compiling says what is wrong
 
     def _planned(self, key: Any, fetches: Fetches, feeds: Mapping[Any, Any]) -> Plan:
         """Compile a run, once for all threads that ask for it, and keep the plan.
