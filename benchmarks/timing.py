@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 ROUND_S = 0.05
 """How long one contender runs before the next has its turn."""
@@ -56,6 +58,53 @@ def compare(contenders: Mapping[str, Callable[[], object]], rounds: int = 15) ->
     finally:
         gc.enable()
     return {name: statistics.median(times) for name, times in samples.items()}
+
+
+def compare_apart(
+    makers: Mapping[str, Callable[[], Callable[[], object]]], rounds: int = 15
+) -> dict[str, float]:
+    """Return each contender's median time in seconds, each in a process of its own, in turns.
+
+    Libraries with thread pools slow each other down in one process: OpenBLAS's threads spin on
+    after a call and take PyTorch's cores. Makers are called in the processes, so they must pickle.
+    """
+    context = multiprocessing.get_context("spawn")
+    pipes = {}
+    processes = []
+    for name, maker in makers.items():
+        pipes[name], theirs = context.Pipe()
+        process = context.Process(target=_contend, args=(theirs, maker), daemon=True)
+        process.start()
+        processes.append(process)
+    samples: dict[str, list[float]] = {name: [] for name in makers}
+    for pipe in pipes.values():
+        pipe.recv()  # it is warm
+    for _ in range(rounds):
+        for name, pipe in pipes.items():
+            pipe.send(True)
+            samples[name].append(pipe.recv())
+    for pipe in pipes.values():
+        pipe.send(False)
+    for process in processes:
+        process.join()
+    return {name: statistics.median(times) for name, times in samples.items()}
+
+
+def _contend(pipe: Any, maker: Callable[[], Callable[[], object]]) -> None:
+    """Run rounds as long as the other end asks for them, and send what a call took."""
+    function = maker()
+    for _ in range(3):
+        function()
+    start = time.perf_counter()
+    function()
+    calls = max(1, int(4 * ROUND_S / max(time.perf_counter() - start, 1e-7)))
+    pipe.send(None)
+    while pipe.recv():
+        function()  # wakes the threads
+        start = time.perf_counter()
+        for _ in range(calls):
+            function()
+        pipe.send((time.perf_counter() - start) / calls)
 
 
 def text(seconds: float) -> str:
