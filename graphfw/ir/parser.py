@@ -293,9 +293,8 @@ class _Parser:
         if not isinstance(name, str) or not isinstance(trainable, bool):
             raise ParseError('write it like variable("weight", trainable=False)')
         shape, dtype = types[0].shape, types[0].dtype
-        variable = Variable(initial, name, trainable, shape=shape, dtype=dtype)  # type: ignore[arg-type]
-        # The constructor took the line that called `parse`, and nobody has seen the node yet.
-        Node.loc.__set__(variable.node, loc)  # type: ignore[attr-defined,misc]
+        with self.graph.located(loc):
+            variable = Variable(initial, name, trainable, shape=shape, dtype=dtype)  # type: ignore[arg-type]
         self.variables[name] = variable
         _reserve(self.graph, name)
         return variable

@@ -96,7 +96,7 @@ class Variable(Tensor):
         dtype: DTypeLike | None = None,
     ) -> None:
         graph = open_graph("a Variable")
-        loc = capture(ambient.current_scope.get())
+        loc = graph.provenance or capture(ambient.current_scope.get())
         resolved = None if dtype is None else as_dtype(dtype)
         if isinstance(initial, Tensor):
             _check_initial(initial, loc)
