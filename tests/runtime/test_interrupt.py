@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
+import graphfw.io.checkpoint  # now: an interrupt while a module is loaded leaves its file open
 from graphfw.ir.graph import current_graph
 from graphfw.runtime import session as session_module
 
