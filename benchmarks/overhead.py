@@ -100,7 +100,29 @@ def call() -> Result:
     return Result("two ops on 16 floats", seconds, "run < 15 µs, plan < 5 µs above the ops")
 
 
+def new_size() -> Result:
+    """A training step of an MLP at sizes that it has not seen, beside one that it has."""
+    with gf.Graph() as g:
+        x = gf.placeholder(("batch", 16), name="x")
+        y = gf.placeholder(("batch",), gf.int64, name="y")
+        model = gf.nn.Sequential(gf.nn.Linear(16, 16), gf.nn.ReLU(), gf.nn.Linear(16, 4))
+        train = gf.optim.Adam().minimize(gf.nn.cross_entropy(model(x), y))
+    samples: dict[str, list[float]] = {"first at a size": [], "second at a size": []}
+    with gf.Session(g, verify="off") as session:
+        plan = session.compile(train, feeds=[x, y])
+        for size in range(1, 201):
+            feeds = np.ones((size, 16), np.float32), np.zeros(size, np.int64)
+            for times in samples.values():
+                start = time.perf_counter()
+                plan(*feeds)
+                times.append(time.perf_counter() - start)
+    medians = {name: statistics.median(times[10:]) for name, times in samples.items()}
+    medians["what a new size adds"] = medians["first at a size"] - medians["second at a size"]
+    return Result("a new batch size, 190 of them", medians, "nothing recompiles")
+
+
 WORKLOADS = {
+    "new-size": new_size,
     "import": imports,
     "build-node": build_node,
     "large-graph": large_graph,

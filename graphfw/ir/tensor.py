@@ -77,15 +77,11 @@ class Node(Uncopied):
         A node refers to its outputs weakly, so that tensors outside any graph are collected as soon
         as the user drops them; a graph keeps those of its own nodes alive.
         """
-        alive = tuple([ref() for ref in self._outputs])
-        if len(alive) == len(self.types) and all(t is not None for t in alive):
-            return alive  # type: ignore[return-value]
-        made = [
-            Tensor(self, i) if i >= len(alive) or alive[i] is None else alive[i]
-            for i in range(len(self.types))
-        ]
-        self.adopt_outputs(tuple(made))  # type: ignore[arg-type]
-        return tuple(made)  # type: ignore[arg-type]
+        held = [ref() for ref in self._outputs] or [None] * len(self.types)
+        outputs = tuple([Tensor(self, i) if t is None else t for i, t in enumerate(held)])
+        if any(t is None for t in held):
+            self.adopt_outputs(outputs)
+        return outputs
 
     def adopt_outputs(self, outputs: tuple[Tensor, ...]) -> None:
         """Say which objects stand for the outputs; only for those that make nodes."""

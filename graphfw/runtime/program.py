@@ -76,7 +76,7 @@ class Program:
 def _without_collection() -> Iterator[None]:
     """Keep the garbage collector still while many objects are made that all stay.
 
-    It would walk all of them again and again: 40 % of the time to compile 100,000 nodes.
+    It would walk all of them again and again: almost a third of the time to compile 100,000 nodes.
     """
     was_on = gc.isenabled()
     gc.disable()
