@@ -1,49 +1,77 @@
-"""Run workloads and print a table of medians and ratios; `--json` writes them to a file."""
+"""Run workloads and print a table of medians and ratios; `--json` writes them to a file.
+
+`python -m benchmarks sweep` measures a few functions over all sizes and plots them.
+"""
 
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
-from datetime import date
+import sys
+import time
 from pathlib import Path
 
-from benchmarks import overhead, training
-from benchmarks.timing import Result, hardware, text
-
-WORKLOADS = {**overhead.WORKLOADS, **training.WORKLOADS}
-
-
-def table(results: list[Result]) -> str:
-    """Return the results as Markdown: each contender's time, and its ratio to graphfw's."""
-    lines = ["| workload | contender | median | × graphfw | target |", "|---|---|---|---|---|"]
-    for result in results:
-        own = result.seconds.get("graphfw")
-        for name, seconds in result.seconds.items():
-            ratio = f"{seconds / own:.2f}" if own else ""
-            lines.append(
-                f"| {result.name} | {name} | {text(seconds)} | {ratio} | {result.target} |"
-            )
-    return "\n".join(lines)
+from benchmarks import machine, report, sweep
+from benchmarks.registry import WORKLOADS
+from benchmarks.workers import Pool
+from benchmarks.workload import Result, Settings, Workload
 
 
 def main() -> None:
-    """Read the command line and run."""
+    """Read the command line and run; the exit status is 1 if a contender failed."""
+    if sys.argv[1:2] == ["sweep"]:
+        sweep.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("workloads", nargs="*", metavar="workload", help=", ".join(WORKLOADS))
+    parser.add_argument("workloads", nargs="*", metavar="workload", help="names, or gelu-*")
+    parser.add_argument("--list", action="store_true", help="list the workloads and stop")
+    parser.add_argument("--peers", help=f"which take part, of: {', '.join(machine.PEERS)}")
+    parser.add_argument("--peers-only", action="store_true", help="leave graphfw itself out")
+    parser.add_argument("--threads", type=int, default=2, help="for each contender (2)")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
-    unknown = [name for name in options.workloads if name not in WORKLOADS]
-    if unknown:
-        parser.error(f"no workload is named {unknown[0]!r}: there are {', '.join(WORKLOADS)}")
-    results = [WORKLOADS[name]() for name in options.workloads or WORKLOADS]
-    print(f"{date.today()}; {hardware()}\n\n{table(results)}")
+    if options.list:
+        print("\n".join(f"{w.name:26} {w.title}" for w in WORKLOADS.values()))
+        return
+    peers = options.peers.split(",") if options.peers else list(machine.PEERS)
+    for name in peers:
+        if name not in machine.PEERS:
+            parser.error(f"no peer is named {name!r}: there are {', '.join(machine.PEERS)}")
+    if options.threads > len(machine.cores()):
+        parser.error(f"--threads {options.threads}: there are {len(machine.cores())} cores")
+    contenders = tuple([] if options.peers_only else ["graphfw"]) + tuple(peers)
+    rounds, budget = (3, 1.0) if options.quick else (7, 3.0)
+    settings = Settings(contenders, options.threads, rounds, budget)
+    results = _run(_chosen(parser, options.workloads), settings)
     if options.json:
-        record = {
-            "date": str(date.today()),
-            "hardware": hardware(),
-            "results": [vars(result) for result in results],
-        }
-        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        text = json.dumps(report.record(settings, results), indent=1)
+        options.json.write_text(text + "\n", encoding="utf-8")
+    sys.exit(any(result.failed for result in results))
+
+
+def _chosen(parser: argparse.ArgumentParser, patterns: list[str]) -> list[Workload]:
+    found: dict[str, Workload] = {}
+    for pattern in patterns or ["*"]:
+        names = fnmatch.filter(WORKLOADS, pattern)
+        if not names:
+            parser.error(f"no workload is named {pattern!r}: see --list")
+        found.update((name, WORKLOADS[name]) for name in names)
+    return list(found.values())
+
+
+def _run(workloads: list[Workload], settings: Settings) -> list[Result]:
+    """Measure, and print each result as soon as it is there."""
+    print(f"{report.heading(settings)}\n\n{report.HEAD}", flush=True)
+    begin = time.perf_counter()
+    results = []
+    with Pool(settings) as pool:
+        for workload in workloads:
+            results.append(workload.measure(pool))
+            print(report.rows(results[-1]), flush=True)
+    print(f"\n{len(results)} workloads in {time.perf_counter() - begin:.0f} s")
+    return results
 
 
 if __name__ == "__main__":

@@ -121,6 +121,11 @@ class Op:
     or a function that makes one when it is needed; or `vjp = NONDIFF` for the op as a whole. With
     `multiple`, `ct` and `y` are tuples.
     `cost(outputs, *inputs)`: from types.
+    What compilers ask: `scalar(k, *elements)`, where one element of the result is a function of one
+    of each input after broadcasting: that function, of the primitives that `k` has. `combine`, for
+    reductions: what joins two elements. `source_index(index, x, y)`, for ops that only rename
+    elements: which element of the input the element `index` of the output is, given the shapes of
+    both; as `ir.affine` expressions, or None where it is no affine function.
     `cases()`: samples from which the contract tests are made.
     """
 
@@ -136,6 +141,9 @@ class Op:
     dtype: ClassVar[Callable[..., Any]]
     eval: ClassVar[Callable[..., Any]]
     vjp: ClassVar[Callable[..., Any] | None]
+    scalar: ClassVar[Callable[..., Any] | None] = None
+    combine: ClassVar[str] = ""
+    source_index: ClassVar[Callable[..., Any] | None] = None
 
     def __init_subclass__(cls) -> None:
         own = [n for n, text in cls.__annotations__.items() if not str(text).startswith("ClassVar")]

@@ -64,6 +64,7 @@ relu = unary(
     xp=lambda xp, x: xp.maximum(x, x.dtype.type(0)),
     vjp=lambda ct, y, x: where(y > 0, ct, 0),
     smooth=False,
+    scalar=lambda k, x: k.max(x, 0),
 )
 
 
@@ -76,6 +77,9 @@ class Softplus(Elementwise):
 
     def eval(self, xp: Any, x: Any) -> Any:
         return xp.logaddexp(x, x.dtype.type(0))
+
+    def scalar(self, k: Any, x: Any) -> Any:
+        return k.add(k.max(x, 0), k.log1p(k.exp(k.neg(k.abs(x)))))
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: ct * F.sigmoid(x),)

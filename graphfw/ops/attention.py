@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 from graphfw.errors import DTypeError, ShapeError
+from graphfw.ir.build import emit_all
 from graphfw.ir.functions import F, public
 from graphfw.ir.shape import broadcast, can_broadcast, shape_text
 from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, converted, promoted, ruled
+from graphfw.ops.attention_core import Attention, masked_scores, score_factor
 from graphfw.ops.composed import demand, floats
-from graphfw.ops.select import where
 
 __all__ = ["scaled_dot_product_attention"]
 
@@ -24,7 +24,7 @@ def scaled_dot_product_attention(
     /,
     *,
     causal: bool = False,
-    scale: float | None = None,
+    scale: float | Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """Each query's mean of the values, weighted by softmax(scale q·k).
@@ -32,7 +32,9 @@ def scaled_dot_product_attention(
     q: [*B, Tq, D], k: [*B, Tk, D], v: [*B, Tk, E] -> [*B, Tq, E]; the leading dims (batch, heads)
     broadcast. A. Vaswani et al., "Attention is all you need", 2017.
 
-    A query whose keys are all masked gets 0.
+    A query whose keys are all masked gets 0. Without dropout no tensor of queries by keys is made,
+    neither here nor in the gradient, unless the mask itself needs a gradient: memory grows with
+    Tq + Tk, not with their product. float16 and bfloat16 are computed in float32.
 
     Args:
         q: The queries.
@@ -42,7 +44,8 @@ def scaled_dot_product_attention(
             floats that are added to the scores, -inf where it may not.
         causal: Query i sees keys 0 to i only, counted from the first ones also where Tq and
             Tk differ. May be joined with a mask.
-        scale: The factor of the scores, 1 / sqrt(D) by default.
+        scale: The factor of the scores, 1 / sqrt(D) by default; a tensor may broadcast to the
+            queries and have a gradient.
         dropout: The fraction of the weights that are set to 0 (as `gf.dropout` does), for training.
 
     Raises:
@@ -59,23 +62,17 @@ def scaled_dot_product_attention(
     name = "scaled_dot_product_attention"
     query, key, value = (floats(name, x) for x in promoted(name, q, k, v))
     _check_shapes(name, query, key, value)
+    seen = () if mask is None else (_checked_mask(name, query, key, as_tensor(mask)),)
+    if dropout == 0:
+        if isinstance(scale, Tensor):
+            query, scale = query * scale, 1.0
+        factor = None if scale is None else float(scale)
+        return emit_all(Attention(causal, factor), query, key, value, *seen)[0]
     # Scaled before the product, which might overflow float16 otherwise.
-    scores = (query * (_scale(query) if scale is None else scale)) @ key.mT
-    if mask is not None:
-        scores = _masked(name, scores, as_tensor(mask))
-    if causal:
-        row = F.expand_dims(F.positions(query.shape[-2]), axis=1)
-        scores = where(row >= F.positions(key.shape[-2]), scores, -math.inf)
-    weights: Tensor = F.dropout(F.softmax(scores, axis=-1), dropout)
-    return weights @ value
-
-
-def _scale(q: Tensor) -> float | Tensor:
-    width = q.shape[-1]
-    if isinstance(width, int):
-        return 1 / math.sqrt(max(width, 1))
-    factor: Tensor = F.rsqrt(as_tensor(width, q.dtype))
-    return factor
+    scores = (query * (score_factor(query) if scale is None else scale)) @ key.mT
+    weights = F.softmax(masked_scores(scores, *seen, causal=causal), axis=-1)
+    result: Tensor = F.dropout(weights, dropout) @ value
+    return result
 
 
 def _check_shapes(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -91,17 +88,19 @@ def _check_shapes(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
     ruled(name, q, broadcast, q.shape[:-2], k.shape[:-2], v.shape[:-2])
 
 
-def _masked(name: str, scores: Tensor, mask: Tensor) -> Tensor:
+def _checked_mask(name: str, q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    """Return the mask, in the queries' dtype if it is of floats."""
+    scores: Shape = (*broadcast(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
     text = f"{name}: the mask's shape {shape_text(mask.shape)} does not broadcast to the scores'"
     demand(
-        can_broadcast(mask.shape, scores.shape),
-        f"{text}, {shape_text(scores.shape)}",
+        can_broadcast(mask.shape, scores),
+        f"{text}, {shape_text(scores)}",
         {"mask": mask},
         fix="its last two dims are queries and keys, or 1: mask[:, None, None, :] for keys alone",
         error=ShapeError,
     )
     if mask.dtype.is_bool:
-        return where(mask, scores, -math.inf)
+        return mask
     message = f"{name}: the mask must be of bools or floats, not {mask.dtype.name}"
     demand(mask.dtype.is_floating, message, {"mask": mask}, fix="write mask != 0", error=DTypeError)
-    return scores + converted(mask, scores.dtype)
+    return converted(mask, q.dtype)

@@ -59,6 +59,9 @@ class AsType(Op):
     def eval(self, xp: Any, x: Any) -> Any:
         return x.astype(self.to.dtype)
 
+    def scalar(self, k: Any, x: Any) -> Any:
+        return None if x.dtype.is_complex or self.to.is_complex else k.cast(x, self.to)
+
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         if not x.dtype.is_inexact or not self.to.is_inexact:
             return (None,)

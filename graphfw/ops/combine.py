@@ -9,9 +9,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from graphfw.errors import ArgumentError, ConcreteValueError, DTypeError, ShapeError
+from graphfw.ir.affine import Index
 from graphfw.ir.build import emit, emit_all
 from graphfw.ir.concrete import describe, is_concrete
-from graphfw.ir.dim import Dim, DimLike, always_le, dim_max, exact_div
+from graphfw.ir.dim import Dim, DimLike, always_ge, always_le, dim_max, exact_div
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import PURE, Case, bad, ok, op
@@ -178,6 +179,14 @@ class Split(Movement):
             raise ValueError(f"a cut of dim {self.axis} lies outside its size {x.shape[self.axis]}")
         ends = list(itertools.accumulate(self.lengths[:-1]))
         return tuple(xp.split(x, ends, axis=self.axis))
+
+    def source_index(self, index: Index, x: Shape, y: Shape, part: int = 0) -> Index | None:
+        if not all(always_ge(n, 0) for n in self.lengths):
+            return None
+        start: DimLike = 0
+        for length in self.lengths[:part]:
+            start = start + length
+        return tuple([i + start if a == self.axis else i for a, i in enumerate(index)])
 
     def vjp(self, ct: Sequence[Tensor], y: Sequence[Tensor], x: Tensor) -> tuple[Any, ...]:
         return (lambda: F.concat(list(ct), axis=self.axis),)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from graphfw.errors import DTypeError
+from graphfw.ir.dtype import bool_
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import NONDIFF
 from graphfw.ir.tensor import Tensor
@@ -45,6 +48,7 @@ equal = binary(
     accepts="any",
     result="bool",
     commutative=True,
+    scalar="eq",
 )
 not_equal = binary(
     "not_equal",
@@ -53,6 +57,7 @@ not_equal = binary(
     accepts="any",
     result="bool",
     commutative=True,
+    scalar="ne",
 )
 less = binary(
     "less",
@@ -60,6 +65,7 @@ less = binary(
     vjp=NONDIFF,
     accepts="real or bool",
     result="bool",
+    scalar="lt",
 )
 less_equal = binary(
     "less_equal",
@@ -67,6 +73,7 @@ less_equal = binary(
     vjp=NONDIFF,
     accepts="real or bool",
     result="bool",
+    scalar="le",
 )
 greater = binary(
     "greater",
@@ -74,6 +81,7 @@ greater = binary(
     vjp=NONDIFF,
     accepts="real or bool",
     result="bool",
+    scalar="gt",
 )
 greater_equal = binary(
     "greater_equal",
@@ -81,6 +89,7 @@ greater_equal = binary(
     vjp=NONDIFF,
     accepts="real or bool",
     result="bool",
+    scalar="ge",
 )
 
 isnan = unary(
@@ -89,6 +98,7 @@ isnan = unary(
     vjp=NONDIFF,
     accepts="any",
     result="bool",
+    scalar=lambda k, x: k.isnan(x),
 )
 isinf = unary(
     "isinf",
@@ -96,6 +106,7 @@ isinf = unary(
     vjp=NONDIFF,
     accepts="any",
     result="bool",
+    scalar=lambda k, x: k.eq(k.abs(x), inf) if x.dtype.is_floating else k.const(False, bool_),
 )
 isfinite = unary(
     "isfinite",
@@ -103,6 +114,7 @@ isfinite = unary(
     vjp=NONDIFF,
     accepts="any",
     result="bool",
+    scalar=lambda k, x: k.lt(k.abs(x), inf) if x.dtype.is_floating else k.const(True, bool_),
 )
 signbit = unary(
     "signbit",
@@ -110,6 +122,7 @@ signbit = unary(
     vjp=NONDIFF,
     accepts="floating-point",
     result="bool",
+    scalar=lambda k, x: k.lt(k.copysign(1, x), 0),
 )
 
 bitwise_and = binary(
@@ -123,6 +136,7 @@ bitwise_and = binary(
     vjp=NONDIFF,
     accepts="integer or bool",
     commutative=True,
+    scalar="and",
 )
 bitwise_or = binary(
     "bitwise_or",
@@ -130,6 +144,7 @@ bitwise_or = binary(
     vjp=NONDIFF,
     accepts="integer or bool",
     commutative=True,
+    scalar="or",
 )
 bitwise_xor = binary(
     "bitwise_xor",
@@ -137,6 +152,7 @@ bitwise_xor = binary(
     vjp=NONDIFF,
     accepts="integer or bool",
     commutative=True,
+    scalar="xor",
 )
 bitwise_left_shift = binary(
     "bitwise_left_shift",
@@ -147,6 +163,7 @@ bitwise_left_shift = binary(
     vjp=NONDIFF,
     xp="left_shift",
     accepts="integer",
+    scalar="shl",
 )
 bitwise_right_shift = binary(
     "bitwise_right_shift",
@@ -158,6 +175,7 @@ bitwise_right_shift = binary(
     vjp=NONDIFF,
     xp="right_shift",
     accepts="integer",
+    scalar="shr",
 )
 bitwise_invert = unary(
     "bitwise_invert",
@@ -165,6 +183,7 @@ bitwise_invert = unary(
     vjp=NONDIFF,
     xp="invert",
     accepts="integer or bool",
+    scalar="not",
 )
 
 

@@ -52,17 +52,20 @@ add = binary(
     """,
     vjp=(lambda ct, y, a, b: ct, lambda ct, y, a, b: ct),
     commutative=True,
+    scalar="add",
 )
 subtract = binary(
     "subtract",
     doc="Subtract.  x1, x2: numeric, broadcast -> [*B]",
     vjp=(lambda ct, y, a, b: ct, lambda ct, y, a, b: -ct),
+    scalar="sub",
 )
 multiply = binary(
     "multiply",
     doc="Multiply.  x1, x2: numeric, broadcast -> [*B]",
     vjp=(lambda ct, y, a, b: ct * F.conj(b), lambda ct, y, a, b: ct * F.conj(a)),
     commutative=True,
+    scalar="mul",
 )
 divide = binary(
     "divide",
@@ -73,6 +76,7 @@ divide = binary(
     ),
     accepts="floating-point or complex",
     domain=(0.5, 2.0),
+    scalar="div",
 )
 
 
@@ -101,6 +105,7 @@ chain_multiply = binary(
     xp=_chain_multiply,
     accepts="floating-point or complex",
     commutative=True,
+    scalar=lambda k, a, b: k.select(k.or_(k.eq(a, 0), k.eq(b, 0)), 0, k.mul(a, b)),
 )
 chain_divide = binary(
     "chain_divide",
@@ -115,6 +120,7 @@ chain_divide = binary(
     xp=_chain_divide,
     accepts="floating-point or complex",
     domain=(0.5, 2.0),
+    scalar=lambda k, a, b: k.select(k.eq(a, 0), a, k.div(a, b)),
 )
 
 
@@ -153,6 +159,7 @@ floor_divide = binary(
     """,
     vjp=NONDIFF,
     accepts="real",
+    scalar="floor_divide",
 )
 remainder = binary(
     "remainder",
@@ -167,6 +174,7 @@ remainder = binary(
     accepts="real",
     domain=(0.5, 2.0),
     smooth=False,
+    scalar="remainder",
 )
 
 # Powers.
@@ -204,6 +212,7 @@ Pow = binary_op(
     xp=_pow,
     domain=(0.5, 2.0),
     samples=(ok("int32[5]", "int32[5]", ints=(-3, 4)), ok("uint8[5]", "uint8[5]")),
+    scalar="pow",
 )
 
 
@@ -236,6 +245,7 @@ negative = unary(
     doc="Change the sign.  x: numeric [*A] -> [*A]",
     vjp=lambda ct, y, x: -ct,
     accepts="numeric",
+    scalar="neg",
 )
 
 
@@ -261,6 +271,7 @@ abs = unary(
     accepts="numeric",
     result="real",
     smooth=False,
+    scalar="abs",
 )
 
 
@@ -272,6 +283,11 @@ def _sign_of_complex(x: Tensor) -> Tensor | None:
     return result
 
 
+def _sign(k: Any, x: Any) -> Any:
+    difference = k.sub(k.cast(k.gt(x, 0), x.dtype), k.cast(k.lt(x, 0), x.dtype))
+    return k.select(k.isnan(x), x, difference)
+
+
 sign = unary(
     "sign",
     doc="""-1, 0 or 1; of complex numbers x / |x|, and 0 of 0.  x: numeric [*A] -> [*A]
@@ -281,6 +297,7 @@ sign = unary(
     vjp=NONDIFF,
     accepts="real",
     shortcut=_sign_of_complex,
+    scalar=_sign,
 )
 copysign = binary(
     "copysign",
@@ -291,6 +308,7 @@ copysign = binary(
     vjp=(lambda ct, y, a, b: ct * (F.sign(a) * F.copysign(1, b)), None),
     accepts="floating-point",
     smooth=False,
+    scalar="copysign",
 )
 nextafter = binary(
     "nextafter",
@@ -364,6 +382,7 @@ maximum = binary(
     vjp=_extreme_rules("less"),
     accepts="real",
     smooth=False,
+    scalar="max",
 )
 minimum = binary(
     "minimum",
@@ -374,6 +393,7 @@ minimum = binary(
     vjp=_extreme_rules("greater"),
     accepts="real",
     smooth=False,
+    scalar="min",
 )
 
 # Rounding.
@@ -389,6 +409,7 @@ floor = unary(
     vjp=NONDIFF,
     accepts="floating-point",
     shortcut=_itself_if_integer,
+    scalar="floor",
 )
 ceil = unary(
     "ceil",
@@ -396,6 +417,7 @@ ceil = unary(
     vjp=NONDIFF,
     accepts="floating-point",
     shortcut=_itself_if_integer,
+    scalar="ceil",
 )
 trunc = unary(
     "trunc",
@@ -403,6 +425,7 @@ trunc = unary(
     vjp=NONDIFF,
     accepts="floating-point",
     shortcut=_itself_if_integer,
+    scalar="trunc",
 )
 round = unary(
     "round",
@@ -413,4 +436,5 @@ round = unary(
     vjp=NONDIFF,
     xp="rint",
     shortcut=_itself_if_integer,
+    scalar="round",
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from graphfw.errors import ExecutionError, ShapeError
 from graphfw.ir import ambient
+from graphfw.ir.affine import Index
 from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim, DimLike, symbol
 from graphfw.ir.dtype import DType, DTypeLike
@@ -111,6 +112,9 @@ class Identity(Movement):
     def eval(self, xp: Any, x: Any) -> Any:
         return x
 
+    def source_index(self, index: Index, x: Shape, y: Shape) -> Index:
+        return index
+
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (ct,)
 
@@ -149,6 +153,9 @@ class StopGradient(Movement):
 
     def eval(self, xp: Any, x: Any) -> Any:
         return x
+
+    def source_index(self, index: Index, x: Shape, y: Shape) -> Index:
+        return index
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -189,6 +196,9 @@ class AssertShape(Op):
                 fix="feed arrays of the shapes that the graph relies on",
             )
         return x
+
+    def source_index(self, index: Index, x: Shape, y: Shape) -> Index:
+        return index
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: assert_shape(ct, x.shape),)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, SupportsIndex
 
 from graphfw.errors import AxisError, DTypeError, ShapeError
+from graphfw.ir.affine import Index
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.dtype import DType, DTypeLike
@@ -278,6 +279,10 @@ class Diagonal(Movement):
 
     def eval(self, xp: Any, x: Any) -> Any:
         return xp.diagonal(x, self.offset, -2, -1)
+
+    def source_index(self, index: Index, x: Shape, y: Shape) -> Index:
+        *batch, place = index
+        return (*batch, place + max(-self.offset, 0), place + max(self.offset, 0))
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: _on_diagonal(ct, x.shape, self.offset),)

@@ -61,35 +61,41 @@ exp = unary(
     Tensor([1., 0.], dtype=float32)
     """,
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(y)),
+    scalar="exp",
 )
 expm1 = unary(
     "expm1",
     doc="exp(x) - 1, exact near 0.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(F.exp(x))),
+    scalar="expm1",
 )
 log = unary(
     "log",
     doc="The natural logarithm; -inf at 0.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(x)),
     domain=(0.5, 2.0),
+    scalar="log",
 )
 log1p = unary(
     "log1p",
     doc="log(1 + x), exact near 0.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(1 + x)),
     domain=(-0.5, 2.0),
+    scalar="log1p",
 )
 log2 = unary(
     "log2",
     doc="The logarithm to base 2.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(x) * math.log(2)),
     domain=(0.5, 2.0),
+    scalar="log2",
 )
 log10 = unary(
     "log10",
     doc="The logarithm to base 10.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(x) * math.log(10)),
     domain=(0.5, 2.0),
+    scalar="log10",
 )
 
 
@@ -97,6 +103,13 @@ def _log_ratio(y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Return a - b, with 0 where both are the same infinity."""
     ratio: Tensor = F.where(F.isinf(y) & (a == b), 0, a - b)
     return ratio
+
+
+def _scalar_logaddexp(k: Any, a: Any, b: Any) -> Any:
+    distance = k.neg(k.abs(k.sub(a, b)))
+    usual = k.add(k.max(a, b), k.log1p(k.exp(distance)))
+    # Of equal infinities the distance is NaN.
+    return k.select(k.eq(a, b), k.add(a, math.log(2)), usual)
 
 
 logaddexp = binary(
@@ -108,6 +121,7 @@ logaddexp = binary(
     ),
     accepts="floating-point",
     commutative=True,
+    scalar=_scalar_logaddexp,
 )
 
 
@@ -117,12 +131,18 @@ def _sigmoid(xp: Any, x: Any) -> Any:
     return xp.where(x >= 0, 1, e).astype(x.dtype) / (1 + e)
 
 
+def _scalar_sigmoid(k: Any, x: Any) -> Any:
+    e = k.exp(k.neg(k.abs(x)))
+    return k.div(k.select(k.ge(x, 0), 1, e), k.add(1, e))
+
+
 sigmoid = unary(
     "sigmoid",
     doc="1 / (1 + exp(-x)), the logistic function.  x: floating-point [*A] -> [*A]",
     vjp=lambda ct, y, x: ct * y * (1 - y),
     xp=_sigmoid,
     accepts="floating-point",
+    scalar=_scalar_sigmoid,
 )
 
 # Roots.
@@ -132,6 +152,7 @@ sqrt = unary(
     doc="The square root; NaN of negative reals.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_divide(ct * 0.5, F.conj(y)),
     domain=(0.5, 2.0),
+    scalar="sqrt",
 )
 
 
@@ -146,6 +167,7 @@ rsqrt = unary(
     vjp=lambda ct, y, x: F.chain_multiply(ct * -0.5, F.conj(_cube(y))),
     xp=lambda xp, x: 1 / xp.sqrt(x),
     domain=(0.5, 2.0),
+    scalar=lambda k, x: k.div(1, k.sqrt(x)),
 )
 
 
@@ -167,6 +189,7 @@ hypot = binary(
     ),
     accepts="floating-point",
     commutative=True,
+    scalar="hypot",
 )
 
 # Trigonometry.
@@ -175,17 +198,20 @@ sin = unary(
     "sin",
     doc="The sine of radians.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: ct * F.conj(F.cos(x)),
+    scalar="sin",
 )
 cos = unary(
     "cos",
     doc="The cosine of radians.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: -ct * F.conj(F.sin(x)),
+    scalar="cos",
 )
 tan = unary(
     "tan",
     doc="The tangent of radians.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(1 + y * y)),
     domain=(-1.0, 1.0),
+    scalar="tan",
 )
 asin = unary(
     "asin",
@@ -193,6 +219,7 @@ asin = unary(
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(F.sqrt((1 - x) * (1 + x)))),
     xp="arcsin",
     domain=(-0.9, 0.9),
+    scalar="asin",
 )
 acos = unary(
     "acos",
@@ -200,12 +227,14 @@ acos = unary(
     vjp=lambda ct, y, x: F.chain_divide(-ct, F.conj(F.sqrt((1 - x) * (1 + x)))),
     xp="arccos",
     domain=(-0.9, 0.9),
+    scalar="acos",
 )
 atan = unary(
     "atan",
     doc="The inverse tangent, in radians.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(1 + x * x)),
     xp="arctan",
+    scalar="atan",
 )
 
 
@@ -229,6 +258,7 @@ atan2 = binary(
     xp="arctan2",
     accepts="floating-point",
     domain=(0.5, 2.0),
+    scalar="atan2",
 )
 
 # Hyperbolic functions.
@@ -237,22 +267,26 @@ sinh = unary(
     "sinh",
     doc="The hyperbolic sine.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(F.cosh(x))),
+    scalar="sinh",
 )
 cosh = unary(
     "cosh",
     doc="The hyperbolic cosine.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(F.sinh(x))),
+    scalar="cosh",
 )
 tanh = unary(
     "tanh",
     doc="The hyperbolic tangent.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: ct * F.conj(1 - y * y),
+    scalar="tanh",
 )
 asinh = unary(
     "asinh",
     doc="The inverse hyperbolic sine.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(F.sqrt(1 + x * x))),
     xp="arcsinh",
+    scalar="asinh",
 )
 acosh = unary(
     "acosh",
@@ -263,6 +297,7 @@ acosh = unary(
     ),
     xp="arccosh",
     domain=(1.5, 3.0),
+    scalar="acosh",
 )
 atanh = unary(
     "atanh",
@@ -270,6 +305,7 @@ atanh = unary(
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj((1 - x) * (1 + x))),
     xp="arctanh",
     domain=(-0.9, 0.9),
+    scalar="atanh",
 )
 
 # Special functions.
@@ -280,6 +316,7 @@ erf = unary(
     vjp=lambda ct, y, x: ct * (F.exp(-x * x) * (2 / math.sqrt(math.pi))),
     xp=numerics.erf,
     accepts="floating-point",
+    scalar="erf",
 )
 erfc = unary(
     "erfc",
@@ -287,6 +324,7 @@ erfc = unary(
     vjp=lambda ct, y, x: ct * (F.exp(-x * x) * (-2 / math.sqrt(math.pi))),
     xp=numerics.erfc,
     accepts="floating-point",
+    scalar="erfc",
 )
 erfinv = unary(
     "erfinv",

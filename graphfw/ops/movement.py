@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from graphfw.errors import AxisError, ShapeError
+from graphfw.ir.affine import Index, broadcast_index, reshape_index
 from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim, DimLike, always_le
 from graphfw.ir.dtype import DType
@@ -110,6 +111,10 @@ class Reshape(Movement):
     def eval(self, xp: Any, x: Any) -> Any:
         return xp.reshape(x, self.dims)
 
+    def source_index(self, index: Index, x: Shape, y: Shape) -> Index | None:
+        # A dim of -1 that may not divide is checked by eval.
+        return reshape_index(index, y, x) if size_of(x) == size_of(y) else None
+
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         def gradient() -> Tensor:
             if size_of(ct.shape) == size_of(x.shape):
@@ -200,6 +205,9 @@ class PermuteDims(Movement):
 
     def eval(self, xp: Any, x: Any) -> Any:
         return xp.transpose(x, self.axes)
+
+    def source_index(self, index: Index, x: Shape, y: Shape) -> Index:
+        return tuple([index[self.axes.index(axis)] for axis in range(len(x))])
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         inverse = sorted(range(len(self.axes)), key=self.axes.__getitem__)
@@ -317,6 +325,9 @@ class BroadcastTo(Movement):
     def eval(self, xp: Any, x: Any) -> Any:
         return xp.broadcast_to(x, self.dims)
 
+    def source_index(self, index: Index, x: Shape, y: Shape) -> Index:
+        return broadcast_index(index, x)
+
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: F.sum_to(ct, x.shape),)
 
@@ -408,6 +419,14 @@ class Flip(Movement):
 
     def eval(self, xp: Any, x: Any) -> Any:
         return xp.flip(x, self.axes)
+
+    def source_index(self, index: Index, x: Shape, y: Shape) -> Index:
+        return tuple(
+            [
+                d - 1 - i if a in self.axes else i
+                for a, (i, d) in enumerate(zip(index, x, strict=True))
+            ]
+        )
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: F.flip(ct, axis=self.axes),)

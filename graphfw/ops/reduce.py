@@ -87,6 +87,8 @@ class Total(Reduction):
 class Sum(Total):
     """The sum over axes.  x: [*A]  ->  [*A without axes]"""
 
+    combine = "sum"
+
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: F.broadcast_to(self.spread(ct, x), x.shape),)
 
@@ -121,6 +123,8 @@ def accumulated(x: Tensor, dtype: DTypeLike | None) -> Tensor:
 @op("prod")
 class Prod(Total):
     """The product over axes.  x: [*A]  ->  [*A without axes]"""
+
+    combine = "prod"
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: self.spread(ct, x) * F.conj(self.others(x)),)
@@ -211,6 +215,7 @@ class Max(Extreme):
     """The largest over axes.  x: [*A]  ->  [*A without axes]"""
 
     worse = "less"
+    combine = "max"
 
 
 @public
@@ -237,6 +242,7 @@ class Min(Extreme):
     """The smallest over axes.  x: [*A]  ->  [*A without axes]"""
 
     worse = "greater"
+    combine = "min"
 
 
 @public
@@ -296,10 +302,14 @@ class ArgExtreme(Op):
 class ArgMax(ArgExtreme):
     """The place of the largest along an axis."""
 
+    combine = "argmax"
+
 
 @op("argmin")
 class ArgMin(ArgExtreme):
     """The place of the smallest along an axis."""
+
+    combine = "argmin"
 
 
 @public
@@ -373,10 +383,14 @@ class Truth(Reduction):
 class All(Truth):
     """Whether all are true, over axes.  x: [*A]  ->  [*A without axes]"""
 
+    combine = "all"
+
 
 @op("any")
 class AnyOf(Truth):
     """Whether any is true, over axes.  x: [*A]  ->  [*A without axes]"""
+
+    combine = "any"
 
 
 @public

@@ -67,6 +67,9 @@ class Where(Op):
     def eval(self, xp: Any, condition: Any, x1: Any, x2: Any) -> Any:
         return xp.where(condition, x1, x2)
 
+    def scalar(self, k: Any, condition: Any, x1: Any, x2: Any) -> Any:
+        return None if x1.dtype.is_complex else k.select(condition, x1, x2)
+
     def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
         if xp is not np or dtypes[1].itemsize not in _INTEGERS:
             return super().kernel(xp, *dtypes)
@@ -128,6 +131,9 @@ class Clip(Elementwise):
 
     def eval(self, xp: Any, x: Any, low: Any, high: Any) -> Any:
         return xp.minimum(xp.maximum(x, low), high)
+
+    def scalar(self, k: Any, x: Any, low: Any, high: Any) -> Any:
+        return k.min(k.max(x, low), high)
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor, low: Tensor, high: Tensor) -> tuple[Any, ...]:
         if not y.dtype.is_inexact:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from graphfw.errors import ArgumentError, AxisError, DTypeError, ExecutionError
+from graphfw.ir.affine import Index
 from graphfw.ir.build import emit
 from graphfw.ir.concrete import describe
 from graphfw.ir.dim import DimLike, always_ge
@@ -88,6 +89,13 @@ class Slice(Window, Movement):
 
     def eval(self, xp: Any, x: Any) -> Any:
         return x[self.slices(x)]
+
+    def source_index(self, index: Index, x: Shape, y: Shape) -> Index | None:
+        for (start, length, step), dim in zip(self.axes(), x, strict=True):
+            last = start + (length - 1) * step
+            if length != 0 and not (always_ge(start, 0) and always_ge(dim - 1, last)):
+                return None  # whether it lies inside is checked by eval
+        return tuple([i * s + b for i, b, s in zip(index, self.starts, self.steps, strict=True)])
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: emit(SliceSet(*self.values), F.zeros_like(x), ct),)

@@ -58,6 +58,7 @@ class Elementwise(Op):
     result: ClassVar[str] = "same"
     widen: ClassVar[bool] = True
     function: ClassVar[Callable[..., Any]]
+    native: ClassVar[Callable[..., Any] | None] = None
     ufunc: ClassVar[str] = ""
     rules: ClassVar[Sequence[Vjp | None]] = ()
     samples: ClassVar[tuple[Case, ...]] = ()
@@ -84,6 +85,12 @@ class Elementwise(Op):
         # Array modules have few loops for bfloat16; in float32 one operation rounds the same.
         result = xp.asarray(function(xp, *[x.astype(xp.float32) for x in xs]))
         return result.astype(xs[0].dtype) if result.dtype == xp.float32 else result
+
+    def scalar(self, k: Any, *xs: Any) -> Any:
+        native = type(self).native
+        if native is None or any([x.dtype.is_complex for x in xs]):
+            return None
+        return native(k, *xs)
 
     def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
         ufunc = getattr(xp, self.ufunc, None) if self.ufunc else None
@@ -127,13 +134,16 @@ def _make(
     doc: str,
     rules: Sequence[Vjp | None] | None,
     xp: str | Callable[..., Any] | None,
+    scalar: str | Callable[..., Any] | None,
     facts: dict[str, Any],
 ) -> type[Elementwise]:
     function = xp if callable(xp) else _of_module(xp or name)
+    native = _primitive(scalar) if isinstance(scalar, str) else scalar
     facts |= {
         "__doc__": doc,
         "labels": labels,
         "function": staticmethod(function),
+        "native": staticmethod(native) if native else None,
         "ufunc": "" if callable(xp) else xp or name,
         "rules": rules or (None,) * len(labels),
         "vjp": NONDIFF if rules is None else _vjp,
@@ -145,12 +155,17 @@ def _of_module(name: str) -> Callable[..., Any]:
     return lambda xp, *xs: getattr(xp, name)(*xs)
 
 
+def _primitive(name: str) -> Callable[..., Any]:
+    return lambda k, *xs: k.call(name, *xs)
+
+
 def unary_op(
     name: str,
     *,
     doc: str,
     vjp: Vjp | None,
     xp: str | Callable[..., Any] | None = None,
+    scalar: str | Callable[..., Any] | None = None,
     accepts: str = "floating-point or complex",
     result: str = "same",
     domain: tuple[float, float] = (-2.0, 2.0),
@@ -171,7 +186,7 @@ def unary_op(
         else bad("bool[3]", match=f"wants {accepts} tensors, not bool", error=DTypeError)
     )
     facts = {"accepts": accepts, "result": result, "samples": (*cases, *samples)}
-    return _make(name, ("x",), doc, None if vjp is None else (vjp,), xp, facts)
+    return _make(name, ("x",), doc, None if vjp is None else (vjp,), xp, scalar, facts)
 
 
 def unary(
@@ -180,6 +195,7 @@ def unary(
     doc: str,
     vjp: Vjp | None,
     xp: str | Callable[..., Any] | None = None,
+    scalar: str | Callable[..., Any] | None = None,
     accepts: str = "floating-point or complex",
     result: str = "same",
     shortcut: Callable[[Tensor], Tensor | None] = lambda x: None,
@@ -194,6 +210,8 @@ def unary(
         doc: The public function's docstring.
         vjp: `(ct, y, x) -> cotangent of x`, or NONDIFF.
         xp: The name of the array module's function, or `f(xp, x)`; default: the same name.
+        scalar: The name of the primitive function of kernels that it is, or `f(k, x)`; None where
+            compiled code has none.
         accepts: A key of `KINDS`. Where only inexact tensors are accepted, the public function
             converts integers to the default dtype.
         result: "same", "bool", or "real" (of a complex tensor).
@@ -203,7 +221,7 @@ def unary(
         samples: Further cases.
     """
     cls = unary_op(
-        name, doc=doc, vjp=vjp, xp=xp, accepts=accepts, result=result,
+        name, doc=doc, vjp=vjp, xp=xp, scalar=scalar, accepts=accepts, result=result,
         domain=domain, smooth=smooth, samples=samples,
     )  # fmt: skip
     row = cls()
@@ -222,6 +240,7 @@ def binary_op(
     doc: str,
     vjp: tuple[Vjp | None, Vjp | None] | None,
     xp: str | Callable[..., Any] | None = None,
+    scalar: str | Callable[..., Any] | None = None,
     accepts: str = "numeric",
     result: str = "same",
     commutative: bool = False,
@@ -258,7 +277,7 @@ def binary_op(
         "traits": Elementwise.traits | ({COMMUTATIVE} if commutative else set()),
         "samples": (*cases, *samples),
     }
-    return _make(name, ("x1", "x2"), doc, vjp, xp, facts)
+    return _make(name, ("x1", "x2"), doc, vjp, xp, scalar, facts)
 
 
 def binary(
@@ -267,6 +286,7 @@ def binary(
     doc: str,
     vjp: tuple[Vjp | None, Vjp | None] | None,
     xp: str | Callable[..., Any] | None = None,
+    scalar: str | Callable[..., Any] | None = None,
     accepts: str = "numeric",
     result: str = "same",
     commutative: bool = False,
@@ -283,6 +303,8 @@ def binary(
         doc: The public function's docstring.
         vjp: For each input `(ct, y, x1, x2) -> cotangent` in the broadcast shape, or NONDIFF.
         xp: The name of the array module's function, or `f(xp, x1, x2)`; default: the same name.
+        scalar: The name of the primitive function of kernels that it is, or `f(k, x1, x2)`; None
+            where compiled code has none.
         accepts: A key of `KINDS`. Where only inexact tensors are accepted, the public function
             converts integers to the default dtype.
         result: "same" or "bool".
@@ -294,8 +316,9 @@ def binary(
         samples: Further cases.
     """
     cls = binary_op(
-        name, doc=doc, vjp=vjp, xp=xp, accepts=accepts, result=result, commutative=commutative,
-        widen=widen, domain=domain, ints=ints, smooth=smooth, samples=samples,
+        name, doc=doc, vjp=vjp, xp=xp, scalar=scalar, accepts=accepts, result=result,
+        commutative=commutative, widen=widen, domain=domain, ints=ints, smooth=smooth,
+        samples=samples,
     )  # fmt: skip
     row = cls()
 

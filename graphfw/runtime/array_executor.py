@@ -15,7 +15,7 @@ from graphfw.ir import concrete
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.op import ALIAS, RANDOM, SOURCE, Op, Rng
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.runtime.executor import Executable
+from graphfw.runtime.executor import Claim, Executable
 from graphfw.runtime.program import Program
 
 _LAYOUTS = 256
@@ -80,7 +80,14 @@ class ArrayExecutable(Executable):
         self._layouts: OrderedDict[tuple[int, ...], list[Step]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def __call__(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> list[Any]:
+    def __call__(
+        self,
+        inputs: Sequence[Any],
+        sizes: tuple[int, ...],
+        rng: Rng,
+        version: int,
+        claim: Claim | None,
+    ) -> list[Any]:
         steps = self._layouts.get(sizes)
         if steps is None:
             steps = self._layout(sizes)

@@ -7,13 +7,15 @@ with the part of the name behind a colon (`"mine:1"` gives `"1"`, `"mine"` gives
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from graphfw.errors import ExecutionError, ExecutorError, a_type, did_you_mean
+from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.program import Program
@@ -21,20 +23,47 @@ from graphfw.runtime.program import Program
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["Executable", "Executor", "executor_names", "find_executor"]
+__all__ = ["Executable", "Executor", "Options", "executor_names", "find_executor"]
+
+
+Claim: TypeAlias = "Callable[[], Array | None]"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a session asks of its executor.
+
+    Attributes:
+        threads: How many threads a run may use; all cores where it is None.
+        memory_limit: How many bytes a run's own memory may be; None for no limit.
+    """
+
+    threads: int | None = None
+    memory_limit: int | None = None
 
 
 class Executable(abc.ABC):
     """A program that an executor has made ready; called from many threads at once."""
 
     @abc.abstractmethod
-    def __call__(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> list[Any]:
+    def __call__(
+        self,
+        inputs: Sequence[Any],
+        sizes: tuple[int, ...],
+        rng: Rng,
+        version: int,
+        claim: Claim | None,
+    ) -> list[Any]:
         """Run the program.
 
         Args:
             inputs: The fed arrays, then the variables' contents; not to be written to.
             sizes: What the program's `symbols` stand for in this run.
             rng: What random ops draw from.
+            version: Another number whenever the variables' contents may be others.
+            claim: To be called before the contents of the variables that are updated are written
+                over; where it gives None, they must not be. Of all or none, after everything that
+                can fail, in one native call that at its end writes a 1 to the array that it gives.
 
         Returns:
             The outputs. Where `program.copied` says so they are copies, so that each belongs to
@@ -59,7 +88,7 @@ class Executor(abc.ABC):
     """Whether a NumPy array of the right dtype is taken as it is."""
 
     @abc.abstractmethod
-    def load(self, program: Program) -> Executable:
+    def load(self, program: Program, options: Options) -> Executable:
         """Make a program ready to run."""
 
     @abc.abstractmethod

@@ -14,7 +14,7 @@ from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 from graphfw.runtime import feeding
-from graphfw.runtime.executor import Executable, Executor
+from graphfw.runtime.executor import Claim, Executable, Executor, Options
 from graphfw.runtime.program import Program
 
 
@@ -39,7 +39,7 @@ class MetaExecutor(Executor):
                 f'"meta:{device}": the meta executor has no devices', fix='write "meta"'
             )
 
-    def load(self, program: Program) -> Executable:
+    def load(self, program: Program, options: Options) -> Executable:
         return _MetaExecutable(program)
 
     def feed(self, placeholder: Tensor, value: Any) -> TensorType:
@@ -78,7 +78,14 @@ class _MetaExecutable(Executable):
     def __init__(self, program: Program) -> None:
         self._program = program
 
-    def __call__(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> list[Any]:
+    def __call__(
+        self,
+        inputs: Sequence[Any],
+        sizes: tuple[int, ...],
+        rng: Rng,
+        version: int,
+        claim: Claim | None,
+    ) -> list[Any]:
         env = dict(zip(self._program.symbols, sizes, strict=True))
         return [
             TensorType(t.dtype, tuple(evaluate(dim, env) for dim in t.shape))

@@ -51,7 +51,7 @@ class Plan:
         self.program = program
         self._session = session
         self._executor = session.executor
-        self._run = session.executor.load(program)
+        self._run = session.executor.load(program, session.options)
         self._slots = tuple(slots)
         self._pack = pack
         self._sizes: dict[tuple[tuple[int, ...], ...], tuple[int, ...]] = {}

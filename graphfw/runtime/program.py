@@ -47,7 +47,8 @@ class Program:
     Attributes:
         graph: The optimised graph; its outputs are the fetches, then the updates' values.
         feeds: The placeholders that are fed, in the order of the arguments.
-        variables: The variables that are read, in the order of the arguments after the feeds.
+        variables: The variables that are read or updated, in the order of the arguments after the
+            feeds.
         fetch_count: How many of the outputs are fetched.
         updated: The variables that the remaining outputs are written to.
         symbols: The names of the symbolic dims, in the order of `sizes`.
@@ -121,9 +122,8 @@ def _lowered(
     symbols = _symbols(optimised, feeds, checks)
     sources = _size_sources(feeds)
     _check_sized(symbols, sources, checks, graph)
-    variables = tuple(
-        t for node in optimised.nodes for t in node.outputs if isinstance(t, Variable)
-    )
+    read = [t for node in optimised.nodes for t in node.outputs if isinstance(t, Variable)]
+    variables = tuple(dict.fromkeys([*read, *(variable for variable, _ in pairs)]))
     return Program(
         graph=optimised,
         feeds=tuple(feeds),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
 from types import TracebackType
 from typing import Any
@@ -35,16 +36,18 @@ from graphfw.ir.variable import RESERVED, Update, Variable
 from graphfw.loc import trim_traceback
 from graphfw.passes.manager import Level, checked_level
 from graphfw.runtime import feeding, lookup, nest
-from graphfw.runtime.executor import Executable, Executor, find_executor
+from graphfw.runtime.executor import Executable, Executor, Options, find_executor
+from graphfw.runtime.limits import byte_count, checked_threads
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.program import Program, lower
-from graphfw.runtime.state import State
+from graphfw.runtime.state import Snapshot, State
 
 Fetches = Any
 """A tensor, variable, update or name, or lists, tuples, named tuples and dicts of these, nested."""
 
 _STEP, _SEED = f"{RESERVED}step", f"{RESERVED}seed"
 _PLANS = 256
+_NO_RNG = Rng(0, 0)
 
 
 class Session(Uncopied):
@@ -62,10 +65,14 @@ class Session(Uncopied):
         verify: How much the compiler checks itself: "off", "ends", "each" or "values".
         check_finite: Look at fetched values and updates; on NaN or infinity raise an error that
             names the operation it comes from, before any variable changes.
+        threads: How many threads a run may use; by default all the cores of this process.
+        memory_limit: The most memory that a run may take besides its feeds, in bytes or as
+            `"2GiB"`, `"500MB"`: a run that would need more is an error before it begins.
 
     Raises:
         ExecutorError: There is no such executor, or it can't run on this machine.
-        ArgumentError: `seed` is not an int, or `verify` no level.
+        ArgumentError: `seed` or `threads` is not an int, `verify` no level, or `memory_limit` no
+            size.
         GraphErrors: The graph has mistakes that `collect_errors` has collected.
 
     >>> import graphfw as gf
@@ -85,6 +92,8 @@ class Session(Uncopied):
         *,
         verify: Level | None = None,
         check_finite: bool = False,
+        threads: int | None = None,
+        memory_limit: int | str | None = None,
     ) -> None:
         if not isinstance(graph, Graph):
             raise ArgumentError(
@@ -96,6 +105,7 @@ class Session(Uncopied):
         self.executor = _default_executor() if executor is None else find_executor(executor)
         self._verify = None if verify is None else checked_level(verify)
         self._check_finite = check_finite and self.executor.holds_values
+        self.options = Options(checked_threads(threads), byte_count(memory_limit))
         self._state = State(_checked_seed(seed))
         self._plans: dict[Any, Plan] = {}
         self._compiling = threading.RLock()
@@ -217,13 +227,18 @@ class Session(Uncopied):
         # The state before the check: a session that is closed in between leaves this one whole.
         state = self._state
         self._check_open()
-        if not program.updated:
-            return self._once(state, program, run, fed, sizes)
-        with state.writing:
-            self._check_open()
-            return self._once(state, program, run, fed, sizes)
+        if program.updated:
+            with state.writing:
+                self._check_open()
+                return self._updating(state, program, run, fed, sizes)
+        if not program.variables and not program.is_random:
+            outputs = run(fed, sizes, _NO_RNG, 0, None)
+            if self._check_finite and not all(map(_is_finite, outputs)):
+                raise run.blame(fed, sizes, _NO_RNG)
+            return outputs
+        return self._reading(state, program, run, fed, sizes)
 
-    def _once(
+    def _reading(
         self,
         state: State,
         program: Program,
@@ -231,23 +246,52 @@ class Session(Uncopied):
         fed: Sequence[Any],
         sizes: tuple[int, ...],
     ) -> list[Any]:
-        count = program.fetch_count
-        me = object() if program.is_random else None
+        me = object()
         try:
-            snapshot = state.snapshot if me is None else state.take_step(me)
+            snapshot = state.pin(me)
+            if program.is_random:
+                snapshot = state.take_step(me)
             contents = snapshot.values
             inputs = [*fed, *[contents.get(v) for v in program.variables]]
             rng = Rng(snapshot.seed, snapshot.step)
-            outputs = run(inputs, sizes, rng)
+            outputs = run(inputs, sizes, rng, state.version, None)
             if self._check_finite and not all(map(_is_finite, outputs)):
                 raise run.blame(inputs, sizes, rng)
-            if program.updated and self.executor.holds_values:
-                state.commit(dict(zip(program.updated, outputs[count:], strict=True)))
+            return outputs
         except BaseException:
-            if me is not None:
-                state.give_back(me)
+            state.give_back(me)
             raise
-        return outputs[:count]
+        finally:
+            state.unpin(me)
+
+    def _updating(
+        self,
+        state: State,
+        program: Program,
+        run: Executable,
+        fed: Sequence[Any],
+        sizes: tuple[int, ...],
+    ) -> list[Any]:
+        me = object()
+        try:
+            # What is looked at before it is committed can't be written over what it replaces.
+            claim = None if self._check_finite else state.claim
+            snapshot = state.take_step(me) if program.is_random else state.snapshot
+            contents = snapshot.values
+            inputs = [*fed, *[contents.get(v) for v in program.variables]]
+            rng = Rng(snapshot.seed, snapshot.step)
+            outputs = run(inputs, sizes, rng, state.version, claim)
+            if self._check_finite and not all(map(_is_finite, outputs)):
+                raise run.blame(inputs, sizes, rng)
+            if self.executor.holds_values:
+                new = outputs[program.fetch_count :]
+                state.commit(dict(zip(program.updated, new, strict=True)))
+        except BaseException:
+            state.give_back(me)
+            raise
+        finally:
+            state.release()
+        return outputs[: program.fetch_count]
 
     # Variables.
 
@@ -295,7 +339,18 @@ class Session(Uncopied):
         found = lookup.variable_of(self.graph, variable)
         with self._compiling:
             self._start([found])
-        return self.executor.to_host(self._state.snapshot.values.get(found))
+        with self._pinned() as snapshot:
+            return self.executor.to_host(snapshot.values.get(found))
+
+    @contextmanager
+    def _pinned(self) -> Iterator[Snapshot]:
+        """Give the contents, which nobody overwrites meanwhile."""
+        me = object()
+        state = self._state
+        try:
+            yield state.pin(me)
+        finally:
+            state.unpin(me)
 
     def __setitem__(self, variable: Variable | str, value: Any) -> None:
         """Replace a variable's contents by an array of its shape; dtypes convert as those of feeds.
@@ -339,8 +394,8 @@ class Session(Uncopied):
         with self._compiling:
             self._start(variables)
         self.graph.check_names()
-        snapshot = self._state.snapshot
-        arrays = {v.name: self.executor.to_host(snapshot.values.get(v)) for v in variables}
+        with self._pinned() as snapshot:
+            arrays = {v.name: self.executor.to_host(snapshot.values.get(v)) for v in variables}
         return {**arrays, _STEP: np.asarray(snapshot.step), _SEED: np.asarray(snapshot.seed)}
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> io.Mismatch:

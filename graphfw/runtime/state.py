@@ -6,6 +6,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from graphfw.ir.literal import Array
 from graphfw.ir.variable import Variable
 
 
@@ -28,21 +31,67 @@ class Snapshot(NamedTuple):
 class State:
     """Holds the current snapshot.
 
-    Readers take the snapshot and go on undisturbed. Writers queue for `writing`; a writer's new
+    Readers pin the snapshot and go on undisturbed. Writers queue for `writing`; a writer's new
     snapshot takes the old one's place in a single assignment, after everything that can fail has
     run: a signal at any moment finds the old one or the new one.
+
+    A writer may `claim` the arrays of the snapshot while nobody has it pinned, and write the new
+    contents over the old ones, all in one native call; readers that come meanwhile wait for it.
 
     Attributes:
         snapshot: The contents now.
         writing: Held by those who commit what they have computed from a snapshot. The lock itself
             and no context manager around it: a signal can't come between taking it and the `with`.
+        version: Changes whenever contents may have changed.
     """
 
     def __init__(self, seed: int) -> None:
         self.snapshot = Snapshot({}, 0, seed)
         self.writing = threading.RLock()
+        self.version = 0
         # Reentrant: a signal handler may use the session while its thread is in here.
         self._swapping = threading.RLock()
+        self._released = threading.Condition(self._swapping)
+        self._readers: set[object] = set()
+        self._writer: int | None = None
+        self._done = np.zeros(1, np.int64)
+
+    def pin(self, reader: object) -> Snapshot:
+        """Return the snapshot; its arrays stay as they are until `unpin`."""
+        self._readers.add(reader)
+        # A writer says that it is there before it looks for readers: one of the two sees the other.
+        while self._writer is not None and self._writer != threading.get_ident():
+            self._readers.discard(reader)
+            with self._released:
+                while self._writer is not None:
+                    self._released.wait()
+            self._readers.add(reader)
+        return self.snapshot
+
+    def unpin(self, reader: object) -> None:
+        """End `pin`, or do nothing where it has not begun."""
+        self._readers.discard(reader)
+
+    def claim(self) -> Array | None:
+        """Let the thread that holds `writing` overwrite the arrays, where nobody reads them.
+
+        Returns:
+            Where the native call that does it writes a 1 at its end, or None.
+        """
+        self._done[0] = 0
+        self._writer = threading.get_ident()
+        if self._readers:
+            self.release()
+            return None
+        self.version += 1
+        return self._done
+
+    def release(self) -> None:
+        """End `claim`, or do nothing where this thread has not claimed anything."""
+        if self._writer == threading.get_ident():
+            with self._released:
+                self._writer = None
+                self._released.notify_all()
 
     def take_step(self, taker: object) -> Snapshot:
         """Return the snapshot, and let the next run that draws random numbers have another step."""
@@ -52,10 +101,15 @@ class State:
             return current
 
     def give_back(self, taker: object) -> None:
-        """Undo `take_step` for a run that failed, if nothing has happened since it was called."""
+        """Undo `take_step` for a run that failed, if nothing has happened since it was called.
+
+        Where it was interrupted behind the native call that has overwritten the contents, the run
+        has happened.
+        """
         with self._swapping:
             current = self.snapshot
-            if current.taker is taker:
+            overwritten = self._writer == threading.get_ident() and self._done[0]
+            if current.taker is taker and not overwritten:
                 self.snapshot = current._replace(step=current.step - 1, taker=None)
 
     def commit(
@@ -64,6 +118,7 @@ class State:
         """Replace variables' contents, all at once, and the step and the seed where given."""
         with self._swapping:
             current = self.snapshot
+            self.version += 1
             self.snapshot = Snapshot(
                 {**current.values, **values},
                 current.step if step is None else step,

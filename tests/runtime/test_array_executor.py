@@ -169,7 +169,7 @@ def test_each_output_of_a_node_is_freed_on_its_own():
     number = next(i for i, node in enumerate(run._nodes) if node.op.name == "tracked_halves")
     step = run._steps[number]
     run._steps[number] = step._replace(call=lambda x: Tracking().eval(np, x))
-    run([np.arange(6, dtype=np.float32)], (), None)
+    run([np.arange(6, dtype=np.float32)], (), None, 0, None)
     # low is fetched; high is needed for the first step only.
     assert alive == [[True, True], [True, False], [True, False]]
 
@@ -204,7 +204,7 @@ def test_outputs_updates_and_constants_are_never_freed():
     assert constants
     assert not freed & (kept | constants)
     for _ in range(2):
-        outputs = run([np.ones(3, np.float32), np.ones(3, np.float32)], (), None)
+        outputs = run([np.ones(3, np.float32), np.ones(3, np.float32)], (), None, 0, None)
         np.testing.assert_array_equal(outputs[0], [2, 3, 4])
         np.testing.assert_array_equal(outputs[2], [2, 3, 4])
         np.testing.assert_array_equal(outputs[1], [0, -3, -8])
@@ -216,7 +216,7 @@ def test_layouts_are_bounded_and_bind_again():
         y = gf.reshape(x, (2 * x.shape[0],)) + gf.dim_size(x, 0)
     run, program = executable([y], [x], g)
     for n in [*range(600), *range(0, 600, 7)]:
-        (value,) = run([np.zeros((n, 2), np.float32)], (n,), None)
+        (value,) = run([np.zeros((n, 2), np.float32)], (n,), None, 0, None)
         assert value.shape == (2 * n,)
         assert (value == n).all()
     assert len(run._layouts) == 256

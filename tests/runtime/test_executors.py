@@ -135,13 +135,13 @@ class Loud(Executor):
         self.device = device
         self.runs = 0
 
-    def load(self, program):
+    def load(self, program, options):
         inner = ArrayExecutable(program, np)
 
         class Counting(type(inner)):
-            def __call__(this, inputs, sizes, rng):
+            def __call__(this, inputs, sizes, *rest):
                 self.runs += 1
-                return super().__call__(inputs, sizes, rng)
+                return super().__call__(inputs, sizes, *rest)
 
         return Counting(program, np)
 

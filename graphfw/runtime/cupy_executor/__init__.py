@@ -14,7 +14,7 @@ from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime import feeding
 from graphfw.runtime.array_executor import ArrayExecutable
-from graphfw.runtime.executor import Executor
+from graphfw.runtime.executor import Executor, Options
 from graphfw.runtime.program import Program
 
 
@@ -27,7 +27,7 @@ class CupyExecutor(Executor):
         self._cupy = _import_cupy()
         self._device = _find_device(self._cupy, device)
 
-    def load(self, program: Program) -> ArrayExecutable:
+    def load(self, program: Program, options: Options) -> ArrayExecutable:
         device = self._cupy.cuda.Device(self._device)
         with device:
             return _OnDevice(program, self._cupy, device)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 
-from graphfw.errors import ExecutorError
+from graphfw.errors import ArgumentError, ExecutorError
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime import feeding
 from graphfw.runtime.array_executor import ArrayExecutable
-from graphfw.runtime.executor import Executor
+from graphfw.runtime.executor import Executable, Executor, Options
 from graphfw.runtime.program import Program
 
 
 class NumpyExecutor(Executor):
-    """Runs programs with NumPy."""
+    """Compiles programs for the CPU; `GRAPHFW_JIT=0` has NumPy compute node by node instead."""
 
     name = "numpy"
     is_host = True
@@ -26,15 +27,32 @@ class NumpyExecutor(Executor):
             raise ExecutorError(
                 f'"numpy:{device}": the NumPy executor has no devices', fix='write "numpy"'
             )
+        self._arenas: Any = None
 
-    def load(self, program: Program) -> ArrayExecutable:
-        return ArrayExecutable(program, np)
+    def load(self, program: Program, options: Options) -> Executable:
+        if not _compiles():
+            return ArrayExecutable(program, np)
+        # Here, not above: what is never compiled need not wait for the compiler's import.
+        from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
+        from graphfw.runtime.numpy_executor.recycle import Arenas
+
+        if self._arenas is None:
+            self._arenas = Arenas()
+        return CompiledExecutable(program, options, self._arenas)
 
     def feed(self, placeholder: Tensor, value: Any) -> Array:
         return feeding.host_array(placeholder, value)
 
     def from_host(self, array: Array) -> Array:
-        return np.array(array)
+        return np.array(array, order="C")
 
     def to_host(self, array: Array) -> Array:
         return np.array(array)
+
+
+def _compiles() -> bool:
+    """Whether the environment wants native code."""
+    wish = os.environ.get("GRAPHFW_JIT", "0")
+    if wish not in ("0", "1"):
+        raise ArgumentError(f"GRAPHFW_JIT={wish!r} is neither 0 nor 1", fix="unset it, or set it to 0")
+    return wish == "1"

@@ -1,0 +1,50 @@
+"""A program that makes one result as soon as it can: `python -m benchmarks.first_result gpt jax`.
+
+It prints a JSON object: `loss`, and `grown_mib`, how much the process's memory grew at its highest
+above what it was when the library was loaded. With `--steps N` it makes N training steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import resource
+from pathlib import Path
+
+from benchmarks.machine import CONTENDERS
+
+
+def main() -> None:
+    """Make the steps and print what came of them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.first_result")
+    parser.add_argument("model", choices=("mlp", "gpt"))
+    parser.add_argument("contender", choices=tuple(CONTENDERS))
+    parser.add_argument("--steps", type=int, default=1)
+    options = parser.parse_args()
+    importlib.import_module(CONTENDERS[options.contender])
+    before = _resident_mib()
+    losses = _losses(options.model, options.contender, options.steps)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"loss": losses[-1], "grown_mib": peak - before}), flush=True)
+
+
+def _losses(model: str, contender: str, steps: int) -> list[float]:
+    if model == "gpt":
+        from benchmarks.workloads import gpt
+
+        case = gpt.STEPS[contender]()
+        return [float(case.run()) for _ in range(steps)]  # type: ignore[arg-type]
+    from benchmarks.workloads import mlp
+
+    step = mlp.STEPS[contender]()
+    return [step(x, y) for x, y in mlp.batches(128, steps)]
+
+
+def _resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""What the figures were taken on: the processor and the versions, and nothing that tells whose."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+
+CONTENDERS = {
+    "graphfw": "graphfw",
+    "numpy": "numpy",
+    "torch": "torch",
+    "torch.compile": "torch",
+    "jax": "jax",
+    "numexpr": "numexpr",
+    "pytensor": "pytensor",
+}
+"""Who takes part, with the package that each needs; all but the first are peers."""
+
+FLOORS = {"copy": "numpy"}
+"""What is timed beside the contenders to compare with, and is no peer."""
+
+PEERS = tuple(CONTENDERS)[1:]
+
+
+def installed(contender: str) -> bool:
+    """Return whether the package that a contender needs can be imported."""
+    package = {**CONTENDERS, **FLOORS}[contender]
+    return importlib.util.find_spec(package) is not None
+
+
+def processor() -> str:
+    """Return the processor's name and the number of its cores that may be used."""
+    name = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
+        name = names[0]
+    except (OSError, IndexError):
+        pass
+    return f"{name}, {len(cores())} cores"
+
+
+def cores() -> list[int]:
+    """Return the numbers of the cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def versions() -> dict[str, str]:
+    """Return the version of Python and of each package that takes part and is installed."""
+    found = {"Python": platform.python_version()}
+    for package in dict.fromkeys(CONTENDERS.values()):
+        if importlib.util.find_spec(package) is not None:
+            found[package] = _version(package)
+    return found
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "from source"
+
+
+def facts() -> str:
+    """Describe the machine and the software in one line."""
+    listed = ", ".join(f"{name} {version}" for name, version in versions().items())
+    return f"{processor()}; {platform.system()}; {listed}"

@@ -1,0 +1,74 @@
+"""Results as a table for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.workload import Result, Settings, Target
+
+HEAD = "| workload | contender | median | minimum | × graphfw | target | reached |\n" + "|---" * 7
+HEAD += "|"
+
+
+def heading(settings: Settings) -> str:
+    """Return what all figures of a run have in common."""
+    missing = [name for name in settings.contenders if not machine.installed(name)]
+    lines = [f"{date.today()}; {machine.facts()}; {settings.threads} threads"]
+    if missing:
+        lines.append(f"Not installed: {', '.join(missing)}")
+    return "\n".join(lines)
+
+
+def rows(result: Result) -> str:
+    """Return a result as rows of a Markdown table, fastest first."""
+    lines = []
+    own = result.seconds.get("graphfw")
+    order = sorted(result.seconds, key=lambda name: result.seconds[name])
+    for name in order:
+        value = result.seconds[name]
+        least = result.text(result.minima[name]) if name in result.minima else ""
+        ratio = f"{value / own:.2f}" if own else ""
+        targets = [t for t in result.targets if t.row == name]
+        cells = [result.name, name, result.text(value), least, ratio]
+        cells += [", ".join(map(str, targets)), ", ".join(_verdict(t, result) for t in targets)]
+        lines.append("| " + " | ".join(cells) + " |")
+    for name, note in result.notes.items():
+        lines.append(f"| {result.name} | {name} | {note} | | | | |")
+    return "\n".join(lines)
+
+
+def _verdict(target: Target, result: Result) -> str:
+    value = target.value(result.seconds)
+    if value is None:
+        return "no figure"
+    found = result.text(value) if target.of == "seconds" else f"{value:.2f} ×"
+    return f"{'yes' if value <= target.limit else 'NO'} ({found})"
+
+
+def record(settings: Settings, results: Iterable[Result]) -> dict[str, Any]:
+    """Return everything as what JSON knows."""
+    return {
+        "date": str(date.today()),
+        "processor": machine.processor(),
+        "versions": machine.versions(),
+        "threads": settings.threads,
+        "results": [
+            {
+                **vars(result),
+                "targets": [
+                    {
+                        "target": str(target),
+                        "row": target.row,
+                        "limit": target.limit,
+                        "value": (value := target.value(result.seconds)),
+                        "reached": None if value is None else value <= target.limit,
+                    }
+                    for target in result.targets
+                ],
+            }
+            for result in results
+        ],
+    }

@@ -1,0 +1,239 @@
+"""Contenders in processes of their own, which live as long as the whole run.
+
+Libraries with thread pools slow each other down in one process: OpenBLAS's threads spin on after a
+call and take PyTorch's cores. So each contender has a process, which imports its library once, and
+they take turns; all but one wait for a message meanwhile.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import statistics
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any, Self
+
+from benchmarks import machine, timing
+from benchmarks.results import Fingerprint, difference, fingerprints
+from benchmarks.workload import Case, Contest, Maker, Result, Settings
+
+_THREAD_LIMITS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMEXPR_MAX_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+_ALLOCATOR = {
+    # Results of up to 32 MB, the most that glibc admits, come from memory that is kept. By default
+    # that depends on what a process allocated before, and an operation may take 20 times as long.
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+}
+_LEAST_ROUNDS = 3
+_FAR = 4.0
+"""A peer that takes this many times as long as the best has its turns in the first rounds only."""
+_SLOW_S = 0.02
+"""Calls that take longer don't notice that threads had been asleep."""
+
+
+class Failure(Exception):
+    """A contender raised an error, or its process died; the text is the error's last line."""
+
+
+class Pool:
+    """The contenders' processes, started when they are first needed.
+
+    Args:
+        settings: Who takes part, and how it is measured.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._workers: dict[str, _Worker] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for worker in self._workers.values():
+            worker.stop()
+
+    def call(self, contender: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Return what a function returns in the contender's process.
+
+        Raises:
+            Failure: It raised an error there.
+        """
+        return self._worker(contender).ask("call", function, args)
+
+    def measure(self, workload: Contest) -> Result:
+        """Compare the contenders' results, then their times, in turns.
+
+        The results are held against those of the first peer that takes part. A contender that fails
+        or whose results differ has no time, and the reason among the notes.
+        """
+        names = [n for n in workload.makers if self.settings.takes(n) and machine.installed(n)]
+        result = Result(workload.name, workload.title, {}, targets=workload.targets)
+        for name in names:  # all at once: compiling is not what is timed
+            self._worker(name).tell("prepare", workload.makers[name], workload.checks)
+        found: dict[str, list[Fingerprint]] = {}
+        for name in names:
+            try:
+                found[name] = self._worker(name).answer()
+            except Failure as error:
+                result.notes[name] = f"failed: {error}"
+        reference = next((n for n in names if n in machine.PEERS and n in found), None)
+        for name, prints in found.items():
+            if reference is None or name in machine.FLOORS:
+                continue
+            differs = difference(prints, found[reference], workload.rtol, workload.atol)
+            if differs:
+                result.notes[name] = f"differs from {reference}: {differs}"
+        result.failed = tuple(result.notes)
+        try:
+            self._time([n for n in found if n not in result.failed], result)
+        finally:
+            for name in names:
+                self._worker(name).ask("drop")
+        return result
+
+    def _time(self, names: list[str], result: Result) -> None:
+        for name in names:
+            self._worker(name).ask("warm")
+        samples: dict[str, list[float]] = {name: [] for name in names}
+        begin = time.perf_counter()
+        for done in range(self.settings.rounds):
+            spent = time.perf_counter() - begin
+            if done >= _LEAST_ROUNDS and spent > self.settings.budget_s:
+                break
+            if done >= _LEAST_ROUNDS:
+                names = _near_the_best(samples)
+            shift = done % max(1, len(names))  # so that none always follows the same
+            for name in names[shift:] + names[:shift]:
+                samples[name].append(self._worker(name).ask("round"))
+        result.seconds = {name: statistics.median(times) for name, times in samples.items()}
+        result.minima = {name: min(times) for name, times in samples.items()}
+
+    def _worker(self, contender: str) -> _Worker:
+        worker = self._workers.get(contender)
+        if worker is None or worker.died:
+            worker = self._workers[contender] = _Worker(self.settings.threads)
+        return worker
+
+
+def _near_the_best(samples: dict[str, list[float]]) -> list[str]:
+    """Return those whose times are worth more turns: graphfw, floors, and what is near the best."""
+    best = min((min(samples[n]) for n in samples if n in machine.PEERS), default=0.0)
+    return [n for n in samples if n not in machine.PEERS or min(samples[n]) < _FAR * best]
+
+
+class _Worker:
+    """The end of a contender's process that asks."""
+
+    def __init__(self, threads: int) -> None:
+        self.died = False
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        # In the environment before the process begins: libraries read it when they are loaded.
+        before = dict(os.environ)
+        os.environ.update(dict.fromkeys(_THREAD_LIMITS, str(threads)))
+        os.environ.update(_ALLOCATOR)
+        try:
+            self._process = context.Process(target=_serve, args=(theirs, threads), daemon=True)
+            self._process.start()
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        theirs.close()
+
+    def tell(self, *message: Any) -> None:
+        self._pipe.send(message)
+
+    def answer(self) -> Any:
+        try:
+            done, value = self._pipe.recv()
+        except EOFError:
+            self.died = True
+            raise Failure("its process died") from None
+        if not done:
+            raise Failure(value)
+        return value
+
+    def ask(self, *message: Any) -> Any:
+        self.tell(*message)
+        return self.answer()
+
+    def stop(self) -> None:
+        self._pipe.close()
+        self._process.join(timeout=10)
+        if self._process.is_alive():
+            self._process.kill()
+
+
+def _serve(pipe: Connection, threads: int) -> None:
+    """Answer what the other end asks for, until it hangs up."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, machine.cores()[:threads])  # XLA makes a thread for each core
+    stand = _Stand()
+    while True:
+        try:
+            what, *args = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((True, getattr(stand, what)(*args)))
+        except Exception as error:
+            stand.drop()
+            pipe.send((False, "".join(traceback.format_exception_only(error)).strip()[-400:]))
+
+
+class _Stand:
+    """What a contender's process holds, and the messages that it understands."""
+
+    def __init__(self) -> None:
+        self._case = Case(lambda: None)
+        self._once = 0.0
+        self._calls = 1
+
+    def call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        return function(*args)
+
+    def prepare(self, maker: Maker, checks: int) -> list[Fingerprint]:
+        self._case = maker()
+        check = self._case.check or self._case.run
+        found = [f for _ in range(checks) for f in fingerprints(check())]
+        self._settle()
+        return found
+
+    def warm(self) -> None:
+        self._once = timing.warmed(self._case.run)
+        self._calls = timing.calls_for(self._once)
+        self._settle()
+
+    def round(self) -> float:
+        if self._once < _SLOW_S:
+            self._case.run()  # wakes the threads
+            self._settle()
+        taken = timing.mean_of(self._case.run, self._calls)
+        self._settle()
+        return taken
+
+    def drop(self) -> None:
+        self._case = Case(lambda: None)
+        gc.collect()
+
+    def _settle(self) -> None:
+        if self._case.settle is not None:
+            self._case.settle()

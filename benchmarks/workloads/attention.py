@@ -1,0 +1,110 @@
+"""Attention, causal and with padded keys, forward and with its gradients."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from benchmarks.frameworks import Arrays, Formula
+from benchmarks.workload import Contest, Target
+
+SIZES = ((8, 6, 128, 64), (1, 12, 1024, 64), (1, 6, 4096, 64))
+"""Batch, heads, queries and keys, width."""
+
+
+def _inputs(size: tuple[int, int, int, int], causal: bool, differentiated: bool) -> Arrays:
+    """Return q, k, v, the mask of the keys that are no padding, and a cotangent.
+
+    mask: bool [batch, 1, 1, keys]; about a quarter of the keys are padding.
+    """
+    batch, _, time, _ = size
+    rng = np.random.default_rng(0)
+    arrays: Arrays = [rng.standard_normal(size, np.float32) for _ in range(3)]
+    if not causal:
+        lengths = rng.integers(time // 2, time + 1, batch)
+        arrays.append((np.arange(time) < lengths[:, None])[:, None, None, :])
+    return [*arrays, *([rng.standard_normal(size, np.float32)] if differentiated else [])]
+
+
+def _graphfw(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    import graphfw as gf
+
+    return gf.scaled_dot_product_attention(q, k, v, mask, causal=mask is None)
+
+
+def _weights(q: Any, k: Any, mask: Any) -> Any:
+    scores = (q * np.float32(q.shape[-1] ** -0.5)) @ k.swapaxes(-1, -2)
+    time = q.shape[-2]
+    seen = np.tri(time, dtype=np.bool_) if mask is None else mask
+    np.copyto(scores, -np.inf, where=~seen)
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=-1, keepdims=True)
+    return scores
+
+
+def _numpy(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    return _weights(q, k, mask) @ v
+
+
+def _numpy_grad(q: Any, k: Any, v: Any, *others: Any) -> Any:
+    *mask, ct = others
+    weights = _weights(q, k, mask[0] if mask else None)
+    y = weights @ v
+    scores = ct @ v.swapaxes(-1, -2)
+    scores -= np.einsum("bhtd,bhtd->bht", ct, y)[..., None]
+    scores *= weights
+    scores *= np.float32(q.shape[-1] ** -0.5)
+    return [y, scores @ k, scores.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ ct]
+
+
+def _torch(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    import torch
+
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return attend(q, k, v, attn_mask=mask, is_causal=mask is None)
+
+
+def _jax(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    """Write it out: on CPUs that is faster than `jax.nn.dot_product_attention`."""
+    import jax
+    from jax import numpy as jnp
+
+    scores = (q * q.shape[-1] ** -0.5) @ k.swapaxes(-1, -2)
+    seen = jnp.tri(q.shape[-2], dtype=bool) if mask is None else mask
+    return jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1) @ v
+
+
+def _contest(size: tuple[int, int, int, int], causal: bool, backward: bool) -> Contest:
+    batch, heads, time, width = size
+    kind = "causal" if causal else "padded"
+    inputs = functools.partial(_inputs, size, causal, backward)
+    own = _numpy_grad if backward else _numpy
+    large = time > 2000  # the other peers would make matrices of gigabytes
+    formula = Formula(
+        inputs,
+        _graphfw,
+        None if large else own,
+        _torch,
+        None if large else _jax,
+        wrt=(0, 1, 2) if backward else (),
+    )
+    text = f"{kind} attention{' and its gradients' if backward else ''}"
+    return Contest(
+        f"attention-{kind}-{time}{'-grad' if backward else ''}",
+        f"{text}, B{batch} H{heads} T{time} d{width}",
+        formula.makers(),
+        (Target(0.6),),
+        rtol=1e-3,
+        atol=1e-4,
+    )
+
+
+WORKLOADS = [
+    _contest(size, causal, backward)
+    for size in SIZES
+    for causal in (True, False)
+    for backward in (False, True)
+]

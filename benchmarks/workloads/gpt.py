@@ -1,0 +1,290 @@
+"""A GPT of 6 layers, 384 wide, 6 heads, over 128 bytes (a vocabulary of 256), batch 8.
+
+Norms before attention and MLP, learnt positions, GELU by tanh, a head of its own weights. Every
+contender has the same 10.9M weights; the training step is cross-entropy, backward and AdamW.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.frameworks import Array, torch_module
+from benchmarks.workload import Case, Contest, Target
+
+LAYERS, WIDTH, HEADS, TIME, BATCH, VOCABULARY = 6, 384, 6, 128, 8, 256
+RATE, DECAY, EPS = 3e-4, 1e-2, 1e-5
+PER_LAYER = 12
+
+_LAYER_SHAPES = [
+    (WIDTH,),
+    (WIDTH,),
+    (WIDTH, 3 * WIDTH),
+    (3 * WIDTH,),
+    (WIDTH, WIDTH),
+    (WIDTH,),
+    (WIDTH,),
+    (WIDTH,),
+    (WIDTH, 4 * WIDTH),
+    (4 * WIDTH,),
+    (4 * WIDTH, WIDTH),
+    (WIDTH,),
+]
+_NORM_SCALES = (0, 6)
+SHAPES = [
+    (VOCABULARY, WIDTH),
+    (TIME, WIDTH),
+    *_LAYER_SHAPES * LAYERS,
+    (WIDTH,),
+    (WIDTH,),
+    (WIDTH, VOCABULARY),
+]
+"""Tables of tokens and positions; the layers; the last norm's scale and shift; the head."""
+
+
+def weights() -> list[Array]:
+    """Return all weights in the order of `SHAPES`: small matrices, scales about 1, shifts of 0."""
+    rng = np.random.default_rng(0)
+    scales = {2 + i * PER_LAYER + j for i in range(LAYERS) for j in _NORM_SCALES}
+    scales.add(len(SHAPES) - 3)
+    arrays = []
+    for place, shape in enumerate(SHAPES):
+        if place in scales:
+            arrays.append(np.ones(shape, np.float32))
+        elif len(shape) == 1:
+            arrays.append(np.zeros(shape, np.float32))
+        else:
+            spread = np.float32(0.07)  # a standard deviation of 0.02
+            arrays.append((rng.random(shape, np.float32) - np.float32(0.5)) * spread)
+    return arrays
+
+
+def batches() -> list[tuple[Array, Array]]:
+    """Return 16 batches of random bytes with those that come next."""
+    text = np.random.default_rng(1).integers(0, VOCABULARY, (16, BATCH, TIME + 1))
+    return [(np.ascontiguousarray(b[:, :-1]), np.ascontiguousarray(b[:, 1:])) for b in text]
+
+
+def layers_of(held: Sequence[Any]) -> list[Sequence[Any]]:
+    """Return the weights of each layer."""
+    return [held[i : i + PER_LAYER] for i in range(2, 2 + LAYERS * PER_LAYER, PER_LAYER)]
+
+
+# graphfw
+
+
+def _graphfw_graph() -> tuple[Any, Any, Any, Any, Any]:
+    """Return the graph, its feeds, the logits and the loss."""
+    import graphfw as gf
+
+    with gf.Graph() as graph:
+        tokens = gf.placeholder(("batch", TIME), gf.int64, name="tokens")
+        after = gf.placeholder(("batch", TIME), gf.int64, name="after")
+        held = [gf.Variable(a, name=f"w{i}") for i, a in enumerate(weights())]
+        h = gf.take(held[0], tokens, axis=0) + held[1]
+        for n1, b1, qkv, qkv_b, out, out_b, n2, b2, up, up_b, down, down_b in layers_of(held):
+            joined = gf.layer_norm(h, n1, b1, eps=EPS) @ qkv + qkv_b
+            joined = gf.reshape(joined, (*joined.shape[:-1], 3, HEADS, WIDTH // HEADS))
+            q, k, v = (gf.swapaxes(joined[:, :, i], 1, 2) for i in range(3))
+            attended = gf.scaled_dot_product_attention(q, k, v, causal=True)
+            attended = gf.reshape(gf.swapaxes(attended, 1, 2), h.shape)
+            h = h + (attended @ out + out_b)
+            inner = gf.layer_norm(h, n2, b2, eps=EPS) @ up + up_b
+            h = h + (gf.gelu(inner, approximate="tanh") @ down + down_b)
+        logits = gf.layer_norm(h, held[-3], held[-2], eps=EPS) @ held[-1]
+        loss = gf.nn.cross_entropy(logits, after)
+    return graph, tokens, after, logits, loss
+
+
+def graphfw_forward() -> Case:
+    """Return the logits of one batch."""
+    import graphfw as gf
+
+    graph, tokens, _, logits, _ = _graphfw_graph()
+    plan = gf.Session(graph, verify="off").compile(logits, feeds=[tokens])
+    batch = batches()[0][0]
+    return Case(lambda: plan(batch))
+
+
+def graphfw_step() -> Case:
+    """Return a training step."""
+    import graphfw as gf
+
+    graph, tokens, after, _, loss = _graphfw_graph()
+    with graph:
+        train = gf.optim.AdamW(RATE, weight_decay=DECAY).minimize(loss)
+    plan = gf.Session(graph, verify="off").compile([loss, train], feeds=[tokens, after])
+    stream = itertools.cycle(batches())
+    return Case(lambda: float(plan(*next(stream))[0]))
+
+
+# PyTorch
+
+
+def _torch_model() -> tuple[Any, list[Any]]:
+    """Return the function from tokens to logits, and the parameters: matrices as Linear has them.
+
+    Tables stay as they are, and matrices are transposed: [out, in].
+    """
+    torch = torch_module()
+    functional = torch.nn.functional
+    arrays = [a.T.copy() if a.ndim == 2 and i > 1 else a for i, a in enumerate(weights())]
+    held = [torch.nn.Parameter(torch.from_numpy(a)) for a in arrays]
+
+    def logits_of(tokens: Any) -> Any:
+        h = functional.embedding(tokens, held[0]) + held[1]
+        for n1, b1, qkv, qkv_b, out, out_b, n2, b2, up, up_b, down, down_b in layers_of(held):
+            joined = functional.linear(functional.layer_norm(h, (WIDTH,), n1, b1, EPS), qkv, qkv_b)
+            parts = joined.view(*h.shape[:2], 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+            attended = functional.scaled_dot_product_attention(*parts, is_causal=True)
+            attended = attended.transpose(1, 2).reshape(h.shape)
+            h = h + functional.linear(attended, out, out_b)
+            inner = functional.linear(functional.layer_norm(h, (WIDTH,), n2, b2, EPS), up, up_b)
+            inner = functional.gelu(inner, approximate="tanh")
+            h = h + functional.linear(inner, down, down_b)
+        normal = functional.layer_norm(h, (WIDTH,), held[-3], held[-2], EPS)
+        return functional.linear(normal, held[-1])
+
+    return logits_of, held
+
+
+def torch_forward(compiled: bool) -> Case:
+    """Return the logits of one batch."""
+    torch = torch_module()
+    torch.set_grad_enabled(False)
+    logits_of, _ = _torch_model()
+    if compiled:
+        torch.compiler.reset()
+        logits_of = torch.compile(logits_of)
+    tokens = torch.from_numpy(batches()[0][0])
+    return Case(lambda: logits_of(tokens))
+
+
+def torch_step(compiled: bool) -> Case:
+    """Return a training step, with the fused AdamW."""
+    torch = torch_module()
+    torch.set_grad_enabled(True)
+    logits_of, held = _torch_model()
+    optimiser = torch.optim.AdamW(held, RATE, weight_decay=DECAY, fused=True)
+
+    def loss_of(tokens: Any, after: Any) -> Any:
+        logits = logits_of(tokens).view(-1, VOCABULARY)
+        return torch.nn.functional.cross_entropy(logits, after.view(-1))
+
+    if compiled:
+        torch.compiler.reset()
+        loss_of = torch.compile(loss_of)
+    stream = itertools.cycle([tuple(map(torch.from_numpy, b)) for b in batches()])
+
+    def step() -> float:
+        optimiser.zero_grad()
+        loss = loss_of(*next(stream))
+        loss.backward()
+        optimiser.step()
+        return float(loss.detach())
+
+    return Case(step)
+
+
+# JAX
+
+
+def _jax_logits(held: Any, tokens: Any) -> Any:
+    import jax
+    from jax import numpy as jnp
+
+    def norm(x: Any, scale: Any, shift: Any) -> Any:
+        centred = x - jnp.mean(x, axis=-1, keepdims=True)
+        variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
+        return centred * jax.lax.rsqrt(variance + EPS) * scale + shift
+
+    seen = jnp.tri(TIME, dtype=bool)
+    h = held[0][tokens] + held[1]
+    for n1, b1, qkv, qkv_b, out, out_b, n2, b2, up, up_b, down, down_b in layers_of(held):
+        joined = norm(h, n1, b1) @ qkv + qkv_b
+        parts = joined.reshape(*h.shape[:2], 3, HEADS, WIDTH // HEADS).transpose(2, 0, 3, 1, 4)
+        q, k, v = parts
+        scores = (q * (WIDTH // HEADS) ** -0.5) @ k.swapaxes(-1, -2)
+        attended = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1) @ v
+        h = h + attended.swapaxes(1, 2).reshape(h.shape) @ out + out_b
+        inner = jax.nn.gelu(norm(h, n2, b2) @ up + up_b, approximate=True)
+        h = h + inner @ down + down_b
+    return norm(h, held[-3], held[-2]) @ held[-1]
+
+
+def jax_forward() -> Case:
+    """Return the logits of one batch."""
+    import jax
+
+    held = [jax.device_put(a) for a in weights()]
+    tokens = jax.device_put(batches()[0][0])
+    compiled = jax.jit(_jax_logits)
+    return Case(lambda: jax.block_until_ready(compiled(held, tokens)))
+
+
+def jax_step() -> Case:
+    """Return a training step: one function, which is given the state's memory."""
+    import jax
+    from jax import numpy as jnp
+
+    def loss_of(held: Any, tokens: Any, after: Any) -> Any:
+        logits = _jax_logits(held, tokens)
+        chosen = jnp.take_along_axis(logits, after[..., None], axis=-1)[..., 0]
+        return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - chosen)
+
+    def update(state: Any, tokens: Any, after: Any) -> Any:
+        count, held, means, squares = state
+        loss, gradients = jax.value_and_grad(loss_of)(held, tokens, after)
+        count = count + 1
+        means = [m + (g - m) * 0.1 for m, g in zip(means, gradients, strict=True)]
+        squares = [v * 0.999 + g * g * 0.001 for v, g in zip(squares, gradients, strict=True)]
+        rate, root = RATE / (1 - 0.9**count), jnp.sqrt(1 - 0.999**count)
+        held = [
+            p * (1 - RATE * DECAY) - rate * m / (jnp.sqrt(v) / root + 1e-8)
+            for p, m, v in zip(held, means, squares, strict=True)
+        ]
+        return loss, (count, held, means, squares)
+
+    start = [jax.device_put(a) for a in weights()]
+    zeros = [jnp.zeros_like(a) for a in start]
+    state = [(jnp.float32(0), start, zeros, [jnp.copy(z) for z in zeros])]
+    compiled = jax.jit(update, donate_argnums=0)
+    stream = itertools.cycle([tuple(map(jax.device_put, b)) for b in batches()])
+
+    def step() -> float:
+        loss, state[0] = compiled(state[0], *next(stream))
+        return float(jax.block_until_ready(loss))
+
+    return Case(step)
+
+
+FORWARDS: dict[str, Callable[[], Case]] = {
+    "graphfw": graphfw_forward,
+    "torch": functools.partial(torch_forward, False),
+    "torch.compile": functools.partial(torch_forward, True),
+    "jax": jax_forward,
+}
+STEPS: dict[str, Callable[[], Case]] = {
+    "graphfw": graphfw_step,
+    "torch": functools.partial(torch_step, False),
+    "torch.compile": functools.partial(torch_step, True),
+    "jax": jax_step,
+}
+
+_SIZE = f"{LAYERS} layers, {WIDTH} wide, {HEADS} heads, T {TIME}, vocabulary {VOCABULARY}"
+
+WORKLOADS = [
+    Contest("gpt-forward", f"GPT forward, {_SIZE}, batch {BATCH}", FORWARDS, (Target(0.8),), 1e-3),
+    Contest(
+        "gpt-step",
+        f"GPT training step with AdamW, {_SIZE}, batch {BATCH}",
+        STEPS,
+        (Target(0.8),),
+        rtol=1e-3,
+        checks=3,
+    ),
+]

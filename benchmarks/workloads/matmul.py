@@ -1,0 +1,83 @@
+"""Matrix products with constant weights, alone and with bias and GELU after them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from benchmarks.frameworks import Arrays, Formula
+from benchmarks.workload import Contest, Target
+
+SIZES = ((128, 512, 784), (64, 3136, 576), (256, 196, 2304), (1024, 1536, 384), (2048,) * 3)
+"""M, N, K: [M, K] @ [K, N]."""
+
+
+def _inputs(size: tuple[int, int, int], parameters: int) -> Arrays:
+    """Return x, and the weights, of ordinary scale: results have variance 1."""
+    m, n, k = size
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((k, n), np.float32) / np.float32(k**0.5)
+    bias = [rng.standard_normal(n, np.float32)] if parameters == 2 else []
+    return [rng.standard_normal((m, k), np.float32), w, *bias]
+
+
+def _product(x: Any, w: Any) -> Any:
+    return x @ w
+
+
+def _fused_graphfw(x: Any, w: Any, b: Any) -> Any:
+    import graphfw as gf
+
+    return gf.gelu(x @ w + b, approximate="tanh")
+
+
+def _fused_numpy(x: Any, w: Any, b: Any) -> Any:
+    y = x @ w
+    y += b
+    t = y * y
+    t *= np.float32(0.044715 * (2 / np.pi) ** 0.5)
+    t += np.float32((2 / np.pi) ** 0.5)
+    t *= y
+    np.tanh(t, out=t)
+    t += np.float32(1)
+    t *= np.float32(0.5)
+    y *= t
+    return y
+
+
+def _fused_torch(x: Any, w: Any, b: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.gelu(torch.addmm(b, x, w), approximate="tanh")
+
+
+def _fused_jax(x: Any, w: Any, b: Any) -> Any:
+    import jax
+
+    return jax.nn.gelu(x @ w + b, approximate=True)
+
+
+def _contests(size: tuple[int, int, int]) -> list[Contest]:
+    text = "×".join(map(str, size))
+    name = text.replace("×", "x")
+    target = (Target(1.0 if min(size) >= 2048 else 0.9),)
+    plain = Formula(
+        functools.partial(_inputs, size, 1), _product, _product, _product, _product, constants=1
+    )
+    fused = Formula(
+        functools.partial(_inputs, size, 2),
+        _fused_graphfw,
+        _fused_numpy,
+        _fused_torch,
+        _fused_jax,
+        constants=2,
+    )
+    return [
+        Contest(f"matmul-{name}", f"matmul M×N×K {text}", plain.makers(), target),
+        Contest(f"matmul-gelu-{name}", f"matmul + bias + GELU {text}", fused.makers(), target),
+    ]
+
+
+WORKLOADS = [contest for size in SIZES for contest in _contests(size)]

@@ -1,0 +1,196 @@
+"""An optimiser's step alone: Adam on 10.6M parameters in 60 tensors, gradients given."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from benchmarks.frameworks import Array, torch_module
+from benchmarks.machine import cores
+from benchmarks.workload import Case, Contest, Target
+
+WIDTH, BLOCKS = 384, 6
+SHAPES = [
+    (WIDTH, 3 * WIDTH),
+    (3 * WIDTH,),
+    (WIDTH, WIDTH),
+    (WIDTH,),
+    (WIDTH, 4 * WIDTH),
+    (4 * WIDTH,),
+    (4 * WIDTH, WIDTH),
+    (WIDTH,),
+    (WIDTH,),
+    (WIDTH,),
+] * BLOCKS
+RATE, BETA1, BETA2, EPS = 1e-3, 0.9, 0.999, 1e-8
+
+
+def _arrays(seed: int) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(shape, np.float32) for shape in SHAPES]
+
+
+def _graphfw() -> Case:
+    import graphfw as gf
+
+    with gf.Graph() as graph:
+        parameters = [gf.Variable(a, name=f"p{i}") for i, a in enumerate(_arrays(0))]
+        gradients = [gf.Variable(a, f"g{i}", trainable=False) for i, a in enumerate(_arrays(1))]
+        pairs = list(zip(gradients, parameters, strict=True))
+        step = gf.optim.Adam(RATE).apply_gradients(pairs)
+    session = gf.Session(graph, verify="off")
+    plan = session.compile(step)
+
+    def check() -> object:
+        plan()
+        return [session[p] for p in parameters[:4]]
+
+    return Case(plan, check)
+
+
+def _checked(step: Any, parameters: list[Any]) -> Case:
+    def check() -> object:
+        step()
+        return [p.copy() if isinstance(p, np.ndarray) else p for p in parameters[:4]]
+
+    return Case(step, check)
+
+
+def _numpy() -> Case:
+    """Go by blocks that stay in the cache."""
+    parameters, gradients = _arrays(0), _arrays(1)
+    means = [np.zeros_like(p) for p in parameters]
+    squares = [np.zeros_like(p) for p in parameters]
+    flat = [
+        [a.reshape(-1) for a in arrays] for arrays in (parameters, gradients, means, squares)
+    ]
+    size = 32_768
+    scratch = np.empty((2, size), np.float32)
+    count = 0
+
+    def step() -> None:
+        nonlocal count
+        count += 1
+        rate = np.float32(RATE / (1 - BETA1**count))
+        root = np.float32((1 - BETA2**count) ** -0.5)
+        for whole in zip(*flat, strict=True):
+            for first in range(0, whole[0].size, size):
+                p, g, m, v = (a[first : first + size] for a in whole)
+                t, d = scratch[:, : p.size]
+                np.subtract(g, m, out=t)
+                t *= np.float32(1 - BETA1)
+                m += t
+                np.square(g, out=t)
+                t *= np.float32(1 - BETA2)
+                v *= np.float32(BETA2)
+                v += t
+                np.sqrt(v, out=d)
+                d *= root
+                d += np.float32(EPS)
+                np.divide(m, d, out=d)
+                d *= rate
+                p -= d
+
+    return _checked(step, parameters)
+
+
+def _torch(compiled: bool) -> Case:
+    """Take the fused optimiser; compiled, the plain one, which inductor fuses."""
+    torch = torch_module()
+    torch.set_grad_enabled(True)
+    parameters = [torch.nn.Parameter(torch.from_numpy(a)) for a in _arrays(0)]
+    for parameter, gradient in zip(parameters, _arrays(1), strict=True):
+        parameter.grad = torch.from_numpy(gradient)
+    betas = (BETA1, BETA2)
+    if not compiled:
+        step = torch.optim.Adam(parameters, RATE, betas, EPS, fused=True).step
+    else:
+        torch.compiler.reset()
+        step = torch.compile(torch.optim.Adam(parameters, RATE, betas, EPS, foreach=True).step)
+
+    def check() -> object:
+        step()
+        return [p.detach().clone() for p in parameters[:4]]
+
+    return Case(step, check)
+
+
+def _jax() -> Case:
+    import jax
+    from jax import numpy as jnp
+
+    def update(state: Any, gradients: Any) -> Any:
+        count, parameters, means, squares = state
+        count = count + 1
+        means = [m + (g - m) * (1 - BETA1) for m, g in zip(means, gradients, strict=True)]
+        squares = [
+            v * BETA2 + g * g * (1 - BETA2) for v, g in zip(squares, gradients, strict=True)
+        ]
+        rate, root = RATE / (1 - BETA1**count), jnp.sqrt(1 - BETA2**count)
+        moved = [
+            p - rate * (m / (jnp.sqrt(v) / root + EPS))
+            for p, m, v in zip(parameters, means, squares, strict=True)
+        ]
+        return count, moved, means, squares
+
+    parameters = [jax.device_put(a) for a in _arrays(0)]
+    gradients = [jax.device_put(a) for a in _arrays(1)]
+    zeros = [jnp.zeros_like(p) for p in parameters]
+    state = [(jnp.float32(0), parameters, zeros, [jnp.copy(z) for z in zeros])]
+    compiled = jax.jit(update, donate_argnums=0)
+
+    def step() -> None:
+        state[0] = jax.block_until_ready(compiled(state[0], gradients))
+
+    def check() -> object:
+        step()
+        return [np.array(p) for p in state[0][1][:4]]
+
+    return Case(step, check)
+
+
+def _numexpr() -> Case:
+    import numexpr
+
+    numexpr.set_num_threads(len(cores()))
+    parameters, gradients = _arrays(0), _arrays(1)
+    means = [np.zeros_like(p) for p in parameters]
+    squares = [np.zeros_like(p) for p in parameters]
+    numbers = {"c": np.float32(1 - BETA1), "d": np.float32(1 - BETA2), "b": np.float32(BETA2)}
+    count = 0
+
+    def step() -> None:
+        nonlocal count
+        count += 1
+        numbers["rate"] = np.float32(RATE / (1 - BETA1**count))
+        numbers["root"] = np.float32((1 - BETA2**count) ** 0.5)
+        numbers["e"] = np.float32(EPS)
+        for p, g, m, v in zip(parameters, gradients, means, squares, strict=True):
+            names = {"p": p, "g": g, "m": m, "v": v, **numbers}
+            numexpr.evaluate("m + (g - m) * c", names, out=m)
+            numexpr.evaluate("v * b + g * g * d", names, out=v)
+            numexpr.evaluate("p - rate * (m / (sqrt(v) / root + e))", names, out=p)
+
+    return _checked(step, parameters)
+
+
+WORKLOADS = [
+    Contest(
+        "adam",
+        f"Adam's step on {sum(map(np.prod, SHAPES)) / 1e6:.1f}M parameters in {len(SHAPES)} tensors",
+        {
+            "graphfw": _graphfw,
+            "numpy": _numpy,
+            "torch": functools.partial(_torch, False),
+            "torch.compile": functools.partial(_torch, True),
+            "jax": _jax,
+            "numexpr": _numexpr,
+        },
+        (Target(0.9),),
+        rtol=1e-4,
+        atol=1e-5,
+        checks=3,
+    )
+]

@@ -1,0 +1,138 @@
+"""Whole programs: time from Python's start to the first result, and memory at its highest.
+
+Each figure comes from processes of its own (`benchmarks.first_result`).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from benchmarks import machine
+from benchmarks.workload import Probe, Runner, Target
+
+CACHES = {
+    "graphfw": "GRAPHFW_CACHE",
+    "torch.compile": "TORCHINDUCTOR_CACHE_DIR",
+    "jax": "JAX_COMPILATION_CACHE_DIR",
+}
+"""Who keeps compiled code in a folder, and the variable of the environment that names it."""
+
+_CONTENDERS = ("graphfw", "numpy", "torch", "torch.compile", "jax")
+_SLOW_S = 1.5
+"""Programs that take longer run once."""
+
+Figures = tuple[dict[str, float], dict[str, str]]
+
+
+def _program(
+    model: str, contender: str, environment: dict[str, str], steps: int
+) -> tuple[float, float]:
+    """Return the seconds until the program said its result, and its memory in MiB."""
+    command = [sys.executable, "-m", "benchmarks.first_result", model, contender]
+    start = time.perf_counter()
+    with subprocess.Popen(
+        [*command, "--steps", str(steps)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said = process.stdout.readline()
+        taken = time.perf_counter() - start
+        errors = process.stderr.read()
+    if process.returncode:
+        raise RuntimeError((errors.strip().splitlines() or ["no message"])[-1][-300:])
+    return taken, json.loads(said)["grown_mib"]
+
+
+def _environment(runner: Runner) -> dict[str, str]:
+    threads = str(runner.settings.threads)
+    return {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+
+
+def _takes_part(model: str, runner: Runner) -> list[str]:
+    return [
+        name
+        for name in _CONTENDERS
+        if runner.settings.takes(name)
+        and machine.installed(name)
+        and not (model == "gpt" and name == "numpy")
+    ]
+
+
+def _first_result(model: str, runner: Runner) -> Figures:
+    """Measure with an empty cache, then with what the first process has left there."""
+    seconds: dict[str, float] = {}
+    notes: dict[str, str] = {}
+    for name in _takes_part(model, runner):
+        try:
+            seconds |= _from_cold_to_warm(model, name, runner)
+        except RuntimeError as error:
+            notes[name] = f"failed: {error}"
+    return seconds, notes
+
+
+def _from_cold_to_warm(model: str, name: str, runner: Runner) -> dict[str, float]:
+    environment = _environment(runner)
+    cold: list[float] = []
+    warm: list[float] = []
+    for _ in range(1 if runner.settings.rounds < 5 else 3):
+        with tempfile.TemporaryDirectory() as folder:
+            if name in CACHES:
+                environment[CACHES[name]] = folder
+            if name == "jax":
+                environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+            cold.append(_program(model, name, environment, 1)[0])
+            if name in CACHES:
+                warm.append(_program(model, name, environment, 1)[0])
+        if cold[-1] > _SLOW_S:
+            break
+    if not warm:
+        return {name: statistics.median(cold)}
+    return {name: statistics.median(cold), f"{name}, warm cache": statistics.median(warm)}
+
+
+def _memory(runner: Runner) -> Figures:
+    """Measure three training steps, above what loading the library takes."""
+    grown: dict[str, float] = {}
+    notes: dict[str, str] = {}
+    for name in _takes_part("gpt", runner):
+        try:
+            grown[name] = _program("gpt", name, _environment(runner), 3)[1]
+        except RuntimeError as error:
+            notes[name] = f"failed: {error}"
+    return grown, notes
+
+
+_WARM = Target(0.3, "seconds", "graphfw, warm cache")
+
+WORKLOADS = [
+    Probe(
+        "first-mlp",
+        "from Python's start to the first step of the MLP; cold cache unless said",
+        functools.partial(_first_result, "mlp"),
+        (Target(0.3, "seconds"), _WARM),
+    ),
+    Probe(
+        "first-gpt",
+        "from Python's start to the first step of the GPT; cold cache unless said",
+        functools.partial(_first_result, "gpt"),
+        (Target(2.0, "seconds"), _WARM),
+    ),
+    Probe(
+        "memory-gpt",
+        "memory at its highest in three GPT training steps, above that with the library loaded",
+        _memory,
+        (Target(0.7, "torch"),),
+        unit="MiB",
+    ),
+]

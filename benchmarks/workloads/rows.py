@@ -1,0 +1,200 @@
+"""Rows reduced and normalised: softmax, log-softmax and cross-entropy over many classes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+
+from benchmarks.frameworks import Arrays, Formula
+from benchmarks.workload import Contest, Target
+
+WIDE = (512, 32_000)
+SQUARE = (4096, 1024)
+
+
+def _inputs(shape: tuple[int, int], differentiated: bool = False) -> Arrays:
+    """Return x and, to differentiate, a cotangent."""
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(shape, np.float32) for _ in range(1 + differentiated)]
+
+
+def _labelled(shape: tuple[int, int], differentiated: bool = False) -> Arrays:
+    """Return logits, classes and, to differentiate, None: the loss is a scalar."""
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal(shape, np.float32)
+    return [logits, rng.integers(0, shape[1], shape[0]), *([None] if differentiated else [])]
+
+
+# Softmax
+
+
+def _softmax_graphfw(x: Any) -> Any:
+    import graphfw as gf
+
+    return gf.softmax(x, axis=-1)
+
+
+def _softmax_numpy(x: Any) -> Any:
+    y = np.exp(x - x.max(axis=1, keepdims=True))
+    y /= y.sum(axis=1, keepdims=True)
+    return y
+
+
+def _softmax_numpy_grad(x: Any, ct: Any) -> Any:
+    y = _softmax_numpy(x)
+    dx = ct - np.einsum("ij,ij->i", ct, y)[:, None]
+    dx *= y
+    return [y, dx]
+
+
+def _softmax_torch(x: Any) -> Any:
+    import torch
+
+    return torch.softmax(x, dim=-1)
+
+
+def _softmax_jax(x: Any) -> Any:
+    import jax
+
+    return jax.nn.softmax(x, axis=-1)
+
+
+def _softmax_pytensor(x: Any) -> Any:
+    from pytensor.tensor.special import softmax
+
+    return softmax(x, axis=-1)
+
+
+# Log-softmax
+
+
+def _log_softmax_graphfw(x: Any) -> Any:
+    import graphfw as gf
+
+    return gf.log_softmax(x, axis=-1)
+
+
+def _log_softmax_numpy(x: Any) -> Any:
+    y = x - x.max(axis=1, keepdims=True)
+    y -= np.log(np.exp(y).sum(axis=1, keepdims=True))
+    return y
+
+
+def _log_softmax_numpy_grad(x: Any, ct: Any) -> Any:
+    y = _log_softmax_numpy(x)
+    dx = np.exp(y)
+    dx *= -ct.sum(axis=1, keepdims=True)
+    dx += ct
+    return [y, dx]
+
+
+def _log_softmax_torch(x: Any) -> Any:
+    import torch
+
+    return torch.log_softmax(x, dim=-1)
+
+
+def _log_softmax_jax(x: Any) -> Any:
+    import jax
+
+    return jax.nn.log_softmax(x, axis=-1)
+
+
+def _log_softmax_pytensor(x: Any) -> Any:
+    from pytensor.tensor.special import log_softmax
+
+    return log_softmax(x, axis=-1)
+
+
+# The mean cross-entropy with classes given by index
+
+
+def _entropy_graphfw(x: Any, classes: Any) -> Any:
+    import graphfw as gf
+
+    return gf.nn.cross_entropy(x, classes)
+
+
+def _entropy_numpy(x: Any, classes: Any) -> Any:
+    largest = x.max(axis=1, keepdims=True)
+    log_sum = np.log(np.exp(x - largest).sum(axis=1)) + largest[:, 0]
+    return np.mean(log_sum - x[np.arange(len(x)), classes])
+
+
+def _entropy_numpy_grad(x: Any, classes: Any, _: None) -> Any:
+    rows = np.arange(len(x))
+    largest = x.max(axis=1, keepdims=True)
+    dx = np.exp(x - largest)
+    total = dx.sum(axis=1, keepdims=True)
+    loss = np.mean(np.log(total[:, 0]) + largest[:, 0] - x[rows, classes])
+    dx /= total * np.float32(len(x))
+    dx[rows, classes] -= np.float32(1 / len(x))
+    return [loss, dx]
+
+
+def _entropy_torch(x: Any, classes: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.cross_entropy(x, classes)
+
+
+def _entropy_jax(x: Any, classes: Any) -> Any:
+    import jax
+    from jax import numpy as jnp
+
+    chosen = jnp.take_along_axis(x, classes[:, None], axis=1)[:, 0]
+    return jnp.mean(jax.nn.logsumexp(x, axis=1) - chosen)
+
+
+SOFTMAX = Formula(
+    functools.partial(_inputs, WIDE),
+    _softmax_graphfw,
+    _softmax_numpy,
+    _softmax_torch,
+    _softmax_jax,
+    pytensor=_softmax_pytensor,
+)
+LOG_SOFTMAX = Formula(
+    functools.partial(_inputs, WIDE),
+    _log_softmax_graphfw,
+    _log_softmax_numpy,
+    _log_softmax_torch,
+    _log_softmax_jax,
+    pytensor=_log_softmax_pytensor,
+)
+ENTROPY = Formula(
+    functools.partial(_labelled, WIDE),
+    _entropy_graphfw,
+    _entropy_numpy,
+    _entropy_torch,
+    _entropy_jax,
+)
+
+
+def _both(name: str, title: str, formula: Formula, numpy_grad: Any, inputs: Any) -> list[Contest]:
+    """Return the workload of the function, and that of the function with its gradient."""
+    backward = dataclasses.replace(
+        formula, inputs=functools.partial(inputs, WIDE, True), numpy=numpy_grad, wrt=(0,)
+    )
+    size = f"{WIDE[0]}×{WIDE[1]}"
+    targets = (Target(0.7),)
+    return [
+        Contest(name, f"{title}, {size}", formula.makers(), targets),
+        Contest(f"{name}-grad", f"{title} and its gradient, {size}", backward.makers(), targets),
+    ]
+
+
+WORKLOADS = [
+    Contest(
+        "softmax-4096x1024",
+        "softmax, 4096×1024",
+        dataclasses.replace(SOFTMAX, inputs=functools.partial(_inputs, SQUARE)).makers(),
+        (Target(0.7),),
+    ),
+    *_both("softmax", "softmax", SOFTMAX, _softmax_numpy_grad, _inputs),
+    *_both("log-softmax", "log-softmax", LOG_SOFTMAX, _log_softmax_numpy_grad, _inputs),
+    *_both("cross-entropy", "mean cross-entropy", ENTROPY, _entropy_numpy_grad, _labelled),
+]

@@ -1,0 +1,113 @@
+"""Which loops a fused group has: what its rows are, and whether they serve all its reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from graphfw.ir.dim import DimLike
+from graphfw.ir.shape import size_of
+
+Axes: TypeAlias = frozenset[int]
+
+_ONE_ROW = 4096
+"""A group that is one row runs on one thread: no more elements than these."""
+
+_COLUMNS = 512
+"""From so many sums over the rows on they are made column by column, else in parts of all rows."""
+
+_HOIST = 8
+"""Shorter rows are not worth a loop of their own for what is computed once a row."""
+
+
+class Reduction(NamedTuple):
+    """A reduction inside a group, from some of the group's axes to fewer."""
+
+    source: Axes
+    result: Axes
+    is_place: bool  # argmax, argmin: can't be joined from parts
+
+
+class Loops(NamedTuple):
+    """The loops of a group.
+
+    Attributes:
+        rows: The axes that tell rows apart; None where there are no rows, only elements.
+        form: "columns" where what runs along a vector is the last axis of the rows.
+    """
+
+    rows: Axes | None
+    form: Literal["rows", "columns"]
+
+
+def loops_of(
+    order: Sequence[int],
+    sizes: Mapping[int, DimLike],
+    rows: Axes | None,
+    reductions: Sequence[Reduction],
+) -> Loops | str:
+    """Choose the loops, or say why there are none that fit.
+
+    Args:
+        order: The axes, the slowest in memory first.
+        sizes: Of the axes.
+        rows: What the axes of a row value are, where the group has some.
+        reductions: What is reduced.
+    """
+    whole = frozenset(order)
+    if rows is None:
+        if not reductions:
+            return Loops(None, "rows")
+        rows = _chosen(order, whole, sizes, reductions)
+    if rows is None:
+        return Loops(None, "rows")
+    last = order[-1]
+    form: Literal["rows", "columns"] = "columns" if last in rows else "rows"
+    inside = [r for r in reductions if r.source == whole and r.result == rows]
+    if form == "columns" and not inside:
+        return "it is broadcast along other rows"
+    if not inside and rows != frozenset(order[: len(rows)]):
+        return "it is broadcast along other rows"
+    if not inside and not reductions:
+        inner = size_of([sizes[a] for a in order if a not in rows])
+        if isinstance(inner, int) and inner < _HOIST:
+            return "its rows are short"
+    for one in reductions:
+        if one.source == whole and one.result == rows:
+            continue
+        is_across = one.result == whole - rows and one.source == whole
+        if one.is_place or form == "columns" or not (is_across or not one.result):
+            return "it is a reduction over other axes"
+    if not rows:
+        size = size_of([sizes[a] for a in order])
+        # Places can't be joined from parts: argmax over everything is one row whatever its size.
+        forced = all(r.is_place for r in inside) and inside
+        if not forced and not (isinstance(size, int) and size <= _ONE_ROW):
+            return "it needs all rows"
+    return Loops(rows, form)
+
+
+def _chosen(
+    order: Sequence[int],
+    whole: Axes,
+    sizes: Mapping[int, DimLike],
+    reductions: Sequence[Reduction],
+) -> Axes | None:
+    """Choose the rows where the results of all reductions leave the group."""
+    last = order[-1]
+    for one in reductions:
+        if one.is_place:
+            return one.result
+    for one in reductions:
+        if one.result and last not in one.result:
+            return one.result
+    kept = [one.result for one in reductions if one.result]
+    if not kept:
+        return None
+    columns = kept[0]
+    gone = whole - columns
+    width = size_of([sizes[a] for a in columns])
+    is_wide = isinstance(width, int) and width >= _COLUMNS
+    is_front = gone == frozenset(order[: len(gone)])
+    is_alone = all(one.result for one in reductions)
+    return columns if (is_wide and is_alone) or not is_front else gone

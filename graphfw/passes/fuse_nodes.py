@@ -1,0 +1,358 @@
+"""What the nodes of a graph are to fusion: who computes, over which axes, and what it reads."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from graphfw.ir.affine import ZERO, Affine, Index, Variable, broadcast_index, index_of
+from graphfw.ir.dim import DimLike, always_ge
+from graphfw.ir.graph import Graph
+from graphfw.ir.op import ELEMENTWISE, SOURCE
+from graphfw.ir.shape import broadcast
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.passes.base import fill_value
+from graphfw.passes.fuse_views import Layout, own_layout, renamed, renames, view_of
+
+_RECIPE = 8
+"""So many nodes may be computed anew wherever they are read, if they read no memory."""
+
+
+class Natives(Protocol):
+    """What can be compiled."""
+
+    def scalar(self, node: Node) -> bool:
+        """Whether the op has a scalar form for these dtypes."""
+        ...
+
+    def is_cheap(self, node: Node) -> bool:
+        """Whether computing an element takes no longer than reading one."""
+        ...
+
+    def matmul(self, node: Node) -> bool:
+        """Whether there is a native product of these dtypes."""
+        ...
+
+
+class Role(enum.Enum):
+    """What a node is."""
+
+    SOURCE = "given"
+    VIEW = "computes nothing: its input's memory is read in another order"
+    RECIPE = "is computed anew wherever it is read: a range, a size"
+    POINTWISE = "an element of the output is a function of one of each input"
+    REDUCE = "a reduction"
+    COPY = "a view that does not lie regularly: it is copied"
+    MATMUL = "a matrix product"
+    REFERENCE = "is not native"
+
+    __hash__ = object.__hash__
+
+
+_GIVEN = (Role.SOURCE, Role.RECIPE)
+
+
+class Read(NamedTuple):
+    """How a node reads a tensor.
+
+    Attributes:
+        root: The tensor, behind all views.
+        axes: For each dim of the root that is not 1, which axis of the reader's space runs along
+            it; None if they don't correspond one to one.
+        why: Why not.
+    """
+
+    root: Tensor
+    axes: tuple[int, ...] | None
+    why: str = ""
+
+
+class Space(NamedTuple):
+    """The loops that a node needs.
+
+    Attributes:
+        sizes: Of the axes; none is 1.
+        out: Which axes the output has.
+        reads: What it reads.
+    """
+
+    sizes: tuple[DimLike, ...]
+    out: tuple[int, ...]
+    reads: tuple[Read, ...]
+
+
+class Picking(NamedTuple):
+    """A gather or index_add that names one place along the last axis of x for each row of x.
+
+    Attributes:
+        place: The tensor that says the place.
+        dims: For each dim of the indices' common shape the dim of x that it runs along, or None.
+    """
+
+    place: Tensor
+    dims: tuple[int | None, ...]
+
+
+class Facts:
+    """The roles of a graph's nodes and the layouts of its tensors.
+
+    Attributes:
+        role: Of each node.
+        layout: Of each tensor that is a view; other tensors are their own roots.
+    """
+
+    def __init__(self, graph: Graph, natives: Natives) -> None:
+        self._natives = natives
+        self.role: dict[Node, Role] = {}
+        self.layout: dict[Tensor, Layout] = {}
+        self._weight: dict[Node, int] = {}
+        for node in graph.nodes:
+            self.role[node] = self._role_of(node)
+
+    def layout_of(self, tensor: Tensor) -> Layout:
+        """Return where the elements of a tensor lie."""
+        return self.layout.get(tensor) or own_layout(tensor)
+
+    def root_of(self, tensor: Tensor) -> Tensor:
+        """Return the tensor behind all views."""
+        layout = self.layout.get(tensor)
+        return tensor if layout is None else layout.root
+
+    def _role_of(self, node: Node) -> Role:
+        op = node.op
+        if SOURCE in op.traits:
+            return Role.SOURCE
+        if any(t.dtype.is_complex for t in node.inputs) or any(
+            t.dtype.is_complex for t in node.types
+        ):
+            return self._view_or(node, Role.REFERENCE)
+        if renames(node):
+            return self._view_or(node, Role.COPY)
+        if op.name in ("arange", "dim_value"):
+            return self._recipe(node)
+        if op.name == "matmul":
+            return Role.MATMUL if self._natives.matmul(node) else Role.REFERENCE
+        if op.combine:
+            return Role.REDUCE
+        if op.name == "gather":
+            return Role.POINTWISE
+        if op.name == "index_add":
+            base = fill_value(node.inputs[0])
+            return Role.POINTWISE if base is not None and self.picking(node) else Role.REFERENCE
+        if ELEMENTWISE not in op.traits or not self._natives.scalar(node):
+            return Role.REFERENCE
+        weight = 1
+        for tensor in node.inputs:
+            root = self.root_of(tensor).node
+            if self.role[root] is Role.RECIPE:
+                weight += self._weight[root]
+            elif fill_value(tensor) is None:
+                return Role.POINTWISE
+        self._weight[node] = weight
+        return Role.RECIPE if 1 < weight <= _RECIPE else Role.POINTWISE
+
+    def _recipe(self, node: Node) -> Role:
+        op, to = node.op, node.types[0].dtype
+        self._weight[node] = 1
+        if op.name == "arange" and always_ge(op.size, 0):  # type: ignore[attr-defined]
+            return Role.RECIPE
+        # Other dtypes may not hold a size, of which eval makes an error.
+        return Role.RECIPE if to.name in ("int64", "float32", "float64") else Role.REFERENCE
+
+    def _view_or(self, node: Node, otherwise: Role) -> Role:
+        if not renames(node):
+            return otherwise
+        source = self.layout_of(node.inputs[0])
+        layouts = [view_of(t, source) for t in node.outputs]
+        is_proved = node.op.name == "reshape" or all(
+            renamed(t, standard_index(t)[0]) is not None for t in node.outputs
+        )
+        if not is_proved:
+            return Role.REFERENCE
+        if any(layout is None for layout in layouts):
+            return otherwise if len(layouts) == 1 else Role.REFERENCE
+        if self.role[source.root.node] is Role.RECIPE and any(
+            renamed(t, standard_index(t)[0]) is None for t in node.outputs
+        ):
+            return Role.REFERENCE
+        for tensor, layout in zip(node.outputs, layouts, strict=True):
+            assert layout is not None
+            self.layout[tensor] = layout
+        return Role.VIEW
+
+    def follow(self, tensor: Tensor, index: Index) -> tuple[Tensor, Index | None]:
+        """Go behind views: return the root, and which of its elements is at an index of a tensor.
+
+        Without an index where that is not affine.
+        """
+        found: Index | None = index
+        while tensor in self.layout:
+            found = renamed(tensor, found) if found is not None else None
+            tensor = tensor.node.inputs[0]
+        return tensor, found
+
+    def picking(self, node: Node) -> Picking | None:
+        """Return how a gather or index_add picks one place of each row, if that is what it does."""
+        first = 1 if node.op.name == "gather" else 2
+        x, indices = node.inputs[0], node.inputs[first:]
+        axis: int = node.op.axis  # type: ignore[attr-defined]
+        if axis + len(indices) != x.ndim:
+            return None
+        named = broadcast(*[t.shape for t in indices])
+        variables = [Variable(f"n{i}", d) for i, d in enumerate(named)]
+        index = tuple([ZERO if v.extent == 1 else index_of(v) for v in variables])
+        dims: list[int | None] = [None] * len(named)
+        for place, tensor in enumerate(indices[:-1], axis):
+            root, at = self.follow(tensor, broadcast_index(index, tensor.shape))
+            if not _counts(root.node) or at is None:
+                return None
+            used = _lone_variable(at[0])
+            if used is None or used.extent != x.shape[place]:
+                return None
+            dims[variables.index(used)] = place
+        known = [dim for dim in dims if dim is not None]
+        is_whole = all(d == 1 or dims[i] is not None for i, d in enumerate(named))
+        if not is_whole or known != sorted(known) or len(known) < len(indices) - 1:
+            return None
+        return Picking(indices[-1], tuple(dims))
+
+    def space(self, node: Node, *, pick: bool = False) -> Space:
+        """Return the loops of a node that computes.
+
+        Args:
+            node: The node.
+            pick: Take a gather as a kind of reduction of x, over the loops of x.
+        """
+        role, op = self.role[node], node.op
+        if role is Role.REDUCE:
+            return self._reduce_space(node)
+        if pick:
+            return self._pick_space(node)
+        if op.name == "gather":
+            return self._gather_space(node)
+        if op.name == "index_add":
+            return self._add_space(node)
+        if role is Role.COPY:
+            x = node.inputs[0]
+            sizes = _sizes(x.shape)
+            read = Read(self.root_of(x), None, "a reshape mixes axes")
+            return Space(sizes, tuple(range(len(sizes))), (read,))
+        (shape,) = [t.shape for t in node.types]
+        sizes = _sizes(shape)
+        index: Index | None = None  # made where it is needed
+        everything = tuple(range(len(sizes)))
+        reads = []
+        for tensor in node.inputs:
+            if tensor.type.shape == shape and tensor not in self.layout:
+                reads.append(Read(tensor, everything))
+                continue
+            if index is None:
+                index, _ = standard_index(node.outputs[0])
+            reads.append(self._read(tensor, broadcast_index(index, tensor.shape)))
+        return Space(sizes, everything, tuple(reads))
+
+    def _reduce_space(self, node: Node) -> Space:
+        x, gone = node.inputs[0], reduced_axes(node)
+        index, axes = standard_index(x)
+        kept = [a for a, d in enumerate(x.shape) if d != 1 and a not in gone]
+        out = tuple([axes[a] for a in kept])
+        return Space(_sizes(x.shape), out, (self._read(x, index),))
+
+    def _gather_space(self, node: Node) -> Space:
+        op, (x, *indices) = node.op, node.inputs
+        index, _ = standard_index(node.outputs[0])
+        axis: int = op.axis  # type: ignore[attr-defined]
+        middle = index[axis : len(index) - (x.ndim - axis - len(indices))]
+        reads = [Read(self.root_of(x), None, "a gather reads it out of order")]
+        reads += [self._read(t, broadcast_index(middle, t.shape)) for t in indices]
+        sizes = _sizes(node.types[0].shape)
+        return Space(sizes, tuple(range(len(sizes))), tuple(reads))
+
+    def _pick_space(self, node: Node) -> Space:
+        picking, x = self.picking(node), node.inputs[0]
+        assert picking is not None
+        index, axes = standard_index(x)
+        place = tuple([ZERO if d is None else index[d] for d in picking.dims])
+        reads = (
+            self._read(x, index),
+            self._read(picking.place, broadcast_index(place, picking.place.shape)),
+        )
+        out = tuple([axes[a] for a, d in enumerate(x.shape[:-1]) if d != 1])
+        return Space(_sizes(x.shape), out, reads)
+
+    def _add_space(self, node: Node) -> Space:
+        picking, values = self.picking(node), node.inputs[1]
+        assert picking is not None
+        index, _ = standard_index(node.outputs[0])
+        place = tuple([ZERO if d is None else index[d] for d in picking.dims])
+        axis: int = node.op.axis  # type: ignore[attr-defined]
+        reads = (
+            self._read(values, (*index[:axis], *place)),
+            self._read(picking.place, broadcast_index(place, picking.place.shape)),
+        )
+        sizes = _sizes(node.types[0].shape)
+        return Space(sizes, tuple(range(len(sizes))), reads)
+
+    def _read(self, tensor: Tensor, index: Index) -> Read:
+        if tensor in self.layout and self.role[self.root_of(tensor).node] in _GIVEN:
+            return Read(self.root_of(tensor), None, "nothing computes it")
+        root, at = self.follow(tensor, index)
+        if at is None:
+            return Read(root, None, "a reshape mixes axes")
+        axes: list[int] = []
+        for place, dim in zip(at, root.shape, strict=True):
+            if dim == 1:
+                continue
+            variable = _lone_variable(place)
+            if variable is None:
+                return Read(root, None, "it is sliced, flipped or broadcast before")
+            if variable.extent != dim:
+                return Read(root, None, "only a part of it is read")
+            axes.append(int(variable.name))
+        if axes != sorted(set(axes)):
+            return Read(root, None, "it is transposed")
+        return Read(root, tuple(axes))
+
+
+def standard_index(tensor: Tensor) -> tuple[Index, dict[int, int]]:
+    """Return an index with one variable for each dim that is not 1, named by its number.
+
+    And the number for each of those dims.
+    """
+    index: list[Affine] = []
+    numbers: dict[int, int] = {}
+    for axis, dim in enumerate(tensor.shape):
+        if dim == 1:
+            index.append(ZERO)
+        else:
+            index.append(index_of(Variable(str(len(numbers)), dim)))
+            numbers[axis] = len(numbers)
+    return tuple(index), numbers
+
+
+def reduced_axes(node: Node) -> tuple[int, ...]:
+    """Return the axes that a reduction is over."""
+    op = node.op
+    axes: Iterable[int] = (op.axis,) if hasattr(op, "axis") else op.axes  # type: ignore[attr-defined]
+    return tuple(axes)
+
+
+def _sizes(shape: Sequence[DimLike]) -> tuple[DimLike, ...]:
+    return tuple([d for d in shape if d != 1])
+
+
+def _counts(node: Node) -> bool:
+    """Whether a node is the range 0, 1, 2, …"""
+    op = node.op
+    if op.name != "arange" or not node.types[0].dtype.is_integer:
+        return False
+    return bool(op.start == 0 and op.step == 1)  # type: ignore[attr-defined]
+
+
+def _lone_variable(place: Affine) -> Variable | None:
+    """Return the variable that an index is, if it is one."""
+    if place.offset != 0 or len(place.terms) != 1:
+        return None
+    ((variable, coefficient),) = place.terms.items()
+    return variable if coefficient == 1 else None

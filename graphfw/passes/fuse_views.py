@@ -1,0 +1,102 @@
+"""Which tensors only rename the elements of another, and how they lie in its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from graphfw.ir.affine import Index, Variable, index_of, regrouped
+from graphfw.ir.dim import DimLike
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import Shape
+
+_CHAIN = 16
+"""So many views of views are seen through; then there is a copy, so that walks stay short."""
+
+
+class Layout(NamedTuple):
+    """Where a tensor's elements lie.
+
+    Attributes:
+        root: The tensor that is computed or given; it lies contiguously in memory.
+        offset: Of the first element, in elements.
+        strides: In elements, one a dim.
+        depth: How many views lie between.
+    """
+
+    root: Tensor
+    offset: DimLike
+    strides: tuple[DimLike, ...]
+    depth: int
+
+
+def contiguous(shape: Sequence[DimLike]) -> tuple[DimLike, ...]:
+    """Return the strides of an array whose last dim lies densely."""
+    strides: list[DimLike] = []
+    stride: DimLike = 1
+    for dim in reversed(shape):
+        strides.append(stride)
+        stride = stride * dim
+    return tuple(reversed(strides))
+
+
+def own_layout(tensor: Tensor) -> Layout:
+    """Return the layout of a tensor that is computed or given."""
+    return Layout(tensor, 0, contiguous(tensor.shape), 0)
+
+
+def view_of(tensor: Tensor, source: Layout) -> Layout | None:
+    """Return how the output of an op that renames elements lies, given how its input does.
+
+    None where it can't be seen as lying regularly: it needs a copy.
+    """
+    node, shape = tensor.node, tensor.shape
+    x = node.inputs[0].shape
+    if source.depth >= _CHAIN:
+        return None
+    if node.op.name == "reshape":
+        strides = _reshaped(x, shape, source.strides)
+        return None if strides is None else source._replace(strides=strides, depth=source.depth + 1)
+    variables = [Variable(f"d{axis}", dim) for axis, dim in enumerate(shape)]
+    index = renamed(tensor, tuple(map(index_of, variables)))
+    if index is None:
+        return None
+    offset = source.offset
+    steps: dict[Variable, DimLike] = dict.fromkeys(variables, 0)
+    for place, stride in zip(index, source.strides, strict=True):
+        offset = offset + place.offset * stride
+        for variable, coefficient in place.terms.items():
+            steps[variable] = steps[variable] + coefficient * stride
+    return Layout(source.root, offset, tuple(steps.values()), source.depth + 1)
+
+
+def _reshaped(x: Shape, y: Shape, strides: Sequence[DimLike]) -> tuple[DimLike, ...] | None:
+    if size_of(x) != size_of(y):
+        return None
+    found: list[DimLike] = [0] * len(y)
+    for before, after in regrouped(x, y):
+        for axis, inner in pairwise(before):
+            if strides[axis] != strides[inner] * x[inner]:
+                return None
+        stride = strides[before[-1]]
+        for axis in reversed(after):
+            found[axis] = stride
+            stride = stride * y[axis]
+    return tuple(found)
+
+
+def renames(node: Node) -> bool:
+    """Whether an op computes nothing: its output's elements are those of its input."""
+    return node.op.source_index is not None and len(node.inputs) == 1
+
+
+def renamed(tensor: Tensor, index: Index) -> Index | None:
+    """Return which element of the input the element of a view is."""
+    node = tensor.node
+    more = (tensor.index,) if node.op.multiple else ()
+    result: Index | None = node.op.source_index(  # type: ignore[misc]
+        index, node.inputs[0].shape, tensor.shape, *more
+    )
+    return result

@@ -1,0 +1,221 @@
+"""The kernel IR: a small loop nest that computes one fused group of nodes.
+
+    kernel softmax rows [i: p0] x [j: p1], p2 rows a cell
+      in  b0: float32
+      out b1: float32
+      for each i:
+        for j:
+          m = max(b0[p1*i + j])
+        for j:
+          s = sum(exp(b0[p1*i + j] - m))
+        for j:
+          b1[p1*i + j] = exp(b0[p1*i + j] - m) / s
+
+A kernel holds no sizes: extents and strides that are not 0 or 1 are run-time integers, `Param`s, so
+that one piece of machine code serves all sizes, and all nodes that differ only in sizes. What the
+parameters stand for, and which tensors the buffers are, is said by the step that uses the kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from graphfw.ir.dtype import DType
+
+
+class Param(NamedTuple):
+    """A run-time integer: the `number`-th of those that the kernel is called with."""
+
+    number: int
+
+
+Size: TypeAlias = "int | Param"
+
+
+class Axis(NamedTuple):
+    """One axis of a kernel's loops."""
+
+    name: str
+    extent: Size
+
+
+@dataclass(frozen=True, eq=False)
+class Expr:
+    """A scalar value. Expressions are shared: the same object is computed once in a loop body."""
+
+    dtype: DType
+
+
+@dataclass(frozen=True, eq=False)
+class Const(Expr):
+    """A literal."""
+
+    value: bool | int | float
+
+
+@dataclass(frozen=True, eq=False)
+class Position(Expr):
+    """Where a loop stands: the index along an axis, int64."""
+
+    axis: str
+
+
+@dataclass(frozen=True, eq=False)
+class SizeValue(Expr):
+    """A run-time integer as a value, int64."""
+
+    size: Size
+
+
+@dataclass(frozen=True, eq=False)
+class Load(Expr):
+    """An element of a buffer."""
+
+    buffer: int
+    access: Access
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Expr):
+    """A primitive function of values: see `scalars.PRIMITIVES`."""
+
+    function: str
+    args: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Ref(Expr):
+    """The value of a reduction or of a kept row, by its name, made earlier in the same row."""
+
+    name: str
+
+
+class Term(NamedTuple):
+    """A computed part of an access: `value * stride`; the run fails unless 0 <= value < bound."""
+
+    value: Expr
+    stride: Size
+    bound: Size
+
+
+class Access(NamedTuple):
+    """Which element of a buffer: `offset + sum(position(axis) * stride) + sum(terms)`.
+
+    Attributes:
+        offset: In elements.
+        strides: Axis by name to stride in elements; axes that are not named have stride 0.
+        terms: Computed parts.
+    """
+
+    offset: Size
+    strides: tuple[tuple[str, Size], ...]
+    terms: tuple[Term, ...] = ()
+
+
+ReduceKind: TypeAlias = Literal["sum", "prod", "max", "min", "all", "any", "argmax", "argmin"]
+
+
+@dataclass(frozen=True, eq=False)
+class Reduce:
+    """A reduction of a value over the inner axes; afterwards `Ref(name)` is its value in this row.
+
+    `max` and `min` give NaN where there is one; `argmax` and `argmin` (int64: the position along the
+    only inner axis) take the first of equals, and the first NaN before all.
+    """
+
+    name: str
+    kind: ReduceKind
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Keep:
+    """Keep an inner value for later loops of the same row, in the thread's scratch memory."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """Write a value to a buffer."""
+
+    buffer: int
+    access: Access
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Accumulate:
+    """Reduce a value over the rows of a cell, into a buffer with one line a cell.
+
+    Where `inner` is true the line has an element for each inner position, reduced over the rows;
+    otherwise it is one element, reduced over rows and inner positions (over the rows alone where it
+    stands outside of a loop). A second kernel combines the lines: so the result does not depend on
+    the number of threads.
+
+    Attributes:
+        buffer: Which buffer.
+        access: Where in the line of a cell; a line has as many elements as there are inner
+            positions, or one.
+        kind: How.
+        value: Of what.
+        inner: See above.
+    """
+
+    buffer: int
+    access: Access
+    kind: ReduceKind
+    value: Expr
+    inner: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """Make the run fail unless 0 <= value < bound; the value is an int64."""
+
+    value: Expr
+    bound: Size
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """One pass over the inner axes of a row. All of `body` happens at each position, in order."""
+
+    body: tuple[Reduce | Keep | Store | Accumulate | Check, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """An array that a kernel reads or writes."""
+
+    dtype: DType
+    written: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A loop nest.
+
+    Attributes:
+        form: What runs along a vector: "rows" the last inner axis, "columns" the last outer axis.
+        outer: The axes of the rows, the slowest first. Cells, which threads claim, are ranges of
+            rows; with "columns", of blocks of the last outer axis.
+        inner: The axes of a row, the slowest first. Empty only with "columns".
+        per_cell: How many rows a cell has; with "columns", how many elements of the last outer axis.
+        split: With "rows" and one inner axis: the number of inner positions in a cell, where rows
+            are cut into several cells, else None. Only for kernels without Reduce and Keep.
+        buffers: What is read and written.
+        params: How many run-time integers it is called with.
+        body: What is done for each row.
+    """
+
+    form: Literal["rows", "columns"]
+    outer: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    per_cell: Size
+    split: Size | None
+    buffers: tuple[Buffer, ...]
+    params: int
+    body: tuple[Loop | Store | Accumulate | Check, ...]

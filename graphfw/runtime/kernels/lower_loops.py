@@ -1,0 +1,274 @@
+"""The passes over a row: what is reduced, kept and stored in which of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from graphfw.ir.affine import Variable
+from graphfw.ir.tensor import Tensor
+from graphfw.runtime.kernels.ir import Call, Expr, Ref
+from graphfw.runtime.kernels.lower_values import (
+    Across,
+    At,
+    Bound,
+    Computed,
+    Element,
+    Place,
+    Reduced,
+    Values,
+)
+from graphfw.runtime.kernels.scalars import PRIMITIVES
+
+
+class Kept(NamedTuple):
+    """A value that later passes over the row read again: `Ref(name)`."""
+
+    name: str
+    value: Expr
+
+
+class Stored(NamedTuple):
+    """A value that is written."""
+
+    place: Place
+    value: Expr
+
+
+class Partial(NamedTuple):
+    """A value that is reduced over the rows of a cell into the cell's line of a buffer.
+
+    Attributes:
+        across: The reduction that it is a part of.
+        value: Of what.
+    """
+
+    across: Across
+    value: Expr
+
+
+Statement: TypeAlias = "Reduced | Kept | Stored | Partial | Bound"
+
+
+@dataclass
+class Draft:
+    """A kernel before its axes and parameters are settled.
+
+    Attributes:
+        form: See `ir.Kernel`.
+        outer: Its outer variables; all of them where there are no rows.
+        inner: Its inner variables; None where the last of the outer ones is to be it.
+        before: What is done once a row, first.
+        loops: What is done in each pass over a row.
+        after: What is done once a row, last.
+    """
+
+    form: str
+    outer: Sequence[Variable]
+    inner: Sequence[Variable] | None
+    before: list[Statement] = field(default_factory=list)
+    loops: list[list[Statement]] = field(default_factory=list)
+    after: list[Statement] = field(default_factory=list)
+
+    def statements(self) -> Iterator[Statement]:
+        """Yield all statements, in order."""
+        yield from self.before
+        for loop in self.loops:
+            yield from loop
+        yield from self.after
+
+
+class _Nature(NamedTuple):
+    """What decides where an expression is computed.
+
+    Attributes:
+        level: How many reductions, one after the other, it needs.
+        inner: Whether it differs along a row.
+        dear: Whether computing it anew along a row costs more than keeping it.
+    """
+
+    level: int
+    inner: bool
+    dear: bool
+
+
+_PLAIN = _Nature(0, False, False)
+
+
+class Natures:
+    """The natures of expressions, found once each."""
+
+    def __init__(self, inner: Iterable[Variable], *, all_inner: bool) -> None:
+        self._inner = frozenset(inner)
+        self._all_inner = all_inner
+        self._found: dict[Expr, _Nature] = {}
+        self._levels: dict[str, int] = {}
+
+    def reduced(self, one: Reduced) -> int:
+        """Take note of a reduction; return the pass in which it is made."""
+        level = self.of(one.value).level
+        self._levels[one.name] = level + 1
+        return level
+
+    def of(self, root: Expr) -> _Nature:
+        """Return the nature of an expression."""
+        for expr in postorder([root], self._found.__contains__):
+            self._found[expr] = self._nature(expr)
+        return self._found[root]
+
+    def _nature(self, expr: Expr) -> _Nature:
+        if isinstance(expr, Ref):
+            return _Nature(self._levels[expr.name], False, False)
+        parts = [self._found[part] for part in children(expr)]
+        level = max([part.level for part in parts], default=0)
+        inner = any([part.inner for part in parts])
+        dear = any([part.dear for part in parts])
+        if isinstance(expr, Element | At):
+            variables = variables_of(expr)
+            inner = inner or self._all_inner or any([v in self._inner for v in variables])
+            dear = dear or (inner and any([isinstance(v, Computed) for v in variables]))
+        elif isinstance(expr, Call) and inner:
+            dear = dear or not is_cheap_call(expr)
+        return _Nature(level, inner, dear)
+
+
+def drafted(values: Values, stores: Sequence[Tensor], across: Sequence[Across]) -> Draft:
+    """Put what a group computes into passes over its rows."""
+    group = values.group
+    if group.rows is None:
+        draft = Draft("rows", values.axes, None)
+        natures = Natures((), all_inner=True)
+    else:
+        inner = [axis for axis in values.axes if axis not in values.rows]
+        draft = Draft(group.form, values.rows, inner)
+        natures = Natures(inner, all_inner=False)
+
+    def loop(level: int) -> list[Statement]:
+        while len(draft.loops) <= level:
+            draft.loops.append([])
+        return draft.loops[level]
+
+    for one in values.reduced:
+        loop(natures.reduced(one)).append(one)
+    for bound in values.bounds:
+        nature = natures.of(bound.value)
+        if nature.inner or group.rows is None:
+            loop(nature.level).insert(0, bound)
+        else:
+            (draft.after if nature.level else draft.before).append(bound)
+    for whole in across:
+        nature = natures.of(whole.value)
+        is_row = group.rows is not None and not whole.inner and whole.of_rows
+        part = Partial(whole, whole.value)
+        (draft.after if is_row else loop(nature.level)).append(part)
+    for tensor in stores:
+        stored = Stored(values.place(tensor), values.stored(tensor))
+        nature = natures.of(stored.value)
+        wide = sum([dim != 1 for dim in tensor.shape])
+        is_row = group.rows is not None and wide < len(values.axes)
+        (draft.after if is_row else loop(nature.level)).append(stored)
+    if group.rows is not None:
+        _keep(draft, natures)
+    return draft
+
+
+def _keep(draft: Draft, natures: Natures) -> None:
+    """Keep what a later pass needs again, where computing it anew is dear."""
+    names: dict[Expr, str] = {}
+    computed: dict[Expr, int] = {}
+    for level, loop in enumerate(draft.loops):
+        roots = [root for statement in loop for root in roots_of(statement)]
+        seen: set[Expr] = set()
+        todo = list(roots)
+        again: dict[Expr, None] = {}
+        while todo:
+            expr = todo.pop()
+            if expr in seen:
+                continue
+            seen.add(expr)
+            nature = natures.of(expr)
+            if nature.dear and nature.inner and computed.get(expr, level) < level:
+                again[expr] = None
+                continue
+            todo.extend(children(expr))
+        for expr in again:
+            if expr not in names:
+                names[expr] = f"k{len(names)}"
+                draft.loops[computed[expr]].append(Kept(names[expr], expr))
+        if again:
+            refs = {expr: Ref(expr.dtype, names[expr]) for expr in again}
+            swap = Swap(refs.get)
+            draft.loops[level] = [with_value(s, swap(s.value)) for s in loop]
+        for expr in seen:
+            computed.setdefault(expr, level)
+
+
+class Swap:
+    """Replaces parts of expressions."""
+
+    def __init__(self, replacement: Callable[[Expr], Expr | None]) -> None:
+        self._replacement = replacement
+        self._done: dict[Expr, Expr] = {}
+
+    def __call__(self, root: Expr) -> Expr:
+        done = self._done
+        for expr in postorder([root], done.__contains__):
+            new = self._replacement(expr)
+            done[expr] = new if new is not None else self._rebuilt(expr)
+        return done[root]
+
+    def _rebuilt(self, expr: Expr) -> Expr:
+        if isinstance(expr, Call):
+            args = tuple([self._done[arg] for arg in expr.args])
+            same = all([a is b for a, b in zip(args, expr.args, strict=True)])
+            return expr if same else Call(expr.dtype, expr.function, args)
+        return expr
+
+
+def with_value(statement: Statement, value: Expr) -> Statement:
+    """Return a statement of another value."""
+    return statement if value is statement.value else statement._replace(value=value)
+
+
+def roots_of(statement: Statement) -> tuple[Expr, ...]:
+    """Return the expressions that a statement needs."""
+    return (statement.value,)
+
+
+def variables_of(expr: Element | At) -> tuple[Variable, ...]:
+    """Return what an index depends on."""
+    if isinstance(expr, At):
+        return tuple(expr.index.terms)
+    return tuple([variable for variable, _ in expr.place.strides])
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """Return the expressions that one is made of."""
+    if isinstance(expr, Call):
+        return expr.args
+    if isinstance(expr, Element | At):
+        return tuple([v.value for v in variables_of(expr) if isinstance(v, Computed)])
+    return ()
+
+
+def postorder(roots: Iterable[Expr], is_known: Callable[[Expr], bool]) -> Iterator[Expr]:
+    """Yield expressions and all that they are made of, parts first, each once."""
+    stack = [(root, False) for root in roots]
+    seen: set[Expr] = set()
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            yield expr
+        elif expr not in seen and not is_known(expr):
+            seen.add(expr)
+            stack.append((expr, True))
+            stack.extend([(part, False) for part in children(expr)])
+
+
+_DEAR = frozenset({"div", "sqrt"})
+
+
+def is_cheap_call(expr: Call) -> bool:
+    """Whether a function takes no longer than reading its result from memory."""
+    return PRIMITIVES[expr.function].source == "instruction" and expr.function not in _DEAR

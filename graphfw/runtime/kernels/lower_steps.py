@@ -1,0 +1,459 @@
+"""From drafts to steps: axes are joined, sizes become parameters, work is divided into cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+from graphfw.ir.affine import Affine, Variable
+from graphfw.ir.dim import DimLike, dim_max
+from graphfw.ir.dtype import int64
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.runtime.kernels.ir import (
+    Access,
+    Accumulate,
+    Axis,
+    Buffer,
+    Check,
+    Const,
+    Expr,
+    Keep,
+    Kernel,
+    Load,
+    Loop,
+    Param,
+    Position,
+    Reduce,
+    Size,
+    SizeValue,
+    Store,
+    Term,
+)
+from graphfw.runtime.kernels.lower_loops import (
+    Draft,
+    Kept,
+    Partial,
+    Statement,
+    Stored,
+    Swap,
+    postorder,
+    roots_of,
+    variables_of,
+)
+from graphfw.runtime.kernels.lower_values import (
+    Across,
+    At,
+    Bound,
+    Computed,
+    Element,
+    K,
+    Place,
+    Reduced,
+)
+from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage, Temp
+
+_CELL = 65536
+"""How many bytes a cell reads and writes, about: some microseconds, and within the L2 cache."""
+
+_LONG = 16384
+"""Rows of so many elements, and no less, are cut into several cells."""
+
+_LINES = 16
+"""A cell that leaves a line of partial sums has no fewer rows."""
+
+_BLOCK = 64
+"""With "columns", a cell has a multiple of so many of them."""
+
+
+class KernelTarget(Protocol):
+    """What compiles kernels."""
+
+    def kernel(self, kernel: Kernel) -> Code:
+        """Return the code of a kernel."""
+        ...
+
+    def scratch(self, kernel: Kernel) -> tuple[int, int]:
+        """Return how many bytes of scratch memory an inner position needs, and how many more."""
+        ...
+
+
+class Finished(NamedTuple):
+    """A kernel and what its numbers stand for.
+
+    Attributes:
+        kernel: The kernel.
+        operands: Its buffers; with an epilogue None for the product.
+        params: Its run-time integers.
+        cells: How many cells it has.
+        inner: How many inner positions a row has.
+        lines: Where the parts of reductions over rows go.
+        in_place: See `Step`.
+        can_fail: See `Step`.
+    """
+
+    kernel: Kernel
+    operands: tuple[Storage, ...]
+    params: tuple[DimLike, ...]
+    cells: DimLike
+    inner: DimLike
+    lines: dict[Across, Temp]
+    in_place: tuple[tuple[int, int], ...]
+    can_fail: bool
+
+
+def step(finished: Finished, nodes: Sequence[Node], target: KernelTarget) -> Step:
+    """Return the step of a kernel."""
+    per_inner, constant = target.scratch(finished.kernel)
+    return Step(
+        nodes=tuple(nodes),
+        code=target.kernel(finished.kernel),
+        operands=finished.operands,
+        written=tuple([buffer.written for buffer in finished.kernel.buffers]),
+        params=finished.params,
+        cells=finished.cells,
+        scratch=per_inner * finished.inner + constant,
+        in_place=finished.in_place,
+        can_fail=finished.can_fail,
+    )
+
+
+def finished(draft: Draft) -> Finished:
+    """Settle a draft."""
+    return _Finisher(draft).result()
+
+
+def epilogue(draft: Draft, product: Tensor) -> Epilogue | None:
+    """Settle a draft as what is done to a product's elements; None where it does not fit that."""
+    finisher = _Finisher(draft, product)
+    if len(finisher.outer) != 1 or len(finisher.inner) != 1:
+        return None
+    done = finisher.result()
+    if done.can_fail or not finisher.reads_product:
+        return None
+    return Epilogue(
+        kernel=done.kernel,
+        operands=tuple([None if s is product else s for s in done.operands]),
+        params=done.params,
+        product=next(i for i, s in enumerate(done.operands) if s is product),
+        row_stride=finisher.row_stride.number,
+    )
+
+
+class Joined(NamedTuple):
+    """Adjacent axes that are run through as one: all accesses take them in the same order.
+
+    Attributes:
+        last: The fastest of them, by whose stride accesses go on.
+        extent: The product of their extents.
+    """
+
+    last: Variable
+    extent: DimLike
+
+
+class _Work(NamedTuple):
+    """How work is divided: see `Kernel`."""
+
+    per_cell: DimLike
+    split: DimLike | None
+    cells: DimLike
+
+
+class _Finisher:
+    """Settles one draft."""
+
+    def __init__(self, draft: Draft, product: Tensor | None = None) -> None:
+        self.draft = draft
+        self.product = product
+        self.reads_product = False
+        self.leaves: dict[Element | At, None] = {}
+        roots = [root for s in draft.statements() for root in roots_of(s)]
+        for expr in postorder(roots, lambda expr: False):
+            if isinstance(expr, Element | At):
+                self.leaves[expr] = None
+        self.stores = [s for s in draft.statements() if isinstance(s, Stored)]
+        # Where an axis stands as a number, or is looked up by one, it is not joined.
+        self.fixed: set[Variable] = set()
+        self.strides: list[dict[Variable, DimLike]] = [dict(s.place.strides) for s in self.stores]
+        for leaf in self.leaves:
+            if isinstance(leaf, At):
+                self.fixed.update(variables_of(leaf))
+            else:
+                self.strides.append(dict(leaf.place.strides))
+        outer = self._joined(draft.outer)
+        if draft.inner is None:
+            cut = max(len(outer) - 1, 0)
+            outer, inner = outer[:cut], outer[cut:]
+        else:
+            inner = self._joined(draft.inner)
+        if draft.form == "rows" and not inner:
+            inner = [Joined(Variable("one", 1), 1)]
+        if product is not None and not outer:
+            outer = [Joined(Variable("one", 1), 1)]
+        self.outer, self.inner = outer, inner
+        self.work = self._divided()
+        self._params: dict[tuple[Any, ...], int] = {}
+        self._values: list[DimLike] = []
+        self._buffers: dict[tuple[Storage, bool], int] = {}
+        self._names: dict[Variable, str] = {}
+        self._swap = Swap(self._settled)
+        self._lines: dict[Across, Temp] = {}
+        self._can_fail = False
+
+    def _joined(self, axes: Sequence[Variable]) -> list[Joined]:
+        """Join adjacent axes wherever all accesses allow it."""
+        result: list[Joined] = []
+        for axis in reversed(axes):
+            if result and axis not in self.fixed and result[0].last not in self.fixed:
+                last, extent = result[0]
+                if all(s.get(axis, 0) == s.get(last, 0) * extent for s in self.strides):
+                    result[0] = Joined(last, axis.extent * extent)
+                    continue
+            result.insert(0, Joined(axis, axis.extent))
+        return result
+
+    # Division into cells.
+
+    def _divided(self) -> _Work:
+        nbytes = sum([dtype.itemsize for dtype in self._traffic()]) or 4
+        per_cell = 1 << max(8, (_CELL // nbytes).bit_length() - 1)
+        rows = size_of([joined.extent for joined in self.outer])
+        inner = size_of([joined.extent for joined in self.inner])
+        if self.draft.form == "columns":
+            last = self.outer[-1].extent
+            block = _block(inner, per_cell)
+            return _Work(
+                block, None, size_of([j.extent for j in self.outer[:-1]]) * _up(last, block)
+            )
+        has_lines = any(isinstance(s, Partial) and s.across.inner for s in self.draft.statements())
+        is_long = not self.outer or (isinstance(inner, int) and inner >= _LONG)
+        is_plain = self.draft.inner is None or not any(
+            isinstance(s, Reduced | Kept) for s in self.draft.statements()
+        )
+        if is_long and is_plain and len(self.inner) == 1 and not has_lines and inner != 1:
+            return _Work(1, per_cell, rows * _up(inner, per_cell))
+        block = _rows_of(inner, per_cell, _LINES if has_lines else 1)
+        return _Work(block, None, _up(rows, block))
+
+    def _traffic(self) -> list[Any]:
+        inner = {j.last for j in self.inner}
+        if self.draft.form == "columns":
+            inner.add(self.outer[-1].last)
+        found = {}
+        for leaf in self.leaves:
+            if isinstance(leaf, Element) and any(v in inner for v in variables_of(leaf)):
+                found[leaf.place] = leaf.dtype
+        return [*found.values(), *(s.value.dtype for s in self.stores)]
+
+    # Parameters and names.
+
+    def _size(self, size: DimLike, role: tuple[Any, ...] = ()) -> Size:
+        """Return a size as kernels write it. Equal sizes in one role are one parameter."""
+        if isinstance(size, int) and size in (0, 1):
+            return size
+        key = (*role, size)
+        number = self._params.setdefault(key, len(self._values))
+        if number == len(self._values):
+            self._values.append(size)
+        return Param(number)
+
+    def _axes(self, joined: Iterable[Joined], letter: str) -> tuple[Axis, ...]:
+        axes = []
+        for number, one in enumerate(joined):
+            name = f"{letter}{number}"
+            self._names[one.last] = name
+            # Each extent is a parameter of its own: so that sizes may differ in other layers.
+            axes.append(Axis(name, self._size(one.extent, (name,))))
+        return tuple(axes)
+
+    def _buffer(self, storage: Storage, *, written: bool) -> int:
+        return self._buffers.setdefault((storage, written), len(self._buffers))
+
+    # Expressions.
+
+    def _access(self, place: Place) -> Access:
+        strides, terms = [], []
+        for variable, stride in place.strides:
+            if isinstance(variable, Computed):
+                bound = self._size(variable.extent, ("bound",))
+                if bound in (0, 1):
+                    bound = self._param(variable.extent)
+                terms.append(Term(self._swap(variable.value), self._size(stride, ("term",)), bound))
+                self._can_fail = True
+            elif variable in self._names:
+                name = self._names[variable]
+                strides.append((name, self._size(stride, ("stride", name))))
+        strides.sort(key=lambda entry: entry[0])
+        return Access(self._size(place.offset, ("offset",)), tuple(strides), tuple(terms))
+
+    def _param(self, size: DimLike) -> Param:
+        """Return a parameter even for 0 and 1."""
+        number = self._params.setdefault(("param", size), len(self._values))
+        if number == len(self._values):
+            self._values.append(size)
+        return Param(number)
+
+    def _settled(self, expr: Expr) -> Expr | None:
+        if isinstance(expr, Element) and expr.place.storage is self.product:
+            return self._of_product(expr)
+        if isinstance(expr, Element):
+            buffer = self._buffer(expr.place.storage, written=False)
+            return Load(expr.dtype, buffer, self._access(expr.place))
+        if isinstance(expr, At):
+            return self._number(expr.index)
+        return None
+
+    @property
+    def row_stride(self) -> Param:
+        """The parameter that is the distance between rows of the product alone."""
+        (row,) = self.outer
+        number = self._params.setdefault(("product", row.extent), len(self._values))
+        if number == len(self._values):
+            self._values.append(self.inner[0].extent)
+        return Param(number)
+
+    def _of_product(self, expr: Element) -> Expr:
+        row, column = self._names[self.outer[0].last], self._names[self.inner[0].last]
+        self.reads_product = True
+        access = Access(0, ((row, self.row_stride), (column, 1)))
+        return Load(expr.dtype, self._buffer(expr.place.storage, written=False), access)
+
+    def _number(self, index: Affine) -> Expr:
+        """Return an index as a value."""
+        total: Expr | None = None
+        for variable, coefficient in index.terms.items():
+            if isinstance(variable, Computed):
+                term = self._swap(variable.value)
+            else:
+                term = Position(int64, self._names[variable])
+            if coefficient != 1:
+                term = K.mul(term, self._size_value(coefficient))
+            total = term if total is None else K.add(total, term)
+        if total is None:
+            return self._size_value(index.offset)
+        return total if index.offset == 0 else K.add(total, self._size_value(index.offset))
+
+    def _size_value(self, size: DimLike) -> Expr:
+        if isinstance(size, int):
+            return Const(int64, size)
+        return SizeValue(int64, self._size(size, ("value",)))
+
+    # The kernel.
+
+    def result(self) -> Finished:
+        """Return the kernel."""
+        draft, work = self.draft, self.work
+        outer = self._axes(self.outer, "i")
+        inner = self._axes(self.inner, "j")
+        before = [self._statement(s) for s in draft.before]
+        loops = [Loop(tuple([self._statement(s) for s in loop])) for loop in draft.loops if loop]
+        after = [self._statement(s) for s in draft.after]
+        per_cell = self._size(work.per_cell, ("cell",))
+        split = None if work.split is None else self._size(work.split, ("cell",))
+        buffers = tuple([Buffer(storage.dtype, written) for storage, written in self._buffers])
+        kernel = Kernel(
+            form="columns" if draft.form == "columns" else "rows",
+            outer=outer,
+            inner=inner,
+            per_cell=per_cell,
+            split=split,
+            buffers=buffers,
+            params=len(self._values),
+            body=tuple([*before, *loops, *after]),
+        )
+        return Finished(
+            kernel=kernel,
+            operands=tuple([storage for storage, _ in self._buffers]),
+            params=tuple(self._values),
+            cells=work.cells,
+            inner=size_of([joined.extent for joined in self.inner]),
+            lines=self._lines,
+            in_place=self._in_place(),
+            can_fail=self._can_fail,
+        )
+
+    def _statement(self, s: Statement) -> Any:
+        value = self._swap(s.value)
+        if isinstance(s, Reduced):
+            return Reduce(s.name, s.kind, value)
+        if isinstance(s, Kept):
+            return Keep(s.name, value)
+        if isinstance(s, Bound):
+            self._can_fail = True
+            bound = self._param(s.bound)
+            return Check(value, bound)
+        if isinstance(s, Stored):
+            return Store(self._buffer(s.place.storage, written=True), self._access(s.place), value)
+        return self._accumulate(s.across, value)
+
+    def _accumulate(self, across: Across, value: Expr) -> Accumulate:
+        strides: list[tuple[str, Size]] = []
+        width: DimLike = 1
+        for one in reversed(self.inner) if across.inner else ():
+            name = self._names[one.last]
+            strides.insert(0, (name, self._size(width, ("stride", name))))
+            width = width * one.extent
+        why = f"parts of {across.node.op.name}"
+        lines = self._lines[across] = Temp(value.dtype, self.work.cells * width, why)
+        buffer = self._buffer(lines, written=True)
+        return Accumulate(buffer, Access(0, tuple(strides)), across.kind, value, across.inner)
+
+    def _in_place(self) -> tuple[tuple[int, int], ...]:
+        """Find what may be written over: read only where it is written, and not afterwards."""
+        passes = [self.draft.before, *self.draft.loops, self.draft.after]
+        places: dict[Storage, set[Place]] = {}
+        last: dict[Storage, int] = {}
+        written: list[tuple[int, Place]] = []
+        for number, statements in enumerate(passes):
+            roots = [root for s in statements for root in roots_of(s)]
+            for expr in postorder(roots, lambda expr: False):
+                if isinstance(expr, Element):
+                    places.setdefault(expr.place.storage, set()).add(expr.place)
+                    last[expr.place.storage] = number
+            written += [(number, s.place) for s in statements if isinstance(s, Stored)]
+        # A row's values are stored after all passes: what they are written over is read in them.
+        pairs = []
+        for number, place in written:
+            for storage, its in places.items():
+                if len(its) > 1 or storage.dtype is not place.storage.dtype:
+                    continue
+                (only,) = its
+                if last[storage] <= number and _same_element(only, place):
+                    out = self._buffers[place.storage, True]
+                    pairs.append((out, self._buffers[storage, False]))
+        return tuple(pairs)
+
+
+def _same_element(a: Place, b: Place) -> bool:
+    """Whether two places, of which the second has no two elements in one, always agree."""
+    return (
+        a.offset == b.offset == 0
+        and dict(a.strides) == dict(b.strides)
+        and a.storage.size == b.storage.size
+    )
+
+
+@lru_cache(maxsize=4096)
+def _rows_of(inner: DimLike, per_cell: int, least: int) -> DimLike:
+    """Return how many rows a cell has."""
+    if isinstance(inner, int):
+        return max(least, per_cell // max(inner, 1))
+    return dim_max(least, per_cell // dim_max(inner, 1))
+
+
+@lru_cache(maxsize=4096)
+def _block(inner: DimLike, per_cell: int) -> DimLike:
+    """Return how many columns a cell has."""
+    if isinstance(inner, int):
+        return _BLOCK * max(1, per_cell // max(inner, 1) // _BLOCK)
+    return _BLOCK * dim_max(1, per_cell // dim_max(inner, 1) // _BLOCK)
+
+
+@lru_cache(maxsize=4096)
+def _up(a: DimLike, b: DimLike) -> DimLike:
+    """Return a / b, rounded up."""
+    if b == 1:
+        return a
+    return -(-a // b)

@@ -1,0 +1,349 @@
+"""The elements of a group's tensors, as expressions of loop positions.
+
+Everything is found from indices: the element of a tensor at an index is a function of elements of
+its node's inputs, at indices that the op says. What lies in memory is loaded; the rest is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+from graphfw.ir.affine import ZERO, Affine, Index, Variable, broadcast_index, index_of
+from graphfw.ir.dim import DimLike, always_ge
+from graphfw.ir.dtype import DType, float32, int64
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.passes.base import fill_value
+from graphfw.passes.fuse import Group
+from graphfw.passes.fuse_nodes import Facts, Role, reduced_axes
+from graphfw.runtime.kernels.ir import Const, Expr, ReduceKind, Ref
+from graphfw.runtime.kernels.scalars import Scalars
+from graphfw.runtime.kernels.steps import Storage
+
+K = Scalars()
+
+
+class NotNative(Exception):
+    """A group has something that kernels can't express; its nodes are computed one by one."""
+
+
+class Computed(Variable):
+    """A part of an index that is a value, known to lie below its extent."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Expr, extent: DimLike) -> None:
+        super().__init__("value", extent)
+        self.value = value
+
+
+class Place(NamedTuple):
+    """An element of a storage: `offset + sum(variable * stride)`."""
+
+    storage: Storage
+    offset: DimLike
+    strides: tuple[tuple[Variable, DimLike], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Element(Expr):
+    """An element of a storage, before the kernel's axes and parameters are settled."""
+
+    place: Place
+
+
+@dataclass(frozen=True, eq=False)
+class At(Expr):
+    """An index as a value, int64, before the kernel's axes and parameters are settled."""
+
+    index: Affine
+
+
+class Reduced(NamedTuple):
+    """A reduction over the inner axes of a row: afterwards `Ref(name)` is its value."""
+
+    name: str
+    kind: ReduceKind
+    value: Expr
+
+
+class Across(NamedTuple):
+    """A reduction over rows, which needs a second kernel.
+
+    Attributes:
+        node: What it computes.
+        kind: How.
+        value: Of what.
+        inner: Whether there is one result for each inner position.
+        of_rows: Whether what is reduced has one value a row.
+    """
+
+    node: Node
+    kind: ReduceKind
+    value: Expr
+    inner: bool
+    of_rows: bool
+
+
+class Bound(NamedTuple):
+    """A check: the run fails unless 0 <= value < bound."""
+
+    value: Expr
+    bound: DimLike
+
+
+class Values:
+    """Makes the expressions of one group.
+
+    Attributes:
+        axes: The variables of the group's loops, the slowest in memory first.
+        rows: Those that tell rows apart.
+        reduced: The reductions over rows' inner axes, in order.
+        across: The reductions over rows.
+        bounds: What is to be checked.
+    """
+
+    def __init__(self, group: Group, facts: Facts) -> None:
+        self.group = group
+        self.facts = facts
+        self.axes = [Variable(f"a{i}", size) for i, size in enumerate(group.sizes)]
+        self.rows = [self.axes[i] for i in group.rows or ()]
+        self.reduced: list[Reduced] = []
+        self.across: list[Across] = []
+        self.bounds: list[Bound] = []
+        self._inside = {t for node in group.nodes for t in node.outputs}
+        self._known: dict[tuple[Tensor, Index], Expr] = {}
+        self._fills: dict[Tensor, Const | None] = {}
+        for node in group.nodes:
+            self._make(node)
+
+    # Indices.
+
+    def standard(self, tensor: Tensor) -> Index:
+        """Return the index of a tensor that one run through the loops takes it at."""
+        wide = sum([dim != 1 for dim in tensor.shape])
+        axes = self.axes if wide == len(self.axes) else self.rows
+        if wide != len(axes):
+            raise NotNative(f"{tensor.node.op.name} has neither all axes nor those of the rows")
+        left = iter(axes)
+        return tuple([ZERO if dim == 1 else index_of(next(left)) for dim in tensor.shape])
+
+    def place(self, tensor: Tensor) -> Place:
+        """Return where the group's loops write a tensor."""
+        layout = self.facts.layout_of(tensor)
+        return _placed(tensor, self._stored_index(tensor), layout.offset, layout.strides)
+
+    def _stored_index(self, tensor: Tensor) -> Index:
+        if self.facts.role[tensor.node] is not Role.COPY:
+            return self.standard(tensor)
+        # The loops run over what is copied; its reshape lies in the same order.
+        return self.standard(tensor.node.inputs[0])
+
+    # Values.
+
+    def stored(self, tensor: Tensor) -> Expr:
+        """Return the value of an output, in its own dtype."""
+        return K.cast(self._known[tensor, self._stored_index(tensor)], tensor.dtype)
+
+    def value(self, tensor: Tensor, index: Index) -> Expr:
+        """Return an element of a tensor; floats of 16 bits as float32."""
+        root, at = self.facts.follow(tensor, index)
+        if at is not None:
+            known = self._known.get((root, at))
+            if known is not None:
+                return known
+        if root not in self._inside:
+            fill = self._fill(root)
+            if fill is not None:
+                return fill
+            if self.facts.role[root.node] is not Role.RECIPE:
+                return self._load(tensor, index)
+        if at is None:
+            raise NotNative("a reshape mixes axes")
+        value = self._computed(root.node, at)
+        self._known[root, at] = value
+        return value
+
+    def _fill(self, root: Tensor) -> Const | None:
+        """Return the value of a constant whose elements are all the same."""
+        if root not in self._fills:
+            fill = fill_value(root) if root.node.op.name == "constant" else None
+            dtype = float32 if root.dtype.is_low_precision else root.dtype
+            self._fills[root] = None if fill is None else Const(dtype, fill.item())
+        return self._fills[root]
+
+    def _load(self, tensor: Tensor, index: Index) -> Expr:
+        layout = self.facts.layout_of(tensor)
+        place = _placed(layout.root, index, layout.offset, layout.strides)
+        used = {variable for variable, _ in place.strides}
+        for one in index:
+            for variable in one.terms:
+                if isinstance(variable, Computed) and variable not in used:
+                    self.bounds.append(Bound(variable.value, variable.extent))
+        return _widened(Element(tensor.dtype, place))
+
+    def _make(self, node: Node) -> None:
+        """Compute a node's output where the loops run through it."""
+        (output,) = node.outputs
+        role = self.facts.role[node]
+        if role is Role.REDUCE:
+            self._reduce(node, output)
+            return
+        if role is Role.COPY:
+            x = node.inputs[0]
+            index = self.standard(x)
+            self._known[output, index] = self.value(x, index)
+            return
+        index = self.standard(output)
+        self._known[output, index] = self._computed(node, index)
+
+    def _computed(self, node: Node, index: Index) -> Expr:
+        op = node.op
+        if op.name == "arange":
+            count = index[0] * op.step + op.start  # type: ignore[attr-defined]
+            return self._rounded(K.cast(At(int64, count), node.types[0].dtype))
+        if op.name == "dim_value":
+            dim = At(int64, Affine(op.dim, {}))  # type: ignore[attr-defined]
+            return self._rounded(K.cast(dim, node.types[0].dtype))
+        if op.name == "gather":
+            return self._gathered(node, index)
+        if op.name == "index_add":
+            return self._added(node, index)
+        if self.facts.role[node] is Role.REDUCE or op.scalar is None:
+            raise NotNative(f"{op.name} is needed out of order")
+        xs = [self.value(t, broadcast_index(index, t.shape)) for t in node.inputs]
+        result: Expr | None = op.scalar(K, *xs)
+        if result is None:
+            raise NotNative(f"{op.name} has no scalar form")
+        return self._rounded(K.cast(result, node.types[0].dtype))
+
+    def _rounded(self, x: Expr) -> Expr:
+        return _widened(x)
+
+    # Reductions.
+
+    def _reduce(self, node: Node, output: Tensor) -> None:
+        x = node.inputs[0]
+        kind = cast(ReduceKind, node.op.combine)
+        index = self.standard(x)
+        gone = reduced_axes(node)
+        value = self.value(x, index)
+        kept = [place for a, place in enumerate(index) if a not in gone and place is not ZERO]
+        lost = [x.shape[a] for a in gone if x.shape[a] != 1]
+        if not lost:
+            self._known[output, self.standard(output)] = self._of_one(node, value)
+            return
+        rows = [index_of(variable) for variable in self.rows]
+        is_full = len(kept) + len(lost) == len(self.axes)
+        if self.group.rows is not None and is_full and kept == rows:
+            name = f"r{len(self.reduced)}"
+            self.reduced.append(Reduced(name, kind, value))
+            if kind in ("max", "min", "argmax", "argmin"):
+                for size in lost:
+                    self.require_elements(size)
+            dtype = int64 if kind in ("argmax", "argmin") else value.dtype
+            result = self._rounded(K.cast(Ref(dtype, name), output.dtype))
+            self._known[output, self.standard(output)] = result
+            return
+        self.across.append(Across(node, kind, value, bool(kept), not is_full))
+
+    def _of_one(self, node: Node, value: Expr) -> Expr:
+        """Return the reduction of one element."""
+        kind, dtype = node.op.combine, node.types[0].dtype
+        if kind == "sum":
+            value = K.add(value, 0)  # -0.0 becomes 0.0
+        elif kind in ("argmax", "argmin"):
+            value = Const(int64, 0)
+        return self._rounded(K.cast(value, dtype))
+
+    def require_elements(self, size: DimLike) -> None:
+        """Make the run fail where there is nothing to choose from."""
+        if not always_ge(size, 1):
+            self.bounds.append(Bound(Const(int64, 0), size))
+
+    # Elements that integers name.
+
+    def _gathered(self, node: Node, index: Index) -> Expr:
+        x, indices = node.inputs[0], node.inputs[1:]
+        axis: int = node.op.axis  # type: ignore[attr-defined]
+        named = len(index) - (x.ndim - len(indices))
+        middle = index[axis : axis + named]
+        places = [
+            self._named(node, tensor, broadcast_index(middle, tensor.shape), x.shape[axis + i])
+            for i, tensor in enumerate(indices)
+        ]
+        at = (*index[:axis], *places, *index[axis + named :])
+        if self.facts.root_of(x) in self._inside:
+            for place in places:
+                self._bound(place)
+        return self.value(x, at)
+
+    def _named(self, node: Node, tensor: Tensor, index: Index, size: DimLike) -> Affine:
+        """Return the place along a dim of a size that an element of an index tensor names."""
+        root, at = self.facts.follow(tensor, index)
+        op = root.node.op
+        if op.name == "arange" and at is not None and tensor.dtype.is_integer:
+            place: Affine = at[0] * op.step + op.start  # type: ignore[attr-defined]
+            only = next(iter(place.terms), None)
+            if only is not None and place == index_of(only) and always_ge(size, only.extent):
+                return place
+        value = K.cast(self.value(tensor, index), int64)
+        if not node.op.refusal and tensor.dtype.kind == "int":  # type: ignore[attr-defined]
+            whole = At(int64, Affine(size, {}))
+            value = K.select(K.lt(value, 0), K.add(value, whole), value)
+        return index_of(Computed(value, size))
+
+    def _bound(self, place: Affine) -> None:
+        for variable in place.terms:
+            if isinstance(variable, Computed):
+                self.bounds.append(Bound(variable.value, variable.extent))
+
+    def _added(self, node: Node, index: Index) -> Expr:
+        """Return the base, with the value added at the one place of a row that the index names."""
+        picking = self.facts.picking(node)
+        assert picking is not None
+        x, values = node.inputs[:2]
+        axis: int = node.op.axis  # type: ignore[attr-defined]
+        middle = tuple([ZERO if dim is None else index[dim] for dim in picking.dims])
+        tensor = picking.place
+        place = self._named(node, tensor, broadcast_index(middle, tensor.shape), x.shape[-1])
+        self._bound(place)
+        base = self.value(x, index)
+        more = K.add(base, self.value(values, (*index[:axis], *middle)))
+        here = K.eq(At(int64, index[-1]), _as_value(place))
+        result = K.select(here, more, base)
+        return self._rounded(K.cast(result, node.types[0].dtype))
+
+
+def _as_value(place: Affine) -> Expr:
+    """Return an index as a value."""
+    if place.offset == 0 and len(place.terms) == 1:
+        ((variable, coefficient),) = place.terms.items()
+        if isinstance(variable, Computed) and coefficient == 1:
+            return variable.value
+    return At(int64, place)
+
+
+def _placed(storage: Storage, index: Index, offset: DimLike, strides: Sequence[DimLike]) -> Place:
+    total = Affine(offset, {})
+    for place, stride in zip(index, strides, strict=True):
+        total = total + place * stride
+    return Place(storage, total.offset, tuple(total.terms.items()))
+
+
+def _widened(x: Expr) -> Expr:
+    return K.cast(x, float32) if x.dtype.is_low_precision else x
+
+
+def scalar_form(node: Node) -> Expr | None:
+    """Return an element of a node's output as a function of placeholders, or None."""
+    op = node.op
+    if op.scalar is None:
+        return None
+    result: Expr | None = op.scalar(K, *[Expr(_wide(t.dtype)) for t in node.inputs])
+    return result
+
+
+def _wide(dtype: DType) -> DType:
+    return float32 if dtype.is_low_precision else dtype

@@ -1,0 +1,212 @@
+"""`show`: a kernel as text, for people to read and as what its machine code is known by."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from graphfw.ir.dtype import bool_, float32
+from graphfw.runtime.kernels.ir import (
+    Access,
+    Accumulate,
+    Axis,
+    Call,
+    Check,
+    Const,
+    Expr,
+    Keep,
+    Kernel,
+    Load,
+    Loop,
+    Param,
+    Position,
+    Reduce,
+    Ref,
+    Size,
+    SizeValue,
+    Store,
+)
+
+_SIGNS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "shl": "<<",
+    "shr": ">>",
+}
+
+
+def show(kernel: Kernel) -> str:
+    """Return the text of a kernel: kernels with equal texts do the same.
+
+    Constants and references of a dtype other than float32 have it behind them, and casts name what
+    they make.
+    Values that are used more than once are named, `v0`, `v1`, ..., where they are first used.
+
+    >>> from graphfw.runtime.kernels.ir import Access, Buffer
+    >>> at = Access(0, (("j", 1),))
+    >>> double = Call(float32, "mul", (Load(float32, 0, at), Const(float32, 2.0)))
+    >>> axis, buffers = Axis("j", Param(0)), (Buffer(float32, False), Buffer(float32, True))
+    >>> body = (Loop((Store(1, at, double),)),)
+    >>> print(show(Kernel("rows", (), (axis,), 1, Param(1), buffers, 2, body)), end="")
+    kernel rows [] x [j: p0], 1 a cell, split p1, 2 params
+      in  b0: float32
+      out b1: float32
+      for j:
+        b1[j] = b0[j] * 2.0
+    """
+    split = "" if kernel.split is None else f", split {_size(kernel.split)}"
+    outer, inner = (_axes(axes) for axes in (kernel.outer, kernel.inner))
+    lines = [
+        f"kernel {kernel.form} {outer} x {inner}, {_size(kernel.per_cell)} a cell{split}, "
+        f"{kernel.params} params"
+    ]
+    for number, buffer in enumerate(kernel.buffers):
+        way = "out" if buffer.written else "in "
+        lines.append(f"  {way} b{number}: {buffer.dtype}")
+    indent = "  "
+    if kernel.outer:
+        lines.append(f"{indent}for each {', '.join([axis.name for axis in kernel.outer])}:")
+        indent += "  "
+    names = _Names(kernel)
+    over = ", ".join([axis.name for axis in kernel.inner])
+    for item in kernel.body:
+        if isinstance(item, Loop):
+            lines.append(f"{indent}for {over}:")
+            for statement in item.body:
+                lines += [f"{indent}  {line}" for line in names.statement(statement)]
+        else:
+            lines += [indent + line for line in names.statement(item)]
+    return "\n".join([*lines, ""])
+
+
+class _Names:
+    """The texts of a kernel's expressions; those that are used several times get names."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._uses: Counter[Expr] = Counter()
+        self._texts: dict[Expr, str] = {}
+        self._named = 0
+        self._lines: list[str] = []
+        for item in kernel.body:
+            for statement in item.body if isinstance(item, Loop) else (item,):
+                for root in (statement.value, *_terms(statement)):
+                    self._count(root)
+
+    def statement(self, statement: Reduce | Keep | Store | Accumulate | Check) -> list[str]:
+        """Return the lines of a statement: the names that it makes, and itself."""
+        self._lines = []
+        value = self._text(statement.value)
+        if isinstance(statement, Reduce):
+            text = f"{statement.name} = {statement.kind}({value})"
+        elif isinstance(statement, Keep):
+            text = f"keep {statement.name} = {value}"
+        elif isinstance(statement, Check):
+            text = f"check {value} below {_size(statement.bound)}"
+        else:
+            place = f"b{statement.buffer}{self._access(statement.access)}"
+            text = f"{place} = {value}"
+            if isinstance(statement, Accumulate):
+                line = "line " if statement.inner else ""
+                text = f"{line}{place} {statement.kind}= {value}"
+        return [*self._lines, text]
+
+    def _count(self, root: Expr) -> None:
+        stack = [root]
+        while stack:
+            expr = stack.pop()
+            self._uses[expr] += 1
+            if self._uses[expr] == 1:
+                stack += _parts(expr)
+
+    def _text(self, root: Expr) -> str:
+        """Return the text of an expression. Without recursion: they can be deep."""
+        stack = [(root, False)]
+        while stack:
+            expr, ready = stack.pop()
+            if expr in self._texts:
+                continue
+            if not ready:
+                stack.append((expr, True))
+                stack += [(part, False) for part in reversed(_parts(expr))]
+                continue
+            text = self._of(expr)
+            if self._uses[expr] > 1 and isinstance(expr, Call | Load):
+                name = f"v{self._named}"
+                self._named += 1
+                self._lines.append(f"{name} = {text}")
+                text = name
+            self._texts[expr] = text
+        return self._texts[root]
+
+    def _of(self, expr: Expr) -> str:
+        if isinstance(expr, Const):
+            value = float(expr.value) if expr.dtype.is_floating else expr.value
+            return repr(value) if expr.dtype in (float32, bool_) else f"{value!r}:{expr.dtype}"
+        if isinstance(expr, Position):
+            return expr.axis
+        if isinstance(expr, SizeValue):
+            return f"size({_size(expr.size)})"
+        if isinstance(expr, Ref):
+            return expr.name if expr.dtype is float32 else f"{expr.name}:{expr.dtype}"
+        if isinstance(expr, Load):
+            return f"b{expr.buffer}{self._access(expr.access)}"
+        if not isinstance(expr, Call):
+            raise TypeError(f"{type(expr).__name__} is no expression of kernels")
+        args = [self._texts[arg] for arg in expr.args]
+        if expr.function in _SIGNS:
+            return f" {_SIGNS[expr.function]} ".join([_bracketed(arg) for arg in args])
+        to = expr.dtype.name if expr.function in ("cast", "narrow") else ""
+        return f"{expr.function if expr.function != 'cast' else ''}{to}({', '.join(args)})"
+
+    def _access(self, access: Access) -> str:
+        parts = [f"{_factor(stride)}{axis}" for axis, stride in access.strides if stride != 0]
+        for term in access.terms:
+            value = _bracketed(self._text(term.value))
+            parts.append(f"{_factor(term.stride)}{value} below {_size(term.bound)}")
+        if access.offset != 0 or not parts:
+            parts.insert(0, _size(access.offset))
+        return f"[{' + '.join(parts)}]"
+
+
+def _bracketed(text: str) -> str:
+    # Blanks inside of brackets don't count: they are part of an operand that holds together.
+    depth = 0
+    for character in text:
+        depth += (character in "([") - (character in ")]")
+        if character == " " and depth == 0:
+            return f"({text})"
+    return text
+
+
+def _terms(statement: Reduce | Keep | Store | Accumulate | Check) -> list[Expr]:
+    if isinstance(statement, Store | Accumulate):
+        return [term.value for term in statement.access.terms]
+    return []
+
+
+def _parts(expr: Expr) -> list[Expr]:
+    if isinstance(expr, Call):
+        return list(expr.args)
+    return [term.value for term in expr.access.terms] if isinstance(expr, Load) else []
+
+
+def _size(size: Size) -> str:
+    return f"p{size.number}" if isinstance(size, Param) else str(size)
+
+
+def _factor(stride: Size) -> str:
+    return "" if stride == 1 else f"{_size(stride)}*"
+
+
+def _axes(axes: tuple[Axis, ...]) -> str:
+    return f"[{', '.join([f'{axis.name}: {_size(axis.extent)}' for axis in axes])}]"

@@ -1,0 +1,137 @@
+"""`Step`: one native call of a plan, and what it reads and writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeAlias
+
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dtype import DType
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.runtime.kernels.ir import Kernel
+
+
+class Code(Protocol):
+    """What a native function is generated from.
+
+    The function's signature is `i32 (ptr buffers, ptr params, i64 cell, ptr scratch)`: an array of
+    pointers in the order of the step's operands, an array of i64, which cell to compute, and memory
+    of the thread's own, aligned to 64 bytes. It returns 0, or another number where a check failed;
+    the run then stops and is repeated by the reference path, which has the error message.
+    """
+
+    @property
+    def key(self) -> str:
+        """The content: equal texts make equal machine code on one machine."""
+        ...
+
+    def llvm(self, symbol: str) -> str:
+        """Return an LLVM module that defines the function under the name `symbol`.
+
+        All other definitions in it are `internal`; it may declare what the C library has.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Temp:
+    """Memory that belongs to no tensor: partial results and packed operands.
+
+    Attributes:
+        dtype: Of its elements.
+        size: How many elements.
+        why: What reports call it.
+    """
+
+    dtype: DType
+    size: DimLike
+    why: str
+
+
+Storage: TypeAlias = "Tensor | Temp"
+"""An array in memory, contiguous, the last dim fastest."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One native call.
+
+    Attributes:
+        nodes: What it computes, for reports and errors.
+        code: What the native function is made from.
+        operands: The arrays whose addresses it is given, in order.
+        written: For each operand whether it is written (all of it) rather than read.
+        params: The run-time integers it is given.
+        cells: How many cells there are: independent pieces that threads claim, 10 to 100 µs each.
+        scratch: How many bytes of scratch memory each thread needs.
+        in_place: Pairs (written operand, read operand) that may be one array: element i is read
+            before it is written, and by nobody else.
+        can_fail: Whether it may return a number other than 0.
+    """
+
+    nodes: tuple[Node, ...]
+    code: Code
+    operands: tuple[Storage, ...]
+    written: tuple[bool, ...]
+    params: tuple[DimLike, ...]
+    cells: DimLike
+    scratch: DimLike = 0
+    in_place: tuple[tuple[int, int], ...] = field(default=())
+    can_fail: bool = False
+
+
+class View(NamedTuple):
+    """How a tensor lies in a storage: transposes, slices and broadcasts are read as they are.
+
+    Attributes:
+        storage: Where.
+        offset: Of its first element, in elements.
+        shape: The tensor's.
+        strides: In elements, one a dim; 0 where it is broadcast.
+    """
+
+    storage: Storage
+    offset: DimLike
+    shape: tuple[DimLike, ...]
+    strides: tuple[DimLike, ...]
+
+
+class Epilogue(NamedTuple):
+    """What is done to each element of a matrix product while it is in cache.
+
+    Attributes:
+        kernel: A kernel of the form "rows" without reductions, with one inner axis: its rows are
+            those of the product with all batch dims joined, its inner axis the columns. It is run
+            piece by piece.
+        operands: For each of its buffers the storage; None for the product itself, which it reads
+            with strides (columns, 1) as the buffer `product`.
+        params: The run-time integers of the kernel.
+        product: Which buffer is the product.
+        row_stride: Which of `params` is the distance between rows of the product, and nothing else:
+            a piece of the product lies in a block of its own, whose rows are as far apart as it is
+            wide. What stands at this place in `params` is not used.
+    """
+
+    kernel: Kernel
+    operands: tuple[Storage | None, ...]
+    params: tuple[DimLike, ...]
+    product: int
+    row_stride: int
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared(Temp):
+    """Memory that is computed from constants, or variables that the plan does not update, once.
+
+    Attributes:
+        step: What computes it; run again when a variable that it reads has new contents.
+    """
+
+    step: Step
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceStep:
+    """One node that its op's `eval` computes, outside of native code."""
+
+    node: Node

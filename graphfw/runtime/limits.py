@@ -1,0 +1,64 @@
+"""What a session may be limited to: threads and bytes."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from graphfw.errors import ArgumentError
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate("kmgt", 1)}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?", re.IGNORECASE)
+
+
+def byte_count(size: int | str | None) -> int | None:
+    """Return a number of bytes from an int or a text.
+
+    >>> byte_count("1.5 GiB"), byte_count("20MB"), byte_count(64)
+    (1610612736, 20000000, 64)
+
+    Raises:
+        ArgumentError: It is none.
+    """
+    if size is None:
+        return None
+    if isinstance(size, str):
+        match = _SIZE.fullmatch(size.strip())
+        if match and match[2].lower() in _UNITS:
+            return int(float(match[1]) * _UNITS[match[2].lower()])
+    elif _is_int(size) and size > 0:
+        return int(size)
+    raise ArgumentError(
+        f"memory_limit={size!r} is no number of bytes", fix='write "2GiB", "500MB" or an int'
+    )
+
+
+def checked_threads(threads: int | None) -> int | None:
+    """Return a number of threads, where it is one.
+
+    Raises:
+        ArgumentError: It is none.
+    """
+    if threads is None or (_is_int(threads) and threads > 0):
+        return threads
+    raise ArgumentError(f"threads={threads!r} is no number of threads", fix="pass 1 or more")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def shown_bytes(count: int) -> str:
+    """Write a number of bytes for people.
+
+    >>> shown_bytes(1536), shown_bytes(7)
+    ('1.50 KiB', '7 B')
+    """
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.2f} {unit}" if unit != "B" else f"{count} B"
+        value /= 1024
+    return f"{value:.2f} TiB"

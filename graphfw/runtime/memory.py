@@ -1,0 +1,88 @@
+"""What memory a run takes: its arrays, from when to when, and who made them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from graphfw.runtime.limits import shown_bytes
+
+Kind: TypeAlias = Literal["variable", "constant", "prepared", "output", "spare", "arena", "scratch"]
+
+
+class Entry(NamedTuple):
+    """One array.
+
+    Attributes:
+        name: What it holds.
+        kind: "variable" and "constant" are there before a run; "prepared" is made from these once;
+            "output" belongs to the caller afterwards; "spare" holds a variable's new contents where
+            they can't be written over the old ones; "arena" is an intermediate result, "scratch" a
+            thread's own.
+        nbytes: Its size.
+        first: The level of the plan at which it is written.
+        last: The last level at which it is needed.
+        place: The source line that made it.
+    """
+
+    name: str
+    kind: Kind
+    nbytes: int
+    first: int
+    last: int
+    place: str
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """What memory a run takes, in bytes; print it for a table.
+
+    Attributes:
+        entries: All arrays but the feeds, the largest first.
+        levels: How many levels the plan has.
+        arena: The size of the arena that the intermediate results share.
+        peak: The most memory at any moment, besides the feeds: all variables and constants, what is
+            made from them, the outputs, the arena and the scratch memory.
+    """
+
+    entries: tuple[Entry, ...]
+    levels: int
+    arena: int
+    peak: int
+
+    def timeline(self) -> list[int]:
+        """Return for each level the bytes that are in use: what a plot shows."""
+        totals = [0] * max(self.levels, 1)
+        for entry in self.entries:
+            for level in range(entry.first, min(entry.last + 1, len(totals))):
+                totals[level] += entry.nbytes
+        return totals
+
+    def of(self, *kinds: Kind) -> int:
+        """Return the bytes of all arrays of some kinds."""
+        return sum(entry.nbytes for entry in self.entries if entry.kind in kinds)
+
+    def __str__(self) -> str:
+        rows = [("bytes", "kind", "levels", "what", "made at")]
+        for e in self.entries[:40]:
+            rows.append((shown_bytes(e.nbytes), e.kind, f"{e.first}-{e.last}", e.name, e.place))
+        if len(self.entries) > 40:
+            rest = self.entries[40:]
+            rows.append(
+                (shown_bytes(sum(e.nbytes for e in rest)), "", "", f"{len(rest)} smaller ones", "")
+            )
+        widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        lines = [
+            f"{a:>{widths[0]}}  {b:<{widths[1]}}  {c:<{widths[2]}}  {d:<{widths[3]}}  {e}".rstrip()
+            for a, b, c, d, e in rows
+        ]
+        total = f"peak {shown_bytes(self.peak)}, of which the arena is {shown_bytes(self.arena)}"
+        return "\n".join([total, *lines])
+
+
+def report(entries: Sequence[Entry], levels: int, arena: int) -> MemoryReport:
+    """Sort entries and add up the peak."""
+    ordered = tuple(sorted(entries, key=lambda e: -e.nbytes))
+    outside = sum(e.nbytes for e in ordered if e.kind != "arena")
+    return MemoryReport(ordered, levels, arena, outside + arena)

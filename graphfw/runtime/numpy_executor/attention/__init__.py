@@ -1,0 +1,1 @@
+"""Attention without a matrix of queries by keys: the generated kernels and their steps."""

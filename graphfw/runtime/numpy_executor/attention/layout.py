@@ -1,0 +1,62 @@
+"""How the run-time integers of the attention kernels are laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphfw.runtime.numpy_executor.attention.text import Body
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names of integers, in order.
+
+    Attributes:
+        sizes: Single ones.
+        lead: How many leading dims there are.
+        views: Names of operands that are read or written with strides. Each has an `offset`, the
+            strides of the leading dims, and those of its last two dims, `row` and `col`.
+    """
+
+    sizes: tuple[str, ...]
+    lead: int
+    views: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names."""
+        axes = [f"lead{i}" for i in range(self.lead)]
+        parts = ("offset", *axes, "row", "col")
+        return (*self.sizes, *axes, *[f"{view}.{part}" for view in self.views for part in parts])
+
+    def loaded(self, f: Body) -> dict[str, str]:
+        """Write the loads of all integers; return their values by name."""
+        return {
+            name: f.let(f"load i64, ptr {f.at('i64', '%params', str(i))}")
+            for i, name in enumerate(self.names)
+        }
+
+    def starts(self, f: Body, n: dict[str, str], head: str, views: Sequence[str]) -> dict[str, str]:
+        """Return where the matrix number `head` of each view begins, in elements."""
+        starts = {view: n[f"{view}.offset"] for view in views}
+        for axis in reversed(range(self.lead)):
+            place = head
+            if axis:
+                place = f.rem(head, n[f"lead{axis}"])
+                head = f.div(head, n[f"lead{axis}"])
+            for view in views:
+                starts[view] = f.add(starts[view], f.mul(place, n[f"{view}.lead{axis}"]))
+        return starts
+
+
+def operands(f: Body, names: Sequence[str]) -> dict[str, str]:
+    """Write the loads of the operands' addresses; return them by name."""
+    return {
+        name: f.let(f"load ptr, ptr {f.at('ptr', '%buffers', str(i))}")
+        for i, name in enumerate(names)
+    }
+
+
+HEAD = "define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+"""The first line of a kernel."""

@@ -1,0 +1,52 @@
+"""From products of queries and keys to scores: the factor, the mask, what is not seen."""
+
+from __future__ import annotations
+
+import math
+
+from graphfw.ir.dtype import DType, float64
+from graphfw.runtime.numpy_executor.attention.parts import LOG2_E, Tile
+from graphfw.runtime.numpy_executor.attention.text import Body
+from graphfw.runtime.numpy_executor.codegen.registers import iota, literal
+
+
+def natural_scale(f: Body, t: Tile, scale: float | None, width: str) -> str:
+    """Return the factor of the scores, 1 / sqrt(width) if `scale` is None."""
+    if scale is not None:
+        return t.number(scale)
+    return _over_root(f, t, 1.0, width)
+
+
+def score_scale(f: Body, t: Tile, scale: float | None, width: str) -> str:
+    """Return the factor that makes products scores in base 2."""
+    if scale is not None:
+        return t.number(scale * LOG2_E)
+    return _over_root(f, t, LOG2_E, width)
+
+
+def _over_root(f: Body, t: Tile, value: float, width: str) -> str:
+    whole = f.let(f"sitofp i64 {f.high(width, '1')} to double")
+    root = f.call("double", "llvm.sqrt.f64", ("double", whole))
+    factor = f.let(f"fdiv double {literal(value, float64)}, {root}")
+    return factor if t.bytes == 8 else f.let(f"fptrunc double {factor} to float")
+
+
+def biased(f: Body, t: Tile, x: str, factor: str, bias: str, mask: DType | None) -> str:
+    """Scale a vector of scores and add the mask: -inf, whatever x, where a bool is False."""
+    score = t.fma(f, x, factor, bias)
+    if mask is None or not mask.is_bool:
+        return score
+    gone = t.constant(-math.inf)
+    seen = f.let(f"fcmp oeq {t.vector} {bias}, {t.constant(0.0)}")
+    return f.let(f"select <{t.lanes} x i1> {seen}, {t.vector} {score}, {t.vector} {gone}")
+
+
+def masked(f: Body, t: Tile, score: str, column: str, limit: str) -> str:
+    """Return a vector of scores, of `column` and those behind it; -inf from the limit on."""
+    kind = f"<{t.lanes} x i32>"
+    left = f.let(f"trunc i64 {f.sub(limit, column)} to i32")
+    one = f.let(f"insertelement {kind} poison, i32 {left}, i32 0")
+    all_ = f.let(f"shufflevector {kind} {one}, {kind} poison, {kind} zeroinitializer")
+    below = f.let(f"icmp slt {kind} {iota('i32', t.lanes)}, {all_}")
+    gone = t.constant(-math.inf)
+    return f.let(f"select <{t.lanes} x i1> {below}, {t.vector} {score}, {t.vector} {gone}")

@@ -1,0 +1,276 @@
+"""The native steps of `attention` and `attention_grad`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from graphfw.ir.dim import DimLike, dim_max, dim_min
+from graphfw.ir.dtype import DType, float32, float64
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node
+from graphfw.ir.types import Shape
+from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
+from graphfw.runtime.numpy_executor.attention.backward import KEYS as BLOCK_KEYS
+from graphfw.runtime.numpy_executor.attention.backward import QUERIES as BLOCK_QUERIES
+from graphfw.runtime.numpy_executor.attention.backward import (
+    BackwardCode,
+    SumCode,
+    block_length,
+)
+from graphfw.runtime.numpy_executor.attention.forward import (
+    KEYS,
+    ForwardCode,
+    PackCode,
+    strip_length,
+)
+from graphfw.runtime.numpy_executor.attention.layout import Layout
+from graphfw.runtime.numpy_executor.attention.parts import Tile
+from graphfw.runtime.numpy_executor.codegen.target import host
+
+_CELL = 1 << 17
+"""How many multiplications a query of a cell takes, at 32 queries; fewer take more queries."""
+
+
+_CHUNKS = 32
+"""How many pairs of a head and a chunk of keys the gradient makes, if there are so many keys."""
+
+_SUM_CELL = 1 << 13
+"""How many elements of d_q a cell adds up."""
+
+
+def is_native(*dtypes: DType) -> bool:
+    """Return whether there are kernels for tensors of these dtypes, the mask's left out."""
+    return all(dtype in (float32, float64) for dtype in dtypes)
+
+
+class _Problem(NamedTuple):
+    """The sizes of one attention.
+
+    Attributes:
+        tile: The tiles to compute it with.
+        lead: The leading dims, without those that are 1.
+        axes: Which of all leading dims these are.
+        ndim: How many dims the result has.
+        sizes: `queries`, `keys`, `width`, `value_width`.
+    """
+
+    tile: Tile
+    lead: Shape
+    axes: tuple[int, ...]
+    ndim: int
+    sizes: Mapping[str, DimLike]
+
+    @classmethod
+    def of(cls, q: View, k: View, v: View, lead: Shape, dtype: DType) -> _Problem:
+        """Return the problem of these operands."""
+        axes = tuple(i for i, dim in enumerate(lead) if dim != 1)
+        sizes = {
+            "queries": q.shape[-2],
+            "keys": k.shape[-2],
+            "width": k.shape[-1],
+            "value_width": v.shape[-1],
+        }
+        tile = Tile.of(dtype, host().vector_bytes)
+        return cls(tile, tuple(lead[i] for i in axes), axes, len(lead) + 2, sizes)
+
+    @property
+    def heads(self) -> DimLike:
+        """How many pairs of matrices there are."""
+        return size_of(self.lead)
+
+    def params(
+        self, layout: Layout, sizes: Mapping[str, DimLike], views: Mapping[str, View]
+    ) -> tuple[DimLike, ...]:
+        """Return what a layout stands for."""
+        values: dict[str, DimLike] = {**self.sizes, **sizes}
+        values.update({f"lead{i}": dim for i, dim in enumerate(self.lead)})
+        for name in layout.views:
+            view = views[name]
+            strides = self._strides(view)
+            values[f"{name}.offset"] = view.offset
+            values.update({f"{name}.lead{i}": strides[axis] for i, axis in enumerate(self.axes)})
+            values[f"{name}.row"], values[f"{name}.col"] = strides[-2:]
+        return tuple(values[name] for name in layout.names)
+
+    def _strides(self, view: View) -> tuple[DimLike, ...]:
+        """Return a stride for each dim of the result; 0 where the view is broadcast."""
+        missing = self.ndim - len(view.shape)
+        pairs = zip(view.shape, view.strides, strict=True)
+        return (*[0] * missing, *[0 if dim == 1 else stride for dim, stride in pairs])
+
+
+def attention_steps(
+    node: Node,
+    q: View,
+    k: View,
+    v: View,
+    mask: View | None,
+    out: View,
+    lse: Storage,
+) -> list[Step]:
+    """Return the steps of an `attention` node, to be run one after the other.
+
+    q, k, v: float32 or float64 (`is_native`), with any strides, and mask: bool or of that dtype,
+    lie where the views say; their leading dims, and all dims of the mask, may be broadcast.
+
+    Args:
+        node: The node.
+        q: [*B, Tq, D].
+        k: [*B, Tk, D].
+        v: [*B, Tk, E].
+        mask: What broadcasts to [*B, Tq, Tk].
+        out: [*B, Tq, E], where to write the result: the last stride is 1, others may be any, so
+            that heads can be written side by side.
+        lse: [*B, Tq], contiguous.
+    """
+    dtype = node.types[0].dtype
+    problem = _Problem.of(q, k, v, node.types[1].shape[:-1], dtype)
+    tile, heads, sizes = problem.tile, problem.heads, problem.sizes
+    rows_of_values = heads * sizes["keys"] * whole(sizes["value_width"], tile.columns)
+    keys = Temp(dtype, heads * whole(sizes["keys"], tile.columns) * sizes["width"], "packed keys")
+    values = Temp(dtype, rows_of_values, "packed values")
+    pack = PackCode(tile, len(problem.lead))
+    blocks = ceil(sizes["keys"], KEYS)
+    views = {"q": q, "k": k, "v": v, "out": out, **({} if mask is None else {"mask": mask})}
+    packing = Step(
+        nodes=(node,),
+        code=pack,
+        operands=(k.storage, v.storage, keys, values),
+        written=(False, False, True, True),
+        params=problem.params(pack.layout, {"blocks": blocks}, views),
+        cells=heads * blocks,
+    )
+    code = ForwardCode(
+        tile,
+        len(problem.lead),
+        node.op.causal,  # type: ignore[attr-defined]
+        node.op.scale,  # type: ignore[attr-defined]
+        None if mask is None else mask.storage.dtype,
+    )
+    work = sizes["keys"] * (sizes["width"] + sizes["value_width"])
+    rows = 32 * dim_max(1, dim_min(4, _CELL // dim_max(1, work)))
+    groups = ceil(sizes["queries"], rows)
+    storages = {
+        "q": q.storage,
+        "v": v.storage,
+        "keys": keys,
+        "values": values,
+        "out": out.storage,
+        "lse": lse,
+        **({} if mask is None else {"mask": mask.storage}),
+    }
+    widths = whole(sizes["width"], tile.lanes) + whole(sizes["value_width"], tile.columns)
+    strips = (1 if mask is None else 2) * tile.rows * strip_length(tile)
+    attending = Step(
+        nodes=(node,),
+        code=code,
+        operands=tuple(storages[name] for name in code.names),
+        written=tuple(name in ("out", "lse") for name in code.names),
+        params=problem.params(code.layout, {"rows": rows, "groups": groups}, views),
+        cells=heads * groups,
+        scratch=(strips + rows * (widths + 2)) * tile.bytes,
+    )
+    return [packing, attending]
+
+
+def attention_grad_steps(
+    node: Node,
+    q: View,
+    k: View,
+    v: View,
+    lse: View,
+    delta: View,
+    d_out: View,
+    mask: View | None,
+    d_q: View,
+    d_k: View,
+    d_v: View,
+) -> list[Step]:
+    """Return the steps of an `attention_grad` node, to be run one after the other.
+
+    Operands are as for `attention_steps`; the memory that the steps need grows with Tq and Tk, and
+    is at most some tens of times d_q.
+
+    Args:
+        node: The node.
+        q: [*B, Tq, D].
+        k: [*B, Tk, D].
+        v: [*B, Tk, E].
+        lse: [*B, Tq].
+        delta: [*B, Tq].
+        d_out: [*B, Tq, E].
+        mask: What broadcasts to [*B, Tq, Tk].
+        d_q: [*B, Tq, D], where to write; the last stride is 1.
+        d_k: [*B, Tk, D], likewise.
+        d_v: [*B, Tk, E], likewise.
+    """
+    dtype = node.types[0].dtype
+    problem = _Problem.of(q, k, v, node.types[0].shape[:-2], dtype)
+    tile, heads, sizes = problem.tile, problem.heads, problem.sizes
+    some = dim_max(1, dim_min(ceil(sizes["keys"], 2 * BLOCK_KEYS), _CHUNKS // dim_max(1, heads)))
+    chunk = dim_max(1, ceil(ceil(sizes["keys"], some), BLOCK_KEYS)) * BLOCK_KEYS
+    chunks = ceil(sizes["keys"], chunk)
+    width, value_width = (whole(sizes[x], tile.columns) for x in ("width", "value_width"))
+    rows = whole(sizes["queries"], tile.rows)
+    parts = Temp(dtype, chunks * heads * rows * width, "parts of d_q")
+    code = BackwardCode(
+        tile,
+        len(problem.lead),
+        node.op.causal,  # type: ignore[attr-defined]
+        node.op.scale,  # type: ignore[attr-defined]
+        None if mask is None else mask.storage.dtype,
+    )
+    views = {
+        "q": q,
+        "k": k,
+        "v": v,
+        "lse": _as_rows(lse),
+        "delta": _as_rows(delta),
+        "d_out": d_out,
+        "d_q": d_q,
+        "d_k": d_k,
+        "d_v": d_v,
+        **({} if mask is None else {"mask": mask}),
+    }
+    blocks = (2 if mask is None else 3) * BLOCK_QUERIES * block_length(tile)
+    of_keys = BLOCK_KEYS * (sizes["width"] + sizes["value_width"] + 2 * width + value_width)
+    of_queries = BLOCK_QUERIES * (2 + width + value_width)
+    computing = Step(
+        nodes=(node,),
+        code=code,
+        operands=tuple(parts if x == "parts" else views[x].storage for x in code.names),
+        written=tuple(name in ("d_k", "d_v", "parts") for name in code.names),
+        params=problem.params(code.layout, {"chunk": chunk, "heads": heads}, views),
+        cells=chunks * heads,
+        scratch=(blocks + of_keys + of_queries) * tile.bytes,
+    )
+    adding = SumCode(tile, len(problem.lead), code.causal)
+    cell = dim_max(1, _SUM_CELL // dim_max(1, width))
+    groups = ceil(sizes["queries"], cell)
+    more = {"chunk": chunk, "chunks": chunks, "heads": heads, "rows": cell, "groups": groups}
+    summing = Step(
+        nodes=(node,),
+        code=adding,
+        operands=(parts, d_q.storage),
+        written=(False, True),
+        params=problem.params(adding.layout, more, views),
+        cells=heads * groups,
+        scratch=width * tile.bytes,
+    )
+    return [computing, summing]
+
+
+def _as_rows(view: View) -> View:
+    """Return a view of numbers, one a query, as one of matrices with one column."""
+    return view._replace(shape=(*view.shape, 1), strides=(*view.strides, 0))
+
+
+def ceil(size: DimLike, unit: DimLike) -> DimLike:
+    """Return how many units hold a size."""
+    return (size + unit - 1) // unit
+
+
+def whole(size: DimLike, unit: int) -> DimLike:
+    """Return a size rounded up to a multiple of a unit."""
+    return ceil(size, unit) * unit

@@ -1,0 +1,161 @@
+"""Writing LLVM functions: loops that carry values, conditions, whole modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+
+class Loop:
+    """A loop that is open.
+
+    Attributes:
+        index: Its counter, i64.
+        values: What it carries: inside as it was before this turn, behind the loop as it is last.
+        following: What is carried on; to be set inside of the loop.
+    """
+
+    def __init__(self, index: str, values: list[str]) -> None:
+        self.index = index
+        self.values = values
+        self.following: list[str] = []
+
+
+class Module:
+    """The functions of an LLVM module, and what they declare."""
+
+    def __init__(self) -> None:
+        self._functions: list[str] = []
+        self._declarations: dict[str, None] = {}
+
+    def declare(self, result: str, name: str, *types: str) -> str:
+        """Return the name of a function of LLVM, after declaring it."""
+        self._declarations[f"declare {result} @{name}({', '.join(types)})"] = None
+        return f"@{name}"
+
+    def add(self, head: str, body: Body) -> None:
+        """Add a function; `head` is its first line up to the brace."""
+        lines = [f"{head} nounwind noinline {{", "entry:", *body.lines, "}", ""]
+        self._functions.append("\n".join(lines))
+
+    @property
+    def text(self) -> str:
+        """The module."""
+        lines = [*self._declarations, "", *self._functions]
+        return "\n".join(
+            [*lines, "!0 = distinct !{!0, !1}", '!1 = !{!"llvm.loop.unroll.disable"}', ""]
+        )
+
+
+class Body:
+    """The lines of a function, in the order in which they are written."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.lines: list[str] = []
+        self._names = 0
+        self._block = "entry"
+
+    def do(self, text: str) -> None:
+        """Add a line."""
+        self.lines.append(text)
+
+    def let(self, text: str) -> str:
+        """Add an instruction and return the name of its result."""
+        self._names += 1
+        name = f"%v{self._names}"
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def call(self, result: str, name: str, *arguments: tuple[str, str]) -> str:
+        """Call a function of LLVM; arguments are pairs of type and value."""
+        symbol = self.module.declare(result, name, *[kind for kind, _ in arguments])
+        values = ", ".join([f"{kind} {value}" for kind, value in arguments])
+        return self.let(f"call {result} {symbol}({values})")
+
+    def add(self, a: str, b: str) -> str:
+        """The sum of two i64."""
+        return b if a == "0" else a if b == "0" else self.let(f"add nsw i64 {a}, {b}")
+
+    def sub(self, a: str, b: str) -> str:
+        """The difference of two i64."""
+        return a if b == "0" else self.let(f"sub nsw i64 {a}, {b}")
+
+    def mul(self, a: str, b: str) -> str:
+        """The product of two i64."""
+        return b if a == "1" else a if b == "1" else self.let(f"mul nsw i64 {a}, {b}")
+
+    def div(self, a: str, b: str) -> str:
+        """The quotient of two i64 that are not negative, rounded down."""
+        return self.let(f"udiv i64 {a}, {b}")
+
+    def rem(self, a: str, b: str) -> str:
+        """The remainder of two i64 that are not negative."""
+        return self.let(f"urem i64 {a}, {b}")
+
+    def low(self, a: str, b: str) -> str:
+        """The smaller of two i64."""
+        return self.call("i64", "llvm.smin.i64", ("i64", a), ("i64", b))
+
+    def high(self, a: str, b: str) -> str:
+        """The greater of two i64."""
+        return self.call("i64", "llvm.smax.i64", ("i64", a), ("i64", b))
+
+    def ceil(self, a: str, unit: int) -> str:
+        """How many units hold `a`, an i64 that is not negative."""
+        return self.div(self.add(a, str(unit - 1)), str(unit))
+
+    def whole(self, a: str, unit: int) -> str:
+        """`a`, an i64 that is not negative, rounded up to a multiple of `unit`."""
+        return self.mul(self.ceil(a, unit), str(unit))
+
+    def at(self, kind: str, base: str, index: str) -> str:
+        """The address of an element."""
+        return base if index == "0" else self.let(f"getelementptr {kind}, ptr {base}, i64 {index}")
+
+    @contextmanager
+    def loop(
+        self, begin: str, end: str, step: int = 1, carried: Sequence[tuple[str, str]] = ()
+    ) -> Iterator[Loop]:
+        """Open a loop over `begin, begin + step, ...` below `end`.
+
+        Args:
+            begin: The first index.
+            end: What indices are below.
+            step: Their distance.
+            carried: Types and first values of what goes from turn to turn.
+        """
+        self._names += 1
+        label, before = f"loop{self._names}", self._block
+        names = [f"%{label}.{i}" for i in range(len(carried) + 1)]
+        self.lines += [f"br label %{label}", f"{label}:"]
+        place = len(self.lines)
+        self.do(f"%{label}.more = icmp slt i64 {names[0]}, {end}")
+        self.do(f"br i1 %{label}.more, label %{label}.body, label %{label}.end")
+        self.do(f"{label}.body:")
+        self._block = f"{label}.body"
+        loop = Loop(names[0], names[1:])
+        yield loop
+        following = [self.add(names[0], str(step)), *loop.following]
+        # As written: LLVM would take several times as long to compile what it unrolls.
+        self.do(f"br label %{label}, !llvm.loop !0")
+        self.do(f"{label}.end:")
+        first = [("i64", begin), *carried]
+        self.lines[place:place] = [
+            f"{name} = phi {kind} [ {start}, %{before} ], [ {value}, %{self._block} ]"
+            for name, (kind, start), value in zip(names, first, following, strict=True)
+        ]
+        self._block = f"{label}.end"
+
+    @contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        """Do what is written inside only where the condition holds."""
+        self._names += 1
+        label = f"when{self._names}"
+        self.do(f"br i1 {condition}, label %{label}, label %{label}.end")
+        self.do(f"{label}:")
+        self._block = label
+        yield
+        self.do(f"br label %{label}.end")
+        self.do(f"{label}.end:")
+        self._block = f"{label}.end"

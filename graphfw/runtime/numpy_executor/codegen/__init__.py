@@ -1,0 +1,29 @@
+"""From kernels to LLVM IR for CPUs: explicit vectors, invariants outside of loops.
+
+`KernelCode` is the code of a kernel. `region`, `module` and `scratch_bytes` serve generators that
+have a kernel's elements computed inside of their own loops.
+"""
+
+from graphfw.runtime.numpy_executor.codegen.kernel_code import (
+    Function,
+    KernelCode,
+    ScratchBytes,
+    module,
+    region,
+    scratch_bytes,
+)
+from graphfw.runtime.numpy_executor.codegen.target import AVX2, AVX512, BASE, Target, host
+
+__all__ = [
+    "AVX2",
+    "AVX512",
+    "BASE",
+    "Function",
+    "KernelCode",
+    "ScratchBytes",
+    "Target",
+    "host",
+    "module",
+    "region",
+    "scratch_bytes",
+]

@@ -1,0 +1,210 @@
+"""`Facts`: where in a kernel's loops each of its expressions belongs.
+
+Level 0 is outside of all loops. With "rows", level 1 is the loop over the rows of a cell, followed
+by one level for each inner axis; the last runs along the vectors. With "columns", the outer axes
+but the last are fixed in a cell (level 0), level 1 runs along the vectors of the last one, and the
+inner axes follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+from graphfw.runtime.kernels.ir import (
+    Access,
+    Accumulate,
+    Call,
+    Check,
+    Expr,
+    Keep,
+    Kernel,
+    Load,
+    Loop,
+    Param,
+    Position,
+    Reduce,
+    Ref,
+    Size,
+    SizeValue,
+    Store,
+)
+from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.numpy_executor.codegen.registers import width
+from graphfw.runtime.numpy_executor.codegen.target import Target
+
+Statement = Reduce | Keep | Store | Accumulate | Check
+
+
+class Place(NamedTuple):
+    """Where an expression is computed.
+
+    Attributes:
+        level: The innermost loop that it depends on.
+        varying: Whether it differs between the lanes of a vector.
+    """
+
+    level: int
+    varying: bool
+
+
+class Facts:
+    """What code generation needs to know of a kernel.
+
+    Attributes:
+        kernel: The kernel.
+        depth: The level inside of all loops.
+        vector_axis: The axis that runs along vectors.
+        vector_level: The level of its loop.
+        levels: The level of each axis.
+        keeps: The kept rows, by name.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        rows = kernel.form == "rows"
+        self.kernel = kernel
+        self.depth = 1 + len(kernel.inner)
+        self.vector_axis = (kernel.inner if rows else kernel.outer)[-1].name
+        self.vector_level = self.depth if rows else 1
+        self.levels = {axis.name: 1 if rows else 0 for axis in kernel.outer}
+        self.levels |= {axis.name: 2 + i for i, axis in enumerate(kernel.inner)}
+        self.levels[self.vector_axis] = self.vector_level
+        self.keeps = {s.name: s for s in self.statements() if isinstance(s, Keep)}
+        self._reduce_place = Place(1, not rows)
+        self._places: dict[Expr, Place] = {}
+        for expr in postorder([root for s in self.statements() for root in roots(s)]):
+            self._places[expr] = self._place(expr)
+
+    def place(self, expr: Expr) -> Place:
+        """Return where an expression is computed."""
+        return self._places[expr]
+
+    def access_place(self, access: Access) -> Place:
+        """Return where the address of an access is computed."""
+        places = [self._axis_place(axis) for axis, stride in access.strides if stride != 0]
+        return _innermost([*places, *(self.place(term.value) for term in access.terms)])
+
+    def statements(self) -> Iterator[Statement]:
+        """Yield all statements, in order."""
+        for item in self.kernel.body:
+            if isinstance(item, Loop):
+                yield from item.body
+            else:
+                yield item
+
+    @cached_property
+    def exprs(self) -> tuple[Expr, ...]:
+        """All expressions, arguments first."""
+        return tuple(self._places)
+
+    @cached_property
+    def params(self) -> tuple[int, ...]:
+        """The parameters in use, sorted."""
+        kernel = self.kernel
+        sizes: list[Size | None] = [kernel.per_cell, kernel.split]
+        sizes += [axis.extent for axis in (*kernel.outer, *kernel.inner)]
+        for access in self.accesses():
+            sizes += [access.offset, *(stride for _, stride in access.strides)]
+            sizes += [size for term in access.terms for size in (term.stride, term.bound)]
+        sizes += [expr.size for expr in self.exprs if isinstance(expr, SizeValue)]
+        sizes += [s.bound for s in self.statements() if isinstance(s, Check)]
+        return tuple(sorted({size.number for size in sizes if isinstance(size, Param)}))
+
+    def accesses(self) -> Iterator[Access]:
+        """Yield all accesses to buffers."""
+        yield from (expr.access for expr in self.exprs if isinstance(expr, Load))
+        yield from (s.access for s in self.statements() if isinstance(s, Store | Accumulate))
+
+    def _axis_place(self, name: str) -> Place:
+        return Place(self.levels[name], name == self.vector_axis)
+
+    def _place(self, expr: Expr) -> Place:
+        if isinstance(expr, Position):
+            return self._axis_place(expr.axis)
+        if isinstance(expr, Ref):
+            return Place(self.depth, True) if expr.name in self.keeps else self._reduce_place
+        if isinstance(expr, Load):
+            return self.access_place(expr.access)
+        return _innermost([self._places[arg] for arg in children(expr)])
+
+
+class Shape(NamedTuple):
+    """How many elements are computed side by side: `vectors` vectors of `lanes` each."""
+
+    lanes: int
+    vectors: int
+
+
+def lanes_of(facts: Facts, target: Target) -> int:
+    """Return how many elements a vector of a kernel has.
+
+    Its widest floats fill a register: LLVM makes several registers of wider vectors, such as those
+    of positions, and compiles slower where it has to. Without floats the widest integers do.
+    """
+    varying = [expr.dtype for expr in facts.exprs if facts.place(expr).varying]
+    floats = [width(dtype) for dtype in varying if dtype.is_floating]
+    widest = max(floats or [width(dtype) for dtype in varying], default=4)
+    return target.vector_bytes // widest
+
+
+def vectors_of(facts: Facts, body: Iterable[Statement]) -> int:
+    """Return how many vectors a loop computes at once.
+
+    Several keep independent instructions in flight, and accumulators of a reduction wait for each
+    other less. Where there is much arithmetic in each they take registers from each other; where
+    there is little, memory is what is waited for.
+    """
+    statements = list(body)
+    calls = [
+        expr
+        for expr in postorder([root for s in statements for root in roots(s)])
+        if isinstance(expr, Call) and facts.place(expr).varying
+    ]
+    simple = all([PRIMITIVES[call.function].source == "instruction" for call in calls])
+    if not simple or len(calls) > 6:
+        return 2 if len(calls) <= 40 else 1
+    reduces = any([isinstance(s, Reduce | Accumulate) for s in statements])
+    if facts.kernel.form == "columns":
+        return 8  # lines of memory in a row: that is what is read at once of a row
+    return 4 if reduces else 1
+
+
+def roots(statement: Statement) -> tuple[Expr, ...]:
+    """Return the expressions that a statement needs: its value, and the terms of its access."""
+    if isinstance(statement, Store | Accumulate):
+        return (statement.value, *(term.value for term in statement.access.terms))
+    return (statement.value,)
+
+
+def postorder(
+    wanted: Iterable[Expr], is_known: Callable[[Expr], bool] = lambda expr: False
+) -> Iterator[Expr]:
+    """Yield expressions and all that they are made of, arguments first, each once.
+
+    What is known already is not yielded, nor what only it is made of.
+    """
+    seen: set[Expr] = set()
+    stack = [(root, False) for root in reversed(list(wanted))]
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            yield expr
+        elif expr not in seen and not is_known(expr):
+            seen.add(expr)
+            stack.append((expr, True))
+            stack += [(child, False) for child in reversed(children(expr))]
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """Return the expressions that one is made of."""
+    if isinstance(expr, Call):
+        return expr.args
+    if isinstance(expr, Load):
+        return tuple([term.value for term in expr.access.terms])
+    return ()
+
+
+def _innermost(places: list[Place]) -> Place:
+    level = max([place.level for place in places], default=0)
+    return Place(level, any([place.varying for place in places]))

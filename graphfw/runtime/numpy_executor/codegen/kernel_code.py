@@ -1,0 +1,113 @@
+"""`KernelCode`: the machine code of a kernel, and its parts for other generators of code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from graphfw.ir.dtype import DType
+from graphfw.runtime.kernels.ir import Accumulate, Kernel, Reduce
+from graphfw.runtime.kernels.printer import show
+from graphfw.runtime.numpy_executor.codegen import mathlib
+from graphfw.runtime.numpy_executor.codegen.facts import Facts
+from graphfw.runtime.numpy_executor.codegen.nest import Nest, block_shape
+from graphfw.runtime.numpy_executor.codegen.target import Target, host
+from graphfw.runtime.numpy_executor.codegen.writer import Writer
+
+
+class Function(NamedTuple):
+    """The text of a function and what a module needs besides it.
+
+    Attributes:
+        text: Its definition.
+        declarations: By symbol, the declarations of functions that it calls.
+        math: The functions of `mathlib` that it calls: name, dtype, lanes.
+    """
+
+    text: str
+    declarations: dict[str, str]
+    math: tuple[tuple[str, DType, int], ...]
+
+
+class ScratchBytes(NamedTuple):
+    """How much scratch memory a thread needs: `per_inner * inner positions of a row + constant`."""
+
+    per_inner: int
+    constant: int
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """The native function of a kernel, as `steps.Code`.
+
+    Attributes:
+        kernel: The kernel.
+        target: The processor.
+    """
+
+    kernel: Kernel
+    target: Target = field(default_factory=host)
+
+    @property
+    def key(self) -> str:
+        """The kernel's text and the processor."""
+        return f"{show(self.kernel)}for {self.target.name}\n"
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        writer = Writer()
+        Nest(self.kernel, writer, self.target).cell()
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        return module([_function(writer, head)])
+
+
+def region(kernel: Kernel, symbol: str, target: Target | None = None) -> Function:
+    """Return an internal function that computes a rectangle of a kernel.
+
+    `i32 @symbol(ptr buffers, ptr params, i64 row0, i64 row1, i64 col0, i64 col1, ptr scratch)`: the
+    rows from `row0` up to `row1`, counted over all outer axes, of each the inner positions from
+    `col0` up to `col1`. It returns 0, or another number where a check failed.
+
+    Args:
+        kernel: Of the form "rows", with one inner axis and without reductions.
+        symbol: The function's name.
+        target: The processor; this machine's by default.
+
+    Raises:
+        ValueError: The kernel is of another kind.
+    """
+    facts = Facts(kernel)
+    plain = kernel.form == "rows" and len(kernel.inner) == 1 and not facts.keeps
+    if not plain or any([isinstance(s, Reduce | Accumulate) for s in facts.statements()]):
+        raise ValueError("a region is of a kernel of rows with one inner axis and no reductions")
+    writer = Writer()
+    Nest(kernel, writer, target or host()).rows(("%row0", "%row1"), ("%col0", "%col1"))
+    integers = "i64 %row0, i64 %row1, i64 %col0, i64 %col1"
+    head = f"define internal i32 @{symbol}(ptr %buffers, ptr %params, {integers}, ptr %scratch)"
+    return _function(writer, head)
+
+
+def module(functions: list[Function]) -> str:
+    """Return a module of functions, with what they need, each once."""
+    declarations: dict[str, str] = {}
+    math: dict[tuple[str, DType, int], None] = {}
+    for function in functions:
+        declarations |= function.declarations
+        math |= dict.fromkeys(function.math)
+    library = mathlib.library(math)
+    declarations |= library.declarations
+    parts = [*declarations.values(), *(f.text for f in functions), library.definitions]
+    return "\n".join(parts)
+
+
+def scratch_bytes(kernel: Kernel, target: Target | None = None) -> ScratchBytes:
+    """Return how much scratch memory a kernel needs for its kept rows."""
+    facts = Facts(kernel)
+    sizes = [keep.value.dtype.itemsize for keep in facts.keeps.values()]
+    shape = block_shape(kernel, target or host())
+    block = shape.lanes * shape.vectors if kernel.form == "columns" else 1
+    return ScratchBytes(sum(sizes) * block, 64 * len(sizes))
+
+
+def _function(writer: Writer, head: str) -> Function:
+    return Function(writer.function(head), writer.declarations, tuple(writer.math))

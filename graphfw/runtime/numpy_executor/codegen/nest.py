@@ -1,0 +1,365 @@
+"""`Nest`: writes the loops of a kernel and what its statements do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import reduce as fold
+
+from graphfw.runtime.kernels.ir import Accumulate, Axis, Check, Keep, Kernel, Loop, Reduce, Store
+from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator, Registers
+from graphfw.runtime.numpy_executor.codegen.facts import (
+    Facts,
+    Shape,
+    Statement,
+    lanes_of,
+    roots,
+    vectors_of,
+)
+from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
+from graphfw.runtime.numpy_executor.codegen.reductions import (
+    Accumulators,
+    Combiner,
+    State,
+    folded,
+)
+from graphfw.runtime.numpy_executor.codegen.registers import iota, register, splat, vector
+from graphfw.runtime.numpy_executor.codegen.target import Target
+from graphfw.runtime.numpy_executor.codegen.writer import Writer
+
+
+def block_shape(kernel: Kernel, target: Target) -> Shape:
+    """Return how many elements of the vector axis a kernel computes at once; "rows": the lanes."""
+    facts = Facts(kernel)
+    rows = kernel.form == "rows"
+    return Shape(lanes_of(facts, target), 1 if rows else vectors_of(facts, facts.statements()))
+
+
+class Nest:
+    """The loops of one kernel in one function.
+
+    Attributes:
+        kernel: The kernel.
+        writer: Of the function.
+    """
+
+    def __init__(self, kernel: Kernel, writer: Writer, target: Target) -> None:
+        self.kernel = kernel
+        self.writer = writer
+        self._facts = Facts(kernel)
+        # The vectors at once differ from loop to loop with "rows": see `_inner_rows`.
+        self._main = block_shape(kernel, target)
+        # What is left at the end: vectors under masks, or single elements. With "columns" all of it
+        # at once: each pass goes through all rows.
+        self._rest = Shape(1, 1)
+        if target.masked:
+            self._rest = self._main
+        self._evaluator = Evaluator(self._facts, writer)
+        self._in_rest = False
+        self._line = "0"
+        self._is_first = ""
+        self._lasting: dict[Accumulate, Accumulators] = {}
+
+    # Sizes
+
+    def size(self, axis: Axis) -> str:
+        """Return the extent of an axis."""
+        return self._evaluator.size(axis.extent)
+
+    def product(self, axes: tuple[Axis, ...]) -> str:
+        """Write the product of extents."""
+        sizes = [self.size(axis) for axis in axes]
+        return fold(lambda a, b: self._evaluator.int64("mul", a, b, 0), sizes, "1")
+
+    def int64(self, instruction: str, a: str, b: str) -> str:
+        """Write arithmetic of two i64 before all loops."""
+        return self._evaluator.int64(instruction, a, b, 0)
+
+    def range_of(self, number: str, size: str, end: str) -> tuple[str, str]:
+        """Write where a block of a size begins and ends, at the latest at `end`."""
+        begin = self.int64("mul", number, size)
+        after = self.int64("add", begin, size)
+        return begin, self.writer.call("i64", "llvm.smin.i64", [("i64", after), ("i64", end)], 0)
+
+    # Cells
+
+    def cell(self) -> None:
+        """Write the cell `%cell`."""
+        block, columns = "%cell", ("0", self.size(self._vector_axis))
+        per_cell = self._evaluator.size(self.kernel.per_cell)
+        if self.kernel.form == "columns":
+            count = self._blocks(columns[1], per_cell)
+            block, others = (self.int64(f"{x}", "%cell", count) for x in ("urem", "udiv"))
+            self._start_outer(self.kernel.outer[:-1], others, 0)
+            with self._lasting_sums("%cell"):
+                self.columns(*self.range_of(block, per_cell, columns[1]))
+            return
+        if self.kernel.split is not None:
+            split = self._evaluator.size(self.kernel.split)
+            count = self._blocks(columns[1], split)
+            chunk, block = (self.int64(f"{x}", "%cell", count) for x in ("urem", "udiv"))
+            columns = self.range_of(chunk, split, columns[1])
+        rows = self.range_of(block, per_cell, self.product(self.kernel.outer))
+        self._line = block
+        with self._lasting_sums("%cell"):
+            self.rows(rows, columns)
+
+    @property
+    def _vector_axis(self) -> Axis:
+        return (self.kernel.inner if self.kernel.form == "rows" else self.kernel.outer)[-1]
+
+    def _blocks(self, total: str, size: str) -> str:
+        rounded = self.int64("add", total, self.int64("sub", size, "1"))
+        return self.int64("udiv", rounded, size)
+
+    def rows(self, rows: tuple[str, str], columns: tuple[str, str]) -> None:
+        """Write the rows of a range, of each the inner positions of a range."""
+        self._evaluator.reserve_keeps(1)
+        outer = self.kernel.outer
+        slots = self._start_outer(outer, rows[0], 0)
+        with self._evaluator.loop("", rows[0], rows[1]):
+            for axis, slot in zip(outer, slots, strict=True):
+                self._evaluator.index[axis.name] = self.writer.load("i64", slot, 1)
+            row = self._evaluator.index[""]
+            self._is_first = self.writer.let(f"icmp eq i64 {row}, {rows[0]}", 1)
+            self._row(lambda loop: self._inner_rows(loop, columns))
+            self._step_outer(outer, slots)
+
+    def columns(self, begin: str, end: str) -> None:
+        """Write a block of the last outer axis."""
+        self._evaluator.reserve_keeps(self._main.lanes * self._main.vectors)
+        for _ in self._vector_loops(begin, end):
+            index = self._evaluator.index[self._vector_axis.name]
+            self._is_first = self.writer.let(f"icmp eq i64 {index}, {begin}", 1)
+            self._row(self._inner_columns)
+
+    def _start_outer(self, axes: tuple[Axis, ...], number: str, level: int) -> list[str]:
+        """Write where the axes stand at the row of a number; return the variables that say so."""
+        slots: list[str] = []
+        for at, axis in reversed(list(enumerate(axes))):
+            size = self.size(axis)
+            index = self.int64("urem", number, size) if at else number
+            number = self.int64("udiv", number, size) if at else number
+            slots.insert(0, self.writer.slot("i64"))
+            self.writer.store("i64", index, slots[0], level)
+            self._evaluator.index[axis.name] = index
+        return slots
+
+    def _step_outer(self, axes: tuple[Axis, ...], slots: list[str]) -> None:
+        """Write the step to the next row: the last axis, and with each that is through the next."""
+        carry = "1"
+        for axis, slot in reversed(list(zip(axes, slots, strict=True))):
+            index = self._evaluator.int64("add", self._evaluator.index[axis.name], carry, 1)
+            through = self.writer.let(f"icmp eq i64 {index}, {self.size(axis)}", 1)
+            index = self.writer.let(f"select i1 {through}, i64 0, i64 {index}", 1)
+            self.writer.store("i64", index, slot, 1)
+            carry = self.writer.let(f"zext i1 {through} to i64", 1)
+
+    def _vector_loops(self, begin: str, end: str) -> Iterator[None]:
+        """Open, one after the other, the loop of the vector axis over whole steps and the rest."""
+        writer, evaluator, axis = self.writer, self._evaluator, self._vector_axis.name
+        level = writer.depth
+        step = self._main.lanes * self._main.vectors
+        whole = evaluator.int64("sub", end, begin, 0)
+        whole = evaluator.int64("and", whole, str(-step), 0)
+        whole = evaluator.int64("add", begin, whole, 0)
+        slot = writer.slot("i64")
+        writer.store("i64", begin, slot, level)
+        self._in_rest, evaluator.shape, evaluator.masks = False, self._main, ()
+        with evaluator.loop_on(axis, slot, whole, str(step)):
+            yield
+        self._in_rest, evaluator.shape = True, self._rest
+        with evaluator.loop_on(axis, slot, end, str(self._rest.lanes * self._rest.vectors)):
+            if self._rest.lanes > 1:
+                evaluator.masks = self._masks(end, level + 1)
+            yield
+        evaluator.masks = ()
+
+    def _masks(self, end: str, level: int) -> Registers:
+        """Write for each vector of the rest which lanes are below `end`."""
+        left = self.writer.let(
+            f"sub nsw i64 {end}, {self._evaluator.index[self._vector_axis.name]}", level
+        )
+        lanes, vectors = self._rest
+        operands = [("i64", left), ("i64", str(lanes * vectors))]
+        left = self.writer.call("i64", "llvm.smin.i64", operands, level)
+        # As bytes, where they suffice: one comparison serves vectors of all widths.
+        kind = "i8" if lanes * vectors < 256 else "i16"
+        left = self.writer.let(f"trunc i64 {left} to {kind}", level)
+        limit = self._evaluator.spread(left, kind, level)
+        numbers = [iota(kind, lanes, lanes * number) for number in range(vectors)]
+        texts = [f"icmp ult <{lanes} x {kind}> {number}, {limit}" for number in numbers]
+        return tuple([self.writer.let(text, level) for text in texts])
+
+    # Rows
+
+    def _row(self, inner: Callable[[Loop], None]) -> None:
+        for item in self.kernel.body:
+            if isinstance(item, Loop):
+                inner(item)
+            else:
+                self._statements((item,))
+
+    def _inner_rows(self, loop: Loop, columns: tuple[str, str]) -> None:
+        self._main = self._main._replace(vectors=vectors_of(self._facts, loop.body))
+        sums = self._row_sums(loop, self._accumulator_lanes(self._main.vectors))
+        with ExitStack() as stack:
+            for axis in self.kernel.inner[:-1]:
+                stack.enter_context(self._evaluator.loop(axis.name, "0", self.size(axis)))
+            for _ in self._vector_loops(*columns):
+                self._statements(loop.body, sums)
+        for reduce, accumulators in sums.items():
+            state = accumulators.joined(1)
+            self._evaluator.set_result(reduce.name, (state[-1],))
+
+    def _inner_columns(self, loop: Loop) -> None:
+        lanes, vectors = self._evaluator.shape
+        sums = self._row_sums(loop, [lanes] * vectors)
+        with ExitStack() as stack:
+            for axis in self.kernel.inner:
+                stack.enter_context(self._evaluator.loop(axis.name, "0", self.size(axis)))
+            self._statements(loop.body, sums)
+        for reduce, accumulators in sums.items():
+            states = [accumulators.state(number, 1) for number in range(vectors)]
+            self._evaluator.set_result(reduce.name, tuple([state[-1] for state in states]))
+
+    def _accumulator_lanes(self, vectors: int) -> list[int]:
+        """Return the lanes of accumulators for several vectors, and for a rest of another shape."""
+        main = [self._main.lanes] * vectors
+        return main if self._rest == (self._main.lanes, vectors) else [*main, self._rest.lanes]
+
+    @property
+    def _first_accumulator(self) -> int:
+        """Which accumulator takes up the first of the vectors at hand."""
+        return self._main.vectors if self._in_rest and self._rest != self._main else 0
+
+    def _row_sums(self, loop: Loop, lanes: list[int]) -> dict[Reduce, Accumulators]:
+        return {
+            statement: Accumulators(
+                self.writer, Combiner(statement.kind, statement.value.dtype), lanes, 1
+            )
+            for statement in loop.body
+            if isinstance(statement, Reduce)
+        }
+
+    # Statements
+
+    def _statements(
+        self, statements: tuple[Statement, ...], sums: dict[Reduce, Accumulators] | None = None
+    ) -> None:
+        """Write all values, then what is done with them: an output may lie where an input does."""
+        evaluator = self._evaluator
+        evaluator.evaluate([root for statement in statements for root in roots(statement)])
+        for statement in statements:
+            if isinstance(statement, Store):
+                self._store(statement)
+            elif isinstance(statement, Keep):
+                values = evaluator.vectors(statement.value)
+                address = evaluator.keep_address(statement.name)
+                # The memory of the lanes that are not computed is there, and nobody reads it.
+                masked = self.kernel.form == "rows"
+                evaluator.store(statement.value.dtype, address, values, masked)
+            elif isinstance(statement, Accumulate):
+                self._accumulate(statement)
+            elif isinstance(statement, Check):
+                evaluator.check(statement.value, statement.bound)
+            elif sums is not None:
+                self._take(sums[statement], statement)
+
+    def _store(self, store: Store) -> None:
+        evaluator = self._evaluator
+        address = evaluator.address(store.buffer, store.access)
+        varying = self._facts.place(store.value).varying
+        if varying and not address.varying:
+            raise ValueError("a store whose value differs along vectors, but not its place")
+        values = evaluator.vectors(store.value) if address.varying else evaluator.value(store.value)
+        evaluator.store(self.kernel.buffers[store.buffer].dtype, address, values, masked=True)
+
+    def _take(self, accumulators: Accumulators, reduce: Reduce) -> None:
+        """Write that the accumulators of a reduction take up the values at hand."""
+        # With "columns" they are those of the vectors at hand.
+        first = self._first_accumulator if self.kernel.form == "rows" else 0
+        states = self._states(reduce, accumulators.combiner)
+        accumulators.take(first, states, self._evaluator.masks, self.writer.depth)
+
+    def _states(self, reduce: Reduce, combiner: Combiner) -> list[State]:
+        values = self._evaluator.vectors(reduce.value)
+        if not combiner.has_position:
+            return [(value,) for value in values]
+        axis = self.kernel.inner[-1].name
+        index, depth = self._evaluator.index[axis], self.writer.depth
+        if axis == self._vector_axis.name:
+            positions: Registers = self._evaluator.positions(index, depth)
+        else:
+            positions = (self._evaluator.spread(index, "i64", depth),) * len(values)
+        return list(zip(values, positions, strict=True))
+
+    # Partial results
+
+    @contextmanager
+    def _lasting_sums(self, cell: str) -> Iterator[None]:
+        """Keep accumulators for the whole cell; at its end store what they have."""
+        for item in self.kernel.body:
+            lanes = [1]
+            if self.kernel.form == "columns":
+                lanes = self._accumulator_lanes(self._main.vectors)
+            elif isinstance(item, Loop):
+                lanes = self._accumulator_lanes(vectors_of(self._facts, item.body))
+            for statement in item.body if isinstance(item, Loop) else (item,):
+                if isinstance(statement, Accumulate) and not statement.inner:
+                    combiner = Combiner(statement.kind, statement.value.dtype)
+                    self._lasting[statement] = Accumulators(self.writer, combiner, lanes, 0)
+        yield
+        for statement, accumulators in self._lasting.items():
+            address = self._evaluator.address(statement.buffer, statement.access, first=cell)
+            dtype = self.kernel.buffers[statement.buffer].dtype
+            self._evaluator.store(dtype, address, accumulators.joined(0), masked=False)
+
+    def _accumulate(self, statement: Accumulate) -> None:
+        if statement.inner:
+            self._accumulate_line(statement)
+            return
+        accumulators, depth = self._lasting[statement], self.writer.depth
+        if accumulators.lanes == [1]:
+            accumulators.take(0, [self._evaluator.value(statement.value)], (), depth)
+            return
+        states: list[State] = [(value,) for value in self._evaluator.vectors(statement.value)]
+        masks = self._evaluator.masks
+        accumulators.take(self._first_accumulator, states, masks, depth)
+
+    def _accumulate_line(self, statement: Accumulate) -> None:
+        """Write that the elements of the cell's line in the buffer take up the values at hand."""
+        evaluator, depth = self._evaluator, self.writer.depth
+        dtype = self.kernel.buffers[statement.buffer].dtype
+        combiner = Combiner(statement.kind, statement.value.dtype)
+        line = "%cell" if self.kernel.form == "columns" else self._line
+        first = self.int64("mul", line, self.product(self.kernel.inner))
+        address = evaluator.address(statement.buffer, statement.access, first)
+        values = evaluator.vectors(statement.value)
+        if self.kernel.form == "columns":
+            values = (self._across(combiner, values),)
+        lanes = evaluator.shape.lanes if address.varying else 1
+        p = Primitives(self.writer, lanes, depth)
+        kind, bits = vector(register(dtype), lanes), "i1"
+        identity = splat(register(dtype), combiner.identity(), lanes)
+        results = []
+        for value, old in zip(values, evaluator.load(dtype, address), strict=True):
+            # The first row of a cell finds in the buffer what was there before.
+            text = f"select {bits} {self._is_first}, {kind} {identity}, {kind} {old}"
+            (result,) = combiner.join(p, (p.let(text),), (value,))
+            results.append(result)
+        evaluator.store(dtype, address, tuple(results), masked=True)
+
+    def _across(self, combiner: Combiner, values: Registers) -> str:
+        """Write the combination of all lanes that are computed."""
+        lanes, depth = self._evaluator.shape.lanes, self.writer.depth
+        p = Primitives(self.writer, lanes, depth)
+        identity = splat(register(combiner.dtype), combiner.identity(), lanes)
+        states: list[State] = [(value,) for value in values]
+        if masks := self._evaluator.masks:
+            pairs = zip(masks, states, strict=True)
+            states = [combiner.choose(p, mask, state, (identity,)) for mask, state in pairs]
+        state = states[0]
+        for other in states[1:]:
+            state = combiner.join(p, state, other)
+        return folded(self.writer, combiner, state, lanes, depth)[0]

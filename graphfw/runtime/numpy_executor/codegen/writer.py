@@ -1,0 +1,141 @@
+"""`Writer`: collects the text of one LLVM function, loop by loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from graphfw.ir.dtype import DType
+
+_ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'
+
+
+class Writer:
+    """The lines of a function.
+
+    Level 0 is outside of all loops, level n inside of n loops. A line can be added at any level
+    that is open: it then comes before the loop that is open inside of that level. So what does not
+    depend on a loop is written outside of it. Variables that change are slots on the stack, which
+    LLVM turns into registers.
+
+    Attributes:
+        declarations: By symbol, the declaration of each function of LLVM or the C library in use.
+        math: The functions of `mathlib` in use: name, dtype, lanes.
+        stored_form: Of values that were rounded to 16 bits, by name: the 16 bits.
+    """
+
+    def __init__(self) -> None:
+        self.declarations: dict[str, str] = {}
+        self.math: dict[tuple[str, DType, int], None] = {}
+        self.stored_form: dict[str, str] = {}
+        self._levels: list[list[str]] = [[]]
+        self._known: list[dict[str, str]] = [{}]
+        self._slots: list[str] = []
+        self._names = 0
+        self._can_fail = False
+
+    @property
+    def depth(self) -> int:
+        """The innermost level that is open."""
+        return len(self._levels) - 1
+
+    def fresh(self, hint: str = "v") -> str:
+        """Return a new name, without a sign in front."""
+        self._names += 1
+        return f"{hint}{self._names}"
+
+    def line(self, text: str, level: int) -> None:
+        """Add a line."""
+        self._levels[level].append(text)
+
+    def let(self, text: str, level: int) -> str:
+        """Add an instruction and return the name of its result."""
+        name = "%" + self.fresh()
+        self._levels[level].append(f"{name} = {text}")
+        return name
+
+    def pure(self, text: str, level: int) -> str:
+        """Like `let`, of what gives the same result each time: written once."""
+        known = self._known[level]
+        if text not in known:
+            known[text] = self.let(text, level)
+        return known[text]
+
+    def slot(self, kind: str) -> str:
+        """Return the address of a new variable."""
+        name = "%" + self.fresh("slot")
+        self._slots.append(f"{name} = alloca {kind}")
+        return name
+
+    def load(self, kind: str, slot: str, level: int) -> str:
+        """Read a variable."""
+        return self.let(f"load {kind}, ptr {slot}", level)
+
+    def store(self, kind: str, value: str, slot: str, level: int) -> None:
+        """Set a variable."""
+        self.line(f"store {kind} {value}, ptr {slot}", level)
+
+    def call(
+        self,
+        result: str,
+        symbol: str,
+        arguments: list[tuple[str, str]],
+        level: int,
+        flags: str = "",
+    ) -> str:
+        """Call a function that LLVM has; arguments are pairs of type and value.
+
+        Only functions of values are written once for equal arguments; those of memory are void, or
+        are given a pointer.
+        """
+        types = ", ".join([kind for kind, _ in arguments])
+        self.declarations.setdefault(symbol, f"declare {result} @{symbol}({types})")
+        values = ", ".join([f"{kind} {value}" for kind, value in arguments])
+        if result == "void":
+            self.line(f"call void @{symbol}({values})", level)
+            return ""
+        text = f"call {flags}{result} @{symbol}({values})"
+        memory = any(["ptr" in kind for kind, _ in arguments])
+        return self.let(text, level) if memory else self.pure(text, level)
+
+    def fail_if(self, condition: str, level: int) -> None:
+        """Leave the function with 1 where the condition holds."""
+        self._can_fail = True
+        go_on = self.fresh("ok")
+        self.line(f"br i1 {condition}, label %failed, label %{go_on}", level)
+        self.line(f"{go_on}:", level)
+
+    @contextmanager
+    def loop(self, begin: str, end: str, step: str) -> Iterator[str]:
+        """Open a loop over `begin, begin + step, ...` below `end`; gives the loop's index."""
+        slot = self.slot("i64")
+        self.store("i64", begin, slot, self.depth)
+        with self.loop_on(slot, end, step) as index:
+            yield index
+
+    @contextmanager
+    def loop_on(self, slot: str, end: str, step: str) -> Iterator[str]:
+        """Open a loop that goes on from where a variable stands."""
+        name = self.fresh("loop")
+        self._levels.append([f"br label %{name}", f"{name}:"])
+        self._known.append({})
+        level = self.depth
+        index = self.load("i64", slot, level)
+        again = self.let(f"icmp slt i64 {index}, {end}", level)
+        self.line(f"br i1 {again}, label %{name}.body, label %{name}.end", level)
+        self.line(f"{name}.body:", level)
+        yield index
+        following = self.let(f"add nsw i64 {index}, {step}", level)
+        self.store("i64", following, slot, level)
+        self.line(f"br label %{name}", level)
+        self.line(f"{name}.end:", level)
+        lines = self._levels.pop()
+        self._known.pop()
+        self._levels[-1].extend(lines)
+
+    def function(self, head: str) -> str:
+        """Return the text of the function, which returns 0; `head` stands before its body."""
+        lines = ["entry:", *self._slots, *self._levels[0], "ret i32 0"]
+        if self._can_fail:
+            lines += ["failed:", "ret i32 1"]
+        return "\n".join([f"{head} {_ATTRIBUTES} {{", *lines, "}", ""])

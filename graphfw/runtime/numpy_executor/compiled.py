@@ -1,0 +1,93 @@
+"""Running a program with native code, on memory that is planned ahead."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphfw.errors import ExecutionError
+from graphfw.ir.op import Rng
+from graphfw.runtime.array_executor import ArrayExecutable
+from graphfw.runtime.executor import Claim, Executable, Options
+from graphfw.runtime.numpy_executor.build import Build
+from graphfw.runtime.numpy_executor.execution import Execution, ReadyRun
+from graphfw.runtime.numpy_executor.layout import Layout
+from graphfw.runtime.numpy_executor.pool import default_threads
+from graphfw.runtime.numpy_executor.prepare import Preparation
+from graphfw.runtime.numpy_executor.recycle import Arenas
+from graphfw.runtime.program import Program
+
+_LAYOUTS = 256
+
+
+class CompiledExecutable(Executable):
+    """A program as native steps.
+
+    What is known once is its `build`; what depends on the sizes, a `Layout`; what changes from run
+    to run, a `ReadyRun`, of which there are as many as runs have gone on at once.
+    """
+
+    def __init__(self, program: Program, options: Options, arenas: Arenas) -> None:
+        self.program = program
+        self.build = Build(program)
+        self._threads = options.threads or default_threads()
+        self._arenas = arenas
+        self._reference = ArrayExecutable(program, np)
+        self._preparation = Preparation(self.build, self._threads)
+        self._layouts: OrderedDict[tuple[int, ...], Layout] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(
+        self,
+        inputs: Sequence[Any],
+        sizes: tuple[int, ...],
+        rng: Rng,
+        version: int,
+        claim: Claim | None,
+    ) -> list[Any]:
+        try:
+            layout = self._layouts.get(sizes) or self._layout(sizes)
+        except ZeroDivisionError:
+            raise self._refusal(inputs, sizes, rng) from None
+        try:
+            run = layout.runs.pop()
+        except IndexError:
+            run = ReadyRun(self.build, layout, self._threads)
+        arena = self._arenas.take(layout.arena)
+        try:
+            self._preparation.provide(run, inputs, version)
+            execution = Execution(self.build, layout, run, arena, inputs)
+            if execution.compute(rng, claim):
+                return execution.outputs()
+        finally:
+            layout.runs.append(run)
+            self._arenas.give(arena)
+        # A check in native code has failed, before anything was overwritten.
+        raise self._refusal(inputs, sizes, rng)
+
+    def _refusal(
+        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng
+    ) -> ExecutionError:
+        """Say what is wrong with values or sizes: the reference path has the messages."""
+        try:
+            self._reference(inputs, sizes, rng, 0, None)
+        except ExecutionError as error:
+            return error
+        return ExecutionError("native code refuses values that the operations themselves accept")
+
+    def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
+        return self._reference.blame(inputs, sizes, rng)
+
+    def _layout(self, sizes: tuple[int, ...]) -> Layout:
+        """Lay out sizes that have not been seen lately."""
+        with self._lock:
+            layout = self._layouts.get(sizes)
+            if layout is None:
+                layout = self._layouts[sizes] = self.build.layouts.make(sizes)
+                while len(self._layouts) > _LAYOUTS:
+                    self._layouts.popitem(last=False)
+        return layout

@@ -1,0 +1,223 @@
+"""What a plan is for given sizes: tables for the native runner, and where everything lies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dim_text import compiled
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.runtime.kernels.steps import Step, Storage
+from graphfw.runtime.numpy_executor.arena import Arena, Block
+from graphfw.runtime.numpy_executor.runner import Call, Wave
+from graphfw.runtime.numpy_executor.runner import Schedule as Tables
+from graphfw.runtime.numpy_executor.schedule import Level, Lifetime
+
+
+ARENA = 0
+"""The number of the arena's address."""
+
+
+class Stretch(NamedTuple):
+    """Levels that run in one native call, and the nodes outside of native code after them.
+
+    Attributes:
+        first: The first level with native steps.
+        count: How many such levels.
+        nodes: What follows.
+    """
+
+    first: int
+    count: int
+    nodes: tuple[Node, ...]
+
+
+def stretches(levels: Sequence[Level]) -> tuple[Stretch, ...]:
+    """Cut the levels where Python has something to do. Levels without native steps count as none."""
+    found: list[Stretch] = []
+    first = count = 0
+    for level in levels:
+        count += bool(level.steps)
+        if level.nodes:
+            found.append(Stretch(first, count, tuple(level.nodes)))
+            first, count = first + count, 0
+    if count:
+        found.append(Stretch(first, count, ()))
+    return tuple(found)
+
+
+class KnownView(NamedTuple):
+    """A `View` at known sizes."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Layout:
+    """Everything that depends on the sizes.
+
+    Attributes:
+        tables: For the native runner.
+        cells: How many cells each level with native steps has.
+        offsets: Where each block of the arena begins, in bytes.
+        nbytes: The size of each block.
+        arena: The size of the arena.
+        shapes: The outputs' shapes and bytes.
+        sizes: What the symbols stand for.
+        runs: Tables for single runs that nobody uses at the moment.
+        views: Where tensors lie that are looked at outside of native code, as far as known.
+    """
+
+    tables: Tables
+    cells: list[int]
+    offsets: list[int]
+    nbytes: list[int]
+    arena: int
+    shapes: list[tuple[tuple[int, ...], int]]
+    sizes: dict[str, int]
+    runs: list[Any] = field(default_factory=list)
+    views: dict[Tensor, KnownView] = field(default_factory=dict)
+
+
+class Layouts:
+    """Makes the layouts of a plan.
+
+    Args:
+        levels: The plan's levels.
+        lifetimes: Of what the steps make.
+        bases: For each storage that is not in the arena, the number of its address.
+        fixed: How many addresses, that of the arena with them, stay from call to call.
+        arrays: How many come with each call.
+        addresses: Of the steps' native functions.
+        symbols: The names of the symbolic dims.
+        outputs: The program's outputs.
+        storage_of: Where a tensor lies.
+    """
+
+    def __init__(
+        self,
+        levels: Sequence[Level],
+        lifetimes: Mapping[Storage, Lifetime],
+        bases: Mapping[Storage, int],
+        fixed: int,
+        arrays: int,
+        addresses: Mapping[Step, int],
+        symbols: Sequence[str],
+        outputs: Sequence[Tensor],
+        storage_of: Callable[[Tensor], Storage],
+    ) -> None:
+        self._levels = [level.steps for level in levels if level.steps]
+        self._bases = bases
+        self._fixed = fixed
+        self._arrays = arrays
+        self._addresses = addresses
+        self._symbols = symbols
+        self.block_of, self._blocks, dims = _blocks(levels, lifetimes, bases, storage_of)
+        self._outputs = outputs
+        for tensor in outputs:
+            dims.extend((*tensor.shape, tensor.type.nbytes))
+        for steps in self._levels:
+            for step in steps:
+                dims.extend((*step.params, step.cells, step.scratch))
+        self._evaluate = compiled(dims, symbols)
+        self._arena: Arena | None = None
+
+    def make(self, sizes: Sequence[int]) -> Layout:
+        """Return the layout for what the symbols stand for.
+
+        Raises:
+            ZeroDivisionError: A size divides by 0.
+        """
+        values = iter(self._evaluate(*sizes))
+        nbytes = [next(values) for _ in self._blocks]
+        shapes = [
+            (tuple([next(values) for _ in range(tensor.ndim)]), next(values))
+            for tensor in self._outputs
+        ]
+        if self._arena is None:
+            self._arena = Arena(self._blocks, nbytes)
+        offsets, total = self._arena.offsets(nbytes)
+        waves = [
+            Wave([self._call(step, values, offsets) for step in steps]) for steps in self._levels
+        ]
+        tables = Tables(waves, self._fixed, self._arrays)
+        env = dict(zip(self._symbols, sizes, strict=True))
+        cells = [sum(call.cells for call in wave.calls) for wave in waves]
+        return Layout(tables, cells, offsets, nbytes, total, shapes, env)
+    def _call(self, step: Step, values: Iterator[int], offsets: Sequence[int]) -> Call:
+        params = [next(values) for _ in step.params]
+        cells, scratch = next(values), next(values)
+        refs = [
+            (self._bases[s], 0) if s in self._bases else (ARENA, offsets[self.block_of[s]])
+            for s in step.operands
+        ]
+        return Call(self._addresses[step], refs, params, cells, scratch)
+
+
+def _blocks(
+    levels: Sequence[Level],
+    lifetimes: Mapping[Storage, Lifetime],
+    elsewhere: Mapping[Storage, int],
+    storage_of: Callable[[Tensor], Storage],
+) -> tuple[dict[Storage, int], list[Block], list[DimLike]]:
+    """Give each storage of the arena a block: its own, or that of an operand it may be written over.
+
+    Returns:
+        The storages' blocks, from when to when each is needed, and their bytes.
+    """
+    heirs = _heirs(levels, lifetimes, elsewhere, storage_of)
+    block_of: dict[Storage, int] = {}
+    blocks: list[Block] = []
+    sizes: list[DimLike] = []
+    for storage, (first, last) in sorted(lifetimes.items(), key=lambda entry: entry[1].first):
+        if storage in elsewhere:
+            continue
+        dead = heirs.get(storage)
+        if dead is None:
+            block_of[storage] = len(blocks)
+            blocks.append(Block(first, last))
+            sizes.append(nbytes(storage))
+        else:
+            number = block_of[storage] = block_of[dead]
+            blocks[number] = Block(blocks[number].first, last)
+    return block_of, blocks, sizes
+
+
+def _heirs(
+    levels: Sequence[Level],
+    lifetimes: Mapping[Storage, Lifetime],
+    elsewhere: Mapping[Storage, int],
+    storage_of: Callable[[Tensor], Storage],
+) -> dict[Storage, Storage]:
+    """Find what may be written over an operand that nobody else reads then or later."""
+    heirs: dict[Storage, Storage] = {}
+    for number, level in enumerate(levels):
+        readers = Counter([s for step in level.steps for s in step.operands])
+        readers.update([storage_of(t) for node in level.nodes for t in node.inputs])
+        taken: set[Storage] = set()
+        for step in level.steps:
+            for new, old in step.in_place:
+                heir, dead = step.operands[new], step.operands[old]
+                if (
+                    {heir, dead}.isdisjoint(elsewhere)
+                    and dead in lifetimes
+                    and lifetimes[dead].last == number
+                    and readers[dead] == 1
+                    and nbytes(heir) == nbytes(dead)
+                    and heir not in heirs
+                    and dead not in taken
+                ):
+                    heirs[heir] = dead
+                    taken.add(dead)
+    return heirs
+
+
+def nbytes(storage: Storage) -> DimLike:
+    """Return how many bytes a storage takes."""
+    return storage.size * storage.dtype.itemsize

@@ -1,0 +1,96 @@
+"""`CombineCode`: adds up the parts of a product whose k was split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphfw.runtime.kernels.printer import show
+from graphfw.runtime.numpy_executor.codegen import Function, Target, module, region
+from graphfw.runtime.numpy_executor.matmul.cell import Region
+from graphfw.runtime.numpy_executor.matmul.packing import mask
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Shape, declarations
+
+
+class C:
+    """The places of a cell's run-time integers."""
+
+    ROWS, N, SPLITS, PER_CELL, EPILOGUE = range(5)
+
+
+@dataclass(frozen=True)
+class CombineCode:
+    """A cell: some rows of the product, the sums of those of the parts, then the epilogue.
+
+    Operands: the parts, [splits, rows, n], then the product where it is kept, then the epilogue's.
+    """
+
+    shape: Shape
+    target: Target
+    kept: bool
+    region: Region | None
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        text = f"combine {self.shape.dtype} {self.kept} for {self.target.name}\n"
+        if self.region is not None:
+            text += f"then {self.region.operands}\n{show(self.region.kernel)}"
+        return text
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        functions = [Function(self._cell(symbol), declarations(self.shape), ())]
+        if self.region is not None:
+            functions.append(region(self.region.kernel, "epilogue", self.target))
+        return module(functions)
+
+    def _cell(self, symbol: str) -> str:
+        body, size = Body(), self.shape.size
+        rows, n, splits, per_cell = (
+            body.array("%params", i) for i in (C.ROWS, C.N, C.SPLITS, C.PER_CELL)
+        )
+        first = body.mul("%cell", per_cell)
+        last = body.min(body.add(first, per_cell), rows)
+        begin = body.mul(body.mul(first, n), size)
+        parts = body.at(body.array("%buffers", 0, "ptr"), begin)
+        to = "%scratch"
+        if self.kept:
+            to = body.at(body.array("%buffers", 1, "ptr"), begin)
+        gap = body.mul(body.mul(rows, n), size)
+        self._sum(body, parts, to, (splits, gap), body.mul(body.sub(last, first), n))
+        result = "0"
+        if self.region is not None:
+            # The kernel counts from the product's first row.
+            product = body.at(to, body.sub("0", begin))
+            buffers = body.slot(f"[{len(self.region.operands)} x ptr]")
+            for number, operand in enumerate(self.region.operands):
+                value = product if operand < 0 else body.array("%buffers", operand, "ptr")
+                body.set(body.let(f"getelementptr ptr, ptr {buffers}, i64 {number}"), value, "ptr")
+            result = body.let(
+                f"call i32 @epilogue(ptr {buffers}, ptr {body.at('%params', 8 * C.EPILOGUE)}, "
+                f"i64 {first}, i64 {last}, i64 0, i64 {n}, ptr %scratch)"
+            )
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        return body.function(head, f"ret i32 {result}")
+
+    def _sum(self, body: Body, parts: str, to: str, splits: tuple[str, str], count: str) -> None:
+        """Add up the parts of some elements in a row, vector by vector, in the order of k."""
+        shape, v = self.shape, self.shape.vector
+        with body.loop(0, count, shape.lanes) as index:
+            kept = mask(body, shape, body.sub(count, index), 0)
+            offset = body.mul(index, shape.size)
+            here = body.at(parts, offset)
+            total = body.slot(v)
+            body.set(total, "zeroinitializer", v)
+            with body.loop(0, splits[0]) as part:
+                value = body.let(
+                    f"call {v} @llvm.masked.load.{shape.suffix}.p0("
+                    f"ptr {body.at(here, body.mul(part, splits[1]))}, i32 {shape.size}, "
+                    f"<{shape.lanes} x i1> {kept}, {v} zeroinitializer)"
+                )
+                body.set(total, body.let(f"fadd {v} {body.get(total, v)}, {value}"), v)
+            body.line(
+                f"call void @llvm.masked.store.{shape.suffix}.p0({v} {body.get(total, v)}, "
+                f"ptr {body.at(to, offset)}, i32 {shape.size}, <{shape.lanes} x i1> {kept})"
+            )

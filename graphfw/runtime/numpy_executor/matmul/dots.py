@@ -1,0 +1,74 @@
+"""Products of few rows with a `b` whose columns are contiguous, as dot products along k.
+
+    @dots_r_c(ptr a, i64 rs, ptr b, i64 ns, ptr c, i64 cs, i64 n)
+
+computes r rows and c columns of the product, where the rows of `a` and the columns of `b` are
+contiguous (`rs` and `ns` bytes apart): nothing is packed, `b` is read once.
+"""
+
+from __future__ import annotations
+
+from graphfw.runtime.numpy_executor.codegen.registers import iota
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+ROWS = (4, 2, 1)
+"""The heights that there are."""
+
+COLUMNS = 4
+"""The columns that are computed at once; what is left of them, one by one."""
+
+
+def dots(shape: Shape, rows: int, columns: int) -> str:
+    """Return the function for a number of rows and columns."""
+    v, lanes, size = shape.vector, shape.lanes, shape.size
+    body = Body()
+    left = [body.at("%a", body.mul("%rs", r)) for r in range(rows)]
+    right = [body.at("%b", body.mul("%ns", c)) for c in range(columns)]
+    sums = {(r, c): body.slot(v) for r in range(rows) for c in range(columns)}
+    for slot in sums.values():
+        body.set(slot, "zeroinitializer", v)
+    whole = body.mul(body.div("%n", lanes), lanes)
+
+    def multiply(xs: list[str], ys: list[str]) -> None:
+        for (r, c), slot in sums.items():
+            total = body.let(
+                f"call {v} @llvm.fmuladd.{shape.suffix}({v} {xs[r]}, {v} {ys[c]}, "
+                f"{v} {body.get(slot, v)})"
+            )
+            body.set(slot, total, v)
+
+    with body.loop(0, whole, lanes) as k:
+        offset = body.mul(k, size)
+        loaded = [
+            body.let(f"load {v}, ptr {body.at(p, offset)}, align {size}") for p in left + right
+        ]
+        multiply(loaded[:rows], loaded[rows:])
+    rest = body.sub("%n", whole)
+    with body.where(body.test("ne", rest, 0)):
+        offset = body.mul(whole, size)
+        one = body.let(f"insertelement <{lanes} x i64> poison, i64 {rest}, i32 0")
+        every = body.let(
+            f"shufflevector <{lanes} x i64> {one}, <{lanes} x i64> poison, "
+            f"<{lanes} x i32> zeroinitializer"
+        )
+        mask = body.let(f"icmp slt <{lanes} x i64> {iota('i64', lanes)}, {every}")
+        loaded = [
+            body.let(
+                f"call {v} @llvm.masked.load.{shape.suffix}.p0(ptr {body.at(p, offset)}, "
+                f"i32 {size}, <{lanes} x i1> {mask}, {v} zeroinitializer)"
+            )
+            for p in left + right
+        ]
+        multiply(loaded[:rows], loaded[rows:])
+    for (r, c), slot in sums.items():
+        total = body.let(
+            f"call reassoc {shape.element} @llvm.vector.reduce.fadd.{shape.suffix}("
+            f"{shape.element} 0.0, {v} {body.get(slot, v)})"
+        )
+        place = body.at(body.at("%c", body.mul("%cs", r)), c * size)
+        body.line(f"store {shape.element} {total}, ptr {place}, align {size}")
+    return body.function(
+        f"define internal fastcc void @dots_{rows}_{columns}(ptr %a, i64 %rs, ptr %b, i64 %ns, "
+        "ptr %c, i64 %cs, i64 %n) noinline"
+    )

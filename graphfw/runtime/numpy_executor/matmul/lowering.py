@@ -1,0 +1,295 @@
+"""`matmul_steps`: from views of two tensors to the steps that compute their product."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dtype import DType, float32, float64
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node
+from graphfw.runtime.kernels.ir import Kernel, Load, Store
+from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp, View
+from graphfw.runtime.numpy_executor.codegen import Target, host
+from graphfw.runtime.numpy_executor.codegen.facts import Facts, postorder, roots
+from graphfw.runtime.numpy_executor.matmul.cell import MatmulCode, Region, strip_bytes
+from graphfw.runtime.numpy_executor.matmul.combine import CombineCode
+from graphfw.runtime.numpy_executor.matmul.packing import Layout, PackCode
+from graphfw.runtime.numpy_executor.matmul.plan import Cut, cut, vectors
+from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
+
+_DOTS = 16
+"""Up to so many rows, dot products along contiguous columns are quicker than packing them."""
+
+_PACK_COLUMNS = 4
+"""How many panels a cell of `PackCode` packs."""
+
+_COMBINED = 1 << 14
+"""How many elements a cell of `CombineCode` adds up."""
+
+
+class _Batch(NamedTuple):
+    """One dim of the batch: its extent, and the strides of both operands."""
+
+    extent: DimLike
+    a: DimLike
+    b: DimLike
+
+
+class _Product(NamedTuple):
+    """A product in the form that the code computes.
+
+    `a` and `b` are views of the last two dims alone; `turned` where it is the transposed product.
+    """
+
+    a: View
+    b: View
+    batch: tuple[_Batch, ...]
+    turned: bool
+
+    @property
+    def sizes(self) -> tuple[DimLike, DimLike, DimLike]:
+        """Rows, columns, and the length of the sums."""
+        return self.a.shape[0], self.b.shape[1], self.a.shape[1]
+
+    @property
+    def members(self) -> DimLike:
+        """The size of the batch."""
+        return size_of([dim.extent for dim in self.batch])
+
+
+def supported(dtype: DType) -> bool:
+    """Return whether products of a dtype are native."""
+    return dtype in (float32, float64)
+
+
+def matmul_steps(
+    nodes: tuple[Node, ...],
+    a: View,
+    b: View,
+    product: Storage | None,
+    epilogue: Epilogue | None,
+    *,
+    fixed_b: bool = False,
+    target: Target | None = None,
+) -> list[Step]:
+    """Return the steps of a (batched) matrix product, [*B, M, K] @ [*B, K, N] -> [*B, M, N].
+
+    One step; two where a short product of long sums is computed in parts that a second step adds.
+    The views may have any strides. All sizes may be symbolic.
+
+    Args:
+        nodes: What is computed, for reports.
+        a: The left operand, float32 or float64.
+        b: The right operand, of the same dtype, its batch dims those of `a`.
+        product: Where the product goes, contiguous; None where only the epilogue needs it.
+        epilogue: What is done to its elements.
+        fixed_b: Whether `b` stays the same from run to run: it is then packed once.
+        target: The processor; this machine's by default.
+    """
+    target = target or host()
+    shape = shape_for(a.storage.dtype, target)
+    it = _normal(a, b)
+    m, n, k = it.sizes
+    how = cut(shape, m, n, k, it.members)
+    if it.turned and how.splits > 1:
+        how = how._replace(splits=1)
+    layout = _layout(it.b)
+    right: Storage = it.b.storage
+    right_view = it.b
+    if fixed_b and not it.turned and all([dim.b == 0 for dim in it.batch]):
+        right = _prepared(nodes, shape, target, it.b, layout)
+        right_view = View(right, 0, it.b.shape, (0, 0))
+        layout = "packed"
+    dots = 0
+    if layout == "columns" and it.a.strides[1] == 1 and not (isinstance(m, int) and m > _DOTS):
+        dots = _DOTS
+    parts: Storage | None = None
+    if how.splits > 1:
+        parts = Temp(a.storage.dtype, how.splits * it.members * m * n, "parts of a matrix product")
+    target_storage = product if parts is None else parts
+    own = epilogue if parts is None else None
+    operands: list[Storage] = [it.a.storage, right]
+    written = [False, False]
+    if target_storage is not None:
+        operands.append(target_storage)
+        written.append(True)
+    region = _region(own, operands, written)
+    code = MatmulCode(
+        shape,
+        target,
+        layout,
+        how.heights,
+        vectors(shape, n),
+        dots,
+        len(it.batch),
+        target_storage is not None,
+        it.turned,
+        region,
+    )
+    params = _params(it, right_view, how)
+    scratch = strip_bytes(shape)
+    if own is not None:
+        if it.turned:
+            stride: DimLike = 1
+        else:
+            stride = how.chunk_columns if product is None else n
+        params += _stride_set(own, stride)
+        scratch += how.chunk_rows * how.chunk_columns * shape.size
+    groups = (it.members * how.splits + how.group - 1) // how.group
+    step = Step(
+        nodes,
+        code,
+        tuple(operands),
+        tuple(written),
+        params,
+        groups * how.row_blocks * how.column_blocks,
+        scratch,
+        can_fail=own is not None and _can_fail(own.kernel),
+    )
+    if parts is None:
+        return [step]
+    return [step, _combine(nodes, shape, target, it, how.splits, parts, product, epilogue)]
+
+
+def _normal(a: View, b: View) -> _Product:
+    """Join batch dims with each other, and with the rows where all of them share one `b`."""
+    batch = [
+        _Batch(extent, *strides)
+        for extent, *strides in zip(a.shape[:-2], a.strides[:-2], b.strides[:-2], strict=True)
+        if extent != 1
+    ]
+    joined: list[_Batch] = []
+    for dim in batch:
+        if joined:
+            before = joined[-1]
+            if before.a == dim.a * dim.extent and before.b == dim.b * dim.extent:
+                joined[-1] = _Batch(before.extent * dim.extent, dim.a, dim.b)
+                continue
+        joined.append(dim)
+    rows, row_stride = a.shape[-2], a.strides[-2]
+    while joined and joined[-1].b == 0 and (rows == 1 or joined[-1].a == row_stride * rows):
+        last = joined.pop()
+        row_stride = last.a if rows == 1 else row_stride
+        rows = rows * last.extent
+    left = View(a.storage, a.offset, (rows, a.shape[-1]), (row_stride, a.strides[-1]))
+    right = View(b.storage, b.offset, b.shape[-2:], b.strides[-2:])
+    if right.shape[1] != 1 or rows == 1:
+        return _Product(left, right, tuple(joined), False)
+    # One column: the transposed product has one row, for which there are quick ways.
+    return _Product(
+        _transposed(right),
+        _transposed(left),
+        tuple([_Batch(d.extent, d.b, d.a) for d in joined]),
+        True,
+    )
+
+
+def _transposed(view: View) -> View:
+    return view._replace(shape=view.shape[::-1], strides=view.strides[::-1])
+
+
+def _layout(b: View) -> Layout:
+    if b.strides[1] == 1:
+        return "rows"
+    return "columns" if b.strides[0] == 1 else "other"
+
+
+def _prepared(
+    nodes: tuple[Node, ...], shape: Shape, target: Target, b: View, layout: Layout
+) -> Prepared:
+    """Panels of all of b, computed once."""
+    (k, n), width = b.shape, shape.columns
+    panels = (n + width - 1) // width
+    memory = Temp(b.storage.dtype, panels * width * k, "a packed matrix")
+    step = Step(
+        nodes,
+        PackCode(shape, target, layout),
+        (b.storage, memory),
+        (False, True),
+        (k, n, b.offset, *b.strides, _PACK_COLUMNS * width),
+        (panels + _PACK_COLUMNS - 1) // _PACK_COLUMNS,
+    )
+    return Prepared(memory.dtype, memory.size, memory.why, step)
+
+
+def _region(
+    epilogue: Epilogue | None, operands: list[Storage], written: list[bool]
+) -> Region | None:
+    """Add the operands of the epilogue to those of a step."""
+    if epilogue is None:
+        return None
+    numbers = []
+    for storage, buffer in zip(epilogue.operands, epilogue.kernel.buffers, strict=True):
+        if storage is None:
+            numbers.append(-1)
+            continue
+        numbers.append(len(operands))
+        operands.append(storage)
+        written.append(buffer.written)
+    return Region(epilogue.kernel, tuple(numbers))
+
+
+def _params(it: _Product, right: View, how: Cut) -> tuple[DimLike, ...]:
+    """The integers of `MatmulCode`, in the order of `cell.P`."""
+    m, n, k = it.sizes
+    batch = [size for dim in it.batch for size in dim]
+    return (
+        *(m, n, k),
+        *(it.a.offset, *it.a.strides),
+        *(right.offset, *right.strides),
+        *(how.row_blocks, how.column_blocks, how.group, it.members, how.splits),
+        *(how.chunk_rows, how.chunk_columns),
+        *batch,
+    )
+
+
+def _stride_set(epilogue: Epilogue, stride: DimLike) -> tuple[DimLike, ...]:
+    """The epilogue's integers, with the stride of the product's rows."""
+    params = list(epilogue.params)
+    params[epilogue.row_stride] = stride
+    return tuple(params)
+
+
+def _can_fail(kernel: Kernel) -> bool:
+    """Whether an access has computed parts, which are checked."""
+    statements = list(Facts(kernel).statements())
+    exprs = postorder([root for s in statements for root in roots(s)])
+    accesses = [s.access for s in statements if isinstance(s, Store)]
+    accesses += [e.access for e in exprs if isinstance(e, Load)]
+    return any([access.terms for access in accesses])
+
+
+def _combine(
+    nodes: tuple[Node, ...],
+    shape: Shape,
+    target: Target,
+    it: _Product,
+    splits: int,
+    parts: Storage,
+    product: Storage | None,
+    epilogue: Epilogue | None,
+) -> Step:
+    """The step that adds up the parts of a product."""
+    m, n, _ = it.sizes
+    operands, written = [parts], [False]
+    if product is not None:
+        operands.append(product)
+        written.append(True)
+    region = _region(epilogue, operands, written)
+    rows = it.members * m
+    # Parts are made only where n is known.
+    per_cell = max(_COMBINED // max(n, 1), 1) if isinstance(n, int) else 1
+    params: tuple[DimLike, ...] = (rows, n, splits, per_cell)
+    if epilogue is not None:
+        params += _stride_set(epilogue, n)
+    return Step(
+        nodes,
+        CombineCode(shape, target, product is not None, region),
+        tuple(operands),
+        tuple(written),
+        params,
+        (rows + per_cell - 1) // per_cell,
+        per_cell * n * shape.size if product is None else 0,
+        can_fail=epilogue is not None and _can_fail(epilogue.kernel),
+    )

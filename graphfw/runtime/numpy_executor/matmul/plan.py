@@ -1,0 +1,166 @@
+"""How a product is cut into cells. It depends on sizes only, never on the number of threads."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from graphfw.ir.dim import DimLike, dim_max
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+_CELL = 4 << 20
+"""The multiplications of a cell that is neither too short nor too long: 20 to 40 µs."""
+
+_SMALLEST = 1 << 20
+"""What a cell is worth being claimed for."""
+
+_MOST_CELLS = 64
+"""More are not needed to keep 16 threads busy."""
+
+_PACKING = 6
+"""Packing `b` takes as long as multiplying it with so many rows."""
+
+_PART = 1024
+"""The least length of a part, where the sums are split."""
+
+_CHUNK_ROWS = 256
+_CHUNK = 1 << 16
+"""The elements of a chunk of a cell, which stays in the L2 cache."""
+
+_ASSUMED = 512
+"""What is taken for a size that is not known until the graph runs."""
+
+
+class Cut(NamedTuple):
+    """How a product is cut.
+
+    Attributes:
+        heights: The rows of the tiles, the largest first.
+        row_blocks: Into how many blocks the rows are cut.
+        column_blocks: Into how many blocks the columns are cut.
+        group: How many members of the batch a cell has.
+        splits: Into how many parts k is cut.
+        chunk_rows: The rows of a cell that are done at a time.
+        chunk_columns: The columns of a cell that are done at a time.
+    """
+
+    heights: tuple[int, ...]
+    row_blocks: DimLike
+    column_blocks: DimLike
+    group: DimLike
+    splits: int
+    chunk_rows: int
+    chunk_columns: int
+
+
+def cut(shape: Shape, m: DimLike, n: DimLike, k: DimLike, batch: DimLike) -> Cut:
+    """Return how a product is cut."""
+    heights = _heights(shape, m)
+    rows = min(_CHUNK_ROWS, m) if isinstance(m, int) else _CHUNK_ROWS
+    chunk_rows = max(rows // heights[0], 1) * heights[0]
+    panels = max(_CHUNK // chunk_rows // shape.columns, 1)
+    # Rows of the chunk that are apart by a power of two compete for the same lines of a cache.
+    chunk_columns = min(panels, 128) * shape.columns
+    if isinstance(m, int) and isinstance(n, int) and isinstance(k, int) and isinstance(batch, int):
+        blocks = _fixed(shape, heights[0], (m, n, k, batch))
+    else:
+        blocks = _symbolic(m, n, k, batch)
+    return Cut(heights, *blocks, chunk_rows, chunk_columns)
+
+
+def vectors(shape: Shape, n: DimLike) -> tuple[int, ...]:
+    """Return the widths of the tiles in use, in vectors."""
+    if not isinstance(n, int):
+        return 2, 1
+    if 0 < n <= shape.lanes:
+        return (1,)
+    return (2, 1) if 0 < n % shape.columns <= shape.lanes else (2,)
+
+
+def _heights(shape: Shape, m: DimLike) -> tuple[int, ...]:
+    """One height and the rest where the rows are known, else halves down to 1."""
+    if not isinstance(m, int):
+        largest = 8 if shape.rows >= 8 else 4
+        return tuple([h for h in (8, 4, 2, 1) if h <= largest])
+    if m <= shape.rows:
+        return (max(m, 1),)
+
+    def time(height: int) -> float:
+        # A tile has a cost of its own; fewer than four rows don't keep the multipliers busy.
+        rest = m % height
+        return m // height * (height + 0.2) + (max(rest, 3.5) + 0.2 if rest else 0)
+
+    best = min(range(shape.rows, shape.rows // 2, -1), key=time)
+    return (best, m % best) if m % best else (best,)
+
+
+def _fixed(
+    shape: Shape, height: int, sizes: tuple[int, int, int, int]
+) -> tuple[int, int, int, int]:
+    """Blocks of rows, of columns, members of the batch in a cell, parts of k."""
+    m, n, k, batch = sizes
+    work = _work(m, n, k)
+    cells = _cells(work * batch)
+    if k >= 4 * _PART and -(-m // 64) * -(-n // 128) * batch < min(cells, 8):
+        # Smaller blocks of the product would spend their time on packing.
+        return 1, 1, 1, min(k // _PART, 16)
+    if batch >= cells:
+        return 1, 1, max(batch // cells, 1), 1
+    wanted = -(-cells // max(batch, 1))
+    return *_blocks(shape, height, sizes, wanted), 1, 1
+
+
+def _work(m: int, n: int, k: int) -> int:
+    return (m + _PACKING) * n * k
+
+
+def _cells(work: int) -> int:
+    """How many cells are good for some work."""
+    return max(1, min(_MOST_CELLS, max(work // _CELL, min(8, work // _SMALLEST))))
+
+
+def _blocks(
+    shape: Shape, height: int, sizes: tuple[int, int, int, int], wanted: int
+) -> tuple[int, int]:
+    """Blocks of rows and of columns such that 2, 4 or 8 threads finish soon."""
+    m, n, k, batch = sizes
+    units, panels = -(-m // height), -(-n // shape.columns)
+    best, least = (1, 1), math.inf
+    for rows in _counts(units, 2 * wanted):
+        for columns in _counts(panels, 2 * wanted // rows):
+            if rows * columns < wanted // 2:
+                continue
+            largest = _work(
+                min(-(-units // rows) * height, m), min(-(-panels // columns) * shape.columns, n), k
+            )
+            # 1 << 16: what claiming a cell costs.
+            cells, largest = rows * columns * batch, largest + (1 << 16)
+            time = sum([-(-cells // threads) * largest * threads for threads in (2, 4, 8)])
+            if time < least:
+                best, least = (rows, columns), time
+    return best
+
+
+def _counts(units: int, most: int) -> list[int]:
+    """Into how many blocks a number of units may be cut."""
+    return [n for n in range(1, min(units, most) + 1) if n <= 8 or n % 4 == 0]
+
+
+def _symbolic(
+    m: DimLike, n: DimLike, k: DimLike, batch: DimLike
+) -> tuple[DimLike, DimLike, DimLike, int]:
+    """Blocks of about the right work, whatever the sizes turn out to be."""
+    rows = m if isinstance(m, int) else 128
+    columns = n if isinstance(n, int) else _ASSUMED
+    places = k if isinstance(k, int) else _ASSUMED
+    work = _work(rows, columns, places)
+    column_blocks: DimLike = 1
+    row_blocks: DimLike = 1
+    if (isinstance(batch, int) and batch < 8) or work > 2 * _CELL:
+        # About as many columns as make a cell with 128 rows, then as many rows.
+        width = max(_CELL // _work(min(rows, 128), 1, max(places, 1)) // 64 * 64, 64)
+        column_blocks = dim_max(1, (n + width - 1) // width)
+        height = max(_CELL // _work(1, max(min(width, columns), 1), max(places, 1)), 128)
+        row_blocks = dim_max(1, (m + height - 1) // height)
+        return row_blocks, column_blocks, 1, 1
+    return 1, 1, max(_CELL // max(work, 1), 1), 1

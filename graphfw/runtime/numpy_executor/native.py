@@ -1,0 +1,64 @@
+"""The runner and its thread pool: `runner.ll`, `pool.ll` and so on, made ready for this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from graphfw.runtime.numpy_executor.machine import machine
+
+MAX_WORKERS = 255
+SPIN_NS = 200_000
+"""For how long a worker looks for work before it sleeps."""
+POLITE_NS = 20_000
+"""For how long it does so before it offers its core to others between looks."""
+JOIN_SPINS = 2000
+"""How often a caller looks whether its workers are done before it offers its core to others."""
+DATA_OFFSET = 16
+"""Where in an ndarray object the address of its elements lies, in 64-bit CPython."""
+FLAGS_OFFSET = 64
+"""Where in an ndarray object its flags lie."""
+
+_PAUSE = {
+    "x86_64": "call void @llvm.x86.sse2.pause()",
+    "aarch64": "call void @llvm.aarch64.isb(i32 15)",
+}
+
+
+@dataclass(frozen=True)
+class RunnerCode:
+    """The function `i64 (ptr stretch, ptr tuple)` that runs a stretch; see `runner.ll`."""
+
+    spin_ns: int = SPIN_NS
+    polite_ns: int = POLITE_NS
+    join_spins: int = JOIN_SPINS
+
+    @property
+    def key(self) -> str:
+        # Its text belongs to the generator, whose version is a part of each function's name.
+        return f"runner {self}"
+
+    def llvm(self, symbol: str) -> str:
+        here = machine()
+        apple = "darwin" in here.triple or "macos" in here.triple
+        files = ["runner.ll"]
+        if "windows" in here.triple:
+            files += ["alone.ll"]
+        else:
+            files += ["pool.ll", "linux.ll" if "linux" in here.triple else "elsewhere.ll"]
+        folder = Path(__file__).parent
+        text = "\n".join((folder / name).read_text("utf-8") for name in files)
+        return Template(text).substitute(
+            symbol=symbol,
+            data_offset=DATA_OFFSET,
+            flags_offset=FLAGS_OFFSET,
+            max_workers=MAX_WORKERS,
+            spin_ns=self.spin_ns,
+            polite_ns=self.polite_ns,
+            join_spins=self.join_spins,
+            pause=_PAUSE.get(here.architecture, ""),
+            clock=6 if apple else 1,  # CLOCK_MONOTONIC
+            block=1 if apple else 0,  # SIG_BLOCK
+            restore=3 if apple else 2,  # SIG_SETMASK
+        )

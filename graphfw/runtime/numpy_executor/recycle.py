@@ -1,0 +1,99 @@
+"""Memory that is used again: outputs that the caller has dropped, and the arenas of past runs."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphfw.ir.literal import Array
+from graphfw.runtime.numpy_executor.arena import ALIGNMENT
+
+_KEPT = 4
+"""How many past arrays of one output are looked at."""
+
+_WORTH = 1 << 15
+"""Bytes below which a new array costs no more than looking for an old one."""
+
+_UNSHARED = 2
+"""What `sys.getrefcount` says of an array that only a local variable refers to."""
+
+
+class Recycler:
+    """Makes the arrays of one output, in memory that nobody holds any more.
+
+    Every array that it hands out belongs to the caller. It remembers the memory of the last few,
+    and uses it again when no array refers to it, no view either: it is in the page tables and
+    perhaps in the cache, which makes large elementwise work up to twice as fast.
+    """
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+        self._past: deque[Array] = deque(maxlen=_KEPT)
+
+    def take(self, shape: tuple[int, ...], nbytes: int) -> Array:
+        """Return an array with any contents."""
+        if nbytes < _WORTH:
+            return np.empty(shape, self._dtype)
+        memory = self._unused(nbytes + ALIGNMENT)
+        if memory is None:
+            memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+        self._past.append(memory)
+        return _aligned(memory, nbytes).view(self._dtype).reshape(shape)
+
+    def _unused(self, nbytes: int) -> Array | None:
+        past = self._past
+        for _ in range(len(past)):
+            try:
+                memory = past.popleft()
+            except IndexError:  # another thread was quicker
+                break
+            # Views refer to the array that owns their memory, views of views too.
+            if sys.getrefcount(memory) == _UNSHARED and memory.nbytes == nbytes:
+                return memory
+            past.append(memory)
+        return None
+
+
+def aligned(nbytes: int) -> Array:
+    """Return bytes that begin at a cache line."""
+    return _aligned(np.empty(nbytes + ALIGNMENT, np.uint8), nbytes)
+
+
+def _aligned(memory: Array, nbytes: int) -> Array:
+    skip = -memory.ctypes.data % ALIGNMENT
+    return memory[skip : skip + nbytes]
+
+
+class Memory(NamedTuple):
+    """Bytes, and where they begin."""
+
+    array: Array
+    address: int
+
+
+class Arenas:
+    """The arenas of a session: as many as runs have gone on at once, shared by all its plans."""
+
+    def __init__(self) -> None:
+        self._free: list[Memory] = []
+
+    def take(self, nbytes: int) -> Memory:
+        """Return an arena of so many bytes or more."""
+        try:
+            arena = self._free.pop()
+        except IndexError:
+            arena = _NO_MEMORY
+        if arena.array.nbytes < nbytes:
+            array = aligned(nbytes)
+            arena = Memory(array, array.ctypes.data)
+        return arena
+
+    def give(self, arena: Memory) -> None:
+        """Take an arena back."""
+        self._free.append(arena)
+
+
+_NO_MEMORY = Memory(np.empty(0, np.uint8), 0)

@@ -1,0 +1,257 @@
+; The runner: computes all waves of a plan in one call. Compiled and cached like any kernel.
+; `runner.py` lays out what it reads. Offsets, in i64 words:
+;
+;   step    0 address  1 first operand  2 address of the params  3 first cell in its wave  4 last + 1
+;   wave    0 address of the first step  1 address behind the last step  2 cells  3 parallel
+;   operand 0 base number  1 byte offset
+;   stretch 0 run  1 first wave  2 behind the last  3 first operand  4 operands  5 parallel
+;   run     0 steps  1 waves  2 operands  3 bases  4 first base of the arrays  5 resolved pointers
+;           6 scratch memory  7 its bytes a thread  8 threads  9 records, or null
+;          10 first step of the wave  11 cells of the wave  12 the step that failed + 1
+;          16 the next cell, in a cache line of its own
+;   records 0 count  1 capacity  8... per cell: step, thread, cell, start, end
+
+define internal i32 @cell(ptr %run, ptr %step, i64 %cell, i64 %thread) alwaysinline {
+  %address = load ptr, ptr %step
+  %p1 = getelementptr i64, ptr %step, i64 1
+  %operand = load i64, ptr %p1
+  %p2 = getelementptr i64, ptr %step, i64 2
+  %params = load ptr, ptr %p2
+  %r5 = getelementptr i64, ptr %run, i64 5
+  %resolved = load ptr, ptr %r5
+  %buffers = getelementptr ptr, ptr %resolved, i64 %operand
+  %r6 = getelementptr i64, ptr %run, i64 6
+  %memory = load ptr, ptr %r6
+  %r7 = getelementptr i64, ptr %run, i64 7
+  %bytes = load i64, ptr %r7
+  %offset = mul i64 %bytes, %thread
+  %scratch = getelementptr i8, ptr %memory, i64 %offset
+  %r9 = getelementptr i64, ptr %run, i64 9
+  %records = load ptr, ptr %r9
+  %plain = icmp eq ptr %records, null
+  br i1 %plain, label %fast, label %timed
+fast:
+  %failed = call i32 %address(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)
+  ret i32 %failed
+timed:
+  %start = call i64 @now()
+  %bad = call i32 %address(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)
+  %end = call i64 @now()
+  %number = atomicrmw add ptr %records, i64 1 monotonic
+  %r1 = getelementptr i64, ptr %records, i64 1
+  %capacity = load i64, ptr %r1
+  %fits = icmp ult i64 %number, %capacity
+  br i1 %fits, label %note, label %noted
+note:
+  %first = mul i64 %number, 5
+  %behind = add i64 %first, 8
+  %t0 = getelementptr i64, ptr %records, i64 %behind
+  %index = call i64 @index(ptr %run, ptr %step)
+  store i64 %index, ptr %t0
+  %t1 = getelementptr i64, ptr %t0, i64 1
+  store i64 %thread, ptr %t1
+  %t2 = getelementptr i64, ptr %t0, i64 2
+  store i64 %cell, ptr %t2
+  %t3 = getelementptr i64, ptr %t0, i64 3
+  store i64 %start, ptr %t3
+  %t4 = getelementptr i64, ptr %t0, i64 4
+  store i64 %end, ptr %t4
+  br label %noted
+noted:
+  ret i32 %bad
+}
+
+define internal i64 @index(ptr %run, ptr %step) {
+  %steps = load i64, ptr %run
+  %here = ptrtoint ptr %step to i64
+  %bytes = sub i64 %here, %steps
+  %index = udiv i64 %bytes, 40
+  ret i64 %index
+}
+
+define internal void @fail(ptr %run, ptr %step) {
+  %index = call i64 @index(ptr %run, ptr %step)
+  %number = add i64 %index, 1
+  %r12 = getelementptr i64, ptr %run, i64 12
+  %old = cmpxchg ptr %r12, i64 0, i64 %number monotonic monotonic
+  ret void
+}
+
+define internal void @serial(ptr %run, ptr %wave) {
+entry:
+  %w1 = getelementptr i64, ptr %wave, i64 1
+  %end = load ptr, ptr %w1
+  %begin = load ptr, ptr %wave
+  br label %steps
+steps:
+  %step = phi ptr [ %begin, %entry ], [ %next, %step_done ]
+  %all = icmp eq ptr %step, %end
+  br i1 %all, label %done, label %open
+open:
+  %s3 = getelementptr i64, ptr %step, i64 3
+  %from = load i64, ptr %s3
+  %s4 = getelementptr i64, ptr %step, i64 4
+  %to = load i64, ptr %s4
+  %cells = sub i64 %to, %from
+  br label %head
+head:
+  %cell = phi i64 [ 0, %open ], [ %after, %ok ]
+  %more = icmp ult i64 %cell, %cells
+  br i1 %more, label %body, label %step_done
+body:
+  %failed = call i32 @cell(ptr %run, ptr %step, i64 %cell, i64 0)
+  %good = icmp eq i32 %failed, 0
+  br i1 %good, label %ok, label %bad
+ok:
+  %after = add i64 %cell, 1
+  br label %head
+step_done:
+  %next = getelementptr i64, ptr %step, i64 5
+  br label %steps
+bad:
+  call void @fail(ptr %run, ptr %step)
+  ret void
+done:
+  ret void
+}
+
+define internal i64 @bind(ptr %run, ptr %arrays, i64 %count) {
+entry:
+  %r3 = getelementptr i64, ptr %run, i64 3
+  %bases = load ptr, ptr %r3
+  %r4 = getelementptr i64, ptr %run, i64 4
+  %first = load i64, ptr %r4
+  %target = getelementptr i64, ptr %bases, i64 %first
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %good ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %body, label %done
+body:
+  %item = getelementptr ptr, ptr %arrays, i64 %i
+  %array = load ptr, ptr %item
+  %flags_at = getelementptr i8, ptr %array, i64 ${flags_offset}
+  %flags = load i32, ptr %flags_at
+  %held = and i32 %flags, 257
+  %next = add i64 %i, 1
+  %fine = icmp eq i32 %held, 257
+  br i1 %fine, label %good, label %bad
+good:
+  %data_at = getelementptr i8, ptr %array, i64 ${data_offset}
+  %data = load i64, ptr %data_at
+  %base = getelementptr i64, ptr %target, i64 %i
+  store i64 %data, ptr %base
+  br label %head
+bad:
+  %negative = sub i64 0, %next
+  ret i64 %negative
+done:
+  ret i64 0
+}
+
+define internal void @resolve(ptr %run, ptr %stretch) {
+entry:
+  %r2 = getelementptr i64, ptr %run, i64 2
+  %operands = load ptr, ptr %r2
+  %r3 = getelementptr i64, ptr %run, i64 3
+  %bases = load ptr, ptr %r3
+  %r5 = getelementptr i64, ptr %run, i64 5
+  %resolved = load ptr, ptr %r5
+  %s3 = getelementptr i64, ptr %stretch, i64 3
+  %first = load i64, ptr %s3
+  %s4 = getelementptr i64, ptr %stretch, i64 4
+  %count = load i64, ptr %s4
+  %last = add i64 %first, %count
+  br label %head
+head:
+  %i = phi i64 [ %first, %entry ], [ %next, %body ]
+  %more = icmp ult i64 %i, %last
+  br i1 %more, label %body, label %done
+body:
+  %twice = shl i64 %i, 1
+  %operand = getelementptr i64, ptr %operands, i64 %twice
+  %number = load i64, ptr %operand
+  %offset_at = getelementptr i64, ptr %operand, i64 1
+  %offset = load i64, ptr %offset_at
+  %base_at = getelementptr i64, ptr %bases, i64 %number
+  %base = load i64, ptr %base_at
+  %address = add i64 %base, %offset
+  %target = getelementptr i64, ptr %resolved, i64 %i
+  store i64 %address, ptr %target
+  %next = add i64 %i, 1
+  br label %head
+done:
+  ret void
+}
+
+; What Python calls. Without a stretch: forget all workers, which a forked process does not have.
+define i64 @${symbol}(ptr %stretch, ptr %tuple) {
+entry:
+  %forked = icmp eq ptr %stretch, null
+  br i1 %forked, label %forget, label %begin
+forget:
+  call void @reset()
+  ret i64 0
+begin:
+  %run = load ptr, ptr %stretch
+  %length_at = getelementptr i8, ptr %tuple, i64 16
+  %length = load i64, ptr %length_at
+  %items = getelementptr i8, ptr %tuple, i64 24
+  %refused = call i64 @bind(ptr %run, ptr %items, i64 %length)
+  %bound = icmp eq i64 %refused, 0
+  br i1 %bound, label %start, label %unbound
+unbound:
+  ret i64 %refused
+start:
+  call void @resolve(ptr %run, ptr %stretch)
+  %error = getelementptr i64, ptr %run, i64 12
+  store i64 0, ptr %error
+  %s1 = getelementptr i64, ptr %stretch, i64 1
+  %first = load i64, ptr %s1
+  %s2 = getelementptr i64, ptr %stretch, i64 2
+  %last = load i64, ptr %s2
+  %r1 = getelementptr i64, ptr %run, i64 1
+  %waves = load ptr, ptr %r1
+  %s5 = getelementptr i64, ptr %stretch, i64 5
+  %wide = load i64, ptr %s5
+  %alone = icmp eq i64 %wide, 0
+  br i1 %alone, label %enter, label %acquire
+acquire:
+  %taken = call i64 @acquire(ptr %run)
+  br label %enter
+enter:
+  %slot = phi i64 [ -1, %start ], [ %taken, %acquire ]
+  %slotless = icmp slt i64 %slot, 0
+  br label %head
+head:
+  %i = phi i64 [ %first, %enter ], [ %next, %computed ]
+  %more = icmp ult i64 %i, %last
+  br i1 %more, label %body, label %leave
+body:
+  %word = shl i64 %i, 2
+  %wave = getelementptr i64, ptr %waves, i64 %word
+  %w3 = getelementptr i64, ptr %wave, i64 3
+  %parallel = load i64, ptr %w3
+  %narrow = icmp eq i64 %parallel, 0
+  %lonely = or i1 %narrow, %slotless
+  br i1 %lonely, label %one, label %many
+one:
+  call void @serial(ptr %run, ptr %wave)
+  br label %computed
+many:
+  call void @parallel(ptr %run, ptr %wave, i64 %slot)
+  br label %computed
+computed:
+  %failed = load atomic i64, ptr %error monotonic, align 8
+  %next = add i64 %i, 1
+  %fine = icmp eq i64 %failed, 0
+  br i1 %fine, label %head, label %leave
+leave:
+  %result = phi i64 [ 0, %head ], [ %failed, %computed ]
+  br i1 %slotless, label %left, label %release
+release:
+  call void @release(i64 %slot)
+  br label %left
+left:
+  ret i64 %result
+}

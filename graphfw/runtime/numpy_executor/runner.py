@@ -1,0 +1,293 @@
+"""The runner: what a plan's native steps are laid out as, and the one call that computes them.
+
+    schedule = Schedule([Wave([Call(address, refs, params, cells)])], bases=1, arrays=2)
+    run = Run(schedule, threads=2)
+    run.bases[0] = arena_address
+    compute = run.stretch(0, 1, hold=False)
+    failed = compute((x, y))
+
+`runner.ll` has the offsets of everything that is laid out here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphfw.runtime.numpy_executor.engine import compile_codes
+from graphfw.runtime.numpy_executor.native import (
+    DATA_OFFSET,
+    FLAGS_OFFSET,
+    MAX_WORKERS,
+    RunnerCode,
+)
+
+Words: TypeAlias = "NDArray[np.int64]"
+Arrays: TypeAlias = "tuple[NDArray[Any], ...]"
+Stretch: TypeAlias = "Callable[[Arrays], int]"
+
+RECORD = np.dtype([(n, np.int64) for n in ("call", "thread", "cell", "start", "end")])
+"""When a thread computed a cell of a call; times in ns of a clock that only goes forward."""
+
+_ALIGNMENT = 128
+"""Two cache lines: processors fetch them in pairs."""
+_RECORDS_HEADER = 8
+
+
+class Call(NamedTuple):
+    """One step of a plan at known sizes.
+
+    Attributes:
+        address: Of its function.
+        refs: Where each operand lies: the number of a base, and how many bytes behind it.
+        params: Its run-time integers.
+        cells: How many cells it has.
+        scratch: How many bytes of scratch memory each thread needs.
+    """
+
+    address: int
+    refs: Sequence[tuple[int, int]]
+    params: Sequence[int]
+    cells: int
+    scratch: int = 0
+
+
+class Wave(NamedTuple):
+    """Calls that don't depend on each other.
+
+    Attributes:
+        calls: In the order in which they are begun.
+        parallel: Whether it is worth sharing: more than about 5 µs of work.
+    """
+
+    calls: Sequence[Call]
+    parallel: bool = True
+
+
+class Schedule:
+    """The calls of a plan at known sizes, laid out for the runner. Runs share it.
+
+    Args:
+        waves: In order; each begins when the one before is done.
+        bases: How many bases are set in `Run.bases`, numbered from 0.
+        arrays: How many arrays each run is given; their addresses are the bases after those.
+    """
+
+    def __init__(self, waves: Sequence[Wave], bases: int, arrays: int) -> None:
+        calls = [call for wave in waves for call in wave.calls]
+        self.bases = bases
+        self.arrays = arrays
+        self.scratch = -(-max((call.scratch for call in calls), default=0) // 64) * 64
+        self.steps = _words(5 * len(calls))
+        self.waves = _words(4 * len(waves))
+        self.first_operand = [0]
+        """Of each wave, and behind the last."""
+        self.operands = _filled([word for call in calls for ref in call.refs for word in ref])
+        self.params = _filled([param for call in calls for param in call.params])
+        self._lay_out(waves)
+
+    def _lay_out(self, waves: Sequence[Wave]) -> None:
+        step = self.steps.ctypes.data
+        params = self.params.ctypes.data
+        steps: list[int] = []
+        rows: list[int] = []
+        operand = 0
+        for wave in waves:
+            first, cell = step, 0
+            for call in wave.calls:
+                steps += [call.address, operand, params, cell, cell + call.cells]
+                operand += len(call.refs)
+                params += 8 * len(call.params)
+                cell += call.cells
+                step += 5 * 8
+            rows += [first, step, cell, wave.parallel and cell > 1]
+            self.first_operand.append(operand)
+        self.steps[:] = steps
+        self.waves[:] = rows
+
+
+class Run:
+    """What one run at a time of a schedule changes: several of them may be at work together.
+
+    Args:
+        schedule: What is computed.
+        threads: How many threads may work on it, the caller counted. The results don't depend on
+            it.
+
+    Attributes:
+        bases: The addresses that operands are counted from; the first `schedule.bases` of them are
+            set by the owner, at any time outside of a call.
+    """
+
+    def __init__(self, schedule: Schedule, threads: int) -> None:
+        self.schedule = schedule
+        self.threads = min(threads, MAX_WORKERS + 1)
+        self.bases = _words(schedule.bases + schedule.arrays)
+        self._resolved = _words(schedule.first_operand[-1])
+        # Memory that no thread touches is not taken from the system.
+        self._scratch = _words(self.threads * schedule.scratch // 8)
+        self._records: Words | None = None
+        self._state = _words(32)
+        self._state[:10] = [
+            schedule.steps.ctypes.data,
+            schedule.waves.ctypes.data,
+            schedule.operands.ctypes.data,
+            self.bases.ctypes.data,
+            schedule.bases,
+            self._resolved.ctypes.data,
+            self._scratch.ctypes.data,
+            schedule.scratch,
+            self.threads,
+            0,
+        ]
+
+    def stretch(self, first: int, count: int, *, hold: bool) -> Stretch:
+        """Return a function that computes the waves from `first`, `count` of them.
+
+        It takes a tuple of arrays, as many as the schedule says or none: with none, the addresses
+        of an earlier call are used. What it returns:
+
+        - 0: all is computed.
+        - n > 0: the call of number n - 1, counted over all waves, failed; the rest was skipped.
+        - n < 0: the array -n - 1 is not aligned or not in C order; nothing was computed.
+
+        It may not be called while another call on the same `Run` is under way.
+
+        Args:
+            first: A number of a wave.
+            count: How many waves.
+            hold: Keep Python's lock meanwhile. Good for less than about 10 µs of work.
+        """
+        schedule = self.schedule
+        native = _native()
+        begin = schedule.first_operand[first]
+        parallel = schedule.waves.reshape(-1, 4)[first : first + count, 3].any()
+        record = _Record(
+            self._state.ctypes.data,
+            first,
+            first + count,
+            begin,
+            schedule.first_operand[first + count] - begin,
+            self.threads > 1 and bool(parallel),
+        )
+        record.owner = self  # the record lives as long as the function, and so must the run
+        call = functools.partial(native.held if hold else native.released, record)
+        return call if native.reads_arrays else functools.partial(self._slowly, call)
+
+    def _slowly(self, call: Stretch, arrays: Arrays) -> int:
+        """Do what the runner does where it can't read this Python's objects."""
+        for i, array in enumerate(arrays):
+            if not (array.flags.c_contiguous and array.flags.aligned):
+                return -i - 1
+            self.bases[self.schedule.bases + i] = array.ctypes.data
+        return call(())
+
+    def record(self, capacity: int) -> None:
+        """Note from now on when each cell is computed, `capacity` of them; with 0, no longer."""
+        self._records = _words(_RECORDS_HEADER + 5 * capacity) if capacity else None
+        if self._records is not None:
+            self._records[1] = capacity
+        self._state[9] = 0 if self._records is None else self._records.ctypes.data
+
+    def records(self) -> NDArray[np.void]:
+        """Return what was noted, of dtype `RECORD`, and forget it."""
+        if self._records is None:
+            return np.empty(0, RECORD)
+        count = min(self._records[:2])
+        self._records[0] = 0
+        content = self._records[_RECORDS_HEADER : _RECORDS_HEADER + 5 * count]
+        return content.copy().view(RECORD)
+
+
+class _Record(ctypes.Structure):
+    """A stretch, as the runner reads it."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64)
+        for name in ("run", "first", "last", "operand", "operands", "parallel")
+    )
+    owner: Run
+
+
+class _Native:
+    """The runner's function, as Python calls it."""
+
+    def __init__(self) -> None:
+        (address,) = compile_codes([RunnerCode()])
+        arguments = (ctypes.c_int64, ctypes.POINTER(_Record), ctypes.py_object)
+        self.held: Callable[[object, Arrays], int] = ctypes.PYFUNCTYPE(*arguments)(address)
+        self.released: Callable[[object, Arrays], int] = ctypes.CFUNCTYPE(*arguments)(address)
+        self.reads_arrays = _reads_arrays()
+
+    def forget_workers(self) -> None:
+        self.held(None, ())
+
+
+def _reads_arrays() -> bool:
+    """Return whether tuples and arrays lie in memory as the runner reads them."""
+    if sys.implementation.name != "cpython" or np.intp(0).nbytes != 8:
+        return False
+    if not getattr(sys, "_is_gil_enabled", lambda: True)() or hasattr(sys, "gettotalrefcount"):
+        return False
+    whole = np.empty((3, 5), np.float32)
+    samples = (
+        whole,
+        whole[1:, ::2],
+        whole.T,
+        np.empty((), np.int8),
+        np.empty(9, "b")[1:].view(">i4"),
+    )
+    length = ctypes.c_int64.from_address(id(samples) + 16).value
+    items = (ctypes.c_int64 * len(samples)).from_address(id(samples) + 24)
+    if length != len(samples) or [*items] != [id(array) for array in samples]:
+        return False
+    for array in samples:
+        data = ctypes.c_int64.from_address(id(array) + DATA_OFFSET).value
+        flags = ctypes.c_int32.from_address(id(array) + FLAGS_OFFSET).value
+        if data != array.ctypes.data or flags != array.flags.num:
+            return False
+    return True
+
+
+_made: list[_Native] = []
+_lock = threading.Lock()
+
+
+def _native() -> _Native:
+    with _lock:
+        if not _made:
+            _made.append(_Native())
+        return _made[0]
+
+
+def _after_fork() -> None:
+    global _lock
+    # A thread that the child does not have may hold it.
+    _lock = threading.Lock()
+    for native in _made:
+        native.forget_workers()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _words(count: int) -> Words:
+    """Return zeros, aligned to cache lines."""
+    room = np.zeros(count + _ALIGNMENT // 8, np.int64)
+    start = -room.ctypes.data % _ALIGNMENT // 8
+    return room[start : start + count]
+
+
+def _filled(values: Sequence[int]) -> Words:
+    words = _words(len(values))
+    words[:] = values
+    return words

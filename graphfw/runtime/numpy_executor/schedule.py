@@ -1,0 +1,181 @@
+"""When the steps of a plan run: levels of independent steps, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.variable import Variable
+from graphfw.runtime.kernels.steps import Prepared, ReferenceStep, Step, Storage
+
+Item: TypeAlias = "Step | ReferenceStep"
+
+
+class Level(NamedTuple):
+    """What need not wait for one another: native steps, then nodes outside of native code."""
+
+    steps: list[Step]
+    nodes: list[Node]
+
+
+class Lifetime(NamedTuple):
+    """The first and the last level at which a storage holds what is needed."""
+
+    first: int
+    last: int
+
+
+class Schedule(NamedTuple):
+    """The levels of a plan.
+
+    Attributes:
+        levels: In order.
+        lifetimes: Of everything that a step or a node makes.
+        updated: Where each update's value lies. That may be the variable's own memory: it is
+            written when nobody reads the variable any more, and nothing can fail.
+    """
+
+    levels: list[Level]
+    lifetimes: dict[Storage, Lifetime]
+    updated: list[Storage]
+
+
+def schedule(
+    items: Sequence[Item],
+    storage_of: Callable[[Tensor], Storage],
+    updates: Sequence[tuple[Variable, Storage]],
+    fetched: Sequence[Storage],
+    copy: Callable[[Storage], tuple[Step, Storage]],
+) -> Schedule:
+    """Put every step as early as what it reads allows, but those that overwrite variables late.
+
+    Args:
+        items: The steps, each after those whose results it reads.
+        storage_of: Where the inputs of a node outside of native code lie.
+        updates: The variables, and where their new contents lie.
+        fetched: What else is needed after the run.
+        copy: Makes a step that copies a storage, and says where the copy lies.
+    """
+    items = list(items)
+    variables = {variable for variable, _ in updates}
+    direct = _direct(items, storage_of, updates, fetched)
+    last: dict[Step, list[Variable]] = {}
+    updated: list[Storage] = []
+    for variable, storage in updates:
+        step = direct.get(storage)
+        if step is None:
+            if storage in variables:  # which will be overwritten in its turn
+                step, storage = copy(storage)
+                items.append(step)
+            step, storage = copy(storage)
+            items.append(step)
+        last.setdefault(step, []).append(variable)
+        updated.append(storage)
+    reads = [_reads(item, storage_of) for item in items]
+    numbers = _numbers(items, reads, last)
+    lifetimes = _lifetimes(items, reads, numbers, {*fetched, *updated})
+    return Schedule(_levels(items, numbers), lifetimes, updated)
+
+
+def _reads(item: Item, storage_of: Callable[[Tensor], Storage]) -> list[Storage]:
+    if isinstance(item, ReferenceStep):
+        return [storage_of(tensor) for tensor in item.node.inputs]
+    pairs = zip(item.operands, item.written, strict=True)
+    return [s for s, is_new in pairs if not is_new and not isinstance(s, Prepared)]
+
+
+def written(item: Item) -> list[Storage]:
+    """Return what a step makes."""
+    if isinstance(item, ReferenceStep):
+        return list(item.node.outputs)
+    return [s for s, is_new in zip(item.operands, item.written, strict=True) if is_new]
+
+
+def _direct(
+    items: Sequence[Item],
+    storage_of: Callable[[Tensor], Storage],
+    updates: Sequence[tuple[Variable, Storage]],
+    fetched: Sequence[Storage],
+) -> dict[Storage, Step]:
+    """Find the steps that may run last of all and write new contents over the variables' old ones.
+
+    Nobody reads what they write, and of the variables that are updated they read only those that
+    they write themselves, element by element.
+    """
+    new: dict[Storage, Variable] = {}
+    wanted = {*fetched}
+    for variable, storage in updates:
+        if storage in new:  # can be written over one variable only
+            wanted.add(storage)
+        new[storage] = variable
+    for item in items:
+        wanted.update(_reads(item, storage_of))
+    old = {variable: storage for variable, storage in updates}
+    found: dict[Storage, Step] = {}
+    for item in items:
+        if isinstance(item, ReferenceStep) or item.can_fail:
+            continue
+        made = written(item)
+        if new.keys().isdisjoint(made) or not wanted.isdisjoint(made):
+            continue
+        place = {storage: number for number, storage in enumerate(item.operands)}
+        if all(
+            old[s] in place and (place[old[s]], number) in item.in_place
+            for number, s in enumerate(item.operands)
+            if isinstance(s, Variable) and s in old
+        ):
+            found.update({s: item for s in made if s in new})
+    return found
+
+
+def _numbers(
+    items: Sequence[Item],
+    reads: Sequence[Sequence[Storage]],
+    last: Mapping[Step, Sequence[Variable]],
+) -> list[int]:
+    """Number the items' levels."""
+    made: dict[Storage, int] = {}
+    read_at: dict[Storage, int] = {}
+    numbers: list[int] = []
+    safe = 0  # the first level at which nothing can fail any more
+    for item, read in zip(items, reads, strict=True):
+        number = max([made.get(storage, -1) for storage in read], default=-1) + 1
+        numbers.append(number)
+        made.update(dict.fromkeys(written(item), number))
+        if item in last:
+            continue
+        read_at.update({s: max(read_at.get(s, 0), number) for s in read})
+        if isinstance(item, ReferenceStep) or item.can_fail:
+            safe = max(safe, number + 1)
+    for place, item in enumerate(items):
+        if isinstance(item, Step) and item in last:
+            free = [read_at.get(variable, -1) + 1 for variable in last[item]]
+            numbers[place] = max(numbers[place], safe, *free)
+    return numbers
+
+
+def _levels(items: Sequence[Item], numbers: Sequence[int]) -> list[Level]:
+    levels = [Level([], []) for _ in range(max(numbers, default=-1) + 1)]
+    for item, number in zip(items, numbers, strict=True):
+        if isinstance(item, ReferenceStep):
+            levels[number].nodes.append(item.node)
+        else:
+            levels[number].steps.append(item)
+    return levels
+
+
+def _lifetimes(
+    items: Sequence[Item],
+    reads: Sequence[Sequence[Storage]],
+    numbers: Sequence[int],
+    kept: set[Storage],
+) -> dict[Storage, Lifetime]:
+    first = {s: n for item, n in zip(items, numbers, strict=True) for s in written(item)}
+    last = dict(first)
+    for read, number in zip(reads, numbers, strict=True):
+        for storage in read:
+            if storage in last:
+                last[storage] = max(last[storage], number)
+    end = max(numbers, default=-1) + 1
+    return {s: Lifetime(first[s], end if s in kept else last[s]) for s in first}

@@ -1,0 +1,135 @@
+"""Finding attention in what users compose."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw.ir.rebuild import derive
+from graphfw.ir.tensor import Tensor
+from graphfw.passes.attention import FuseAttention
+from graphfw.passes.manager import run_pipeline
+from graphfw.passes.pipelines import DEFAULT
+from graphfw.passes.prune import Prune
+from tests.passes.helpers import ops_of
+
+NAMES = {name: getattr(gf, name) for name in ("softmax", "log_softmax", "exp", "where", "arange")}
+TRIANGLE = np.tri(5, 7, dtype=bool)
+DOWN = np.where(TRIANGLE, 0, -np.inf).astype(np.float32)
+SEEN = "arange(q.shape[-2])[:, None] >= arange(k.shape[-2])"
+
+
+def optimised(expression: str, keys: object = "s", dtype: str = "float32") -> gf.Graph:
+    """Run the pass over an expression of q, k, v, a mask of bools and one of floats."""
+    with gf.Graph() as graph:
+        rows = "t" if keys == "s" else 5
+        tensors = {
+            "q": gf.placeholder(("b", 2, rows, 4), dtype, name="q"),
+            "k": gf.placeholder(("b", 2, keys, 4), dtype, name="k"),
+            "v": gf.placeholder(("b", 2, keys, 3), dtype, name="v"),
+            "mask": gf.placeholder(("b", 1, 1, keys), gf.bool, name="mask"),
+            "bias": gf.placeholder((rows, keys), dtype, name="bias"),
+        }
+        constants = {"tri": TRIANGLE, "down": DOWN, "inf": np.inf, "gf": gf, "np": np}
+        result = eval(expression, {**NAMES, **tensors, **constants})
+    outputs = [result] if isinstance(result, Tensor) else list(result)
+    passes = (*DEFAULT, FuseAttention(), Prune())
+    return run_pipeline(derive(graph, outputs), passes, verify="values").graph
+
+
+def attention_in(graph: gf.Graph) -> list[tuple[bool, float | None, int]]:
+    """Causality, scale and the number of inputs of each `attention` node."""
+    found = [node for node in graph.nodes if node.op.name == "attention"]
+    return [(node.op.causal, node.op.scale, len(node.inputs)) for node in found]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("softmax(q @ k.mT) @ v", (False, 1.0, 3)),
+        ("softmax(q @ k.mT * 0.5) @ v", (False, 0.5, 3)),
+        ("softmax(0.5 * (q @ k.mT)) @ v", (False, 0.5, 3)),
+        ("softmax(q @ k.mT / 8) @ v", (False, 0.125, 3)),
+        ("softmax((q * 0.5) @ k.mT) @ v", (False, 1.0, 3)),
+        ("softmax(q @ k.mT * 0.5 + bias) @ v", (False, 0.5, 4)),
+        ("softmax(bias + q @ k.mT) @ v", (False, 1.0, 4)),
+        ("softmax(where(mask, q @ k.mT, -inf)) @ v", (False, 1.0, 4)),
+        (f"softmax(where({SEEN}, q @ k.mT, -inf)) @ v", (True, 1.0, 3)),
+        (f"softmax(where({SEEN}, where(mask, q @ k.mT / 2, -inf), -inf)) @ v", (True, 0.5, 4)),
+        (f"softmax(where({SEEN}, q @ k.mT / 2 + bias, -inf)) @ v", (True, 0.5, 4)),
+        ("exp(log_softmax(q @ k.mT / 2)) @ v", (False, 0.5, 3)),
+        ("gf.einsum('bhts,bhse->bhte', softmax(q @ k.mT), v)", (False, 1.0, 3)),
+    ],
+)
+def test_found(expression: str, expected: tuple[bool, float, int]) -> None:
+    graph = optimised(expression)
+    assert attention_in(graph) == [expected]
+    assert not {"exp", "matmul", "max"} & set(ops_of(graph))
+
+
+@pytest.mark.parametrize(
+    ("expression", "causal"),
+    [
+        ("softmax(where(tri, q @ k.mT, -inf)) @ v", True),
+        ("softmax(q @ k.mT + down) @ v", True),
+        (f"softmax(where({SEEN}, q @ k.mT, -inf)) @ v", True),
+        ("softmax(where(~tri, q @ k.mT, -inf)) @ v", False),
+        ("softmax(q @ k.mT + 2 * bias) @ v", False),
+    ],
+)
+def test_constant_masks(expression: str, causal: bool) -> None:
+    (found,) = attention_in(optimised(expression, 7))
+    assert found[:2] == (causal, 1.0)
+    assert found[2] == (3 if causal else 4)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "softmax(q @ k.mT, axis=-2) @ v",
+        "softmax(where(mask, q @ k.mT, -1e9)) @ v",
+        "softmax(where(mask, -inf, q @ k.mT)) @ v",
+        "softmax(q + 1) @ k.mT",
+        "softmax(gf.tanh(q @ k.mT)) @ v",
+        "exp(q @ k.mT) @ v",
+        "softmax(q @ k.mT * bias) @ v",
+        "(lambda w: (w, w @ v))(softmax(q @ k.mT))",
+        "(lambda s: (s, softmax(s) @ v))(q @ k.mT)",
+        "(lambda y: (y, gf.grad(gf.sum(y * y), q)))(softmax(q @ k.mT) @ v)",
+        "softmax(q @ k.mT + gf.broadcast_to(bias, (3, *q.shape[:2], *bias.shape))) @ v",
+    ],
+)
+def test_left_alone(expression: str) -> None:
+    assert attention_in(optimised(expression)) == []
+
+
+def test_narrow_floats_are_left_alone() -> None:
+    assert attention_in(optimised("softmax(q @ k.mT) @ v", dtype="float16")) == []
+    assert attention_in(optimised("softmax(q @ k.mT) @ v", dtype="float64"))
+
+
+def test_keys_that_lie_transposed() -> None:
+    with gf.Graph() as graph:
+        q, k, v = (gf.placeholder((3, *dims), name=n) for n, dims in zip("qkv", _DIMS, strict=True))
+        y = gf.softmax(q @ k) @ v
+    result = run_pipeline(derive(graph, [y]), (FuseAttention(), Prune()), verify="values").graph
+    assert ops_of(result).count("permute_dims") == 1
+    assert len(attention_in(result)) == 1
+
+
+_DIMS = ((5, 4), (4, 7), (7, 2))
+
+
+def test_two_layers() -> None:
+    """The result of one is the query of the next."""
+    graph = optimised("softmax((softmax(q @ k.mT) @ k) @ k.mT) @ v")
+    assert len(attention_in(graph)) == 2
+
+
+def test_nothing_to_do_returns_the_graph_itself() -> None:
+    for expression in ("q + 1", "exp(q)"):
+        graph = optimised(expression)
+        hits: Counter[str] = Counter()
+        assert FuseAttention().run(graph, hits) is graph
+        assert not hits

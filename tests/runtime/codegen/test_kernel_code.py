@@ -1,0 +1,117 @@
+"""The parts of generated code: regions, modules, keys, scratch memory."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from graphfw.ir.dtype import float32, int64
+from graphfw.runtime.kernels.ir import (
+    Access,
+    Accumulate,
+    Axis,
+    Buffer,
+    Keep,
+    Kernel,
+    Load,
+    Loop,
+    Param,
+    Reduce,
+    Store,
+    Term,
+)
+from graphfw.runtime.kernels.scalars import Scalars
+from graphfw.runtime.numpy_executor.codegen import (
+    AVX2,
+    AVX512,
+    Function,
+    KernelCode,
+    host,
+    module,
+    region,
+    scratch_bytes,
+)
+from tests.support.kernels import at, function
+
+k = Scalars()
+MATRIX = at(a=Param(3), i=Param(1), j=1)
+BUFFERS = (Buffer(float32, False), Buffer(float32, True))
+
+
+def rows(*body, form="rows"):
+    outer = (Axis("a", Param(0)), Axis("i", Param(2)))
+    return Kernel(form, outer, (Axis("j", Param(1)),), 1, None, BUFFERS, 4, body)
+
+
+def plain():
+    return rows(Loop((Store(1, MATRIX, k.exp(Load(float32, 0, MATRIX))),)))
+
+
+def test_a_region_is_a_rectangle(rng):
+    kernel = plain()
+    entry = Function(
+        "define i32 @entry_of_region(ptr %b, ptr %p, ptr %at) {\n"
+        + "".join(
+            f"%p{n} = getelementptr i64, ptr %at, i64 {n}\n%x{n} = load i64, ptr %p{n}\n"
+            for n in range(4)
+        )
+        + "%r = call i32 @piece(ptr %b, ptr %p, i64 %x0, i64 %x1, i64 %x2, i64 %x3, ptr null)\n"
+        "ret i32 %r\n}\n",
+        {},
+        (),
+    )
+    text = module([entry, region(kernel, "piece"), region(kernel, "another")])
+    call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)(
+        function(text, "entry_of_region")
+    )
+    a, i, j = 2, 5, 99
+    x = rng.standard_normal((a * i, j)).astype(np.float32)
+    params = np.array([a, j, i, i * j])
+    for row0, row1, col0, col1 in ((0, 10, 0, 99), (3, 8, 5, 41), (4, 6, 98, 99), (2, 2, 0, 9)):
+        out = np.zeros_like(x)
+        pointers = np.array([x.ctypes.data, out.ctypes.data])
+        place = np.array([row0, row1, col0, col1])
+        assert call(pointers.ctypes.data, params.ctypes.data, place.ctypes.data) == 0
+        wanted = np.zeros_like(x)
+        wanted[row0:row1, col0:col1] = np.exp(x[row0:row1, col0:col1])
+        np.testing.assert_allclose(out, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        rows(Loop((Reduce("r", "sum", Load(float32, 0, MATRIX)),))),
+        rows(Loop((Keep("r", Load(float32, 0, MATRIX)),))),
+        rows(Loop((Accumulate(1, at(), "sum", Load(float32, 0, MATRIX), False),))),
+        rows(Loop((Store(1, MATRIX, Load(float32, 0, MATRIX)),)), form="columns"),
+    ],
+)
+def test_regions_are_of_plain_rows(kernel):
+    with pytest.raises(ValueError, match="a region is of a kernel of rows"):
+        region(kernel, "piece")
+
+
+def test_a_store_needs_a_place_for_each_lane():
+    kernel = rows(Loop((Store(1, at(i=1), Load(float32, 0, MATRIX)),)))
+    with pytest.raises(ValueError, match="differs along vectors, but not its place"):
+        KernelCode(kernel).llvm("f")
+
+
+def test_keys():
+    assert KernelCode(plain()).key == KernelCode(plain()).key
+    assert KernelCode(plain(), AVX512).key != KernelCode(plain(), AVX2).key
+    assert host() in (AVX512, AVX2, KernelCode(plain()).target)
+
+
+def test_scratch_memory():
+    assert scratch_bytes(plain()) == (0, 0)
+    body = (Loop((Keep("x", Load(float32, 0, MATRIX)), Keep("n", Load(int64, 0, MATRIX)))),)
+    assert scratch_bytes(rows(*body), AVX512) == (12, 128)
+    assert scratch_bytes(rows(*body, form="columns"), AVX512) == (12 * 64, 128)
+
+
+def test_code_that_cannot_fail_has_no_other_result():
+    assert "ret i32 1" not in KernelCode(plain()).llvm("f")
+    index = Load(int64, 0, at(i=1))
+    table = Load(float32, 0, Access(0, (("j", 1),), (Term(index, 1, Param(0)),)))
+    assert "ret i32 1" in KernelCode(rows(Loop((Store(1, MATRIX, table),)))).llvm("f")

@@ -1,0 +1,118 @@
+"""The text of kernels."""
+
+import dataclasses
+
+from graphfw.ir.dtype import DType, bool_, float16, float32, float64, int64
+from graphfw.runtime.kernels.ir import (
+    Access,
+    Accumulate,
+    Axis,
+    Buffer,
+    Check,
+    Const,
+    Keep,
+    Kernel,
+    Load,
+    Loop,
+    Param,
+    Position,
+    Reduce,
+    Ref,
+    SizeValue,
+    Store,
+    Term,
+)
+from graphfw.runtime.kernels.printer import show
+from graphfw.runtime.kernels.scalars import Scalars
+from tests.support.kernels import at
+
+k = Scalars()
+P = Param
+MATRIX = at(i=P(1), j=1)
+
+
+def kernel(*body, dtype=float32, **fields):
+    buffers = (Buffer(dtype, False), Buffer(dtype, True))
+    axes = (Axis("i", P(0)),), (Axis("j", P(1)),)
+    plain = Kernel("rows", *axes, P(2), None, buffers, 3, body)
+    return dataclasses.replace(plain, **fields)
+
+
+def softmax(dtype: DType = float32, eps: float = 1.0) -> Kernel:
+    x = Load(dtype, 0, MATRIX)
+    small = k.sub(x, Ref(dtype, "m"))
+    e = k.exp(k.mul(small, eps))
+    return kernel(
+        Loop((Reduce("m", "max", x),)),
+        Loop((Reduce("s", "sum", e), Keep("e", e))),
+        Loop((Store(1, MATRIX, k.div(Ref(dtype, "e"), Ref(dtype, "s"))),)),
+        dtype=dtype,
+    )
+
+
+def test_loops_and_named_values():
+    assert show(softmax()) == (
+        "kernel rows [i: p0] x [j: p1], p2 a cell, 3 params\n"
+        "  in  b0: float32\n"
+        "  out b1: float32\n"
+        "  for each i:\n"
+        "    for j:\n"
+        "      v0 = b0[p1*i + j]\n"
+        "      m = max(v0)\n"
+        "    for j:\n"
+        "      v1 = exp((v0 - m) * 1.0)\n"
+        "      s = sum(v1)\n"
+        "      keep e = v1\n"
+        "    for j:\n"
+        "      b1[p1*i + j] = e / s\n"
+    )
+
+
+def test_all_other_statements_and_expressions():
+    index = k.cast(Load(float64, 0, at(P(2))), int64)
+    loaded = Load(float32, 0, Access(0, (("i", 1),), (Term(index, P(1), 7), Term(index, 1, P(0)))))
+    count = k.add(k.cast(SizeValue(int64, P(0)), float32), k.cast(Position(int64, "j"), float32))
+    body = (
+        Check(Position(int64, "i"), P(1)),
+        Loop((Accumulate(1, at(j=1), "sum", k.select(k.lt(loaded, 0.5), loaded, count), True),)),
+        Accumulate(1, at(), "max", Const(float32, 2), False),
+    )
+    text = show(kernel(*body, split=P(2), outer=(), form="columns"))
+    assert text.splitlines()[3:] == [
+        "  check i below p1",
+        "  for j:",
+        "    v0 = int64(b0[p2])",
+        "    v1 = b0[i + p1*v0 below 7 + v0 below p0]",
+        "    line b1[j] sum= select(v1 < 0.5, v1, float32(size(p0)) + float32(j))",
+        "  b1[0] max= 2.0",
+    ]
+    assert text.startswith("kernel columns [] x [j: p1], p2 a cell, split p2, 3 params\n")
+
+
+def test_kernels_that_differ_have_texts_that_differ():
+    x = Load(float32, 0, MATRIX)
+    other = Load(float32, 0, at(i=1, j=P(1)))
+    kernels = [
+        softmax(),
+        softmax(float64),
+        softmax(eps=2.0),
+        kernel(Loop((Store(1, MATRIX, x),))),
+        kernel(Loop((Store(1, MATRIX, other),))),
+        kernel(Loop((Store(1, MATRIX, x),)), split=P(2)),
+        kernel(Loop((Store(1, MATRIX, k.cast(k.cast(x, float16), float32)),))),
+        kernel(Loop((Store(1, MATRIX, k.cast(k.cast(x, bool_), float32)),))),
+        kernel(Loop((Store(1, MATRIX, k.sub(k.sub(x, other), x)),))),
+        kernel(Loop((Store(1, MATRIX, k.sub(x, k.sub(other, x))),))),
+        kernel(Loop((Store(1, MATRIX, k.cast(k.add(Const(int64, 1), 1), float32)),))),
+        kernel(Loop((Store(1, MATRIX, k.cast(k.add(Const(float64, 1), 1), float32)),))),
+        kernel(Loop((Store(1, MATRIX, Const(float32, -0.0)),))),
+        kernel(Loop((Store(1, MATRIX, Const(float32, 0.0)),))),
+    ]
+    assert len({show(kernel) for kernel in kernels}) == len(kernels)
+
+
+def test_deep_expressions():
+    x = Load(float32, 0, MATRIX)
+    for _ in range(3000):
+        x = k.neg(x)
+    assert show(kernel(Loop((Store(1, MATRIX, x),)))).count("neg") == 3000

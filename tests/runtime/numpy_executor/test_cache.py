@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphfw.runtime.numpy_executor.cache import Cache, folder
+
+
+def test_what_is_stored_is_found(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "deep" / "er")
+    content = np.random.default_rng().bytes(3001)
+    assert cache.load("ab12") is None
+    cache.store("ab12", content)
+    cache.store("ab13", b"")
+    assert Cache(tmp_path / "deep" / "er").load("ab12") == content
+    assert cache.load("ab13") == b""
+    cache.store("ab12", b"new")
+    assert cache.load("ab12") == b"new"
+    assert sorted(os.listdir(cache.path or "")) == ["ab12", "ab13"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "longer", "empty", "foreign"])
+def test_damaged_files_count_as_absent(tmp_path: Path, damage: str) -> None:
+    cache = Cache(tmp_path)
+    cache.store("ab", b"content" * 50)
+    path = tmp_path / "ab"
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[-3] ^= 1
+    path.write_bytes(
+        {
+            "cut": whole[:-1],
+            "flipped": bytes(flipped),
+            "longer": whole + b"x",
+            "empty": b"",
+            "foreign": b"\x7fELF and so on",
+        }[damage]
+    )
+    assert cache.load("ab") is None
+    cache.store("ab", b"again")
+    assert cache.load("ab") == b"again"
+
+
+def test_folders_that_cannot_be_made_are_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    cache = Cache(tmp_path / "file" / "cache")
+    cache.store("ab", b"content")
+    assert cache.load("ab") is None
+    cache.prune()
+
+
+def test_a_folder_in_place_of_a_file_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "ab").mkdir()
+    cache = Cache(tmp_path)
+    cache.store("ab", b"content")
+    assert cache.load("ab") is None
+    assert os.listdir(tmp_path) == ["ab"]  # nothing half-written stays
+
+
+def test_none_is_no_cache() -> None:
+    cache = Cache(None)
+    cache.store("ab", b"content")
+    cache.prune()
+    assert cache.load("ab") is None
+
+
+def test_the_environment_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GRAPHFW_CACHE", str(tmp_path))
+    assert folder() == tmp_path
+    monkeypatch.setenv("GRAPHFW_CACHE", "off")
+    assert folder() is None
+    monkeypatch.delenv("GRAPHFW_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert folder() == tmp_path / "xdg" / "graphfw"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the folder of Linux")
+def test_the_folder_is_in_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("GRAPHFW_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert folder() == tmp_path / ".cache" / "graphfw"
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, limit=5000)
+    for i in range(10):
+        cache.store(f"a{i}", bytes(1000))
+        os.utime(tmp_path / f"a{i}", (1000 + i, 1000 + i))
+    assert cache.load("a2") is not None  # which makes it the newest
+    cache.prune()
+    assert sorted(os.listdir(tmp_path)) == ["a2", "a9"]
+    cache.prune()  # within the limit
+    assert sorted(os.listdir(tmp_path)) == ["a2", "a9"]
+
+
+def test_the_size_is_looked_at_now_and_then(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, limit=5000)
+    for i in range(200):
+        cache.store(f"a{i}", bytes(100))
+    assert len(os.listdir(tmp_path)) < 70
+
+
+def test_threads_may_store_one_name_at_once(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    contents = [bytes([i]) * 20_000 for i in range(4)]
+    seen: list[bytes | None] = []
+
+    def store(content: bytes) -> None:
+        for _ in range(20):
+            cache.store("ab", content)
+            seen.append(cache.load("ab"))
+
+    threads = [threading.Thread(target=store, args=[content]) for content in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 80
+    assert all(content in contents for content in seen)
+    assert os.listdir(tmp_path) == ["ab"]

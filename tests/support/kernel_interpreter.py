@@ -1,0 +1,411 @@
+"""Runs steps in NumPy, cell by cell and row by row: what kernels mean, to check lowering against.
+
+Strict: every index must lie in its buffer, and every element of what is written must be written.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphfw.ir.dim_text import evaluate
+from graphfw.ir.dtype import DType
+from graphfw.ir.graph import Graph
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.passes.fuse import Partition, partition
+from graphfw.runtime.kernels.ir import (
+    Access,
+    Accumulate,
+    Axis,
+    Call,
+    Check,
+    Const,
+    Expr,
+    Keep,
+    Kernel,
+    Load,
+    Loop,
+    Param,
+    Position,
+    Reduce,
+    Ref,
+    SizeValue,
+    Store,
+)
+from graphfw.runtime.kernels.lower import CanCompile, Item, lower
+from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.kernels.steps import Epilogue, ReferenceStep, Step, Storage, View
+from graphfw.runtime.kernels.views import view
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Failed(Exception):
+    """A check has failed."""
+
+
+@dataclass(frozen=True)
+class KernelAsCode:
+    """The kernel itself, in place of machine code."""
+
+    kernel: Kernel
+    key: str = ""
+
+    def llvm(self, symbol: str) -> str:
+        raise AssertionError("it is interpreted")
+
+
+@dataclass(frozen=True)
+class ProductAsCode:
+    """A matrix product and what is done to its elements."""
+
+    a: View
+    b: View
+    product: Storage | None
+    epilogue: Epilogue | None
+    key: str = ""
+
+    def llvm(self, symbol: str) -> str:
+        raise AssertionError("it is interpreted")
+
+
+class Interpreted:
+    """The target whose code is interpreted here."""
+
+    def kernel(self, kernel: Kernel) -> KernelAsCode:
+        return KernelAsCode(kernel)
+
+    def scratch(self, kernel: Kernel) -> tuple[int, int]:
+        return 0, 0
+
+    def multiplies(self, dtype: DType) -> bool:
+        return dtype.name in ("float32", "float64")
+
+    def matmul(
+        self,
+        nodes: tuple[Node, ...],
+        a: View,
+        b: View,
+        product: Storage | None,
+        epilogue: Epilogue | None,
+        *,
+        fixed_b: bool,
+    ) -> list[Step]:
+        code = ProductAsCode(a, b, product, epilogue)
+        read = [a.storage, b.storage]
+        written = [product] if product is not None else []
+        if epilogue is not None:
+            for storage, buffer in zip(epilogue.operands, epilogue.kernel.buffers, strict=True):
+                if storage is not None:
+                    (written if buffer.written else read).append(storage)
+        flags = (*[False] * len(read), *[True] * len(written))
+        return [Step(nodes, code, (*read, *written), flags, (), 1)]
+
+
+def compiled(graph: Graph) -> tuple[Partition, list[Item]]:
+    """Partition and lower a graph for the interpreter."""
+    target = Interpreted()
+    groups = partition(graph, CanCompile(target))
+    return groups, lower(graph, groups, target)
+
+
+def run(
+    graph: Graph,
+    groups: Partition,
+    items: Sequence[Item],
+    feeds: Mapping[Node, Array],
+    sizes: Mapping[str, int],
+) -> list[Array]:
+    """Run steps, and return the graph's outputs."""
+    memory: dict[Storage, Array] = {}
+    for node in graph.nodes:
+        if node.op.name == "constant":
+            memory[node.outputs[0]] = np.ascontiguousarray(node.op.eval(np))
+        elif node in feeds:
+            memory[node.outputs[0]] = np.ascontiguousarray(feeds[node])
+    with np.errstate(all="ignore"):
+        for item in items:
+            if isinstance(item, ReferenceStep):
+                node = item.node
+                op = node.op.bind(sizes)
+                xs = [_viewed(view(t, groups.facts), memory, sizes) for t in node.inputs]
+                result = op.eval(np, *xs)
+                results = result if op.multiple else (result,)
+                for tensor, array in zip(node.outputs, results, strict=True):
+                    memory[tensor] = np.ascontiguousarray(array)
+            elif isinstance(item.code, ProductAsCode):
+                _multiply(item.code, memory, sizes)
+            else:
+                _interpret(item, memory, sizes)
+    return [_viewed(view(t, groups.facts), memory, sizes) for t in graph.outputs]
+
+
+def _viewed(place: View, memory: Mapping[Storage, Array], sizes: Mapping[str, int]) -> Array:
+    array = memory[place.storage].reshape(-1)
+    shape = [evaluate(dim, sizes) for dim in place.shape]
+    strides = [evaluate(s, sizes) for s in place.strides]
+    offset = evaluate(place.offset, sizes)
+    if 0 in shape:
+        return np.zeros(shape, array.dtype)
+    index = np.full(shape, offset)
+    for axis, (dim, stride) in enumerate(zip(shape, strides, strict=True)):
+        index += (np.arange(dim) * stride).reshape([-1] + [1] * (len(shape) - 1 - axis))
+    assert index.min() >= 0
+    return array[index]
+
+
+def _multiply(code: ProductAsCode, memory: dict[Storage, Array], sizes: Mapping[str, int]) -> None:
+    a, b = (_viewed(x, memory, sizes) for x in (code.a, code.b))
+    assert a.shape[:-2] == b.shape[:-2]
+    result = np.ascontiguousarray(a @ b)
+    if code.product is not None:
+        memory[code.product] = result
+    if code.epilogue is None:
+        return
+    kernel, operands, params, product, row_stride = code.epilogue
+    arrays = []
+    for number, (storage, buffer) in enumerate(zip(operands, kernel.buffers, strict=True)):
+        if number == product:
+            assert storage is None
+            arrays.append(result)
+        elif buffer.written:
+            arrays.append(_new(storage, sizes))
+        else:
+            arrays.append(memory[storage])
+    assert kernel.form == "rows"
+    assert len(kernel.outer) == len(kernel.inner) == 1
+    numbers = [evaluate(p, sizes) for p in params]
+    # The product lies in a block whose rows are farther apart.
+    block = np.full((result.reshape(-1, result.shape[-1]).shape[0], result.shape[-1] + 3), np.nan)
+    block[:, : result.shape[-1]] = result.reshape(-1, result.shape[-1])
+    numbers[row_stride] = result.shape[-1] + 3
+    arrays[product] = block.astype(result.dtype)
+    run_ = _Run(kernel, arrays, numbers)
+    for row in range(run_.size(kernel.outer[0].extent)):
+        run_.row({kernel.outer[0].name: row}, 0, None)
+    run_.check_written()
+    pairs = zip(operands, arrays, kernel.buffers, strict=True)
+    memory.update({storage: array for storage, array, buffer in pairs if buffer.written})
+
+
+def _new(storage: Storage | None, sizes: Mapping[str, int]) -> Array:
+    assert storage is not None
+    return np.zeros(evaluate(storage.size, sizes), storage.dtype.dtype)
+
+
+def _interpret(step: Step, memory: dict[Storage, Array], sizes: Mapping[str, int]) -> None:
+    kernel = step.code.kernel
+    arrays = []
+    assert len(step.operands) == len(kernel.buffers) == len(step.written)
+    for storage, buffer, written in zip(step.operands, kernel.buffers, step.written, strict=True):
+        assert buffer.written == written
+        assert buffer.dtype is storage.dtype
+        arrays.append(_new(storage, sizes) if written else memory[storage])
+    params = [evaluate(p, sizes) for p in step.params]
+    assert len(params) == kernel.params
+    run_ = _Run(kernel, arrays, params)
+    cells = evaluate(step.cells, sizes)
+    for cell in range(cells):
+        run_.cell(cell)
+    run_.check_written()
+    triples = zip(step.operands, arrays, step.written, strict=True)
+    memory.update({storage: array for storage, array, written in triples if written})
+
+
+class _Run:
+    """One execution of a kernel."""
+
+    def __init__(self, kernel: Kernel, arrays: Sequence[Array], params: Sequence[int]) -> None:
+        self.kernel = kernel
+        self.arrays = [array.reshape(-1) for array in arrays]
+        self.done = [np.zeros(array.size, bool) for array in self.arrays]
+        self.params = params
+        self.positions: dict[str, Any] = {}
+        self.refs: dict[str, Any] = {}
+        self.kept: set[str] = set()
+        self.values: dict[Expr, Any] = {}
+
+    def size(self, size: int | Param) -> int:
+        return self.params[size.number] if isinstance(size, Param) else size
+
+    def check_written(self) -> None:
+        for buffer, done in zip(self.kernel.buffers, self.done, strict=True):
+            assert not buffer.written or done.all(), "not all of an output is written"
+
+    def cell(self, cell: int) -> None:
+        kernel = self.kernel
+        per_cell = self.size(kernel.per_cell)
+        assert per_cell > 0
+        extents = [self.size(axis.extent) for axis in kernel.outer]
+        if kernel.form == "columns":
+            blocks = -(-extents[-1] // per_cell)
+            others, block = divmod(cell, blocks)
+            leading = list(np.unravel_index(others, extents[:-1])) if extents[:-1] else []
+            for first, last in enumerate(range(block * per_cell, extents[-1])):
+                if first == per_cell:
+                    break
+                self._row_at(kernel.outer, [*leading, last], cell, None)
+            return
+        pieces, span = 1, None
+        if kernel.split is not None:
+            assert not any(isinstance(s, Reduce | Keep) for s in _statements(kernel))
+            assert len(kernel.inner) == 1
+            split = self.size(kernel.split)
+            length = self.size(kernel.inner[0].extent)
+            pieces = -(-length // split)
+        rows, piece = divmod(cell, pieces)
+        if kernel.split is not None:
+            span = (piece * split, min((piece + 1) * split, length))
+        total = math.prod(extents)
+        for row in range(rows * per_cell, min((rows + 1) * per_cell, total)):
+            self._row_at(
+                kernel.outer, np.unravel_index(row, extents) if extents else (), cell, span
+            )
+
+    def _row_at(self, axes: Sequence[Axis], at: Iterable[Any], cell: int, span: Any) -> None:
+        self.row({axis.name: int(i) for axis, i in zip(axes, at, strict=True)}, cell, span)
+
+    def row(self, positions: dict[str, int], cell: int, span: tuple[int, int] | None) -> None:
+        self.refs, self.kept = {}, set()
+        for item in self.kernel.body:
+            self.positions = dict(positions)
+            self.values = {}
+            if not isinstance(item, Loop):
+                self._do([item], cell, in_loop=False, count=1, first=0)
+                continue
+            extents = [self.size(axis.extent) for axis in self.kernel.inner]
+            ranges = [range(n) for n in extents]
+            if span is not None:
+                ranges = [range(*span)]
+            grid = np.array(list(itertools.product(*ranges)), dtype=np.int64)
+            grid = grid.reshape(-1, len(ranges))
+            for number, axis in enumerate(self.kernel.inner):
+                self.positions[axis.name] = grid[:, number]
+            first = span[0] if span else 0
+            self._do(item.body, cell, in_loop=True, count=len(grid), first=first)
+
+    def _do(self, statements: Any, cell: int, *, in_loop: bool, count: int, first: int) -> None:
+        shape = (count,) if in_loop else ()
+        values = []
+        for statement in statements:
+            value = np.broadcast_to(self.value(statement.value), shape)
+            assert value.dtype == statement.value.dtype.dtype, statement
+            values.append(value)
+        for statement, value in zip(statements, values, strict=True):
+            if isinstance(statement, Reduce):
+                assert in_loop
+                self.refs[statement.name] = _reduced(statement.kind, value)
+            elif isinstance(statement, Keep):
+                assert in_loop
+                self.refs[statement.name] = value
+                self.kept.add(statement.name)
+            elif isinstance(statement, Check):
+                assert statement.value.dtype.name == "int64"
+                if ((value < 0) | (value >= self.size(statement.bound))).any():
+                    raise Failed
+            elif isinstance(statement, Store):
+                place = np.broadcast_to(self.place(statement.buffer, statement.access), shape)
+                assert np.unique(place).size == place.size, "an element is written twice"
+                assert not self.done[statement.buffer][place].any(), "an element is written twice"
+                assert self.kernel.buffers[statement.buffer].dtype is statement.value.dtype
+                self.arrays[statement.buffer][place] = value
+                self.done[statement.buffer][place] = True
+            else:
+                self._accumulate(statement, value, cell)
+
+    def _accumulate(self, s: Accumulate, value: Array, cell: int) -> None:
+        lines = self.arrays[s.buffer]
+        if s.inner:
+            width = math.prod(self.size(axis.extent) for axis in self.kernel.inner)
+            place = np.asarray(cell * width + self.offset(s.access))
+        else:
+            value = np.asarray(_reduced(s.kind, value.reshape(-1))).reshape(1)
+            place = np.asarray([cell])
+        old = self.done[s.buffer][place]
+        joined = [
+            _reduced(s.kind, np.array([a, b])) if known else b
+            for a, b, known in zip(lines[place], value, old, strict=True)
+        ]
+        lines[place] = joined
+        self.done[s.buffer][place] = True
+
+    def value(self, root: Expr) -> Any:
+        if root not in self.values:
+            self.values[root] = np.asarray(self._value(root))
+        return self.values[root]
+
+    def _value(self, expr: Expr) -> Any:
+        dtype = expr.dtype.dtype
+        if isinstance(expr, Const):
+            return np.asarray(expr.value, dtype)
+        if isinstance(expr, Position):
+            return np.asarray(self.positions[expr.axis], np.int64)
+        if isinstance(expr, SizeValue):
+            return np.asarray(self.size(expr.size), np.int64)
+        if isinstance(expr, Ref):
+            return self.refs[expr.name]
+        if isinstance(expr, Load):
+            buffer = self.kernel.buffers[expr.buffer]
+            assert not buffer.written
+            assert buffer.dtype is expr.dtype
+            return self.arrays[expr.buffer][self.place(expr.buffer, expr.access)]
+        assert isinstance(expr, Call)
+        args = [self.value(arg) for arg in expr.args]
+        if PRIMITIVES[expr.function].result == "cast":
+            result = PRIMITIVES[expr.function].reference(args[0], dtype)
+        else:
+            result = PRIMITIVES[expr.function].reference(*args)
+        assert result.dtype == dtype, (expr.function, result.dtype, dtype)
+        return result
+
+    def offset(self, access: Access) -> Any:
+        total: Any = self.size(access.offset)
+        for axis, stride in access.strides:
+            total = total + np.asarray(self.positions[axis]) * self.size(stride)
+        for term in access.terms:
+            value = self.value(term.value)
+            if ((value < 0) | (value >= self.size(term.bound))).any():
+                raise Failed
+            total = total + value * self.size(term.stride)
+        return np.asarray(total, np.int64)
+
+    def place(self, buffer: int, access: Access) -> Any:
+        place = self.offset(access)
+        size = self.arrays[buffer].size
+        assert ((place >= 0) & (place < size)).all(), "outside of the buffer"
+        return place
+
+
+def _statements(kernel: Kernel) -> Iterable[Any]:
+    for item in kernel.body:
+        yield from item.body if isinstance(item, Loop) else (item,)
+
+
+_IDENTITY = {"sum": 0, "prod": 1, "all": True, "any": False}
+
+
+def _reduced(kind: str, values: Array) -> Any:
+    values = np.asarray(values)
+    if values.size == 0 and kind in ("max", "min"):
+        return np.asarray(0, values.dtype)  # a check has failed before, or nobody looks
+    if kind in ("argmax", "argmin"):
+        return np.asarray(getattr(np, kind)(values) if values.size else 0, np.int64)
+    if kind in ("sum", "prod"):
+        return getattr(np, kind)(values, dtype=values.dtype)
+    return getattr(np, kind)(values)
+
+
+def storages(items: Iterable[Item]) -> list[Tensor]:
+    """Return the tensors that native steps write."""
+    return [
+        storage
+        for item in items
+        if isinstance(item, Step)
+        for storage, written in zip(item.operands, item.written, strict=True)
+        if written and isinstance(storage, Tensor)
+    ]

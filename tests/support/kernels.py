@@ -1,0 +1,278 @@
+"""Kernels by hand: compiled and run, and the same computed by NumPy from the kernel's meaning."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphfw.ir.dtype import DType
+from graphfw.runtime.kernels.ir import (
+    Access,
+    Accumulate,
+    Axis,
+    Call,
+    Check,
+    Const,
+    Expr,
+    Keep,
+    Kernel,
+    Load,
+    Loop,
+    Param,
+    Position,
+    Reduce,
+    Ref,
+    Size,
+    SizeValue,
+    Store,
+)
+from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.numpy_executor.codegen import KernelCode, Target, host, scratch_bytes
+
+_FUNCTION = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
+)
+
+
+def at(offset: Size = 0, /, **strides: Size) -> Access:
+    """An access by strides."""
+    return Access(offset, tuple(strides.items()))
+
+
+def size(value: Size, params: Sequence[int]) -> int:
+    return params[value.number] if isinstance(value, Param) else value
+
+
+def extents(axes: tuple[Axis, ...], params: Sequence[int]) -> list[int]:
+    return [size(axis.extent, params) for axis in axes]
+
+
+def cells(kernel: Kernel, params: Sequence[int]) -> int:
+    per_cell = size(kernel.per_cell, params)
+    outer = extents(kernel.outer, params)
+    if kernel.form == "columns":
+        return math.prod(outer[:-1]) * -(-outer[-1] // per_cell)
+    chunks = 1
+    if kernel.split is not None:
+        chunks = -(-size(kernel.inner[-1].extent, params) // size(kernel.split, params))
+    return -(-math.prod(outer) // per_cell) * chunks
+
+
+@functools.cache
+def _llvm() -> Any:
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    machine = binding.Target.from_default_triple().create_target_machine(
+        cpu=binding.get_host_cpu_name(),
+        features=binding.get_host_cpu_features().flatten(),
+        opt=2,
+        jit=True,
+    )
+    empty = binding.parse_assembly("")
+    return binding, machine, binding.create_mcjit_compiler(empty, machine)
+
+
+def _options(binding: Any) -> Any:
+    return binding.create_pipeline_tuning_options(speed_level=1)
+
+
+_numbers = itertools.count()
+
+
+def function(text: str, symbol: str) -> int:
+    """Compile LLVM text; return the address of a function."""
+    binding, machine, jit = _llvm()
+    module = binding.parse_assembly(text)
+    module.verify()
+    passes = binding.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_sroa_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_loop_rotate_pass()
+    passes.add_instruction_combine_pass()
+    passes.run(module, binding.create_pass_builder(machine, _options(binding)))
+    jit.add_module(module)
+    jit.finalize_object()
+    return jit.get_function_address(symbol)
+
+
+def run(
+    kernel: Kernel,
+    arrays: Sequence[np.ndarray],
+    params: Sequence[int],
+    target: Target | None = None,
+    threads: int = 1,
+) -> int:
+    """Run all cells of a kernel, the last first; return the sum of what they return."""
+    target = target or host()
+    symbol = f"kernel{next(_numbers)}"
+    call = _FUNCTION(function(KernelCode(kernel, target).llvm(symbol), symbol))
+    pointers = (ctypes.c_void_p * (len(arrays) + 1))(*[x.ctypes.data for x in arrays])
+    integers = (ctypes.c_int64 * (len(params) + 1))(*params)
+    room = scratch_bytes(kernel, target)
+    inner = math.prod(extents(kernel.inner, params))
+    guard = 64
+    scratch = np.full(room.per_inner * inner + room.constant + guard + 64, 0xA5, np.uint8)
+    start = -scratch.ctypes.data % 64
+    used = room.per_inner * inner + room.constant
+    result = 0
+    for cell in reversed(range(cells(kernel, params))):
+        result += call(pointers, integers, cell, scratch.ctypes.data + start)
+    assert (scratch[start + used :] == 0xA5).all(), "wrote beyond the scratch memory"
+    return result
+
+
+class Meaning:
+    """What a kernel computes, by NumPy on whole grids of positions."""
+
+    def __init__(self, kernel: Kernel, arrays: Sequence[np.ndarray], params: Sequence[int]) -> None:
+        self.kernel = kernel
+        self.arrays = [array.reshape(-1) for array in arrays]
+        self.params = params
+        self.axes = (*kernel.outer, *kernel.inner)
+        grid = extents(self.axes, params)
+        self.grid = tuple(grid)
+        self.positions = {
+            axis.name: np.arange(n).reshape([-1 if i == k else 1 for k in range(len(grid))])
+            for i, (axis, n) in enumerate(zip(self.axes, grid, strict=True))
+        }
+        self.names: dict[str, np.ndarray] = {}
+        self.inner = tuple(range(len(kernel.outer), len(grid)))
+
+    def run(self) -> list[np.ndarray]:
+        """Return the contents of all buffers afterwards."""
+        for item in self.kernel.body:
+            for statement in item.body if isinstance(item, Loop) else (item,):
+                self.statement(statement, isinstance(item, Loop))
+        return self.arrays
+
+    def statement(self, statement: Any, in_loop: bool) -> None:
+        with np.errstate(all="ignore"):
+            value = self.value(statement.value)
+        if isinstance(statement, Reduce):
+            full = np.broadcast_to(value, self.grid)
+            self.names[statement.name] = reduced(statement.kind, full, self.inner)
+        elif isinstance(statement, Keep):
+            self.names[statement.name] = value
+        elif isinstance(statement, Check):
+            bound = size(statement.bound, self.params)
+            assert ((value >= 0) & (value < bound)).all(), "a check that fails"
+        elif isinstance(statement, Store):
+            places, value = np.broadcast_arrays(self.places(statement.access), value)
+            self.arrays[statement.buffer][places.reshape(-1)] = value.reshape(-1)
+        else:
+            self.accumulate(statement, value, in_loop)
+
+    def accumulate(self, statement: Accumulate, value: np.ndarray, in_loop: bool) -> None:
+        outer = len(self.kernel.outer)
+        rows = math.prod(self.grid[:outer])
+        inner = self.grid[outer:] if in_loop else (1,) * len(self.inner)
+        full = np.broadcast_to(value, (*self.grid[:outer], *inner)).reshape(rows, *inner)
+        per_cell = size(self.kernel.per_cell, self.params)
+        assert self.kernel.form == "rows" or outer == 1, "blocks of other axes: not written"
+        line = math.prod(inner)
+        for cell, begin in enumerate(range(0, rows, per_cell)):
+            part = full[begin : begin + per_cell]
+            if statement.inner:
+                sums = reduced(statement.kind, part, (0,))
+                offset = size(statement.access.offset, self.params) + cell * line
+                places = self.places(statement.access).reshape(-1) + offset
+                self.arrays[statement.buffer][places] = sums.reshape(-1)
+            else:
+                axes = tuple(range(part.ndim))
+                total = reduced(statement.kind, part, axes).reshape(-1)
+                self.arrays[statement.buffer][cell] = total[0]
+
+    def value(self, expr: Expr) -> np.ndarray:
+        if isinstance(expr, Const):
+            return np.asarray(expr.value, expr.dtype.dtype)
+        if isinstance(expr, Position):
+            return self.positions[expr.axis]
+        if isinstance(expr, SizeValue):
+            return np.asarray(size(expr.size, self.params), np.int64)
+        if isinstance(expr, Ref):
+            return self.names[expr.name]
+        if isinstance(expr, Load):
+            return self.arrays[expr.buffer][self.places(expr.access)]
+        assert isinstance(expr, Call)
+        args = [self.value(arg) for arg in expr.args]
+        reference = PRIMITIVES[expr.function].reference
+        if expr.function == "cast":
+            return reference(args[0], expr.dtype.dtype)
+        return reference(*args)
+
+    def places(self, access: Access) -> np.ndarray:
+        total = np.asarray(size(access.offset, self.params))
+        for axis, stride in access.strides:
+            total = total + self.positions[axis] * size(stride, self.params)
+        for term in access.terms:
+            total = total + self.value(term.value).astype(np.int64) * size(term.stride, self.params)
+        return total
+
+
+def reduced(kind: str, x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Reduce over axes, which are kept; in float64 where it matters."""
+    if kind in ("argmax", "argmin"):
+        return getattr(np, kind)(x, axis=axes[-1], keepdims=True)
+    if kind in ("sum", "prod"):
+        wide = np.float64 if x.dtype.kind == "f" else x.dtype
+        with np.errstate(all="ignore"):
+            return getattr(np, kind)(x, axis=axes, keepdims=True, dtype=wide).astype(x.dtype)
+    return getattr(np, kind)(x, axis=axes, keepdims=True)
+
+
+def random(rng: np.random.Generator, dtype: DType, n: int) -> np.ndarray:
+    """Return elements at random, at an address that is a multiple of their size only."""
+    room = np.empty(n + 3, dtype.dtype)
+    array = room[1 : n + 1]
+    if dtype.is_bool:
+        array[:] = rng.integers(0, 2, n).astype(bool)
+    elif dtype.is_integer:
+        info = np.iinfo(dtype.dtype)
+        array[:] = rng.integers(info.min, info.max, n, dtype=dtype.dtype, endpoint=True)
+    else:
+        array[:] = rng.standard_normal(n).astype(dtype.dtype)
+    return array
+
+
+def check(
+    kernel: Kernel,
+    arrays: Sequence[np.ndarray],
+    params: Sequence[int],
+    *,
+    rtol: float = 0,
+    target: Target | None = None,
+) -> list[np.ndarray]:
+    """Run a kernel and compare all buffers with what it means; return them.
+
+    Elements of written buffers that the kernel does not write must stay as they were.
+    """
+    wanted = Meaning(kernel, [x.copy() for x in arrays], params).run()
+    got = [guarded(x) for x in arrays]
+    assert run(kernel, [inside for _, inside in got], params, target) == 0
+    for (whole, inside), right in zip(got, wanted, strict=True):
+        around = np.concatenate([whole[:3], whole[3 + len(inside) :]])
+        assert (around == 1).all(), "wrote beyond a buffer"
+        if rtol and inside.dtype.kind not in "biu":
+            a, b = inside.astype(np.float64), right.astype(np.float64)
+            np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol, equal_nan=True)
+        else:
+            np.testing.assert_array_equal(inside, right)
+    return [inside for _, inside in got]
+
+
+def guarded(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return a larger array of ones, and a copy of the array in the midst of it."""
+    flat = array.reshape(-1)
+    room = np.ones(len(flat) + 67, array.dtype)
+    inside = room[3 : 3 + len(flat)]
+    inside[:] = flat
+    return room, inside
