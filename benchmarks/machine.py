@@ -69,3 +69,10 @@ def facts() -> str:
     """Describe the machine and the software in one line."""
     listed = ", ".join(f"{name} {version}" for name, version in versions().items())
     return f"{processor()}; {platform.system()}; {listed}"
+
+
+def load() -> str:
+    """Say whether others were at work on the machine: figures are worth little then."""
+    if not hasattr(os, "getloadavg"):
+        return "load unknown"
+    return f"load {os.getloadavg()[0]:.1f} at the start"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 
+from benchmarks.machine import FLOORS
+
 if TYPE_CHECKING:
     from benchmarks.sweep import Point
 
@@ -26,7 +28,9 @@ def plot(points: Sequence[Point], heading: str, path: Path) -> None:
     functions = list(dict.fromkeys(p.function for p in points))
     dtypes = list(dict.fromkeys(p.dtype for p in points))
     threads = sorted({p.threads for p in points})
-    styles = dict(zip(threads, ("--", "-", "-.", ":") if len(threads) > 1 else ("-",), strict=False))
+    styles = dict(
+        zip(threads, ("--", "-", "-.", ":") if len(threads) > 1 else ("-",), strict=False)
+    )
     size = (4.5 * len(dtypes), 3.6 * len(functions) + 0.8)
     figure, panels = plt.subplots(len(functions), len(dtypes), figsize=size, squeeze=False)
     for row, function in enumerate(functions):
@@ -34,7 +38,9 @@ def plot(points: Sequence[Point], heading: str, path: Path) -> None:
             panel = panels[row][column]
             for count, style in styles.items():
                 chosen = [
-                    p for p in points if (p.function, p.dtype, p.threads) == (function, dtype, count)
+                    p
+                    for p in points
+                    if (p.function, p.dtype, p.threads) == (function, dtype, count)
                 ]
                 _lines(panel, chosen, style)
             panel.set(title=f"{function}, {dtype}", xscale="log", yscale="log")
@@ -53,8 +59,10 @@ def _lines(panel: Any, points: Sequence[Point], style: str) -> None:
         drawn = [(p.elements, p.seconds[name]) for p in points if name in p.seconds]
         if drawn:
             label = name if style == "-" else None
-            panel.plot(*zip(*drawn, strict=True), style, color=colour, label=label, marker=".", ms=3)
-    rates = [p.work / min(p.seconds.values()) for p in points if p.work and p.seconds]
+            panel.plot(
+                *zip(*drawn, strict=True), style, color=colour, label=label, marker=".", ms=3
+            )
+    rates = [p.work / s for p in points if p.work for n, s in p.seconds.items() if n not in FLOORS]
     if rates:
         limit = [(p.elements, p.work / max(rates)) for p in points]
         label = f"{max(rates) / 1e9:.0f} GF/s"

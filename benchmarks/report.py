@@ -16,7 +16,7 @@ HEAD += "|"
 def heading(settings: Settings) -> str:
     """Return what all figures of a run have in common."""
     missing = [name for name in settings.contenders if not machine.installed(name)]
-    lines = [f"{date.today()}; {machine.facts()}; {settings.threads} threads"]
+    lines = [f"{date.today()}; {machine.facts()}; {settings.threads} threads; {machine.load()}"]
     if missing:
         lines.append(f"Not installed: {', '.join(missing)}")
     return "\n".join(lines)

@@ -63,9 +63,7 @@ def _numpy() -> Case:
     parameters, gradients = _arrays(0), _arrays(1)
     means = [np.zeros_like(p) for p in parameters]
     squares = [np.zeros_like(p) for p in parameters]
-    flat = [
-        [a.reshape(-1) for a in arrays] for arrays in (parameters, gradients, means, squares)
-    ]
+    flat = [[a.reshape(-1) for a in arrays] for arrays in (parameters, gradients, means, squares)]
     size = 32_768
     scratch = np.empty((2, size), np.float32)
     count = 0
@@ -125,9 +123,7 @@ def _jax() -> Case:
         count, parameters, means, squares = state
         count = count + 1
         means = [m + (g - m) * (1 - BETA1) for m, g in zip(means, gradients, strict=True)]
-        squares = [
-            v * BETA2 + g * g * (1 - BETA2) for v, g in zip(squares, gradients, strict=True)
-        ]
+        squares = [v * BETA2 + g * g * (1 - BETA2) for v, g in zip(squares, gradients, strict=True)]
         rate, root = RATE / (1 - BETA1**count), jnp.sqrt(1 - BETA2**count)
         moved = [
             p - rate * (m / (jnp.sqrt(v) / root + EPS))

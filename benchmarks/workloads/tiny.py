@@ -52,9 +52,7 @@ def _two_pytensor(x: Any) -> Any:
     return pt.exp(x) * np.float32(2)
 
 
-TWO = Formula(
-    _sixteen, _two_graphfw, _two_numpy, _two_torch, _two_jax, _two_numexpr, _two_pytensor
-)
+TWO = Formula(_sixteen, _two_graphfw, _two_numpy, _two_torch, _two_jax, _two_numexpr, _two_pytensor)
 
 
 # A step of logistic regression by gradient descent.  x: [32, 64], y: [32] in {0, 1}
@@ -165,9 +163,7 @@ def _step_pytensor() -> Case:
 
 
 WORKLOADS = [
-    Contest(
-        "two-ops", "exp(x) · 2 on 16 floats", TWO.makers(), (Target(1.0, "torch"),), atol=1e-5
-    ),
+    Contest("two-ops", "exp(x) · 2 on 16 floats", TWO.makers(), (Target(1.0, "torch"),), atol=1e-5),
     Contest(
         "logistic-step",
         f"logistic-regression training step, batch {BATCH}, {FEATURES} features",

@@ -123,8 +123,6 @@ class _Attention:
             return None
         inside.add(x.node)
         q, k = x.node.inputs
-        if mask is not None and mask.dtype.is_floating and _is_causal_bias(mask, x):
-            causal, mask = True, None
         return cls(q, k, v, mask, causal, scale, inside)
 
     def emit(self) -> Tensor:
@@ -173,7 +171,8 @@ def _softmax_of(x: Tensor, inside: set[Node]) -> Tensor | None:
     if not _reduces_last(total, "sum"):
         return None
     (powers,) = _takes(total, "sum", inside)
-    if _takes(powers, "exp", inside)[:1] != shifted:
+    summed = _takes(powers, "exp", inside)
+    if not summed or summed[0] is not shifted[0]:
         return None
     if not (parts := _takes(shifted[0], "subtract", inside)):
         return None
@@ -183,7 +182,7 @@ def _softmax_of(x: Tensor, inside: set[Node]) -> Tensor | None:
     largest, lowest = parts
     if not _reduces_last(largest, "max") or _fill(lowest) != np.finfo(x.dtype.dtype).min:
         return None
-    return scores if _takes(largest, "max", inside) == (scores,) else None
+    return scores if _takes(largest, "max", inside)[0] is scores else None
 
 
 def _reduces_last(x: Tensor, name: str) -> bool:
@@ -236,14 +235,3 @@ def _counts(x: Tensor) -> bool:
         return False
     op = x.node.op
     return bool(op.start == 0 and op.step == 1)  # type: ignore[attr-defined]
-
-
-def _is_causal_bias(mask: Tensor, scores: Tensor) -> bool:
-    """Say whether a mask of floats is the constant 0 on and below the diagonal, -inf above."""
-    array = constant_array(mask)
-    if array is None or array.shape[-2:] != scores.shape[-2:]:
-        return False
-    if any(dim != 1 for dim in array.shape[:-2]):
-        return False
-    last = array.reshape(array.shape[-2:])
-    return bool(np.array_equal(last, np.where(np.tri(*last.shape) == 1, 0, -math.inf)))

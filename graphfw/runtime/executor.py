@@ -18,6 +18,8 @@ from graphfw.errors import ExecutionError, ExecutorError, a_type, did_you_mean
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
+from graphfw.runtime.memory import MemoryReport
+from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 
 if TYPE_CHECKING:
@@ -73,9 +75,34 @@ class Executable(abc.ABC):
             ExecutionError: An operation fails.
         """
 
+    def explain(self, sizes: tuple[int, ...] | None) -> str:
+        """Return a text on the steps: what is inside each, what it takes, why it is not larger."""
+        del sizes
+        return ""
+
+    def source(self) -> str:
+        """Return the generated code."""
+        raise _unplanned("generates no code")
+
+    def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
+        """Return what memory a run takes."""
+        raise _unplanned("does not plan its memory")
+
+    def profile(
+        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
+    ) -> Profile:
+        """Run once, changing nothing, and return where the time went."""
+        raise _unplanned("does not time its steps")
+
     @abc.abstractmethod
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
         """Run again and say where a value that is not finite comes from."""
+
+
+def _unplanned(what: str) -> ExecutorError:
+    return ExecutorError(
+        f"this executor {what}", fix='use executor="numpy", without GRAPHFW_JIT=0'
+    )
 
 
 class Executor(abc.ABC):

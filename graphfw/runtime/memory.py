@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.runtime.limits import shown_bytes
 
-Kind: TypeAlias = Literal["variable", "constant", "prepared", "output", "spare", "arena", "scratch"]
+Kind: TypeAlias = Literal["variable", "constant", "prepared", "output", "arena", "scratch"]
 
 
 class Entry(NamedTuple):
@@ -17,9 +17,8 @@ class Entry(NamedTuple):
     Attributes:
         name: What it holds.
         kind: "variable" and "constant" are there before a run; "prepared" is made from these once;
-            "output" belongs to the caller afterwards; "spare" holds a variable's new contents where
-            they can't be written over the old ones; "arena" is an intermediate result, "scratch" a
-            thread's own.
+            "output" belongs to the caller afterwards; "arena" is an intermediate result, "scratch"
+            a thread's own.
         nbytes: Its size.
         first: The level of the plan at which it is written.
         last: The last level at which it is needed.
@@ -44,12 +43,15 @@ class MemoryReport:
         arena: The size of the arena that the intermediate results share.
         peak: The most memory at any moment, besides the feeds: all variables and constants, what is
             made from them, the outputs, the arena and the scratch memory.
+        spare: What comes on top when variables can't be written over, because another run reads
+            them at that moment, or with `check_finite`.
     """
 
     entries: tuple[Entry, ...]
     levels: int
     arena: int
     peak: int
+    spare: int
 
     def timeline(self) -> list[int]:
         """Return for each level the bytes that are in use: what a plot shows."""
@@ -81,8 +83,8 @@ class MemoryReport:
         return "\n".join([total, *lines])
 
 
-def report(entries: Sequence[Entry], levels: int, arena: int) -> MemoryReport:
+def report(entries: Sequence[Entry], levels: int, arena: int, spare: int) -> MemoryReport:
     """Sort entries and add up the peak."""
     ordered = tuple(sorted(entries, key=lambda e: -e.nbytes))
     outside = sum(e.nbytes for e in ordered if e.kind != "arena")
-    return MemoryReport(ordered, levels, arena, outside + arena)
+    return MemoryReport(ordered, levels, arena, outside + arena, spare)

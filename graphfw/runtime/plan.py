@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from graphfw.errors import FeedError
+from graphfw.errors import ArgumentError, FeedError
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.manager import table
 from graphfw.runtime import feeding
+from graphfw.runtime.limits import byte_count
+from graphfw.runtime.memory import MemoryReport
+from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 
 if TYPE_CHECKING:
@@ -66,6 +69,11 @@ class Plan:
             ExecutionError: An operation failed; the variables are as they were before.
             SessionError: The session is closed.
         """
+        fed, sizes = self._fed(arrays)
+        return self._packed(self._session.execute(self.program, self._run, fed, sizes))
+
+    def _fed(self, arrays: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
+        """Check and convert values for the feeds, and find what the symbols stand for."""
         program = self.program
         if len(arrays) != len(program.feeds):
             raise FeedError(
@@ -83,7 +91,7 @@ class Plan:
             sizes = feeding.bind_sizes(program, shapes)
             if len(self._sizes) < _KNOWN_SHAPES:
                 self._sizes[shapes] = sizes
-        return self._packed(self._session.execute(program, self._run, fed, sizes))
+        return fed, sizes
 
     def _packed(self, fetched: Sequence[Any]) -> Any:
         if self._single:
@@ -110,8 +118,7 @@ class Plan:
             own = node.op.cost(node.types, *[t.type for t in node.inputs])
             totals = [total + part for total, part in zip(totals, own, strict=True)]
         if shapes:
-            sizes = feeding.bind_sizes(self.program, [tuple(s) for s in shapes])
-            env = dict(zip(self.program.symbols, sizes, strict=True))
+            env = dict(zip(self.program.symbols, self._sizes_of(shapes), strict=True))
             totals = [evaluate(total, env) for total in totals]
         parameters = [v.type for v in self.program.variables if v.trainable]
         return PlanCost(
@@ -122,19 +129,105 @@ class Plan:
             sum(_static(kind.nbytes) for kind in parameters),
         )
 
-    def explain(self) -> str:
-        """Return a text: what each pass did, then each step with its source line and cost."""
+    def explain(self, *shapes: Sequence[int]) -> str:
+        """Return a text: what each pass did, then each step of the compiled run.
+
+        A step is shown with the ops inside, their source lines, its flops and bytes, the least time
+        that this machine needs for it, and why it holds no more ops.
+
+        Args:
+            shapes: The feeds' shapes, by position; without them costs are symbolic.
+        """
+        sizes = self._sizes_of(shapes) if shapes or not self.program.symbols else None
+        text = self._run.explain(sizes) or self._nodes()
+        return f"{table(self.program.reports)}\n\n{text}"
+
+    def _nodes(self) -> str:
+        """Return a table of the nodes, for executors that run them one by one."""
         rows = [("step", "op", "result", "flops", "made at")]
         for number, node in enumerate(self.program.graph.nodes):
             cost = node.op.cost(node.types, *[t.type for t in node.inputs])
             types = ", ".join(map(str, node.types))
             rows.append((str(number), node.op.name, types, str(cost.flops), _place(node)))
         widths = [max(len(row[i]) for row in rows) for i in range(4)]
-        lines = [
+        return "\n".join(
             "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]).rstrip()
             for row in rows
-        ]
-        return "\n".join([table(self.program.reports), "", *lines])
+        )
+
+    def source(self) -> str:
+        """Return the generated kernels, in their readable form, each with the steps that use it.
+
+        Raises:
+            ExecutorError: The executor generates no code.
+        """
+        return self._run.source()
+
+    def memory(self, *shapes: Sequence[int]) -> MemoryReport:
+        """Return what memory a run takes: print it for a table, plot its `timeline()`.
+
+        Args:
+            shapes: The feeds' shapes, by position; not needed where all sizes are known.
+
+        Raises:
+            ExecutorError: The executor does not plan its memory.
+            FeedError: The shapes don't fit the placeholders.
+        """
+        return self._run.memory(self._sizes_of(shapes))
+
+    def max_dim(self, name: str, memory_limit: int | str, **sizes: int) -> int:
+        """Return the largest size of a symbolic dim with which a run keeps within a limit.
+
+        Args:
+            name: The dim, such as "batch".
+            memory_limit: As for `Session`: "2GiB", or bytes.
+            sizes: What the other symbolic dims stand for.
+
+        Raises:
+            ArgumentError: There is no such dim, others have no size, or not even size 1 fits.
+            ExecutorError: The executor does not plan its memory.
+        """
+        limit = byte_count(memory_limit)
+        symbols = self.program.symbols
+        missing = [s for s in symbols if s != name and s not in sizes]
+        if name not in symbols or missing or limit is None:
+            raise ArgumentError(
+                f"max_dim: the sizes of {', '.join(missing)} are needed"
+                if missing
+                else f"max_dim: this plan has no dim {name!r}",
+                fix=f"its symbolic dims are: {', '.join(symbols) or 'none'}",
+            )
+
+        def fits(size: int) -> bool:
+            own = {**sizes, name: size}
+            return self._run.memory(tuple([own[s] for s in symbols])).peak <= limit
+
+        if not fits(1):
+            raise ArgumentError(f"max_dim: with {name} = 1 a run needs more than {memory_limit}")
+        low, high = 1, 2
+        while fits(high):
+            if high > limit:
+                raise ArgumentError(f"max_dim: the memory does not depend on {name!r}")
+            low, high = high, high * 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+    def profile(self, *arrays: Any) -> Profile:
+        """Run once with values for the feeds and return where the time went, changing nothing.
+
+        Print the result for a table by step, ops and source line; `profile(…).trace("run.json")`
+        writes a trace for Perfetto or Chrome.
+
+        Raises:
+            ExecutorError: The executor does not time its steps.
+        """
+        fed, sizes = self._fed(arrays)
+        return self._session.profile(self.program, self._run, fed, sizes)
+
+    def _sizes_of(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        return feeding.bind_sizes(self.program, [tuple(shape) for shape in shapes])
 
     def __repr__(self) -> str:
         return (

@@ -39,6 +39,7 @@ from graphfw.runtime import feeding, lookup, nest
 from graphfw.runtime.executor import Executable, Executor, Options, find_executor
 from graphfw.runtime.limits import byte_count, checked_threads
 from graphfw.runtime.plan import Plan
+from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program, lower
 from graphfw.runtime.state import Snapshot, State
 
@@ -292,6 +293,16 @@ class Session(Uncopied):
         finally:
             state.release()
         return outputs[: program.fetch_count]
+
+    def profile(
+        self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
+    ) -> Profile:
+        """Time a run that changes nothing; what `plan.profile` calls."""
+        self._check_open()
+        with self._pinned() as snapshot:
+            inputs = [*fed, *[snapshot.values.get(v) for v in program.variables]]
+            rng = Rng(snapshot.seed, snapshot.step)
+            return run.profile(inputs, sizes, rng, self._state.version)
 
     # Variables.
 

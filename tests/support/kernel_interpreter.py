@@ -167,7 +167,7 @@ def _multiply(code: ProductAsCode, memory: dict[Storage, Array], sizes: Mapping[
         memory[code.product] = result
     if code.epilogue is None:
         return
-    kernel, operands, params, product, row_stride = code.epilogue
+    kernel, operands, params, product, row_stride, _ = code.epilogue
     arrays = []
     for number, (storage, buffer) in enumerate(zip(operands, kernel.buffers, strict=True)):
         if number == product:
@@ -181,8 +181,9 @@ def _multiply(code: ProductAsCode, memory: dict[Storage, Array], sizes: Mapping[
     assert len(kernel.outer) == len(kernel.inner) == 1
     numbers = [evaluate(p, sizes) for p in params]
     # The product lies in a block whose rows are farther apart.
-    block = np.full((result.reshape(-1, result.shape[-1]).shape[0], result.shape[-1] + 3), np.nan)
-    block[:, : result.shape[-1]] = result.reshape(-1, result.shape[-1])
+    matrix = result.reshape(math.prod(result.shape[:-1]), result.shape[-1])
+    block = np.full((matrix.shape[0], matrix.shape[1] + 3), np.nan)
+    block[:, :-3] = matrix
     numbers[row_stride] = result.shape[-1] + 3
     arrays[product] = block.astype(result.dtype)
     run_ = _Run(kernel, arrays, numbers)

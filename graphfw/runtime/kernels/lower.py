@@ -176,20 +176,22 @@ class _Lowering:
         if not outputs:
             return list(self.target.matmul((product,), a, b, output, None, fixed_b=fixed_b))
         after = replace(group, kind="kernel", nodes=rest, outputs=outputs)
-        joined = self._epilogue(after, output)
+        joined = self._epilogue(after, output, (a.storage, b.storage))
         if joined is not None:
             kept = output if len(outputs) < len(group.outputs) else None
             return list(self.target.matmul(group.nodes, a, b, kept, joined, fixed_b=fixed_b))
         steps = list(self.target.matmul((product,), a, b, output, None, fixed_b=fixed_b))
         return [*steps, *self._kernels(after)]
 
-    def _epilogue(self, group: Group, product: Tensor) -> Epilogue | None:
+    def _epilogue(
+        self, group: Group, product: Tensor, factors: Sequence[Storage]
+    ) -> Epilogue | None:
         """Return what a group does to a product's elements, if it can be done piece by piece."""
         values = Values(group, self.facts)
         draft = drafted(values, group.outputs, ())
         columns = [] if product.shape[-1] == 1 else values.axes[-1:]
         draft.outer, draft.inner = values.axes[: len(values.axes) - len(columns)], columns
-        return epilogue(draft, product)
+        return epilogue(draft, product, factors)
 
 
 def _combining(one: Across, lines: Temp, cells: DimLike) -> Draft:

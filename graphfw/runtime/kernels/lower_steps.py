@@ -124,8 +124,14 @@ def finished(draft: Draft) -> Finished:
     return _Finisher(draft).result()
 
 
-def epilogue(draft: Draft, product: Tensor) -> Epilogue | None:
-    """Settle a draft as what is done to a product's elements; None where it does not fit that."""
+def epilogue(draft: Draft, product: Tensor, factors: Sequence[Storage]) -> Epilogue | None:
+    """Settle a draft as what is done to a product's elements; None where it does not fit that.
+
+    Args:
+        draft: The draft.
+        product: The product.
+        factors: Where the product's operands lie.
+    """
     finisher = _Finisher(draft, product)
     if len(finisher.outer) != 1 or len(finisher.inner) != 1:
         return None
@@ -138,6 +144,11 @@ def epilogue(draft: Draft, product: Tensor) -> Epilogue | None:
         params=done.params,
         product=next(i for i, s in enumerate(done.operands) if s is product),
         row_stride=finisher.row_stride.number,
+        in_place=tuple([
+            (out, read)
+            for out, read in done.in_place
+            if not any(done.operands[read] is s for s in (product, *factors))
+        ]),
     )
 
 

@@ -17,6 +17,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.base import fill_value
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import Facts, Role, reduced_axes
+from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Const, Expr, ReduceKind, Ref
 from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.kernels.steps import Storage
@@ -131,20 +132,20 @@ class Values:
 
     def place(self, tensor: Tensor) -> Place:
         """Return where the group's loops write a tensor."""
-        layout = self.facts.layout_of(tensor)
-        return _placed(tensor, self._stored_index(tensor), layout.offset, layout.strides)
+        run = self._run_through(tensor)
+        return _placed(tensor, self.standard(run), 0, contiguous(run.shape))
 
-    def _stored_index(self, tensor: Tensor) -> Index:
-        if self.facts.role[tensor.node] is not Role.COPY:
-            return self.standard(tensor)
-        # The loops run over what is copied; its reshape lies in the same order.
-        return self.standard(tensor.node.inputs[0])
+    def _run_through(self, tensor: Tensor) -> Tensor:
+        """Return whose dims the loops run through when they write a tensor."""
+        # The reshape of what is copied lies in the same order.
+        is_copy = self.facts.role[tensor.node] is Role.COPY
+        return tensor.node.inputs[0] if is_copy else tensor
 
     # Values.
 
     def stored(self, tensor: Tensor) -> Expr:
         """Return the value of an output, in its own dtype."""
-        return K.cast(self._known[tensor, self._stored_index(tensor)], tensor.dtype)
+        return K.cast(self._known[tensor, self.standard(self._run_through(tensor))], tensor.dtype)
 
     def value(self, tensor: Tensor, index: Index) -> Expr:
         """Return an element of a tensor; floats of 16 bits as float32."""

@@ -110,6 +110,7 @@ class Epilogue(NamedTuple):
         row_stride: Which of `params` is the distance between rows of the product, and nothing else:
             a piece of the product lies in a block of its own, whose rows are as far apart as it is
             wide. What stands at this place in `params` is not used.
+        in_place: Pairs of buffers, (written, read), that may be one array: see `Step`.
     """
 
     kernel: Kernel
@@ -117,6 +118,7 @@ class Epilogue(NamedTuple):
     params: tuple[DimLike, ...]
     product: int
     row_stride: int
+    in_place: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

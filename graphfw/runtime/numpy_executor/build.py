@@ -46,6 +46,7 @@ class Build:
     """
 
     def __init__(self, program: Program) -> None:
+        self.program = program
         graph = program.graph
         target = CpuTarget()
         self.partition = partition(graph, CanCompile(target))
@@ -65,6 +66,7 @@ class Build:
             marks.append(mark)
         self.levels = plan.levels
         self.lifetimes = plan.lifetimes
+        self.updated = plan.updated
         self.stretches = stretches(plan.levels)
         self.steps = [step for level in plan.levels for step in level.steps]
         self.prepared = _prepared(self.steps)

@@ -13,12 +13,15 @@ from graphfw.errors import ExecutionError
 from graphfw.ir.op import Rng
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Claim, Executable, Options
+from graphfw.runtime.memory import MemoryReport
+from graphfw.runtime.numpy_executor import reports
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.execution import Execution, ReadyRun
 from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.prepare import Preparation
 from graphfw.runtime.numpy_executor.recycle import Arenas
+from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 
 _LAYOUTS = 256
@@ -78,6 +81,31 @@ class CompiledExecutable(Executable):
         except ExecutionError as error:
             return error
         return ExecutionError("native code refuses values that the operations themselves accept")
+
+    def explain(self, sizes: tuple[int, ...] | None) -> str:
+        return reports.explain(self.build, sizes)
+
+    def source(self) -> str:
+        return reports.source(self.build)
+
+    def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
+        return reports.memory(self.build, self._layout(sizes), self._threads)
+
+    def profile(
+        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
+    ) -> Profile:
+        self(inputs, sizes, rng, version, None)
+        layout = self._layout(sizes)
+        run = ReadyRun(self.build, layout, self._threads)
+        arena = self._arenas.take(layout.arena)
+        try:
+            self._preparation.provide(run, inputs, version)
+            run.run.record(sum(layout.cells))
+            execution = Execution(self.build, layout, run, arena, inputs)
+            execution.compute(rng, None)
+        finally:
+            self._arenas.give(arena)
+        return reports.profiled(self.build, layout, run.run.records(), execution.timings)
 
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
         return self._reference.blame(inputs, sizes, rng)

@@ -176,8 +176,8 @@ class Engine:
         return module
 
     def _optimise(self, module: Any, target: Any) -> None:
-        # Half the time of LLVM's own pipelines, from -O1 to -O3, and code as fast: what they do more
-        # is for loops over scalars, and generated code has explicit vectors. Functions are inlined
+        # Half the time of LLVM's own pipelines, -O1 to -O3, and code as fast: what they do more is
+        # for loops over scalars, and generated code has explicit vectors. Functions are inlined
         # where they say `alwaysinline`.
         passes = self._llvm.create_new_module_pass_manager()
         passes.add_always_inliner_pass()

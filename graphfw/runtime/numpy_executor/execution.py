@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,7 +52,11 @@ class ReadyRun:
 
 
 class Execution:
-    """What a run has computed so far."""
+    """What a run has computed so far.
+
+    Attributes:
+        timings: Of the nodes outside of native code: when each began and ended, in ns.
+    """
 
     def __init__(
         self, build: Build, layout: Layout, run: ReadyRun, arena: Memory, inputs: Sequence[Array]
@@ -69,6 +74,7 @@ class Execution:
         if self._updates:
             self._updates.append(_NOBODY_ASKS)
         self._made: dict[Storage, Array] = {}
+        self.timings: list[tuple[int, int]] = []
         run.run.bases[ARENA] = arena.address
 
     def compute(self, rng: Rng, claim: Claim | None) -> bool:
@@ -80,7 +86,9 @@ class Execution:
             if call is not None and not self._native(call):
                 return False
             for node in stretch.nodes:
+                begin = time.perf_counter_ns()
                 self._outside(node, rng)
+                self.timings.append((begin, time.perf_counter_ns()))
         return True
 
     def _settle(self, claim: Claim | None) -> None:

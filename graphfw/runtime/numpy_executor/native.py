@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
@@ -12,9 +11,12 @@ MAX_WORKERS = 255
 SPIN_NS = 200_000
 """For how long a worker looks for work before it sleeps."""
 POLITE_NS = 20_000
-"""For how long it does so before it offers its core to others between looks."""
+"""For how long it does so before it offers its processor to others between looks."""
+CONTENDED_NS = 50_000
+"""After a turn of others as long as this it sleeps at once: spinning would take time from them, and
+a worker that sleeps is woken sooner than one that has given its turn away."""
 JOIN_SPINS = 2000
-"""How often a caller looks whether its workers are done before it offers its core to others."""
+"""How often a caller looks whether its workers are done before it yields its processor."""
 DATA_OFFSET = 16
 """Where in an ndarray object the address of its elements lies, in 64-bit CPython."""
 FLAGS_OFFSET = 64
@@ -26,18 +28,13 @@ _PAUSE = {
 }
 
 
-@dataclass(frozen=True)
 class RunnerCode:
     """The function `i64 (ptr stretch, ptr tuple)` that runs a stretch; see `runner.ll`."""
-
-    spin_ns: int = SPIN_NS
-    polite_ns: int = POLITE_NS
-    join_spins: int = JOIN_SPINS
 
     @property
     def key(self) -> str:
         # Its text belongs to the generator, whose version is a part of each function's name.
-        return f"runner {self}"
+        return "runner"
 
     def llvm(self, symbol: str) -> str:
         here = machine()
@@ -54,9 +51,10 @@ class RunnerCode:
             data_offset=DATA_OFFSET,
             flags_offset=FLAGS_OFFSET,
             max_workers=MAX_WORKERS,
-            spin_ns=self.spin_ns,
-            polite_ns=self.polite_ns,
-            join_spins=self.join_spins,
+            spin_ns=SPIN_NS,
+            polite_ns=POLITE_NS,
+            contended_ns=CONTENDED_NS,
+            join_spins=JOIN_SPINS,
             pause=_PAUSE.get(here.architecture, ""),
             clock=6 if apple else 1,  # CLOCK_MONOTONIC
             block=1 if apple else 0,  # SIG_BLOCK

@@ -263,8 +263,10 @@ entry:
   %born = call i64 @now()
   br label %top
 top:
-  %start = phi i64 [ 0, %entry ], [ %after, %help ], [ %start, %look ], [ %start, %yield ], [ %start, %sleep ]
-  %since = phi i64 [ %born, %entry ], [ %finished, %help ], [ %since, %look ], [ %since, %yield ], [ %woken, %sleep ]
+  %start = phi i64 [ 0, %entry ], [ %after, %help ],
+                   [ %start, %look ], [ %start, %yield ], [ %start, %sleep ]
+  %since = phi i64 [ %born, %entry ], [ %finished, %help ],
+                   [ %since, %look ], [ %since, %yield ], [ %woken, %sleep ]
   %slot = call i64 @find(i64 %index, i64 %start)
   %found = icmp sge i64 %slot, 0
   br i1 %found, label %help, label %spin
@@ -293,12 +295,10 @@ tired:
   %late = icmp ugt i64 %idle, ${spin_ns}
   br i1 %late, label %sleep, label %yield
 yield:
-  ; Where somebody else has run meanwhile, spinning takes time from them, and is of no use: a worker
-  ; that sleeps is woken sooner than one that has given its turn away.
   %e = call i32 @sched_yield()
   %back = call i64 @now()
   %away = sub i64 %back, %time
-  %contended = icmp ugt i64 %away, 50000
+  %contended = icmp ugt i64 %away, ${contended_ns}
   br i1 %contended, label %sleep, label %top
 sleep:
   call void @sleep(i64 %index)

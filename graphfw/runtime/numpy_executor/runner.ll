@@ -8,6 +8,7 @@
 ;   run     0 steps  1 waves  2 operands  3 bases  4 first base of the arrays  5 resolved pointers
 ;           6 scratch memory  7 its bytes a thread  8 threads  9 records, or null
 ;          10 first step of the wave  11 cells of the wave  12 the step that failed + 1
+;          13 how many arrays there may be
 ;          16 the next cell, in a cache line of its own
 ;   records 0 count  1 capacity  8... per cell: step, thread, cell, start, end
 
@@ -122,18 +123,23 @@ entry:
   %r4 = getelementptr i64, ptr %run, i64 4
   %first = load i64, ptr %r4
   %target = getelementptr i64, ptr %bases, i64 %first
+  %r13 = getelementptr i64, ptr %run, i64 13
+  %room = load i64, ptr %r13
   br label %head
 head:
   %i = phi i64 [ 0, %entry ], [ %next, %good ]
   %more = icmp ult i64 %i, %count
   br i1 %more, label %body, label %done
 body:
+  %next = add i64 %i, 1
+  %fits = icmp ult i64 %i, %room
+  br i1 %fits, label %look, label %bad
+look:
   %item = getelementptr ptr, ptr %arrays, i64 %i
   %array = load ptr, ptr %item
   %flags_at = getelementptr i8, ptr %array, i64 ${flags_offset}
   %flags = load i32, ptr %flags_at
   %held = and i32 %flags, 257
-  %next = add i64 %i, 1
   %fine = icmp eq i32 %held, 257
   br i1 %fine, label %good, label %bad
 good:

@@ -136,7 +136,7 @@ class Run:
         self._scratch = _words(self.threads * schedule.scratch // 8)
         self._records: Words | None = None
         self._state = _words(32)
-        self._state[:10] = [
+        self._state[:9] = [
             schedule.steps.ctypes.data,
             schedule.waves.ctypes.data,
             schedule.operands.ctypes.data,
@@ -146,8 +146,8 @@ class Run:
             self._scratch.ctypes.data,
             schedule.scratch,
             self.threads,
-            0,
         ]
+        self._state[13] = schedule.arrays
 
     def stretch(self, first: int, count: int, *, hold: bool) -> Stretch:
         """Return a function that computes the waves from `first`, `count` of them.
@@ -157,7 +157,8 @@ class Run:
 
         - 0: all is computed.
         - n > 0: the call of number n - 1, counted over all waves, failed; the rest was skipped.
-        - n < 0: the array -n - 1 is not aligned or not in C order; nothing was computed.
+        - n < 0: the array -n - 1 is not aligned, not in C order or one too many; nothing was
+          computed.
 
         It may not be called while another call on the same `Run` is under way.
 
@@ -185,7 +186,8 @@ class Run:
     def _slowly(self, call: Stretch, arrays: Arrays) -> int:
         """Do what the runner does where it can't read this Python's objects."""
         for i, array in enumerate(arrays):
-            if not (array.flags.c_contiguous and array.flags.aligned):
+            fits = i < self.schedule.arrays
+            if not (fits and array.flags.c_contiguous and array.flags.aligned):
                 return -i - 1
             self.bases[self.schedule.bases + i] = array.ctypes.data
         return call(())

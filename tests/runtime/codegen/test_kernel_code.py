@@ -107,7 +107,7 @@ def test_scratch_memory():
     assert scratch_bytes(plain()) == (0, 0)
     body = (Loop((Keep("x", Load(float32, 0, MATRIX)), Keep("n", Load(int64, 0, MATRIX)))),)
     assert scratch_bytes(rows(*body), AVX512) == (12, 128)
-    assert scratch_bytes(rows(*body, form="columns"), AVX512) == (12 * 64, 128)
+    assert scratch_bytes(rows(*body, form="columns"), AVX512) == (12 * 32, 128)
 
 
 def test_code_that_cannot_fail_has_no_other_result():

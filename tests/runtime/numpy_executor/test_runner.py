@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from graphfw.runtime.numpy_executor import runner
+from graphfw.runtime.numpy_executor import native, runner
 from graphfw.runtime.numpy_executor.engine import compile_codes
+from graphfw.runtime.numpy_executor.machine import Machine
 from graphfw.runtime.numpy_executor.runner import Call, Run, Schedule, Stretch, Wave
 from tests.runtime.numpy_executor.small_code import ADD, FAIL, SCRATCH, SPIN
 
@@ -112,6 +113,7 @@ def test_arrays_that_native_code_cannot_take(monkeypatch: Any, reads: bool, hold
     crooked = np.zeros(7 * 8, np.int8)[1:49].view(np.int64)
     assert call((x, np.zeros(12, np.int64)[::2])) == -2
     assert call((crooked, y)) == -1
+    assert call((x, y, y)) == -3
     assert not y.any()
     assert not chain.arena.any()
     assert call((x, y)) == 0
@@ -197,6 +199,20 @@ def test_a_stretch_keeps_what_it_needs() -> None:
     assert call((x, y)) == 0
     np.testing.assert_array_equal(y, x + 9)
     assert len(noise) == 100
+
+
+@pytest.mark.parametrize(
+    "triple", ["x86_64-pc-windows-msvc", "arm64-apple-darwin24", "aarch64-unknown-linux-gnu"]
+)
+def test_the_runner_of_other_systems_is_sound(monkeypatch: Any, triple: str) -> None:
+    import llvmlite.binding as llvm
+
+    monkeypatch.setattr(native, "machine", lambda: Machine(triple, "", "", ""))
+    module = llvm.parse_assembly(native.RunnerCode().llvm("run"), llvm.create_context())
+    module.verify()
+    called = {function.name for function in module.functions if function.is_declaration}
+    assert ("pthread_create" in called) == ("windows" not in triple)
+    assert ("sched_getcpu" in called) == ("linux" in triple)
 
 
 def test_records(threads: int) -> None:

@@ -323,7 +323,7 @@ class Evaluator:
         )
 
     def _first_for_others(self, start: str, pointers: str, mask: str, level: int) -> str:
-        """Write the pointers of the lanes of a mask, and in other lanes the first one of `start`."""
+        """Write the pointers of the lanes of a mask, in other lanes the first one of `start`."""
         if not mask:
             return pointers
         kind = vector("ptr", self.shape.lanes)

@@ -166,7 +166,9 @@ def vectors_of(facts: Facts, body: Iterable[Statement]) -> int:
         return 2 if len(calls) <= 40 else 1
     reduces = any([isinstance(s, Reduce | Accumulate) for s in statements])
     if facts.kernel.form == "columns":
-        return 8  # lines of memory in a row: that is what is read at once of a row
+        # So many lines of memory in a row are read at once; where all rows are kept, for so many
+        # columns, the cache shall hold them.
+        return 2 if facts.keeps else 8
     return 4 if reduces else 1
 
 

@@ -11,8 +11,8 @@ from graphfw.runtime.numpy_executor.codegen.registers import literal, register, 
 
 _BITS = {"float": "i32", "double": "i64"}
 _DTYPE = {"float": float32, "double": float64}
-_FLOAT_COMPARISONS = {"<": "olt", "<=": "ole", ">": "ogt", ">=": "oge", "==": "oeq", "!=": "une"}
-_SIGNED_COMPARISONS = {"<": "slt", "<=": "sle", ">": "sgt", ">=": "sge", "==": "eq", "!=": "ne"}
+_FLOAT_COMPARISONS = {"<": "olt", ">": "ogt", ">=": "oge", "==": "oeq", "!=": "une"}
+_SIGNED_COMPARISONS = {"<": "slt", ">": "sgt", ">=": "sge", "==": "eq", "!=": "ne"}
 
 Number: TypeAlias = "Value | int | float"
 
@@ -85,9 +85,6 @@ class Value:
 
     def __lt__(self, other: Number) -> Value:
         return self._compare("<", other)
-
-    def __le__(self, other: Number) -> Value:
-        return self._compare("<=", other)
 
     def __gt__(self, other: Number) -> Value:
         return self._compare(">", other)

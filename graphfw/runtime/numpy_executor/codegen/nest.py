@@ -49,13 +49,8 @@ class Nest:
         self._facts = Facts(kernel)
         # The vectors at once differ from loop to loop with "rows": see `_inner_rows`.
         self._main = block_shape(kernel, target)
-        # What is left at the end: vectors under masks, or single elements. With "columns" all of it
-        # at once: each pass goes through all rows.
-        self._rest = Shape(1, 1)
-        if target.masked:
-            self._rest = self._main
+        self._masked = target.masked
         self._evaluator = Evaluator(self._facts, writer)
-        self._in_rest = False
         self._line = "0"
         self._is_first = ""
         self._lasting: dict[Accumulate, Accumulators] = {}
@@ -156,31 +151,49 @@ class Nest:
             carry = self.writer.let(f"zext i1 {through} to i64", 1)
 
     def _vector_loops(self, begin: str, end: str) -> Iterator[None]:
-        """Open, one after the other, the loop of the vector axis over whole steps and the rest."""
+        """Open, one after the other, the loops of the vector axis: whole steps, then the rest."""
         writer, evaluator, axis = self.writer, self._evaluator, self._vector_axis.name
         level = writer.depth
-        step = self._main.lanes * self._main.vectors
-        whole = evaluator.int64("sub", end, begin, 0)
-        whole = evaluator.int64("and", whole, str(-step), 0)
-        whole = evaluator.int64("add", begin, whole, 0)
         slot = writer.slot("i64")
         writer.store("i64", begin, slot, level)
-        self._in_rest, evaluator.shape, evaluator.masks = False, self._main, ()
-        with evaluator.loop_on(axis, slot, whole, str(step)):
-            yield
-        self._in_rest, evaluator.shape = True, self._rest
-        with evaluator.loop_on(axis, slot, end, str(self._rest.lanes * self._rest.vectors)):
-            if self._rest.lanes > 1:
+        length = self.int64("sub", end, begin)
+        whole_steps, rest = self._steps()
+        evaluator.masks = ()
+        for evaluator.shape in whole_steps:
+            step = evaluator.shape.lanes * evaluator.shape.vectors
+            until = self.int64("add", begin, self.int64("and", length, str(-step)))
+            with evaluator.loop_on(axis, slot, until, str(step)):
+                yield
+        evaluator.shape = rest
+        with evaluator.loop_on(axis, slot, end, str(rest.lanes * rest.vectors)):
+            if self._masked:
                 evaluator.masks = self._masks(end, level + 1)
             yield
         evaluator.masks = ()
+
+    def _steps(self) -> tuple[list[Shape], Shape]:
+        """Return what one step computes, as long as there is enough left, and what at the end.
+
+        At the end it is vectors under masks, or else single elements. With "columns" each step goes
+        through all rows, so they are few, and not much wider than what is left.
+        """
+        lanes, vectors = self._main
+        whole = [self._main]
+        columns = self.kernel.form == "columns"
+        if columns and vectors > 4:
+            whole.append(Shape(lanes, 4))
+        if columns and not self._masked:
+            whole.append(Shape(lanes, 1))
+        if not self._masked:
+            return whole, Shape(1, 1)
+        return whole, Shape(lanes, min(vectors, 4) if columns else 1)
 
     def _masks(self, end: str, level: int) -> Registers:
         """Write for each vector of the rest which lanes are below `end`."""
         left = self.writer.let(
             f"sub nsw i64 {end}, {self._evaluator.index[self._vector_axis.name]}", level
         )
-        lanes, vectors = self._rest
+        lanes, vectors = self._evaluator.shape
         operands = [("i64", left), ("i64", str(lanes * vectors))]
         left = self.writer.call("i64", "llvm.smin.i64", operands, level)
         # As bytes, where they suffice: one comparison serves vectors of all widths.
@@ -224,14 +237,14 @@ class Nest:
             self._evaluator.set_result(reduce.name, tuple([state[-1] for state in states]))
 
     def _accumulator_lanes(self, vectors: int) -> list[int]:
-        """Return the lanes of accumulators for several vectors, and for a rest of another shape."""
+        """Return the lanes of accumulators for several vectors, and for single elements."""
         main = [self._main.lanes] * vectors
-        return main if self._rest == (self._main.lanes, vectors) else [*main, self._rest.lanes]
+        return main if self._masked else [*main, 1]
 
     @property
     def _first_accumulator(self) -> int:
-        """Which accumulator takes up the first of the vectors at hand."""
-        return self._main.vectors if self._in_rest and self._rest != self._main else 0
+        """Which accumulator takes up the first of the vectors, or the element, at hand."""
+        return self._main.vectors if self._evaluator.shape.lanes == 1 else 0
 
     def _row_sums(self, loop: Loop, lanes: list[int]) -> dict[Reduce, Accumulators]:
         return {

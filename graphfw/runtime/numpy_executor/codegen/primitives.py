@@ -89,9 +89,7 @@ class Primitives:
         """Write the "or" of two conditions."""
         return self.let(f"or {vector('i1', self.lanes)} {a}, {b}")
 
-    def intrinsic(
-        self, name: str, dtype: DType, args: tuple[str, ...], flags: str = ""
-    ) -> str:
+    def intrinsic(self, name: str, dtype: DType, args: tuple[str, ...], flags: str = "") -> str:
         """Write a call of one of LLVM's functions of values of one dtype."""
         element = register(dtype)
         suffix = {"float": "f32", "double": "f64"}.get(element, element)

@@ -266,7 +266,7 @@ class _Cell:
             # Packing pays when a panel is used more than twice.
             in_place = body.test("sle", rows, 2 * code.heights[0])
             few = body.test("sle", rows, _FEW_ROWS)
-            most = body.select(in_place, body.select(few, "16", "64"), most)
+            most = body.select(in_place, body.select(few, "128", "64"), most)
         pieces = body.max(body.ceil(count, most), "1")
         with body.loop(0, pieces) as piece:
             begin = body.div(body.mul(count, piece), pieces)

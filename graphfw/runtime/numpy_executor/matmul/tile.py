@@ -23,7 +23,7 @@ _CHAINS = 8
 _STREAMED = 8
 """Tiles of up to so many rows wait for the memory of `b` rather than for the multipliers."""
 
-_AHEAD = 1024
+_AHEAD = 512
 """How many bytes ahead they ask for memory."""
 
 

@@ -1,0 +1,214 @@
+"""What a compiled program says about itself: its steps, its memory, its code."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dim_text import evaluate
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.runtime.kernels.ir import Kernel
+from graphfw.runtime.kernels.printer import show
+from graphfw.runtime.kernels.steps import Step, Storage, Temp
+from graphfw.runtime.memory import Entry, Kind, MemoryReport, report
+from graphfw.runtime.numpy_executor.build import Build
+from graphfw.runtime.numpy_executor.layout import Layout, nbytes
+from graphfw.runtime.profile import Event, Label, Profile, profile
+
+
+def place_of(nodes: Sequence[Node]) -> str:
+    """Return the source lines of some nodes, the first few."""
+    lines = dict.fromkeys(node.loc.short() for node in nodes)
+    shown = list(lines)[:2]
+    return ", ".join(shown) + (f" and {len(lines) - 2} more" if len(lines) > 2 else "")
+
+
+def label_of(step: Step | Node) -> str:
+    """Name a step after the ops inside."""
+    if isinstance(step, Node):
+        return f"{step.op.name} (outside of native code)"
+    if not step.nodes:
+        return "mark"
+    names = [node.op.name for node in step.nodes]
+    counted = [f"{name}×{names.count(name)}" if names.count(name) > 1 else name
+               for name in dict.fromkeys(names)]
+    text = " ".join(counted[:6])
+    return text + (f" +{len(counted) - 6}" if len(counted) > 6 else "")
+
+
+class Machine(NamedTuple):
+    """What this machine can do, measured.
+
+    Attributes:
+        bandwidth: Bytes a second, read and written.
+        speed: Floating-point operations a second, in a matrix product.
+    """
+
+    bandwidth: float
+    speed: float
+
+
+@cache
+def machine() -> Machine:
+    """Measure the machine, in some 20 ms."""
+    source = np.ones(4 << 20, np.float32)
+    target = np.empty_like(source)
+    matrix = np.ones((384, 384), np.float32)
+    copying = min(_seconds(lambda: np.copyto(target, source)) for _ in range(5))
+    multiplying = min(_seconds(lambda: matrix @ matrix) for _ in range(5))
+    return Machine(2 * source.nbytes / copying, 2 * 384**3 / multiplying)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
+    """Return what memory a run takes."""
+    env = layout.sizes
+    end = max(len(build.levels) - 1, 0)
+    entries: list[Entry] = []
+
+    def add(storage: Storage, kind: Kind, first: int = 0, last: int = end) -> None:
+        size = evaluate(nbytes(storage), env)
+        entries.append(Entry(_name(storage), kind, size, first, last, _place(storage)))
+
+    for variable in build.program.variables:
+        add(variable, "variable")
+    for storage in build.constants:
+        add(storage, "constant")
+    for one in build.prepared:
+        add(one, "prepared")
+    outputs = {*build.fetched}
+    updated = {*build.updated}
+    for storage, (first, last) in build.lifetimes.items():
+        if storage in outputs:
+            add(storage, "output", first, end)
+        elif storage not in updated and storage in build.layouts.block_of:
+            add(storage, "arena", first, min(last, end))
+    scratch = layout.tables.scratch * threads
+    if scratch:
+        entries.append(Entry(f"{threads} threads' own", "scratch", scratch, 0, end, ""))
+    spare = sum(evaluate(nbytes(v), env) for v in build.program.updated)
+    return report(entries, len(build.levels), layout.arena, spare)
+
+
+class StepCost(NamedTuple):
+    """What a step takes, at known sizes.
+
+    Attributes:
+        flops: As the ops declare them.
+        moved: The bytes of its operands.
+        seconds: What the machine needs at least: the larger of computing and moving.
+    """
+
+    flops: int
+    moved: int
+    seconds: float
+
+
+def _nodes_of(step: Step | Node) -> tuple[Node, ...]:
+    return (step,) if isinstance(step, Node) else step.nodes
+
+
+def _work(step: Step | Node) -> tuple[DimLike, DimLike]:
+    """Return the flops of a step, and the bytes of its operands."""
+    operands = (*step.inputs, *step.outputs) if isinstance(step, Node) else step.operands
+    flops: DimLike = 0
+    for node in _nodes_of(step):
+        flops = flops + node.op.cost(node.types, *[t.type for t in node.inputs]).flops
+    moved: DimLike = 0
+    for storage in set(operands):
+        moved = moved + nbytes(storage)
+    return flops, moved
+
+
+def cost_of(step: Step | Node, env: Mapping[str, int]) -> StepCost:
+    """Return what a step takes."""
+    flops, moved = [evaluate(work, env) for work in _work(step)]
+    limit = machine()
+    return StepCost(flops, moved, max(flops / limit.speed, moved / limit.bandwidth))
+
+
+def explain(build: Build, sizes: Sequence[int] | None) -> str:
+    """Return a text: each step with what is inside, what it takes, and why it is not larger."""
+    env = None if sizes is None else dict(zip(build.program.symbols, sizes, strict=True))
+    group_of = {node: group for group in build.partition.groups for node in group.nodes}
+    lines = [f"{len(build.steps)} native steps in {len(build.levels)} levels"]
+    number = 0
+    for depth, level in enumerate(build.levels):
+        lines.append(f"level {depth}")
+        for step in (*level.steps, *level.nodes):
+            lines.append(f"  {number:>3}  {label_of(step)}")
+            lines.append(f"       {_cost_text(step, env)}")
+            nodes = _nodes_of(step)
+            if nodes:
+                lines.append(f"       at {place_of(nodes)}")
+            group = group_of.get(nodes[-1]) if nodes else None
+            for tensor, reason in group.reasons.items() if group else ():
+                lines.append(f"       reads {tensor.node.op.name} {tensor.type}: {reason}")
+            number += 1
+    return "\n".join(lines)
+
+
+def _cost_text(step: Step | Node, env: Mapping[str, int] | None) -> str:
+    flops, moved = _work(step)
+    if env is None:
+        return f"{flops} flops, {moved} bytes"
+    cost = cost_of(step, env)
+    return f"{cost.flops:,} flops, {cost.moved:,} bytes, at least {cost.seconds * 1e6:.1f} µs"
+
+
+def profiled(
+    build: Build, layout: Layout, records: NDArray[np.void], outside: Sequence[tuple[int, int]]
+) -> Profile:
+    """Put the times of native steps and other nodes together."""
+    steps: list[Step | Node] = [*build.steps]
+    events = [
+        Event(int(r["call"]), int(r["thread"]), int(r["start"]) * 1e-9, int(r["end"]) * 1e-9)
+        for r in records
+    ]
+    nodes = [node for level in build.levels for node in level.nodes]
+    for number, (begin, end) in enumerate(outside, len(steps)):
+        events.append(Event(number, 0, begin * 1e-9, end * 1e-9))
+    labels = [
+        Label(label_of(step), place_of(_nodes_of(step)), cost_of(step, layout.sizes).seconds)
+        for step in (*steps, *nodes)
+    ]
+    return profile(events, labels)
+
+
+def source(build: Build) -> str:
+    """Return the kernels, each once, with the steps that use them."""
+    users: dict[str, list[int]] = {}
+    texts: dict[str, str] = {}
+    for number, step in enumerate(build.steps):
+        key = step.code.key
+        users.setdefault(key, []).append(number)
+        kernel = getattr(step.code, "kernel", None)
+        texts[key] = show(kernel) if isinstance(kernel, Kernel) else key
+    parts = [
+        f"steps {', '.join(map(str, numbers))}: {label_of(build.steps[numbers[0]])}\n{texts[key]}"
+        for key, numbers in users.items()
+    ]
+    return "\n\n".join(parts)
+
+
+def _name(storage: Storage) -> str:
+    if isinstance(storage, Temp):
+        return storage.why
+    node = storage.node
+    shown = f'"{storage.name}" ' if storage.name else ""
+    return f"{shown}{node.op.name} {storage.type}"
+
+
+def _place(storage: Storage) -> str:
+    return storage.node.loc.short() if isinstance(storage, Tensor) else ""

@@ -1,0 +1,88 @@
+"""Running the native steps of attention on arrays, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import graphfw as gf
+from graphfw.ir.build import emit_all
+from graphfw.ir.op import Op
+from graphfw.ir.tensor import Tensor
+from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
+from graphfw.runtime.numpy_executor.attention.steps import attention_grad_steps, attention_steps
+from graphfw.runtime.numpy_executor.engine import compile_codes
+from graphfw.runtime.numpy_executor.runner import Call, Run, Schedule, Wave
+
+Array = np.ndarray[Any, Any]
+
+
+def run_natively(op: Op, inputs: Sequence[Array], threads: int = 1) -> list[Array]:
+    """Return what the steps of an op compute from arrays, which are read as they lie."""
+    outputs = [np.full(shape, 99, dtype) for shape, dtype in _types(op, inputs)]
+    run_into(op, inputs, outputs, threads)
+    return outputs
+
+
+def run_into(
+    op: Op, inputs: Sequence[Array], outputs: Sequence[Array], threads: int = 1
+) -> list[Step]:
+    """Let the steps of an op write to arrays, as they lie; return the steps."""
+    with gf.Graph():
+        given = [gf.placeholder(x.shape, str(x.dtype)) for x in inputs]
+        made = emit_all(op, *given)
+    arrays: dict[Storage, Array] = {}
+    read, written = (
+        [_view(*pair, arrays) for pair in pairs]
+        for pairs in (zip(given, inputs, strict=True), zip(made, outputs, strict=True))
+    )
+    count = 3 if op.name == "attention" else 6
+    mask = read[count] if len(read) > count else None
+    if op.name == "attention":
+        out, lse = written
+        assert lse.strides == _dense(lse.shape)
+        steps = attention_steps(made[0].node, *read[:3], mask, out, lse.storage)
+    else:
+        steps = attention_grad_steps(made[0].node, *read[:6], mask, *written)
+    _run(steps, arrays, threads)
+    return steps
+
+
+def _types(op: Op, inputs: Sequence[Array]) -> list[tuple[tuple[int, ...], Any]]:
+    with gf.Graph():
+        made = emit_all(op, *[gf.placeholder(x.shape, str(x.dtype)) for x in inputs])
+    return [(t.shape, t.dtype.dtype) for t in made]
+
+
+def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(np.prod(shape[i + 1 :], dtype=int)) for i in range(len(shape)))
+
+
+def _view(tensor: Tensor, array: Array, arrays: dict[Storage, Array]) -> View:
+    """Return how an array lies in the memory of the one that it is a view of."""
+    whole = array
+    while isinstance(whole.base, np.ndarray):
+        whole = whole.base
+    arrays[tensor] = whole
+    size = array.itemsize
+    offset = (array.ctypes.data - whole.ctypes.data) // size
+    return View(tensor, offset, array.shape, tuple(s // size for s in array.strides))
+
+
+def _run(steps: Sequence[Step], arrays: dict[Storage, Array], threads: int) -> None:
+    for step in steps:
+        for storage in step.operands:
+            if isinstance(storage, Temp) and storage not in arrays:
+                arrays[storage] = np.full(int(storage.size), np.nan, storage.dtype.dtype)
+    places = {storage: i for i, storage in enumerate(arrays)}
+    waves = []
+    for step, address in zip(steps, compile_codes([s.code for s in steps]), strict=True):
+        refs = [(places[storage], 0) for storage in step.operands]
+        params = [int(p) for p in step.params]
+        waves.append(Wave([Call(address, refs, params, int(step.cells), int(step.scratch))]))
+    run = Run(Schedule(waves, bases=len(places), arrays=0), threads)
+    for storage, place in places.items():
+        run.bases[place] = arrays[storage].ctypes.data
+    assert run.stretch(0, len(waves), hold=False)(()) == 0
