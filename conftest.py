@@ -5,12 +5,15 @@ would register its ops twice.
 """
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 # What the passes do is checked after each one while the tests run; set before the first import.
 os.environ.setdefault("GRAPHFW_VERIFY", "each")
+# Kernels that are compiled in tests stay out of the user's own cache.
+os.environ.setdefault("GRAPHFW_CACHE", str(Path(__file__).parent / ".pytest_cache" / "kernels"))
 
 import graphfw  # noqa: F401
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import mmap
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +42,8 @@ class Formula:
         outputs: What results are written to. "recycled": the same memory in every call, which the
             library recycles or is given: graphfw and PyTensor recycle by themselves, JAX is
             given it by donation, torch.compile by `out.copy_`, the others as `out`. "fresh": new
-            memory in every call. "": as the library does by itself.
+            memory in every call. "": as the library does by itself, from an allocator that keeps
+            what is freed.
         numpy_into, torch_into: As `numpy` and `torch`, with `out` as the last argument.
     """
 
@@ -78,6 +80,8 @@ class Formula:
             found["pytensor"] = functools.partial(pytensor_case, self)
         if floor:
             found["copy"] = functools.partial(copy_case, self)
+        if self.outputs == FRESH:
+            return {name: functools.partial(_fresh, maker) for name, maker in found.items()}
         return found
 
     def _arguments(self) -> tuple[Arrays, Any]:
@@ -103,27 +107,31 @@ def graphfw_case(formula: Formula) -> Case:
                 feeds, fed = [*feeds, ct], [*fed, cotangent]
             fetches = [fetches, *gf.grad(fetches, [xs[i] for i in formula.wrt], ct)]
     plan = gf.Session(graph, verify="off").compile(fetches, feeds=feeds)
-    if formula.outputs != FRESH:
-        return Case(lambda: plan(*fed))
-    kept: list[Array] = []
+    return Case(lambda: plan(*fed))
+
+
+def _fresh(maker: Maker) -> Case:
+    """Keep results during a round, and then give their memory back to the system.
+
+    So each call's results are in memory that is new to the process.
+    """
+    case = maker()
+    kept: list[Any] = []
 
     def run() -> object:
-        kept.append(plan(*fed))
+        kept.append(case.run())
         return kept[-1]
 
     def settle() -> None:
-        for array in kept:
-            _give_back(array)
+        for result in kept:
+            _give_back(np.asarray(result))
         kept.clear()
 
     return Case(run, settle=settle)
 
 
 def _give_back(array: Array) -> None:
-    """Give an array's pages back to the system: who writes to them next gets new ones.
-
-    For libraries that keep the memory of results that are dropped.
-    """
+    """Give an array's pages back to the system: who writes to them next gets new ones."""
     first = -(-array.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
     size = (array.ctypes.data + array.nbytes - first) // mmap.PAGESIZE * mmap.PAGESIZE
     if size > 0:
@@ -210,7 +218,7 @@ def _copied_into(function: Function) -> Function:
 
 
 def _holding(torch: Any, function: Function, held: Any) -> Any:
-    class Holding(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Holding(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.held = held
@@ -336,8 +344,7 @@ def copy_case(formula: Formula) -> Case:
     def run() -> object:
         out = np.empty_like(source) if formula.outputs == FRESH else kept
         parts = [
-            pool.submit(np.copyto, out[a:b], source[a:b])
-            for a, b in zip(bounds[1:-1], bounds[2:], strict=True)
+            pool.submit(np.copyto, out[a:b], source[a:b]) for a, b in itertools.pairwise(bounds[1:])
         ]
         np.copyto(out[: bounds[1]], source[: bounds[1]])
         for part in parts:

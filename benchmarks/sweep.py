@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import json
 import math
-import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import numpy as np
 
 from benchmarks import machine, timing
 from benchmarks.frameworks import Arrays, Formula
-from benchmarks.workers import Failure, Pool
+from benchmarks.workers import Pool
 from benchmarks.workload import Contest, Maker, Settings
 
 SIZES = (
@@ -128,12 +127,13 @@ def _product(x: Any, w: Any) -> Any:
 
 def _shapes(function: str, elements: int) -> list[tuple[int, ...]]:
     side = math.isqrt(elements)
-    return {
+    shapes: dict[str, list[tuple[int, ...]]] = {
         "chain": [(elements,), (elements,)],
         "softmax": [(elements // side, side)],
         "sum": [(elements,)],
         "matmul": [(side, side), (side, side)],
-    }[function]
+    }
+    return shapes[function]
 
 
 def _inputs(function: str, elements: int, dtype: str) -> Arrays:
@@ -187,11 +187,7 @@ def _sweep(pool: Pool, function: str, dtype: str, largest: float) -> list[Point]
             break
         tolerance = _TOLERANCES[dtype]
         contest = Contest(function, "", makers, rtol=tolerance, atol=tolerance)
-        try:
-            result = pool.measure(contest)
-        except Failure as error:
-            print(f"{function} {dtype} {elements}: {error}", file=sys.stderr)
-            break
+        result = pool.measure(contest)
         work = 2 * shapes[0][0] ** 3 if function == "matmul" else 0
         size = math.prod(shapes[0])
         points.append(Point(function, dtype, threads, size, work, result.seconds, result.notes))

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from benchmarks import machine, timing
 from benchmarks.results import Fingerprint, difference, fingerprints
-from benchmarks.workload import Case, Contest, Maker, Result, Settings
+from benchmarks.workload import Case, Contest, Failure, Maker, Result, Settings
 
 _THREAD_LIMITS = (
     "OMP_NUM_THREADS",
@@ -31,20 +31,17 @@ _THREAD_LIMITS = (
     "NUMBA_NUM_THREADS",
 )
 _ALLOCATOR = {
-    # Results of up to 32 MB, the most that glibc admits, come from memory that is kept. By default
-    # that depends on what a process allocated before, and an operation may take 20 times as long.
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    # What is freed is kept and used again. By default glibc gives large blocks back to the system,
+    # or not, as it goes with what a process did before, and an operation may take 20 times as long.
+    "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "MALLOC_TOP_PAD_": str(1 << 26),
 }
 _LEAST_ROUNDS = 3
 _FAR = 4.0
 """A peer that takes this many times as long as the best has its turns in the first rounds only."""
 _SLOW_S = 0.02
 """Calls that take longer don't notice that threads had been asleep."""
-
-
-class Failure(Exception):
-    """A contender raised an error, or its process died; the text is the error's last line."""
 
 
 class Pool:
@@ -101,30 +98,41 @@ class Pool:
             differs = difference(prints, found[reference], workload.rtol, workload.atol)
             if differs:
                 result.notes[name] = f"differs from {reference}: {differs}"
+        self._time([n for n in found if n not in result.notes], result)
         result.failed = tuple(result.notes)
-        try:
-            self._time([n for n in found if n not in result.failed], result)
-        finally:
-            for name in names:
-                self._worker(name).ask("drop")
+        for name in names:
+            self._worker(name).ask("drop")
         return result
 
     def _time(self, names: list[str], result: Result) -> None:
+        samples: dict[str, list[float]] = {}
         for name in names:
-            self._worker(name).ask("warm")
-        samples: dict[str, list[float]] = {name: [] for name in names}
+            if self._timed(name, "warm", result) is not None:
+                samples[name] = []
         begin = time.perf_counter()
         for done in range(self.settings.rounds):
             spent = time.perf_counter() - begin
             if done >= _LEAST_ROUNDS and spent > self.settings.budget_s:
                 break
-            if done >= _LEAST_ROUNDS:
-                names = _near_the_best(samples)
+            names = list(samples) if done < _LEAST_ROUNDS else _near_the_best(samples)
             shift = done % max(1, len(names))  # so that none always follows the same
             for name in names[shift:] + names[:shift]:
-                samples[name].append(self._worker(name).ask("round"))
+                taken = self._timed(name, "round", result)
+                if taken is None:
+                    del samples[name]
+                else:
+                    samples[name].append(taken)
         result.seconds = {name: statistics.median(times) for name, times in samples.items()}
         result.minima = {name: min(times) for name, times in samples.items()}
+
+    def _timed(self, name: str, what: str, result: Result) -> float | None:
+        """Return a time that a contender took, or None where it failed, which is noted."""
+        try:
+            taken: float = self._worker(name).ask(what)
+        except Failure as error:
+            result.notes[name] = f"failed: {error}"
+            return None
+        return taken
 
     def _worker(self, contender: str) -> _Worker:
         worker = self._workers.get(contender)
@@ -217,10 +225,11 @@ class _Stand:
         self._settle()
         return found
 
-    def warm(self) -> None:
+    def warm(self) -> float:
         self._once = timing.warmed(self._case.run)
         self._calls = timing.calls_for(self._once)
         self._settle()
+        return self._once
 
     def round(self) -> float:
         if self._once < _SLOW_S:

@@ -110,13 +110,21 @@ class Settings:
         return name in self.contenders or name in FLOORS
 
 
+class Failure(Exception):
+    """A contender raised an error, or its process died; the text is the error's last line."""
+
+
 class Runner(Protocol):
     """What runs things in the contenders' processes; see `workers.Pool`."""
 
     settings: Settings
 
     def call(self, contender: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Return what a function returns in the contender's process."""
+        """Return what a function returns in the contender's process.
+
+        Raises:
+            Failure: It raised an error there.
+        """
 
     def measure(self, workload: Contest) -> Result:
         """Compare the contenders' results, then their times."""
@@ -176,7 +184,10 @@ class Probe:
     unit: str = "s"
 
     def measure(self, runner: Runner) -> Result:
-        seconds, notes = self.function(runner)
-        return Result(
-            self.name, self.title, seconds, targets=self.targets, notes=notes, unit=self.unit
-        )
+        result = Result(self.name, self.title, {}, targets=self.targets, unit=self.unit)
+        try:
+            result.seconds, result.notes = self.function(runner)
+        except Failure as error:
+            result.notes = {"graphfw": f"failed: {error}"}
+        result.failed = tuple(n for n, note in result.notes.items() if note.startswith("failed"))
+        return result

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.frameworks import Arrays, Formula, graphfw_case
-from benchmarks.workload import Case, Contest, Target
+from benchmarks.frameworks import Arrays, Formula
+from benchmarks.workload import Contest, Target
 
 POINTS, CENTRES, FEATURES = 20_000, 256, 64
 SOURCES, TARGETS = 8192, 4096

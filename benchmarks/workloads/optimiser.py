@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -172,10 +173,12 @@ def _numexpr() -> Case:
     return _checked(step, parameters)
 
 
+_MILLIONS = sum(map(math.prod, SHAPES)) / 1e6
+
 WORKLOADS = [
     Contest(
         "adam",
-        f"Adam's step on {sum(map(np.prod, SHAPES)) / 1e6:.1f}M parameters in {len(SHAPES)} tensors",
+        f"Adam's step on {_MILLIONS:.1f}M parameters in {len(SHAPES)} tensors",
         {
             "graphfw": _graphfw,
             "numpy": _numpy,

@@ -79,10 +79,15 @@ class MatMul(Op):
         return xp.matmul(x1.astype(dtype), x2.astype(dtype)).astype(x1.dtype)
 
     def vjp(self, ct: Tensor, y: Tensor, x1: Tensor, x2: Tensor) -> tuple[Any, ...]:
-        return (
-            lambda: F.sum_to(ct @ F.conj(x2).mT, x1.shape),
-            lambda: F.sum_to(F.conj(x1).mT @ ct, x2.shape),
-        )
+        def of_second() -> Tensor:
+            rows, columns = F.conj(x1), ct
+            if x2.ndim == 2 and x1.ndim > 2:
+                # One product over all rows, in place of one for each batch and their sum.
+                rows = F.reshape(rows, (size_of(x1.shape[:-1]), x1.shape[-1]))
+                columns = F.reshape(ct, (size_of(ct.shape[:-1]), ct.shape[-1]))
+            return F.sum_to(rows.mT @ columns, x2.shape)  # type: ignore[no-any-return]
+
+        return (lambda: F.sum_to(ct @ F.conj(x2).mT, x1.shape), of_second)
 
     def guess(self, *types: TensorType) -> tuple[TensorType, ...]:
         x1, x2 = types

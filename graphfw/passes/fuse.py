@@ -16,6 +16,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_clusters import Cluster, Clusters
+from graphfw.passes.fuse_columns import part_narrow
 from graphfw.passes.fuse_nodes import Facts, Natives, Role
 from graphfw.passes.fuse_outputs import Outputs, settled
 from graphfw.passes.fuse_products import attach_products
@@ -76,6 +77,7 @@ def partition(graph: Graph, natives: Natives) -> Partition:
         if role in (Role.SOURCE, Role.VIEW) or (role is Role.RECIPE and node not in wanted):
             continue
         clusters.add(node)
+    part_narrow(clusters)
     attach_products(clusters, graph)
     outputs = settled(clusters, facts, natives, graph.outputs)
     groups = [_group(c, clusters, outputs) for c in _ordered(clusters, outputs)]

@@ -22,6 +22,7 @@ _READERS = 3
 
 TOO_LARGE = "the kernel is large enough"
 CYCLE = "it would form a cycle"
+ONE_NUMBER = "it is one number, and others may need it sooner"
 OTHER_ROWS = "it has other rows"
 ALL_ROWS = "it needs all rows"
 PRODUCT = "it is a matmul"
@@ -201,7 +202,7 @@ class Clusters:
             whole, kept = frozenset(axes), frozenset(self.out[node])
             if self.facts.role[node] is Role.REDUCE:
                 cluster.reductions.append(Reduction(whole, kept, is_place))
-                loops = loops_of(axes, self._sizes(axes), None, cluster.reductions)
+                loops = loops_of(axes, self.sizes, None, cluster.reductions)
                 if isinstance(loops, Loops):
                     cluster.rows, cluster.form = loops.rows, loops.form
                 else:
@@ -213,6 +214,8 @@ class Clusters:
             if source is not None:
                 cluster.sources.add(source)
                 self.readers.setdefault(read.root, []).append(node)
+                if read.why:
+                    self.reasons[read.root, node] = read.why
         return cluster
 
     def _forget(self, node: Node, cluster: Cluster) -> None:
@@ -221,9 +224,6 @@ class Clusters:
                 self.readers[read.root].remove(node)
         del self._of[node], self.axes[node], self.out[node], self.reads[node]
         cluster.nodes.clear()
-
-    def _sizes(self, axes: Iterable[int]) -> dict[int, DimLike]:
-        return {axis: self.sizes[axis] for axis in axes}
 
     def _join_sources(self, node: Node) -> None:
         for read in self.reads[node]:
@@ -314,6 +314,8 @@ class Clusters:
         if a.product is not None and b.product is not None:
             return "a kernel has one matmul"
         order_a, order_b = self.order_of(a), self.order_of(b)
+        if not order_a and order_b:
+            return ONE_NUMBER
         same = self._matched(links, order_a, order_b)
         if isinstance(same, str):
             return same
@@ -347,7 +349,7 @@ class Clusters:
             reductions.append(Reduction(*moved, r.is_place))
         if (a.product or b.product) and (reductions or rows is not None):
             return "it is no function of one element of a matmul"
-        loops = loops_of(order, self._sizes(order), rows, list(dict.fromkeys(reductions)))
+        loops = loops_of(order, self.sizes, rows, list(dict.fromkeys(reductions)))
         if isinstance(loops, str):
             return loops
         return _Joint(same, order, loops.rows, rows is not None, loops.form, reductions)
@@ -401,6 +403,30 @@ class Clusters:
                 return True
             todo.extend([self._found(c) for c in cluster.sources])
         return False
+
+    # Taking apart.
+
+    def part(self, cluster: Cluster, nodes: Sequence[Node], loops: Loops) -> None:
+        """Give the nodes of row values a cluster of their own; the rest gets other loops."""
+        rows = self.resolved(cluster.rows or ())
+        order = tuple([axis for axis in self.order_of(cluster) if axis in rows])
+        places = [self.places[node] for node in nodes]
+        other = Cluster(self._count, list(nodes), order, min(places), max(places))
+        self._count += 1
+        moved = set(nodes)
+        cluster.nodes = [node for node in cluster.nodes if node not in moved]
+        cluster.rows, cluster.has_row_values, cluster.form = loops.rows, False, loops.form
+        self._of.update(dict.fromkeys(nodes, other))
+        readers = [u for n in nodes for t in n.outputs for u in self.readers.get(t, ())]
+        for node in (*nodes, *readers):
+            mine = self.of(node)
+            assert mine is not None
+            sources = {self.of(read.root.node) for read in self.reads[node]}
+            mine.sources.update([c for c in sources if c is not None and c is not mine])
+        for node in nodes:
+            for read in self.reads[node]:
+                if self.of(read.root.node) is cluster:
+                    self.reasons[read.root, node] = ALL_ROWS
 
     # Matrix products.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dim import DimLike
@@ -13,7 +13,7 @@ Axes: TypeAlias = frozenset[int]
 _ONE_ROW = 4096
 """A group that is one row runs on one thread: no more elements than these."""
 
-_COLUMNS = 512
+_COLUMNS = 256
 """From so many sums over the rows on they are made column by column, else in parts of all rows."""
 
 _HOIST = 8
@@ -42,7 +42,7 @@ class Loops(NamedTuple):
 
 def loops_of(
     order: Sequence[int],
-    sizes: Mapping[int, DimLike],
+    sizes: Sequence[DimLike],
     rows: Axes | None,
     reductions: Sequence[Reduction],
 ) -> Loops | str:
@@ -50,7 +50,7 @@ def loops_of(
 
     Args:
         order: The axes, the slowest in memory first.
-        sizes: Of the axes.
+        sizes: Of all axes, by their numbers.
         rows: What the axes of a row value are, where the group has some.
         reductions: What is reduced.
     """
@@ -90,7 +90,7 @@ def loops_of(
 def _chosen(
     order: Sequence[int],
     whole: Axes,
-    sizes: Mapping[int, DimLike],
+    sizes: Sequence[DimLike],
     reductions: Sequence[Reduction],
 ) -> Axes | None:
     """Choose the rows where the results of all reductions leave the group."""
@@ -106,8 +106,12 @@ def _chosen(
         return None
     columns = kept[0]
     gone = whole - columns
-    width = size_of([sizes[a] for a in columns])
-    is_wide = isinstance(width, int) and width >= _COLUMNS
     is_front = gone == frozenset(order[: len(gone)])
     is_alone = all(one.result for one in reductions)
-    return columns if (is_wide and is_alone) or not is_front else gone
+    return columns if (is_wide(columns, sizes) and is_alone) or not is_front else gone
+
+
+def is_wide(columns: Axes, sizes: Sequence[DimLike]) -> bool:
+    """Whether there are surely enough columns for all threads."""
+    width = size_of([sizes[axis] for axis in columns])
+    return isinstance(width, int) and width >= _COLUMNS

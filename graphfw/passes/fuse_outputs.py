@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_clusters import Cluster, Clusters
-from graphfw.passes.fuse_nodes import Facts, Natives, Role
+from graphfw.passes.fuse_nodes import Facts, Natives, Read, Role
 
 _AGAIN = 6
 """So many nodes are computed again at most in place of reading one tensor."""
@@ -83,14 +83,16 @@ class _Settling:
         expanded = self._expanded(tensor, moves=len(readers) == 1)
         if expanded is None:
             return False
-        nodes, frontier = expanded
+        nodes, frontier, instead = expanded
         width = len(self.clusters.out[node])
         large = [t for t in frontier if sum(d != 1 for d in t.shape) >= width]
         saved = tensor.dtype.itemsize * (1 + len(readers))
         for reader in readers:
             known = self._reads_of(reader)
             saved -= sum(t.dtype.itemsize for t in large if t not in known)
-        if saved <= 0:
+        saved -= sum(t.dtype.itemsize for t in instead)
+        # Of two tensors that cost the same, the one with more users may serve them too.
+        if saved < bool(not instead):
             return False
         self.again.add(tensor)
         for reader in readers:
@@ -104,12 +106,16 @@ class _Settling:
                         known_readers.setdefault(reader, False)
         return True
 
-    def _expanded(self, tensor: Tensor, *, moves: bool) -> tuple[list[Node], list[Tensor]] | None:
+    def _expanded(
+        self, tensor: Tensor, *, moves: bool
+    ) -> tuple[list[Node], list[Tensor], list[Tensor]] | None:
         """Return the nodes that compute a tensor from what is in memory, and what that is.
 
-        Those nodes are cheap, or nobody else needs them: then they move to the only reader.
+        Those nodes are cheap, or nobody else needs them: then they move to the only reader. What
+        can't be computed again is named once more, last: it must be stored in place of the tensor.
         """
         nodes: list[Node] = []
+        instead: list[Tensor] = []
         frontier: list[Tensor] = []
         todo = [tensor]
         moved: set[Node] = set()
@@ -117,6 +123,14 @@ class _Settling:
         while todo:
             current = todo.pop()
             if current.node in nodes:
+                continue
+            if not all(
+                [self._can_go_on(read, tensor) for read in self.clusters.reads[current.node]]
+            ):
+                if current is tensor or len(self.clusters.readers[current]) < 2:
+                    return None
+                instead.append(current)
+                frontier.append(current)
                 continue
             if moves and self._is_of_one(current, moved, is_first=not nodes):
                 moved.add(current.node)
@@ -130,17 +144,24 @@ class _Settling:
             for read in self.clusters.reads[current.node]:
                 root = read.root
                 home = self.home.get(root.node)
-                if home is None or root in self.stored:
-                    frontier.append(root)
-                elif read.axes is None:
-                    return None
-                elif self._is_like(root, tensor) and self._is_plain(root.node):
+                is_open = home is not None and root not in self.stored
+                if is_open and self._is_like(root, tensor):
                     todo.append(root)
-                elif len(self.clusters.out[root.node]) < len(home.axes):
-                    frontier.append(root)  # a row value: a little more to store
                 else:
-                    return None
-        return nodes, list(dict.fromkeys(frontier))
+                    frontier.append(root)
+        return nodes, list(dict.fromkeys(frontier)), list(dict.fromkeys(instead))
+
+    def _can_go_on(self, read: Read, tensor: Tensor) -> bool:
+        """Whether what a node reads is in memory, a row value, or may be computed again."""
+        root = read.root
+        home = self.home.get(root.node)
+        if home is None or root in self.stored:
+            return True
+        if read.axes is None:
+            return False
+        if self._is_like(root, tensor):
+            return self._is_plain(root.node)
+        return len(self.clusters.out[root.node]) < len(home.axes)
 
     def _is_of_one(self, tensor: Tensor, moved: set[Node], *, is_first: bool) -> bool:
         """Whether nobody needs a tensor in its own cluster but nodes that move away."""

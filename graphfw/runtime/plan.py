@@ -10,11 +10,12 @@ import numpy as np
 from graphfw.errors import ArgumentError, FeedError
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
-from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.tensor import Tensor
 from graphfw.passes.manager import table
 from graphfw.runtime import feeding
 from graphfw.runtime.limits import byte_count
 from graphfw.runtime.memory import MemoryReport
+from graphfw.runtime.places import place_of
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 
@@ -148,7 +149,7 @@ class Plan:
         for number, node in enumerate(self.program.graph.nodes):
             cost = node.op.cost(node.types, *[t.type for t in node.inputs])
             types = ", ".join(map(str, node.types))
-            rows.append((str(number), node.op.name, types, str(cost.flops), _place(node)))
+            rows.append((str(number), node.op.name, types, str(cost.flops), place_of(node)))
         widths = [max(len(row[i]) for row in rows) for i in range(4)]
         return "\n".join(
             "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]).rstrip()
@@ -239,12 +240,6 @@ class Plan:
 def _static(size: DimLike) -> int:
     assert isinstance(size, int)  # variables have static shapes
     return size
-
-
-def _place(node: Node) -> str:
-    layer = f" {node.loc.layer}" if node.loc.layer else ""
-    gradient = f" (gradient of {node.loc.grad_of.short()})" if node.loc.grad_of else ""
-    return f"{node.loc.short()}{layer}{gradient}"
 
 
 def _names(tensors: Sequence[Tensor]) -> str:

@@ -41,6 +41,7 @@ from graphfw.runtime.limits import byte_count, checked_threads
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program, lower
+from graphfw.runtime.running import reading, updating
 from graphfw.runtime.state import Snapshot, State
 
 Fetches = Any
@@ -48,7 +49,6 @@ Fetches = Any
 
 _STEP, _SEED = f"{RESERVED}step", f"{RESERVED}seed"
 _PLANS = 256
-_NO_RNG = Rng(0, 0)
 
 
 class Session(Uncopied):
@@ -228,71 +228,11 @@ class Session(Uncopied):
         # The state before the check: a session that is closed in between leaves this one whole.
         state = self._state
         self._check_open()
-        if program.updated:
-            with state.writing:
-                self._check_open()
-                return self._updating(state, program, run, fed, sizes)
-        if not program.variables and not program.is_random:
-            outputs = run(fed, sizes, _NO_RNG, 0, None)
-            if self._check_finite and not all(map(_is_finite, outputs)):
-                raise run.blame(fed, sizes, _NO_RNG)
-            return outputs
-        return self._reading(state, program, run, fed, sizes)
-
-    def _reading(
-        self,
-        state: State,
-        program: Program,
-        run: Executable,
-        fed: Sequence[Any],
-        sizes: tuple[int, ...],
-    ) -> list[Any]:
-        me = object()
-        try:
-            snapshot = state.pin(me)
-            if program.is_random:
-                snapshot = state.take_step(me)
-            contents = snapshot.values
-            inputs = [*fed, *[contents.get(v) for v in program.variables]]
-            rng = Rng(snapshot.seed, snapshot.step)
-            outputs = run(inputs, sizes, rng, state.version, None)
-            if self._check_finite and not all(map(_is_finite, outputs)):
-                raise run.blame(inputs, sizes, rng)
-            return outputs
-        except BaseException:
-            state.give_back(me)
-            raise
-        finally:
-            state.unpin(me)
-
-    def _updating(
-        self,
-        state: State,
-        program: Program,
-        run: Executable,
-        fed: Sequence[Any],
-        sizes: tuple[int, ...],
-    ) -> list[Any]:
-        me = object()
-        try:
-            # What is looked at before it is committed can't be written over what it replaces.
-            claim = None if self._check_finite else state.claim
-            snapshot = state.take_step(me) if program.is_random else state.snapshot
-            contents = snapshot.values
-            inputs = [*fed, *[contents.get(v) for v in program.variables]]
-            rng = Rng(snapshot.seed, snapshot.step)
-            outputs = run(inputs, sizes, rng, state.version, claim)
-            if self._check_finite and not all(map(_is_finite, outputs)):
-                raise run.blame(inputs, sizes, rng)
-            if self.executor.holds_values:
-                new = outputs[program.fetch_count :]
-                state.commit(dict(zip(program.updated, new, strict=True)))
-        except BaseException:
-            state.give_back(me)
-            raise
-        finally:
-            state.release()
-        return outputs[: program.fetch_count]
+        if not program.updated:
+            return reading(state, program, run, fed, sizes, self._check_finite)
+        with state.writing:
+            self._check_open()
+            return updating(state, program, run, fed, sizes, self._check_finite)
 
     def profile(
         self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
@@ -552,10 +492,3 @@ def _number(state: Mapping[str, Any], name: str, low: int, source: str) -> int |
 
 def _ints(shape: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(dim) for dim in shape)
-
-
-def _is_finite(array: Any) -> bool:
-    """Say whether all elements are finite; what is no float is."""
-    if not as_dtype(array.dtype).is_inexact:
-        return True
-    return bool(np.isfinite(array).all())

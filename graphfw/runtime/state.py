@@ -51,7 +51,6 @@ class State:
         self.version = 0
         # Reentrant: a signal handler may use the session while its thread is in here.
         self._swapping = threading.RLock()
-        self._released = threading.Condition(self._swapping)
         self._readers: set[object] = set()
         self._writer: int | None = None
         self._done = np.zeros(1, np.int64)
@@ -60,12 +59,9 @@ class State:
         """Return the snapshot; its arrays stay as they are until `unpin`."""
         self._readers.add(reader)
         # A writer says that it is there before it looks for readers: one of the two sees the other.
-        while self._writer is not None and self._writer != threading.get_ident():
-            self._readers.discard(reader)
-            with self._released:
-                while self._writer is not None:
-                    self._released.wait()
-            self._readers.add(reader)
+        if self._writer is not None and self._writer != threading.get_ident():
+            with self.writing:  # which it holds
+                pass
         return self.snapshot
 
     def unpin(self, reader: object) -> None:
@@ -81,17 +77,14 @@ class State:
         self._done[0] = 0
         self._writer = threading.get_ident()
         if self._readers:
-            self.release()
+            self._writer = None
             return None
         self.version += 1
         return self._done
 
     def release(self) -> None:
-        """End `claim`, or do nothing where this thread has not claimed anything."""
-        if self._writer == threading.get_ident():
-            with self._released:
-                self._writer = None
-                self._released.notify_all()
+        """End `claim`; to be called before another, too, because a signal may have come between."""
+        self._writer = None
 
     def take_step(self, taker: object) -> Snapshot:
         """Return the snapshot, and let the next run that draws random numbers have another step."""

@@ -202,9 +202,11 @@ def test_a_real_ctrl_c_after_everything_is_computed(send):
         plan = session.compile([noise, step], feeds=[x])
         plan(1.0)
         run_with_signal(session, plan, send)
-        assert check_one_step(session) == 1
+        # What native code has written over the old contents has happened; else it is undone.
+        count = check_one_step(session)
+        assert count == (1 if os.environ.get("GRAPHFW_JIT") == "0" else 2)
         plan(1.0)
-        assert check_one_step(session) == 2
+        assert check_one_step(session) == count + 1
 
 
 def test_waiting_for_another_writer_can_be_interrupted():

@@ -165,7 +165,8 @@ def test_the_cost_checks_shapes(net, shapes, match):
 # Texts.
 
 
-def test_explain_lists_passes_and_steps_with_their_lines(net):
+def test_explain_lists_passes_and_nodes_with_their_lines(net, monkeypatch):
+    monkeypatch.setenv("GRAPHFW_JIT", "0")
     g, x, y, *_, loss, slope, step = net
     with gf.Session(g) as session:
         text = session.compile([loss, step], feeds=[x, y]).explain()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,9 +107,9 @@ class Interpreted:
         return [Step(nodes, code, (*read, *written), flags, (), 1)]
 
 
-def compiled(graph: Graph) -> tuple[Partition, list[Item]]:
-    """Partition and lower a graph for the interpreter."""
-    target = Interpreted()
+def compiled(graph: Graph, target: Interpreted | None = None) -> tuple[Partition, list[Item]]:
+    """Partition and lower a graph for the interpreter, or for a target that is like it."""
+    target = target or Interpreted()
     groups = partition(graph, CanCompile(target))
     return groups, lower(graph, groups, target)
 
@@ -120,8 +120,9 @@ def run(
     items: Sequence[Item],
     feeds: Mapping[Node, Array],
     sizes: Mapping[str, int],
+    execute: Callable[[Step, dict[Storage, Array], Mapping[str, int]], None] | None = None,
 ) -> list[Array]:
-    """Run steps, and return the graph's outputs."""
+    """Run steps, and return the graph's outputs. `execute` runs those that are kernels."""
     memory: dict[Storage, Array] = {}
     for node in graph.nodes:
         if node.op.name == "constant":
@@ -141,7 +142,7 @@ def run(
             elif isinstance(item.code, ProductAsCode):
                 _multiply(item.code, memory, sizes)
             else:
-                _interpret(item, memory, sizes)
+                (execute or _interpret)(item, memory, sizes)
     return [_viewed(view(t, groups.facts), memory, sizes) for t in graph.outputs]
 
 
@@ -174,7 +175,7 @@ def _multiply(code: ProductAsCode, memory: dict[Storage, Array], sizes: Mapping[
             assert storage is None
             arrays.append(result)
         elif buffer.written:
-            arrays.append(_new(storage, sizes))
+            arrays.append(new_array(storage, sizes))
         else:
             arrays.append(memory[storage])
     assert kernel.form == "rows"
@@ -194,7 +195,8 @@ def _multiply(code: ProductAsCode, memory: dict[Storage, Array], sizes: Mapping[
     memory.update({storage: array for storage, array, buffer in pairs if buffer.written})
 
 
-def _new(storage: Storage | None, sizes: Mapping[str, int]) -> Array:
+def new_array(storage: Storage | None, sizes: Mapping[str, int]) -> Array:
+    """Return memory for what a step writes."""
     assert storage is not None
     return np.zeros(evaluate(storage.size, sizes), storage.dtype.dtype)
 
@@ -206,7 +208,7 @@ def _interpret(step: Step, memory: dict[Storage, Array], sizes: Mapping[str, int
     for storage, buffer, written in zip(step.operands, kernel.buffers, step.written, strict=True):
         assert buffer.written == written
         assert buffer.dtype is storage.dtype
-        arrays.append(_new(storage, sizes) if written else memory[storage])
+        arrays.append(new_array(storage, sizes) if written else memory[storage])
     params = [evaluate(p, sizes) for p in step.params]
     assert len(params) == kernel.params
     run_ = _Run(kernel, arrays, params)

@@ -80,10 +80,6 @@ def _llvm() -> Any:
     return binding, machine, binding.create_mcjit_compiler(empty, machine)
 
 
-def _options(binding: Any) -> Any:
-    return binding.create_pipeline_tuning_options(speed_level=1)
-
-
 _numbers = itertools.count()
 
 
@@ -98,7 +94,8 @@ def function(text: str, symbol: str) -> int:
     passes.add_simplify_cfg_pass()
     passes.add_loop_rotate_pass()
     passes.add_instruction_combine_pass()
-    passes.run(module, binding.create_pass_builder(machine, _options(binding)))
+    options = binding.create_pipeline_tuning_options(speed_level=1)
+    passes.run(module, binding.create_pass_builder(machine, options))
     jit.add_module(module)
     jit.finalize_object()
     return jit.get_function_address(symbol)

@@ -16,18 +16,22 @@ from graphfw.passes.manager import run_pipeline
 from graphfw.passes.pipelines import DEFAULT
 from graphfw.passes.values import Draw, evaluated
 from graphfw.runtime.kernels.lower import Item
-from graphfw.runtime.kernels.steps import ReferenceStep
+from graphfw.runtime.kernels.steps import ReferenceStep, Step
+from graphfw.runtime.numpy_executor.codegen import KernelCode
 from tests.support import kernel_interpreter
+from tests.support.native_kernels import Native, execute
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 TOLERANCE = {"float16": 5e-3, "bfloat16": 4e-2, "float32": 2e-4, "float64": 1e-9}
 
 
-def lowered(g: Graph, outputs: Sequence[Tensor]) -> tuple[Graph, Partition, list[Item]]:
+def lowered(
+    g: Graph, outputs: Sequence[Tensor], target: kernel_interpreter.Interpreted | None = None
+) -> tuple[Graph, Partition, list[Item]]:
     """Optimise, partition and lower what the outputs need."""
     graph = run_pipeline(derive(g, list(outputs)), DEFAULT, verify="off").graph
-    return (graph, *kernel_interpreter.compiled(graph))
+    return (graph, *kernel_interpreter.compiled(graph, target))
 
 
 def draw(graph: Graph, sizes: Mapping[str, int], seed: int = 0) -> dict[Node, Array]:
@@ -47,13 +51,18 @@ def draw(graph: Graph, sizes: Mapping[str, int], seed: int = 0) -> dict[Node, Ar
 
 
 def assert_lowered(
-    g: Graph, outputs: Sequence[Tensor], sizes: Mapping[str, int], seed: int = 0
+    g: Graph, outputs: Sequence[Tensor], sizes: Mapping[str, int], *, native: bool = False
 ) -> list[Item]:
-    """See that interpreting the steps gives what evaluating the nodes does."""
-    graph, groups, items = lowered(g, outputs)
-    feeds = draw(graph, sizes, seed)
-    found = kernel_interpreter.run(graph, groups, items, feeds, sizes)
-    for tensor, a, b in zip(graph.outputs, found, evaluated(graph, Draw(feeds, sizes)), strict=True):
+    """See that interpreting the steps gives what evaluating the nodes does; or running them."""
+    target = Native() if native else None
+    graph, groups, items = lowered(g, outputs, target)
+    feeds = draw(graph, sizes)
+    kernels = [s for s in items if isinstance(s, Step) and isinstance(s.code, KernelCode)]
+    run = execute(kernels) if native else None
+    found = kernel_interpreter.run(graph, groups, items, feeds, sizes, run)
+    for tensor, a, b in zip(
+        graph.outputs, found, evaluated(graph, Draw(feeds, sizes)), strict=True
+    ):
         assert a.shape == b.shape
         assert a.dtype == b.dtype
         if not tensor.dtype.is_inexact:

@@ -144,11 +144,13 @@ def epilogue(draft: Draft, product: Tensor, factors: Sequence[Storage]) -> Epilo
         params=done.params,
         product=next(i for i, s in enumerate(done.operands) if s is product),
         row_stride=finisher.row_stride.number,
-        in_place=tuple([
-            (out, read)
-            for out, read in done.in_place
-            if not any(done.operands[read] is s for s in (product, *factors))
-        ]),
+        in_place=tuple(
+            [
+                (out, read)
+                for out, read in done.in_place
+                if not any(done.operands[read] is s for s in (product, *factors))
+            ]
+        ),
     )
 
 

@@ -13,6 +13,8 @@ from graphfw.ir.tensor import Tensor
 from graphfw.runtime import feeding
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Executable, Executor, Options
+from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
+from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.program import Program
 
 
@@ -27,17 +29,11 @@ class NumpyExecutor(Executor):
             raise ExecutorError(
                 f'"numpy:{device}": the NumPy executor has no devices', fix='write "numpy"'
             )
-        self._arenas: Any = None
+        self._arenas = Arenas()
 
     def load(self, program: Program, options: Options) -> Executable:
         if not _compiles():
             return ArrayExecutable(program, np)
-        # Here, not above: what is never compiled need not wait for the compiler's import.
-        from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
-        from graphfw.runtime.numpy_executor.recycle import Arenas
-
-        if self._arenas is None:
-            self._arenas = Arenas()
         return CompiledExecutable(program, options, self._arenas)
 
     def feed(self, placeholder: Tensor, value: Any) -> Array:
@@ -52,7 +48,7 @@ class NumpyExecutor(Executor):
 
 def _compiles() -> bool:
     """Whether the environment wants native code."""
-    wish = os.environ.get("GRAPHFW_JIT", "0")
+    wish = os.environ.get("GRAPHFW_JIT", "1")
     if wish not in ("0", "1"):
         raise ArgumentError(f"GRAPHFW_JIT={wish!r} is neither 0 nor 1", fix="unset it, or set it to 0")
     return wish == "1"

@@ -57,9 +57,7 @@ def assembly(code: Code) -> str:
 @functools.cache
 def _generator() -> str:
     """What generates LLVM text, in one word: machine code of another generator is not used."""
-    import graphfw
-
-    parts = [graphfw.__version__]
+    parts = []
     here = Path(__file__).parent
     for root in (here, here.parent / "kernels"):
         for path in sorted(root.rglob("*.*")):

@@ -12,10 +12,8 @@ from graphfw.ir.dim_text import compiled
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.kernels.steps import Step, Storage
 from graphfw.runtime.numpy_executor.arena import Arena, Block
-from graphfw.runtime.numpy_executor.runner import Call, Wave
-from graphfw.runtime.numpy_executor.runner import Schedule as Tables
+from graphfw.runtime.numpy_executor.runner import Call, Tables, Wave
 from graphfw.runtime.numpy_executor.schedule import Level, Lifetime
-
 
 ARENA = 0
 """The number of the arena's address."""

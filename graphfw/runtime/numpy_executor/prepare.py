@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from graphfw.ir.literal import Array
 from graphfw.runtime.kernels.steps import Prepared
 from graphfw.runtime.numpy_executor.recycle import aligned
-from graphfw.runtime.numpy_executor.runner import Call, Run, Schedule, Wave
+from graphfw.runtime.numpy_executor.runner import Call, Run, Tables, Wave
 
 if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.build import Build
@@ -62,7 +62,7 @@ class Preparation:
             params = [static(param) for param in step.params]
             address = build.preparing[one]
             calls.append(Call(address, refs, params, static(step.cells), static(step.scratch)))
-        run = Run(Schedule([Wave(calls)], 0, len(held)), self._threads)
+        run = Run(Tables([Wave(calls)], 0, len(held)), self._threads)
         failed = run.stretch(0, 1, hold=False)(tuple(held))
         assert not failed, "steps that prepare can't fail"
         return arrays

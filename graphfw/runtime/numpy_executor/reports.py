@@ -19,14 +19,8 @@ from graphfw.runtime.kernels.steps import Step, Storage, Temp
 from graphfw.runtime.memory import Entry, Kind, MemoryReport, report
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.layout import Layout, nbytes
+from graphfw.runtime.places import place_of, places_of
 from graphfw.runtime.profile import Event, Label, Profile, profile
-
-
-def place_of(nodes: Sequence[Node]) -> str:
-    """Return the source lines of some nodes, the first few."""
-    lines = dict.fromkeys(node.loc.short() for node in nodes)
-    shown = list(lines)[:2]
-    return ", ".join(shown) + (f" and {len(lines) - 2} more" if len(lines) > 2 else "")
 
 
 def label_of(step: Step | Node) -> str:
@@ -151,7 +145,7 @@ def explain(build: Build, sizes: Sequence[int] | None) -> str:
             lines.append(f"       {_cost_text(step, env)}")
             nodes = _nodes_of(step)
             if nodes:
-                lines.append(f"       at {place_of(nodes)}")
+                lines.append(f"       at {places_of(nodes)}")
             group = group_of.get(nodes[-1]) if nodes else None
             for tensor, reason in group.reasons.items() if group else ():
                 lines.append(f"       reads {tensor.node.op.name} {tensor.type}: {reason}")
@@ -180,7 +174,7 @@ def profiled(
     for number, (begin, end) in enumerate(outside, len(steps)):
         events.append(Event(number, 0, begin * 1e-9, end * 1e-9))
     labels = [
-        Label(label_of(step), place_of(_nodes_of(step)), cost_of(step, layout.sizes).seconds)
+        Label(label_of(step), places_of(_nodes_of(step)), cost_of(step, layout.sizes).seconds)
         for step in (*steps, *nodes)
     ]
     return profile(events, labels)
@@ -211,4 +205,4 @@ def _name(storage: Storage) -> str:
 
 
 def _place(storage: Storage) -> str:
-    return storage.node.loc.short() if isinstance(storage, Tensor) else ""
+    return place_of(storage.node) if isinstance(storage, Tensor) else ""

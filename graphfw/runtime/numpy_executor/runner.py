@@ -1,6 +1,6 @@
 """The runner: what a plan's native steps are laid out as, and the one call that computes them.
 
-    schedule = Schedule([Wave([Call(address, refs, params, cells)])], bases=1, arrays=2)
+    schedule = Tables([Wave([Call(address, refs, params, cells)])], bases=1, arrays=2)
     run = Run(schedule, threads=2)
     run.bases[0] = arena_address
     compute = run.stretch(0, 1, hold=False)
@@ -72,7 +72,7 @@ class Wave(NamedTuple):
     parallel: bool = True
 
 
-class Schedule:
+class Tables:
     """The calls of a plan at known sizes, laid out for the runner. Runs share it.
 
     Args:
@@ -127,7 +127,7 @@ class Run:
             set by the owner, at any time outside of a call.
     """
 
-    def __init__(self, schedule: Schedule, threads: int) -> None:
+    def __init__(self, schedule: Tables, threads: int) -> None:
         self.schedule = schedule
         self.threads = min(threads, MAX_WORKERS + 1)
         self.bases = _words(schedule.bases + schedule.arrays)

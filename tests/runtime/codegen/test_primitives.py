@@ -118,6 +118,17 @@ def test_large_floats_to_uint64():
     assert out.tolist() == [2**63, 2**63 - 1024, 2**64 - 2048, 1, 0]
 
 
+@pytest.mark.parametrize("dtype", [float16, bfloat16], ids=str)
+def test_any_nan_stays_nan_in_16_bits(dtype):
+    bits = [0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFF800001, 0x7FC00000, 0x7F800000, 0xFF7FFFFF]
+    x = np.array(bits, np.uint32).view(np.float32)
+    value = k.cast(Load(float32, 0, FLAT), dtype)
+    kernel = flat([Store(3, FLAT, value)], float32, bool_, bool_, dtype)
+    out, unused = np.zeros(len(x), dtype.dtype), np.zeros(0, bool)
+    assert run(kernel, [x, unused, unused, out], [len(x)]) == 0
+    np.testing.assert_array_equal(out.astype(np.float32), [np.nan] * 5 + [np.inf, -np.inf])
+
+
 @pytest.mark.parametrize("target", [host(), BASE], ids=lambda target: target.name)
 @pytest.mark.parametrize(
     ("dtype", "there"), [(float16, np.float16), (bfloat16, ml_dtypes.bfloat16)]

@@ -21,6 +21,7 @@ from graphfw.runtime.kernels.ir import (
     Access,
     Axis,
     Buffer,
+    Check,
     Const,
     Keep,
     Kernel,
@@ -147,6 +148,28 @@ def test_an_index_out_of_range_fails(bad, where, target, rng):
     assert run(kernel, arrays, [1, 83, 1], target) == 1
 
 
+@pytest.mark.parametrize("m", [3, 83])
+def test_indices_of_lanes_that_are_off_do_not_count(m, rng):
+    last = k.sub(SizeValue(int64, COLUMNS), 1)
+    mirrored = k.sub(last, Position(int64, "j"))
+    x = Load(float32, 0, Access(0, (("i", COLUMNS),), (Term(mirrored, 1, COLUMNS),)))
+    kernel = rows((Loop((Store(1, MATRIX, x),)),), float32, float32)
+    check(kernel, [random(rng, float32, 2 * m), np.ones(2 * m, np.float32)], [2, m, 2])
+
+
+@pytest.mark.parametrize("m", [1, 70])
+def test_checks(m, rng):
+    index, x = Load(int64, 0, at(j=1)), Load(float32, 1, at(j=1))
+    body = (Check(SizeValue(int64, ROWS), 4), Loop((Check(index, 9), Store(2, at(j=1), x))))
+    kernel = rows(body, int64, float32, float32)
+    arrays = [rng.integers(0, 9, m), random(rng, float32, m), np.ones(m, np.float32)]
+    check(kernel, arrays, [1, m, 2])
+    arrays[0][-1] = 9
+    assert run(kernel, arrays, [1, m, 2]) == 1
+    arrays[0][-1] = 8
+    assert run(kernel, arrays, [4, m, 4]) == 1
+
+
 def test_rows_are_chosen_by_an_index(rng):
     vocabulary, n, m = 11, 5, 70
     word = Load(int64, 1, at(i=1))
@@ -163,7 +186,9 @@ def test_rows_are_chosen_by_an_index(rng):
 
 def test_an_output_may_lie_where_an_input_does(rng):
     x, y = Load(float32, 0, MATRIX), Load(float32, 1, MATRIX)
-    body = (Loop((Store(2, MATRIX, k.add(x, y)), Store(3, MATRIX, k.mul(x, y)))),)
+    # Loaded again: after the first output was written it would be that.
+    again = Load(float32, 0, MATRIX)
+    body = (Loop((Store(2, MATRIX, k.add(x, y)), Store(3, MATRIX, k.mul(again, y)))),)
     kernel = rows(body, *[float32] * 4, outputs=2)
     a, b = (random(rng, float32, 3 * 75) for _ in range(2))
     added, multiplied = a + b, a * b

@@ -90,9 +90,11 @@ def dim_values():
 
 
 def softmax():
-    return [gf.nn.softmax(f32("n", 11), axis=-1)] if hasattr(gf.nn, "softmax") else [
-        gf.softmax(f32("n", 11), axis=-1)
-    ]
+    return (
+        [gf.nn.softmax(f32("n", 11), axis=-1)]
+        if hasattr(gf.nn, "softmax")
+        else [gf.softmax(f32("n", 11), axis=-1)]
+    )
 
 
 def log_softmax():
@@ -143,7 +145,11 @@ def variance():
 
 def norms():
     x = f32("n", 7)
-    return [gf.vector_norm(x, axis=1), gf.vector_norm(x), x / gf.vector_norm(x, axis=-1, keepdims=True)]
+    return [
+        gf.vector_norm(x, axis=1),
+        gf.vector_norm(x),
+        x / gf.vector_norm(x, axis=-1, keepdims=True),
+    ]
 
 
 def scalars():
@@ -266,19 +272,21 @@ NOT_EMPTY = [
 
 
 @pytest.mark.parametrize("build", [*CASES, *NOT_EMPTY])
-def test_it_computes_the_same(build):
+@pytest.mark.parametrize("native", [False, True], ids=["interpreted", "native"])
+def test_it_computes_the_same(build, native):
     with gf.Graph() as g:
         outputs = build()
     sizes = [6, 2] + [0] * (build in CASES)
     for n in sizes:
-        assert_lowered(g, outputs, {"n": n})
+        assert_lowered(g, outputs, {"n": n}, native=native)
 
 
 @pytest.mark.parametrize("build", [elementwise, softmax_of_middle_axis, reductions, needed_twice])
-def test_many_cells(build):
+@pytest.mark.parametrize("native", [False, True], ids=["interpreted", "native"])
+def test_many_cells(build, native):
     with gf.Graph() as g:
         outputs = build()
-    assert_lowered(g, outputs, {"n": 2100})
+    assert_lowered(g, outputs, {"n": 2100}, native=native)
 
 
 @pytest.mark.parametrize(
@@ -286,10 +294,11 @@ def test_many_cells(build):
     [log_softmax, batch_norm, batch_norm_of_images, needed_twice, products, picks, embedding,
      product_before_reduction, softmax_of_leading_axis, norms, group_norm],
 )  # fmt: skip
-def test_gradients(build):
+@pytest.mark.parametrize("native", [False, True], ids=["interpreted", "native"])
+def test_gradients(build, native):
     with gf.Graph() as g:
         outputs = build()
         total = sum(F.sum(F.tanh(t)) for t in outputs if t.dtype.is_inexact)
         inputs = [t for t in g.placeholders if t.dtype.is_inexact]
         gradients = grad(total, inputs)
-    assert_lowered(g, [total, *gradients], {"n": 4})
+    assert_lowered(g, [total, *gradients], {"n": 4}, native=native)

@@ -11,7 +11,7 @@ import pytest
 
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.pool import default_threads
-from graphfw.runtime.numpy_executor.runner import Call, Run, Schedule, Stretch, Wave
+from graphfw.runtime.numpy_executor.runner import Call, Run, Stretch, Tables, Wave
 from tests.runtime.numpy_executor.small_code import ADD, SCRATCH, SPIN
 
 two_processors = pytest.mark.skipif(default_threads() < 2, reason="needs two processors")
@@ -19,7 +19,7 @@ two_processors = pytest.mark.skipif(default_threads() < 2, reason="needs two pro
 
 def spinning(cells: int, turns: int, threads: int, waves: int = 1) -> tuple[Run, Stretch]:
     (spin,) = compile_codes([SPIN])
-    run = Run(Schedule([Wave([Call(spin, [], [turns], cells)])] * waves, 0, 0), threads)
+    run = Run(Tables([Wave([Call(spin, [], [turns], cells)])] * waves, 0, 0), threads)
     return run, run.stretch(0, waves, hold=False)
 
 
@@ -39,7 +39,7 @@ PRELUDE = """
 import os, sys, threading, time
 import numpy as np
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from graphfw.runtime.numpy_executor.runner import Call, Run, Schedule, Wave
+from graphfw.runtime.numpy_executor.runner import Call, Run, Tables, Wave
 from tests.runtime.numpy_executor.small_code import ADD, SCRATCH, SPIN
 
 add, scratch, spin = compile_codes([ADD, SCRATCH, SPIN])
@@ -47,7 +47,7 @@ add, scratch, spin = compile_codes([ADD, SCRATCH, SPIN])
 def check(threads=2, times=50):
     refs = [(0, 0), (1, 0)]
     waves = [Wave([Call(add, refs, [5], 100), Call(scratch, [], [50], 30, 400)])] * 4
-    call = Run(Schedule(waves, 0, 2), threads).stretch(0, 4, hold=False)
+    call = Run(Tables(waves, 0, 2), threads).stretch(0, 4, hold=False)
     for _ in range(times):
         x, y = np.arange(100), np.zeros(100, np.int64)
         assert call((x, y)) == 0
@@ -88,7 +88,7 @@ def test_no_more_threads_than_allowed(threads: int) -> None:
 def test_thousands_of_small_runs() -> None:
     (add,) = compile_codes([ADD])
     refs = [(0, 0), (1, 0)]
-    schedule = Schedule([Wave([Call(add, refs, [i], 3)]) for i in range(3)], 0, 2)
+    schedule = Tables([Wave([Call(add, refs, [i], 3)]) for i in range(3)], 0, 2)
     x, y = np.arange(3), np.zeros(3, np.int64)
     for _ in range(300):
         call = Run(schedule, 2).stretch(0, 3, hold=False)
@@ -119,7 +119,7 @@ def test_idle_workers_take_no_time() -> None:
 def test_many_python_threads_at_once() -> None:
     (add, scratch) = compile_codes([ADD, SCRATCH])
     calls = [Call(add, [(0, 0), (1, 0)], [5], 64), Call(scratch, [], [40], 20, 320)]
-    schedule = Schedule([Wave(calls), Wave(calls[::-1]), Wave(calls, parallel=False)], 0, 2)
+    schedule = Tables([Wave(calls), Wave(calls[::-1]), Wave(calls, parallel=False)], 0, 2)
     wrong: list[int] = []
 
     def work(seed: int) -> None:
@@ -175,7 +175,7 @@ def test_a_fork_while_other_threads_run() -> None:
 stop = []
 def work():
     waves = [Wave([Call(spin, [], [5000], 40)])] * 5
-    call = Run(Schedule(waves, 0, 0), 3).stretch(0, 5, hold=False)
+    call = Run(Tables(waves, 0, 0), 3).stretch(0, 5, hold=False)
     while not stop:
         assert call(()) == 0
 workers = [threading.Thread(target=work) for _ in range(3)]
@@ -207,7 +207,7 @@ def test_a_process_ends_while_a_run_goes_on() -> None:
         + """
 def work():
     waves = [Wave([Call(spin, [], [5000], 400)])] * 5
-    call = Run(Schedule(waves, 0, 0), 3).stretch(0, 5, hold=False)
+    call = Run(Tables(waves, 0, 0), 3).stretch(0, 5, hold=False)
     while True:
         call(())
 threading.Thread(target=work, daemon=True).start()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from graphfw.runtime.numpy_executor import native, runner
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.machine import Machine
-from graphfw.runtime.numpy_executor.runner import Call, Run, Schedule, Stretch, Wave
+from graphfw.runtime.numpy_executor.runner import Call, Run, Stretch, Tables, Wave
 from tests.runtime.numpy_executor.small_code import ADD, FAIL, SCRATCH, SPIN
 
 Ints = NDArray[np.int64]
@@ -48,7 +48,7 @@ class Chain:
             first = Call(add, [(a, at), (b, to)], [i + 1], cut)
             second = Call(add, [(a, at + 8 * cut), (b, to + 8 * cut)], [i + 1], count - cut)
             rows.append(Wave([first, second], parallel))
-        self.schedule = Schedule(rows, bases=1, arrays=2)
+        self.schedule = Tables(rows, bases=1, arrays=2)
         self.run = Run(self.schedule, threads)
         self.arena = np.zeros(max(1, count * (waves - 1)), np.int64)
         self.run.bases[0] = self.arena.ctypes.data
@@ -86,11 +86,11 @@ def test_calls_without_cells_and_waves_without_calls(threads: int) -> None:
     refs = [(0, 0), (1, 0)]
     none = Call(add, refs, [100], 0)
     some = Call(add, refs, [3], 9)
-    schedule = Schedule([Wave([]), Wave([none, none, some, none]), Wave([none])], 0, 2)
+    schedule = Tables([Wave([]), Wave([none, none, some, none]), Wave([none])], 0, 2)
     x, y = integers(9), np.zeros(9, np.int64)
     assert Run(schedule, threads).stretch(0, 3, hold=False)((x, y)) == 0
     np.testing.assert_array_equal(y, x + 3)
-    empty = Schedule([], 0, 0)
+    empty = Tables([], 0, 0)
     assert Run(empty, threads).stretch(0, 0, hold=False)(()) == 0
 
 
@@ -99,7 +99,7 @@ def test_calls_with_operands_and_params_of_any_number(threads: int) -> None:
     x, y = integers(4), np.zeros((3, 4), np.int64)
     calls = [Call(spin, [], [10], 3)]
     calls += [Call(add, [(1, 0), (2, 32 * i), (0, 0)], [i, 77], 4) for i in range(3)]
-    run = Run(Schedule([Wave(calls)], 1, 2), threads)
+    run = Run(Tables([Wave(calls)], 1, 2), threads)
     assert run.stretch(0, 1, hold=False)((x, y)) == 0
     np.testing.assert_array_equal(y, [x, x + 1, x + 2])
 
@@ -143,7 +143,7 @@ def test_an_error_stops_the_run(threads: int, hold: bool) -> None:
     good = Call(fail, [(0, 0)], [never], 30)
     bad = Call(fail, [(0, 0)], [there], 2000)
     later = Call(fail, [(0, 8)], [never], 10)
-    schedule = Schedule([Wave([good]), Wave([good, good, bad, good]), Wave([later])], 0, 1)
+    schedule = Tables([Wave([good]), Wave([good, good, bad, good]), Wave([later])], 0, 1)
     call = Run(schedule, threads).stretch(0, 3, hold=hold)
     for _ in range(10):
         counts = np.zeros(2, np.int64)
@@ -158,7 +158,7 @@ def test_an_error_stops_the_run(threads: int, hold: bool) -> None:
 
 def test_the_error_of_a_wave_that_is_not_shared() -> None:
     (fail,) = compile_codes([FAIL])
-    schedule = Schedule([Wave([Call(fail, [(0, 0)], [2], 5)], parallel=False)] * 2, 0, 1)
+    schedule = Tables([Wave([Call(fail, [(0, 0)], [2], 5)], parallel=False)] * 2, 0, 1)
     counts = np.zeros(1, np.int64)
     run = Run(schedule, 2)
     assert run.stretch(0, 2, hold=False)((counts,)) == 1
@@ -168,7 +168,7 @@ def test_the_error_of_a_wave_that_is_not_shared() -> None:
 
 def test_an_error_is_forgotten_by_the_next_run(threads: int) -> None:
     (fail,) = compile_codes([FAIL])
-    run = Run(Schedule([Wave([Call(fail, [(0, 0)], [3], 4)])], 1, 0), threads)
+    run = Run(Tables([Wave([Call(fail, [(0, 0)], [3], 4)])], 1, 0), threads)
     counts = np.zeros(1, np.int64)
     run.bases[0] = counts.ctypes.data
     call = run.stretch(0, 1, hold=False)
@@ -182,7 +182,7 @@ def test_each_thread_has_scratch_memory_of_its_own(threads: int) -> None:
     words = 1500
     large = Call(scratch, [], [words], 20, 8 * words)
     small = Call(scratch, [], [3], 20, 24)
-    schedule = Schedule([Wave([small, large, small]), Wave([large])], 0, 0)
+    schedule = Tables([Wave([small, large, small]), Wave([large])], 0, 0)
     assert schedule.scratch == -(-8 * words // 64) * 64
     call = Run(schedule, threads).stretch(0, 2, hold=False)
     for _ in range(30):
@@ -192,7 +192,7 @@ def test_each_thread_has_scratch_memory_of_its_own(threads: int) -> None:
 def test_a_stretch_keeps_what_it_needs() -> None:
     (add,) = compile_codes([ADD])
     wave = Wave([Call(add, [(0, 0), (1, 0)], [9], 50)])
-    call = Run(Schedule([wave], 0, 2), 2).stretch(0, 1, hold=False)
+    call = Run(Tables([wave], 0, 2), 2).stretch(0, 1, hold=False)
     gc.collect()
     noise = [np.full(size, 7) for size in range(100)]
     x, y = integers(50), np.zeros(50, np.int64)
@@ -217,7 +217,7 @@ def test_the_runner_of_other_systems_is_sound(monkeypatch: Any, triple: str) -> 
 
 def test_records(threads: int) -> None:
     (spin,) = compile_codes([SPIN])
-    schedule = Schedule([Wave([Call(spin, [], [2000], 7), Call(spin, [], [10], 2)])] * 2, 0, 0)
+    schedule = Tables([Wave([Call(spin, [], [2000], 7), Call(spin, [], [10], 2)])] * 2, 0, 0)
     run = Run(schedule, threads)
     call = run.stretch(0, 2, hold=False)
     assert call(()) == 0

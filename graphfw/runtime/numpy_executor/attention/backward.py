@@ -211,14 +211,20 @@ class _Backward:
             k = Matrix(self.k, self.padded)
             multiply(f, self.add_product, left, k, seen, d_q, self.padded)
         with f.loop("0", keys, t.rows) as strip:
+            skipped = "0"
+            if self.code.causal:  # queries before the strip's first key see none of its keys
+                before = f.sub(f.add(key, strip.index), query)
+                skipped = f.high("0", f.low(before, queries))
+            left_at = f.add(f.mul(skipped, length), strip.index)
             for to, x, right, padded in (
                 (self.d_v, self.weights, self.d_out, self.value_padded),
                 (self.d_k, self.d_scores, self.q, self.padded),
             ):
                 result = Matrix(f.at(kind, to, f.mul(strip.index, padded)), padded)
-                left = Matrix(f.at(kind, x, strip.index), "1", length)
-                below = Matrix(right, padded)
-                multiply(f, self.add_product, left, below, queries, result, padded)
+                left = Matrix(f.at(kind, x, left_at), "1", length)
+                below = Matrix(f.at(kind, right, f.mul(skipped, padded)), padded)
+                count = f.sub(queries, skipped)
+                multiply(f, self.add_product, left, below, count, result, padded)
 
     def _load_rows(self, query: str, queries: str) -> None:
         """Copy lse, in base 2, and delta of a block of queries; zeros behind the last one."""
@@ -237,7 +243,7 @@ class _Backward:
                 f.do(f"store {kind} {value}, ptr {f.at(kind, to, row.index)}, align {t.bytes}")
 
     def _write_strip(self, row: str, behind: str, keys: str, seen: str) -> None:
-        """Write a strip of weights and of the scores' gradients: `seen` keys, and zeros for others.
+        """Write a strip of weights and of the scores' gradients, for `seen` keys.
 
         Args:
             row: The strip's first query in the block.
@@ -286,10 +292,6 @@ class _Backward:
                 scaled = f.let(f"fmul {t.vector} {centred}, {self.natural}")
                 d_score = f.let(f"fmul {t.vector} {weight}, {scaled}")
                 t.store(f, d_score, f.at(kind, d_scores, place))
-            if self.code.causal:
-                rest = f.sub(f.whole(keys, t.columns), end)
-                for x in (weights, d_scores):
-                    fill(f, t, f.at(kind, x, f.add(line, end)), rest, 0.0)
 
     def _row_value(self, of: str, row: str) -> str:
         """Return a vector of a row's number."""

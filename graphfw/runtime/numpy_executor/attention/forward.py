@@ -1,4 +1,4 @@
-"""The kernels of attention: packing keys and values, and the result.
+"""The kernel of attention.
 
 A cell of the result is some rows of queries of one head. It goes over the keys in blocks, and in a
 block over strips of a few queries. For a strip it computes the scores of the block (a strip of
@@ -15,6 +15,13 @@ from dataclasses import dataclass
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, Layout, operands
+from graphfw.runtime.numpy_executor.attention.packing import (
+    KEYS,
+    lies_dense,
+    pack_block,
+    packed_keys,
+    packed_values,
+)
 from graphfw.runtime.numpy_executor.attention.parts import (
     Matrix,
     Tile,
@@ -32,74 +39,13 @@ from graphfw.runtime.numpy_executor.attention.parts import (
 from graphfw.runtime.numpy_executor.attention.scores import biased, masked, score_scale
 from graphfw.runtime.numpy_executor.attention.text import Body, Module
 
-KEYS = 256
-"""How many keys a block has."""
-
-
-@dataclass(frozen=True)
-class PackCode:
-    """The kernel that packs keys into panels, and values where they don't lie densely.
-
-    A cell packs a block of keys of one head. Operands: k, v, packed keys, packed values.
-
-    Attributes:
-        tile: The shape of the tiles that read it.
-        lead: How many leading dims there are.
-    """
-
-    tile: Tile
-    lead: int
-
-    @property
-    def layout(self) -> Layout:
-        """What it is called with."""
-        sizes = ("keys", "width", "value_width", "blocks")
-        return Layout(sizes, self.lead, ("k", "v"))
-
-    @property
-    def key(self) -> str:
-        return f"attention pack {self}"
-
-    def llvm(self, symbol: str) -> str:
-        t, module = self.tile, Module()
-        stage, panels = define_stage(module, t), define_panels(module, t)
-        f = Body(module)
-        n = self.layout.loaded(f)
-        at = operands(f, ("k", "v", "keys", "values"))
-        head, block = f.div("%cell", n["blocks"]), f.rem("%cell", n["blocks"])
-        start = self.layout.starts(f, n, head, ("k", "v"))
-        first = f.mul(block, str(KEYS))
-        count = f.low(str(KEYS), f.sub(n["keys"], first))
-        room = f.mul(head, f.whole(n["keys"], t.columns))
-        to = f.at(t.kind, at["keys"], f.mul(f.add(room, first), n["width"]))
-        source = f.at(t.kind, at["k"], f.add(start["k"], f.mul(first, n["k.row"])))
-        sizes = f"i64 {count}, i64 {n['width']}, i64 {n['k.row']}, i64 {n['k.col']}"
-        f.do(f"call void {panels}(ptr {to}, ptr {source}, {sizes})")
-        with f.when(f.let(f"xor i1 {lies_dense(f, t, n)}, true")):
-            padded = f.whole(n["value_width"], t.columns)
-            place = f.add(f.mul(head, n["keys"]), first)
-            to = f.at(t.kind, at["values"], f.mul(place, padded))
-            source = f.at(t.kind, at["v"], f.add(start["v"], f.mul(first, n["v.row"])))
-            sizes = f"i64 {count}, i64 {count}, i64 {n['value_width']}, i64 {padded}"
-            strides = f"i64 {n['v.row']}, i64 {n['v.col']}"
-            f.do(f"call void {stage}(ptr {to}, ptr {source}, {sizes}, {strides})")
-        f.do("ret i32 0")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
-
-
-def lies_dense(f: Body, t: Tile, n: dict[str, str]) -> str:
-    """Whether values can be read as they lie: whole tiles of columns, next to each other."""
-    rest = f.rem(n["value_width"], str(t.columns))
-    full = f.let(f"icmp eq i64 {rest}, 0")
-    return f.let(f"and i1 {full}, {f.let('icmp eq i64 ' + n['v.col'] + ', 1')}")
-
 
 @dataclass(frozen=True)
 class ForwardCode:
     """The kernel of the result.
 
-    Operands: q, v, packed keys, packed values, the mask if there is one, out, lse.
+    Operands: q, k, v, packed keys, packed values, the mask if there is one, out, lse. Where a head
+    has only one cell, that packs keys and values itself, block by block, and reads no packed ones.
 
     Attributes:
         tile: The shape of its tiles.
@@ -118,14 +64,14 @@ class ForwardCode:
     def layout(self) -> Layout:
         """What it is called with: a cell has `rows` queries, a head has `groups` cells."""
         sizes = ("queries", "keys", "width", "value_width", "rows", "groups")
-        views = ("q", "v", "out") if self.mask is None else ("q", "v", "out", "mask")
-        return Layout(sizes, self.lead, views)
+        mask = () if self.mask is None else ("mask",)
+        return Layout(sizes, self.lead, ("q", "k", "v", "out", *mask))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The operands."""
         mask = () if self.mask is None else ("mask",)
-        return ("q", "v", "keys", "values", *mask, "out", "lse")
+        return ("q", "k", "v", "keys", "values", *mask, "out", "lse")
 
     @property
     def key(self) -> str:
@@ -149,6 +95,7 @@ class _Forward:
         self.code, self.tile = code, code.tile
         t = code.tile
         stage, unstage = define_stage(module, t), define_unstage(module, t)
+        define_panels(module, t)
         self.product = define_product(module, t, adds=False)
         self.add_product = define_product(module, t, adds=True)
         self.bias = (
@@ -172,9 +119,10 @@ class _Forward:
         sizes = f"i64 {self.count}, i64 {n['rows']}, i64 {n['width']}, i64 {self.padded}"
         strides = f"i64 {n['q.row']}, i64 {n['q.col']}"
         f.do(f"call void {stage}(ptr {self.q}, ptr {source}, {sizes}, {strides})")
-        self._find_values()
+        self._find_operands()
         end = f.low(n["keys"], f.add(self.first, self.count)) if code.causal else n["keys"]
         with f.loop("0", end, KEYS) as block:
+            self._pack(block.index)
             with f.loop("0", self.count, t.rows) as strip:
                 limit = n["keys"]
                 if code.causal:
@@ -198,22 +146,34 @@ class _Forward:
         room = f.mul(n["rows"], self.value_padded)
         self.tops = f.at(t.kind, self.result, room)
         self.totals = f.at(t.kind, self.tops, n["rows"])
+        self.own_keys = f.at(t.kind, self.totals, n["rows"])
+        self.own_values = f.at(t.kind, self.own_keys, f.mul(str(KEYS), n["width"]))
         fill(f, t, self.result, room, 0.0)
         fill(f, t, self.tops, n["rows"], t.lowest)
         fill(f, t, self.totals, n["rows"], 0.0)
 
-    def _find_values(self) -> None:
+    def _find_operands(self) -> None:
         """Say where the head's keys and values lie."""
         f, t, n = self.f, self.tile, self.n
-        dense = lies_dense(f, t, n)
-        given = f.at(t.kind, self.operand["v"], self.start["v"])
-        place = f.mul(f.mul(self.head, n["keys"]), self.value_padded)
-        packed = f.at(t.kind, self.operand["values"], place)
-        self.values = f.let(f"select i1 {dense}, ptr {given}, ptr {packed}")
+        self.k, self.v = (f.at(t.kind, self.operand[x], self.start[x]) for x in ("k", "v"))
+        self.packed_keys = packed_keys(f, t, n, self.operand["keys"], self.head)
+        self.packed_values = packed_values(f, t, n, self.operand["values"], self.head)
+        self.dense = lies_dense(f, t, n)
         row = n["v.row"]
-        self.values_row = f.let(f"select i1 {dense}, i64 {row}, i64 {self.value_padded}")
-        room = f.mul(f.whole(n["keys"], t.columns), n["width"])
-        self.keys = f.at(t.kind, self.operand["keys"], f.mul(self.head, room))
+        self.values_row = f.let(f"select i1 {self.dense}, i64 {row}, i64 {self.value_padded}")
+        self.packs = f.let(f"icmp eq i64 {n['groups']}, 1")
+
+    def _pack(self, key: str) -> None:
+        """Pack a block of keys if nobody has, and say where it and its values lie."""
+        f, t = self.f, self.tile
+        with f.when(self.packs):
+            pack_block(f, t, self.n, self.k, self.v, key, self.own_keys, self.own_values)
+        keys = f.at(t.kind, self.packed_keys, f.mul(key, self.n["width"]))
+        self.keys = f.let(f"select i1 {self.packs}, ptr {self.own_keys}, ptr {keys}")
+        values = f.at(t.kind, self.packed_values, f.mul(key, self.value_padded))
+        values = f.let(f"select i1 {self.packs}, ptr {self.own_values}, ptr {values}")
+        given = f.at(t.kind, self.v, f.mul(key, self.values_row))
+        self.values = f.let(f"select i1 {self.dense}, ptr {given}, ptr {values}")
 
     def _strip(self, row: str, key: str, keys: str) -> None:
         """Take `keys` keys from `key` on into the strip of queries that begins at `row`."""
@@ -222,14 +182,14 @@ class _Forward:
             self._write_bias(row, key, keys)
         length = strip_length(t)
         queries = Matrix(f.at(t.kind, self.q, f.mul(row, self.padded)), self.padded)
-        right = f.at(t.kind, self.keys, f.mul(key, n["width"]))
         size = f.mul(str(t.columns), n["width"])
         with f.loop("0", f.ceil(keys, t.columns)) as panel:
-            packed = Matrix(f.at(t.kind, right, f.mul(panel.index, size)), str(t.columns))
+            here = f.at(t.kind, self.keys, f.mul(panel.index, size))
+            packed = Matrix(here, str(t.columns))
             to = f.at(t.kind, self.scores, f.mul(panel.index, str(t.columns)))
             scores = Matrix(to, str(length))
             multiply(f, self.product, queries, packed, n["width"], scores, str(t.columns))
-        with f.loop("0", str(t.rows)) as r:
+        with f.loop("0", f.low(str(t.rows), f.sub(self.count, row))) as r:
             limit = keys
             if self.code.causal:
                 behind = f.add(f.add(f.sub(f.add(self.first, row), key), "1"), r.index)
@@ -237,7 +197,7 @@ class _Forward:
             line = f.mul(r.index, str(length))
             self._softmax(f.add(row, r.index), line, keys, limit)
         weights = Matrix(self.scores, str(length))
-        values = Matrix(f.at(t.kind, self.values, f.mul(key, self.values_row)), self.values_row)
+        values = Matrix(self.values, self.values_row)
         here = f.at(t.kind, self.result, f.mul(row, self.value_padded))
         result = Matrix(here, self.value_padded)
         multiply(f, self.add_product, weights, values, keys, result, self.value_padded)

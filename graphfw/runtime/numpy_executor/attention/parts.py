@@ -88,9 +88,9 @@ class Tile:
         return f.let(f"shufflevector {self.vector} {one}, {self.vector} poison, {zeros}")
 
     def fma(self, f: Body, a: str, b: str, c: str) -> str:
-        """a b + c, for vectors."""
+        """a b + c, for vectors; rounded once where the processor does that in one instruction."""
         kind = self.vector
-        return f.call(kind, f"llvm.fma.{self.suffix}", (kind, a), (kind, b), (kind, c))
+        return f.call(kind, f"llvm.fmuladd.{self.suffix}", (kind, a), (kind, b), (kind, c))
 
 
 def exp2(f: Body, t: Tile, x: str) -> str:

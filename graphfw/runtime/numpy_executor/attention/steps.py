@@ -18,13 +18,9 @@ from graphfw.runtime.numpy_executor.attention.backward import (
     SumCode,
     block_length,
 )
-from graphfw.runtime.numpy_executor.attention.forward import (
-    KEYS,
-    ForwardCode,
-    PackCode,
-    strip_length,
-)
+from graphfw.runtime.numpy_executor.attention.forward import ForwardCode, strip_length
 from graphfw.runtime.numpy_executor.attention.layout import Layout
+from graphfw.runtime.numpy_executor.attention.packing import KEYS, PackCode
 from graphfw.runtime.numpy_executor.attention.parts import Tile
 from graphfw.runtime.numpy_executor.codegen.target import host
 
@@ -127,19 +123,24 @@ def attention_steps(
     dtype = node.types[0].dtype
     problem = _Problem.of(q, k, v, node.types[1].shape[:-1], dtype)
     tile, heads, sizes = problem.tile, problem.heads, problem.sizes
-    rows_of_values = heads * sizes["keys"] * whole(sizes["value_width"], tile.columns)
-    keys = Temp(dtype, heads * whole(sizes["keys"], tile.columns) * sizes["width"], "packed keys")
-    values = Temp(dtype, rows_of_values, "packed values")
+    work = sizes["keys"] * (sizes["width"] + sizes["value_width"])
+    rows = 32 * dim_max(1, dim_min(4, _CELL // dim_max(1, work)))
+    groups = ceil(sizes["queries"], rows)
+    views = {"q": q, "k": k, "v": v, "out": out, **({} if mask is None else {"mask": mask})}
+    # The only cell of a head packs keys and values itself, in its scratch memory.
+    packed = heads * dim_max(0, dim_min(1, groups - 1))
+    width, value_width = sizes["width"], whole(sizes["value_width"], tile.columns)
+    keys = Temp(dtype, packed * whole(sizes["keys"], tile.columns) * width, "packed keys")
+    values = Temp(dtype, packed * sizes["keys"] * value_width, "packed values")
     pack = PackCode(tile, len(problem.lead))
     blocks = ceil(sizes["keys"], KEYS)
-    views = {"q": q, "k": k, "v": v, "out": out, **({} if mask is None else {"mask": mask})}
     packing = Step(
         nodes=(node,),
         code=pack,
         operands=(k.storage, v.storage, keys, values),
         written=(False, False, True, True),
         params=problem.params(pack.layout, {"blocks": blocks}, views),
-        cells=heads * blocks,
+        cells=packed * blocks,
     )
     code = ForwardCode(
         tile,
@@ -148,20 +149,10 @@ def attention_steps(
         node.op.scale,  # type: ignore[attr-defined]
         None if mask is None else mask.storage.dtype,
     )
-    work = sizes["keys"] * (sizes["width"] + sizes["value_width"])
-    rows = 32 * dim_max(1, dim_min(4, _CELL // dim_max(1, work)))
-    groups = ceil(sizes["queries"], rows)
-    storages = {
-        "q": q.storage,
-        "v": v.storage,
-        "keys": keys,
-        "values": values,
-        "out": out.storage,
-        "lse": lse,
-        **({} if mask is None else {"mask": mask.storage}),
-    }
-    widths = whole(sizes["width"], tile.lanes) + whole(sizes["value_width"], tile.columns)
+    storages: dict[str, Storage] = {name: view.storage for name, view in views.items()}
+    storages.update(keys=keys, values=values, lse=lse)
     strips = (1 if mask is None else 2) * tile.rows * strip_length(tile)
+    of_queries = rows * (whole(width, tile.lanes) + value_width + 2)
     attending = Step(
         nodes=(node,),
         code=code,
@@ -169,7 +160,7 @@ def attention_steps(
         written=tuple(name in ("out", "lse") for name in code.names),
         params=problem.params(code.layout, {"rows": rows, "groups": groups}, views),
         cells=heads * groups,
-        scratch=(strips + rows * (widths + 2)) * tile.bytes,
+        scratch=(strips + of_queries + KEYS * (width + value_width)) * tile.bytes,
     )
     return [packing, attending]
 

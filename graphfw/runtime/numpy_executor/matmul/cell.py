@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module, region
-from graphfw.runtime.numpy_executor.matmul import dots
+from graphfw.runtime.numpy_executor.matmul import dots, streams
 from graphfw.runtime.numpy_executor.matmul.packing import Layout, packing
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape, declarations, tile
 
+_IN_PLACE = 256
+"""Up to so many rows of the product, a `b` whose rows are contiguous is not packed."""
+
+Few: TypeAlias = Literal["never", "maybe", "always"]
+
 STRIP = 4
 """How many panels are packed at a time."""
-
-_FEW_ROWS = 4
-"""Up to so many rows, `b` is streamed along its rows, a few of them at a time."""
 
 
 class P:
@@ -36,6 +39,12 @@ def depth(shape: Shape) -> int:
 def strip_bytes(shape: Shape) -> int:
     """Return the scratch memory for a packed strip."""
     return STRIP * shape.columns * depth(shape) * shape.size
+
+
+def few_rows(shape: Shape, layout: Layout) -> tuple[int, int]:
+    """Return up to how many rows, and from which length of k on, `dots` or `streams` serve."""
+    # Short columns are quicker transposed.
+    return (dots.MOST, 2 * shape.lanes) if layout == "columns" else (streams.MOST, 1)
 
 
 @dataclass(frozen=True)
@@ -63,7 +72,7 @@ class MatmulCode:
         layout: What is contiguous in b.
         heights: The rows of the tiles in use, the largest first; they make up all rows.
         vectors: The widths of the tiles in use, in vectors.
-        dots: The largest number of rows that are computed as dot products; 0: none.
+        few: Whether there are few rows, for which `dots` or `streams` serve.
         batch_dims: How many batch dims there are.
         kept: Whether the product is an operand.
         turned: Whether this is the transposed product: a row of it is a column of the epilogue's.
@@ -75,7 +84,7 @@ class MatmulCode:
     layout: Layout
     heights: tuple[int, ...]
     vectors: tuple[int, ...]
-    dots: int
+    few: Few
     batch_dims: int
     kept: bool
     turned: bool
@@ -85,7 +94,7 @@ class MatmulCode:
     def key(self) -> str:
         """All that the code depends on."""
         text = (
-            f"matmul {self.shape.dtype} {self.layout} {self.heights} {self.vectors} {self.dots} "
+            f"matmul {self.shape.dtype} {self.layout} {self.heights} {self.vectors} {self.few} "
             f"{self.batch_dims} {self.kept} {self.turned} for {self.target.name}\n"
         )
         if self.region is not None:
@@ -94,11 +103,17 @@ class MatmulCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        parts = [tile(self.shape, h, v) for h in self.heights for v in self.vectors]
-        if self.layout != "packed":
-            parts.append(packing(self.shape, self.layout))
-        if self.dots:
+        parts = []
+        if self.few != "always":
+            ahead = self.layout == "rows"
+            parts += [tile(self.shape, h, v, ahead) for h in self.heights for v in self.vectors]
+            if self.layout != "packed":
+                parts.append(packing(self.shape, self.layout))
+        if self.few != "never" and self.layout == "columns":
             parts += [dots.dots(self.shape, r, c) for r in dots.ROWS for c in (dots.COLUMNS, 1)]
+        elif self.few != "never":
+            sizes = [(r, p) for r, most in streams.PLACES.items() for p in (most, 1)]
+            parts += [streams.stream(self.shape, r, p) for r, p in sizes]
         cell = _Cell(self).text(symbol)
         functions = [Function("\n".join([*parts, cell]), declarations(self.shape), ())]
         if self.region is not None:
@@ -121,8 +136,6 @@ class _Cell:
         self.b = body.array("%buffers", 1, "ptr")
         self.strip = "%scratch"
         self.block = body.at("%scratch", strip_bytes(self.shape))
-        self.result = body.slot()
-        body.set(self.result, 0)
 
     def param(self, place: int) -> str:
         """Read a run-time integer."""
@@ -154,8 +167,7 @@ class _Cell:
                     width_here = body.min(body.sub(columns[1], column), self.param(P.CHUNK_COLUMNS))
                     self.chunk(member, a_here, b, (row, height_here), (column, width_here), count)
         head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        failed = body.let(f"trunc i64 {body.get(self.result)} to i32")
-        return body.function(head, f"ret i32 {failed}")
+        return body.function(head, "ret i32 0")
 
     def share(self, units: str, number: str, blocks: str) -> tuple[str, str]:
         """The units of the `number % blocks`-th of some blocks, which are as equal as can be."""
@@ -207,17 +219,19 @@ class _Cell:
             c = body.at(body.at(product, body.mul(row, c_row)), body.mul(columns[0], self.size))
         elif code.region is not None:
             c_row = body.mul(self.param(P.CHUNK_COLUMNS), self.size)
-        if code.dots:
-            few = body.test("sle", rows[1], code.dots)
-            # Short columns are quicker transposed.
-            long = body.test("sge", count, 2 * self.shape.lanes)
-            dotted = body.let(f"and i1 {few}, {long}")
-            with body.where(dotted):
-                self.dots(a, b, rows[1], columns, count, (c, c_row))
-            with body.where(body.let(f"xor i1 {dotted}, true")):
-                self.blocks(a, b, rows[1], columns, count, (c, c_row))
-        else:
+        few = self.dots if code.layout == "columns" else self.streams
+        if code.few == "always":
+            few(a, b, rows[1], columns, count, (c, c_row))
+        elif code.few == "never":
             self.blocks(a, b, rows[1], columns, count, (c, c_row))
+        else:
+            most, least = few_rows(self.shape, code.layout)
+            is_few = body.test("sle", rows[1], most)
+            is_few = body.let(f"and i1 {is_few}, {body.test('sge', count, least)}")
+            with body.where(is_few):
+                few(a, b, rows[1], columns, count, (c, c_row))
+            with body.where(body.let(f"xor i1 {is_few}, true")):
+                self.blocks(a, b, rows[1], columns, count, (c, c_row))
         if code.region is not None:
             self.epilogue(code.region, member, c, (row, rows[1]), columns)
 
@@ -249,6 +263,35 @@ class _Cell:
                             f"ptr {body.at(to, body.mul(index, c[1]))}, i64 {c[1]}, i64 {count})"
                         )
 
+    def streams(
+        self,
+        a: str,
+        b: str,
+        rows: str,
+        columns: tuple[str, str],
+        count: str,
+        c: tuple[str, str],
+    ) -> None:
+        """Compute a chunk by adding a few rows of b at a time to its few rows."""
+        body = self.body
+        start = body.at(b, body.mul(columns[0], self.b_column))
+        row = body.slot()
+        body.set(row, 0)
+        for height, most in streams.PLACES.items():
+            with body.whole(row, rows, height) as index:
+                a_here = body.at(a, body.mul(index, self.a_row))
+                to = body.at(c[0], body.mul(index, c[1]))
+                place = body.slot()
+                body.set(place, 0)
+                for places in (most, 1):
+                    with body.whole(place, count, places) as k:
+                        body.line(
+                            f"call fastcc void @stream_{height}_{places}("
+                            f"ptr {body.at(a_here, body.mul(k, self.a_k))}, i64 {self.a_row}, "
+                            f"i64 {self.a_k}, ptr {body.at(start, body.mul(k, self.b_k))}, "
+                            f"i64 {self.b_k}, ptr {to}, i64 {c[1]}, i64 {k}, i64 {columns[1]})"
+                        )
+
     def blocks(
         self,
         a: str,
@@ -263,10 +306,8 @@ class _Cell:
         most = str(depth(self.shape))
         in_place = "false"
         if code.layout == "rows":
-            # Packing pays when a panel is used more than twice.
-            in_place = body.test("sle", rows, 2 * code.heights[0])
-            few = body.test("sle", rows, _FEW_ROWS)
-            most = body.select(in_place, body.select(few, "128", "64"), most)
+            in_place = body.test("sle", self.m, _IN_PLACE)
+            most = body.select(in_place, str(depth(self.shape) // 2), most)
         pieces = body.max(body.ceil(count, most), "1")
         with body.loop(0, pieces) as piece:
             begin = body.div(body.mul(count, piece), pieces)
@@ -385,10 +426,9 @@ class _Cell:
             place = body.let(f"getelementptr ptr, ptr {buffers}, i64 {number}")
             body.set(place, value, "ptr")
         params = body.at("%params", 8 * (P.DIMS + 3 * self.code.batch_dims))
-        failed = body.let(
+        # It cannot fail: see `matmul_steps`.
+        body.line(
             f"call i32 @epilogue(ptr {buffers}, ptr {params}, i64 {rows[0]}, "
             f"i64 {body.add(rows[0], rows[1])}, i64 {columns[0]}, "
             f"i64 {body.add(columns[0], columns[1])}, ptr {self.strip})"
         )
-        wide = body.let(f"zext i32 {failed} to i64")
-        body.set(self.result, body.let(f"or i64 {body.get(self.result)}, {wide}"))

@@ -59,7 +59,6 @@ class CombineCode:
             to = body.at(body.array("%buffers", 1, "ptr"), begin)
         gap = body.mul(body.mul(rows, n), size)
         self._sum(body, parts, to, (splits, gap), body.mul(body.sub(last, first), n))
-        result = "0"
         if self.region is not None:
             # The kernel counts from the product's first row.
             product = body.at(to, body.sub("0", begin))
@@ -67,12 +66,12 @@ class CombineCode:
             for number, operand in enumerate(self.region.operands):
                 value = product if operand < 0 else body.array("%buffers", operand, "ptr")
                 body.set(body.let(f"getelementptr ptr, ptr {buffers}, i64 {number}"), value, "ptr")
-            result = body.let(
+            body.line(
                 f"call i32 @epilogue(ptr {buffers}, ptr {body.at('%params', 8 * C.EPILOGUE)}, "
                 f"i64 {first}, i64 {last}, i64 0, i64 {n}, ptr %scratch)"
             )
         head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        return body.function(head, f"ret i32 {result}")
+        return body.function(head, "ret i32 0")
 
     def _sum(self, body: Body, parts: str, to: str, splits: tuple[str, str], count: str) -> None:
         """Add up the parts of some elements in a row, vector by vector, in the order of k."""

@@ -12,6 +12,9 @@ from graphfw.runtime.numpy_executor.codegen.registers import iota
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
+MOST = 16
+"""Up to so many rows it is quicker than packing the columns."""
+
 ROWS = (4, 2, 1)
 """The heights that there are."""
 

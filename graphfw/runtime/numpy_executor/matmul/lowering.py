@@ -8,18 +8,19 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType, float32, float64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.runtime.kernels.ir import Kernel, Load, Store
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.codegen import Target, host
-from graphfw.runtime.numpy_executor.codegen.facts import Facts, postorder, roots
-from graphfw.runtime.numpy_executor.matmul.cell import MatmulCode, Region, strip_bytes
+from graphfw.runtime.numpy_executor.matmul.cell import (
+    Few,
+    MatmulCode,
+    Region,
+    few_rows,
+    strip_bytes,
+)
 from graphfw.runtime.numpy_executor.matmul.combine import CombineCode
 from graphfw.runtime.numpy_executor.matmul.packing import Layout, PackCode
 from graphfw.runtime.numpy_executor.matmul.plan import Cut, cut, vectors
 from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
-
-_DOTS = 16
-"""Up to so many rows, dot products along contiguous columns are quicker than packing them."""
 
 _PACK_COLUMNS = 4
 """How many panels a cell of `PackCode` packs."""
@@ -83,7 +84,7 @@ def matmul_steps(
         a: The left operand, float32 or float64.
         b: The right operand, of the same dtype, its batch dims those of `a`.
         product: Where the product goes, contiguous; None where only the epilogue needs it.
-        epilogue: What is done to its elements.
+        epilogue: What is done to its elements. Its kernel has nothing that can fail.
         fixed_b: Whether `b` stays the same from run to run: it is then packed once.
         target: The processor; this machine's by default.
     """
@@ -101,9 +102,6 @@ def matmul_steps(
         right = _prepared(nodes, shape, target, it.b, layout)
         right_view = View(right, 0, it.b.shape, (0, 0))
         layout = "packed"
-    dots = 0
-    if layout == "columns" and it.a.strides[1] == 1 and not (isinstance(m, int) and m > _DOTS):
-        dots = _DOTS
     parts: Storage | None = None
     if how.splits > 1:
         parts = Temp(a.storage.dtype, how.splits * it.members * m * n, "parts of a matrix product")
@@ -114,14 +112,14 @@ def matmul_steps(
     if target_storage is not None:
         operands.append(target_storage)
         written.append(True)
-    region = _region(own, operands, written)
+    region, in_place = _region(own, operands, written)
     code = MatmulCode(
         shape,
         target,
         layout,
         how.heights,
         vectors(shape, n),
-        dots,
+        _few(shape, layout, it),
         len(it.batch),
         target_storage is not None,
         it.turned,
@@ -145,7 +143,7 @@ def matmul_steps(
         params,
         groups * how.row_blocks * how.column_blocks,
         scratch,
-        can_fail=own is not None and _can_fail(own.kernel),
+        in_place,
     )
     if parts is None:
         return [step]
@@ -195,6 +193,16 @@ def _layout(b: View) -> Layout:
     return "columns" if b.strides[0] == 1 else "other"
 
 
+def _few(shape: Shape, layout: Layout, it: _Product) -> Few:
+    """Whether the product is one of few rows that `dots` or `streams` compute."""
+    m, _, k = it.sizes
+    most, least = few_rows(shape, layout)
+    readable = layout == "rows" or (layout == "columns" and it.a.strides[1] == 1)
+    if not readable or (isinstance(m, int) and m > most) or (isinstance(k, int) and k < least):
+        return "never"
+    return "always" if isinstance(m, int) and isinstance(k, int) else "maybe"
+
+
 def _prepared(
     nodes: tuple[Node, ...], shape: Shape, target: Target, b: View, layout: Layout
 ) -> Prepared:
@@ -215,10 +223,10 @@ def _prepared(
 
 def _region(
     epilogue: Epilogue | None, operands: list[Storage], written: list[bool]
-) -> Region | None:
-    """Add the operands of the epilogue to those of a step."""
+) -> tuple[Region | None, tuple[tuple[int, int], ...]]:
+    """Add the operands of the epilogue to those of a step; also `Step.in_place`."""
     if epilogue is None:
-        return None
+        return None, ()
     numbers = []
     for storage, buffer in zip(epilogue.operands, epilogue.kernel.buffers, strict=True):
         if storage is None:
@@ -227,7 +235,8 @@ def _region(
         numbers.append(len(operands))
         operands.append(storage)
         written.append(buffer.written)
-    return Region(epilogue.kernel, tuple(numbers))
+    pairs = [(numbers[out], numbers[read]) for out, read in epilogue.in_place]
+    return Region(epilogue.kernel, tuple(numbers)), tuple(pairs)
 
 
 def _params(it: _Product, right: View, how: Cut) -> tuple[DimLike, ...]:
@@ -251,15 +260,6 @@ def _stride_set(epilogue: Epilogue, stride: DimLike) -> tuple[DimLike, ...]:
     return tuple(params)
 
 
-def _can_fail(kernel: Kernel) -> bool:
-    """Whether an access has computed parts, which are checked."""
-    statements = list(Facts(kernel).statements())
-    exprs = postorder([root for s in statements for root in roots(s)])
-    accesses = [s.access for s in statements if isinstance(s, Store)]
-    accesses += [e.access for e in exprs if isinstance(e, Load)]
-    return any([access.terms for access in accesses])
-
-
 def _combine(
     nodes: tuple[Node, ...],
     shape: Shape,
@@ -276,7 +276,7 @@ def _combine(
     if product is not None:
         operands.append(product)
         written.append(True)
-    region = _region(epilogue, operands, written)
+    region, in_place = _region(epilogue, operands, written)
     rows = it.members * m
     # Parts are made only where n is known.
     per_cell = max(_COMBINED // max(n, 1), 1) if isinstance(n, int) else 1
@@ -291,5 +291,5 @@ def _combine(
         params,
         (rows + per_cell - 1) // per_cell,
         per_cell * n * shape.size if product is None else 0,
-        can_fail=epilogue is not None and _can_fail(epilogue.kernel),
+        in_place,
     )

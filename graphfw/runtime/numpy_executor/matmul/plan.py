@@ -58,14 +58,14 @@ def cut(shape: Shape, m: DimLike, n: DimLike, k: DimLike, batch: DimLike) -> Cut
     heights = _heights(shape, m)
     rows = min(_CHUNK_ROWS, m) if isinstance(m, int) else _CHUNK_ROWS
     chunk_rows = max(rows // heights[0], 1) * heights[0]
-    panels = max(_CHUNK // chunk_rows // shape.columns, 1)
-    # Rows of the chunk that are apart by a power of two compete for the same lines of a cache.
-    chunk_columns = min(panels, 128) * shape.columns
+    panels = min(_CHUNK // chunk_rows // shape.columns, 128)
+    if isinstance(n, int):
+        panels = max(min(panels, -(-n // shape.columns)), 1)
+    chunk_columns = panels * shape.columns
     if isinstance(m, int) and isinstance(n, int) and isinstance(k, int) and isinstance(batch, int):
-        blocks = _fixed(shape, heights[0], (m, n, k, batch))
-    else:
-        blocks = _symbolic(m, n, k, batch)
-    return Cut(heights, *blocks, chunk_rows, chunk_columns)
+        fixed = _fixed(shape, heights[0], (m, n, k, batch))
+        return Cut(heights, *fixed, chunk_rows, chunk_columns)
+    return Cut(heights, *_symbolic(m, n, k, batch), chunk_rows, chunk_columns)
 
 
 def vectors(shape: Shape, n: DimLike) -> tuple[int, ...]:

@@ -20,11 +20,8 @@ from graphfw.runtime.numpy_executor.matmul.text import ATTRIBUTES
 _CHAINS = 8
 """How many sums must be under way so that no addition waits for the one before it."""
 
-_STREAMED = 8
-"""Tiles of up to so many rows wait for the memory of `b` rather than for the multipliers."""
-
 _AHEAD = 512
-"""How many bytes ahead they ask for memory."""
+"""How many bytes ahead memory is asked for."""
 
 
 class Shape(NamedTuple):
@@ -89,18 +86,23 @@ def declarations(shape: Shape) -> dict[str, str]:
     }
 
 
-def tile(shape: Shape, rows: int, vectors: int) -> str:
-    """Return the micro-kernel of a number of rows and vectors."""
-    return _Tile(shape, rows, vectors).text()
+def tile(shape: Shape, rows: int, vectors: int, ahead: bool) -> str:
+    """Return the micro-kernel of a number of rows and vectors.
+
+    With `ahead` it asks for the memory of `b` before it needs it: for a `b` that is not packed,
+    where what follows in memory is the next panel.
+    """
+    return _Tile(shape, rows, vectors, ahead).text()
 
 
 class _Tile:
     """Writes one micro-kernel."""
 
-    def __init__(self, shape: Shape, rows: int, vectors: int) -> None:
+    def __init__(self, shape: Shape, rows: int, vectors: int, ahead: bool) -> None:
         self.shape = shape
         self.rows = rows
         self.vectors = vectors
+        self.ahead = ahead
         # Few rows: several sums for each element, over every second, fourth place.
         self.chains = max([1, *(n for n in (2, 4) if rows * vectors * n <= 2 * _CHAINS)])
         # Three rows share a pointer: the next two lie rs and 2 * rs behind it.
@@ -153,12 +155,14 @@ class _Tile:
         v, used = self.shape.vector, [f"{c}.{n}" for c in range(places) for n in self.names]
         body, head = f"{name}.body", [f"br label %{name}", f"{name}:"]
         head.append(f"%k.{name} = phi i64 [ {count}, %{before} ], [ %kn.{name}, %{body} ]")
-        for p in self.pointers:
-            head.append(f"{p}.{name} = phi ptr [ {start[p]}, %{before} ], [ {p}n.{name}, %{body} ]")
-        for n in used:
-            head.append(
-                f"%acc{n}.{name} = phi {v} [ {sums[n]}, %{before} ], [ %new{n}.{name}, %{body} ]"
-            )
+        head += [
+            f"{p}.{name} = phi ptr [ {start[p]}, %{before} ], [ {p}n.{name}, %{body} ]"
+            for p in self.pointers
+        ]
+        head += [
+            f"%acc{n}.{name} = phi {v} [ {sums[n]}, %{before} ], [ %new{n}.{name}, %{body} ]"
+            for n in used
+        ]
         head += [
             f"%done.{name} = icmp eq i64 %k.{name}, 0",
             f"br i1 %done.{name}, label %{name}.end, label %{body}",
@@ -184,7 +188,7 @@ class _Tile:
                 f"%bp{n}.{end} = getelementptr {v}, ptr {current['%b']}, i64 {n}",
                 f"%bv{n}.{end} = load {v}, ptr %bp{n}.{end}, align {shape.size}",
             ]
-            if self.rows <= _STREAMED:
+            if self.ahead:
                 lines += [
                     f"%ahead{n}.{end} = getelementptr i8, ptr %bp{n}.{end}, i64 {_AHEAD}",
                     f"call void @llvm.prefetch.p0(ptr %ahead{n}.{end}, i32 0, i32 3, i32 1)",
@@ -226,10 +230,10 @@ class _Tile:
         lines = []
         for row in range(self.rows):
             lines.append(f"%co{row} = mul i64 %cs, {row}")
-            for n in range(self.vectors):
+            for i in range(self.vectors):
                 lines += [
-                    f"%cr{row}.{n} = getelementptr i8, ptr %c, i64 %co{row}",
-                    f"%cp{row}.{n} = getelementptr {v}, ptr %cr{row}.{n}, i64 {n}",
+                    f"%cr{row}.{i} = getelementptr i8, ptr %c, i64 %co{row}",
+                    f"%cp{row}.{i} = getelementptr {v}, ptr %cr{row}.{i}, i64 {i}",
                 ]
         lines += [
             f"%whole = icmp sge i64 %columns, {self.vectors * lanes}",
@@ -258,18 +262,18 @@ class _Tile:
             f"%more.1 = shufflevector {mask} %more.0, {mask} poison, "
             f"<{lanes} x i32> zeroinitializer",
         ]
-        for n in range(self.vectors):
+        for i in range(self.vectors):
             lines += [
-                f"%kept{n} = icmp slt <{lanes} x i64> {iota('i64', lanes, n * lanes)}, %cs.1",
-                f"%there{n} = and {mask} %kept{n}, %more.1",
+                f"%kept{i} = icmp slt <{lanes} x i64> {iota('i64', lanes, i * lanes)}, %cs.1",
+                f"%there{i} = and {mask} %kept{i}, %more.1",
             ]
         for name in self.names:
-            n = name.split(".")[1]
+            column = name.split(".")[1]
             lines += [
                 f"%was{name} = call {v} @llvm.masked.load.{shape.suffix}.p0(ptr %cp{name}, "
-                f"i32 {align}, {mask} %there{n}, {v} zeroinitializer)",
+                f"i32 {align}, {mask} %there{column}, {v} zeroinitializer)",
                 f"%is{name} = fadd {v} %was{name}, {totals[name]}",
                 f"call void @llvm.masked.store.{shape.suffix}.p0({v} %is{name}, ptr %cp{name}, "
-                f"i32 {align}, {mask} %kept{n})",
+                f"i32 {align}, {mask} %kept{column})",
             ]
         return [*lines, "ret void"]

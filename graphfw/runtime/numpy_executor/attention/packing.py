@@ -1,0 +1,102 @@
+"""Packing keys and values for the forward kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphfw.runtime.numpy_executor.attention.layout import HEAD, Layout, operands
+from graphfw.runtime.numpy_executor.attention.parts import Tile, define_panels, define_stage
+from graphfw.runtime.numpy_executor.attention.text import Body, Module
+
+KEYS = 256
+"""How many keys a block has."""
+
+
+@dataclass(frozen=True)
+class PackCode:
+    """The kernel that packs keys into panels, and values where they don't lie densely.
+
+    A cell packs a block of keys of one head. Operands: k, v, packed keys, packed values.
+
+    Attributes:
+        tile: The shape of the tiles that read it.
+        lead: How many leading dims there are.
+    """
+
+    tile: Tile
+    lead: int
+
+    @property
+    def layout(self) -> Layout:
+        """What it is called with; `blocks` is how many cells a head has."""
+        sizes = ("keys", "width", "value_width", "blocks")
+        return Layout(sizes, self.lead, ("k", "v"))
+
+    @property
+    def key(self) -> str:
+        return f"attention pack {self}"
+
+    def llvm(self, symbol: str) -> str:
+        t, module = self.tile, Module()
+        define_stage(module, t)
+        define_panels(module, t)
+        f = Body(module)
+        n = self.layout.loaded(f)
+        at = operands(f, ("k", "v", "keys", "values"))
+        head, block = f.div("%cell", n["blocks"]), f.rem("%cell", n["blocks"])
+        start = self.layout.starts(f, n, head, ("k", "v"))
+        k, v = (f.at(t.kind, at[name], start[name]) for name in ("k", "v"))
+        key = f.mul(block, str(KEYS))
+        to_keys = f.at(t.kind, packed_keys(f, t, n, at["keys"], head), f.mul(key, n["width"]))
+        values = packed_values(f, t, n, at["values"], head)
+        to_values = f.at(t.kind, values, f.mul(key, f.whole(n["value_width"], t.columns)))
+        pack_block(f, t, n, k, v, key, to_keys, to_values)
+        f.do("ret i32 0")
+        module.add(HEAD.format(symbol=symbol), f)
+        return module.text
+
+
+def packed_keys(f: Body, t: Tile, n: dict[str, str], begin: str, head: str) -> str:
+    """Return where the packed keys of a head begin."""
+    room = f.mul(f.whole(n["keys"], t.columns), n["width"])
+    return f.at(t.kind, begin, f.mul(head, room))
+
+
+def packed_values(f: Body, t: Tile, n: dict[str, str], begin: str, head: str) -> str:
+    """Return where the packed values of a head begin."""
+    room = f.mul(n["keys"], f.whole(n["value_width"], t.columns))
+    return f.at(t.kind, begin, f.mul(head, room))
+
+
+def lies_dense(f: Body, t: Tile, n: dict[str, str]) -> str:
+    """Whether values can be read as they lie: whole tiles of columns, next to each other."""
+    rest = f.rem(n["value_width"], str(t.columns))
+    full = f.let(f"icmp eq i64 {rest}, 0")
+    return f.let(f"and i1 {full}, {f.let('icmp eq i64 ' + n['v.col'] + ', 1')}")
+
+
+def pack_block(
+    f: Body, t: Tile, n: dict[str, str], k: str, v: str, key: str, to_keys: str, to_values: str
+) -> None:
+    """Pack the block of keys from `key` on, with what `define_stage` and `define_panels` define.
+
+    Args:
+        f: Where.
+        t: The shape of the tiles that read it.
+        n: The run-time integers.
+        k: Where the head's keys begin.
+        v: Where its values begin.
+        key: The block's first key.
+        to_keys: Where to put its panels.
+        to_values: Where to put its values, if they don't lie densely.
+    """
+    count = f.low(str(KEYS), f.sub(n["keys"], key))
+    source = f.at(t.kind, k, f.mul(key, n["k.row"]))
+    sizes = f"i64 {count}, i64 {n['width']}, i64 {n['k.row']}, i64 {n['k.col']}"
+    f.do(f"call void @panels(ptr {to_keys}, ptr {source}, {sizes})")
+    with f.when(f.let(f"xor i1 {lies_dense(f, t, n)}, true")):
+        padded = f.whole(n["value_width"], t.columns)
+        source = f.at(t.kind, v, f.mul(key, n["v.row"]))
+        sizes = f"i64 {count}, i64 {count}, i64 {n['value_width']}, i64 {padded}"
+        strides = f"i64 {n['v.row']}, i64 {n['v.col']}"
+        f.do(f"call void @stage(ptr {to_values}, ptr {source}, {sizes}, {strides})")

@@ -1,0 +1,21 @@
+"""The source lines of nodes, as reports show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphfw.ir.tensor import Node
+
+
+def place_of(node: Node) -> str:
+    """Return where a node was made, with its layer, and for a gradient the line it belongs to."""
+    layer = f" {node.loc.layer}" if node.loc.layer else ""
+    gradient = f" (gradient of {node.loc.grad_of.short()})" if node.loc.grad_of else ""
+    return f"{node.loc.short()}{layer}{gradient}"
+
+
+def places_of(nodes: Sequence[Node]) -> str:
+    """Return where some nodes were made: the first two places."""
+    places = list(dict.fromkeys(map(place_of, nodes)))
+    more = f" and {len(places) - 2} more" if len(places) > 2 else ""
+    return ", ".join(places[:2]) + more

@@ -1,0 +1,134 @@
+"""The benchmarks' own rules; what they measure is no business of a test."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+
+import numpy as np
+import pytest
+
+from benchmarks import report
+from benchmarks.registry import WORKLOADS
+from benchmarks.results import difference, fingerprints
+from benchmarks.sweep import SIZES
+from benchmarks.timing import calls_for, text
+from benchmarks.workers import Pool
+from benchmarks.workload import Case, Contest, Failure, Result, Settings, Target
+
+
+def ones(factor: float) -> Case:
+    return Case(lambda: np.full(5, factor, np.float32))
+
+
+def fails() -> Case:
+    raise ValueError("no such thing")
+
+
+def fails_later() -> Case:
+    return Case(lambda: 1 / 0)
+
+
+def breaks_after(calls: int) -> Case:
+    left = iter(range(calls))
+    return Case(lambda: np.full(5, 1 + 0 * next(left), np.float32))
+
+
+def contest(**makers) -> Contest:
+    return Contest("ones", "ones", makers, (Target(0.5), Target(2.0, "seconds")))
+
+
+def test_workloads_have_names_of_their_own_and_travel_to_other_processes():
+    assert len(WORKLOADS) > 50
+    for name, workload in WORKLOADS.items():
+        assert workload.name == name
+        assert workload.title
+        if isinstance(workload, Contest):
+            assert "graphfw" in workload.makers
+            pickle.dumps(dict(workload.makers))
+
+
+def test_sizes_of_sweeps_grow():
+    assert list(SIZES) == sorted(set(SIZES))
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "found"),
+    [
+        (1.0, 1.00005, ""),
+        (1.0, 1.01, "result 0 is off by"),
+        (np.nan, 1.0, "result 0 is off by inf"),
+        (np.zeros(2), np.zeros(3), "result 0 has the shape (2,) for (3,)"),
+        ([1.0, 2.0], [1.0], "2 results for 1"),
+        (np.zeros((0, 3)), np.zeros((0, 3)), ""),
+        ([1.0, np.zeros(3)], [1.0, np.ones(3)], "result 1 is off by"),
+    ],
+)
+def test_difference(own, other, found):
+    said = difference(fingerprints(own), fingerprints(other), rtol=1e-4, atol=1e-6)
+    assert said.startswith(found)
+    assert bool(said) is bool(found)
+
+
+def test_difference_looks_all_over_large_arrays():
+    whole = np.random.default_rng().standard_normal(1_000_003)
+    half = whole.copy()
+    half[500_000:] = 0
+    assert difference(fingerprints(half), fingerprints(whole), 1e-4, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("target", "value"),
+    [
+        (Target(1.0), 2.0),
+        (Target(1.0, "torch"), 0.5),
+        (Target(1.0, "copy"), 4.0),
+        (Target(1.0, "seconds"), 2.0),
+        (Target(1.0, "seconds", "graphfw, warm cache"), None),
+        (Target(1.0, "jax"), None),
+    ],
+)
+def test_targets(target: Target, value: float | None):
+    seconds = {"graphfw": 2.0, "numpy": 1.0, "torch": 4.0, "copy": 0.5}
+    assert target.value(seconds) == value
+
+
+def test_rows_say_whether_a_target_is_reached():
+    targets = (Target(0.5), Target(3.0, "seconds"))
+    result = Result("w", "t", {"graphfw": 2.0, "numpy": 3.0}, targets=targets)
+    assert "| NO (0.67 ×), yes (2 s) |" in report.rows(result)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(2.5, "2.5 s"), (0.0031, "3.1 ms"), (4e-6, "4 µs"), (-2e-9, "-2 ns")]
+)
+def test_times_in_words(seconds: float, said: str):
+    assert text(seconds) == said
+
+
+def test_a_round_is_one_call_at_least():
+    assert calls_for(3.0) == 1
+    assert calls_for(0.0) > 1000
+
+
+def test_contenders_that_fail_or_differ_have_no_time():
+    settings = Settings(("graphfw", "numpy", "torch.compile"), threads=1, rounds=3, budget_s=0.1)
+    with Pool(settings) as pool:
+        one = functools.partial(ones, 1.0)
+        first = pool.measure(contest(graphfw=one, numpy=one))
+        assert set(first.seconds) == {"graphfw", "numpy"}
+        assert first.minima["numpy"] <= first.seconds["numpy"]
+        assert not first.failed
+
+        differs = pool.measure(contest(graphfw=functools.partial(ones, 2.0), numpy=one))
+        assert differs.failed == ("graphfw",)
+        assert "differs from numpy" in differs.notes["graphfw"]
+        assert set(differs.seconds) == {"numpy"}
+
+        for maker in (fails, fails_later, *[functools.partial(breaks_after, n) for n in (1, 40)]):
+            broken = pool.measure(contest(graphfw=maker, numpy=one))
+            assert broken.failed == ("graphfw",)
+            assert "failed: " in broken.notes["graphfw"]
+
+        with pytest.raises(Failure, match="ZeroDivisionError"):
+            pool.call("graphfw", divmod, 1, 0)

@@ -1,0 +1,194 @@
+"""What is fused with what, and what the boundaries are."""
+
+import time
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw.ir.functions import F
+from graphfw.ir.rebuild import derive
+from graphfw.passes.fuse import partition
+from graphfw.runtime.kernels.lower import CanCompile
+from graphfw.transforms.grad import grad
+from tests.support.kernel_interpreter import Interpreted
+from tests.support.lowering import lowered
+
+
+def groups_of(g, outputs):
+    _, found, _ = lowered(g, outputs)
+    return found.groups
+
+
+def shapes(group):
+    """What the kinds of its nodes are and what it stores: (op, dims) of each output."""
+    return sorted((t.node.op.name, t.ndim) for t in group.outputs)
+
+
+def softmax(x):
+    return gf.softmax(x, axis=-1)
+
+
+def log_softmax(x):
+    return gf.log_softmax(x, axis=-1)
+
+
+def layer_norm(x):
+    centred = x - F.mean(x, axis=-1, keepdims=True)
+    return centred * F.rsqrt(F.mean(centred * centred, axis=-1, keepdims=True) + 1e-5)
+
+
+def rms_norm(x):
+    return x * F.rsqrt(F.mean(x * x, axis=-1, keepdims=True) + 1e-5)
+
+
+def batch_norm(x):
+    centred = x - F.mean(x, axis=0, keepdims=True)
+    return centred * F.rsqrt(F.mean(centred * centred, axis=0, keepdims=True) + 1e-5)
+
+
+def unit_length(x):
+    return x / gf.vector_norm(x, axis=-1, keepdims=True)
+
+
+ROWWISE = (softmax, log_softmax, layer_norm, rms_norm, batch_norm, unit_length)
+
+
+@pytest.mark.parametrize("function", ROWWISE)
+def test_one_kernel_forward(function):
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 33), name="x")
+        y = F.tanh(function(x * 2.0)) + 1.0
+    (group,) = groups_of(g, [y])
+    assert group.kind == "kernel"
+    assert group.form == ("columns" if function is batch_norm else "rows")
+    assert [t.shape for t in group.outputs] == [x.shape]
+
+
+@pytest.mark.parametrize("function", ROWWISE)
+def test_one_kernel_backward(function):
+    with gf.Graph() as g:
+        x, ct = gf.placeholder(("n", 33), name="x"), gf.placeholder(("n", 33), name="ct")
+        (dx,) = grad(F.sum(function(x) * ct), [x])
+    assert len(groups_of(g, [dx])) == 1
+
+
+def test_gradients_of_scale_and_shift_come_with_those_of_the_input():
+    with gf.Graph() as g:
+        x, ct = gf.placeholder(("n", 33), name="x"), gf.placeholder(("n", 33), name="ct")
+        scale, shift = gf.placeholder((33,), name="scale"), gf.placeholder((33,), name="shift")
+        total = F.sum((layer_norm(x) * scale + shift) * ct)
+        gradients = grad(total, [x, scale, shift])
+    (group,) = groups_of(g, gradients)
+    assert len(group.outputs) == 3
+
+
+def test_adam_is_one_kernel():
+    with gf.Graph() as g:
+        w = gf.Variable(np.ones((5, 7), np.float32), name="w")
+        target = gf.placeholder((5, 7), name="target")
+        update = gf.optim.Adam(1e-3).minimize(F.sum((w - target) * target))
+        values = [value for _, value in update.pairs]
+    large = [group for group in groups_of(g, values) if group.sizes]
+    assert [len(group.outputs) for group in large] == [3]
+
+
+def test_small_numbers_are_computed_together():
+    with gf.Graph() as g:
+        a, b = gf.placeholder((), name="a"), gf.placeholder((), name="b")
+        outputs = [F.exp(a), F.sqrt(b) + 1.0, a * b]
+    (group,) = groups_of(g, outputs)
+    assert len(group.outputs) == 3
+
+
+def test_bias_and_activation_are_an_epilogue():
+    with gf.Graph() as g:
+        x, w = gf.placeholder(("n", 4), name="x"), gf.placeholder((4, 8), name="w")
+        b, r = gf.placeholder((8,), name="b"), gf.placeholder(("n", 8), name="r")
+        y = F.tanh(x @ w + b) + r
+    (group,) = groups_of(g, [y])
+    assert group.kind == "matmul"
+
+
+def test_what_comes_before_a_reduction_is_an_epilogue():
+    with gf.Graph() as g:
+        x, w = gf.placeholder(("n", 4), name="x"), gf.placeholder((4, 8), name="w")
+        h = F.tanh(x @ w) * 2.0
+        y = gf.softmax(h, axis=-1)
+    product, rows = groups_of(g, [y])
+    assert [t.node.op.name for t in product.outputs] == ["multiply"]
+    assert rows.kind == "kernel"
+
+
+def test_a_product_that_is_needed_itself_is_stored():
+    with gf.Graph() as g:
+        x, w = gf.placeholder(("n", 4), name="x"), gf.placeholder((4, 8), name="w")
+        product = x @ w
+        y = F.tanh(product)
+    groups = groups_of(g, [y, product])
+    assert product.node in [t.node for t in groups[0].outputs]
+
+
+def test_cheap_values_are_computed_again_and_dear_ones_stored():
+    with gf.Graph() as g:
+        x, w = gf.placeholder(("n", 8), name="x"), gf.placeholder((8, 8), name="w")
+        cheap, dear = x * 2.0 + 1.0, F.erf(x)
+        h = F.tanh((cheap + dear) @ w)
+        y = h * cheap + dear
+    first, second = groups_of(g, [y])
+    stored = {t.node.op.name for t in first.outputs}
+    assert stored == {"erf", "add"}  # the product's operand, and what is dear
+    assert "erf" not in [node.op.name for node in second.nodes]
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda x: F.sum(x, axis=1, keepdims=True) * x[:, :7], "other rows"),
+        (lambda x: F.exp(x) + F.exp(x).T, "transposed"),
+        (lambda x: F.exp(x)[:, ::-1] + x, "sliced, flipped"),
+        (lambda x: F.sort(F.exp(x)), "not native"),
+        (lambda x: F.exp(x) / F.sum(F.exp(x)), "all rows"),
+        (lambda x: x @ F.exp(x), "operand of a matmul"),
+        (lambda x: F.exp(F.reshape(F.exp(x), (-1,))), "reshape mixes axes"),
+    ],
+)
+def test_boundaries_have_reasons(build, reason):
+    with gf.Graph() as g:
+        y = build(gf.placeholder((100, 100), name="x"))
+    reasons = {text for group in groups_of(g, [y]) for text in group.reasons.values()}
+    assert any(reason in text for text in reasons), reasons
+
+
+def test_no_cycle_through_what_is_not_native():
+    with gf.Graph() as g:
+        x = gf.placeholder((4, 5), name="x")
+        a = F.exp(x)
+        y = a + F.sort(a)
+    groups = groups_of(g, [y])
+    assert [group.kind for group in groups] == ["kernel", "reference", "kernel"]
+
+
+def test_masks_of_positions_are_never_stored():
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", "m"), name="x")
+        y = gf.softmax(F.where(F.tril(F.ones(x.shape)) > 0, x, -np.inf), axis=-1)
+    (group,) = groups_of(g, [y])
+    assert "arange" not in [node.op.name for node in group.nodes]
+
+
+@pytest.mark.slow
+def test_the_cost_of_a_node_does_not_grow():
+    def seconds(count):
+        with gf.Graph() as g:
+            x = h = gf.placeholder(("n", 16), name="x")
+            for _ in range(count // 8):
+                h = gf.softmax(F.tanh(h * 1.5 + x), axis=-1)
+        graph = derive(g, [h])
+        natives = CanCompile(Interpreted())
+        start = time.perf_counter()
+        partition(graph, natives)
+        return (time.perf_counter() - start) / len(graph.nodes)
+
+    small = min(seconds(5_000) for _ in range(3))
+    assert min(seconds(50_000) for _ in range(2)) < 1.6 * small

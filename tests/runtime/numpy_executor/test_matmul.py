@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphfw.ir.dim import DimLike, symbol
+from graphfw.ir.dim_text import evaluate
+from graphfw.ir.dtype import as_dtype, float32
+from graphfw.runtime.kernels.ir import (
+    Access,
+    Axis,
+    Buffer,
+    Call,
+    Const,
+    Kernel,
+    Load,
+    Loop,
+    Param,
+    Store,
+)
+from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp, View
+from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, BASE, host
+from graphfw.runtime.numpy_executor.engine import compile_codes
+from graphfw.runtime.numpy_executor.matmul import matmul_steps, supported
+
+Array = np.ndarray[Any, Any]
+_CELL = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
+)
+# Narrower vectors than this machine's can be tested on it, wider ones cannot.
+TARGETS = [t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes]
+
+
+def run(
+    steps: list[Step],
+    memory: dict[Storage, Array],
+    sizes: Mapping[str, int] | None = None,
+    order: int = 1,
+) -> None:
+    """Run steps on arrays, the cells in order or backwards; check that scratch memory is enough."""
+    sizes = sizes or {}
+    for step, address in zip(steps, compile_codes([s.code for s in steps]), strict=True):
+        for storage in step.operands:
+            if storage not in memory:
+                assert isinstance(storage, Temp)
+                memory[storage] = np.full(
+                    evaluate(storage.size, sizes), np.nan, storage.dtype.dtype
+                )
+                if isinstance(storage, Prepared):
+                    packing = storage.step
+                    target = packing.operands[1]
+                    run([packing], memory | {target: memory[storage]}, sizes, order)
+        buffers = (ctypes.c_void_p * len(step.operands))(
+            *[memory[s].ctypes.data for s in step.operands]
+        )
+        params = (ctypes.c_int64 * len(step.params))(*[evaluate(p, sizes) for p in step.params])
+        scratch_bytes = evaluate(step.scratch, sizes)
+        scratch = np.full(scratch_bytes + 128, 0xA5, np.uint8)
+        skip = -scratch.ctypes.data % 64
+        for cell in range(evaluate(step.cells, sizes))[::order]:
+            assert _CELL(address)(buffers, params, cell, scratch.ctypes.data + skip) == 0
+        assert (scratch[skip + scratch_bytes :] == 0xA5).all()
+
+
+def storage_of(array: Array) -> Temp:
+    return Temp(as_dtype(array.dtype), array.size, "an array of the test")
+
+
+def view_of(array: Array, memory: dict[Storage, Array], shape: Any = None) -> View:
+    """How an array lies in the memory of the one that it is a view of."""
+    whole = array
+    while isinstance(whole.base, np.ndarray):
+        whole = whole.base
+    storage = next((s for s, known in memory.items() if known is whole), None) or storage_of(whole)
+    memory[storage] = whole
+    offset = (array.ctypes.data - whole.ctypes.data) // array.itemsize
+    strides = tuple([s // array.itemsize for s in array.strides])
+    return View(storage, offset if array.size else 0, shape or array.shape, strides)
+
+
+def product(
+    a: Array, b: Array, *, fixed_b: bool = False, order: int = 1, target: Any = None
+) -> Array:
+    """The product of arrays as the steps compute it, with nothing written around it."""
+    memory: dict[Storage, Array] = {}
+    left, right = view_of(a, memory), view_of(b, memory)
+    shape = (*a.shape[:-1], b.shape[-1])
+    room = np.full(math.prod(shape) + 128, 7, a.dtype)
+    out = room[64 : 64 + math.prod(shape)]
+    storage = storage_of(out)
+    memory[storage] = out
+    steps = matmul_steps((), left, right, storage, None, fixed_b=fixed_b, target=target)
+    run(steps, memory, order=order)
+    assert (room[:64] == 7).all()
+    assert (room[64 + out.size :] == 7).all()
+    return out.reshape(shape)
+
+
+def assert_product(got: Array, a: Array, b: Array) -> None:
+    """Check against float64, relative to the norms of rows and columns."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    norms = np.linalg.norm(a, axis=-1)[..., :, None] * np.linalg.norm(b, axis=-2)[..., None, :]
+    bound = 2e-6 if got.dtype == np.float32 else 1e-14
+    assert (np.abs(got - a @ b) <= bound * norms).all()
+
+
+def random(rng: np.random.Generator, shape: Any, dtype: Any, *, turned: bool = False) -> Array:
+    """A random array, with `turned` its last two dims the other way round in memory."""
+    if not turned:
+        return rng.standard_normal(shape).astype(dtype)
+    kept = (*shape[:-2], shape[-1], shape[-2])
+    return np.swapaxes(rng.standard_normal(kept).astype(dtype), -1, -2)
+
+
+LAYOUTS = [(False, False), (False, True), (True, False), (True, True)]
+
+
+@pytest.mark.parametrize("fixed_b", [False, True])
+@pytest.mark.parametrize(("turned_a", "turned_b"), LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sizes_around_the_tiles(dtype, turned_a, turned_b, fixed_b, rng):
+    for m, n, k in [
+        *[(1, 1, 1), (1, 65, 40), (2, 31, 3), (3, 33, 64), (4, 5, 33), (5, 16, 2), (7, 17, 1)],
+        *[(8, 64, 8), (13, 15, 100), (14, 47, 31), (15, 32, 300), (16, 10, 35), (17, 1, 50)],
+        *[(28, 48, 12), (29, 65, 7), (33, 63, 5), (100, 96, 260), (260, 33, 9)],
+    ]:
+        a = random(rng, (m, k), dtype, turned=turned_a)
+        b = random(rng, (k, n), dtype, turned=turned_b)
+        assert_product(product(a, b, fixed_b=fixed_b), a, b)
+
+
+@pytest.mark.parametrize(("turned_a", "turned_b"), LAYOUTS)
+def test_every_shape_with_unknown_sizes(turned_a, turned_b, rng):
+    """The code for unknown sizes is one; so all sizes can be run with it."""
+    m, n, k = symbol("m"), symbol("n"), symbol("k")
+    left = storage_of(np.empty(0, np.float32))
+    right, out = storage_of(np.empty(0, np.float32)), storage_of(np.empty(0, np.float32))
+    a_strides: tuple[DimLike, ...] = (1, m) if turned_a else (k, 1)
+    b_strides: tuple[DimLike, ...] = (1, k) if turned_b else (n, 1)
+    steps = matmul_steps(
+        (), View(left, 0, (m, k), a_strides), View(right, 0, (k, n), b_strides), out, None
+    )
+    for rows in [*range(1, 34), 130]:
+        for columns in [1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 140]:
+            length = int(rng.choice([0, 1, 2, 5, 31, 32, 33, 70, 129, 300]))
+            a = random(rng, (rows, length), "float32", turned=turned_a)
+            b = random(rng, (length, columns), "float32", turned=turned_b)
+            got = np.full((rows, columns), np.nan, np.float32)
+            memory = {
+                left: np.swapaxes(a, 0, 1) if turned_a else a,
+                right: np.swapaxes(b, 0, 1) if turned_b else b,
+                out: got,
+            }
+            run(steps, memory, {"m": rows, "n": columns, "k": length})
+            assert_product(got, a, b)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_vectors_of_every_size(target, dtype, rng):
+    for turned_a, turned_b in LAYOUTS:
+        for m, n, k in [(13, 37, 21), (3, 9, 40), (1, 40, 70)]:
+            a = random(rng, (m, k), dtype, turned=turned_a)
+            b = random(rng, (k, n), dtype, turned=turned_b)
+            assert_product(product(a, b, target=target), a, b)
+
+
+def test_slices_and_steps(rng):
+    a, b = rng.standard_normal((40, 61)), rng.standard_normal((61, 90))
+    for left, right in [
+        (a[3:20, 5:40], b[6:41, 7:51]),
+        (a[::2, ::3], b[::3, ::2]),
+        (a[::-1, ::-1], b[::-1, ::-1]),
+        (a[:3, 5:40], b[6:41, 7:51]),
+        (a[:3, 1:60:2], b.T[1:60:2, :30]),
+        (a.T[::2, 1:31], b[:30, ::-3]),
+    ]:
+        if left.shape[1] == right.shape[0]:
+            assert_product(product(left, right), left, right)
+
+
+@pytest.mark.parametrize("turned_b", [False, True])
+def test_batches(turned_b, rng):
+    for batch, m, n, k in [((3,), 5, 7, 9), ((2, 3), 17, 33, 20), ((4, 1, 2), 1, 40, 33)]:
+        a = random(rng, (*batch, m, k), "float32")
+        b = random(rng, (*batch, k, n), "float32", turned=turned_b)
+        assert_product(product(a, b), a, b)
+        mixed = np.swapaxes(a, 0, -3)
+        other = np.swapaxes(b, 0, -3)
+        assert_product(product(mixed, other), mixed, other)
+
+
+def test_broadcast_batches(rng):
+    a = rng.standard_normal((4, 3, 6, 9)).astype("float32")
+    for b in (random(rng, (9, 35), "float32"), random(rng, (3, 9, 35), "float32")):
+        wide = np.broadcast_to(b, (4, 3, 9, 35))
+        assert_product(product(a, wide), a, wide)
+        assert_product(product(a, wide, fixed_b=True), a, wide)
+    one = np.broadcast_to(a[:1, :1], (4, 3, 6, 9))
+    b = random(rng, (4, 3, 9, 1), "float32")
+    assert_product(product(one, b), one, b)
+
+
+def test_large_enough_for_several_chunks(rng):
+    for m, n, k in [(520, 300, 300), (300, 1200, 70)]:
+        a, b = random(rng, (m, k), "float32"), random(rng, (k, n), "float32", turned=True)
+        assert_product(product(a, b), a, b)
+        assert_product(product(a, b.copy(), fixed_b=True), a, b)
+
+
+def test_long_sums_are_split(rng):
+    a, b = random(rng, (9, 20000), "float32", turned=True), random(rng, (20000, 40), "float32")
+    memory: dict[Storage, Array] = {}
+    out = np.empty((9, 40), np.float32)
+    steps = matmul_steps((), view_of(a, memory), view_of(b, memory), storage_of(out), None)
+    assert len(steps) == 2
+    assert steps[0].cells == 16
+    assert_product(product(a, b), a, b)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(0, 5, 4), (5, 0, 4), (5, 3, 0), (1, 40, 0), (5, 1, 0)])
+@pytest.mark.parametrize("turned_b", [False, True])
+def test_sizes_of_zero(m, n, k, turned_b, rng):
+    for fixed_b in (False, True):
+        a, b = random(rng, (m, k), "float32"), random(rng, (k, n), "float32", turned=turned_b)
+        np.testing.assert_array_equal(product(a, b, fixed_b=fixed_b), np.zeros((m, n)))
+    a, b = random(rng, (0, m, k), "float32"), random(rng, (0, k, n), "float32")
+    assert product(a, b).shape == (0, m, n)
+
+
+@pytest.mark.parametrize(("turned_a", "turned_b"), LAYOUTS)
+def test_nan_and_infinity_stay_in_their_rows_and_columns(turned_a, turned_b, rng):
+    for rows in (3, 20):
+        a = random(rng, (rows, 50), "float32", turned=turned_a)
+        b = random(rng, (50, 37), "float32", turned=turned_b)
+        a[1, 4], b[7, 36], b[9, 20] = np.inf, np.nan, -np.inf
+        with np.errstate(invalid="ignore"):
+            expected = a.astype(np.float64) @ b
+        got = product(a, b)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+        np.testing.assert_array_equal(np.isinf(got), np.isinf(expected))
+        np.testing.assert_array_equal(np.sign(got[np.isinf(got)]), np.sign(expected[np.isinf(got)]))
+
+
+def test_the_order_of_cells_does_not_matter(rng):
+    a, b = random(rng, (130, 400), "float32"), random(rng, (400, 333), "float32")
+    np.testing.assert_array_equal(product(a, b), product(a, b, order=-1))
+
+
+def test_packing_ahead_does_not_change_what_is_read_later(rng):
+    a, b = random(rng, (20, 30), "float32"), random(rng, (30, 70), "float32")
+    memory: dict[Storage, Array] = {}
+    out = np.empty((20, 70), np.float32)
+    step = matmul_steps(
+        (), view_of(a, memory), view_of(b, memory), storage_of(out), None, fixed_b=True
+    )[0]
+    assert isinstance(step.operands[1], Prepared)
+    assert step.operands[1].step.operands[0] is next(s for s in memory if memory[s] is b)
+
+
+def relu_after_bias(columns: DimLike, rows: DimLike) -> tuple[Kernel, tuple[DimLike, ...]]:
+    """max(product + bias, 0), with the number of the product's row stride: 2."""
+    x = Load(float32, 0, Access(0, (("i", Param(2)), ("j", 1))))
+    bias = Load(float32, 1, Access(0, (("j", 1),)))
+    value = Call(float32, "max", (Call(float32, "add", (x, bias)), Const(float32, 0.0)))
+    store = Store(2, Access(0, (("i", Param(3)), ("j", 1))), value)
+    kernel = Kernel(
+        form="rows",
+        outer=(Axis("i", Param(0)),),
+        inner=(Axis("j", Param(1)),),
+        per_cell=1,
+        split=None,
+        buffers=(Buffer(float32, False), Buffer(float32, False), Buffer(float32, True)),
+        params=4,
+        body=(Loop((store,)),),
+    )
+    return kernel, (rows, columns, -1, columns)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(
+    ("batch", "m", "n", "k"),
+    [
+        ((), 37, 70, 50),
+        ((), 300, 600, 40),
+        ((), 1, 70, 50),
+        ((), 9, 1, 50),
+        ((3,), 9, 1, 50),
+        ((), 6, 40, 0),
+        ((2, 3), 18, 33, 20),
+        ((), 9, 40, 20000),
+    ],
+)
+def test_epilogue(batch, m, n, k, kept, rng):
+    a, b = random(rng, (*batch, m, k), "float32"), random(rng, (*batch, k, n), "float32")
+    bias = rng.standard_normal(n).astype("float32")
+    expected = np.maximum(product(a, b) + bias, 0)
+    for fixed_b in (False, True):
+        memory: dict[Storage, Array] = {}
+        left, right = view_of(a, memory), view_of(b, memory)
+        given, out, whole = storage_of(bias), storage_of(expected), storage_of(expected)
+        memory |= {given: bias, out: np.full(expected.shape, np.nan, np.float32)}
+        memory[whole] = memory[out].copy()
+        kernel, params = relu_after_bias(n, math.prod(batch) * m)
+        epilogue = Epilogue(kernel, (None, given, out), params, product=0, row_stride=2)
+        steps = matmul_steps((), left, right, whole if kept else None, epilogue, fixed_b=fixed_b)
+        run(steps, memory)
+        tolerance = {"rtol": 1e-5, "atol": 1e-5 + 1e-7 * k}
+        np.testing.assert_allclose(memory[out], expected, **tolerance)
+        if kept:
+            np.testing.assert_allclose(memory[whole], product(a, b), **tolerance)
+
+
+def test_epilogue_with_an_unknown_batch(rng):
+    rows = symbol("rows")
+    left, right, given, out = (Temp(float32, rows, "") for _ in range(4))
+    kernel, params = relu_after_bias(70, rows)
+    steps = matmul_steps(
+        (),
+        View(left, 0, (rows, 50), (50, 1)),
+        View(right, 0, (50, 70), (70, 1)),
+        None,
+        Epilogue(kernel, (None, given, out), params, product=0, row_stride=2),
+    )
+    b, bias = random(rng, (50, 70), "float32"), random(rng, (70,), "float32")
+    for count in (0, 1, 3, 8, 100, 700):
+        a = random(rng, (count, 50), "float32")
+        got = np.full((count, 70), np.nan, np.float32)
+        run(steps, {left: a, right: b, given: bias, out: got}, {"rows": count})
+        np.testing.assert_allclose(got, np.maximum(a @ b + bias, 0), rtol=1e-5, atol=1e-5)
+
+
+def test_equal_layers_of_other_widths_share_code():
+    def code(n: int) -> str:
+        a, b, out = (Temp(float32, 64 * 1024, "") for _ in range(3))
+        views = View(a, 0, (128, 256), (256, 1)), View(b, 0, (256, n), (n, 1))
+        return matmul_steps((), *views, out, None)[0].code.key
+
+    assert code(128) == code(512)
+
+
+def test_supported_dtypes():
+    names = ("float32", "float64", "float16", "bfloat16", "int32", "complex64")
+    assert [supported(as_dtype(name)) for name in names] == [True, True, *[False] * 4]
