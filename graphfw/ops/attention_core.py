@@ -20,7 +20,7 @@ from graphfw.ops.composed import wide, wide_dtype
 from graphfw.ops.dtypes import compute_dtype, require_one_dtype
 from graphfw.ops.select import where
 
-_BLOCK = 1 << 22
+_BLOCK = 1 << 20
 """How many scores the reference holds at a time."""
 
 

@@ -183,9 +183,7 @@ class Split(Movement):
     def source_index(self, index: Index, x: Shape, y: Shape, part: int = 0) -> Index | None:
         if not all(always_ge(n, 0) for n in self.lengths):
             return None
-        start: DimLike = 0
-        for length in self.lengths[:part]:
-            start = start + length
+        start = [0, *itertools.accumulate(self.lengths)][part]
         return tuple([i + start if a == self.axis else i for a, i in enumerate(index)])
 
     def vjp(self, ct: Sequence[Tensor], y: Sequence[Tensor], x: Tensor) -> tuple[Any, ...]:

@@ -79,15 +79,11 @@ class MatMul(Op):
         return xp.matmul(x1.astype(dtype), x2.astype(dtype)).astype(x1.dtype)
 
     def vjp(self, ct: Tensor, y: Tensor, x1: Tensor, x2: Tensor) -> tuple[Any, ...]:
-        def of_second() -> Tensor:
-            rows, columns = F.conj(x1), ct
-            if x2.ndim == 2 and x1.ndim > 2:
-                # One product over all rows, in place of one for each batch and their sum.
-                rows = F.reshape(rows, (size_of(x1.shape[:-1]), x1.shape[-1]))
-                columns = F.reshape(ct, (size_of(ct.shape[:-1]), ct.shape[-1]))
-            return F.sum_to(rows.mT @ columns, x2.shape)  # type: ignore[no-any-return]
-
-        return (lambda: F.sum_to(ct @ F.conj(x2).mT, x1.shape), of_second)
+        last = -2 if x2.ndim == 2 else 0  # with one matrix for all batches it is one product
+        return (
+            lambda: F.sum_to(ct @ F.conj(x2).mT, x1.shape),
+            lambda: F.sum_to(F.flatten(F.conj(x1), 0, last).mT @ F.flatten(ct, 0, last), x2.shape),
+        )
 
     def guess(self, *types: TensorType) -> tuple[TensorType, ...]:
         x1, x2 = types
@@ -286,8 +282,8 @@ class Diagonal(Movement):
         return xp.diagonal(x, self.offset, -2, -1)
 
     def source_index(self, index: Index, x: Shape, y: Shape) -> Index:
-        *batch, place = index
-        return (*batch, place + max(-self.offset, 0), place + max(self.offset, 0))
+        below, above = max(-self.offset, 0), max(self.offset, 0)
+        return (*index[:-1], index[-1] + below, index[-1] + above)
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: _on_diagonal(ct, x.shape, self.offset),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,10 +13,10 @@ from graphfw.errors import PassError
 from graphfw.ir import concrete
 from graphfw.ir.dim import Dim, DimLike, is_symbol, substitute, symbols_of
 from graphfw.ir.dim_text import evaluate
-from graphfw.ir.dtype import DType
+from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
-from graphfw.ir.op import PURE, RANDOM, SOURCE, Rng
+from graphfw.ir.op import ALIAS, PURE, RANDOM, SOURCE, Rng
 from graphfw.ir.rebuild import live_nodes
 from graphfw.ir.tensor import Node
 from graphfw.passes.base import Pass
@@ -32,10 +32,20 @@ _INTS = ((-3, 8), (0, 2), (0, 1))  # the narrower ones suit graphs that use inte
 
 @dataclass(frozen=True)
 class Draw:
-    """Values for placeholders and variables, and sizes for symbolic dims."""
+    """Inputs of a graph.
+
+    Attributes:
+        feeds: Values for placeholders and variables.
+        sizes: What the symbolic dims stand for.
+        rng: What random ops draw from.
+        jitter: Where it is given, all floats that are no whole numbers are moved by up to two units
+            in the last place, wherever they appear; at random, from this seed.
+    """
 
     feeds: Mapping[Node, Array]
     sizes: Mapping[str, int]
+    rng: Rng = Rng(0, 0)
+    jitter: int | None = None
 
 
 class Sample:
@@ -71,15 +81,23 @@ class Sample:
         """Say which rule of a rule set changes the values; nothing for other passes."""
         if not isinstance(one, RuleSet):
             return ""
-        for count, rule in enumerate(one.rules, 1):
-            hits: Counter[str] = Counter()
-            graph = replace(one, rules=one.rules[:count]).run(before, hits)
-            if not hits[rule.name]:
-                continue
+
+        def differs(graph: Graph) -> bool:
             found = [evaluated(graph, draw) for draw in self.draws]
-            if _first_difference(self.expected, found) is not None:
-                return f" by the rule {rule.name}"
-        return ""
+            return _first_difference(self.expected, found) is not None
+
+        number = first_rule(one, before, differs)
+        return "" if number is None else f" by the rule {one.rules[number].name}"
+
+
+def first_rule(one: RuleSet, before: Graph, differs: Callable[[Graph], bool]) -> int | None:
+    """Return the number of the first rule with which a rule set makes a graph that differs."""
+    for number, rule in enumerate(one.rules):
+        hits: Counter[str] = Counter()
+        graph = replace(one, rules=one.rules[: number + 1]).run(before, hits)
+        if hits[rule.name] and differs(graph):
+            return number
+    return None
 
 
 def evaluated(graph: Graph, draw: Draw) -> list[Array]:
@@ -88,21 +106,40 @@ def evaluated(graph: Graph, draw: Draw) -> list[Array]:
     uses = Counter(t.node for node in nodes for t in node.inputs)
     uses.update(t.node for t in graph.outputs)
     values: dict[Node, tuple[Any, ...]] = {}
+    noise = None if draw.jitter is None else np.random.default_rng(draw.jitter)
     with np.errstate(all="ignore"):
         for node in nodes:
             op = node.op
             if SOURCE in op.traits and PURE not in op.traits:
-                values[node] = (draw.feeds[node],)
-                continue
-            inputs = [values[t.node][t.index] for t in node.inputs]
-            random = {"rng": Rng(0, 0)} if RANDOM in op.traits else {}
-            result = op.bind(draw.sizes).eval(np, *inputs, **random)
-            values[node] = result if op.multiple else (result,)
+                results: tuple[Any, ...] = (draw.feeds[node],)
+            else:
+                inputs = [values[t.node][t.index] for t in node.inputs]
+                random = {"rng": draw.rng} if RANDOM in op.traits else {}
+                result = op.bind(draw.sizes).eval(np, *inputs, **random)
+                results = result if op.multiple else (result,)
+            if noise is not None and ALIAS not in op.traits:
+                results = tuple([_moved(np.asarray(array), noise) for array in results])
+            values[node] = results
             for tensor in node.inputs:
                 uses[tensor.node] -= 1
                 if not uses[tensor.node]:
                     del values[tensor.node]
     return [np.asarray(values[t.node][t.index]) for t in graph.outputs]
+
+
+def _moved(array: Array, noise: np.random.Generator) -> Array:
+    """Return floats moved by up to two units in the last place, but for whole numbers."""
+    if np.iscomplexobj(array):
+        moved = np.empty_like(array)
+        moved.real, moved.imag = _moved(array.real, noise), _moved(array.imag, noise)
+        return moved
+    dtype = as_dtype(array.dtype)
+    if not dtype.is_inexact:
+        return array
+    unit = float(dtype.finfo.eps)
+    factors = 1 + unit * noise.choice((-2.0, -1.0, 1.0, 2.0), array.shape)
+    moved = (array.astype(np.float64) * factors).astype(array.dtype)
+    return np.where(np.trunc(array) == array, array, moved)
 
 
 def _draws(graph: Graph) -> tuple[list[Draw], list[list[Array]]]:

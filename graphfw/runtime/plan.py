@@ -60,7 +60,8 @@ class Plan:
         self._pack = pack
         self._sizes: dict[tuple[tuple[int, ...], ...], tuple[int, ...]] = {}
         self._single = self._slots == (0,) and program.fetch_count == 1
-        self._dtypes = [t.dtype.dtype for t in program.feeds]
+        # An array of these dtypes is taken as it is.
+        self._dtypes = [t.dtype.dtype if self._executor.is_host else None for t in program.feeds]
 
     def __call__(self, *arrays: Any) -> Any:
         """Run with values for the feeds, in their order.
@@ -83,7 +84,7 @@ class Plan:
             )
         feed = self._executor.feed
         fed = [
-            a if type(a) is np.ndarray and a.dtype is d and self._executor.is_host else feed(t, a)
+            a if type(a) is np.ndarray and a.dtype is d else feed(t, a)
             for t, a, d in zip(program.feeds, arrays, self._dtypes, strict=True)
         ]
         shapes = tuple([a.shape for a in fed])

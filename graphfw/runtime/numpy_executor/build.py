@@ -42,6 +42,7 @@ class Build:
         overwritten: For each update the place of the variable among the inputs.
         direct: For each direct output its number among all outputs, and what makes its arrays.
         spares: The same for the updates.
+        is_plain: Whether it is native as a whole and updates nothing.
         preparing: For each prepared operand the address of the function that computes it.
     """
 
@@ -81,6 +82,7 @@ class Build:
         recyclers = [(k, Recycler(t.dtype.dtype)) for k, t in enumerate(graph.outputs)]
         self.direct = [recyclers[k] for k, _ in direct]
         self.spares = recyclers[count:]
+        self.is_plain = len(self.stretches) == 1 and not outside and not updates
         addresses = compile_codes(
             [step.code for step in (*self.steps, *[one.step for one in self.prepared])]
         )

@@ -17,7 +17,7 @@ from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.numpy_executor import reports
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.execution import Execution, ReadyRun
-from graphfw.runtime.numpy_executor.layout import Layout
+from graphfw.runtime.numpy_executor.layout import ARENA, Layout
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.prepare import Preparation
 from graphfw.runtime.numpy_executor.recycle import Arenas
@@ -63,6 +63,11 @@ class CompiledExecutable(Executable):
         arena = self._arenas.take(layout.arena)
         try:
             self._preparation.provide(run, inputs, version)
+            if run.whole is not None:  # the short way, which is what small graphs feel
+                run.run.bases[ARENA] = arena.address
+                outputs = [make() for make in run.makers]
+                if not run.whole((*inputs, *outputs)):
+                    return outputs
             execution = Execution(self.build, layout, run, arena, inputs)
             if execution.compute(rng, claim):
                 return execution.outputs()

@@ -35,6 +35,8 @@ class ReadyRun:
     Attributes:
         run: The native runner's.
         calls: For each stretch, what computes its native steps; None where there are none.
+        whole: The only call, of a program that is native as a whole and updates nothing; else None.
+        makers: What makes the arrays of the direct outputs.
         version: For which contents of the variables the prepared operands are set.
     """
 
@@ -47,6 +49,8 @@ class ReadyRun:
             cells = sum(layout.cells[stretch.first : stretch.first + stretch.count])
             call = self.run.stretch(stretch.first, stretch.count, hold=cells <= _SHORT)
             self.calls.append(call if stretch.count else None)
+        self.whole = self.calls[0] if build.is_plain else None
+        self.makers = [recycler.maker(*layout.shapes[k]) for k, recycler in build.direct]
         self.version = -1
         self.held: Sequence[Array] = ()
 
@@ -66,9 +70,7 @@ class Execution:
         self._run = run
         self._arena = arena
         self._inputs = inputs
-        self._results = [
-            recycler.take(*layout.shapes[k]) for k, recycler in build.direct
-        ]
+        self._results = [make() for make in run.makers]
         # Where the steps write nothing yet, any array will do; the last is the mark of the end.
         self._updates = [inputs[number] for number in build.overwritten]
         if self._updates:

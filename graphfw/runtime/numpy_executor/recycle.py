@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,10 +35,14 @@ class Recycler:
         self._dtype = dtype
         self._past: deque[Array] = deque(maxlen=_KEPT)
 
-    def take(self, shape: tuple[int, ...], nbytes: int) -> Array:
-        """Return an array with any contents."""
+    def maker(self, shape: tuple[int, ...], nbytes: int) -> Callable[[], Array]:
+        """Return a function that makes arrays of a shape, with any contents."""
         if nbytes < _WORTH:
-            return np.empty(shape, self._dtype)
+            return partial(np.empty, shape, self._dtype)
+        return partial(self.take, shape, nbytes)
+
+    def take(self, shape: tuple[int, ...], nbytes: int) -> Array:
+        """Return an array with any contents, in memory that was used before if there is any."""
         memory = self._unused(nbytes + ALIGNMENT)
         if memory is None:
             memory = np.empty(nbytes + ALIGNMENT, np.uint8)

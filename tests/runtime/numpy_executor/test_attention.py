@@ -218,6 +218,17 @@ def test_sizes_may_be_symbols() -> None:
         assert evaluate(step.cells, sizes) > 0
 
 
+def test_short_sequences_need_no_memory(rng: np.random.Generator) -> None:
+    """What one cell a head computes is packed in scratch memory."""
+    for time, expected in ((128, 1), (129, 2)):
+        x = operands(rng, (time, 128, 64, 64))
+        outputs = [np.empty((2, 3, time, 64), np.float32), np.empty((2, 3, time), np.float32)]
+        steps = run_into(lookup("attention")(), x, outputs)
+        assert len(steps) == expected
+        temps = [s for step in steps for s in step.operands if isinstance(s, Temp)]
+        assert bool(temps) == (expected == 2)
+
+
 def test_memory_grows_with_the_length() -> None:
     def bytes_of(time: int) -> int:
         sizes = {"b": 2, "t": time, "s": time, "d": 64, "e": 64}

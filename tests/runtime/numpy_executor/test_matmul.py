@@ -206,6 +206,23 @@ def test_broadcast_batches(rng):
     assert_product(product(one, b), one, b)
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(7, 33, 20), (300, 200, 300)])
+def test_batches_of_unknown_size(m, n, k, rng):
+    count = symbol("count")
+    left, right, out = (Temp(float32, count, "") for _ in range(3))
+    views = (
+        View(left, 0, (count, m, k), (m * k, k, 1)),
+        View(right, 0, (count, k, n), (n * k, 1, k)),
+    )
+    steps = matmul_steps((), *views, out, None)
+    for size in (0, 1, 5):
+        a = random(rng, (size, m, k), "float32")
+        b = random(rng, (size, k, n), "float32", turned=True)
+        got = np.full((size, m, n), np.nan, np.float32)
+        run(steps, {left: a, right: np.swapaxes(b, 1, 2), out: got}, {"count": size})
+        assert_product(got, a, b)
+
+
 def test_large_enough_for_several_chunks(rng):
     for m, n, k in [(520, 300, 300), (300, 1200, 70)]:
         a, b = random(rng, (m, k), "float32"), random(rng, (k, n), "float32", turned=True)

@@ -108,7 +108,8 @@ def attention_steps(
     """Return the steps of an `attention` node, to be run one after the other.
 
     q, k, v: float32 or float64 (`is_native`), with any strides, and mask: bool or of that dtype,
-    lie where the views say; their leading dims, and all dims of the mask, may be broadcast.
+    lie where the views say; their leading dims, and all dims of the mask, may be broadcast. The
+    first of two steps packs keys and values; there is one step where no head is known to need it.
 
     Args:
         node: The node.
@@ -150,7 +151,10 @@ def attention_steps(
         None if mask is None else mask.storage.dtype,
     )
     storages: dict[str, Storage] = {name: view.storage for name, view in views.items()}
-    storages.update(keys=keys, values=values, lse=lse)
+    is_packed = packed != 0
+    storages.update(lse=lse, keys=keys, values=values)
+    if not is_packed:  # known not to be read
+        storages.update(keys=k.storage, values=v.storage)
     strips = (1 if mask is None else 2) * tile.rows * strip_length(tile)
     of_queries = rows * (whole(width, tile.lanes) + value_width + 2)
     attending = Step(
@@ -162,7 +166,7 @@ def attention_steps(
         cells=heads * groups,
         scratch=(strips + of_queries + KEYS * (width + value_width)) * tile.bytes,
     )
-    return [packing, attending]
+    return [packing, attending] if is_packed else [attending]
 
 
 def attention_grad_steps(

@@ -18,6 +18,9 @@ _IN_PLACE = 256
 
 Few: TypeAlias = Literal["never", "maybe", "always"]
 
+FEW_HEIGHTS = (4, 2, 1)
+"""The heights of `dots` and `streams`."""
+
 STRIP = 4
 """How many panels are packed at a time."""
 
@@ -47,6 +50,12 @@ def few_rows(shape: Shape, layout: Layout) -> tuple[int, int]:
     return (dots.MOST, 2 * shape.lanes) if layout == "columns" else (streams.MOST, 1)
 
 
+def few_heights(rows: int) -> tuple[int, ...]:
+    """Return which of the heights of `dots` and `streams` make up a number of rows."""
+    largest = FEW_HEIGHTS[0]
+    return tuple([h for h in FEW_HEIGHTS if (rows >= h if h == largest else rows % (2 * h) >= h)])
+
+
 @dataclass(frozen=True)
 class Region:
     """The epilogue inside of a cell.
@@ -70,7 +79,8 @@ class MatmulCode:
         shape: The tiles.
         target: The processor.
         layout: What is contiguous in b.
-        heights: The rows of the tiles in use, the largest first; they make up all rows.
+        heights: The rows of the tiles in use, the largest first; they make up all rows. Those of
+            `dots` or `streams` where these always serve.
         vectors: The widths of the tiles in use, in vectors.
         few: Whether there are few rows, for which `dots` or `streams` serve.
         batch_dims: How many batch dims there are.
@@ -91,6 +101,13 @@ class MatmulCode:
     region: Region | None
 
     @property
+    def few_heights(self) -> tuple[int, ...]:
+        """The heights that `dots` or `streams` are needed for."""
+        if self.few == "never":
+            return ()
+        return self.heights if self.few == "always" else FEW_HEIGHTS
+
+    @property
     def key(self) -> str:
         """All that the code depends on."""
         text = (
@@ -109,11 +126,11 @@ class MatmulCode:
             parts += [tile(self.shape, h, v, ahead) for h in self.heights for v in self.vectors]
             if self.layout != "packed":
                 parts.append(packing(self.shape, self.layout))
-        if self.few != "never" and self.layout == "columns":
-            parts += [dots.dots(self.shape, r, c) for r in dots.ROWS for c in (dots.COLUMNS, 1)]
-        elif self.few != "never":
-            sizes = [(r, p) for r, most in streams.PLACES.items() for p in (most, 1)]
-            parts += [streams.stream(self.shape, r, p) for r, p in sizes]
+        for rows in self.few_heights:
+            if self.layout == "columns":
+                parts += [dots.dots(self.shape, rows, c) for c in (dots.COLUMNS, 1)]
+            else:
+                parts += [streams.stream(self.shape, rows, p) for p in (streams.PLACES[rows], 1)]
         cell = _Cell(self).text(symbol)
         functions = [Function("\n".join([*parts, cell]), declarations(self.shape), ())]
         if self.region is not None:
@@ -254,7 +271,7 @@ class _Cell:
                 to = body.at(c[0], body.mul(column, self.size))
                 row = body.slot()
                 body.set(row, 0)
-                for height in dots.ROWS:
+                for height in self.code.few_heights:
                     with body.whole(row, rows, height) as index:
                         body.line(
                             f"call fastcc void @dots_{height}_{step}("
@@ -277,13 +294,13 @@ class _Cell:
         start = body.at(b, body.mul(columns[0], self.b_column))
         row = body.slot()
         body.set(row, 0)
-        for height, most in streams.PLACES.items():
+        for height in self.code.few_heights:
             with body.whole(row, rows, height) as index:
                 a_here = body.at(a, body.mul(index, self.a_row))
                 to = body.at(c[0], body.mul(index, c[1]))
                 place = body.slot()
                 body.set(place, 0)
-                for places in (most, 1):
+                for places in (streams.PLACES[height], 1):
                     with body.whole(place, count, places) as k:
                         body.line(
                             f"call fastcc void @stream_{height}_{places}("

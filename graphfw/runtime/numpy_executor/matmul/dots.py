@@ -15,9 +15,6 @@ from graphfw.runtime.numpy_executor.matmul.tile import Shape
 MOST = 16
 """Up to so many rows it is quicker than packing the columns."""
 
-ROWS = (4, 2, 1)
-"""The heights that there are."""
-
 COLUMNS = 4
 """The columns that are computed at once; what is left of them, one by one."""
 

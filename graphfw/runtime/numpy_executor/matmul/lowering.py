@@ -14,6 +14,7 @@ from graphfw.runtime.numpy_executor.matmul.cell import (
     Few,
     MatmulCode,
     Region,
+    few_heights,
     few_rows,
     strip_bytes,
 )
@@ -113,13 +114,14 @@ def matmul_steps(
         operands.append(target_storage)
         written.append(True)
     region, in_place = _region(own, operands, written)
+    few = _few(shape, layout, it)
     code = MatmulCode(
         shape,
         target,
         layout,
-        how.heights,
+        few_heights(max(m, 1)) if few == "always" and isinstance(m, int) else how.heights,
         vectors(shape, n),
-        _few(shape, layout, it),
+        few,
         len(it.batch),
         target_storage is not None,
         it.turned,
