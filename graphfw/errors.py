@@ -27,6 +27,7 @@ __all__ = [
     "GraphError",
     "GraphErrors",
     "GraphfwError",
+    "MemoryLimitError",
     "Operand",
     "ParseError",
     "PassError",
@@ -183,12 +184,16 @@ class ExecutionError(GraphfwError, RuntimeError):
     """An operation failed while a session ran it."""
 
 
+class MemoryLimitError(ExecutionError, MemoryError):
+    """A run would take more memory than its session may."""
+
+
 class PassError(GraphfwError, RuntimeError):
     """A compiler pass failed or broke the graph."""
 
 
 class VerifyError(GraphfwError, RuntimeError):
-    """A graph breaks one of the rules that every graph obeys."""
+    """A graph breaks one of the rules that every graph obeys, or a run gives other values."""
 
 
 class ParseError(GraphfwError, ValueError):

@@ -282,8 +282,7 @@ class Diagonal(Movement):
         return xp.diagonal(x, self.offset, -2, -1)
 
     def source_index(self, index: Index, x: Shape, y: Shape) -> Index:
-        below, above = max(-self.offset, 0), max(self.offset, 0)
-        return (*index[:-1], index[-1] + below, index[-1] + above)
+        return (*index[:-1], index[-1] + max(-self.offset, 0), index[-1] + max(self.offset, 0))
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: _on_diagonal(ct, x.shape, self.offset),)

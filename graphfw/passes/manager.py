@@ -24,9 +24,10 @@ from graphfw.ir.verify import verify as verify_graph
 from graphfw.passes.base import Pass, no_ambient
 from graphfw.passes.values import Sample
 
-Level: TypeAlias = Literal["off", "ends", "each", "values"]
+Level: TypeAlias = Literal["off", "ends", "each", "values", "first-run"]
 """How much is checked: nothing; the graph before the first and after the last pass; after each
-pass; after each pass also that outputs have the values that they had before."""
+pass; after each pass also that outputs have the values that they had before. "first-run" is "ends",
+and sessions compare the first run of each plan with the graph as it was before the passes."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def run_pipeline(
             "passes work on the part of a graph that outputs need",
             fix="derive it first: graphfw.ir.rebuild.derive(graph, outputs)",
         )
-    level = checked_level(os.environ.get("GRAPHFW_VERIFY", "off") if verify is None else verify)
+    level = chosen_level(verify)
     folder = _dump_folder(dump)
     reports: list[Report] = []
     with no_ambient():
@@ -93,7 +94,7 @@ def run_pipeline(
             verify_graph(graph)
         sample = Sample(graph) if level == "values" else None
         _write(folder, 0, "input", graph)
-        for one in passes[: _stop_after()]:
+        for one in chosen_passes(passes):
             with _blamed(one, reports):
                 result, report = _run(one, graph)
                 if level in ("each", "values"):
@@ -103,7 +104,7 @@ def run_pipeline(
             graph = result
             reports.append(report)
             _write(folder, len(reports), one.name, graph)
-        if level == "ends":
+        if level in ("ends", "first-run"):
             _check(graph, f"one of the passes {', '.join(r.name for r in reports)}")
     return Result(graph, tuple(reports))
 
@@ -183,6 +184,24 @@ def checked_level(level: str) -> Level:
             f"{level!r} is no level of checking", fix=f"{near} {listed}" if near else listed
         )
     return cast(Level, level)
+
+
+def chosen_level(verify: Level | None) -> Level:
+    """Return the level that is asked for, or the environment's.
+
+    Raises:
+        ArgumentError: It is no level.
+    """
+    return checked_level(os.environ.get("GRAPHFW_VERIFY", "off") if verify is None else verify)
+
+
+def chosen_passes(passes: Sequence[Pass]) -> Sequence[Pass]:
+    """Return the passes that the environment's `GRAPHFW_STOP_AFTER` leaves.
+
+    Raises:
+        ArgumentError: It is no number.
+    """
+    return passes[: _stop_after()]
 
 
 def _stop_after() -> int | None:

@@ -13,7 +13,7 @@ from graphfw.errors import PassError
 from graphfw.ir import concrete
 from graphfw.ir.dim import Dim, DimLike, is_symbol, substitute, symbols_of
 from graphfw.ir.dim_text import evaluate
-from graphfw.ir.dtype import DType, as_dtype
+from graphfw.ir.dtype import DType
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
 from graphfw.ir.op import ALIAS, PURE, RANDOM, SOURCE, Rng
@@ -25,9 +25,15 @@ from graphfw.passes.rules import RuleSet
 _TOLERANCE = {"bfloat16": 4e-2, "float16": 5e-3, "float32": 1e-4, "float64": 1e-9}
 """How far a pass may move a number, relative to the largest of the tensor."""
 
+_UNIT = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
+"""The distance from 1 to the next number."""
+
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 3e4, 1e-7)
 _SIZES = (None, 4, 12, 1)  # None: each symbol its own; the others suit graphs that divide dims
 _INTS = ((-3, 8), (0, 2), (0, 1))  # the narrower ones suit graphs that use integers as indices
+
+
+_RNG = Rng(0, 0)
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class Draw:
 
     feeds: Mapping[Node, Array]
     sizes: Mapping[str, int]
-    rng: Rng = Rng(0, 0)
+    rng: Rng = _RNG
     jitter: int | None = None
 
 
@@ -133,10 +139,9 @@ def _moved(array: Array, noise: np.random.Generator) -> Array:
         moved = np.empty_like(array)
         moved.real, moved.imag = _moved(array.real, noise), _moved(array.imag, noise)
         return moved
-    dtype = as_dtype(array.dtype)
-    if not dtype.is_inexact:
+    unit = _UNIT.get(array.dtype.name)
+    if unit is None:
         return array
-    unit = float(dtype.finfo.eps)
     factors = 1 + unit * noise.choice((-2.0, -1.0, 1.0, 2.0), array.shape)
     moved = (array.astype(np.float64) * factors).astype(array.dtype)
     return np.where(np.trunc(array) == array, array, moved)

@@ -7,17 +7,17 @@ with the part of the name behind a colon (`"mine:1"` gives `"1"`, `"mine"` gives
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from graphfw.errors import ExecutionError, ExecutorError, a_type, did_you_mean
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
@@ -42,6 +42,21 @@ class Options:
 
     threads: int | None = None
     memory_limit: int | None = None
+
+
+class Replayed(NamedTuple):
+    """A step that has been run by itself.
+
+    Attributes:
+        label: The ops inside.
+        nodes: The same as nodes.
+        values: What it has made, as NumPy arrays that hold it until the next step is asked for; in
+            the right order, though not always of the right shape.
+    """
+
+    label: str
+    nodes: tuple[Node, ...]
+    values: list[tuple[Tensor, Array]]
 
 
 class Executable(abc.ABC):
@@ -93,6 +108,12 @@ class Executable(abc.ABC):
     ) -> Profile:
         """Run once, changing nothing, and return where the time went."""
         raise _unplanned("does not time its steps")
+
+    def replay(
+        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
+    ) -> Iterator[Replayed]:
+        """Run once more, changing nothing, and yield what each step makes, where it has steps."""
+        return iter(())
 
     @abc.abstractmethod
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:

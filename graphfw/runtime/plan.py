@@ -13,6 +13,7 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Tensor
 from graphfw.passes.manager import table
 from graphfw.runtime import feeding
+from graphfw.runtime.first_run import FirstRun
 from graphfw.runtime.limits import byte_count
 from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.places import place_of
@@ -56,6 +57,8 @@ class Plan:
         self._session = session
         self._executor = session.executor
         self._run = session.executor.load(program, session.options)
+        if program.source is not None and session.executor.holds_values:
+            self._run = FirstRun(self._run, program, program.source, session.executor)
         self._slots = tuple(slots)
         self._pack = pack
         self._sizes: dict[tuple[tuple[int, ...], ...], tuple[int, ...]] = {}

@@ -17,7 +17,7 @@ from graphfw.ir.rebuild import derive
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Update, Variable
 from graphfw.loc import Loc
-from graphfw.passes.manager import Level, Report, run_pipeline
+from graphfw.passes.manager import Level, Report, chosen_level, run_pipeline
 from graphfw.passes.pipelines import DEFAULT
 
 
@@ -58,6 +58,7 @@ class Program:
             that it must be copied before it is handed out.
         is_random: Whether it draws random numbers.
         reports: What each pass did.
+        source: The graph before the passes, where runs are compared with it.
     """
 
     graph: Graph
@@ -71,6 +72,7 @@ class Program:
     copied: tuple[bool, ...]
     is_random: bool
     reports: tuple[Report, ...]
+    source: Graph | None = None
 
 
 @contextmanager
@@ -122,7 +124,10 @@ def _lowered(
     symbols = _symbols(optimised, feeds, checks)
     sources = _size_sources(feeds)
     _check_sized(symbols, sources, checks, graph)
-    read = [t for node in optimised.nodes for t in node.outputs if isinstance(t, Variable)]
+    compared = chosen_level(verify) == "first-run"
+    # What is compared with the source is given what the source reads.
+    reading = source if compared else optimised
+    read = [t for node in reading.nodes for t in node.outputs if isinstance(t, Variable)]
     variables = tuple(dict.fromkeys([*read, *(variable for variable, _ in pairs)]))
     return Program(
         graph=optimised,
@@ -136,6 +141,7 @@ def _lowered(
         copied=_copied(optimised.outputs),
         is_random=any(RANDOM in node.op.traits for node in optimised.nodes),
         reports=result.reports,
+        source=source if compared else None,
     )
 
 

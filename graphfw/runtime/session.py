@@ -63,7 +63,9 @@ class Session(Uncopied):
         executor: `"numpy"`, `"cupy"`, `"cupy:1"`, `"meta"`, an installed one's name, or an
             `Executor`; the default executor when there is none.
         seed: What random numbers and initial values are drawn from.
-        verify: How much the compiler checks itself: "off", "ends", "each" or "values".
+        verify: How much the compiler checks itself: "off", "ends", "each", "values" or "first-run".
+            At the last, each plan's first run is computed by the unoptimised graph, too; where they
+            differ the error names the pass, or the native step, before any variable changes.
         check_finite: Look at fetched values and updates; on NaN or infinity raise an error that
             names the operation it comes from, before any variable changes.
         threads: How many threads a run may use; by default all the cores of this process.

@@ -64,9 +64,16 @@ class _OnDevice(ArrayExecutable):
         super().__init__(program, cupy)
         self._device = device
 
-    def __call__(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> list[Any]:
+    def __call__(
+        self,
+        inputs: Sequence[Any],
+        sizes: tuple[int, ...],
+        rng: Rng,
+        version: int,
+        claim: Claim | None,
+    ) -> list[Any]:
         with self._device:
-            return super().__call__(inputs, sizes, rng)
+            return super().__call__(inputs, sizes, rng, version, claim)
 
 
 def _import_cupy() -> Any:

@@ -29,7 +29,6 @@ from graphfw.runtime.kernels.lower_values import (
     Bound,
     Element,
     K,
-    NotNative,
     Place,
     Reduced,
     Values,
@@ -53,6 +52,12 @@ class Target(KernelTarget, Protocol):
 
     def multiplies(self, dtype: DType) -> bool:
         """Whether it has matrix products of a dtype."""
+        ...
+
+    def alone(
+        self, node: Node, inputs: Sequence[View], outputs: Sequence[View]
+    ) -> Sequence[Step]:
+        """Return the steps of a node whose op has native code of its own, or nothing."""
         ...
 
     def matmul(
@@ -140,13 +145,15 @@ class _Lowering:
 
     def _lowered(self, group: Group) -> list[Item]:
         if group.kind == "reference":
-            return [ReferenceStep(node) for node in group.nodes]
-        try:
-            if group.kind == "matmul":
-                return list(self._matmul(group))
-            return list(self._kernels(group))
-        except NotNative:
-            return [ReferenceStep(node) for node in group.nodes]
+            return [item for node in group.nodes for item in self._alone(node)]
+        steps = self._matmul(group) if group.kind == "matmul" else self._kernels(group)
+        return list(steps)
+
+    def _alone(self, node: Node) -> Sequence[Item]:
+        """Return the steps of a node that no loop nest computes."""
+        inputs = [view(tensor, self.facts) for tensor in node.inputs]
+        outputs = [view(tensor, self.facts) for tensor in node.outputs]
+        return self.target.alone(node, inputs, outputs) or [ReferenceStep(node)]
 
     # Loop nests.
 

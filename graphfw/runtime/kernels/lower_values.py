@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
+from graphfw.errors import PassError
 from graphfw.ir.affine import ZERO, Affine, Index, Variable, broadcast_index, index_of
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, float32, int64
@@ -23,10 +24,6 @@ from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.kernels.steps import Storage
 
 K = Scalars()
-
-
-class NotNative(Exception):
-    """A group has something that kernels can't express; its nodes are computed one by one."""
 
 
 class Computed(Variable):
@@ -126,7 +123,7 @@ class Values:
         wide = sum([dim != 1 for dim in tensor.shape])
         axes = self.axes if wide == len(self.axes) else self.rows
         if wide != len(axes):
-            raise NotNative(f"{tensor.node.op.name} has neither all axes nor those of the rows")
+            raise _misfit(tensor.node, "it has neither all axes nor those of the rows")
         left = iter(axes)
         return tuple([ZERO if dim == 1 else index_of(next(left)) for dim in tensor.shape])
 
@@ -161,7 +158,7 @@ class Values:
             if self.facts.role[root.node] is not Role.RECIPE:
                 return self._load(tensor, index)
         if at is None:
-            raise NotNative("a reshape mixes axes")
+            raise _misfit(root.node, "a reshape mixes axes")
         value = self._computed(root.node, at)
         self._known[root, at] = value
         return value
@@ -212,11 +209,11 @@ class Values:
         if op.name == "index_add":
             return self._added(node, index)
         if self.facts.role[node] is Role.REDUCE or op.scalar is None:
-            raise NotNative(f"{op.name} is needed out of order")
+            raise _misfit(node, "it is needed out of order")
         xs = [self.value(t, broadcast_index(index, t.shape)) for t in node.inputs]
         result: Expr | None = op.scalar(K, *xs)
         if result is None:
-            raise NotNative(f"{op.name} has no scalar form")
+            raise _misfit(node, "it has no scalar form")
         return self._rounded(K.cast(result, node.types[0].dtype))
 
     def _rounded(self, x: Expr) -> Expr:
@@ -315,6 +312,12 @@ class Values:
         here = K.eq(At(int64, index[-1]), _as_value(place))
         result = K.select(here, more, base)
         return self._rounded(K.cast(result, node.types[0].dtype))
+
+
+def _misfit(node: Node, why: str) -> PassError:
+    return PassError(
+        f"lowering: {node.op.name} is in a group that it does not fit: {why}", at=node.loc
+    )
 
 
 def _as_value(place: Affine) -> Expr:

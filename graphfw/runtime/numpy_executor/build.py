@@ -165,7 +165,7 @@ def _constants(steps: Sequence[Step], prepared: Sequence[Prepared]) -> dict[Stor
             if isinstance(storage, Tensor):
                 array = constant_array(storage)
                 if array is not None:
-                    found[storage] = np.require(array, requirements="CA")
+                    found[storage] = np.require(array, requirements=["C", "A"])
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from graphfw.errors import ExecutionError
 from graphfw.ir.op import Rng
 from graphfw.runtime.array_executor import ArrayExecutable
-from graphfw.runtime.executor import Claim, Executable, Options
+from graphfw.runtime.executor import Claim, Executable, Options, Replayed
 from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.numpy_executor import reports
 from graphfw.runtime.numpy_executor.build import Build
@@ -111,6 +111,19 @@ class CompiledExecutable(Executable):
         finally:
             self._arenas.give(arena)
         return reports.profiled(self.build, layout, run.run.records(), execution.timings)
+
+    def replay(
+        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
+    ) -> Iterator[Replayed]:
+        layout = self._layout(sizes)
+        run = ReadyRun(self.build, layout, self._threads)
+        arena = self._arenas.take(layout.arena)
+        try:
+            self._preparation.provide(run, inputs, version)
+            execution = Execution(self.build, layout, run, arena, inputs)
+            yield from reports.replayed(self.build, execution, rng)
+        finally:
+            self._arenas.give(arena)
 
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
         return self._reference.blame(inputs, sizes, rng)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout
 from graphfw.runtime.numpy_executor.recycle import Memory
 from graphfw.runtime.numpy_executor.runner import Run
+from graphfw.runtime.numpy_executor.schedule import Level
 
 _SHORT = 2
 """Cells up to which a native call keeps Python's lock: giving it up would take longer."""
@@ -93,6 +94,20 @@ class Execution:
                 self.timings.append((begin, time.perf_counter_ns()))
         return True
 
+    def levels(self, rng: Rng) -> Iterator[Level]:
+        """Run level after level, over no variable, and yield each; stops where a check fails."""
+        if self._updates:
+            self._settle(None)
+        first = 0
+        for level in self._build.levels:
+            if level.steps:
+                if not self._native(self._run.run.stretch(first, 1, hold=False)):
+                    return
+                first += 1
+            for node in level.nodes:
+                self._outside(node, rng)
+            yield level
+
     def _settle(self, claim: Claim | None) -> None:
         """Decide where the variables' new contents go: over the old ones, or to other arrays."""
         done = claim() if claim is not None else None
@@ -115,7 +130,7 @@ class Execution:
     def _native(self, call: Callable[[tuple[Array, ...]], int]) -> bool:
         failed = call((*self._inputs, *self._results, *self._updates))
         if failed < 0:  # an array that was fed does not lie in a row
-            self._inputs = [np.require(a, requirements="CA") for a in self._inputs]
+            self._inputs = [np.require(a, requirements=["C", "A"]) for a in self._inputs]
             failed = call((*self._inputs, *self._results, *self._updates))
         return not failed
 
@@ -141,11 +156,12 @@ class Execution:
     def _array(self, tensor: Tensor) -> Array:
         """Return a tensor as an array, which may be a view of memory that will be written again."""
         storage, offset, shape, strides = self._build.view_at(tensor, self._layout)
-        flat = self._flat(storage)
+        flat = self.flat(storage)
         item = flat.itemsize
         return as_strided(flat[offset:], shape, [stride * item for stride in strides])
 
-    def _flat(self, storage: Storage) -> Array:
+    def flat(self, storage: Storage) -> Array:
+        """Return the elements of a storage, as far as they have been computed."""
         made = self._made.get(storage)
         if made is not None:
             return made.reshape(-1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -12,13 +12,18 @@ from numpy.typing import NDArray
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
+from graphfw.ir.literal import Array
+from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.runtime.executor import Replayed
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.kernels.steps import Step, Storage, Temp
 from graphfw.runtime.memory import Entry, Kind, MemoryReport, report
 from graphfw.runtime.numpy_executor.build import Build
+from graphfw.runtime.numpy_executor.execution import Execution
 from graphfw.runtime.numpy_executor.layout import Layout, nbytes
+from graphfw.runtime.numpy_executor.schedule import written
 from graphfw.runtime.places import place_of, places_of
 from graphfw.runtime.profile import Event, Label, Profile, profile
 
@@ -140,7 +145,8 @@ def explain(build: Build, sizes: Sequence[int] | None) -> str:
     number = 0
     for depth, level in enumerate(build.levels):
         lines.append(f"level {depth}")
-        for step in (*level.steps, *level.nodes):
+        steps: list[Step | Node] = [*level.steps, *level.nodes]
+        for step in steps:
             lines.append(f"  {number:>3}  {label_of(step)}")
             lines.append(f"       {_cost_text(step, env)}")
             nodes = _nodes_of(step)
@@ -178,6 +184,22 @@ def profiled(
         for step in (*steps, *nodes)
     ]
     return profile(events, labels)
+
+
+def replayed(build: Build, execution: Execution, rng: Rng) -> Iterator[Replayed]:
+    """Run a plan level by level and yield what its steps make."""
+    outputs = build.program.graph.outputs
+    # Copies that are handed out belong to no tensor themselves.
+    copied = dict(zip((*build.fetched, *build.updated), outputs, strict=True))
+    for level in execution.levels(rng):
+        steps: list[Step | Node] = [*level.steps, *level.nodes]
+        for step in steps:
+            values: list[tuple[Tensor, Array]] = []
+            for storage in step.outputs if isinstance(step, Node) else written(step):
+                tensor = copied.get(storage, storage)
+                if isinstance(tensor, Tensor):
+                    values.append((tensor, execution.flat(storage)))
+            yield Replayed(label_of(step), _nodes_of(step), values)
 
 
 def source(build: Build) -> str:

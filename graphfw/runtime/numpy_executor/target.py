@@ -8,6 +8,11 @@ from graphfw.ir.dtype import DType
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage, View
+from graphfw.runtime.numpy_executor.attention.steps import (
+    attention_grad_steps,
+    attention_steps,
+    is_native,
+)
 from graphfw.runtime.numpy_executor.codegen import KernelCode, scratch_bytes
 from graphfw.runtime.numpy_executor.matmul.lowering import matmul_steps, supported
 
@@ -24,6 +29,12 @@ class CpuTarget:
     def multiplies(self, dtype: DType) -> bool:
         return supported(dtype)
 
+    def alone(
+        self, node: Node, inputs: Sequence[View], outputs: Sequence[View]
+    ) -> Sequence[Step]:
+        make = _ALONE.get(node.op.name)
+        return [] if make is None else make(node, inputs, outputs)
+
     def matmul(
         self,
         nodes: tuple[Node, ...],
@@ -35,3 +46,23 @@ class CpuTarget:
         fixed_b: bool,
     ) -> Sequence[Step]:
         return matmul_steps(nodes, a, b, product, epilogue, fixed_b=fixed_b)
+
+
+def _attention(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+    q, k, v, *mask = inputs
+    out, lse = outputs
+    if not is_native(*[t.dtype for t in node.inputs[:3]]):
+        return []
+    return attention_steps(node, q, k, v, mask[0] if mask else None, out, lse.storage)
+
+
+def _attention_grad(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+    q, k, v, lse, delta, d_out, *mask = inputs
+    if not is_native(*[t.dtype for t in node.inputs[:3]]):
+        return []
+    return attention_grad_steps(
+        node, q, k, v, lse, delta, d_out, mask[0] if mask else None, *outputs
+    )
+
+
+_ALONE = {"attention": _attention, "attention_grad": _attention_grad}

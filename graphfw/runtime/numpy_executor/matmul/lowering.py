@@ -11,6 +11,7 @@ from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.codegen import Target, host
 from graphfw.runtime.numpy_executor.matmul.cell import (
+    FEW_HEIGHTS,
     Few,
     MatmulCode,
     Region,
@@ -22,6 +23,10 @@ from graphfw.runtime.numpy_executor.matmul.combine import CombineCode
 from graphfw.runtime.numpy_executor.matmul.packing import Layout, PackCode
 from graphfw.runtime.numpy_executor.matmul.plan import Cut, cut, vectors
 from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
+
+_THIN = 8
+_WIDE = 256
+"""Up to such a length of k, products at least so wide are written row by row."""
 
 _PACK_COLUMNS = 4
 """How many panels a cell of `PackCode` packs."""
@@ -114,12 +119,12 @@ def matmul_steps(
         operands.append(target_storage)
         written.append(True)
     region, in_place = _region(own, operands, written)
-    few = _few(shape, layout, it)
+    few, heights = _few(shape, layout, it)
     code = MatmulCode(
         shape,
         target,
         layout,
-        few_heights(max(m, 1)) if few == "always" and isinstance(m, int) else how.heights,
+        heights or how.heights,
         vectors(shape, n),
         few,
         len(it.batch),
@@ -195,14 +200,19 @@ def _layout(b: View) -> Layout:
     return "columns" if b.strides[0] == 1 else "other"
 
 
-def _few(shape: Shape, layout: Layout, it: _Product) -> Few:
-    """Whether the product is one of few rows that `dots` or `streams` compute."""
-    m, _, k = it.sizes
+def _few(shape: Shape, layout: Layout, it: _Product) -> tuple[Few, tuple[int, ...]]:
+    """Whether `dots` or `streams` compute the product; the heights they need if always."""
+    m, n, k = it.sizes
+    wide = isinstance(n, int) and n >= _WIDE
+    if layout == "rows" and wide and isinstance(k, int) and 0 < k <= _THIN:
+        return "always", FEW_HEIGHTS
     most, least = few_rows(shape, layout)
     readable = layout == "rows" or (layout == "columns" and it.a.strides[1] == 1)
     if not readable or (isinstance(m, int) and m > most) or (isinstance(k, int) and k < least):
-        return "never"
-    return "always" if isinstance(m, int) and isinstance(k, int) else "maybe"
+        return "never", ()
+    if isinstance(m, int) and isinstance(k, int):
+        return "always", few_heights(max(m, 1))
+    return "maybe", ()
 
 
 def _prepared(

@@ -125,6 +125,9 @@ def _blocks(
     """Blocks of rows and of columns such that 2, 4 or 8 threads finish soon."""
     m, n, k, batch = sizes
     units, panels = -(-m // height), -(-n // shape.columns)
+    if m <= 4:
+        # Long pieces of the rows of b are read faster.
+        wanted = min(wanted, max(panels // 32, 4))
     best, least = (1, 1), math.inf
     for rows in _counts(units, 2 * wanted):
         for columns in _counts(panels, 2 * wanted // rows):

@@ -1,0 +1,138 @@
+"""`verify="first-run"`: compare a plan's first run with the graph as it was before the passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphfw.errors import ExecutionError, GraphfwError, VerifyError
+from graphfw.ir import concrete
+from graphfw.ir.graph import Graph
+from graphfw.ir.literal import Array
+from graphfw.ir.op import Rng
+from graphfw.ir.rebuild import derive
+from graphfw.passes.manager import chosen_passes
+from graphfw.passes.pipelines import DEFAULT
+from graphfw.passes.suspects import Trial, blamed_pass, difference, values_of
+from graphfw.passes.values import Draw
+from graphfw.runtime.executor import Claim, Executable, Executor, Replayed
+from graphfw.runtime.memory import MemoryReport
+from graphfw.runtime.places import places_of
+from graphfw.runtime.profile import Profile
+from graphfw.runtime.program import Program
+
+
+class FirstRun(Executable):
+    """An executable whose first run is compared before anything is committed.
+
+    Args:
+        run: What computes.
+        program: Of which program.
+        source: The program's graph as it was before the passes.
+        executor: Whose arrays they are.
+    """
+
+    def __init__(
+        self, run: Executable, program: Program, source: Graph, executor: Executor
+    ) -> None:
+        self._run = run
+        self._program = program
+        self._source: Graph | None = source
+        self._executor = executor
+
+    def __call__(
+        self,
+        inputs: Sequence[Any],
+        sizes: tuple[int, ...],
+        rng: Rng,
+        version: int,
+        claim: Claim | None,
+    ) -> list[Any]:
+        source = self._source
+        if source is None:
+            return self._run(inputs, sizes, rng, version, claim)
+        outputs = self._run(inputs, sizes, rng, version, None)
+        program = self._program
+        tensors = (*program.feeds, *program.variables)
+        trial = Trial(
+            Draw(
+                {t.node: self._host(a) for t, a in zip(tensors, inputs, strict=True)},
+                dict(zip(program.symbols, sizes, strict=True)),
+                rng,
+            )
+        )
+        found = [self._host(array) for array in outputs]
+        output = trial.first_difference(source, _wanted(source, trial), found)
+        if output is not None:
+            replayed = self._run.replay(inputs, sizes, rng, version)
+            raise blamed_pass(source, chosen_passes(DEFAULT), trial) or _blamed_step(
+                program, replayed, output, trial
+            )
+        self._source = None
+        return outputs
+
+    def _host(self, array: Any) -> Array:
+        return np.asarray(array) if self._executor.is_host else self._executor.to_host(array)
+
+    def explain(self, sizes: tuple[int, ...] | None) -> str:
+        return self._run.explain(sizes)
+
+    def source(self) -> str:
+        return self._run.source()
+
+    def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
+        return self._run.memory(sizes)
+
+    def profile(
+        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
+    ) -> Profile:
+        return self._run.profile(inputs, sizes, rng, version)
+
+    def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
+        return self._run.blame(inputs, sizes, rng)
+
+
+def _wanted(source: Graph, trial: Trial) -> list[Array]:
+    try:
+        return trial.values(source)
+    except Exception as error:
+        known = error if isinstance(error, GraphfwError) else None
+        what = known.summary if known else f"{type(error).__name__}: {error}"
+        raise VerifyError(
+            f"the run gives values, and the graph before the passes can't be computed: {what}",
+            fix='run it with verify="each"',
+        ) from error
+
+
+def _blamed_step(
+    program: Program, replayed: Iterator[Replayed], output: int, trial: Trial
+) -> VerifyError:
+    """Return an error that names the first step which does not give what its nodes do."""
+    graph = program.graph
+    everything = [t for node in graph.nodes for t in node.outputs]
+    wanted = values_of(graph, everything, trial.draw)
+    for one in replayed:
+        for tensor, array in one.values:
+            found = array.reshape(wanted[tensor].shape)
+            own = derive(graph, [tensor])
+            if trial.first_difference(own, [wanted[tensor]], [found]) is None:
+                continue
+            return VerifyError(
+                f"the step {one.label!r} of the compiled run gives another value than its "
+                f"operations do: {difference(wanted[tensor], found)}",
+                operands=[concrete.describe("made", tensor)],
+                why=f"it computes {', '.join(n.op.name for n in one.nodes)} at "
+                f"{places_of(one.nodes)}",
+                at=tensor.node.loc,
+                fix="GRAPHFW_JIT=0 computes without native code",
+            )
+    tensor = graph.outputs[output]
+    return VerifyError(
+        f"output {output} of the compiled run is not what the graph gives, though each step by "
+        "itself is right: they are in the wrong order, or write over one another",
+        operands=[concrete.describe("output", tensor)],
+        at=tensor.node.loc,
+        fix="GRAPHFW_JIT=0 computes without native code",
+    )
