@@ -48,13 +48,11 @@ class Replayed(NamedTuple):
     """A step that has been run by itself.
 
     Attributes:
-        label: The ops inside.
-        nodes: The same as nodes.
+        nodes: What it computes.
         values: What it has made, as NumPy arrays that hold it until the next step is asked for; in
             the right order, though not always of the right shape.
     """
 
-    label: str
     nodes: tuple[Node, ...]
     values: list[tuple[Tensor, Array]]
 

@@ -119,12 +119,12 @@ def _blamed_step(
             own = derive(graph, [tensor])
             if trial.first_difference(own, [wanted[tensor]], [found]) is None:
                 continue
+            names = ", ".join(dict.fromkeys([node.op.name for node in one.nodes]))
             return VerifyError(
-                f"the step {one.label!r} of the compiled run gives another value than its "
-                f"operations do: {difference(wanted[tensor], found)}",
+                f"the step of {names} gives another value than these operations do: "
+                f"{difference(wanted[tensor], found)}",
                 operands=[concrete.describe("made", tensor)],
-                why=f"it computes {', '.join(n.op.name for n in one.nodes)} at "
-                f"{places_of(one.nodes)}",
+                why=f"it computes what is made at {places_of(one.nodes)}",
                 at=tensor.node.loc,
                 fix="GRAPHFW_JIT=0 computes without native code",
             )

@@ -67,8 +67,10 @@ class MemoryReport:
 
     def __str__(self) -> str:
         rows = [("bytes", "kind", "levels", "what", "made at")]
-        for e in self.entries[:40]:
-            rows.append((shown_bytes(e.nbytes), e.kind, f"{e.first}-{e.last}", e.name, e.place))
+        rows += [
+            (shown_bytes(e.nbytes), e.kind, f"{e.first}-{e.last}", e.name, e.place)
+            for e in self.entries[:40]
+        ]
         if len(self.entries) > 40:
             rest = self.entries[40:]
             rows.append(

@@ -86,6 +86,11 @@ class Interpreted:
     def multiplies(self, dtype: DType) -> bool:
         return dtype.name in ("float32", "float64")
 
+    def alone(
+        self, node: Node, inputs: Sequence[View], outputs: Sequence[View]
+    ) -> Sequence[Step]:
+        return ()
+
     def matmul(
         self,
         nodes: tuple[Node, ...],

@@ -14,7 +14,7 @@ from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime import feeding
 from graphfw.runtime.array_executor import ArrayExecutable
-from graphfw.runtime.executor import Executor, Options
+from graphfw.runtime.executor import Claim, Executor, Options
 from graphfw.runtime.program import Program
 
 

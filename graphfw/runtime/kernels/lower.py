@@ -54,9 +54,7 @@ class Target(KernelTarget, Protocol):
         """Whether it has matrix products of a dtype."""
         ...
 
-    def alone(
-        self, node: Node, inputs: Sequence[View], outputs: Sequence[View]
-    ) -> Sequence[Step]:
+    def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
         """Return the steps of a node whose op has native code of its own, or nothing."""
         ...
 

@@ -63,6 +63,10 @@ _LONG = 16384
 _LINES = 16
 """A cell that leaves a line of partial sums has no fewer rows."""
 
+_TILE = 64
+"""Where something is read across, a cell is a square of so many rows and columns: what lies in a
+cache line with an element is then used while it is in cache."""
+
 _BLOCK = 64
 """With "columns", a cell has a multiple of so many of them."""
 
@@ -247,8 +251,17 @@ class _Finisher:
         )
         if is_long and is_plain and len(self.inner) == 1 and not has_lines and inner != 1:
             return _Work(1, per_cell, rows * _up(inner, per_cell))
+        if self.draft.inner is None and self._is_transposed():
+            return _Work(_TILE, _TILE, _up(rows, _TILE) * _up(inner, _TILE))
         block = _rows_of(inner, per_cell, _LINES if has_lines else 1)
         return _Work(block, None, _up(rows, block))
+
+    def _is_transposed(self) -> bool:
+        """Whether something lies densely along rows' numbers and not along rows."""
+        if not self.outer or not self.inner:
+            return False
+        outer, inner = self.outer[-1].last, self.inner[-1].last
+        return any(s.get(outer, 0) == 1 and s.get(inner, 0) not in (0, 1) for s in self.strides)
 
     def _traffic(self) -> list[Any]:
         inner = {j.last for j in self.inner}

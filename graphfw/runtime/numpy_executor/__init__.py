@@ -50,5 +50,7 @@ def _compiles() -> bool:
     """Whether the environment wants native code."""
     wish = os.environ.get("GRAPHFW_JIT", "1")
     if wish not in ("0", "1"):
-        raise ArgumentError(f"GRAPHFW_JIT={wish!r} is neither 0 nor 1", fix="unset it, or set it to 0")
+        raise ArgumentError(
+            f"GRAPHFW_JIT={wish!r} is neither 0 nor 1", fix="unset it, or set it to 0"
+        )
     return wish == "1"

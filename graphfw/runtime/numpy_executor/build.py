@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.variable import Variable
 from graphfw.passes.base import constant_array
 from graphfw.passes.fuse import partition
 from graphfw.runtime.kernels.lower import CanCompile, lower
@@ -75,7 +73,8 @@ class Build:
         outside = _made_outside(self.levels)
         direct = [(k, storage) for k, storage in enumerate(self.fetched) if storage not in outside]
         lasting = [*self.constants, *self.prepared, *outside]
-        arrays = [*program.feeds, *program.variables, *[s for _, s in direct], *plan.updated, *marks]
+        given = [*program.feeds, *program.variables]
+        arrays = [*given, *[s for _, s in direct], *plan.updated, *marks]
         self.bases = {s: number for number, s in enumerate((*lasting, *arrays), ARENA + 1)}
         self.array_of = {storage: place for place, storage in enumerate(arrays)}
         self.overwritten = [self.array_of[variable] for variable in program.updated]

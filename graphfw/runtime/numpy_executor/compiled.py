@@ -38,6 +38,7 @@ class CompiledExecutable(Executable):
         self.program = program
         self.build = Build(program)
         self._threads = options.threads or default_threads()
+        self._limit = options.memory_limit
         self._arenas = arenas
         self._reference = ArrayExecutable(program, np)
         self._preparation = Preparation(self.build, self._threads)
@@ -53,7 +54,7 @@ class CompiledExecutable(Executable):
         claim: Claim | None,
     ) -> list[Any]:
         try:
-            layout = self._layouts.get(sizes) or self._layout(sizes)
+            layout = self._layouts.get(sizes) or self._layout(sizes, claim)
         except ZeroDivisionError:
             raise self._refusal(inputs, sizes, rng) from None
         try:
@@ -94,7 +95,9 @@ class CompiledExecutable(Executable):
         return reports.source(self.build)
 
     def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
-        return reports.memory(self.build, self._layout(sizes), self._threads)
+        with self._lock:
+            layout = self._layouts.get(sizes) or self.build.layouts.make(sizes)
+        return reports.memory(self.build, layout, self._threads)
 
     def profile(
         self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
@@ -128,12 +131,18 @@ class CompiledExecutable(Executable):
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
         return self._reference.blame(inputs, sizes, rng)
 
-    def _layout(self, sizes: tuple[int, ...]) -> Layout:
+    def _layout(self, sizes: tuple[int, ...], claim: Claim | None = None) -> Layout:
         """Lay out sizes that have not been seen lately."""
         with self._lock:
             layout = self._layouts.get(sizes)
             if layout is None:
-                layout = self._layouts[sizes] = self.build.layouts.make(sizes)
+                layout = self.build.layouts.make(sizes)
+                if self._limit is not None:
+                    report = reports.memory(self.build, layout, self._threads)
+                    needed = report.peak if claim is not None else report.peak + report.spare
+                    if needed > self._limit:
+                        raise reports.too_much(report, needed, self._limit, self.program.symbols)
+                self._layouts[sizes] = layout
                 while len(self._layouts) > _LAYOUTS:
                     self._layouts.popitem(last=False)
         return layout

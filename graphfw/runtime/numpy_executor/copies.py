@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from graphfw.ir.dim import DimLike, dim_max
 from graphfw.ir.dtype import int64
@@ -88,7 +88,7 @@ def marked() -> tuple[Step, Temp]:
     return Step((), KernelCode(kernel), (mark,), (True,), (), 1), mark
 
 
-def _along(axes: Sequence[Axis], strides: object) -> tuple[tuple[str, Size], ...]:
+def _along(axes: Sequence[Axis], strides: Iterable[Size]) -> tuple[tuple[str, Size], ...]:
     return tuple(
         (axis.name, stride) for axis, stride in zip(axes, strides, strict=True) if stride != 0
     )

@@ -47,9 +47,9 @@ class ReadyRun:
             self.run.bases[build.bases[storage]] = constant.ctypes.data
         self.calls: list[Callable[[tuple[Array, ...]], int] | None] = []
         for stretch in build.stretches:
-            cells = sum(layout.cells[stretch.first : stretch.first + stretch.count])
-            call = self.run.stretch(stretch.first, stretch.count, hold=cells <= _SHORT)
-            self.calls.append(call if stretch.count else None)
+            cells = sum(layout.cells[stretch.first : stretch.first + stretch.waves])
+            call = self.run.stretch(stretch.first, stretch.waves, hold=cells <= _SHORT)
+            self.calls.append(call if stretch.waves else None)
         self.whole = self.calls[0] if build.is_plain else None
         self.makers = [recycler.maker(*layout.shapes[k]) for k, recycler in build.direct]
         self.version = -1

@@ -24,17 +24,17 @@ class Stretch(NamedTuple):
 
     Attributes:
         first: The first level with native steps.
-        count: How many such levels.
+        waves: How many such levels.
         nodes: What follows.
     """
 
     first: int
-    count: int
+    waves: int
     nodes: tuple[Node, ...]
 
 
 def stretches(levels: Sequence[Level]) -> tuple[Stretch, ...]:
-    """Cut the levels where Python has something to do. Levels without native steps count as none."""
+    """Cut the levels where Python has something to do. Those without native steps don't count."""
     found: list[Stretch] = []
     first = count = 0
     for level in levels:
@@ -148,6 +148,7 @@ class Layouts:
         env = dict(zip(self._symbols, sizes, strict=True))
         cells = [sum(call.cells for call in wave.calls) for wave in waves]
         return Layout(tables, cells, offsets, nbytes, total, shapes, env)
+
     def _call(self, step: Step, values: Iterator[int], offsets: Sequence[int]) -> Call:
         params = [next(values) for _ in step.params]
         cells, scratch = next(values), next(values)
@@ -164,7 +165,7 @@ def _blocks(
     elsewhere: Mapping[Storage, int],
     storage_of: Callable[[Tensor], Storage],
 ) -> tuple[dict[Storage, int], list[Block], list[DimLike]]:
-    """Give each storage of the arena a block: its own, or that of an operand it may be written over.
+    """Give each storage of the arena a block: its own, or that of an operand it may overwrite.
 
     Returns:
         The storages' blocks, from when to when each is needed, and their bytes.

@@ -1,4 +1,4 @@
-"""Operands that are computed once, from constants and from variables that a plan does not update."""
+"""Operands that are computed once, from constants and variables that a plan does not update."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from graphfw.ir.dim import DimLike
 from graphfw.ir.literal import Array
 from graphfw.runtime.kernels.steps import Prepared
 from graphfw.runtime.numpy_executor.recycle import aligned
@@ -73,6 +74,7 @@ def nbytes(one: Prepared) -> int:
     return static(one.size) * one.dtype.itemsize
 
 
-def static(size: object) -> int:
+def static(size: DimLike) -> int:
+    """Return a size that is known."""
     assert isinstance(size, int)
     return size

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from graphfw.errors import MemoryLimitError, Operand
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
@@ -19,6 +20,7 @@ from graphfw.runtime.executor import Replayed
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.kernels.steps import Step, Storage, Temp
+from graphfw.runtime.limits import shown_bytes
 from graphfw.runtime.memory import Entry, Kind, MemoryReport, report
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.execution import Execution
@@ -35,8 +37,10 @@ def label_of(step: Step | Node) -> str:
     if not step.nodes:
         return "mark"
     names = [node.op.name for node in step.nodes]
-    counted = [f"{name}×{names.count(name)}" if names.count(name) > 1 else name
-               for name in dict.fromkeys(names)]
+    counted = [
+        f"{name}×{names.count(name)}" if names.count(name) > 1 else name
+        for name in dict.fromkeys(names)
+    ]
     text = " ".join(counted[:6])
     return text + (f" +{len(counted) - 6}" if len(counted) > 6 else "")
 
@@ -98,6 +102,28 @@ def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
         entries.append(Entry(f"{threads} threads' own", "scratch", scratch, 0, end, ""))
     spare = sum(evaluate(nbytes(v), env) for v in build.program.updated)
     return report(entries, len(build.levels), layout.arena, spare)
+
+
+def too_much(
+    found: MemoryReport, needed: int, limit: int, symbols: Sequence[str]
+) -> MemoryLimitError:
+    """Say what makes a run too large."""
+    spare = needed - found.peak
+    why = f"{shown_bytes(spare)} of it is for variables that can't be written over"
+    largest = [
+        Operand(shown_bytes(e.nbytes), "", e.name, f"{e.kind} {e.place}".strip())
+        for e in [e for e in found.entries if e.kind != "scratch"][:3]
+    ]
+    fix = "raise memory_limit; print(plan.memory()) lists all arrays"
+    if symbols:
+        fix = f'plan.max_dim("{symbols[0]}", {limit}) says what fits; or raise memory_limit'
+    return MemoryLimitError(
+        f"a run of these sizes takes {needed:,} bytes ({shown_bytes(needed)}) besides its feeds, "
+        f"and memory_limit is {limit:,} ({shown_bytes(limit)})",
+        operands=largest,
+        why=why if spare else "",
+        fix=fix,
+    )
 
 
 class StepCost(NamedTuple):
@@ -187,19 +213,28 @@ def profiled(
 
 
 def replayed(build: Build, execution: Execution, rng: Rng) -> Iterator[Replayed]:
-    """Run a plan level by level and yield what its steps make."""
+    """Run a plan level by level and yield what its steps make.
+
+    A step that ends what others have begun, in memory of no tensor, is yielded as all of them.
+    """
     outputs = build.program.graph.outputs
     # Copies that are handed out belong to no tensor themselves.
     copied = dict(zip((*build.fetched, *build.updated), outputs, strict=True))
+    begun: dict[Storage, tuple[Node, ...]] = {}
     for level in execution.levels(rng):
         steps: list[Step | Node] = [*level.steps, *level.nodes]
         for step in steps:
+            read = () if isinstance(step, Node) else step.operands
+            parts = [node for storage in read for node in begun.get(storage, ())]
+            nodes = tuple(dict.fromkeys([*parts, *_nodes_of(step)]))
             values: list[tuple[Tensor, Array]] = []
             for storage in step.outputs if isinstance(step, Node) else written(step):
                 tensor = copied.get(storage, storage)
                 if isinstance(tensor, Tensor):
                     values.append((tensor, execution.flat(storage)))
-            yield Replayed(label_of(step), _nodes_of(step), values)
+                else:
+                    begun[storage] = nodes
+            yield Replayed(nodes, values)
 
 
 def source(build: Build) -> str:

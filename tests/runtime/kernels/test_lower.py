@@ -16,10 +16,6 @@ def f32(*shape, name="x"):
     return gf.placeholder(shape, name=name)
 
 
-def case(build, *sizes):
-    return pytest.param(build, sizes or ({"n": 5}, {"n": 1}, {"n": 0}), id=build.__name__)
-
-
 def elementwise():
     x, y = f32("n", 7), f32(7, name="y")
     return [F.exp(x) * y + 1.0, F.tanh(x)]
@@ -38,6 +34,10 @@ def row_and_column_broadcast():
 def transposed_input():
     x, y = f32(4, "n"), f32("n", 4, name="y")
     return [F.exp(x.T) + y]
+
+
+def transposed_in_tiles():
+    return [f32("n", 130).T + 1.0, F.sum(f32("n", 70, name="y").T * 2.0)]
 
 
 def sliced_input():
@@ -87,14 +87,6 @@ def positions():
 def dim_values():
     x = f32("n", 5)
     return [F.sum(x, axis=0) / gf.dim_size(x, 0), x * 2.0]
-
-
-def softmax():
-    return (
-        [gf.nn.softmax(f32("n", 11), axis=-1)]
-        if hasattr(gf.nn, "softmax")
-        else [gf.softmax(f32("n", 11), axis=-1)]
-    )
 
 
 def log_softmax():
@@ -258,6 +250,7 @@ def concats():
 
 CASES = [
     elementwise, one_long_axis, row_and_column_broadcast, transposed_input, sliced_input,
+    transposed_in_tiles,
     flipped_input, split_parts, split_and_merged_dims, views_as_outputs,
     positions, log_softmax, softmax_of_leading_axis, softmax_of_middle_axis,
     reductions, nothing_reduced, embedding, picks,
@@ -281,7 +274,9 @@ def test_it_computes_the_same(build, native):
         assert_lowered(g, outputs, {"n": n}, native=native)
 
 
-@pytest.mark.parametrize("build", [elementwise, softmax_of_middle_axis, reductions, needed_twice])
+@pytest.mark.parametrize(
+    "build", [elementwise, softmax_of_middle_axis, reductions, needed_twice, transposed_in_tiles]
+)
 @pytest.mark.parametrize("native", [False, True], ids=["interpreted", "native"])
 def test_many_cells(build, native):
     with gf.Graph() as g:
