@@ -77,7 +77,14 @@ def compiled(dims: Sequence[DimLike], names: Sequence[str]) -> Callable[..., tup
     """
     # Names of its own, because a size may be called `max`.
     own = {name: symbol(f"s{number}") for number, name in enumerate(names)}
-    parts = [d if isinstance(d, int) else str(substitute(d, own)) for d in dims]
+    places: dict[DimLike, int] = {}
+    wanted = [places.setdefault(d, len(places)) for d in dims]
+    parts = [d if isinstance(d, int) else str(substitute(d, own)) for d in places]
     source = f"lambda {', '.join(map(str, own.values()))}: ({''.join(f'{part}, ' for part in parts)})"
-    function: Callable[..., tuple[int, ...]] = eval(source, {"max": max, "min": min})
-    return function
+    different: Callable[..., tuple[int, ...]] = eval(source, {"max": max, "min": min})
+
+    def evaluated(*sizes: int) -> tuple[int, ...]:
+        values = different(*sizes)
+        return tuple([values[place] for place in wanted])
+
+    return evaluated

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from graphfw.ir.build import emit
+from graphfw.ir.dim import DimLike
 from graphfw.ir.functions import F
 from graphfw.ir.op import ELEMENTWISE
 from graphfw.ir.shape import Requirement, broadcast, size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
+from graphfw.passes.base import fill_value
 from graphfw.passes.rules import Rule, rule
 
 
@@ -159,6 +163,51 @@ def concat_of_split(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     return first.inputs[0] if in_order else None
 
 
+@rule("add", before="pad(y, ((0, 0), (0, 2))) + pad(y, ((0, 0), (2, 0)))",
+      after="concat([y + 0, y + 0], axis=1)", takes="y: float32[3, 2]")  # fmt: skip
+def sum_of_windows(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """The sum of zeros in which windows are set, that lie side by side -> what is set, joined.
+
+    So the gradients of a tensor's parts come together. Adding 0 keeps the sign of zeros right.
+    """
+    windows = _windows(inputs) if node.types[0].dtype.is_floating else None
+    if windows is None:
+        return None
+    shape = node.types[0].shape
+    cut = [a for a, n in enumerate(windows[0].op.lengths) if n != shape[a]]  # type: ignore[attr-defined]
+    if len(cut) != 1:
+        return None
+    parts: dict[DimLike, Node] = {window.op.starts[cut[0]]: window for window in windows}  # type: ignore[attr-defined]
+    joined: list[Tensor] = []
+    start: DimLike = 0
+    while start in parts:
+        window = parts.pop(start)
+        start = start + window.op.lengths[cut[0]]  # type: ignore[attr-defined]
+        joined.append(window.inputs[1])
+    whole = [d for a, d in enumerate(shape) if a != cut[0]]
+    same = all([d for a, d in enumerate(t.shape) if a != cut[0]] == whole for t in joined)
+    if parts or start != shape[cut[0]] or not same or len(joined) != len(windows):
+        return None
+    return F.concat([t + 0 for t in joined], axis=cut[0])  # type: ignore[no-any-return]
+
+
+def _windows(sums: tuple[Tensor, ...]) -> list[Node] | None:
+    """Return the nodes that set windows in zeros and of which a sum consists, else None."""
+    found: list[Node] = []
+    todo = list(sums)
+    while todo:
+        inner = todo.pop().node
+        if inner.op.name == "add" and len(found) + len(todo) < _CONCAT_PARTS:
+            todo.extend(inner.inputs)
+            continue
+        plain = inner.op.name == "slice_set" and set(inner.op.steps) <= {1}  # type: ignore[attr-defined]
+        base = fill_value(inner.inputs[0]) if plain else None
+        if base is None or base != 0 or np.signbit(base):
+            return None
+        found.append(inner)
+    return found
+
+
 RULES: tuple[Rule, ...] = (
     nothing_done,
     same_type,
@@ -173,4 +222,5 @@ RULES: tuple[Rule, ...] = (
     one_part,
     concat_of_concat,
     concat_of_split,
+    sum_of_windows,
 )

@@ -193,13 +193,15 @@ class Plan:
             ExecutorError: The executor does not plan its memory.
         """
         limit = byte_count(memory_limit)
+        if limit is None:
+            raise ArgumentError("max_dim: it needs a limit", fix='write "2GiB", or bytes')
         symbols = self.program.symbols
         missing = [s for s in symbols if s != name and s not in sizes]
-        if name not in symbols or missing or limit is None:
+        if name not in symbols or missing:
             raise ArgumentError(
-                f"max_dim: the sizes of {', '.join(missing)} are needed"
-                if missing
-                else f"max_dim: this plan has no dim {name!r}",
+                f"max_dim: this plan has no dim {name!r}"
+                if name not in symbols
+                else f"max_dim: the sizes of {', '.join(missing)} are needed",
                 fix=f"its symbolic dims are: {', '.join(symbols) or 'none'}",
             )
 

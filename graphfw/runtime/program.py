@@ -76,7 +76,7 @@ class Program:
 
 
 @contextmanager
-def _without_collection() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Keep the garbage collector still while many objects are made that all stay.
 
     It would walk all of them again and again: almost a third of the time to compile 100,000 nodes.
@@ -103,7 +103,7 @@ def lower(
         GraphError: Two updates give one variable different values.
         FeedError: A fetch needs a placeholder that is not fed, or a dim whose size nothing tells.
     """
-    with _without_collection():
+    with without_collection():
         return _lowered(fetches, updates, feeds, graph, verify)
 
 

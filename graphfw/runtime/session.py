@@ -40,7 +40,7 @@ from graphfw.runtime.executor import Executable, Executor, Options, find_executo
 from graphfw.runtime.limits import byte_count, checked_threads
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.profile import Profile
-from graphfw.runtime.program import Program, lower
+from graphfw.runtime.program import Program, lower, without_collection
 from graphfw.runtime.running import reading, updating
 from graphfw.runtime.state import Snapshot, State
 
@@ -221,7 +221,8 @@ class Session(Uncopied):
                 lower, tensors, updates, placeholders, self.graph, self._verify
             )
             self._start(self.graph.variables)
-            return Plan(self, program, slots, nest.packer(fetches))
+            with without_collection():
+                return Plan(self, program, slots, nest.packer(fetches))
 
     def execute(
         self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]

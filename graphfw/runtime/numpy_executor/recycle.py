@@ -19,8 +19,15 @@ _KEPT = 4
 _WORTH = 1 << 15
 """Bytes below which a new array costs no more than looking for an old one."""
 
-_UNSHARED = 2
-"""What `sys.getrefcount` says of an array that only a local variable refers to."""
+
+def _popped(past: deque[Array]) -> tuple[Array, int]:
+    """Return the newest array, and how many refer to it."""
+    memory = past.pop()
+    return memory, sys.getrefcount(memory)
+
+
+_UNSHARED = _popped(deque([np.empty(0)]))[1]
+"""What `_popped` counts where nobody else does; the interpreter's own references differ."""
 
 
 class Recycler:
@@ -53,13 +60,13 @@ class Recycler:
         past = self._past
         for _ in range(len(past)):
             try:
-                memory = past.popleft()
+                memory, references = _popped(past)
             except IndexError:  # another thread was quicker
                 break
             # Views refer to the array that owns their memory, views of views too.
-            if sys.getrefcount(memory) == _UNSHARED and memory.nbytes == nbytes:
+            if references == _UNSHARED and memory.nbytes == nbytes:
                 return memory
-            past.append(memory)
+            past.appendleft(memory)
         return None
 
 
