@@ -71,10 +71,13 @@ def partition(graph: Graph, natives: Natives) -> Partition:
     """
     facts = Facts(graph, natives)
     wanted = _wanted(graph, facts)
+    idle = _idle(graph, facts)
     clusters = Clusters(facts, {node: i for i, node in enumerate(graph.nodes)})
     for node in graph.nodes:
         role = facts.role[node]
         if role in (Role.SOURCE, Role.VIEW) or (role is Role.RECIPE and node not in wanted):
+            continue
+        if node in idle:
             continue
         clusters.add(node)
     part_narrow(clusters)
@@ -97,6 +100,24 @@ def _wanted(graph: Graph, facts: Facts) -> set[Node]:
             tensors.extend(node.inputs)
     roots = [facts.root_of(t).node for t in tensors]
     return {node for node in roots if facts.role[node] is Role.RECIPE}
+
+
+def _idle(graph: Graph, facts: Facts) -> set[Node]:
+    """Return the nodes that only reductions need that compute them themselves."""
+    idle = {node for short in facts.short.values() for node in short.inside}
+    if not idle:
+        return idle
+    todo = [t.node for t in graph.outputs]
+    seen = set(todo)
+    while todo:
+        node = todo.pop()
+        idle.discard(node)
+        short = facts.short.get(node)
+        tensors = node.inputs if short is None else [root for root, _ in short.reads]
+        fresh = {t.node for t in tensors} - seen
+        seen |= fresh
+        todo.extend(fresh)
+    return idle
 
 
 def _group(cluster: Cluster, clusters: Clusters, outputs: Outputs) -> Group:

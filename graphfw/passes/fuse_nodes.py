@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from graphfw.ir.affine import ZERO, Affine, Index, Variable, broadcast_index, index_of
@@ -12,7 +13,9 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.op import ELEMENTWISE, SOURCE
 from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.walk import users
 from graphfw.passes.base import fill_value
+from graphfw.passes.fuse_short import Short, is_short, written_out
 from graphfw.passes.fuse_views import Layout, own_layout, renamed, renames, view_of
 
 _RECIPE = 8
@@ -100,12 +103,15 @@ class Facts:
     Attributes:
         role: Of each node.
         layout: Of each tensor that is a view; other tensors are their own roots.
+        short: The reductions that are written out: they count as pointwise.
     """
 
     def __init__(self, graph: Graph, natives: Natives) -> None:
         self._natives = natives
         self.role: dict[Node, Role] = {}
         self.layout: dict[Tensor, Layout] = {}
+        self.short: dict[Node, Short] = {}
+        self._graph = graph
         self._weight: dict[Node, int] = {}
         for node in graph.nodes:
             self.role[node] = self._role_of(node)
@@ -128,13 +134,19 @@ class Facts:
         ):
             return self._view_or(node, Role.REFERENCE)
         if renames(node):
-            return self._view_or(node, Role.COPY)
+            # x[n] -> [n//3, 3] is checked when it runs.
+            proved = op.name != "reshape" or node.inputs[0].type.size == node.types[0].size
+            return self._view_or(node, Role.COPY if proved else Role.REFERENCE)
         if op.name in ("arange", "dim_value"):
             return self._recipe(node)
         if op.name == "matmul":
             return Role.MATMUL if self._natives.matmul(node) else Role.REFERENCE
         if op.combine:
-            return Role.REDUCE
+            short = self._written_out(node)
+            if short is None:
+                return Role.REDUCE
+            self.short[node] = short
+            return Role.POINTWISE
         if op.name == "gather":
             return Role.POINTWISE
         if op.name == "index_add":
@@ -151,6 +163,31 @@ class Facts:
                 return Role.POINTWISE
         self._weight[node] = weight
         return Role.RECIPE if 1 < weight <= _RECIPE else Role.POINTWISE
+
+    def _written_out(self, node: Node) -> Short | None:
+        x, gone = node.inputs[0], reduced_axes(node)
+        if node.op.combine not in ("sum", "prod", "max", "min") or not is_short(x, gone):
+            return None
+        lost = [Variable("short", x.shape[axis]) for axis in gone]
+        out, _ = standard_index(node.outputs[0])
+        index = unreduced(out, gone, [index_of(variable) for variable in lost], x.ndim)
+
+        def can_repeat(one: Node, inside: Collection[Node]) -> bool:
+            if not self.is_plain(one):
+                return False
+            return self._natives.is_cheap(one) or all(
+                [user is node or user in inside for user in self._users[one]]
+            )
+
+        return written_out(x, index, frozenset(lost), self.follow, can_repeat)
+
+    @cached_property
+    def _users(self) -> dict[Node, list[Node]]:
+        return users(self._graph.nodes)
+
+    def is_plain(self, node: Node) -> bool:
+        """Whether an element is a scalar function of the elements at one index of the inputs."""
+        return self.role[node] is Role.POINTWISE and node.op.scalar is not None
 
     def _recipe(self, node: Node) -> Role:
         op, to = node.op, node.types[0].dtype
@@ -233,6 +270,10 @@ class Facts:
             return self._gather_space(node)
         if op.name == "index_add":
             return self._add_space(node)
+        if node in self.short:
+            sizes = _sizes(node.types[0].shape)
+            short = [self._short_read(*read) for read in self.short[node].reads]
+            return Space(sizes, tuple(range(len(sizes))), tuple(short))
         if role is Role.COPY:
             x = node.inputs[0]
             sizes = _sizes(x.shape)
@@ -294,6 +335,11 @@ class Facts:
         sizes = _sizes(node.types[0].shape)
         return Space(sizes, tuple(range(len(sizes))), reads)
 
+    def _short_read(self, root: Tensor, index: Index | None) -> Read:
+        if index is None:
+            return Read(root, None, "a reduction that is written out reads it in parts")
+        return self._read(root, index)
+
     def _read(self, tensor: Tensor, index: Index) -> Read:
         if tensor in self.layout and self.role[self.root_of(tensor).node] in _GIVEN:
             return Read(self.root_of(tensor), None, "nothing computes it")
@@ -336,6 +382,22 @@ def reduced_axes(node: Node) -> tuple[int, ...]:
     op = node.op
     axes: Iterable[int] = (op.axis,) if hasattr(op, "axis") else op.axes  # type: ignore[attr-defined]
     return tuple(axes)
+
+
+def unreduced(index: Index, gone: Sequence[int], places: Sequence[Affine], ndim: int) -> Index:
+    """Return which element of its input of `ndim` dims a reduction takes.
+
+    Args:
+        index: Of the output, with the reduced axes or without.
+        gone: The reduced axes.
+        places: Where along them.
+        ndim: Of the input.
+    """
+    found = dict(zip(gone, places, strict=True))
+    if len(index) == ndim:
+        return tuple([found.get(axis, place) for axis, place in enumerate(index)])
+    kept = iter(index)
+    return tuple([found[axis] if axis in found else next(kept) for axis in range(ndim)])
 
 
 def _sizes(shape: Sequence[DimLike]) -> tuple[DimLike, ...]:

@@ -15,11 +15,16 @@ from graphfw.passes.fuse_nodes import Role
 
 
 def attach_products(clusters: Clusters, graph: Graph) -> None:
-    """Give matrix products epilogues, the last ones first: these have most of their reads ready."""
+    """Give matrix products epilogues, the last ones first: these have most of their reads ready.
+
+    Epilogues run along the columns, so a single column has none: what reads it does better alone.
+    """
     clusters.with_products = True
     demanded = {clusters.facts.root_of(t) for t in graph.outputs}
     for node in reversed(graph.nodes):
-        if clusters.facts.role[node] is Role.MATMUL and node.outputs[0] not in demanded:
+        if clusters.facts.role[node] is not Role.MATMUL or node.outputs[0] in demanded:
+            continue
+        if node.types[0].shape[-1] != 1:
             _attach(clusters, node, demanded)
 
 

@@ -119,9 +119,7 @@ class Executable(abc.ABC):
 
 
 def _unplanned(what: str) -> ExecutorError:
-    return ExecutorError(
-        f"this executor {what}", fix='use executor="numpy", without GRAPHFW_JIT=0'
-    )
+    return ExecutorError(f"this executor {what}", fix='use executor="numpy", without GRAPHFW_JIT=0')
 
 
 class Executor(abc.ABC):

@@ -61,9 +61,7 @@ class Profile:
         for t in self.timings:
             least = f"{t.least * 1e3:.4f}" if t.least else "-"
             share = f"{100 * t.seconds / busy:.1f}%"
-            rows.append(
-                (str(t.step), f"{t.seconds * 1e3:.4f}", share, least, t.label, t.place)
-            )
+            rows.append((str(t.step), f"{t.seconds * 1e3:.4f}", share, least, t.label, t.place))
         widths = [max(len(row[i]) for row in rows) for i in range(5)]
         head = f"{self.seconds * 1e3:.3f} ms on the clock, {busy * 1e3:.3f} ms over all threads"
         lines = [

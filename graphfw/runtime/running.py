@@ -35,7 +35,7 @@ def reading(
         contents = snapshot.values
         inputs = [*fed, *[contents.get(v) for v in program.variables]]
         rng = Rng(snapshot.seed, snapshot.step)
-        outputs = run(inputs, sizes, rng, state.version, None)
+        outputs = run(inputs, sizes, rng, snapshot.version, None)
         return _checked(outputs, run, inputs, sizes, rng, check_finite)
     except BaseException:
         state.give_back(me)
@@ -58,11 +58,13 @@ def updating(
     try:
         # What is looked at before it is committed can't be written over what it replaces.
         claim = None if check_finite else state.claim
-        snapshot = state.take_step(me) if program.is_random else state.snapshot
+        snapshot = state.pin(me)
+        if program.is_random:
+            snapshot = state.take_step(me)
         contents = snapshot.values
         inputs = [*fed, *[contents.get(v) for v in program.variables]]
         rng = Rng(snapshot.seed, snapshot.step)
-        outputs = run(inputs, sizes, rng, state.version, claim)
+        outputs = run(inputs, sizes, rng, snapshot.version, claim)
         _checked(outputs, run, inputs, sizes, rng, check_finite)
         if contents:  # an executor that only looks at shapes has none
             new = outputs[program.fetch_count :]
@@ -71,6 +73,7 @@ def updating(
         state.give_back(me)
         raise
     finally:
+        state.unpin(me)
         state.release()
     return outputs[: program.fetch_count]
 

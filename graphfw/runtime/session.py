@@ -245,7 +245,7 @@ class Session(Uncopied):
         with self._pinned() as snapshot:
             inputs = [*fed, *[snapshot.values.get(v) for v in program.variables]]
             rng = Rng(snapshot.seed, snapshot.step)
-            return run.profile(inputs, sizes, rng, self._state.version)
+            return run.profile(inputs, sizes, rng, snapshot.version)
 
     # Variables.
 

@@ -19,12 +19,14 @@ class Snapshot(NamedTuple):
         values: The contents.
         step: The step of the next run that draws random numbers.
         seed: The session's seed.
+        version: Another number whenever the contents may be others.
         taker: The run that took the last step, while it may still give it back.
     """
 
     values: Mapping[Variable, Any]
     step: int
     seed: int
+    version: int = 0
     taker: object = None
 
 
@@ -42,13 +44,11 @@ class State:
         snapshot: The contents now.
         writing: Held by those who commit what they have computed from a snapshot. The lock itself
             and no context manager around it: a signal can't come between taking it and the `with`.
-        version: Changes whenever contents may have changed.
     """
 
     def __init__(self, seed: int) -> None:
         self.snapshot = Snapshot({}, 0, seed)
         self.writing = threading.RLock()
-        self.version = 0
         # Reentrant: a signal handler may use the session while its thread is in here.
         self._swapping = threading.RLock()
         self._readers: set[object] = set()
@@ -69,17 +69,21 @@ class State:
         self._readers.discard(reader)
 
     def claim(self) -> Array | None:
-        """Let the thread that holds `writing` overwrite the arrays, where nobody reads them.
+        """Let the thread that holds `writing` overwrite the arrays, where nobody else reads them.
+
+        It has them pinned itself, so that a run in a signal handler leaves them as they are.
 
         Returns:
             Where the native call that does it writes a 1 at its end, or None.
         """
         self._done[0] = 0
         self._writer = threading.get_ident()
-        if self._readers:
+        if len(self._readers) > 1:
             self._writer = None
             return None
-        self.version += 1
+        with self._swapping:
+            now = self.snapshot
+            self.snapshot = Snapshot(now.values, now.step, now.seed, now.version + 1, now.taker)
         return self._done
 
     def release(self) -> None:
@@ -111,9 +115,9 @@ class State:
         """Replace variables' contents, all at once, and the step and the seed where given."""
         with self._swapping:
             current = self.snapshot
-            self.version += 1
             self.snapshot = Snapshot(
                 {**current.values, **values},
                 current.step if step is None else step,
                 current.seed if seed is None else seed,
+                current.version + 1,
             )

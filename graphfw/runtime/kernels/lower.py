@@ -23,6 +23,7 @@ from graphfw.runtime.kernels.lower_loops import (
     is_cheap_call,
     postorder,
 )
+from graphfw.runtime.kernels.lower_packed import packed
 from graphfw.runtime.kernels.lower_steps import KernelTarget, epilogue, finished, step
 from graphfw.runtime.kernels.lower_values import (
     Across,
@@ -160,8 +161,10 @@ class _Lowering:
         across = {one.node: one for one in values.across}
         stores = [t for t in group.outputs if t.node not in across]
         lines = [across[t.node] for t in group.outputs if t.node in across]
-        done = finished(drafted(values, stores, lines))
-        steps = [step(done, group.nodes, self.target)]
+        draft = drafted(values, stores, lines)
+        steps = [step(finished(copy), (), self.target) for copy in packed(draft)]
+        done = finished(draft)
+        steps.append(step(done, group.nodes, self.target))
         for one in lines:
             draft = _combining(one, done.lines[one], done.cells)
             steps.append(step(finished(draft), (one.node,), self.target))
@@ -194,8 +197,7 @@ class _Lowering:
         """Return what a group does to a product's elements, if it can be done piece by piece."""
         values = Values(group, self.facts)
         draft = drafted(values, group.outputs, ())
-        columns = [] if product.shape[-1] == 1 else values.axes[-1:]
-        draft.outer, draft.inner = values.axes[: len(values.axes) - len(columns)], columns
+        draft.outer, draft.inner = values.axes[:-1], values.axes[-1:]
         return epilogue(draft, product, factors)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple, cast
 
 from graphfw.errors import PassError
@@ -17,7 +18,7 @@ from graphfw.ir.dtype import DType, float32, int64
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.base import fill_value
 from graphfw.passes.fuse import Group
-from graphfw.passes.fuse_nodes import Facts, Role, reduced_axes
+from graphfw.passes.fuse_nodes import Facts, Role, reduced_axes, unreduced
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Const, Expr, ReduceKind, Ref
 from graphfw.runtime.kernels.scalars import Scalars
@@ -111,6 +112,8 @@ class Values:
         self.across: list[Across] = []
         self.bounds: list[Bound] = []
         self._inside = {t for node in group.nodes for t in node.outputs}
+        shorts = [facts.short[node] for node in group.nodes if node in facts.short]
+        self._anew = {node for short in shorts for node in short.inside}
         self._known: dict[tuple[Tensor, Index], Expr] = {}
         self._fills: dict[Tensor, Const | None] = {}
         for node in group.nodes:
@@ -155,7 +158,7 @@ class Values:
             fill = self._fill(root)
             if fill is not None:
                 return fill
-            if self.facts.role[root.node] is not Role.RECIPE:
+            if self.facts.role[root.node] is not Role.RECIPE and root.node not in self._anew:
                 return self._load(tensor, index)
         if at is None:
             raise _misfit(root.node, "a reshape mixes axes")
@@ -208,6 +211,8 @@ class Values:
             return self._gathered(node, index)
         if op.name == "index_add":
             return self._added(node, index)
+        if node in self.facts.short:
+            return self._written_out(node, index)
         if self.facts.role[node] is Role.REDUCE or op.scalar is None:
             raise _misfit(node, "it is needed out of order")
         xs = [self.value(t, broadcast_index(index, t.shape)) for t in node.inputs]
@@ -245,6 +250,19 @@ class Values:
             self._known[output, self.standard(output)] = result
             return
         self.across.append(Across(node, kind, value, bool(kept), not is_full))
+
+    def _written_out(self, node: Node, index: Index) -> Expr:
+        """Return a reduction of few elements as a function of all of them."""
+        x, gone, kind = node.inputs[0], reduced_axes(node), node.op.combine
+        join = {"sum": K.add, "prod": K.mul, "max": K.max, "min": K.min}[kind]
+        counts = [range(cast(int, x.shape[axis])) for axis in gone]
+        total: Expr | None = None
+        for numbers in product(*counts):
+            places = [Affine(number, {}) for number in numbers]
+            value = self.value(x, unreduced(index, gone, places, x.ndim))
+            total = value if total is None else join(total, value)
+        assert total is not None
+        return self._rounded(K.cast(total, node.types[0].dtype))
 
     def _of_one(self, node: Node, value: Expr) -> Expr:
         """Return the reduction of one element."""

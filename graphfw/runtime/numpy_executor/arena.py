@@ -128,9 +128,7 @@ class _Space:
         del self._gaps[gap.offset]
 
 
-def _place(
-    blocks: Sequence[Block], sizes: Sequence[int], below: Sequence[list[int]]
-) -> list[int]:
+def _place(blocks: Sequence[Block], sizes: Sequence[int], below: Sequence[list[int]]) -> list[int]:
     """Find offsets level by level, and note for each block who lies directly below it.
 
     The neighbours at the moment when a block is placed are enough: those that become neighbours

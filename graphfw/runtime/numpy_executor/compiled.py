@@ -78,9 +78,7 @@ class CompiledExecutable(Executable):
         # A check in native code has failed, before anything was overwritten.
         raise self._refusal(inputs, sizes, rng)
 
-    def _refusal(
-        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng
-    ) -> ExecutionError:
+    def _refusal(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
         """Say what is wrong with values or sizes: the reference path has the messages."""
         try:
             self._reference(inputs, sizes, rng, 0, None)

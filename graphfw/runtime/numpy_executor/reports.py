@@ -92,11 +92,15 @@ def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
         add(one, "prepared")
     outputs = {*build.fetched}
     updated = {*build.updated}
+    block_of = build.layouts.block_of
+    begun = {(block_of[s], first) for s, (first, _) in build.lifetimes.items() if s in block_of}
     for storage, (first, last) in build.lifetimes.items():
         if storage in outputs:
             add(storage, "output", first, end)
-        elif storage not in updated and storage in build.layouts.block_of:
-            add(storage, "arena", first, min(last, end))
+        elif storage not in updated and storage in block_of:
+            # What is written over its dead operand is counted once.
+            over = last > first and (block_of[storage], last) in begun
+            add(storage, "arena", first, min(last, end) - over)
     scratch = layout.tables.scratch * threads
     if scratch:
         entries.append(Entry(f"{threads} threads' own", "scratch", scratch, 0, end, ""))

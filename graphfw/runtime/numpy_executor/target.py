@@ -29,9 +29,7 @@ class CpuTarget:
     def multiplies(self, dtype: DType) -> bool:
         return supported(dtype)
 
-    def alone(
-        self, node: Node, inputs: Sequence[View], outputs: Sequence[View]
-    ) -> Sequence[Step]:
+    def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
         make = _ALONE.get(node.op.name)
         return [] if make is None else make(node, inputs, outputs)
 

@@ -102,7 +102,9 @@ def test_random_lifetimes_come_near_the_lower_bound(rng):
     ratios = []
     for _ in range(20):
         firsts = rng.integers(0, 100, 150)
-        blocks = [Block(int(a), int(a + d)) for a, d in zip(firsts, rng.integers(0, 9, 150), strict=True)]
+        blocks = [
+            Block(int(a), int(a + d)) for a, d in zip(firsts, rng.integers(0, 9, 150), strict=True)
+        ]
         sizes = [int(s) for s in np.exp(rng.uniform(4, 14, 150))]
         ratios.append(Arena(blocks, sizes).offsets(sizes)[1] / lower_bound(blocks, sizes))
     assert np.median(ratios) < 1.2

@@ -138,9 +138,7 @@ def test_the_old_and_the_new_value_of_a_variable():
 
 def test_swaps_rotations_and_one_value_for_two():
     with gf.Graph() as g:
-        a, b, c, d = [
-            gf.Variable(np.full(20_000, n, np.float32), name=f"v{n}") for n in range(4)
-        ]
+        a, b, c, d = [gf.Variable(np.full(20_000, n, np.float32), name=f"v{n}") for n in range(4)]
         step = gf.group(gf.update(a, b), gf.update(b, a))
         turn = gf.group(gf.update(a, b), gf.update(b, c), gf.update(c, a), gf.update(d, a))
         both = gf.group(gf.update(a, c + 1), gf.update(b, c + 1))
@@ -413,9 +411,7 @@ def test_an_index_that_is_out_of_range_changes_nothing(rng, monkeypatch):
         table = gf.Variable(rng.standard_normal((10, 4), dtype=np.float32), name="table")
         other = gf.Variable(np.zeros(4, np.float32), name="other")
         rows = gf.take(table, i, axis=0)
-        step = gf.group(
-            gf.update(other, other + 1), gf.update(table, table * 0.5 + gf.sum(rows))
-        )
+        step = gf.group(gf.update(other, other + 1), gf.update(table, table * 0.5 + gf.sum(rows)))
     good, bad = np.array([0, 9, 3]), np.array([0, 10, 3])
     with pytest.raises(ExecutionError) as expected:
         reference(monkeypatch, g, [rows, step], {i: bad})

@@ -30,7 +30,7 @@ from graphfw.runtime.numpy_executor.codegen.registers import (
     splat,
     vector,
 )
-from graphfw.runtime.numpy_executor.codegen.writer import Writer
+from graphfw.runtime.numpy_executor.codegen.writer import PAST_CACHES, Writer
 
 Registers = tuple[str, ...]
 """One register for each vector that is computed at once; of what does not vary: one scalar."""
@@ -199,6 +199,10 @@ class Evaluator:
         symbol = mathlib.symbol(expr.function, dtype, p.lanes)
         return p.let(f"call {result} @{symbol}({operands})")
 
+    def pointer(self, buffer: int) -> str:
+        """Return where a buffer lies."""
+        return self._buffers[buffer]
+
     def check(self, expr: Expr, bound: Size) -> Registers:
         """Write a computed index as i64, and that the run fails where it is out of range."""
         place = self.facts.place(expr)
@@ -332,7 +336,14 @@ class Evaluator:
         every = self.spread(first, "ptr", level)
         return self.writer.pure(f"select {bits} {mask}, {kind} {pointers}, {kind} {every}", level)
 
-    def store(self, dtype: DType, address: Address, values: Registers, masked: bool) -> None:
+    def store(
+        self,
+        dtype: DType,
+        address: Address,
+        values: Registers,
+        masked: bool,
+        past_caches: bool = False,
+    ) -> None:
         """Write stores, at the innermost level that is open.
 
         Args:
@@ -340,6 +351,7 @@ class Evaluator:
             address: Where.
             values: What.
             masked: Whether only the lanes of the mask are stored.
+            past_caches: Whether whole vectors, whose addresses are aligned then, go past the caches.
         """
         lanes = self.shape.lanes if address.varying else 1
         element, level = memory(dtype), self.writer.depth
@@ -348,8 +360,10 @@ class Evaluator:
         for number, (value, pointer) in enumerate(zip(values, address.pointers, strict=True)):
             content = Primitives(self.writer, lanes, level).to_memory(dtype, value)
             if not address.scattered and not masks:
-                text = f"store {kind} {content}, ptr {pointer}, align {dtype.itemsize}"
-                self.writer.line(text, level)
+                how = f"align {dtype.itemsize}"
+                if past_caches:
+                    how = f"align {lanes * dtype.itemsize}, {PAST_CACHES}"
+                self.writer.line(f"store {kind} {content}, ptr {pointer}, {how}", level)
                 continue
             operands = [
                 (kind, content),

@@ -12,7 +12,7 @@ from graphfw.runtime.numpy_executor.codegen import mathlib
 from graphfw.runtime.numpy_executor.codegen.facts import Facts
 from graphfw.runtime.numpy_executor.codegen.nest import Nest, block_shape
 from graphfw.runtime.numpy_executor.codegen.target import Target, host
-from graphfw.runtime.numpy_executor.codegen.writer import Writer
+from graphfw.runtime.numpy_executor.codegen.writer import METADATA, Writer
 
 
 class Function(NamedTuple):
@@ -97,7 +97,7 @@ def module(functions: list[Function]) -> str:
     library = mathlib.library(math)
     declarations |= library.declarations
     parts = [*declarations.values(), *(f.text for f in functions), library.definitions]
-    return "\n".join(parts)
+    return "\n".join([*parts, METADATA, ""])
 
 
 def scratch_bytes(kernel: Kernel, target: Target | None = None) -> ScratchBytes:

@@ -24,6 +24,7 @@ from graphfw.runtime.numpy_executor.codegen.reductions import (
     folded,
 )
 from graphfw.runtime.numpy_executor.codegen.registers import iota, register, splat, vector
+from graphfw.runtime.numpy_executor.codegen.streams import Streams
 from graphfw.runtime.numpy_executor.codegen.target import Target
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
@@ -50,6 +51,9 @@ class Nest:
         # The vectors at once differ from loop to loop with "rows": see `_inner_rows`.
         self._main = block_shape(kernel, target)
         self._masked = target.masked
+        self._streams: Streams | None = None
+        self._past_caches: frozenset[Store] = frozenset()
+        self._may_stream = target.streams
         self._evaluator = Evaluator(self._facts, writer)
         self._line = "0"
         self._is_first = ""
@@ -96,8 +100,12 @@ class Nest:
             columns = self.range_of(chunk, split, columns[1])
         rows = self.range_of(block, per_cell, self.product(self.kernel.outer))
         self._line = block
+        if self._may_stream:
+            self._streams = Streams(self._evaluator, self._main.lanes, columns[0])
         with self._lasting_sums("%cell"):
             self.rows(rows, columns)
+        if self._streams:
+            self._streams.finish()
 
     @property
     def _vector_axis(self) -> Axis:
@@ -150,8 +158,17 @@ class Nest:
             self.writer.store("i64", index, slot, 1)
             carry = self.writer.let(f"zext i1 {through} to i64", 1)
 
-    def _vector_loops(self, begin: str, end: str) -> Iterator[None]:
-        """Open, one after the other, the loops of the vector axis: whole steps, then the rest."""
+    def _vector_loops(
+        self, begin: str, end: str, streamed: frozenset[Store] = frozenset()
+    ) -> Iterator[None]:
+        """Open, one after the other, the loops of the vector axis: whole steps, then the rest.
+
+        Args:
+            begin: The first index.
+            end: The one behind the last.
+            streamed: Stores that go past the caches where they may: then a loop of whole steps of
+                its own does all these steps, and the other one none.
+        """
         writer, evaluator, axis = self.writer, self._evaluator, self._vector_axis.name
         level = writer.depth
         slot = writer.slot("i64")
@@ -162,6 +179,13 @@ class Nest:
         for evaluator.shape in whole_steps:
             step = evaluator.shape.lanes * evaluator.shape.vectors
             until = self.int64("add", begin, self.int64("and", length, str(-step)))
+            if streamed and self._streams:
+                condition = self._streams.condition(streamed)
+                past = writer.pure(f"select i1 {condition}, i64 {until}, i64 {begin}", 0)
+                self._past_caches = streamed
+                with evaluator.loop_on(axis, slot, past, str(step)):
+                    yield
+                self._past_caches = frozenset()
             with evaluator.loop_on(axis, slot, until, str(step)):
                 yield
         evaluator.shape = rest
@@ -219,7 +243,8 @@ class Nest:
         with ExitStack() as stack:
             for axis in self.kernel.inner[:-1]:
                 stack.enter_context(self._evaluator.loop(axis.name, "0", self.size(axis)))
-            for _ in self._vector_loops(*columns):
+            streamed = self._streams.stores(loop) if self._streams else frozenset()
+            for _ in self._vector_loops(*columns, streamed):
                 self._statements(loop.body, sums)
         for reduce, accumulators in sums.items():
             state = accumulators.joined(1)
@@ -286,7 +311,9 @@ class Nest:
         if varying and not address.varying:
             raise ValueError("a store whose value differs along vectors, but not its place")
         values = evaluator.vectors(store.value) if address.varying else evaluator.value(store.value)
-        evaluator.store(self.kernel.buffers[store.buffer].dtype, address, values, masked=True)
+        dtype = self.kernel.buffers[store.buffer].dtype
+        past_caches = store in self._past_caches
+        evaluator.store(dtype, address, values, masked=True, past_caches=past_caches)
 
     def _take(self, accumulators: Accumulators, reduce: Reduce) -> None:
         """Write that the accumulators of a reduction take up the values at hand."""

@@ -14,16 +14,18 @@ class Target(NamedTuple):
         vector_bytes: The size of a vector register.
         masked: Whether loads and stores under a mask are one instruction for all dtypes. Otherwise
             what doesn't fill a vector is done element by element.
+        streams: Whether it has stores that go past the caches, and x86's fence for them.
     """
 
     name: str
     vector_bytes: int
     masked: bool
+    streams: bool
 
 
-AVX512 = Target("avx512", 64, True)
-AVX2 = Target("avx2", 32, False)
-BASE = Target("base", 16, False)
+AVX512 = Target("avx512", 64, True, True)
+AVX2 = Target("avx2", 32, False, True)
+BASE = Target("base", 16, False, False)
 """What every 64-bit processor has: SSE2, NEON."""
 
 

@@ -9,6 +9,11 @@ from graphfw.ir.dtype import DType
 
 _ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'
 
+PAST_CACHES = "!nontemporal !0"
+"""Behind a store: that what is written shall not stay in a cache."""
+METADATA = "!0 = !{i32 1}"
+"""What a module needs for it."""
+
 
 class Writer:
     """The lines of a function.

@@ -1,0 +1,86 @@
+"""Reductions of few elements each, which are written out: `a[0] + a[1] + a[2]` in place of a loop.
+
+Where the elements are computed from tensors of fewer axes, as are the coordinates' differences of
+all pairs of points, no tensor of all of them is made: they are computed where they are reduced, and
+the result is a function of elements like that of an elementwise node. So it may be in one group with
+a reduction of its own: the sum over all points of a function of the distances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from graphfw.ir.affine import Index, Variable, broadcast_index
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node, Tensor
+
+_FEW = 16
+"""So many elements are written out at most."""
+
+_CALLS = 128
+"""So many elements of nodes at most, all in all: the code grows with them."""
+
+
+class Short(NamedTuple):
+    """A reduction that is written out.
+
+    Attributes:
+        inside: The nodes that are computed where it is computed.
+        reads: What these read, and which element of it; None where that depends on which of the
+            elements is computed.
+    """
+
+    inside: tuple[Node, ...]
+    reads: tuple[tuple[Tensor, Index | None], ...]
+
+
+def is_short(x: Tensor, gone: Iterable[int]) -> bool:
+    """Whether a reduction of a tensor over these axes is of few elements, but more than one."""
+    count = size_of([x.shape[axis] for axis in gone])
+    return isinstance(count, int) and 1 < count <= _FEW
+
+
+def written_out(
+    x: Tensor,
+    index: Index,
+    gone: frozenset[Variable],
+    follow: Callable[[Tensor, Index], tuple[Tensor, Index | None]],
+    can_repeat: Callable[[Node, Collection[Node]], bool],
+) -> Short | None:
+    """Return how a reduction is written out, or None where that is not worth it.
+
+    Args:
+        x: What is reduced.
+        index: Of its elements.
+        gone: The variables that the reduction is over.
+        follow: Goes behind views.
+        can_repeat: Whether a node may be computed here too, given those that are.
+    """
+    width = sum([bool(place.terms) for place in index])
+    count = size_of([variable.extent for variable in gone])
+    assert isinstance(count, int)
+    inside: dict[Node, None] = {}
+    reads: dict[tuple[Tensor, Index | None], None] = {}
+    seen: set[tuple[Tensor, Index]] = set()
+    todo = [(x, index)]
+    while todo:
+        root, at = follow(*todo.pop())
+        if at is None:
+            return None
+        if (root, at) in seen:
+            continue
+        seen.add((root, at))
+        variables = {variable for place in at for variable in place.terms}
+        if not variables & gone:
+            reads[root, at] = None
+        elif can_repeat(root.node, inside):
+            inside[root.node] = None
+            if count * len(inside) > _CALLS:
+                return None
+            todo.extend([(t, broadcast_index(at, t.shape)) for t in root.node.inputs])
+        elif len(variables) < width:
+            reads[root, None] = None
+        else:
+            return None
+    return Short(tuple(inside), tuple(reads)) if inside else None

@@ -1,0 +1,72 @@
+"""Operands that all rows read across: laid out anew, once, so that vectors of them lie densely."""
+
+from __future__ import annotations
+
+from graphfw.ir.affine import Variable
+from graphfw.ir.dim import DimLike
+from graphfw.ir.shape import size_of
+from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.kernels.ir import Expr
+from graphfw.runtime.kernels.lower_loops import (
+    Draft,
+    Stored,
+    Swap,
+    postorder,
+    roots_of,
+    variables_of,
+    with_value,
+)
+from graphfw.runtime.kernels.lower_values import Computed, Element, Place
+from graphfw.runtime.kernels.steps import Temp
+
+_OFTEN = 16
+"""An operand that fewer rows read is not worth another step."""
+
+
+def packed(draft: Draft) -> list[Draft]:
+    """Change a draft to read what lies across from copies; return what makes the copies."""
+    if draft.form != "rows":
+        return []
+    axes = [*draft.outer, *(draft.inner or ())]
+    copies: dict[tuple[Variable, ...], Draft] = {}
+    places: dict[Place, Temp] = {}
+    found: dict[Expr, Expr] = {}
+    roots = [root for statement in draft.statements() for root in roots_of(statement)]
+    for leaf in postorder(roots, _is_picked):
+        if not isinstance(leaf, Element) or _is_picked(leaf):
+            continue
+        mine = tuple([axis for axis in axes if axis in variables_of(leaf)])
+        if not _is_across(leaf.place, axes) or not _is_often(axes, mine):
+            continue
+        sizes = [axis.extent for axis in mine]
+        temp = places.get(leaf.place)
+        if temp is None:
+            temp = places[leaf.place] = Temp(leaf.dtype, size_of(sizes), "a packed operand")
+        place = Place(temp, 0, tuple(zip(mine, contiguous(sizes), strict=True)))
+        found[leaf] = Element(leaf.dtype, place)
+        copy = copies.setdefault(mine, Draft("rows", mine, None))
+        if not copy.loops:
+            copy.loops.append([])
+        copy.loops[0].append(Stored(place, leaf))
+    if found:
+        swap = Swap(found.get)
+        for part in (draft.before, *draft.loops, draft.after):
+            part[:] = [with_value(statement, swap(statement.value)) for statement in part]
+    return list(copies.values())
+
+
+def _is_picked(expr: Expr) -> bool:
+    """Whether it is an element that integers name."""
+    return isinstance(expr, Element) and any(isinstance(v, Computed) for v in variables_of(expr))
+
+
+def _is_across(place: Place, axes: list[Variable]) -> bool:
+    """Whether the elements along the last axis, which vectors run along, don't lie densely."""
+    stride: DimLike = dict(place.strides).get(axes[-1], 0) if axes else 0
+    return stride not in (0, 1)
+
+
+def _is_often(axes: list[Variable], mine: tuple[Variable, ...]) -> bool:
+    """Whether many rows read an operand that these axes tell apart."""
+    rows = size_of([axis.extent for axis in axes if axis not in mine])
+    return rows >= _OFTEN if isinstance(rows, int) else True

@@ -1,0 +1,261 @@
+"""Copying boxes: the parts of one array from parts of others, whatever their strides.
+
+A box is a part of the output that has one regular source. An op whose output is made of boxes that
+do not overlap, and leave nothing out, is one step: its cells are pieces of the boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from graphfw.ir.dim import DimLike, dim_max
+from graphfw.ir.dtype import DType
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node
+from graphfw.runtime.kernels.steps import Step, Storage, View
+from graphfw.runtime.numpy_executor.attention.layout import HEAD
+from graphfw.runtime.numpy_executor.attention.text import Module
+from graphfw.runtime.numpy_executor.special.text import Writer
+
+_CELL = 1 << 15
+"""Bytes that are copied by one claim."""
+
+_HEADER = (
+    "end",  # how many cells this box and those before it have
+    "operand",
+    "source",  # where its elements begin, in elements
+    "target",
+    "outer",  # how many pairs of last dims there are
+    "outer_chunk",  # how many of them a cell has
+    "row_chunk",  # how many places of the last dim but one a cell has
+    "run_chunk",  # how many of the last dim
+    "row_chunks",
+    "run_chunks",
+)
+"""The integers of a box, before its dims, its source's strides and its target's."""
+
+
+class Box(NamedTuple):
+    """A part of the output.
+
+    Attributes:
+        source: Its elements; its shape is that of the part.
+        offset: Where its first element goes, in elements.
+        strides: How far apart elements lie in the output, one stride a dim.
+    """
+
+    source: View
+    offset: DimLike
+    strides: tuple[DimLike, ...]
+
+
+class MoveCode:
+    """Copies boxes of up to `rank` dims of elements of a dtype.
+
+    Params: how many boxes, whether the run fails, then the boxes. Operands: output, sources.
+    """
+
+    def __init__(self, dtype: DType, rank: int) -> None:
+        self._dtype = dtype
+        self._rank = rank
+
+    @property
+    def key(self) -> str:
+        return f"moves {unit(self._dtype)} {self._rank}"
+
+    def llvm(self, symbol: str) -> str:
+        module = Module()
+        run = add_run(module, self._dtype)
+        self._add_box(module, run)
+        f = Writer(module)
+        count, wrong = f.read("%params", 0), f.read("%params", 1)
+        size = len(_HEADER) + 3 * self._rank
+        with (
+            f.unless(f.let(f"icmp ne i64 {wrong}, 0")),
+            f.loop("0", count, carried=[("i64", "0")]) as loop,
+        ):
+            (begin,) = loop.values
+            place = f.add(f.mul(loop.index, str(size)), "2")
+            box = f.at("i64", "%params", place)
+            end = f.let(f"load i64, ptr {box}")
+            late = f.let(f"icmp sge i64 %cell, {begin}")
+            early = f.let(f"icmp slt i64 %cell, {end}")
+            with f.when(f.let(f"and i1 {late}, {early}")):
+                cell = f.sub("%cell", begin)
+                f.do(f"call void @box(ptr %buffers, ptr {box}, i64 {cell})")
+            loop.following = [end]
+        module.add(HEAD.format(symbol=symbol), f)
+        return module.text
+
+    def _add_box(self, module: Module, run: str) -> None:
+        """Add the function that copies the cell of a box."""
+        f = Writer(module)
+        rank, kind = self._rank, unit(self._dtype)
+        names = [*_HEADER, *[f"{what}{i}" for what in ("dim", "from", "to") for i in range(rank)]]
+        n = {name: f.read("%box", i) for i, name in enumerate(names)}
+        y = f.operand(0)
+        x = f.let(f"load ptr, ptr {f.at('ptr', '%buffers', n['operand'])}")
+        left = f.div("%cell", n["run_chunks"])
+        column = f.mul(f.rem("%cell", n["run_chunks"]), n["run_chunk"])
+        row = f.mul(f.rem(left, n["row_chunks"]), n["row_chunk"])
+        outer = f.mul(f.div(left, n["row_chunks"]), n["outer_chunk"])
+        down, along = rank - 2, rank - 1
+        length = f.low(n["run_chunk"], f.sub(n[f"dim{along}"], column))
+        row_end = f.low(f.add(row, n["row_chunk"]), n[f"dim{down}"])
+        outer_end = f.low(f.add(outer, n["outer_chunk"]), n["outer"])
+        source = f.add(n["source"], f.mul(column, n[f"from{along}"]))
+        target = f.add(n["target"], f.mul(column, n[f"to{along}"]))
+        with f.loop(outer, outer_end) as number:
+            left, s, t = number.index, source, target
+            for axis in reversed(range(down)):
+                place = left
+                if axis:
+                    place = f.rem(left, n[f"dim{axis}"])
+                    left = f.div(left, n[f"dim{axis}"])
+                s = f.add(s, f.mul(place, n[f"from{axis}"]))
+                t = f.add(t, f.mul(place, n[f"to{axis}"]))
+            with f.loop(row, row_end) as line:
+                a = f.at(kind, x, f.add(s, f.mul(line.index, n[f"from{down}"])))
+                b = f.at(kind, y, f.add(t, f.mul(line.index, n[f"to{down}"])))
+                call_run(f, run, b, n[f"to{along}"], a, n[f"from{along}"], length)
+        f.do("ret void")
+        module.add("define internal void @box(ptr %buffers, ptr %box, i64 %cell)", f)
+
+
+def moved(
+    node: Node,
+    boxes: Sequence[Box],
+    output: Storage,
+    *,
+    wrong: DimLike = 0,
+    over: Storage | None = None,
+) -> Step:
+    """Return a step that fills an output from boxes.
+
+    Args:
+        node: What it computes.
+        boxes: They don't overlap, and fill the output.
+        output: What is written.
+        wrong: Not 0 at run time where the run must fail.
+        over: A storage that the output may be written over: its elements stay where they are.
+    """
+    operands = list(dict.fromkeys([output, *[box.source.storage for box in boxes]]))
+    parts = [_merged(box) for box in boxes]
+    rank = max([2, *[len(dims) for dims, _, _ in parts]])
+    params: list[DimLike] = [len(boxes), wrong]
+    cells: DimLike = 0
+    for box, (dims, source, target) in zip(boxes, parts, strict=True):
+        missing = rank - len(dims)
+        dims = (*[1] * missing, *dims)
+        most = _CELL // output.dtype.itemsize
+        *outer, rows, run = dims
+        row_chunk = dim_max(1, most // dim_max(1, run))
+        outer_chunk = dim_max(1, most // dim_max(1, rows * run))
+        row_chunks, run_chunks = ceil(rows, row_chunk), ceil(run, most)
+        cells = cells + ceil(size_of(outer), outer_chunk) * row_chunks * run_chunks
+        params += [
+            *[cells, operands.index(box.source.storage), box.source.offset, box.offset],
+            *[size_of(outer), outer_chunk, row_chunk, most, row_chunks, run_chunks],
+            *[*dims, *[0] * missing, *source, *[0] * missing, *target],
+        ]
+    return Step(
+        nodes=(node,),
+        code=MoveCode(output.dtype, rank),
+        operands=tuple(operands),
+        written=tuple(storage is output for storage in operands),
+        params=tuple(params),
+        cells=cells if wrong == 0 else dim_max(1, cells),
+        in_place=((0, operands.index(over)),) if over in operands else (),
+        can_fail=wrong != 0,
+    )
+
+
+def _merged(box: Box) -> tuple[tuple[DimLike, ...], tuple[DimLike, ...], tuple[DimLike, ...]]:
+    """Return dims and strides of a box, with dims that lie in a row on both sides as one."""
+    found: list[tuple[DimLike, DimLike, DimLike]] = []
+    for dim, s, t in zip(box.source.shape, box.source.strides, box.strides, strict=True):
+        if dim == 1:
+            continue
+        if found and found[-1][1] == s * dim and found[-1][2] == t * dim:
+            found[-1] = (found[-1][0] * dim, s, t)
+        else:
+            found.append((dim, s, t))
+    if not found:
+        return (), (), ()
+    dims, source, target = zip(*found, strict=True)
+    return dims, source, target
+
+
+def ceil(size: DimLike, of: DimLike) -> DimLike:
+    """Return how many pieces of a size there are, the last of which may be smaller."""
+    return -(-size // of)
+
+
+# Runs.
+
+
+def unit(dtype: DType) -> str:
+    """Return the type of an element as bits."""
+    return f"i{8 * dtype.itemsize}"
+
+
+def alignment(dtype: DType) -> int:
+    """Return what the addresses of elements are multiples of."""
+    return min(8, dtype.itemsize)
+
+
+def add_run(module: Module, dtype: DType) -> str:
+    """Add the function that copies elements along one dim; return its name.
+
+    Nothing is done where they lie there already.
+    """
+    kind, align, lanes = unit(dtype), alignment(dtype), 64 // dtype.itemsize
+    f = Writer(module)
+    other = f.let("icmp ne ptr %to, %from")
+    from_row = f.let("icmp eq i64 %from_stride, 1")
+    to_row = f.let("icmp eq i64 %to_stride, 1")
+    same = f.let("icmp eq i64 %from_stride, 0")
+    rows = f.let(f"and i1 {from_row}, {to_row}")
+    some = f.let("icmp sgt i64 %count, 0")
+    f.branch(f.let(f"and i1 {other}, {some}"), "work", "done")
+    f.label("work")
+    f.branch(rows, "copy", "other")
+    f.label("copy")
+    nbytes = f.mul("%count", str(dtype.itemsize))
+    memcpy = module.declare("void", "llvm.memcpy.p0.p0.i64", "ptr", "ptr", "i64", "i1")
+    f.do(f"call void {memcpy}(ptr %to, ptr %from, i64 {nbytes}, i1 false)")
+    f.do("br label %done")
+    f.label("other")
+    f.branch(f.let(f"and i1 {same}, {to_row}"), "fill", "strided")
+    f.label("fill")
+    value = f.let(f"load {kind}, ptr %from, align {align}")
+    one = f.let(f"insertelement <{lanes} x {kind}> poison, {kind} {value}, i64 0")
+    all_lanes = f.let(
+        f"shufflevector <{lanes} x {kind}> {one}, <{lanes} x {kind}> poison, "
+        f"<{lanes} x i32> zeroinitializer"
+    )
+    whole = f.let(f"and i64 %count, {-lanes}")
+    with f.loop("0", whole, lanes) as loop:
+        place = f.at(kind, "%to", loop.index)
+        f.do(f"store <{lanes} x {kind}> {all_lanes}, ptr {place}, align {align}")
+    with f.loop(whole, "%count") as loop:
+        f.do(f"store {kind} {value}, ptr {f.at(kind, '%to', loop.index)}, align {align}")
+    f.do("br label %done")
+    f.label("strided")
+    with f.loop("0", "%count") as loop:
+        source = f.at(kind, "%from", f.mul(loop.index, "%from_stride"))
+        target = f.at(kind, "%to", f.mul(loop.index, "%to_stride"))
+        value = f.let(f"load {kind}, ptr {source}, align {align}")
+        f.do(f"store {kind} {value}, ptr {target}, align {align}")
+    f.do("br label %done")
+    f.label("done")
+    f.do("ret void")
+    head = "ptr %to, i64 %to_stride, ptr %from, i64 %from_stride, i64 %count"
+    module.add(f"define internal void @run({head})", f)
+    return "@run"
+
+
+def call_run(f: Writer, run: str, to: str, to_stride: str, x: str, stride: str, count: str) -> None:
+    """Call what `add_run` has added."""
+    f.do(f"call void {run}(ptr {to}, i64 {to_stride}, ptr {x}, i64 {stride}, i64 {count})")

@@ -1,0 +1,152 @@
+"""Which elements integer tensors name: the native code that checks and joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dtype import DType, int64
+from graphfw.ir.shape import broadcast, size_of
+from graphfw.ir.tensor import Node
+from graphfw.runtime.kernels.steps import Step, Temp, View
+from graphfw.runtime.numpy_executor.attention.layout import HEAD
+from graphfw.runtime.numpy_executor.attention.text import Module
+from graphfw.runtime.numpy_executor.special.moves import ceil
+from graphfw.runtime.numpy_executor.special.text import Writer
+
+_CELL = 2048
+"""Places that are computed by one claim."""
+
+SCAN = 8
+"""How many places are read at once: there is room for so many behind the last."""
+
+
+class PlaceCode:
+    """Joins indices along axes to places along all of these.
+
+    Params: the dims of the indices' common shape; then for each of them the size of its axis, the
+    offset and the strides. Operands: places, indices.
+
+    Args:
+        dtypes: Of the indices.
+        rank: How many dims they have together.
+        from_end: Whether negative signed indices count from the end.
+    """
+
+    def __init__(self, dtypes: Sequence[DType], rank: int, *, from_end: bool) -> None:
+        self._dtypes = tuple(dtypes)
+        self._rank = rank
+        self._from_end = from_end
+
+    @property
+    def key(self) -> str:
+        names = " ".join([dtype.name for dtype in self._dtypes])
+        return f"places {self._rank} {self._from_end} {names}"
+
+    def llvm(self, symbol: str) -> str:
+        module = Module()
+        f = Writer(module)
+        rank = self._rank
+        dims = [f.read("%params", axis) for axis in range(rank)]
+        indices = []
+        for number in range(len(self._dtypes)):
+            first = rank + number * (rank + 2)
+            words = [f.read("%params", first + i) for i in range(rank + 2)]
+            indices.append((f.operand(number + 1), words[0], words[1], words[2:]))
+        y = f.operand(0)
+        total = "1"
+        for dim in dims:
+            total = f.mul(dim, total)
+        begin = f.mul("%cell", str(_CELL))
+        end = f.low(f.add(begin, str(_CELL)), total)
+        with f.loop(begin, end, carried=[("i1", "false")]) as loop:
+            left, at = loop.index, []
+            for axis in reversed(range(rank)):
+                at.append(f.rem(left, dims[axis]) if axis else left)
+                left = f.div(left, dims[axis]) if axis else left
+            wrong, place = loop.values[0], "0"
+            for (x, size, offset, strides), dtype in zip(indices, self._dtypes, strict=True):
+                element = offset
+                for index, stride in zip(at, reversed(strides), strict=True):
+                    element = f.add(element, f.mul(index, stride))
+                value = self._index(f, dtype, x, element, size)
+                # As unsigned numbers those below 0 are large.
+                outside = f.let(f"icmp uge i64 {value}, {size}")
+                wrong = f.let(f"or i1 {wrong}, {outside}")
+                place = f.add(f.mul(place, size) if place != "0" else "0", value)
+            f.do(f"store i64 {place}, ptr {f.at('i64', y, loop.index)}")
+            loop.following = [wrong]
+        (wrong,) = loop.values
+        f.do(f"ret i32 {f.let(f'zext i1 {wrong} to i32')}")
+        module.add(HEAD.format(symbol=symbol), f)
+        return module.text
+
+    def _index(self, f: Writer, dtype: DType, x: str, element: str, size: str) -> str:
+        """Load an index, counted from the front."""
+        kind = f"i{8 * dtype.itemsize}"
+        value = f.let(f"load {kind}, ptr {f.at(kind, x, element)}, align {dtype.itemsize}")
+        signed = dtype.kind == "int"
+        if dtype.itemsize < 8:
+            value = f.let(f"{'sext' if signed else 'zext'} {kind} {value} to i64")
+        if not (signed and self._from_end):
+            return value
+        later = f.let(f"add i64 {value}, {size}")
+        negative = f.let(f"icmp slt i64 {value}, 0")
+        return f.let(f"select i1 {negative}, i64 {later}, i64 {value}")
+
+
+def places_step(
+    node: Node, indices: Sequence[View], sizes: Sequence[DimLike], *, from_end: bool
+) -> tuple[Step, Temp]:
+    """Return a step that finds what indices name, and where it says so: int64, [*I].
+
+    The run fails where an index is out of range.
+
+    Args:
+        node: What it is for.
+        indices: They broadcast to [*I].
+        sizes: Of the axes that they index, one after the other in memory.
+        from_end: Whether negative indices count from the end.
+    """
+    named = broadcast(*[view.shape for view in indices])
+    lying = [_strides(view, len(named)) for view in indices]
+    dims, together = _merged(named, lying)
+    temp = Temp(int64, size_of(named) + SCAN, "places that indices name")
+    params: list[DimLike] = [*dims]
+    for view, size, strides in zip(indices, sizes, together, strict=True):
+        params += [size, view.offset, *strides]
+    dtypes = [view.storage.dtype for view in indices]
+    step = Step(
+        nodes=(node,),
+        code=PlaceCode(dtypes, len(dims), from_end=from_end),
+        operands=(temp, *[view.storage for view in indices]),
+        written=(True, *[False] * len(indices)),
+        params=tuple(params),
+        cells=ceil(size_of(named), _CELL),
+        can_fail=True,
+    )
+    return step, temp
+
+
+def _strides(view: View, ndim: int) -> list[DimLike]:
+    """Return the strides of a view as one of more dims; 0 where it is broadcast."""
+    own = [0 if d == 1 else s for d, s in zip(view.shape, view.strides, strict=True)]
+    return [*[0] * (ndim - len(own)), *own]
+
+
+def _merged(
+    dims: Sequence[DimLike], lying: Sequence[Sequence[DimLike]]
+) -> tuple[list[DimLike], list[list[DimLike]]]:
+    """Join dims that lie in a row in all arrays; return dims, and strides of each array."""
+    found: list[tuple[DimLike, list[DimLike]]] = []
+    for axis, dim in enumerate(dims):
+        strides = [array[axis] for array in lying]
+        if dim == 1:
+            continue
+        if found and all(a == b * dim for a, b in zip(found[-1][1], strides, strict=True)):
+            found[-1] = (found[-1][0] * dim, strides)
+        else:
+            found.append((dim, strides))
+    return [dim for dim, _ in found], [
+        [strides[number] for _, strides in found] for number in range(len(lying))
+    ]

@@ -1,0 +1,252 @@
+"""The native steps of `index_add` and `index_set`.
+
+An array is taken as [before, size, after], with the indexed axes joined in the middle. Cells own
+parts of the output, ranges of the middle and blocks of the last dim, and look for the indices that
+name something there. So the values that one element is given come in the indices' order, whoever
+computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from graphfw.ir.dim import DimLike, dim_max, dim_min
+from graphfw.ir.dtype import DType, float32
+from graphfw.ir.shape import broadcast
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.runtime.kernels.steps import Step, View
+from graphfw.runtime.kernels.views import is_whole
+from graphfw.runtime.numpy_executor.attention.layout import HEAD
+from graphfw.runtime.numpy_executor.attention.text import Module
+from graphfw.runtime.numpy_executor.special.moves import add_run, call_run, ceil
+from graphfw.runtime.numpy_executor.special.numbers import Number
+from graphfw.runtime.numpy_executor.special.places import SCAN, places_step
+from graphfw.runtime.numpy_executor.special.text import Writer
+from graphfw.runtime.numpy_executor.special.thirds import in_thirds
+
+_BLOCK = 256
+"""Elements of the last dim that a cell owns."""
+
+_CELL = 1 << 14
+"""Elements that a cell owns at least, if there are so many."""
+
+_RANGES = 64
+"""Parts that the middle has at most: each looks at all indices."""
+
+_NAMES = (
+    "size",
+    "after",
+    "count",
+    "rows",  # of the middle that a cell owns
+    "block",  # elements of the last dim that a cell owns
+    "ranges",
+    "blocks",
+    *[f"x.{part}" for part in ("offset", "before", "middle", "last")],
+    *[f"values.{part}" for part in ("offset", "before", "middle", "last")],
+)
+
+
+class ScatterCode:
+    """Copies x, and adds values to what places name, or puts them there.
+
+    Operands: output, x, values, places.
+
+    Args:
+        dtype: Of the output.
+        adds: Whether values are added, or put.
+    """
+
+    def __init__(self, dtype: DType, *, adds: bool) -> None:
+        self._dtype = dtype
+        self._adds = adds
+        self._wide = adds and dtype.is_low_precision
+        """Whether sums are computed in scratch memory, in another dtype."""
+
+    @property
+    def key(self) -> str:
+        # To put something is to copy its bits.
+        kind = self._dtype.name if self._adds else f"{self._dtype.itemsize}"
+        return f"scatter {kind}"
+
+    def llvm(self, symbol: str) -> str:
+        module = Module()
+        run = add_run(module, self._dtype)
+        if self._adds:
+            self._add_sum(module)
+        if self._wide:
+            self._add_turn(module, "widened", widen=True)
+            self._add_turn(module, "rounded", widen=False)
+        f = Writer(module)
+        n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
+        y, x, values, places = (f.operand(i) for i in range(4))
+        kind = f"i{8 * self._dtype.itemsize}"
+        left = f.div("%cell", n["blocks"])
+        column = f.mul(f.rem("%cell", n["blocks"]), n["block"])
+        row = f.mul(f.rem(left, n["ranges"]), n["rows"])
+        batch = f.div(left, n["ranges"])
+        width = f.low(n["block"], f.sub(n["after"], column))
+        height = f.low(n["rows"], f.sub(n["size"], row))
+        first = f.add(f.mul(f.add(f.mul(batch, n["size"]), row), n["after"]), column)
+        out = f.at(kind, y, first)
+        base = f.add(n["x.offset"], f.mul(batch, n["x.before"]))
+        base = f.add(base, f.mul(row, n["x.middle"]))
+        base = f.at(kind, x, f.add(base, f.mul(column, n["x.last"])))
+        given = f.add(n["values.offset"], f.mul(batch, n["values.before"]))
+        given = f.at(kind, values, f.add(given, f.mul(column, n["values.last"])))
+        total, stride = ("%scratch", width) if self._wide else (out, n["after"])
+        if self._wide:
+            single = "float"
+            with f.loop("0", height) as line:
+                a = f.at(kind, base, f.mul(line.index, n["x.middle"]))
+                b = f.at(single, total, f.mul(line.index, stride))
+                f.do(f"call void @widened(ptr {b}, ptr {a}, i64 {n['x.last']}, i64 {width})")
+        else:
+            single = kind
+            self._begin(f, run, n, out, base, width, height)
+        with self._named(f, n, places, row, height) as (at, number):
+            a = f.at(kind, given, f.mul(number, n["values.middle"]))
+            b = f.at(single, total, f.mul(at, stride))
+            if self._adds:
+                f.do(f"call void @sum(ptr {b}, ptr {a}, i64 {n['values.last']}, i64 {width})")
+            else:
+                call_run(f, run, b, "1", a, n["values.last"], width)
+        if self._wide:
+            with f.loop("0", height) as line:
+                a = f.at(single, total, f.mul(line.index, stride))
+                b = f.at(kind, out, f.mul(line.index, n["after"]))
+                f.do(f"call void @rounded(ptr {b}, ptr {a}, i64 1, i64 {width})")
+        f.do("ret i32 0")
+        module.add(HEAD.format(symbol=symbol), f)
+        return module.text
+
+    def _begin(
+        self, f: Writer, run: str, n: dict[str, str], out: str, base: str, width: str, height: str
+    ) -> None:
+        """Copy the cell's part of x: at once where it lies in a row, in x too, or is uniform."""
+        kind = f"i{8 * self._dtype.itemsize}"
+        flat = f.mul(n["x.last"], n["after"])
+        together = f.let(f"icmp eq i64 {flat}, {n['x.middle']}")
+        full = f.let(f"icmp eq i64 {width}, {n['after']}")
+        at_once = f.let(f"and i1 {together}, {full}")
+        lines = f.let(f"select i1 {at_once}, i64 1, i64 {height}")
+        wide = f.let(f"select i1 {at_once}, i64 {f.mul(width, height)}, i64 {width}")
+        with f.loop("0", lines) as line:
+            a = f.at(kind, base, f.mul(line.index, n["x.middle"]))
+            b = f.at(kind, out, f.mul(line.index, n["after"]))
+            call_run(f, run, b, "1", a, n["x.last"], wide)
+
+    @contextmanager
+    def _named(
+        self, f: Writer, n: dict[str, str], places: str, row: str, height: str
+    ) -> Iterator[tuple[str, str]]:
+        """Open a loop over what is named in the cell's part of the middle.
+
+        Yields which of its rows that is, and the number of the index.
+        """
+        kind = f"<{SCAN} x i64>"
+        low, span = _all(f, row), _all(f, height)
+        with f.loop("0", n["count"], SCAN) as chunk:
+            some = f.let(f"load {kind}, ptr {f.at('i64', places, chunk.index)}, align 8")
+            inside = f.let(f"icmp ult {kind} {f.let(f'sub {kind} {some}, {low}')}, {span}")
+            packed = f.let(f"bitcast <{SCAN} x i1> {inside} to i{SCAN}")
+            found = f.let(f"zext i{SCAN} {packed} to i64")
+            # Behind the last place there is anything.
+            left = f.low(f.sub(n["count"], chunk.index), str(SCAN))
+            valid = f.let(f"sub i64 {f.let(f'shl i64 1, {left}')}, 1")
+            found = f.let(f"and i64 {found}, {valid}")
+            hits = f.call("i64", "llvm.ctpop.i64", ("i64", found))
+            with f.loop("0", hits, carried=[("i64", found)]) as hit:
+                (bits,) = hit.values
+                first = f.call("i64", "llvm.cttz.i64", ("i64", bits), ("i1", "true"))
+                number = f.add(chunk.index, first)
+                place = f.let(f"load i64, ptr {f.at('i64', places, number)}, align 8")
+                yield f.sub(place, row), number
+                rest = f.let(f"sub i64 {bits}, 1")
+                hit.following = [f.let(f"and i64 {bits}, {rest}")]
+
+    def _add_sum(self, module: Module) -> None:
+        """Add the function that adds a line of values to a line of sums."""
+        f = Writer(module)
+        for begin, end, lanes in self._lines(f):
+            x, sums = Number(self._dtype, lanes), self._sums(lanes)
+            with f.loop(begin, end, lanes) as loop:
+                to = f.at(sums.stored, "%to", loop.index)
+                more = f.at(x.stored, "%from", f.mul(loop.index, "%stride"))
+                sums.store(f, x.add(f, sums.load(f, to), x.load(f, more)), to)
+        f.do("ret void")
+        module.add("define internal void @sum(ptr %to, ptr %from, i64 %stride, i64 %count)", f)
+
+    def _add_turn(self, module: Module, name: str, *, widen: bool) -> None:
+        """Add the function that turns a line of elements into one of sums, or back."""
+        f = Writer(module)
+        for begin, end, lanes in self._lines(f):
+            source, target = Number(self._dtype, lanes), self._sums(lanes)
+            if not widen:
+                source, target = target, source
+            with f.loop(begin, end, lanes) as loop:
+                place = f.mul(loop.index, "%stride")
+                value = source.load(f, f.at(source.stored, "%from", place))
+                target.store(f, value, f.at(target.stored, "%to", loop.index))
+        f.do("ret void")
+        module.add(f"define internal void @{name}(ptr %to, ptr %from, i64 %stride, i64 %count)", f)
+
+    def _sums(self, lanes: int) -> Number:
+        return Number(float32 if self._wide else self._dtype, lanes)
+
+    def _lines(self, f: Writer) -> list[tuple[str, str, int]]:
+        """Cut a line: what is done in vectors, if it lies in a row, and what one by one."""
+        lanes = 64 // self._sums(1).nbytes
+        in_row = f.let("icmp eq i64 %stride, 1")
+        whole = f.let(f"and i64 %count, {-lanes}")
+        vectors = f.let(f"select i1 {in_row}, i64 {whole}, i64 0")
+        return [("0", vectors, lanes), (vectors, "%count", 1)]
+
+
+def _all(f: Writer, value: str) -> str:
+    """Return an i64 in all lanes."""
+    kind = f"<{SCAN} x i64>"
+    one = f.let(f"insertelement {kind} poison, i64 {value}, i64 0")
+    return f.let(f"shufflevector {kind} {one}, {kind} poison, <{SCAN} x i32> zeroinitializer")
+
+
+def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
+    """Return the steps of an `index_add` or `index_set` node, to be run one after the other."""
+    (output,), (x, values, *indices) = outputs, inputs
+    adds, dtype = node.op.name == "index_add", output.storage.dtype
+    if adds and dtype.is_complex:
+        return []
+    axis: int = node.op.axis  # type: ignore[attr-defined]
+    refuses: str = node.op.refusal  # type: ignore[attr-defined]
+    end = axis + len(indices)
+    sizes = x.shape[axis:end]
+    naming, places = places_step(node, indices, sizes, from_end=not refuses)
+    steps = [naming]
+    ndim = len(broadcast(*[view.shape for view in indices]))
+    x, more = in_thirds(node, x, axis, end)
+    steps += more
+    values, more = in_thirds(node, values, axis, axis + ndim)
+    steps += more
+    before, size, after = x.shape
+    block = dim_min(dim_max(1, after), _BLOCK)
+    # To look at an index takes about as long as to add some elements.
+    most = dim_min(_RANGES, 8 * block)
+    rows = dim_max(1, _CELL // block, ceil(size, most))
+    ranges, blocks = ceil(size, rows), ceil(after, block)
+    known = [size, after, values.shape[1], rows, block, ranges, blocks]
+    code = ScatterCode(dtype, adds=adds)
+    own = x.storage not in (values.storage, *[view.storage for view in indices])
+    over = own and isinstance(x.storage, Tensor) and is_whole(x)
+    steps.append(
+        Step(
+            nodes=(node,),
+            code=code,
+            operands=(output.storage, x.storage, values.storage, places),
+            written=(True, False, False, False),
+            params=(*known, x.offset, *x.strides, values.offset, *values.strides),
+            cells=before * ranges * blocks,
+            scratch=rows * block * 4 if adds and dtype.is_low_precision else 0,
+            in_place=((0, 1),) if over else (),
+        )
+    )
+    return steps
