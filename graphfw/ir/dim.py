@@ -22,6 +22,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, SupportsIndex, TypeAlias, cast, final
 
 
+_KNOWN = 8192
+"""So many results of the dearer functions are kept: compilation asks for the same ones again."""
+
+
 class _Atom(NamedTuple):
     """An indivisible factor."""
 
@@ -234,7 +238,7 @@ def substitute(d: DimLike, env: Mapping[str, DimLike]) -> DimLike:
         if atom.op == "symbol":
             return _as_dim(env[atom.text]) if atom.text in env else Dim({(atom,): 1})
         args = [substitute(arg, env) for arg in atom.args]
-        return _floordiv(args[0], args[1]) if atom.op == "//" else _extreme(atom.op, args)
+        return _floordiv(args[0], args[1]) if atom.op == "//" else _extreme(atom.op, tuple(args))
 
     total: DimLike = 0
     for mono, coef in _terms(_as_dim(d)).items():
@@ -312,6 +316,7 @@ def _lone_atom(d: DimLike, ops: tuple[str, ...]) -> tuple[_Atom, int] | None:
     return (atom, terms.get((), 0)) if atom.op in ops else None
 
 
+@functools.lru_cache(_KNOWN)
 def _floordiv(a: DimLike, b: DimLike) -> DimLike:
     if b == 0:
         raise ZeroDivisionError(f"cannot divide the size `{a}` by 0")
@@ -368,7 +373,8 @@ def _quotient_bounds(a: DimLike, b: DimLike) -> tuple[int | None, int | None]:
     return low, high
 
 
-def _extreme(op: str, dims: Sequence[DimLike]) -> DimLike:
+@functools.lru_cache(_KNOWN)
+def _extreme(op: str, dims: tuple[DimLike, ...]) -> DimLike:
     sign = 1 if op == "max" else -1
     flat: set[DimLike] = set()
     for d in map(_as_dim, dims):
@@ -404,6 +410,7 @@ def _operand_order(d: DimLike) -> tuple[bool, list[tuple[int, _Mono, int]]]:
     return isinstance(d, int), sorted((-len(m), m, c) for m, c in _terms(d).items() if m)
 
 
+@functools.lru_cache(_KNOWN)
 def _low(d: DimLike, fuel: int = 64) -> int | None:
     """The best of plain interval arithmetic and of first taking one composite atom apart.
 

@@ -75,12 +75,15 @@ def compiled(dims: Sequence[DimLike], names: Sequence[str]) -> Callable[..., tup
     >>> compiled([symbol("n") * 2, 3], ["n"])(5)
     (10, 3)
     """
-    # Names of its own, because a size may be called `max`.
-    own = {name: symbol(f"s{number}") for number, name in enumerate(names)}
+    if {"max", "min"}.isdisjoint(names):
+        parameters = list(names)
+    else:
+        own = {name: symbol(f"s{number}") for number, name in enumerate(names)}
+        dims = [d if isinstance(d, int) else substitute(d, own) for d in dims]
+        parameters = [str(name) for name in own.values()]
     places: dict[DimLike, int] = {}
     wanted = [places.setdefault(d, len(places)) for d in dims]
-    parts = [d if isinstance(d, int) else str(substitute(d, own)) for d in places]
-    source = f"lambda {', '.join(map(str, own.values()))}: ({''.join(f'{part}, ' for part in parts)})"
+    source = f"lambda {', '.join(parameters)}: ({''.join(f'{d}, ' for d in places)})"
     different: Callable[..., tuple[int, ...]] = eval(source, {"max": max, "min": min})
 
     def evaluated(*sizes: int) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
+from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.passes.base import constant_array
 from graphfw.passes.fuse import partition
@@ -19,6 +20,7 @@ from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.layout import ARENA, KnownView, Layout, Layouts, stretches
 from graphfw.runtime.numpy_executor.recycle import Recycler
 from graphfw.runtime.numpy_executor.schedule import Item, Level, schedule, written
+from graphfw.runtime.numpy_executor.special.draws import Draws
 from graphfw.runtime.numpy_executor.target import CpuTarget
 from graphfw.runtime.program import Program
 
@@ -33,7 +35,9 @@ class Build:
         fetched: For each fetched output what holds it alone.
         bases: The number of the address of each storage that is not in the arena. First come those
             that stay: the arena, constants, prepared operands, what nodes outside of native code
-            make; then those of the arrays of a call: the inputs, the direct outputs, the updates.
+            make; then those of the arrays of a call: the inputs, what random nodes draw from, the
+            direct outputs, the updates.
+        draws: What random nodes draw from.
         array_of: For storages of the latter kind, the place among the arrays.
         constants: What the constants are.
         prepared: The prepared operands.
@@ -47,7 +51,8 @@ class Build:
     def __init__(self, program: Program) -> None:
         self.program = program
         graph = program.graph
-        target = CpuTarget()
+        self.draws = Draws(graph)
+        target = CpuTarget(self.draws)
         self.partition = partition(graph, CanCompile(target))
         fixed = set(program.variables).difference(program.updated)
         items = lower(graph, self.partition, target, fixed=fixed)
@@ -73,7 +78,8 @@ class Build:
         outside = _made_outside(self.levels)
         direct = [(k, storage) for k, storage in enumerate(self.fetched) if storage not in outside]
         lasting = [*self.constants, *self.prepared, *outside]
-        given = [*program.feeds, *program.variables]
+        drawn = [self.draws.storage] if self.draws else []
+        given = [*program.feeds, *program.variables, *drawn]
         arrays = [*given, *[s for _, s in direct], *plan.updated, *marks]
         self.bases = {s: number for number, s in enumerate((*lasting, *arrays), ARENA + 1)}
         self.array_of = {storage: place for place, storage in enumerate(arrays)}
@@ -97,6 +103,10 @@ class Build:
             self.storage_of,
         )
         self.preparing = dict(zip(self.prepared, addresses[len(self.steps) :], strict=True))
+
+    def given(self, inputs: Sequence[Array], rng: Rng) -> Sequence[Array]:
+        """Return the arrays that a run begins with: its inputs, and what it draws from."""
+        return (*inputs, self.draws.array(rng)) if self.draws else inputs
 
     def view(self, tensor: Tensor) -> View:
         """Return where a tensor lies."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from graphfw.ir.dtype import DType
 from graphfw.ir.tensor import Node
@@ -15,10 +15,25 @@ from graphfw.runtime.numpy_executor.attention.steps import (
 )
 from graphfw.runtime.numpy_executor.codegen import KernelCode, scratch_bytes
 from graphfw.runtime.numpy_executor.matmul.lowering import matmul_steps, supported
+from graphfw.runtime.numpy_executor.special.draws import Draws, random_bits_steps
+from graphfw.runtime.numpy_executor.special.joining import (
+    concat_steps,
+    roll_steps,
+    slice_set_steps,
+    slice_steps,
+)
+from graphfw.runtime.numpy_executor.special.scatter import scatter_steps
 
 
 class CpuTarget:
-    """Makes native code through LLVM; see `runtime.kernels.lower.Target`."""
+    """Makes native code through LLVM; see `runtime.kernels.lower.Target`.
+
+    Args:
+        draws: What the program's random nodes draw from.
+    """
+
+    def __init__(self, draws: Draws) -> None:
+        self._draws = draws
 
     def kernel(self, kernel: Kernel) -> Code:
         return KernelCode(kernel)
@@ -30,6 +45,8 @@ class CpuTarget:
         return supported(dtype)
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+        if node.op.name == "random_bits":
+            return random_bits_steps(node, outputs[0], self._draws)
         make = _ALONE.get(node.op.name)
         return [] if make is None else make(node, inputs, outputs)
 
@@ -63,4 +80,13 @@ def _attention_grad(node: Node, inputs: Sequence[View], outputs: Sequence[View])
     )
 
 
-_ALONE = {"attention": _attention, "attention_grad": _attention_grad}
+_ALONE: Mapping[str, Callable[[Node, Sequence[View], Sequence[View]], Sequence[Step]]] = {
+    "attention": _attention,
+    "attention_grad": _attention_grad,
+    "concat": concat_steps,
+    "index_add": scatter_steps,
+    "index_set": scatter_steps,
+    "roll": roll_steps,
+    "slice": slice_steps,
+    "slice_set": slice_set_steps,
+}

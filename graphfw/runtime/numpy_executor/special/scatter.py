@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from graphfw.ir.dim import DimLike, dim_max, dim_min
+from graphfw.ir.dim import dim_max, dim_min
 from graphfw.ir.dtype import DType, float32
 from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Node, Tensor
@@ -214,7 +214,7 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     """Return the steps of an `index_add` or `index_set` node, to be run one after the other."""
     (output,), (x, values, *indices) = outputs, inputs
     adds, dtype = node.op.name == "index_add", output.storage.dtype
-    if adds and dtype.is_complex:
+    if dtype.is_complex:
         return []
     axis: int = node.op.axis  # type: ignore[attr-defined]
     refuses: str = node.op.refusal  # type: ignore[attr-defined]
@@ -228,6 +228,8 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     values, more = in_thirds(node, values, axis, axis + ndim)
     steps += more
     before, size, after = x.shape
+    if after == 1:  # then lines of one element lie in a row, or are uniform, as the elements do
+        x = x._replace(strides=(*x.strides[:2], x.strides[1]))
     block = dim_min(dim_max(1, after), _BLOCK)
     # To look at an index takes about as long as to add some elements.
     most = dim_min(_RANGES, 8 * block)
