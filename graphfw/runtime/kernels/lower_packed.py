@@ -29,7 +29,7 @@ def packed(draft: Draft) -> list[Draft]:
         return []
     axes = [*draft.outer, *(draft.inner or ())]
     copies: dict[tuple[Variable, ...], Draft] = {}
-    places: dict[Place, Temp] = {}
+    places: dict[Place, Place] = {}
     found: dict[Expr, Expr] = {}
     roots = [root for statement in draft.statements() for root in roots_of(statement)]
     for leaf in postorder(roots, _is_picked):
@@ -39,15 +39,14 @@ def packed(draft: Draft) -> list[Draft]:
         if not _is_across(leaf.place, axes) or not _is_often(axes, mine):
             continue
         sizes = [axis.extent for axis in mine]
-        temp = places.get(leaf.place)
-        if temp is None:
-            temp = places[leaf.place] = Temp(leaf.dtype, size_of(sizes), "a packed operand")
-        place = Place(temp, 0, tuple(zip(mine, contiguous(sizes), strict=True)))
+        place = places.get(leaf.place)
+        if place is None:
+            temp = Temp(leaf.dtype, size_of(sizes), "a packed operand")
+            place = Place(temp, 0, tuple(zip(mine, contiguous(sizes), strict=True)))
+            places[leaf.place] = place
+            copy = copies.setdefault(mine, Draft("rows", mine, None, loops=[[]]))
+            copy.loops[0].append(Stored(place, leaf))
         found[leaf] = Element(leaf.dtype, place)
-        copy = copies.setdefault(mine, Draft("rows", mine, None))
-        if not copy.loops:
-            copy.loops.append([])
-        copy.loops[0].append(Stored(place, leaf))
     if found:
         swap = Swap(found.get)
         for part in (draft.before, *draft.loops, draft.after):

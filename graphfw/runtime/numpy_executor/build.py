@@ -78,7 +78,7 @@ class Build:
         outside = _made_outside(self.levels)
         direct = [(k, storage) for k, storage in enumerate(self.fetched) if storage not in outside]
         lasting = [*self.constants, *self.prepared, *outside]
-        drawn = [self.draws.storage] if self.draws else []
+        drawn: list[Storage] = [self.draws.storage] if self.draws else []
         given = [*program.feeds, *program.variables, *drawn]
         arrays = [*given, *[s for _, s in direct], *plan.updated, *marks]
         self.bases = {s: number for number, s in enumerate((*lasting, *arrays), ARENA + 1)}

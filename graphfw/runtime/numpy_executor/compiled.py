@@ -62,14 +62,15 @@ class CompiledExecutable(Executable):
         except IndexError:
             run = ReadyRun(self.build, layout, self._threads)
         arena = self._arenas.take(layout.arena)
+        given = self.build.given(inputs, rng)
         try:
             self._preparation.provide(run, inputs, version)
             if run.whole is not None:  # the short way, which is what small graphs feel
                 run.run.bases[ARENA] = arena.address
                 outputs = [make() for make in run.makers]
-                if not run.whole((*inputs, *outputs)):
+                if not run.whole((*given, *outputs)):
                     return outputs
-            execution = Execution(self.build, layout, run, arena, inputs)
+            execution = Execution(self.build, layout, run, arena, given)
             if execution.compute(rng, claim):
                 return execution.outputs()
         finally:
@@ -103,11 +104,12 @@ class CompiledExecutable(Executable):
         self(inputs, sizes, rng, version, None)
         layout = self._layout(sizes)
         run = ReadyRun(self.build, layout, self._threads)
+        given = self.build.given(inputs, rng)
         arena = self._arenas.take(layout.arena)
         try:
             self._preparation.provide(run, inputs, version)
             run.run.record(sum(layout.cells))
-            execution = Execution(self.build, layout, run, arena, inputs)
+            execution = Execution(self.build, layout, run, arena, given)
             execution.compute(rng, None)
         finally:
             self._arenas.give(arena)
@@ -118,10 +120,11 @@ class CompiledExecutable(Executable):
     ) -> Iterator[Replayed]:
         layout = self._layout(sizes)
         run = ReadyRun(self.build, layout, self._threads)
+        given = self.build.given(inputs, rng)
         arena = self._arenas.take(layout.arena)
         try:
             self._preparation.provide(run, inputs, version)
-            execution = Execution(self.build, layout, run, arena, inputs)
+            execution = Execution(self.build, layout, run, arena, given)
             yield from reports.replayed(self.build, execution, rng)
         finally:
             self._arenas.give(arena)

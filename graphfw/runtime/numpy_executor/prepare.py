@@ -39,6 +39,7 @@ class Preparation:
                 self._arrays = self._computed(inputs)
                 self._version = version
             run.held = self._arrays
+        run.version = -1  # an interrupt may leave some of both
         for one, array in zip(self._build.prepared, run.held, strict=True):
             run.run.bases[self._build.bases[one]] = array.ctypes.data
         run.version = version

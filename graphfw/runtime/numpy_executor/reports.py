@@ -35,7 +35,7 @@ def label_of(step: Step | Node) -> str:
     if isinstance(step, Node):
         return f"{step.op.name} (outside of native code)"
     if not step.nodes:
-        return "mark"
+        return next((one.why for one in step.operands if isinstance(one, Temp)), "nothing")
     names = [node.op.name for node in step.nodes]
     counted = [
         f"{name}×{names.count(name)}" if names.count(name) > 1 else name

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from functools import reduce as fold
 
 from graphfw.runtime.kernels.ir import Accumulate, Axis, Check, Keep, Kernel, Loop, Reduce, Store
+from graphfw.runtime.numpy_executor.codegen.ahead import Ahead
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator, Registers
 from graphfw.runtime.numpy_executor.codegen.facts import (
     Facts,
@@ -57,6 +58,8 @@ class Nest:
         self._evaluator = Evaluator(self._facts, writer)
         self._line = "0"
         self._is_first = ""
+        self._is_last = ""
+        self._ahead = Ahead(kernel)
         self._lasting: dict[Accumulate, Accumulators] = {}
 
     # Sizes
@@ -125,6 +128,8 @@ class Nest:
                 self._evaluator.index[axis.name] = self.writer.load("i64", slot, 1)
             row = self._evaluator.index[""]
             self._is_first = self.writer.let(f"icmp eq i64 {row}, {rows[0]}", 1)
+            following = self._evaluator.int64("add", row, "1", 1)
+            self._is_last = self.writer.let(f"icmp eq i64 {following}, {rows[1]}", 1)
             self._row(lambda loop: self._inner_rows(loop, columns))
             self._step_outer(outer, slots)
 
@@ -246,6 +251,8 @@ class Nest:
             streamed = self._streams.stores(loop) if self._streams else frozenset()
             for _ in self._vector_loops(*columns, streamed):
                 self._statements(loop.body, sums)
+                if loop is self._ahead.loop and not self._evaluator.masks and self._evaluator.shape.lanes>1:
+                    self._ahead.ask(self._evaluator, self._is_last)
         for reduce, accumulators in sums.items():
             state = accumulators.joined(1)
             self._evaluator.set_result(reduce.name, (state[-1],))

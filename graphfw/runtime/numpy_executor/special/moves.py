@@ -140,7 +140,8 @@ def moved(
         wrong: Not 0 at run time where the run must fail.
         over: A storage that the output may be written over: its elements stay where they are.
     """
-    operands = list(dict.fromkeys([output, *[box.source.storage for box in boxes]]))
+    storages = dict.fromkeys([output, *[box.source.storage for box in boxes]])
+    operands = {storage: number for number, storage in enumerate(storages)}
     parts = [_merged(box) for box in boxes]
     rank = max([2, *[len(dims) for dims, _, _ in parts]])
     params: list[DimLike] = [len(boxes), wrong]
@@ -155,7 +156,7 @@ def moved(
         row_chunks, run_chunks = ceil(rows, row_chunk), ceil(run, most)
         cells = cells + ceil(size_of(outer), outer_chunk) * row_chunks * run_chunks
         params += [
-            *[cells, operands.index(box.source.storage), box.source.offset, box.offset],
+            *[cells, operands[box.source.storage], box.source.offset, box.offset],
             *[size_of(outer), outer_chunk, row_chunk, most, row_chunks, run_chunks],
             *[*dims, *[0] * missing, *source, *[0] * missing, *target],
         ]
@@ -166,7 +167,7 @@ def moved(
         written=tuple(storage is output for storage in operands),
         params=tuple(params),
         cells=cells if wrong == 0 else dim_max(1, cells),
-        in_place=((0, operands.index(over)),) if over in operands else (),
+        in_place=((0, operands[over]),) if over in operands else (),
         can_fail=wrong != 0,
     )
 

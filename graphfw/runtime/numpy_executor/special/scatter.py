@@ -237,7 +237,7 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     ranges, blocks = ceil(size, rows), ceil(after, block)
     known = [size, after, values.shape[1], rows, block, ranges, blocks]
     code = ScatterCode(dtype, adds=adds)
-    own = x.storage not in (values.storage, *[view.storage for view in indices])
+    own = x.storage not in {values.storage, *[view.storage for view in indices]}
     over = own and isinstance(x.storage, Tensor) and is_whole(x)
     steps.append(
         Step(
