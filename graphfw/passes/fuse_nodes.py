@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from graphfw.ir.affine import ZERO, Affine, Index, Variable, broadcast_index, index_of
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.graph import Graph
@@ -14,12 +16,16 @@ from graphfw.ir.op import ELEMENTWISE, SOURCE
 from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
-from graphfw.passes.base import fill_value
+from graphfw.passes.base import constant_array, fill_value
 from graphfw.passes.fuse_short import Short, is_short, written_out
 from graphfw.passes.fuse_views import Layout, own_layout, renamed, renames, view_of
 
 _RECIPE = 8
 """So many nodes may be computed anew wherever they are read, if they read no memory."""
+
+
+_RANGE = 4096
+"""Constants of so many elements at most are looked at to see whether they are 0, 1, 2, …"""
 
 
 class Natives(Protocol):
@@ -242,9 +248,8 @@ class Facts:
         dims: list[int | None] = [None] * len(named)
         for place, tensor in enumerate(indices[:-1], axis):
             root, at = self.follow(tensor, broadcast_index(index, tensor.shape))
-            if not _counts(root.node) or at is None:
-                return None
-            used = _lone_variable(at[0])
+            counted = None if at is None else counted_place(root, at)
+            used = None if counted is None else _lone_variable(counted)
             if used is None or used.extent != x.shape[place]:
                 return None
             dims[variables.index(used)] = place
@@ -404,12 +409,17 @@ def _sizes(shape: Sequence[DimLike]) -> tuple[DimLike, ...]:
     return tuple([d for d in shape if d != 1])
 
 
-def _counts(node: Node) -> bool:
-    """Whether a node is the range 0, 1, 2, …"""
-    op = node.op
-    if op.name != "arange" or not node.types[0].dtype.is_integer:
-        return False
-    return bool(op.start == 0 and op.step == 1)  # type: ignore[attr-defined]
+def counted_place(root: Tensor, at: Index) -> Affine | None:
+    """Return the value of an element of a range as its place says it; None of other tensors."""
+    op = root.node.op
+    if op.name == "arange" and root.dtype.is_integer:
+        return at[0] * op.step + op.start  # type: ignore[attr-defined]
+    array = constant_array(root)
+    if array is None or not root.dtype.is_integer or not 1 < array.size <= _RANGE:
+        return None
+    if array.size != max(array.shape) or not np.array_equal(array.ravel(), np.arange(array.size)):
+        return None
+    return at[array.shape.index(array.size)]
 
 
 def _lone_variable(place: Affine) -> Variable | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ def updating(
     state.release()
     try:
         # What is looked at before it is committed can't be written over what it replaces.
-        claim = None if check_finite else state.claim
+        claim = None if check_finite else partial(state.claim, me)
         snapshot = state.pin(me)
         if program.is_random:
             snapshot = state.take_step(me)

@@ -53,6 +53,7 @@ class State:
         self._swapping = threading.RLock()
         self._readers: set[object] = set()
         self._writer: int | None = None
+        self._claimer: object = None
         self._done = np.zeros(1, np.int64)
 
     def pin(self, reader: object) -> Snapshot:
@@ -68,15 +69,17 @@ class State:
         """End `pin`, or do nothing where it has not begun."""
         self._readers.discard(reader)
 
-    def claim(self) -> Array | None:
+    def claim(self, writer: object) -> Array | None:
         """Let the thread that holds `writing` overwrite the arrays, where nobody else reads them.
 
-        It has them pinned itself, so that a run in a signal handler leaves them as they are.
+        The writer has them pinned itself, so that a run in a signal handler leaves them as they
+        are.
 
         Returns:
             Where the native call that does it writes a 1 at its end, or None.
         """
         self._done[0] = 0
+        self._claimer = writer
         self._writer = threading.get_ident()
         if len(self._readers) > 1:
             self._writer = None
@@ -105,7 +108,7 @@ class State:
         """
         with self._swapping:
             current = self.snapshot
-            overwritten = self._writer == threading.get_ident() and self._done[0]
+            overwritten = self._claimer is taker and self._done[0]
             if current.taker is taker and not overwritten:
                 self.snapshot = current._replace(step=current.step - 1, taker=None)
 

@@ -15,16 +15,16 @@ def test_a_writer_claims_the_arrays_only_where_nobody_else_reads_them():
     me, reader = object(), object()
     with state.writing:
         version = state.pin(me).version
-        done = state.claim()
+        done = state.claim(me)
         assert done is not None
         assert done[0] == 0
         assert state.snapshot.version != version
         state.release()
         state.pin(reader)
-        assert state.claim() is None
+        assert state.claim(me) is None
         state.unpin(reader)
         state.unpin(reader)
-        assert state.claim() is done
+        assert state.claim(me) is done
         state.release()
         state.unpin(me)
 
@@ -43,7 +43,7 @@ def test_a_reader_waits_for_the_writer_that_overwrites_and_sees_what_it_commits(
     thread = threading.Thread(target=read)
     with state.writing:
         state.pin(me)
-        assert state.claim() is not None
+        assert state.claim(me) is not None
         thread.start()
         started.wait()
         thread.join(0.05)
@@ -60,9 +60,9 @@ def test_the_writer_itself_reads_on_while_it_overwrites():
     state = State(seed=0)
     with state.writing:
         state.pin("me")
-        state.claim()
+        state.claim("me")
         assert state.pin("handler").values == {}
-        assert state.claim() is None
+        assert state.claim("handler") is None
         state.unpin("handler")
         state.release()
 
@@ -73,14 +73,19 @@ def test_a_step_is_not_given_back_once_the_contents_are_overwritten():
     with state.writing:
         state.pin(me)
         assert state.take_step(me).step == 0
-        done = state.claim()
+        done = state.claim(me)
         done[0] = 1  # what the native call does at its end
         state.give_back(me)
         assert state.snapshot.step == 1
+        other = object()
+        state.take_step(other)
+        state.give_back(other)  # which has overwritten nothing
+        assert state.snapshot.step == 1
         state.release()
-        state.claim()
+        assert state.take_step(me).step == 1
+        state.claim(me)
         state.give_back(me)
-        assert state.snapshot.step == 0
+        assert state.snapshot.step == 1
 
 
 def test_contents_that_may_be_others_have_another_version():
@@ -91,7 +96,7 @@ def test_contents_that_may_be_others_have_another_version():
     state.take_step(None)
     assert state.snapshot.version == versions[-1]
     with state.writing:
-        state.claim()
+        state.claim(None)
         versions.append(state.snapshot.version)
     assert len(set(versions)) == 3
 

@@ -18,7 +18,7 @@ from graphfw.ir.dtype import DType, float32, int64
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.base import fill_value
 from graphfw.passes.fuse import Group
-from graphfw.passes.fuse_nodes import Facts, Role, reduced_axes, unreduced
+from graphfw.passes.fuse_nodes import Facts, Role, counted_place, reduced_axes, unreduced
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Const, Expr, ReduceKind, Ref
 from graphfw.runtime.kernels.scalars import Scalars
@@ -298,9 +298,8 @@ class Values:
     def _named(self, node: Node, tensor: Tensor, index: Index, size: DimLike) -> Affine:
         """Return the place along a dim of a size that an element of an index tensor names."""
         root, at = self.facts.follow(tensor, index)
-        op = root.node.op
-        if op.name == "arange" and at is not None and tensor.dtype.is_integer:
-            place: Affine = at[0] * op.step + op.start  # type: ignore[attr-defined]
+        place = None if at is None else counted_place(root, at)
+        if place is not None and tensor.dtype.is_integer:
             only = next(iter(place.terms), None)
             if only is not None and place == index_of(only) and always_ge(size, only.extent):
                 return place

@@ -22,6 +22,7 @@ from graphfw.runtime.numpy_executor.special.joining import (
     slice_set_steps,
     slice_steps,
 )
+from graphfw.runtime.numpy_executor.special.scans import scan_steps
 from graphfw.runtime.numpy_executor.special.scatter import scatter_steps
 
 
@@ -84,8 +85,11 @@ _ALONE: Mapping[str, Callable[[Node, Sequence[View], Sequence[View]], Sequence[S
     "attention": _attention,
     "attention_grad": _attention_grad,
     "concat": concat_steps,
+    "cumulative_prod": scan_steps,
+    "cumulative_sum": scan_steps,
     "index_add": scatter_steps,
     "index_set": scatter_steps,
+    "recurrence": scan_steps,
     "roll": roll_steps,
     "slice": slice_steps,
     "slice_set": slice_set_steps,

@@ -11,7 +11,8 @@ from graphfw.runtime.kernels.ir import Kernel, Load, Loop
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 from graphfw.runtime.numpy_executor.codegen.facts import postorder, roots
 
-_TO=int(os.environ.get("GFPF","2"))
+_WHICH=1
+_TO=int(os.environ.get("GFPF","3"))
 
 class Ahead:
     """What a kernel reads ahead.
@@ -22,7 +23,7 @@ class Ahead:
 
     def __init__(self, kernel: Kernel) -> None:
         loops = [item for item in kernel.body if isinstance(item, Loop)]
-        self.loop = loops[1] if len(loops) > 1 and kernel.outer and _TO else None
+        self.loop = loops[_WHICH] if len(loops) > 1 and kernel.outer and _TO else None
         self._outer = kernel.outer[-1].name if kernel.outer else ""
         vector_axis = kernel.inner[-1].name if kernel.inner else ""
         found = {}

@@ -9,6 +9,7 @@ function that the polynomial is for, before rounding errors.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from graphfw.runtime.numpy_executor.codegen.mathlib_writer import Body, Value
 
@@ -68,8 +69,22 @@ def power_of_two(m: Body, exponent: Value) -> Value:
     return m.of_bits((exponent + _bias(m)) << _mantissa_bits(m))
 
 
-def whole_and_rest(m: Body, x: Value, more: Value | None = None) -> tuple[Value, Value]:
-    """Return n (an integer) and expm1(r), where x + more = n ln(2) + r and |r| <= ln(2) / 2."""
+class Split(NamedTuple):
+    """x = n ln(2) + r, where |r| <= ln(2) / 2.
+
+    Attributes:
+        n: As an integer.
+        whole: n as a float.
+        rest: expm1(r).
+    """
+
+    n: Value
+    whole: Value
+    rest: Value
+
+
+def whole_and_rest(m: Body, x: Value, more: Value | None = None) -> Split:
+    """Split x + more."""
     # Adding and subtracting 1.5 * 2^23 rounds to a whole number, which then stands in the low bits.
     magic = m.pick(1.5 * 2**23, 1.5 * 2**52)
     high, low = _LN2_64 if m.is_double else _LN2_32
@@ -79,24 +94,25 @@ def whole_and_rest(m: Body, x: Value, more: Value | None = None) -> tuple[Value,
     r = m.fma(n, -low, m.fma(n, -high, x))
     r = r if more is None else r + more
     p = m.polynomial(r, _EXPM1_64 if m.is_double else _EXPM1_32)
-    return m.bits(sum_) - m.bits(m.constant(magic, sum_.element)), m.fma(r * r, p, r)
+    whole = m.bits(sum_) - m.bits(m.constant(magic, sum_.element))
+    return Split(whole, n, m.fma(r * r, p, r))
 
 
 def exp(m: Body, x: Value, more: Value | None = None) -> Value:
-    """e^(x + more), where `more` is small or left out.
-
-    The scale is two factors: so small results are rounded once, and large ones overflow.
-    """
+    """e^(x + more), where `more` is small or left out."""
     # Beyond these limits results are infinite, and 0.
     x = m.at_least(m.at_most(x, m.pick(89, 710)), m.pick(-104, -746))
-    n, q = whole_and_rest(m, x, more)
+    n, whole, q = whole_and_rest(m, x, more)
+    if m.can_scale:
+        return m.scaled(1 + q, whole)
+    # The scale is two factors: so small results are rounded once, and large ones overflow.
     half = n >> 1
     return (1 + q) * power_of_two(m, half) * power_of_two(m, n - half)
 
 
 def _expm1_part(m: Body, x: Value, k: int) -> Value:
     """Return expm1(x) / 2^k: it does not overflow where the caller's result is finite."""
-    n, q = whole_and_rest(m, x)
+    n, _, q = whole_and_rest(m, x)
     scale = power_of_two(m, n - k)
     return m.fma(q, scale, scale - 2.0**-k)
 
@@ -116,7 +132,7 @@ def sinh(m: Body, x: Value) -> Value:
 
 def cosh(m: Body, x: Value) -> Value:
     """(e^x + e^-x) / 2."""
-    n, q = whole_and_rest(m, m.at_most(m.abs(x), m.pick(89.5, 710.5)))
+    n, _, q = whole_and_rest(m, m.at_most(m.abs(x), m.pick(89.5, 710.5)))
     scale = power_of_two(m, n - 2)
     part = m.fma(q, scale, scale)
     return m.fma(part, 2, 0.125 / part)

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from graphfw.ir.dtype import DType, float32, float64
 from graphfw.runtime.numpy_executor.codegen.registers import literal, register, splat, vector
+from graphfw.runtime.numpy_executor.codegen.target import AVX512, host
 
 _BITS = {"float": "i32", "double": "i64"}
 _DTYPE = {"float": float32, "double": float64}
@@ -182,6 +183,22 @@ class Body:
     def fma(self, a: Value, b: Number, c: Number) -> Value:
         """Return a b + c, rounded once."""
         return self.intrinsic("fma", a, self.constant(b, a.element), self.constant(c, a.element))
+
+    @property
+    def can_scale(self) -> bool:
+        """Whether there is an instruction for `scaled`: only whole registers of AVX-512 have it."""
+        return self.lanes * self.dtype.itemsize == AVX512.vector_bytes and host() is AVX512
+
+    def scaled(self, x: Value, exponent: Value) -> Value:
+        """Return x 2^n of a whole number n, rounded once; only where `can_scale`."""
+        kind = f"p{'d' if self.is_double else 's'}.512"
+        mask = "i8" if self.is_double else "i16"
+        symbol = f"llvm.x86.avx512.mask.scalef.{kind}"
+        types = f"{x.type}, {x.type}, {x.type}, {mask}, i32"
+        self.declarations[symbol] = f"declare {x.type} @{symbol}({types})"
+        # No lane is masked; 4 is rounding as it is set.
+        operands = f"{x.type} {x.text}, {x.type} {exponent.text}, {x.type} {x.text}"
+        return self.let(x.element, f"call {x.type} @{symbol}({operands}, {mask} -1, i32 4)")
 
     def polynomial(self, x: Value, coefficients: tuple[float, ...]) -> Value:
         """Return the polynomial with these coefficients, the constant first, by Horner's rule."""

@@ -13,7 +13,7 @@ from functools import reduce as fold
 from graphfw.runtime.kernels.ir import Loop, Store
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 
-_LARGE = int(os.environ.get("GFNT", "16")) << 20
+_LARGE = int(os.environ.get("GFNT", "32")) << 20
 """Results of so many bytes are written past the caches."""
 _LINE = 64
 

@@ -1,0 +1,239 @@
+"""The native steps of `cumulative_sum`, `cumulative_prod` and `recurrence`.
+
+Arrays are taken as [before, size, after]. Lines along the middle are walked one element after the
+other, several lines at a time: those beside each other in memory, or those of several rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphfw.ir.dim import DimLike, dim_max, dim_min
+from graphfw.ir.dtype import DType, float32
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.runtime.kernels.steps import Step, View
+from graphfw.runtime.kernels.views import is_whole
+from graphfw.runtime.numpy_executor.attention.layout import HEAD
+from graphfw.runtime.numpy_executor.attention.text import Module
+from graphfw.runtime.numpy_executor.special.moves import ceil
+from graphfw.runtime.numpy_executor.special.numbers import Number
+from graphfw.runtime.numpy_executor.special.text import Writer
+from graphfw.runtime.numpy_executor.special.thirds import in_thirds
+
+_BLOCK = 256
+"""Lines beside each other that a cell has."""
+
+_ROWS = 8
+"""Rows that are walked at once: an addition waits for the one before."""
+
+_CELL = 1 << 13
+"""Elements that a cell has at least, if there are so many."""
+
+_NAMES = ("batches", "before", "size", "after", "block", "blocks")
+
+
+class ScanCode:
+    """Walks along the middle dim.
+
+    Operands: output, inputs. Params: `_NAMES`, then offset and three strides of each input.
+
+    Args:
+        dtype: Of all operands.
+        name: The op's.
+        reverse: Whether it walks from the end.
+        exclusive: Whether results leave the element itself out.
+        rows: Whether the last dim has one element.
+    """
+
+    def __init__(
+        self, dtype: DType, name: str, *, reverse: bool, exclusive: bool, rows: bool
+    ) -> None:
+        self._dtype = dtype
+        self._name = name
+        self._reverse = reverse
+        self._exclusive = exclusive
+        self._rows = rows
+        self._inputs = 2 if name == "recurrence" else 1
+
+    @property
+    def key(self) -> str:
+        traits = f"{self._reverse} {self._exclusive} {self._rows}"
+        return f"scan {self._name} {self._dtype.name} {traits}"
+
+    def llvm(self, symbol: str) -> str:
+        module = Module()
+        f = Writer(module)
+        n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
+        first = len(_NAMES)
+        lying = [
+            [f.read("%params", first + 4 * number + i) for i in range(4)]
+            for number in range(self._inputs)
+        ]
+        addresses = [f.operand(i) for i in range(self._inputs + 1)]
+        block = f.rem("%cell", n["blocks"])
+        batch = f.mul(f.div("%cell", n["blocks"]), n["batches"])
+        end = f.low(f.add(batch, n["batches"]), n["before"])
+        if self._rows:
+            whole = f.add(batch, f.let(f"and i64 {f.sub(end, batch)}, {-_ROWS}"))
+            for begin, stop, count in ((batch, whole, _ROWS), (whole, end, 1)):
+                with f.loop(begin, stop, count) as row:
+                    self._walk_rows(f, n, lying, addresses, row.index, count)
+        else:
+            column = f.mul(block, n["block"])
+            width = f.low(n["block"], f.sub(n["after"], column))
+            with f.loop(batch, end) as row:
+                self._walk_columns(f, n, lying, addresses, row.index, column, width)
+        f.do("ret i32 0")
+        module.add(HEAD.format(symbol=symbol), f)
+        return module.text
+
+    def _walk_rows(
+        self,
+        f: Writer,
+        n: dict[str, str],
+        lying: Sequence[Sequence[str]],
+        addresses: Sequence[str],
+        row: str,
+        count: int,
+    ) -> None:
+        """Walk along `count` rows at once."""
+        number = Number(self._dtype)
+        starts = []
+        for i in range(count):
+            index = f.add(row, str(i))
+            at = [f.add(offset, f.mul(index, batch)) for offset, batch, _, _ in lying]
+            starts.append((f.mul(index, n["size"]), at))
+        carried = [(number.kind, self._identity(number))] * count
+        with f.loop("0", n["size"], carried=carried) as loop:
+            place = self._place(f, n, loop.index)
+            for (to, at), state in zip(starts, loop.values, strict=True):
+                xs = []
+                for x, start, (_, _, middle, _) in zip(addresses[1:], at, lying, strict=True):
+                    element = f.add(start, f.mul(place, middle))
+                    xs.append(number.load(f, f.at(number.stored, x, element)))
+                result, state = self._next(f, number, loop.index, state, xs)
+                number.store(f, result, f.at(number.stored, addresses[0], f.add(to, place)))
+                loop.following.append(state)
+
+    def _walk_columns(
+        self,
+        f: Writer,
+        n: dict[str, str],
+        lying: Sequence[Sequence[str]],
+        addresses: Sequence[str],
+        row: str,
+        column: str,
+        width: str,
+    ) -> None:
+        """Walk along lines beside each other; how far each has come is in scratch memory."""
+        lanes = 64 // Number(self._dtype).nbytes
+        whole = f.let(f"and i64 {width}, {-lanes}")
+        for _, _, _, last in lying:
+            in_row = f.let(f"icmp eq i64 {last}, 1")
+            whole = f.let(f"select i1 {in_row}, i64 {whole}, i64 0")
+        with f.loop("0", width) as loop:
+            state = self._state(1)
+            state.store(f, self._identity(state), f.at(state.stored, "%scratch", loop.index))
+        starts = []
+        for offset, batch, _, last in lying:
+            start = f.add(offset, f.mul(row, batch))
+            starts.append(f.add(start, f.mul(column, last)))
+        with f.loop("0", n["size"]) as line:
+            place = self._place(f, n, line.index)
+            to = f.mul(f.add(f.mul(row, n["size"]), place), n["after"])
+            to = f.add(to, column)
+            for begin, stop, count in (("0", whole, lanes), (whole, width, 1)):
+                number, state = Number(self._dtype, count), self._state(count)
+                with f.loop(begin, stop, count) as loop:
+                    xs = []
+                    for x, start, (_, _, middle, last) in zip(
+                        addresses[1:], starts, lying, strict=True
+                    ):
+                        element = f.add(start, f.mul(place, middle))
+                        element = f.add(element, f.mul(loop.index, last))
+                        xs.append(number.load(f, f.at(number.stored, x, element)))
+                    kept = f.at(state.stored, "%scratch", loop.index)
+                    value = state.load(f, kept)
+                    result, value = self._next(f, number, line.index, value, xs)
+                    state.store(f, value, kept)
+                    element = f.add(to, loop.index)
+                    number.store(f, result, f.at(number.stored, addresses[0], element))
+
+    def _place(self, f: Writer, n: dict[str, str], index: str) -> str:
+        """Return where the walk is after some steps."""
+        return f.sub(f.sub(n["size"], "1"), index) if self._reverse else index
+
+    def _state(self, lanes: int) -> Number:
+        return Number(float32 if self._dtype.is_low_precision else self._dtype, lanes)
+
+    def _identity(self, number: Number) -> str:
+        if self._name == "cumulative_prod":
+            return number.constant(1)
+        # -0.0 is what changes no sum; 0.0 would turn -0.0 into 0.0.
+        return number.constant(-0.0 if self._name == "cumulative_sum" else 0.0)
+
+    def _next(
+        self, f: Writer, number: Number, index: str, state: str, xs: Sequence[str]
+    ) -> tuple[str, str]:
+        """Return the result at an element, and the state behind it."""
+        if self._name == "recurrence":
+            factor, term = xs
+            return state, number.add(f, number.multiply(f, factor, state), term)
+        (x,) = xs
+        combine = number.add if self._name == "cumulative_sum" else number.multiply
+        after = combine(f, state, x)
+        if not self._exclusive:
+            return after, after
+        nothing = number.constant(0 if self._name == "cumulative_sum" else 1)
+        first = f.let(f"icmp eq i64 {index}, 0")
+        return number.choose(f, first, nothing, state), after
+
+
+def scan_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
+    """Return the steps of a node that walks along an axis; none for complex numbers."""
+    (output,) = outputs
+    dtype = output.storage.dtype
+    if dtype.is_complex:
+        return []
+    op = node.op
+    axis: int = op.axis % len(output.shape)  # type: ignore[attr-defined]
+    steps: list[Step] = []
+    params: list[DimLike] = []
+    whole: list[tuple[int, int]] = []
+    operands = [output.storage]
+    for number, x in enumerate(inputs, 1):
+        given, more = in_thirds(node, x, axis, axis + 1)
+        steps += more
+        params += [given.offset, *given.strides]
+        operands.append(given.storage)
+        if isinstance(given.storage, Tensor) and is_whole(given):
+            whole.append((0, number))
+    before, size, after = in_thirds(node, output, axis, axis + 1)[0].shape
+    rows = after == 1
+    block = dim_min(dim_max(1, after), _BLOCK)
+    batches = dim_max(1, _CELL // dim_max(1, size * block))
+    if rows:
+        batches = _ROWS * ceil(batches, _ROWS)
+    blocks = ceil(after, block)
+    code = ScanCode(
+        dtype,
+        op.name,
+        reverse=op.reverse,  # type: ignore[attr-defined]
+        exclusive=getattr(op, "exclusive", False),
+        rows=rows,
+    )
+    # Written over an input that is read a second time as another, or in part, it would be wrong.
+    alone = len({*operands}) == len(operands)
+    steps.append(
+        Step(
+            nodes=(node,),
+            code=code,
+            operands=tuple(operands),
+            written=(True, *[False] * len(inputs)),
+            params=(batches, before, size, after, block, blocks, *params),
+            cells=ceil(before, batches) * blocks,
+            scratch=0 if rows else block * max(4, dtype.itemsize),
+            in_place=tuple(whole) if alone else (),
+        )
+    )
+    return steps
