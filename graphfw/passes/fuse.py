@@ -107,14 +107,12 @@ def _idle(graph: Graph, facts: Facts) -> set[Node]:
     idle = {node for short in facts.short.values() for node in short.inside}
     if not idle:
         return idle
-    todo = [t.node for t in graph.outputs]
+    todo = [facts.root_of(t).node for t in graph.outputs]
     seen = set(todo)
     while todo:
         node = todo.pop()
         idle.discard(node)
-        short = facts.short.get(node)
-        tensors = node.inputs if short is None else [root for root, _ in short.reads]
-        fresh = {t.node for t in tensors} - seen
+        fresh = {root.node for root in facts.needed_by(node)} - seen
         seen |= fresh
         todo.extend(fresh)
     return idle

@@ -15,10 +15,18 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.op import ELEMENTWISE, SOURCE
 from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import Shape
 from graphfw.ir.walk import users
 from graphfw.passes.base import constant_array, fill_value
 from graphfw.passes.fuse_short import Short, is_short, written_out
-from graphfw.passes.fuse_views import Layout, own_layout, renamed, renames, view_of
+from graphfw.passes.fuse_views import (
+    Layout,
+    axes_before,
+    own_layout,
+    renamed,
+    renames,
+    view_of,
+)
 
 _RECIPE = 8
 """So many nodes may be computed anew wherever they are read, if they read no memory."""
@@ -37,6 +45,10 @@ class Natives(Protocol):
 
     def is_cheap(self, node: Node) -> bool:
         """Whether computing an element takes no longer than reading one."""
+        ...
+
+    def cost(self, node: Node) -> float:
+        """Return in how many nanoseconds, about, a thread computes an element."""
         ...
 
     def matmul(self, node: Node) -> bool:
@@ -118,6 +130,7 @@ class Facts:
         self.layout: dict[Tensor, Layout] = {}
         self.short: dict[Node, Short] = {}
         self._graph = graph
+        self._reductions: dict[Node, tuple[Tensor, tuple[int, ...]]] = {}
         self._weight: dict[Node, int] = {}
         for node in graph.nodes:
             self.role[node] = self._role_of(node)
@@ -130,6 +143,13 @@ class Facts:
         """Return the tensor behind all views."""
         layout = self.layout.get(tensor)
         return tensor if layout is None else layout.root
+
+    def needed_by(self, node: Node) -> list[Tensor]:
+        """Return the tensors behind all views that a node is computed from."""
+        short = self.short.get(node)
+        if short is not None:
+            return [root for root, _ in short.reads]
+        return [self.root_of(tensor) for tensor in node.inputs]
 
     def _role_of(self, node: Node) -> Role:
         op = node.op
@@ -171,12 +191,13 @@ class Facts:
         return Role.RECIPE if 1 < weight <= _RECIPE else Role.POINTWISE
 
     def _written_out(self, node: Node) -> Short | None:
-        x, gone = node.inputs[0], reduced_axes(node)
+        x, gone = self.reduction(node)
         if node.op.combine not in ("sum", "prod", "max", "min") or not is_short(x, gone):
             return None
         lost = [Variable("short", x.shape[axis]) for axis in gone]
         out, _ = standard_index(node.outputs[0])
-        index = unreduced(out, gone, [index_of(variable) for variable in lost], x.ndim)
+        places = [index_of(variable) for variable in lost]
+        index = unreduced(out, node.types[0].shape, x.shape, gone, places)
 
         def can_repeat(one: Node, inside: Collection[Node]) -> bool:
             if not self.is_plain(one):
@@ -298,8 +319,31 @@ class Facts:
             reads.append(self._read(tensor, broadcast_index(index, tensor.shape)))
         return Space(sizes, everything, tuple(reads))
 
+    def reduction(self, node: Node) -> tuple[Tensor, tuple[int, ...]]:
+        """Return what a reduction reduces and along which axes: behind reshapes, where that goes.
+
+        The sum of [b, t, c] over b and t, where that is a reshape of [b*t, c], is the sum of this
+        over the rows: it may be made where these are.
+        """
+        known = self._reductions.get(node)
+        if known is not None:
+            return known
+        op, x = node.op, node.inputs[0]
+        axes: Iterable[int] = (op.axis,) if hasattr(op, "axis") else op.axes  # type: ignore[attr-defined]
+        gone = tuple(axes)
+        while x.node.op.name == "reshape" and op.combine not in ("argmax", "argmin"):
+            source = x.node.inputs[0]
+            before = None
+            if source.type.size == x.type.size:
+                before = axes_before(source.shape, x.shape, gone)
+            if before is None:
+                break
+            x, gone = source, before
+        self._reductions[node] = x, gone
+        return x, gone
+
     def _reduce_space(self, node: Node) -> Space:
-        x, gone = node.inputs[0], reduced_axes(node)
+        x, gone = self.reduction(node)
         index, axes = standard_index(x)
         kept = [a for a, d in enumerate(x.shape) if d != 1 and a not in gone]
         out = tuple([axes[a] for a in kept])
@@ -382,27 +426,26 @@ def standard_index(tensor: Tensor) -> tuple[Index, dict[int, int]]:
     return tuple(index), numbers
 
 
-def reduced_axes(node: Node) -> tuple[int, ...]:
-    """Return the axes that a reduction is over."""
-    op = node.op
-    axes: Iterable[int] = (op.axis,) if hasattr(op, "axis") else op.axes  # type: ignore[attr-defined]
-    return tuple(axes)
-
-
-def unreduced(index: Index, gone: Sequence[int], places: Sequence[Affine], ndim: int) -> Index:
-    """Return which element of its input of `ndim` dims a reduction takes.
+def unreduced(
+    index: Index, shape: Shape, x: Shape, gone: Sequence[int], places: Sequence[Affine]
+) -> Index:
+    """Return which element of x a reduction takes for an element of its result.
 
     Args:
-        index: Of the output, with the reduced axes or without.
-        gone: The reduced axes.
+        index: Of the result.
+        shape: Of the result, with or without the axes that are gone.
+        x: What is reduced.
+        gone: The axes of x that the reduction is over.
         places: Where along them.
-        ndim: Of the input.
     """
     found = dict(zip(gone, places, strict=True))
-    if len(index) == ndim:
-        return tuple([found.get(axis, place) for axis, place in enumerate(index)])
-    kept = iter(index)
-    return tuple([found[axis] if axis in found else next(kept) for axis in range(ndim)])
+    kept = iter([place for place, dim in zip(index, shape, strict=True) if dim != 1])
+    return tuple(
+        [
+            found[axis] if axis in found else ZERO if dim == 1 else next(kept)
+            for axis, dim in enumerate(x)
+        ]
+    )
 
 
 def _sizes(shape: Sequence[DimLike]) -> tuple[DimLike, ...]:
@@ -413,13 +456,15 @@ def counted_place(root: Tensor, at: Index) -> Affine | None:
     """Return the value of an element of a range as its place says it; None of other tensors."""
     op = root.node.op
     if op.name == "arange" and root.dtype.is_integer:
-        return at[0] * op.step + op.start  # type: ignore[attr-defined]
+        place: Affine = at[0] * op.step + op.start  # type: ignore[attr-defined]
+        return place
     array = constant_array(root)
     if array is None or not root.dtype.is_integer or not 1 < array.size <= _RANGE:
         return None
     if array.size != max(array.shape) or not np.array_equal(array.ravel(), np.arange(array.size)):
         return None
-    return at[array.shape.index(array.size)]
+    along: int = array.shape.index(array.size)
+    return at[along]
 
 
 def _lone_variable(place: Affine) -> Variable | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_clusters import Cluster, Clusters
@@ -14,6 +15,15 @@ _AGAIN = 6
 
 _MOVED = 16
 """So many move at most to the only group that reads what they compute."""
+
+_LARGE = 8 << 20
+"""A tensor of so many bytes is not in a cache any more when it is read again."""
+
+_SYMBOL = 64
+"""What a dim that is not known counts as where sizes are estimated."""
+
+_BYTE = 0.05
+"""Nanoseconds in which a thread moves a byte from memory; to memory it takes twice as long."""
 
 
 @dataclass
@@ -29,6 +39,30 @@ class Outputs:
     nodes: dict[Cluster, tuple[Node, ...]]
     tensors: dict[Cluster, tuple[Tensor, ...]]
     sources: dict[Cluster, set[Cluster]]
+
+
+class _Again(NamedTuple):
+    """What computes a tensor again.
+
+    Attributes:
+        nodes: In no order.
+        frontier: What they read from memory.
+        instead: What of that would not be there otherwise: it can't be computed again, and must be
+            stored in place of the tensor.
+    """
+
+    nodes: list[Node]
+    frontier: list[Tensor]
+    instead: list[Tensor]
+
+
+def _joined(parts: Sequence[_Again]) -> _Again:
+    """Return what computes several tensors."""
+    return _Again(
+        list(dict.fromkeys([node for part in parts for node in part.nodes])),
+        list(dict.fromkeys([tensor for part in parts for tensor in part.frontier])),
+        list(dict.fromkeys([tensor for part in parts for tensor in part.instead])),
+    )
 
 
 def settled(
@@ -71,55 +105,97 @@ class _Settling:
                     self.stored.add(tensor)
                 elif tensor in self.readers and not self._computed_again(tensor):
                     self.stored.add(tensor)
+        large: dict[tuple[Cluster, tuple[Cluster, ...]], list[Tensor]] = {}
+        for tensor, readers in self.readers.items():
+            is_open = tensor in self.stored and tensor not in self.demanded
+            if is_open and self._can_compute(tensor) and _estimated(tensor) >= _LARGE:
+                large.setdefault((self.home[tensor.node], tuple(readers)), []).append(tensor)
+        for (_, several), tensors in large.items():
+            self._compute_large(tensors, several)
         return self._pruned(order)
+
+    def _can_compute(self, tensor: Tensor) -> bool:
+        """Whether the readers of a tensor have the loops to compute it."""
+        is_full = len(self.clusters.out[tensor.node]) == len(self.home[tensor.node].axes) > 0
+        return is_full and all(self.readers[tensor].values())
 
     def _computed_again(self, tensor: Tensor) -> bool:
         """Let the readers of a tensor compute it themselves, where that moves fewer bytes."""
-        node, readers = tensor.node, self.readers[tensor]
-        cluster = self.home[node]
-        is_full = len(self.clusters.out[node]) == len(cluster.axes) > 0
-        if not is_full or not all(readers.values()):
+        readers = self.readers[tensor]
+        if not self._can_compute(tensor):
             return False
-        expanded = self._expanded(tensor, moves=len(readers) == 1)
-        if expanded is None:
+        again = self._expanded(tensor, moves=len(readers) == 1)
+        if again is None:
             return False
-        nodes, frontier, instead = expanded
-        width = len(self.clusters.out[node])
-        large = [t for t in frontier if sum(d != 1 for d in t.shape) >= width]
-        saved = tensor.dtype.itemsize * (1 + len(readers))
-        for reader in readers:
-            known = self._reads_of(reader)
-            saved -= sum(t.dtype.itemsize for t in large if t not in known)
-        saved -= sum(t.dtype.itemsize for t in instead)
+        saved = tensor.dtype.itemsize * (1 + len(readers)) - self._more_read(again, readers)
+        saved -= sum(t.dtype.itemsize for t in again.instead)
         # Of two tensors that cost the same, the one with more users may serve them too.
-        if saved < bool(not instead):
+        if saved < bool(not again.instead):
             return False
-        self.again.add(tensor)
+        self._compute_in(readers, [tensor], again)
+        return True
+
+    def _compute_large(self, tensors: Sequence[Tensor], readers: Sequence[Cluster]) -> None:
+        """Let readers compute tensors that no cache holds, even dearly, where that takes less time.
+
+        They are all that these readers take from one group: what computes one may serve the others.
+        """
+        self.stored.difference_update(tensors)
+        fixed = {t for t in tensors if self._expanded(t, moves=False, is_large=True) is None}
+        self.stored.update(fixed)
+        tensors = [tensor for tensor in tensors if tensor not in fixed]
+        parts = [self._expanded(tensor, moves=False, is_large=True) for tensor in tensors]
+        again = _joined([part for part in parts if part is not None])
+        nbytes = sum([t.dtype.itemsize for t in tensors])
+        written = nbytes - sum([t.dtype.itemsize for t in again.instead])
+        moved = 2 * written + nbytes * len(readers) - self._more_read(again, readers)
+        computing = sum(
+            [
+                self.natives.cost(node)
+                for reader in readers
+                for node in again.nodes
+                if node not in self.members[reader]
+            ]
+        )
+        if moved * _BYTE > computing:
+            self._compute_in(readers, tensors, again)
+        else:
+            self.stored.update(tensors)
+
+    def _more_read(self, again: _Again, readers: Iterable[Cluster]) -> int:
+        """Return how many bytes an element readers read more if they compute something again."""
+        width = max([len(self.clusters.out[node]) for node in again.nodes], default=0)
+        large = [t for t in again.frontier if sum(d != 1 for d in t.shape) >= width]
+        return sum(
+            [t.dtype.itemsize for reader in readers for t in set(large) - self._reads_of(reader)]
+        )
+
+    def _compute_in(
+        self, readers: Collection[Cluster], tensors: Sequence[Tensor], again: _Again
+    ) -> None:
+        self.again.update(tensors)
         for reader in readers:
-            self.members[reader].update(nodes)
-        for source in frontier:
+            self.members[reader].update(again.nodes)
+        for source in again.frontier:
             if source.node in self.home:
                 self.stored.add(source)
                 known_readers = self.readers.setdefault(source, {})
                 for reader in readers:
                     if self.home[source.node] is not reader:
                         known_readers.setdefault(reader, False)
-        return True
 
-    def _expanded(
-        self, tensor: Tensor, *, moves: bool
-    ) -> tuple[list[Node], list[Tensor], list[Tensor]] | None:
-        """Return the nodes that compute a tensor from what is in memory, and what that is.
+    def _expanded(self, tensor: Tensor, *, moves: bool, is_large: bool = False) -> _Again | None:
+        """Return what computes a tensor from what is in memory.
 
-        Those nodes are cheap, or nobody else needs them: then they move to the only reader. What
-        can't be computed again is named once more, last: it must be stored in place of the tensor.
+        Those nodes are cheap, or the tensor is large, or nobody else needs them: then they move to
+        the only reader.
         """
         nodes: list[Node] = []
         instead: list[Tensor] = []
         frontier: list[Tensor] = []
         todo = [tensor]
         moved: set[Node] = set()
-        cheap = 0
+        known = 0
         while todo:
             current = todo.pop()
             if current.node in nodes:
@@ -135,8 +211,9 @@ class _Settling:
             if moves and self._is_of_one(current, moved, is_first=not nodes):
                 moved.add(current.node)
             else:
-                cheap += 1
-                if cheap > _AGAIN or not self._is_cheap(current.node):
+                known += 1
+                can_repeat = self._is_plain if is_large else self._is_cheap
+                if known > _AGAIN * (1 + is_large) or not can_repeat(current.node):
                     return None
             nodes.append(current.node)
             if len(nodes) > _MOVED:
@@ -149,7 +226,7 @@ class _Settling:
                     todo.append(root)
                 else:
                     frontier.append(root)
-        return nodes, list(dict.fromkeys(frontier)), list(dict.fromkeys(instead))
+        return _Again(nodes, list(dict.fromkeys(frontier)), list(dict.fromkeys(instead)))
 
     def _can_go_on(self, read: Read, tensor: Tensor) -> bool:
         """Whether what a node reads is in memory, a row value, or may be computed again."""
@@ -224,3 +301,11 @@ class _Settling:
                     todo.append(read.root.node)
                 else:
                     needed.add(read.root)
+
+
+def _estimated(tensor: Tensor) -> int:
+    """Return about how many bytes a tensor has."""
+    nbytes = tensor.dtype.itemsize
+    for dim in tensor.shape:
+        nbytes *= dim if isinstance(dim, int) else _SYMBOL
+    return nbytes

@@ -1,9 +1,9 @@
 """Reductions of few elements each, which are written out: `a[0] + a[1] + a[2]` in place of a loop.
 
 Where the elements are computed from tensors of fewer axes, as are the coordinates' differences of
-all pairs of points, no tensor of all of them is made: they are computed where they are reduced, and
-the result is a function of elements like that of an elementwise node. So it may be in one group with
-a reduction of its own: the sum over all points of a function of the distances.
+all pairs of points, no tensor of all of them is made: they are computed where they are reduced,
+and the result is a function of elements like that of an elementwise node. So it may be in one group
+with a reduction of its own: the sum over all points of a function of the distances.
 """
 
 from __future__ import annotations

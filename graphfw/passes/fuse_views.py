@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -84,6 +84,18 @@ def _reshaped(x: Shape, y: Shape, strides: Sequence[DimLike]) -> tuple[DimLike, 
         for axis in reversed(after):
             found[axis] = stride
             stride = stride * y[axis]
+    return tuple(found)
+
+
+def axes_before(x: Shape, y: Shape, gone: Collection[int]) -> tuple[int, ...] | None:
+    """Return which axes of x are some axes of its reshape y; None where others are affected."""
+    found: list[int] = []
+    for before, after in regrouped(x, y):
+        count = sum([axis in gone for axis in after])
+        if count == len(after):
+            found.extend(before)
+        elif count or len(before) != 1 or len(after) != 1:
+            return None
     return tuple(found)
 
 

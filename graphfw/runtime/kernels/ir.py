@@ -120,8 +120,8 @@ ReduceKind: TypeAlias = Literal["sum", "prod", "max", "min", "all", "any", "argm
 class Reduce:
     """A reduction of a value over the inner axes; afterwards `Ref(name)` is its value in this row.
 
-    `max` and `min` give NaN where there is one; `argmax` and `argmin` (int64: the position along the
-    only inner axis) take the first of equals, and the first NaN before all.
+    `max` and `min` give NaN where there is one; `argmax` and `argmin` (int64: the position along
+    the only inner axis) take the first of equals, and the first NaN before all.
     """
 
     name: str
@@ -203,7 +203,8 @@ class Kernel:
         outer: The axes of the rows, the slowest first. Cells, which threads claim, are ranges of
             rows; with "columns", of blocks of the last outer axis.
         inner: The axes of a row, the slowest first. Empty only with "columns".
-        per_cell: How many rows a cell has; with "columns", how many elements of the last outer axis.
+        per_cell: How many rows a cell has; with "columns", how many elements of the last outer
+            axis.
         split: With "rows" and one inner axis: the number of inner positions in a cell, where rows
             are cut into several cells, else None. Only for kernels without Reduce and Keep.
         buffers: What is read and written.

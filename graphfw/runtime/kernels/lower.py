@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeAlias
+from functools import cached_property
+from typing import NamedTuple, Protocol, TypeAlias
 
-from graphfw.ir.affine import Variable
-from graphfw.ir.dim import DimLike, always_ge
-from graphfw.ir.dtype import DType, int64
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dtype import DType
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import Op
-from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse import Group, Partition
-from graphfw.passes.fuse_nodes import Facts, Role, reduced_axes
-from graphfw.runtime.kernels.ir import Call, Const, Expr, Ref
+from graphfw.passes.fuse_nodes import Role
+from graphfw.runtime.kernels.ir import Call
+from graphfw.runtime.kernels.lower_combine import Lines, can_follow, combined, following
 from graphfw.runtime.kernels.lower_loops import (
-    Draft,
-    Stored,
+    cost_of,
     drafted,
     is_cheap_call,
     postorder,
@@ -26,12 +25,6 @@ from graphfw.runtime.kernels.lower_loops import (
 from graphfw.runtime.kernels.lower_packed import packed
 from graphfw.runtime.kernels.lower_steps import KernelTarget, epilogue, finished, step
 from graphfw.runtime.kernels.lower_values import (
-    Across,
-    Bound,
-    Element,
-    K,
-    Place,
-    Reduced,
     Values,
     scalar_form,
 )
@@ -40,7 +33,6 @@ from graphfw.runtime.kernels.steps import (
     ReferenceStep,
     Step,
     Storage,
-    Temp,
     View,
 )
 from graphfw.runtime.kernels.views import view
@@ -82,12 +74,20 @@ class Target(KernelTarget, Protocol):
         ...
 
 
+class _Form(NamedTuple):
+    """What is known of an op's scalar form: whether there is one, and what it costs."""
+
+    is_there: bool
+    is_cheap: bool
+    cost: float
+
+
 class CanCompile:
     """What a target can compile: what the partition of a graph asks."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._forms: dict[tuple[Op, tuple[DType, ...]], tuple[bool, bool]] = {}
+        self._forms: dict[tuple[Op, tuple[DType, ...]], _Form] = {}
 
     def scalar(self, node: Node) -> bool:
         """Whether the op has a scalar form for these dtypes."""
@@ -97,22 +97,25 @@ class CanCompile:
         """Whether computing an element takes no longer than reading one."""
         return self._form(node)[1]
 
+    def cost(self, node: Node) -> float:
+        """Return in how many nanoseconds, about, a thread computes an element."""
+        return self._form(node)[2]
+
     def matmul(self, node: Node) -> bool:
         """Whether there is a native product of these dtypes."""
         return self._target.multiplies(node.types[0].dtype)
 
-    def _form(self, node: Node) -> tuple[bool, bool]:
+    def _form(self, node: Node) -> _Form:
         key = (node.op, tuple([t.dtype for t in node.inputs]))
         known = self._forms.get(key)
         if known is None:
             form = scalar_form(node)
-            known = self._forms[key] = (form is not None, form is not None and _is_cheap(form))
+            parts = [] if form is None else postorder([form], lambda expr: False)
+            calls = [part for part in parts if isinstance(part, Call)]
+            is_cheap = form is not None and all(map(is_cheap_call, calls))
+            known = _Form(form is not None, is_cheap, sum(map(cost_of, calls)))
+            self._forms[key] = known
         return known
-
-
-def _is_cheap(form: Expr) -> bool:
-    parts = postorder([form], lambda expr: False)
-    return all([is_cheap_call(part) for part in parts if isinstance(part, Call)])
 
 
 def lower(
@@ -126,23 +129,43 @@ def lower(
         target: What makes the code.
         fixed: Variables that have the same contents in all runs, as constants do.
     """
-    return _Lowering(partition.facts, target, frozenset(fixed)).steps(partition.groups)
+    return _Lowering(graph, partition, target, frozenset(fixed)).steps()
 
 
 class _Lowering:
-    def __init__(self, facts: Facts, target: Target, fixed: frozenset[Tensor]) -> None:
-        self.facts = facts
+    def __init__(
+        self, graph: Graph, partition: Partition, target: Target, fixed: frozenset[Tensor]
+    ) -> None:
+        self.facts = partition.facts
+        self.groups = partition.groups
         self.target = target
         self.fixed = fixed
+        self.demanded = {self.facts.root_of(t) for t in graph.outputs}
+        # What waits for the group that alone reads it: it is joined there.
+        self.waiting: dict[Group, list[Lines]] = {}
 
-    def steps(self, groups: Sequence[Group]) -> list[Item]:
+    def steps(self) -> list[Item]:
         """Return the steps of all groups."""
         result: list[Item] = []
-        for group in groups:
+        for group in self.groups:
             result.extend(self._lowered(group))
         return result
 
+    @cached_property
+    def readers(self) -> dict[Tensor, list[Group]]:
+        """The groups that read what others compute."""
+        readers: dict[Tensor, dict[Group, None]] = {}
+        for group in self.groups:
+            inside = set(group.nodes)
+            for node in group.nodes:
+                for root in self.facts.needed_by(node):
+                    if root.node not in inside:
+                        readers.setdefault(root, {})[group] = None
+        return {tensor: list(found) for tensor, found in readers.items()}
+
     def _lowered(self, group: Group) -> list[Item]:
+        if group in self.waiting:
+            return [self._combining(self.waiting[group], group)]
         if group.kind == "reference":
             return [item for node in group.nodes for item in self._alone(node)]
         steps = self._matmul(group) if group.kind == "matmul" else self._kernels(group)
@@ -165,10 +188,34 @@ class _Lowering:
         steps = [step(finished(copy), (), self.target) for copy in packed(draft)]
         done = finished(draft)
         steps.append(step(done, group.nodes, self.target))
-        for one in lines:
-            draft = _combining(one, done.lines[one], done.cells)
-            steps.append(step(finished(draft), (one.node,), self.target))
-        return steps
+        left: dict[tuple[bool, DimLike], list[Lines]] = {}
+        for one in [Lines(one, done.lines[one], done.cells) for one in lines]:
+            reader = self._reader(one.output, group)
+            if reader is None:
+                left.setdefault((one.across.inner, one.output.size), []).append(one)
+            else:
+                self.waiting.setdefault(reader, []).append(one)
+        return [*steps, *[self._combining(alike) for alike in left.values()]]
+
+    def _reader(self, tensor: Tensor, group: Group) -> Group | None:
+        """Return the only group that reads what is joined from lines, if that may be done there."""
+        readers = self.readers.get(tensor, ())
+        if len(readers) != 1 or not can_follow(readers[0], self.facts):
+            return None
+        (reader,) = readers
+        others = self.waiting.get(reader)
+        if others and others[0].across.node not in group.nodes:
+            return None
+        return reader if following(reader, self.facts, [tensor]) is not None else None
+
+    def _combining(self, lines: Sequence[Lines], group: Group | None = None) -> Step:
+        """Return the step that joins lines, and does what a group does with the results."""
+        results = [one.output for one in lines]
+        after = None if group is None else following(group, self.facts, results)
+        stored = results if group is None else [t for t in results if t in self.demanded]
+        nodes = [one.across.node for one in lines]
+        nodes.extend(() if group is None else group.nodes)
+        return step(finished(combined(lines, after, stored)), nodes, self.target)
 
     # Matrix products.
 
@@ -199,28 +246,6 @@ class _Lowering:
         draft = drafted(values, group.outputs, ())
         draft.outer, draft.inner = values.axes[:-1], values.axes[-1:]
         return epilogue(draft, product, factors)
-
-
-def _combining(one: Across, lines: Temp, cells: DimLike) -> Draft:
-    """Return the kernel that joins the lines that the cells have left."""
-    (output,) = one.node.outputs
-    parts = Variable("cell", cells)
-    if one.inner:
-        place = Variable("place", output.size)
-        source = Place(lines, 0, ((parts, output.size), (place, 1)))
-        target = Place(output, 0, ((place, 1),))
-        draft = Draft("columns", [place], [parts])
-    else:
-        source, target = Place(lines, 0, ((parts, 1),)), Place(output, 0, ())
-        draft = Draft("rows", [], [parts])
-    if one.kind in ("max", "min"):
-        x = one.node.inputs[0]
-        size = size_of([x.shape[axis] for axis in reduced_axes(one.node)])
-        if not always_ge(size, 1):
-            draft.before.append(Bound(Const(int64, 0), size))
-    draft.loops.append([Reduced("r0", one.kind, Element(lines.dtype, source))])
-    draft.after.append(Stored(target, K.cast(Ref(lines.dtype, "r0"), output.dtype)))
-    return draft
 
 
 def _with_batch(operand: View, batch: Sequence[DimLike]) -> View:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from graphfw.ir.affine import Affine, Variable
-from graphfw.ir.dim import DimLike, dim_max, dim_min
+from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
@@ -31,6 +30,7 @@ from graphfw.runtime.kernels.ir import (
     Store,
     Term,
 )
+from graphfw.runtime.kernels.lower_cells import Work, columns, is_long, pieces, tiles, whole_rows
 from graphfw.runtime.kernels.lower_loops import (
     Draft,
     Kept,
@@ -53,30 +53,6 @@ from graphfw.runtime.kernels.lower_values import (
     Reduced,
 )
 from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage, Temp
-
-_CELL = 65536
-"""How many bytes a cell reads and writes at least, about: some microseconds, and within the L2
-cache."""
-
-_LARGE_CELL = 1 << 20
-"""How many at most. The longer the pieces of memory that a thread goes through, the faster: pieces
-of 16 KB take 1.4 times as long as such of 1 MB."""
-
-_CELLS = 64
-"""So many are made before they become larger: then few threads are left waiting at the end."""
-
-_LONG = 16384
-"""Rows of so many elements, and no less, are cut into several cells."""
-
-_LINES = 16
-"""A cell that leaves a line of partial sums has no fewer rows."""
-
-_TILE = 64
-"""Where something is read across, a cell is a square of so many rows and columns: what lies in a
-cache line with an element is then used while it is in cache."""
-
-_BLOCK = 64
-"""With "columns", a cell has a multiple of so many of them."""
 
 
 class KernelTarget(Protocol):
@@ -178,14 +154,6 @@ class Joined(NamedTuple):
     extent: DimLike
 
 
-class _Work(NamedTuple):
-    """How work is divided: see `Kernel`."""
-
-    per_cell: DimLike
-    split: DimLike | None
-    cells: DimLike
-
-
 class _Finisher:
     """Settles one draft."""
 
@@ -241,28 +209,24 @@ class _Finisher:
 
     # Division into cells.
 
-    def _divided(self) -> _Work:
+    def _divided(self) -> Work:
         nbytes = sum([dtype.itemsize for dtype in self._traffic()]) or 4
         rows = size_of([joined.extent for joined in self.outer])
         inner = size_of([joined.extent for joined in self.inner])
-        per_cell = _per_cell(rows * inner, nbytes)
         if self.draft.form == "columns":
-            last = self.outer[-1].extent
-            block = _block(inner, per_cell)
-            return _Work(
-                block, None, size_of([j.extent for j in self.outer[:-1]]) * _up(last, block)
-            )
+            others = size_of([joined.extent for joined in self.outer[:-1]])
+            return columns(others, self.outer[-1].extent, inner, nbytes)
         has_lines = any(isinstance(s, Partial) and s.across.inner for s in self.draft.statements())
-        is_long = not self.outer or (isinstance(inner, int) and inner >= _LONG)
         is_plain = self.draft.inner is None or not any(
             isinstance(s, Reduced | Kept) for s in self.draft.statements()
         )
-        if is_long and is_plain and len(self.inner) == 1 and not has_lines and inner != 1:
-            return _Work(1, per_cell, rows * _up(inner, per_cell))
+        is_cut = is_plain and len(self.inner) == 1 and not has_lines and inner != 1
+        if is_cut and (not self.outer or is_long(inner)):
+            return pieces(rows, inner, nbytes)
         if self.draft.inner is None and self._is_transposed():
-            return _Work(_TILE, _TILE, _up(rows, _TILE) * _up(inner, _TILE))
-        block = _rows_of(inner, per_cell, _LINES if has_lines else 1)
-        return _Work(block, None, _up(rows, block))
+            return tiles(rows, inner)
+        passes = len([loop for loop in self.draft.loops if loop])
+        return whole_rows(rows, inner, nbytes, passes=passes, has_lines=has_lines)
 
     def _is_transposed(self) -> bool:
         """Whether something lies densely along rows' numbers and not along rows."""
@@ -279,7 +243,10 @@ class _Finisher:
         for leaf in self.leaves:
             if isinstance(leaf, Element) and any(v in inner for v in variables_of(leaf)):
                 found[leaf.place] = leaf.dtype
-        return [*found.values(), *(s.value.dtype for s in self.stores)]
+        for store in self.stores:
+            if any(variable in inner for variable, _ in store.place.strides):
+                found[store.place] = store.value.dtype
+        return list(found.values())
 
     # Parameters and names.
 
@@ -467,41 +434,3 @@ def _same_element(a: Place, b: Place) -> bool:
         and dict(a.strides) == dict(b.strides)
         and a.storage.size == b.storage.size
     )
-
-
-@lru_cache(maxsize=4096)
-def _per_cell(total: DimLike, nbytes: int) -> DimLike:
-    """Return how many of all positions a cell has, a power of two or a multiple of 1024.
-
-    Args:
-        total: How many there are.
-        nbytes: What is read and written for each.
-    """
-    least, most = [1 << max(8, (x // nbytes).bit_length() - 1) for x in (_CELL, _LARGE_CELL)]
-    if isinstance(total, int):
-        return max(least, min(most, total // (_CELLS * 1024) * 1024))
-    return dim_max(least, dim_min(most, total // (_CELLS * 1024) * 1024))
-
-
-@lru_cache(maxsize=4096)
-def _rows_of(inner: DimLike, per_cell: DimLike, least: int) -> DimLike:
-    """Return how many rows a cell has."""
-    if isinstance(inner, int) and isinstance(per_cell, int):
-        return max(least, per_cell // max(inner, 1))
-    return dim_max(least, per_cell // dim_max(inner, 1))
-
-
-@lru_cache(maxsize=4096)
-def _block(inner: DimLike, per_cell: DimLike) -> DimLike:
-    """Return how many columns a cell has."""
-    if isinstance(inner, int) and isinstance(per_cell, int):
-        return _BLOCK * max(1, per_cell // max(inner, 1) // _BLOCK)
-    return _BLOCK * dim_max(1, per_cell // dim_max(inner, 1) // _BLOCK)
-
-
-@lru_cache(maxsize=4096)
-def _up(a: DimLike, b: DimLike) -> DimLike:
-    """Return a / b, rounded up."""
-    if b == 1:
-        return a
-    return -(-a // b)

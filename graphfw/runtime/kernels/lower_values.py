@@ -15,10 +15,11 @@ from graphfw.errors import PassError
 from graphfw.ir.affine import ZERO, Affine, Index, Variable, broadcast_index, index_of
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, float32, int64
+from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.base import fill_value
 from graphfw.passes.fuse import Group
-from graphfw.passes.fuse_nodes import Facts, Role, counted_place, reduced_axes, unreduced
+from graphfw.passes.fuse_nodes import Facts, Role, counted_place, unreduced
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Const, Expr, ReduceKind, Ref
 from graphfw.runtime.kernels.scalars import Scalars
@@ -76,6 +77,7 @@ class Across(NamedTuple):
         value: Of what.
         inner: Whether there is one result for each inner position.
         of_rows: Whether what is reduced has one value a row.
+        size: How many values one result comes of.
     """
 
     node: Node
@@ -83,6 +85,7 @@ class Across(NamedTuple):
     value: Expr
     inner: bool
     of_rows: bool
+    size: DimLike
 
 
 class Bound(NamedTuple):
@@ -227,10 +230,9 @@ class Values:
     # Reductions.
 
     def _reduce(self, node: Node, output: Tensor) -> None:
-        x = node.inputs[0]
+        x, gone = self.facts.reduction(node)
         kind = cast(ReduceKind, node.op.combine)
         index = self.standard(x)
-        gone = reduced_axes(node)
         value = self.value(x, index)
         kept = [place for a, place in enumerate(index) if a not in gone and place is not ZERO]
         lost = [x.shape[a] for a in gone if x.shape[a] != 1]
@@ -249,17 +251,18 @@ class Values:
             result = self._rounded(K.cast(Ref(dtype, name), output.dtype))
             self._known[output, self.standard(output)] = result
             return
-        self.across.append(Across(node, kind, value, bool(kept), not is_full))
+        self.across.append(Across(node, kind, value, bool(kept), not is_full, size_of(lost)))
 
     def _written_out(self, node: Node, index: Index) -> Expr:
         """Return a reduction of few elements as a function of all of them."""
-        x, gone, kind = node.inputs[0], reduced_axes(node), node.op.combine
-        join = {"sum": K.add, "prod": K.mul, "max": K.max, "min": K.min}[kind]
+        x, gone = self.facts.reduction(node)
+        join = {"sum": K.add, "prod": K.mul, "max": K.max, "min": K.min}[node.op.combine]
         counts = [range(cast(int, x.shape[axis])) for axis in gone]
         total: Expr | None = None
         for numbers in product(*counts):
             places = [Affine(number, {}) for number in numbers]
-            value = self.value(x, unreduced(index, gone, places, x.ndim))
+            at = unreduced(index, node.types[0].shape, x.shape, gone, places)
+            value = self.value(x, at)
             total = value if total is None else join(total, value)
         assert total is not None
         return self._rounded(K.cast(total, node.types[0].dtype))

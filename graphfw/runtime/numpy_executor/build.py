@@ -54,7 +54,8 @@ class Build:
         self.draws = Draws(graph)
         target = CpuTarget(self.draws)
         self.partition = partition(graph, CanCompile(target))
-        fixed = set(program.variables).difference(program.updated)
+        # What a plan updates changes the version of all contents, so it prepares constants alone.
+        fixed = () if program.updated else program.variables
         items = lower(graph, self.partition, target, fixed=fixed)
         count = program.fetch_count
         self.fetched = self._fetched(graph.outputs[:count], items)

@@ -1,4 +1,4 @@
-"""Operands that are computed once, from constants and variables that a plan does not update."""
+"""Operands that are computed once: from constants, and from variables in plans without updates."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class Preparation:
 
         A run that goes on meanwhile keeps those that it has.
         """
+        if self._build.overwritten:
+            version = 0  # constants don't change
         if run.version == version or not self._build.prepared:
             return
         with self._lock:

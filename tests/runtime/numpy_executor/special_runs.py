@@ -34,8 +34,8 @@ def plan_of(op, arrays, layouts=(), *, symbolic=False, seed=0):
         for array, layout in zip(arrays, layouts, strict=True):
             lying, read = _laid(array, layout)
             dims = lying.shape
-            if symbolic:  # equal sizes are one symbol
-                dims = tuple(names.setdefault(d, f"d{len(names)}") for d in dims)
+            if symbolic:  # equal sizes are one symbol; 1 is known, to be broadcast
+                dims = tuple(d if d == 1 else names.setdefault(d, f"d{len(names)}") for d in dims)
             tensor = gf.placeholder(dims, as_dtype(lying.dtype))
             fed.append(lying)
             feeds.append(tensor)
@@ -49,7 +49,7 @@ def plan_of(op, arrays, layouts=(), *, symbolic=False, seed=0):
 def assert_native(plan):
     """See that NumPy computes nothing."""
     outside = [node.op.name for level in plan._run.build.levels for node in level.nodes]
-    assert not outside
+    assert outside == []
 
 
 def computed(op, arrays, layouts=(), *, symbolic=False):
@@ -60,7 +60,7 @@ def computed(op, arrays, layouts=(), *, symbolic=False):
 
 def _laid(array, layout):
     """Return an array that has others' elements, and how a tensor of those is made from it."""
-    if layout == "transposed":
+    if layout == "transposed" and array.ndim:
         axes = tuple(reversed(range(array.ndim)))
         return np.ascontiguousarray(array.T), lambda t: gf.permute_dims(t, axes)
     if layout == "flipped" and array.ndim:

@@ -161,7 +161,7 @@ def test_a_variable_is_changed_where_it_lies(rng):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
-    ("shifts", "axes"), [((2,), (1,)), ((-1, 3), (0, 2)), ((9, -5, 1), (0, 1, 2)), ((1, 2), (1, 1))]
+    ("shifts", "axes"), [((2,), (1,)), ((-1, 3), (0, 2)), ((9, -5, 1), (0, 1, 2))]
 )
 def test_roll(rng, shifts, axes, layout):
     x = drawn(rng, (4, 5, 6))

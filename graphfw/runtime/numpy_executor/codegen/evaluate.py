@@ -351,7 +351,7 @@ class Evaluator:
             address: Where.
             values: What.
             masked: Whether only the lanes of the mask are stored.
-            past_caches: Whether whole vectors, whose addresses are aligned then, go past the caches.
+            past_caches: Whether whole vectors go past the caches; their addresses are aligned then.
         """
         lanes = self.shape.lanes if address.varying else 1
         element, level = memory(dtype), self.writer.depth

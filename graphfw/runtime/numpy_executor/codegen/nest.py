@@ -54,7 +54,7 @@ class Nest:
         self._masked = target.masked
         self._streams: Streams | None = None
         self._past_caches: frozenset[Store] = frozenset()
-        self._may_stream = target.streams
+        self._large = target.large
         self._evaluator = Evaluator(self._facts, writer)
         self._line = "0"
         self._is_first = ""
@@ -103,8 +103,9 @@ class Nest:
             columns = self.range_of(chunk, split, columns[1])
         rows = self.range_of(block, per_cell, self.product(self.kernel.outer))
         self._line = block
-        if self._may_stream:
-            self._streams = Streams(self._evaluator, self._main.lanes, columns[0])
+        if self._large:
+            lanes = self._main.lanes
+            self._streams = Streams(self._evaluator, lanes, columns[0], self._large)
         with self._lasting_sums("%cell"):
             self.rows(rows, columns)
         if self._streams:
@@ -251,7 +252,7 @@ class Nest:
             streamed = self._streams.stores(loop) if self._streams else frozenset()
             for _ in self._vector_loops(*columns, streamed):
                 self._statements(loop.body, sums)
-                if loop is self._ahead.loop and not self._evaluator.masks and self._evaluator.shape.lanes>1:
+                if loop is self._ahead.loop and self._is_whole:
                     self._ahead.ask(self._evaluator, self._is_last)
         for reduce, accumulators in sums.items():
             state = accumulators.joined(1)
@@ -272,6 +273,11 @@ class Nest:
         """Return the lanes of accumulators for several vectors, and for single elements."""
         main = [self._main.lanes] * vectors
         return main if self._masked else [*main, 1]
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether what is at hand are whole vectors."""
+        return self._evaluator.shape.lanes > 1 and not self._evaluator.masks
 
     @property
     def _first_accumulator(self) -> int:

@@ -1,21 +1,20 @@
 """Stores that go past the caches, for large results.
 
 A plain store to memory that is not in a cache first reads it: of what a copy moves that is a third.
-Who reads a result that is larger than the caches does not find it there anyway. What is large, and
-what is aligned, is known at run time: so loops are written twice, with these stores and without.
+What is large, and what is aligned, is known at run time: so loops are written twice, with these
+stores and without. For what is written over an operand, plain stores are the faster ones: it is in
+the cache already.
 """
 
 from __future__ import annotations
 
-import os
 from functools import reduce as fold
 
 from graphfw.runtime.kernels.ir import Loop, Store
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 
-_LARGE = int(os.environ.get("GFNT", "32")) << 20
-"""Results of so many bytes are written past the caches."""
 _LINE = 64
+"""Bytes of a cache line: parts of lines are stored slowly this way."""
 
 
 class Streams:
@@ -25,28 +24,35 @@ class Streams:
         evaluator: Of the kernel.
         lanes: Of its vectors.
         begin: The first inner position of the cell.
+        large: What is no smaller, in bytes, is large.
     """
 
-    def __init__(self, evaluator: Evaluator, lanes: int, begin: str) -> None:
+    def __init__(self, evaluator: Evaluator, lanes: int, begin: str, large: int) -> None:
         self._evaluator = evaluator
         self._kernel = evaluator.facts.kernel
         self._lanes = lanes
         self._begin = begin
+        self._large = large
+        self._is_used = False
 
     def stores(self, loop: Loop) -> frozenset[Store]:
         """Return the stores of a loop that may, where `condition` holds."""
         return frozenset([s for s in loop.body if isinstance(s, Store) and self._is_dense(s)])
 
     def condition(self, stores: frozenset[Store]) -> str:
-        """Write whether stores go past the caches (i1): what they write is large, lies on whole
-        cache lines, and is not written over something that is read.
+        """Write whether stores go past the caches (i1).
+
+        What they write is large then, lies on whole cache lines, and is not written over something
+        that is read.
         """
+        self._is_used = True
         conditions = [text for store in stores for text in self._conditions(store)]
         return fold(lambda a, b: self._pure(f"and i1 {a}, {b}"), conditions)
 
     def finish(self) -> None:
         """Write that what was stored so far is there before all that follows."""
-        self._evaluator.writer.call("void", "llvm.x86.sse.sfence", [], 0)
+        if self._is_used:
+            self._evaluator.writer.call("void", "llvm.x86.sse.sfence", [], 0)
 
     def _is_dense(self, store: Store) -> bool:
         strides = dict(store.access.strides)
@@ -70,7 +76,7 @@ class Streams:
                 bits = self._pure(f"or i64 {bits}, {int64('mul', step, itemsize, 0)}")
         bits = self._pure(f"and i64 {bits}, {_LINE - 1}")
         return [
-            self._pure(f"icmp uge i64 {nbytes}, {_LARGE}"),
+            self._pure(f"icmp uge i64 {nbytes}, {self._large}"),
             self._pure(f"icmp eq i64 {bits}, 0"),
             *[
                 self._pure(f"icmp ne ptr {pointer}, {self._evaluator.pointer(number)}")

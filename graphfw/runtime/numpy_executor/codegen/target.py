@@ -14,18 +14,20 @@ class Target(NamedTuple):
         vector_bytes: The size of a vector register.
         masked: Whether loads and stores under a mask are one instruction for all dtypes. Otherwise
             what doesn't fill a vector is done element by element.
-        streams: Whether it has stores that go past the caches, and x86's fence for them.
+        large: From how many bytes on results are stored past the caches, with x86's instructions:
+            more than the caches of most processors hold, so that who reads the result would not
+            find it there. 0: none are.
     """
 
     name: str
     vector_bytes: int
     masked: bool
-    streams: bool
+    large: int
 
 
-AVX512 = Target("avx512", 64, True, True)
-AVX2 = Target("avx2", 32, False, True)
-BASE = Target("base", 16, False, False)
+AVX512 = Target("avx512", 64, True, 32 << 20)
+AVX2 = Target("avx2", 32, False, 32 << 20)
+BASE = Target("base", 16, False, 0)
 """What every 64-bit processor has: SSE2, NEON."""
 
 

@@ -31,14 +31,11 @@ def concat_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) ->
 def roll_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
     """Return the step of a `roll` node; none where too many axes are rolled."""
     (x,), (output,) = inputs, outputs
-    shifts: dict[int, DimLike] = {}
-    for shift, axis in zip(node.op.shifts, node.op.axes, strict=True):  # type: ignore[attr-defined]
-        axis %= len(x.shape)
-        shifts[axis] = shifts.get(axis, 0) + shift
-    if len(shifts) > _ROLLED:
+    op = node.op
+    if len(op.axes) > _ROLLED:  # type: ignore[attr-defined]
         return []
     moves = []
-    for axis, shift in shifts.items():
+    for shift, axis in zip(op.shifts, op.axes, strict=True):  # type: ignore[attr-defined]
         dim = x.shape[axis]
         ahead = shift % dim_max(1, dim)
         # In x from where, how many, to where.

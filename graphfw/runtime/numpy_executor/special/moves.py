@@ -18,8 +18,11 @@ from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import Module
 from graphfw.runtime.numpy_executor.special.text import Writer
 
-_CELL = 1 << 15
+_CELL = 1 << 16
 """Bytes that are copied by one claim."""
+
+_LONG = 1 << 12
+"""Bytes from which the C library copies them sooner."""
 
 _HEADER = (
     "end",  # how many cells this box and those before it have
@@ -223,9 +226,20 @@ def add_run(module: Module, dtype: DType) -> str:
     f.label("work")
     f.branch(rows, "copy", "other")
     f.label("copy")
+    long = f.let(f"icmp sge i64 %count, {_LONG // dtype.itemsize}")
+    f.branch(long, "long", "short")
+    f.label("long")
     nbytes = f.mul("%count", str(dtype.itemsize))
     memcpy = module.declare("void", "llvm.memcpy.p0.p0.i64", "ptr", "ptr", "i64", "i1")
     f.do(f"call void {memcpy}(ptr %to, ptr %from, i64 {nbytes}, i1 false)")
+    f.do("br label %done")
+    f.label("short")
+    last = f.sub("%count", str(lanes))
+    f.branch(f.let(f"icmp sge i64 {last}, 0"), "vectors", "strided")
+    f.label("vectors")
+    with f.loop("0", last, lanes) as loop:
+        _move(f, f"<{lanes} x {kind}>", align, kind, loop.index)
+    _move(f, f"<{lanes} x {kind}>", align, kind, last)  # some of it once more
     f.do("br label %done")
     f.label("other")
     f.branch(f.let(f"and i1 {same}, {to_row}"), "fill", "strided")
@@ -255,6 +269,11 @@ def add_run(module: Module, dtype: DType) -> str:
     head = "ptr %to, i64 %to_stride, ptr %from, i64 %from_stride, i64 %count"
     module.add(f"define internal void @run({head})", f)
     return "@run"
+
+
+def _move(f: Writer, what: str, align: int, kind: str, index: str) -> None:
+    value = f.let(f"load {what}, ptr {f.at(kind, '%from', index)}, align {align}")
+    f.do(f"store {what} {value}, ptr {f.at(kind, '%to', index)}, align {align}")
 
 
 def call_run(f: Writer, run: str, to: str, to_stride: str, x: str, stride: str, count: str) -> None:

@@ -25,7 +25,7 @@ from graphfw.runtime.numpy_executor.special.places import SCAN, places_step
 from graphfw.runtime.numpy_executor.special.text import Writer
 from graphfw.runtime.numpy_executor.special.thirds import in_thirds
 
-_BLOCK = 256
+_BLOCK = 1024
 """Elements of the last dim that a cell owns."""
 
 _CELL = 1 << 14
@@ -104,11 +104,15 @@ class ScatterCode:
         else:
             single = kind
             self._begin(f, run, n, out, base, width, height)
+        narrow = f.let(f"icmp eq i64 {width}, 1")
         with self._named(f, n, places, row, height) as (at, number):
             a = f.at(kind, given, f.mul(number, n["values.middle"]))
             b = f.at(single, total, f.mul(at, stride))
             if self._adds:
-                f.do(f"call void @sum(ptr {b}, ptr {a}, i64 {n['values.last']}, i64 {width})")
+                with f.when(narrow):  # a call would take longer than all else
+                    self._sum(f, b, a, 1)
+                with f.when(f.let(f"xor i1 {narrow}, true")):
+                    f.do(f"call void @sum(ptr {b}, ptr {a}, i64 {n['values.last']}, i64 {width})")
             else:
                 call_run(f, run, b, "1", a, n["values.last"], width)
         if self._wide:
@@ -169,13 +173,17 @@ class ScatterCode:
         """Add the function that adds a line of values to a line of sums."""
         f = Writer(module)
         for begin, end, lanes in self._lines(f):
-            x, sums = Number(self._dtype, lanes), self._sums(lanes)
+            x, sums = Number(self._dtype), self._sums(1)
             with f.loop(begin, end, lanes) as loop:
                 to = f.at(sums.stored, "%to", loop.index)
-                more = f.at(x.stored, "%from", f.mul(loop.index, "%stride"))
-                sums.store(f, x.add(f, sums.load(f, to), x.load(f, more)), to)
+                self._sum(f, to, f.at(x.stored, "%from", f.mul(loop.index, "%stride")), lanes)
         f.do("ret void")
         module.add("define internal void @sum(ptr %to, ptr %from, i64 %stride, i64 %count)", f)
+
+    def _sum(self, f: Writer, to: str, more: str, lanes: int) -> None:
+        """Add some values to sums."""
+        x, sums = Number(self._dtype, lanes), self._sums(lanes)
+        sums.store(f, x.add(f, sums.load(f, to), x.load(f, more)), to)
 
     def _add_turn(self, module: Module, name: str, *, widen: bool) -> None:
         """Add the function that turns a line of elements into one of sums, or back."""

@@ -1,0 +1,138 @@
+"""How work is divided into cells, the pieces that threads claim.
+
+The division depends on sizes alone, never on threads. Small cells keep all threads at work until
+the end. But the longer the piece of memory that a thread goes through, the faster it is: pieces of
+16 KB take 1.4 times as long as such of 1 MB. So cells are small only where there is little work.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from graphfw.ir.dim import DimLike, dim_max, dim_min
+
+_CELL = 1 << 16
+"""How many bytes a cell reads and writes at least, about: some microseconds of work."""
+
+_LARGE_CELL = 1 << 20
+"""How many at most: longer pieces are no faster."""
+
+_CELLS = 64
+"""So many cells are made before they become larger than the smallest."""
+
+_LONG = 16384
+"""Rows of so many elements, and no less, are cut into several cells."""
+
+_LINES = 16
+"""A cell that leaves a line of partial sums has no fewer rows."""
+
+_PASSES = 4
+"""A cell has no fewer rows of several passes, where there are enough: while one is computed, the
+next row of the cell is read."""
+
+_TILE = 64
+"""Where something is read across, a cell is a square of so many rows and columns: what lies in a
+cache line with an element is then used while it is in cache."""
+
+_BLOCK = 64
+"""With "columns", a cell has a multiple of so many of them."""
+
+
+class Work(NamedTuple):
+    """How work is divided: see `ir.Kernel`."""
+
+    per_cell: DimLike
+    split: DimLike | None
+    cells: DimLike
+
+
+def is_long(inner: DimLike) -> bool:
+    """Whether rows are known to be so long that they are cut into several cells."""
+    return isinstance(inner, int) and inner >= _LONG
+
+
+def pieces(rows: DimLike, inner: DimLike, nbytes: int) -> Work:
+    """Cut each row.
+
+    Args:
+        rows: How many there are.
+        inner: How many positions a row has.
+        nbytes: What is read and written at each position.
+    """
+    piece = _positions(rows * inner, nbytes)
+    return Work(1, piece, rows * up(inner, piece))
+
+
+def tiles(rows: DimLike, inner: DimLike) -> Work:
+    """Cut rows and positions into squares."""
+    return Work(_TILE, _TILE, up(rows, _TILE) * up(inner, _TILE))
+
+
+def whole_rows(rows: DimLike, inner: DimLike, nbytes: int, *, passes: int, has_lines: bool) -> Work:
+    """Put whole rows into a cell.
+
+    Args:
+        rows: How many there are.
+        inner: How many positions a row has.
+        nbytes: What is read and written at each position.
+        passes: How often each row is gone through.
+        has_lines: Whether each cell leaves a line of partial sums.
+    """
+    least: DimLike = _LINES if has_lines else 1
+    if passes > 1:
+        few = min(_PASSES, rows // _CELLS) if isinstance(rows, int) else _few(rows)
+        least = max(least, few) if isinstance(few, int) else dim_max(least, few)
+    block = _rows_of(inner, _positions(rows * inner, nbytes), least)
+    return Work(block, None, up(rows, block))
+
+
+def columns(others: DimLike, last: DimLike, inner: DimLike, nbytes: int) -> Work:
+    """Cut the last outer axis.
+
+    Args:
+        others: How many combinations of positions along the other outer axes there are.
+        last: The extent of the last outer axis.
+        inner: How many inner positions there are.
+        nbytes: What is read and written at each position.
+    """
+    block = _block(inner, _positions(others * last * inner, nbytes))
+    return Work(block, None, others * up(last, block))
+
+
+@lru_cache(maxsize=4096)
+def _positions(total: DimLike, nbytes: int) -> DimLike:
+    """Return how many of all positions a cell has: a power of two or a multiple of 1024."""
+    least, most = [1 << max(8, (x // nbytes).bit_length() - 1) for x in (_CELL, _LARGE_CELL)]
+    if isinstance(total, int):
+        return max(least, min(most, total // (_CELLS * 1024) * 1024))
+    return dim_max(least, dim_min(most, total // (_CELLS * 1024) * 1024))
+
+
+@lru_cache(maxsize=4096)
+def _few(rows: DimLike) -> DimLike:
+    return dim_min(_PASSES, rows // _CELLS)
+
+
+@lru_cache(maxsize=4096)
+def _rows_of(inner: DimLike, positions: DimLike, least: DimLike) -> DimLike:
+    """Return how many rows a cell has."""
+    if isinstance(inner, int) and isinstance(positions, int) and isinstance(least, int):
+        return max(least, positions // max(inner, 1))
+    return dim_max(least, positions // dim_max(inner, 1))
+
+
+@lru_cache(maxsize=4096)
+def _block(inner: DimLike, positions: DimLike) -> DimLike:
+    """Return how many columns a cell has."""
+    if isinstance(inner, int) and isinstance(positions, int):
+        return _BLOCK * max(1, positions // max(inner, 1) // _BLOCK)
+    return _BLOCK * dim_max(1, positions // dim_max(inner, 1) // _BLOCK)
+
+
+@lru_cache(maxsize=4096)
+def up(a: DimLike, b: DimLike) -> DimLike:
+    """Return a / b, rounded up."""
+    if b == 1:
+        return a
+    return -(-a // b)

@@ -1,0 +1,126 @@
+"""Kernels that join the lines that the cells of another have left: sums over rows.
+
+What is done to such a sum alone, as an optimiser's update of a bias is, is done where it is joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from graphfw.ir.affine import Variable
+from graphfw.ir.dim import DimLike, always_ge
+from graphfw.ir.dtype import int64
+from graphfw.ir.tensor import Tensor
+from graphfw.passes.fuse import Group
+from graphfw.passes.fuse_nodes import Facts, Role
+from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.kernels.ir import Const, Expr, Ref
+from graphfw.runtime.kernels.lower_loops import (
+    Draft,
+    Stored,
+    Swap,
+    drafted,
+    postorder,
+    roots_of,
+    with_value,
+)
+from graphfw.runtime.kernels.lower_values import (
+    Across,
+    Bound,
+    Element,
+    K,
+    Place,
+    Reduced,
+    Values,
+)
+from graphfw.runtime.kernels.steps import Temp
+
+
+class Lines(NamedTuple):
+    """What the cells of a kernel have left of a reduction over rows.
+
+    Attributes:
+        across: The reduction.
+        temp: Where its lines are.
+        cells: How many there are.
+    """
+
+    across: Across
+    temp: Temp
+    cells: DimLike
+
+    @property
+    def output(self) -> Tensor:
+        """What they are joined to."""
+        return self.across.node.outputs[0]
+
+
+def combined(lines: Sequence[Lines], after: Draft | None, stored: Sequence[Tensor]) -> Draft:
+    """Return the kernel that joins lines, and does something with the results.
+
+    Args:
+        lines: Of one kernel; with an `after` all of the size of what that computes.
+        after: What is done with the results, or None.
+        stored: Which of the results are stored.
+    """
+    first = lines[0]
+    parts = Variable("cell", first.cells)
+    axes = [Variable("place", first.output.size)] if first.across.inner else []
+    if after is not None:
+        axes = list(after.outer)
+    steps = tuple(zip(axes, contiguous([axis.extent for axis in axes]), strict=True))
+    draft = Draft("columns" if axes else "rows", axes, [parts], loops=[[]])
+    results: dict[Tensor, Expr] = {}
+    for number, one in enumerate(lines):
+        draft.before.extend(_bounds(one.across))
+        source = Place(one.temp, 0, ((parts, one.output.size), *steps))
+        name, dtype = f"r{number}", one.temp.dtype
+        draft.loops[0].append(Reduced(name, one.across.kind, Element(dtype, source)))
+        results[one.output] = K.cast(Ref(dtype, name), one.output.dtype)
+    for tensor in stored:
+        draft.after.append(Stored(Place(tensor, 0, steps), results[tensor]))
+    if after is not None:
+        swap = Swap(lambda expr: _result(expr, results))
+        (loop,) = after.loops
+        draft.after.extend([with_value(one, swap(one.value)) for one in loop])
+    return draft
+
+
+def _bounds(across: Across) -> list[Bound]:
+    """Return the check that there is something to choose from."""
+    if across.kind not in ("max", "min") or always_ge(across.size, 1):
+        return []
+    return [Bound(Const(int64, 0), across.size)]
+
+
+def _result(expr: Expr, results: dict[Tensor, Expr]) -> Expr | None:
+    if isinstance(expr, Element) and isinstance(expr.place.storage, Tensor):
+        return results.get(expr.place.storage)
+    return None
+
+
+def can_follow(group: Group, facts: Facts) -> bool:
+    """Whether a group is elementwise, so that it may be done where lines are joined."""
+    return (
+        group.kind == "kernel"
+        and group.rows is None
+        and all([facts.role[node] is Role.POINTWISE for node in group.nodes])
+    )
+
+
+def following(group: Group, facts: Facts, tensors: Sequence[Tensor]) -> Draft | None:
+    """Return what a group does, if it takes each element of these tensors where it computes it."""
+    if any(tuple([d for d in t.shape if d != 1]) != group.sizes for t in tensors):
+        return None
+    draft = drafted(Values(group, facts), group.outputs, ())
+    if len(draft.loops) != 1 or any(not isinstance(s, Stored) for s in draft.statements()):
+        return None
+    own = contiguous(group.sizes)
+    steps = {axis: step for axis, step in zip(draft.outer, own, strict=True)}
+    roots = [root for statement in draft.statements() for root in roots_of(statement)]
+    for leaf in postorder(roots, lambda expr: False):
+        if isinstance(leaf, Element) and any(leaf.place.storage is t for t in tensors):
+            if leaf.place.offset != 0 or dict(leaf.place.strides) != steps:
+                return None
+    return draft

@@ -1,0 +1,140 @@
+"""Stores past the caches and reading ahead: where they are used, and that results are the same."""
+
+import numpy as np
+import pytest
+
+from graphfw.ir.dtype import bfloat16, bool_, float32, float64
+from graphfw.runtime.kernels.ir import Axis, Buffer, Kernel, Load, Loop, Param, Reduce, Ref, Store
+from graphfw.runtime.kernels.scalars import Scalars
+from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, BASE, KernelCode, host
+from tests.support.kernels import at, check, random, run
+
+k = Scalars()
+ROWS, COLUMNS, PER_CELL = Param(0), Param(1), Param(2)
+MATRIX = at(i=COLUMNS, j=1)
+TARGETS = [t for t in (AVX512, AVX2) if t.vector_bytes <= host().vector_bytes]
+targets = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+
+
+def kernel(*body, dtypes=(float32, float32), split=None, params=3):
+    buffers = tuple([Buffer(dtype, n == len(dtypes) - 1) for n, dtype in enumerate(dtypes)])
+    return Kernel(
+        "rows", (Axis("i", ROWS),), (Axis("j", COLUMNS),), PER_CELL, split, buffers, params, body
+    )
+
+
+def doubled(dtype=float32):
+    x = Load(dtype, 0, MATRIX)
+    if dtype is bool_:
+        y = k.not_(x)
+    else:
+        wide = k.cast(x, float32) if dtype.is_low_precision else x
+        y = k.cast(k.add(wide, wide), dtype)
+    return kernel(Loop((Store(1, MATRIX, y),)), dtypes=(dtype, dtype))
+
+
+def softmax():
+    x = Load(float32, 0, MATRIX)
+    e = k.exp(k.sub(x, Ref(float32, "m")))
+    return kernel(
+        Loop((Reduce("m", "max", x),)),
+        Loop((Reduce("s", "sum", e),)),
+        Loop((Store(1, MATRIX, k.div(e, Ref(float32, "s"))),)),
+    )
+
+
+def aligned(array, ahead=0):
+    """A copy that lies `ahead` elements behind a multiple of 64 bytes."""
+    room = np.empty(array.size + 64 + ahead, array.dtype)
+    start = -room.ctypes.data % 64 // array.itemsize + ahead
+    room[start : start + array.size] = array
+    return room[start : start + array.size]
+
+
+def instructions(code, target):
+    return KernelCode(code, target).llvm("f")
+
+
+@targets
+def test_what_is_dense_may_go_past_the_caches(target):
+    assert "!nontemporal" in instructions(doubled(), target)
+    assert "sfence" in instructions(doubled(), target)
+    across = kernel(Loop((Store(1, at(j=ROWS, i=1), Load(float32, 0, MATRIX)),)))
+    text = instructions(across, target)
+    assert "align 4, !nontemporal" not in text
+    assert "sfence" not in text
+    total = kernel(Loop((Reduce("s", "sum", Load(float32, 0, MATRIX)),)),
+                   Store(1, at(i=1), Ref(float32, "s")))  # fmt: skip
+    assert "sfence" not in instructions(total, target)
+
+
+def test_processors_without_such_stores():
+    assert "store <4 x float>" in instructions(doubled(), BASE)
+    text = instructions(doubled(), BASE)
+    assert ", !nontemporal" not in text
+    assert "sfence" not in text
+
+
+@targets
+@pytest.mark.parametrize("large", [1, 1 << 40], ids=["large", "small"])
+@pytest.mark.parametrize("dtype", [float32, float64, bfloat16, bool_], ids=str)
+@pytest.mark.parametrize(("n", "m"), [(5, 64), (3, 224), (4, 131), (2, 0), (3, 7)])
+def test_results_are_the_same(target, dtype, large, n, m, rng):
+    code = doubled(dtype)
+    target = target._replace(large=large)
+    x, out = random(rng, dtype, n * m), np.ones(n * m, dtype.dtype)
+    wanted = check(code, [x, out], [n, m, 2], target=target)[1]  # not aligned: plain stores
+    for place in (0, 1, 16):
+        got = aligned(out, place)
+        assert run(code, [x, got], [n, m, 2], target) == 0
+        np.testing.assert_array_equal(got, wanted)
+
+
+@targets
+def test_pieces_of_rows(target, rng):
+    y = k.neg(Load(float32, 0, MATRIX))
+    code = kernel(Loop((Store(1, MATRIX, y),)), split=Param(3), params=4)
+    x = random(rng, float32, 3 * 256)
+    for split in (64, 24):
+        out = aligned(np.ones_like(x))
+        assert run(code, [x, out], [3, 256, 1, split], target._replace(large=1)) == 0
+        np.testing.assert_array_equal(out, -x)
+
+
+@targets
+def test_over_an_operand(target, rng):
+    x = aligned(random(rng, float32, 4 * 128))
+    wanted = x + x
+    assert run(doubled(), [x, x], [4, 128, 4], target._replace(large=1)) == 0
+    np.testing.assert_array_equal(x, wanted)
+
+
+@targets
+@pytest.mark.parametrize(("n", "m"), [(7, 96), (4, 131), (3, 5), (1, 64), (5, 0)])
+def test_several_passes(target, n, m, rng):
+    x = rng.standard_normal((n, m)).astype(np.float32)
+    out = aligned(np.ones(n * m, np.float32))
+    assert run(softmax(), [x, out], [n, m, 3], target._replace(large=1)) == 0
+    if m:
+        e = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+        wanted = e / e.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(out.reshape(n, m), wanted, rtol=1e-6)
+
+
+def test_the_second_pass_asks_for_the_next_row():
+    text = instructions(softmax(), host())
+    assert "call void @llvm.prefetch" in text
+    assert "call void @llvm.prefetch" not in instructions(doubled(), host())
+    # A row that is the same for all rows is in the cache.
+    x, same = Load(float32, 0, MATRIX), Load(float32, 1, at(j=1))
+    total = Reduce("s", "sum", k.mul(x, same))
+    again = Loop((Store(2, MATRIX, k.add(x, Ref(float32, "s"))),))
+    text = instructions(kernel(Loop((total,)), again, dtypes=(float32,) * 3), host())
+    vectors = text.count("call void @llvm.prefetch")
+    only = instructions(
+        kernel(
+            Loop((Reduce("s", "sum", x),)), Loop((Store(1, MATRIX, k.add(x, Ref(float32, "s"))),))
+        ),
+        host(),
+    )
+    assert vectors == only.count("call void @llvm.prefetch") > 0

@@ -1,0 +1,70 @@
+"""The division of work into cells."""
+
+import pytest
+
+import graphfw as gf
+from graphfw.ir.dim_text import evaluate
+from graphfw.runtime.kernels.lower_cells import Work, columns, is_long, pieces, tiles, whole_rows
+
+SHAPES = [(1, 1), (1, 10**6), (4096, 3072), (512, 32_000), (4096, 768), (10, 0), (0, 7), (3, 10**7)]
+
+
+def ways(rows, inner, nbytes=8):
+    return {
+        "pieces": pieces(rows, inner, nbytes),
+        "rows": whole_rows(rows, inner, nbytes, passes=1, has_lines=False),
+        "passes": whole_rows(rows, inner, nbytes, passes=3, has_lines=False),
+        "lines": whole_rows(rows, inner, nbytes, passes=3, has_lines=True),
+        "columns": columns(2, rows, inner, nbytes),
+    }
+
+
+@pytest.mark.parametrize(("rows", "inner"), SHAPES)
+def test_sizes_known_early_or_late_give_the_same(rows, inner):
+    with gf.Graph():
+        x = gf.placeholder(("n", "m"))
+    late = ways(*x.shape)
+    for name, work in ways(rows, inner).items():
+        numbers = [
+            None if size is None else evaluate(size, {"n": rows, "m": inner}) for size in late[name]
+        ]
+        assert Work(*numbers) == work, name
+
+
+@pytest.mark.parametrize(("rows", "inner"), SHAPES)
+def test_all_work_is_in_some_cell(rows, inner):
+    work = ways(rows, inner)
+    for name in ("rows", "passes", "lines"):
+        assert (
+            work[name].per_cell * work[name].cells
+            >= rows
+            > (work[name].per_cell * (work[name].cells - 1) if rows else -1)
+        )
+    cut = work["pieces"]
+    assert cut.split * cut.cells >= rows * inner
+    assert cut.split % 64 == 0
+    assert work["columns"].per_cell % 64 == 0
+    assert work["columns"].per_cell * work["columns"].cells >= 2 * rows
+
+
+def test_cells_grow_with_the_work_between_limits():
+    sizes = [pieces(1, 1 << n, 8).split * 8 for n in (10, 16, 20, 24, 30)]
+    assert sizes == [1 << 16, 1 << 16, 1 << 17, 1 << 20, 1 << 20]
+    assert whole_rows(4096, 3072, 8, passes=1, has_lines=False).cells >= 64
+
+
+def test_several_rows_where_a_row_is_read_while_another_is_computed():
+    wide = 1 << 20
+    assert whole_rows(512, wide, 8, passes=2, has_lines=False).per_cell == 4
+    assert whole_rows(512, wide, 8, passes=1, has_lines=False).per_cell == 1
+    assert whole_rows(128, wide, 8, passes=2, has_lines=False).per_cell == 2
+    assert whole_rows(8, wide, 8, passes=2, has_lines=False).per_cell == 1
+    assert whole_rows(8, wide, 8, passes=2, has_lines=True).per_cell == 16
+
+
+def test_tiles_and_long_rows():
+    assert tiles(100, 65) == Work(64, 64, 4)
+    assert is_long(1 << 14)
+    assert not is_long((1 << 14) - 1)
+    with gf.Graph():
+        assert not is_long(gf.placeholder(("n",)).shape[0])
