@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, SupportsIndex, TypeAlias, cast, final
 
-
 _KNOWN = 8192
 """So many results of the dearer functions are kept: compilation asks for the same ones again."""
 
@@ -316,12 +315,16 @@ def _lone_atom(d: DimLike, ops: tuple[str, ...]) -> tuple[_Atom, int] | None:
     return (atom, terms.get((), 0)) if atom.op in ops else None
 
 
-@functools.lru_cache(_KNOWN)
 def _floordiv(a: DimLike, b: DimLike) -> DimLike:
     if b == 0:
         raise ZeroDivisionError(f"cannot divide the size `{a}` by 0")
     if isinstance(a, int) and isinstance(b, int):
         return a // b
+    return _quotient(a, b)
+
+
+@functools.lru_cache(_KNOWN)
+def _quotient(a: DimLike, b: DimLike) -> DimLike:
     exact = exact_div(a, b)
     if exact is not None:
         return exact

@@ -20,7 +20,6 @@ def _evaluated_once(monkeypatch):
     monkeypatch.setenv("GRAPHFW_VERIFY", "each")
 
 
-
 @op("tracked_halves")
 class Halves(Op):
     """Two results, each half of the elements plus one.  x: [2*n]  ->  [n], [n]"""

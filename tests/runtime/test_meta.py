@@ -98,6 +98,7 @@ def test_there_are_no_values(net, tmp_path):
 
 def test_initialisers_are_not_called(monkeypatch):
     monkeypatch.setenv("GRAPHFW_VERIFY", "each")  # "values" calls them
+
     def never(shape, dtype):
         raise AssertionError
 

@@ -86,9 +86,7 @@ class Interpreted:
     def multiplies(self, dtype: DType) -> bool:
         return dtype.name in ("float32", "float64")
 
-    def alone(
-        self, node: Node, inputs: Sequence[View], outputs: Sequence[View]
-    ) -> Sequence[Step]:
+    def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
         return ()
 
     def matmul(
