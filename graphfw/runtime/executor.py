@@ -43,6 +43,18 @@ class Options:
     threads: int | None = None
     memory_limit: int | None = None
 
+    def require_no_limit(self, executor: str) -> None:
+        """Refuse a memory limit, for executors that can't keep it.
+
+        Raises:
+            ExecutorError: There is a limit.
+        """
+        if self.memory_limit is not None:
+            raise ExecutorError(
+                f"{executor} does not plan its memory, so it can't keep a memory_limit",
+                fix='leave it out, or use executor="numpy" without GRAPHFW_JIT=0',
+            )
+
 
 class Replayed(NamedTuple):
     """A step that has been run by itself.

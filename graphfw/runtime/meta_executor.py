@@ -40,6 +40,7 @@ class MetaExecutor(Executor):
             )
 
     def load(self, program: Program, options: Options) -> Executable:
+        options.require_no_limit("the meta executor")
         return _MetaExecutable(program)
 
     def feed(self, placeholder: Tensor, value: Any) -> TensorType:

@@ -141,6 +141,64 @@ def test_cheap_values_are_computed_again_and_dear_ones_stored():
     assert "erf" not in [node.op.name for node in second.nodes]
 
 
+def test_a_single_column_has_no_epilogue():
+    with gf.Graph() as g:
+        x, w = gf.placeholder(("n", 4), name="x"), gf.placeholder((4, 1), name="w")
+        loss = F.sum(F.softplus(x @ w))
+    product, rest = groups_of(g, [loss])
+    assert len(product.nodes) == 1
+    assert "sum" in [node.op.name for node in rest.nodes]
+
+
+def test_no_matrix_of_all_pairs_is_made():
+    with gf.Graph() as g:
+        x, y = gf.placeholder(("n", 3), name="x"), gf.placeholder(("m", 3), name="y")
+        apart = x[:, None, :] - y[None, :, :]
+        field = F.sum(F.exp(F.sum(apart * apart, axis=2) * -0.5), axis=1)
+    (group,) = groups_of(g, [field])
+    assert [t.ndim for t in group.outputs] == [1]
+    assert "subtract" not in [node.op.name for node in group.nodes]
+
+
+def test_short_rows_in_memory_are_reduced_in_a_loop():
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 3), name="x")
+        y = F.sum(x * x, axis=1)
+    (group,) = groups_of(g, [y])
+    assert group.rows == (0,)
+
+
+@pytest.mark.parametrize("batch", ["n", 32])
+def test_cross_entropy_of_sequences_is_two_kernels_and_a_number(batch):
+    with gf.Graph() as g:
+        x, y = gf.placeholder((batch, 5, 40), name="x"), gf.placeholder((batch, 5), gf.int64)
+        loss = gf.nn.cross_entropy(x, y)
+        (dx,) = grad(loss, [x])
+    assert [len(group.sizes) for group in groups_of(g, [loss, dx])] == [3, 0, 3]
+
+
+def test_sums_go_through_reshapes():
+    with gf.Graph() as g:
+        x = gf.placeholder(("b", "t", 33), name="x")
+        flat = F.reshape(x, (-1, 33))
+        y = gf.softmax(flat, axis=1)
+        bias = F.sum(F.reshape(y, x.shape), axis=(0, 1))
+    (group,) = groups_of(g, [y, bias])
+    assert len(group.outputs) == 2
+
+
+def test_of_large_tensors_dear_values_are_computed_again():
+    def stored(rows):
+        with gf.Graph() as g:
+            x, y = gf.placeholder((rows, 32_000), name="x"), gf.placeholder((rows,), gf.int64)
+            loss = gf.nn.cross_entropy(x, y)
+            (dx,) = grad(loss, [x])
+        return [t.shape for group in groups_of(g, [loss, dx]) for t in group.outputs]
+
+    assert stored(512).count((512, 32_000)) == 1  # the gradient
+    assert stored(4).count((4, 32_000)) == 2  # exp too
+
+
 @pytest.mark.parametrize(
     ("build", "reason"),
     [

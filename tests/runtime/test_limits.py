@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.errors import ArgumentError, ExecutionError, MemoryLimitError
+from graphfw.errors import ArgumentError, ExecutionError, ExecutorError, MemoryLimitError
 from graphfw.runtime.limits import byte_count, checked_threads, shown_bytes
 
 
@@ -128,3 +128,16 @@ def test_without_symbolic_dims_the_fix_is_another():
     with gf.Session(g, memory_limit=1000) as session:
         with pytest.raises(MemoryLimitError, match=r"print\(plan.memory\(\)\)"):
             session.run(y, {x: np.ones(1000, np.float32)})
+
+
+def test_a_limit_that_nobody_keeps_is_an_error(monkeypatch):
+    with gf.Graph() as g:
+        x = gf.placeholder((3,), name="x")
+        y = x + 1
+    with gf.Session(g, executor="meta", memory_limit="1MB") as session:
+        with pytest.raises(ExecutorError, match="can't keep a memory_limit"):
+            session.compile(y, feeds=[x])
+    monkeypatch.setenv("GRAPHFW_JIT", "0")
+    with gf.Session(g, memory_limit="1MB") as session:
+        with pytest.raises(ExecutorError, match="GRAPHFW_JIT=0 does not plan its memory"):
+            session.compile(y, feeds=[x])

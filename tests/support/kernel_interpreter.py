@@ -145,6 +145,8 @@ def run(
             elif isinstance(item.code, ProductAsCode):
                 _multiply(item.code, memory, sizes)
             else:
+                if any(evaluate(size, sizes) == 0 for size in item.nonzero):
+                    raise Failed
                 (execute or _interpret)(item, memory, sizes)
     return [_viewed(view(t, groups.facts), memory, sizes) for t in graph.outputs]
 

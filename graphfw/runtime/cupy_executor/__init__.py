@@ -28,6 +28,7 @@ class CupyExecutor(Executor):
         self._device = _find_device(self._cupy, device)
 
     def load(self, program: Program, options: Options) -> ArrayExecutable:
+        options.require_no_limit("CuPy")
         device = self._cupy.cuda.Device(self._device)
         with device:
             return _OnDevice(program, self._cupy, device)

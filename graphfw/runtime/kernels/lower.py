@@ -187,7 +187,7 @@ class _Lowering:
         draft = drafted(values, stores, lines)
         steps = [step(finished(copy), (), self.target) for copy in packed(draft)]
         done = finished(draft)
-        steps.append(step(done, group.nodes, self.target))
+        steps.append(step(done, group.nodes, self.target, values.nonzero))
         left: dict[tuple[bool, DimLike], list[Lines]] = {}
         for one in [Lines(one, done.lines[one], done.cells) for one in lines]:
             reader = self._reader(one.output, group)

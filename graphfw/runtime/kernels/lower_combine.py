@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphfw.ir.affine import Variable
-from graphfw.ir.dim import DimLike, always_ge
-from graphfw.ir.dtype import int64
+from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import Facts, Role
 from graphfw.passes.fuse_views import contiguous
-from graphfw.runtime.kernels.ir import Const, Expr, Ref
+from graphfw.runtime.kernels.ir import Expr, Ref
 from graphfw.runtime.kernels.lower_loops import (
     Draft,
     Stored,
@@ -27,7 +26,6 @@ from graphfw.runtime.kernels.lower_loops import (
 )
 from graphfw.runtime.kernels.lower_values import (
     Across,
-    Bound,
     Element,
     K,
     Place,
@@ -73,7 +71,6 @@ def combined(lines: Sequence[Lines], after: Draft | None, stored: Sequence[Tenso
     draft = Draft("columns" if axes else "rows", axes, [parts], loops=[[]])
     results: dict[Tensor, Expr] = {}
     for number, one in enumerate(lines):
-        draft.before.extend(_bounds(one.across))
         source = Place(one.temp, 0, ((parts, one.output.size), *steps))
         name, dtype = f"r{number}", one.temp.dtype
         draft.loops[0].append(Reduced(name, one.across.kind, Element(dtype, source)))
@@ -85,13 +82,6 @@ def combined(lines: Sequence[Lines], after: Draft | None, stored: Sequence[Tenso
         (loop,) = after.loops
         draft.after.extend([with_value(one, swap(one.value)) for one in loop])
     return draft
-
-
-def _bounds(across: Across) -> list[Bound]:
-    """Return the check that there is something to choose from."""
-    if across.kind not in ("max", "min") or always_ge(across.size, 1):
-        return []
-    return [Bound(Const(int64, 0), across.size)]
 
 
 def _result(expr: Expr, results: dict[Tensor, Expr]) -> Expr | None:

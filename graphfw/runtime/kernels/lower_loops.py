@@ -177,6 +177,7 @@ def _keep(draft: Draft, natures: Natures) -> None:
     """Keep what a later pass needs again, where computing it anew is dear."""
     names: dict[Expr, str] = {}
     computed: dict[Expr, int] = {}
+    swaps: list[Swap] = []  # one a pass: what it takes from the passes before
     for level, loop in enumerate(draft.loops):
         roots = [root for statement in loop for root in roots_of(statement)]
         seen: set[Expr] = set()
@@ -195,11 +196,12 @@ def _keep(draft: Draft, natures: Natures) -> None:
         for expr in again:
             if expr not in names:
                 names[expr] = f"k{len(names)}"
-                draft.loops[computed[expr]].append(Kept(names[expr], expr))
-        if again:
-            refs = {expr: Ref(expr.dtype, names[expr]) for expr in again}
-            swap = Swap(refs.get)
-            draft.loops[level] = [with_value(s, swap(s.value)) for s in loop]
+                place = computed[expr]
+                draft.loops[place].append(Kept(names[expr], swaps[place](expr)))
+        refs: dict[Expr, Expr] = {expr: Ref(expr.dtype, names[expr]) for expr in again}
+        swap = Swap(refs.get)
+        swaps.append(swap)
+        draft.loops[level] = [with_value(s, swap(s.value)) for s in loop]
         for expr in seen:
             computed.setdefault(expr, level)
 

@@ -91,8 +91,13 @@ class Finished(NamedTuple):
     can_fail: bool
 
 
-def step(finished: Finished, nodes: Sequence[Node], target: KernelTarget) -> Step:
-    """Return the step of a kernel."""
+def step(
+    finished: Finished,
+    nodes: Sequence[Node],
+    target: KernelTarget,
+    nonzero: Sequence[DimLike] = (),
+) -> Step:
+    """Return the step of a kernel, for sizes of which some must not be 0."""
     per_inner, constant = target.scratch(finished.kernel)
     return Step(
         nodes=tuple(nodes),
@@ -104,6 +109,7 @@ def step(finished: Finished, nodes: Sequence[Node], target: KernelTarget) -> Ste
         scratch=per_inner * finished.inner + constant,
         in_place=finished.in_place,
         can_fail=finished.can_fail,
+        nonzero=tuple(nonzero),
     )
 
 

@@ -15,7 +15,6 @@ from graphfw.errors import PassError
 from graphfw.ir.affine import ZERO, Affine, Index, Variable, broadcast_index, index_of
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, float32, int64
-from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.base import fill_value
 from graphfw.passes.fuse import Group
@@ -77,7 +76,6 @@ class Across(NamedTuple):
         value: Of what.
         inner: Whether there is one result for each inner position.
         of_rows: Whether what is reduced has one value a row.
-        size: How many values one result comes of.
     """
 
     node: Node
@@ -85,7 +83,6 @@ class Across(NamedTuple):
     value: Expr
     inner: bool
     of_rows: bool
-    size: DimLike
 
 
 class Bound(NamedTuple):
@@ -104,6 +101,7 @@ class Values:
         reduced: The reductions over rows' inner axes, in order.
         across: The reductions over rows.
         bounds: What is to be checked.
+        nonzero: Sizes that must not be 0, as something is chosen along them.
     """
 
     def __init__(self, group: Group, facts: Facts) -> None:
@@ -114,6 +112,7 @@ class Values:
         self.reduced: list[Reduced] = []
         self.across: list[Across] = []
         self.bounds: list[Bound] = []
+        self.nonzero: list[DimLike] = []
         self._inside = {t for node in group.nodes for t in node.outputs}
         shorts = [facts.short[node] for node in group.nodes if node in facts.short]
         self._anew = {node for short in shorts for node in short.inside}
@@ -239,19 +238,18 @@ class Values:
         if not lost:
             self._known[output, self.standard(output)] = self._of_one(node, value)
             return
+        if kind in ("max", "min", "argmax", "argmin"):
+            self.nonzero.extend([size for size in lost if not always_ge(size, 1)])
         rows = [index_of(variable) for variable in self.rows]
         is_full = len(kept) + len(lost) == len(self.axes)
         if self.group.rows is not None and is_full and kept == rows:
             name = f"r{len(self.reduced)}"
             self.reduced.append(Reduced(name, kind, value))
-            if kind in ("max", "min", "argmax", "argmin"):
-                for size in lost:
-                    self.require_elements(size)
             dtype = int64 if kind in ("argmax", "argmin") else value.dtype
             result = self._rounded(K.cast(Ref(dtype, name), output.dtype))
             self._known[output, self.standard(output)] = result
             return
-        self.across.append(Across(node, kind, value, bool(kept), not is_full, size_of(lost)))
+        self.across.append(Across(node, kind, value, bool(kept), not is_full))
 
     def _written_out(self, node: Node, index: Index) -> Expr:
         """Return a reduction of few elements as a function of all of them."""
@@ -275,11 +273,6 @@ class Values:
         elif kind in ("argmax", "argmin"):
             value = Const(int64, 0)
         return self._rounded(K.cast(value, dtype))
-
-    def require_elements(self, size: DimLike) -> None:
-        """Make the run fail where there is nothing to choose from."""
-        if not always_ge(size, 1):
-            self.bounds.append(Bound(Const(int64, 0), size))
 
     # Elements that integers name.
 

@@ -67,6 +67,7 @@ class Step:
         in_place: Pairs (written operand, read operand) that may be one array: element i is read
             before it is written, and by nobody else.
         can_fail: Whether it may return a number other than 0.
+        nonzero: Sizes that must not be 0: of nothing, none is the largest.
     """
 
     nodes: tuple[Node, ...]
@@ -78,6 +79,7 @@ class Step:
     scratch: DimLike = 0
     in_place: tuple[tuple[int, int], ...] = field(default=())
     can_fail: bool = False
+    nonzero: tuple[DimLike, ...] = ()
 
 
 class View(NamedTuple):

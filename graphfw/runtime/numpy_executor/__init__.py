@@ -33,6 +33,7 @@ class NumpyExecutor(Executor):
 
     def load(self, program: Program, options: Options) -> Executable:
         if not _compiles():
+            options.require_no_limit("GRAPHFW_JIT=0")
             return ArrayExecutable(program, np)
         return CompiledExecutable(program, options, self._arenas)
 

@@ -55,7 +55,7 @@ class CompiledExecutable(Executable):
     ) -> list[Any]:
         try:
             layout = self._layouts.get(sizes) or self._layout(sizes, claim)
-        except ZeroDivisionError:
+        except ArithmeticError:
             raise self._refusal(inputs, sizes, rng) from None
         try:
             run = layout.runs.pop()
@@ -133,11 +133,17 @@ class CompiledExecutable(Executable):
         return self._reference.blame(inputs, sizes, rng)
 
     def _layout(self, sizes: tuple[int, ...], claim: Claim | None = None) -> Layout:
-        """Lay out sizes that have not been seen lately."""
+        """Lay out sizes that have not been seen lately.
+
+        Raises:
+            ArithmeticError: A size divides by 0, or a step does not take these sizes.
+        """
         with self._lock:
             layout = self._layouts.get(sizes)
             if layout is None:
                 layout = self.build.layouts.make(sizes)
+                if layout.is_refused:
+                    raise ArithmeticError
                 if self._limit is not None:
                     report = reports.memory(self.build, layout, self._threads)
                     needed = report.peak if claim is not None else report.peak + report.spare

@@ -68,6 +68,7 @@ class Layout:
         arena: The size of the arena.
         shapes: The outputs' shapes and bytes.
         sizes: What the symbols stand for.
+        is_refused: Whether a step does not take these sizes.
         runs: Tables for single runs that nobody uses at the moment.
         views: Where tensors lie that are looked at outside of native code, as far as known.
     """
@@ -79,6 +80,7 @@ class Layout:
     arena: int
     shapes: list[tuple[tuple[int, ...], int]]
     sizes: dict[str, int]
+    is_refused: bool
     runs: list[Any] = field(default_factory=list)
     views: dict[Tensor, KnownView] = field(default_factory=dict)
 
@@ -123,6 +125,8 @@ class Layouts:
         for steps in self._levels:
             for step in steps:
                 dims.extend((*step.params, step.cells, step.scratch))
+        for steps in self._levels:
+            dims.extend([size for step in steps for size in step.nonzero])
         self._evaluate = compiled(dims, symbols)
         self._arena: Arena | None = None
 
@@ -147,7 +151,8 @@ class Layouts:
         tables = Tables(waves, self._fixed, self._arrays)
         env = dict(zip(self._symbols, sizes, strict=True))
         cells = [sum(call.cells for call in wave.calls) for wave in waves]
-        return Layout(tables, cells, offsets, nbytes, total, shapes, env)
+        is_refused = 0 in values  # those that are left must not be 0
+        return Layout(tables, cells, offsets, nbytes, total, shapes, env, is_refused)
 
     def _call(self, step: Step, values: Iterator[int], offsets: Sequence[int]) -> Call:
         params = [next(values) for _ in step.params]

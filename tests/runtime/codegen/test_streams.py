@@ -121,20 +121,29 @@ def test_several_passes(target, n, m, rng):
         np.testing.assert_allclose(out.reshape(n, m), wanted, rtol=1e-6)
 
 
-def test_the_second_pass_asks_for_the_next_row():
-    text = instructions(softmax(), host())
-    assert "call void @llvm.prefetch" in text
-    assert "call void @llvm.prefetch" not in instructions(doubled(), host())
-    # A row that is the same for all rows is in the cache.
+def asked(code):
+    return [
+        line for line in instructions(code, host()).splitlines() if "call void @llvm.pref" in line
+    ]
+
+
+def total_and_more(value, *dtypes):
+    x = Load(float32, 0, MATRIX)
+    again = Loop((Store(len(dtypes), MATRIX, k.add(x, Ref(float32, "s"))),))
+    return kernel(Loop((Reduce("s", "sum", value),)), again, dtypes=(*dtypes, float32))
+
+
+def test_what_is_read_ahead():
     x, same = Load(float32, 0, MATRIX), Load(float32, 1, at(j=1))
-    total = Reduce("s", "sum", k.mul(x, same))
-    again = Loop((Store(2, MATRIX, k.add(x, Ref(float32, "s"))),))
-    text = instructions(kernel(Loop((total,)), again, dtypes=(float32,) * 3), host())
-    vectors = text.count("call void @llvm.prefetch")
-    only = instructions(
-        kernel(
-            Loop((Reduce("s", "sum", x),)), Loop((Store(1, MATRIX, k.add(x, Ref(float32, "s"))),))
-        ),
-        host(),
-    )
-    assert vectors == only.count("call void @llvm.prefetch") > 0
+    # Of one pass: each vector of a whole step, in the loop of plain stores and in the other one.
+    assert len(asked(doubled())) == 2 * instructions(doubled(), host()).count("fadd") // 3
+    assert "i64 2048" in instructions(doubled(), host())
+    # Of several: the next row, which is not known before.
+    assert "i64 2048" not in instructions(softmax(), host())
+    assert asked(softmax())
+    # A row that is the same for all rows is in the cache.
+    alone = total_and_more(x, float32)
+    assert len(asked(total_and_more(k.mul(x, same), float32, float32))) == len(asked(alone)) > 0
+    # What is read across is not.
+    across = kernel(Loop((Store(1, MATRIX, Load(float32, 0, at(j=ROWS, i=1))),)))
+    assert not asked(across)

@@ -59,7 +59,8 @@ class Nest:
         self._line = "0"
         self._is_first = ""
         self._is_last = ""
-        self._ahead = Ahead(kernel)
+        # What belongs to cells: where others run through a kernel, its elements are in the cache.
+        self._ahead: Ahead | None = None
         self._lasting: dict[Accumulate, Accumulators] = {}
 
     # Sizes
@@ -103,6 +104,7 @@ class Nest:
             columns = self.range_of(chunk, split, columns[1])
         rows = self.range_of(block, per_cell, self.product(self.kernel.outer))
         self._line = block
+        self._ahead = Ahead(self.kernel)
         if self._large:
             lanes = self._main.lanes
             self._streams = Streams(self._evaluator, lanes, columns[0], self._large)
@@ -237,11 +239,16 @@ class Nest:
     # Rows
 
     def _row(self, inner: Callable[[Loop], None]) -> None:
+        # What stands side by side is computed at once: an output may lie where an input does.
+        rest: list[Statement] = []
         for item in self.kernel.body:
-            if isinstance(item, Loop):
-                inner(item)
-            else:
-                self._statements((item,))
+            if not isinstance(item, Loop):
+                rest.append(item)
+                continue
+            self._statements(tuple(rest))
+            rest.clear()
+            inner(item)
+        self._statements(tuple(rest))
 
     def _inner_rows(self, loop: Loop, columns: tuple[str, str]) -> None:
         self._main = self._main._replace(vectors=vectors_of(self._facts, loop.body))
@@ -252,7 +259,7 @@ class Nest:
             streamed = self._streams.stores(loop) if self._streams else frozenset()
             for _ in self._vector_loops(*columns, streamed):
                 self._statements(loop.body, sums)
-                if loop is self._ahead.loop and self._is_whole:
+                if self._ahead and loop is self._ahead.loop and self._is_whole:
                     self._ahead.ask(self._evaluator, self._is_last)
         for reduce, accumulators in sums.items():
             state = accumulators.joined(1)

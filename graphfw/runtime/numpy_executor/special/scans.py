@@ -23,8 +23,9 @@ from graphfw.runtime.numpy_executor.special.thirds import in_thirds
 _BLOCK = 256
 """Lines beside each other that a cell has."""
 
-_ROWS = 8
-"""Rows that are walked at once: an addition waits for the one before."""
+_ROWS = 4
+"""Rows that are walked at once, as an addition waits for the one before; a power of 2. More of
+them, a power of 2 apart, would drive each other out of the cache."""
 
 _CELL = 1 << 13
 """Elements that a cell has at least, if there are so many."""
