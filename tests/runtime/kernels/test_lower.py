@@ -242,6 +242,58 @@ def group_norm():
     return [F.reshape(y, (-1, 6, 4)) + f32(6, 1, name="scale")]
 
 
+def pairs():
+    x, y = f32("n", 3), f32("n", 5, 3, name="y")
+    apart = x[:, None, None, :] - y[None, :, :, :]
+    near = F.sum(apart * apart, axis=3)
+    return [
+        F.sum(F.exp(-near), axis=(1, 2)),
+        F.max(F.abs(apart) * 2.0, axis=3, keepdims=True) + near[..., None],
+        F.sum(F.prod(apart, axis=3), axis=0),
+        F.min(F.reshape(apart, (-1, 3)), axis=1),
+    ]
+
+
+def pairs_of_narrow_floats_and_integers():
+    x = gf.placeholder(("n", 2), gf.float16, name="x")
+    i = gf.placeholder(("n", 3), gf.int8, name="i")
+    return [
+        F.sum(x[:, None, :] * x[None, :, :], axis=2),
+        F.max(i[:, None, :] + i[None, :, :], axis=2),
+    ]
+
+
+def read_across_by_all_rows():
+    x, w = f32("n", 40), f32(40, 20, name="w")
+    return [x[:, None, :] * w.T + w.T[:, ::-1], F.sum(F.tanh(x[:, None, :] * w.T), axis=2)]
+
+
+def reduced_behind_reshapes():
+    x = f32("n", 4, 6)
+    flat = F.exp(F.reshape(x, (-1, 6)))
+    back = F.reshape(flat, x.shape)
+    return [
+        F.sum(back, axis=(0, 1)),
+        F.max(F.reshape(flat, (-1, 4, 6)), axis=2),
+        F.sum(F.reshape(F.permute_dims(x, (1, 0, 2)), (-1, 6)), axis=0, keepdims=True),
+        F.sum(back, axis=1),
+    ]
+
+
+def sums_with_something_done_to_them():
+    x, m, v = f32("n", 40), f32(40, name="m"), f32(40, name="v")
+    total, other = F.sum(x, axis=0), F.sum(F.exp(x), axis=0)
+    moment = 0.9 * m + total
+    mean = F.sum(x) / 7.0
+    return [moment, v - moment / F.sqrt(F.abs(m) + 1.0), other * 2.0 + other, mean, mean * mean]
+
+
+def sums_of_two_kinds_together():
+    x = f32("n", 6)
+    a, b = F.sum(x, axis=0), F.max(F.exp(x), axis=0)
+    return [a + b, b, F.sum(x) + F.max(x)]
+
+
 def concats():
     x = f32("n", 3)
     y = F.exp(x)
@@ -255,12 +307,13 @@ CASES = [
     positions, log_softmax, softmax_of_leading_axis, softmax_of_middle_axis,
     reductions, nothing_reduced, embedding, picks,
     narrow_floats, integers, complex_numbers, products, products_of_views, batched_products,
-    products_of_one, group_norm, concats,
+    products_of_one, group_norm, concats, pairs_of_narrow_floats_and_integers,
+    read_across_by_all_rows, sums_with_something_done_to_them,
 ]  # fmt: skip
 NOT_EMPTY = [
     extremes, places, dim_values, norms, variance, scalars, mixed_small_and_large, needed_twice,
     reshape_of_transpose, diagonal, read_in_two_orders, batch_norm, batch_norm_of_images,
-    product_before_reduction,
+    product_before_reduction, pairs, reduced_behind_reshapes, sums_of_two_kinds_together,
 ]  # fmt: skip
 
 
@@ -275,8 +328,10 @@ def test_it_computes_the_same(build, native):
 
 
 @pytest.mark.parametrize(
-    "build", [elementwise, softmax_of_middle_axis, reductions, needed_twice, transposed_in_tiles]
-)
+    "build",
+    [elementwise, softmax_of_middle_axis, reductions, needed_twice, transposed_in_tiles,
+     read_across_by_all_rows, sums_with_something_done_to_them],
+)  # fmt: skip
 @pytest.mark.parametrize("native", [False, True], ids=["interpreted", "native"])
 def test_many_cells(build, native):
     with gf.Graph() as g:
@@ -287,7 +342,8 @@ def test_many_cells(build, native):
 @pytest.mark.parametrize(
     "build",
     [log_softmax, batch_norm, batch_norm_of_images, needed_twice, products, picks, embedding,
-     product_before_reduction, softmax_of_leading_axis, norms, group_norm],
+     product_before_reduction, softmax_of_leading_axis, norms, group_norm,
+     pairs, reduced_behind_reshapes, sums_with_something_done_to_them],
 )  # fmt: skip
 @pytest.mark.parametrize("native", [False, True], ids=["interpreted", "native"])
 def test_gradients(build, native):

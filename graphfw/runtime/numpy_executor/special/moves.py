@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from graphfw.ir.dim import DimLike, dim_max
+from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.dtype import DType
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
@@ -20,6 +20,9 @@ from graphfw.runtime.numpy_executor.special.text import Writer
 
 _CELL = 1 << 16
 """Bytes that are copied by one claim."""
+
+_TURNED = 64
+"""Bytes in a row that are written from as many places: cache lines that are read again."""
 
 _LONG = 1 << 12
 """Bytes from which the C library copies them sooner."""
@@ -154,13 +157,16 @@ def moved(
         dims = (*[1] * missing, *dims)
         most = _CELL // output.dtype.itemsize
         *outer, rows, run = dims
-        row_chunk = dim_max(1, most // dim_max(1, run))
+        # Where the source is transposed, what one turn reads is beside what the turn before has.
+        is_turned = len(source) > 1 and source[-2] == 1
+        run_chunk = _TURNED // output.dtype.itemsize if is_turned else most
+        row_chunk = dim_max(1, most // dim_max(1, dim_min(run, run_chunk)))
         outer_chunk = dim_max(1, most // dim_max(1, rows * run))
-        row_chunks, run_chunks = ceil(rows, row_chunk), ceil(run, most)
+        row_chunks, run_chunks = ceil(rows, row_chunk), ceil(run, run_chunk)
         cells = cells + ceil(size_of(outer), outer_chunk) * row_chunks * run_chunks
         params += [
             *[cells, operands[box.source.storage], box.source.offset, box.offset],
-            *[size_of(outer), outer_chunk, row_chunk, most, row_chunks, run_chunks],
+            *[size_of(outer), outer_chunk, row_chunk, run_chunk, row_chunks, run_chunks],
             *[*dims, *[0] * missing, *source, *[0] * missing, *target],
         ]
     return Step(
