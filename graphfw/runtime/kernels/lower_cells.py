@@ -2,7 +2,8 @@
 
 The division depends on sizes alone, never on threads. Small cells keep all threads at work until
 the end. But the longer the piece of memory that a thread goes through, the faster it is: pieces of
-16 KB take 1.3 to 1.8 times as long as such of 1 MB. So cells are small only where there is little work.
+16 KB take 1.3 to 1.8 times as long as such of 1 MB. So cells are small only where there is little
+work.
 """
 
 from __future__ import annotations

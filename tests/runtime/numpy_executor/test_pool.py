@@ -23,7 +23,7 @@ def spinning(cells: int, turns: int, threads: int, waves: int = 1) -> tuple[Run,
     return run, run.stretch(0, waves, hold=False)
 
 
-def script(text: str, *, seconds: float = 20) -> str:
+def script(text: str, *, seconds: float = 60) -> str:
     """Return what a Python process prints; it must end well, and in time."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", text],
