@@ -66,7 +66,7 @@ class Role(enum.Enum):
     REDUCE = "a reduction"
     COPY = "a view that does not lie regularly: it is copied"
     MATMUL = "a matrix product"
-    REFERENCE = "is not native"
+    REFERENCE = "is computed by itself"
 
     __hash__ = object.__hash__
 

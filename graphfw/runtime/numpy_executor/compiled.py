@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -103,29 +104,28 @@ class CompiledExecutable(Executable):
     ) -> Profile:
         self(inputs, sizes, rng, version, None)
         layout = self._layout(sizes)
-        run = ReadyRun(self.build, layout, self._threads)
-        given = self.build.given(inputs, rng)
-        arena = self._arenas.take(layout.arena)
-        try:
-            self._preparation.provide(run, inputs, version)
+        with self._apart(layout, inputs, rng, version) as (run, execution):
             run.run.record(sum(layout.cells))
-            execution = Execution(self.build, layout, run, arena, given)
             execution.compute(rng, None)
-        finally:
-            self._arenas.give(arena)
         return reports.profiled(self.build, layout, run.run.records(), execution.timings)
 
     def replay(
         self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
     ) -> Iterator[Replayed]:
-        layout = self._layout(sizes)
+        with self._apart(self._layout(sizes), inputs, rng, version) as (_, execution):
+            yield from reports.replayed(self.build, execution, rng)
+
+    @contextmanager
+    def _apart(
+        self, layout: Layout, inputs: Sequence[Any], rng: Rng, version: int
+    ) -> Iterator[tuple[ReadyRun, Execution]]:
+        """Make an execution with tables of its own, to look at."""
         run = ReadyRun(self.build, layout, self._threads)
-        given = self.build.given(inputs, rng)
         arena = self._arenas.take(layout.arena)
         try:
             self._preparation.provide(run, inputs, version)
-            execution = Execution(self.build, layout, run, arena, given)
-            yield from reports.replayed(self.build, execution, rng)
+            given = self.build.given(inputs, rng)
+            yield run, Execution(self.build, layout, run, arena, given)
         finally:
             self._arenas.give(arena)
 
