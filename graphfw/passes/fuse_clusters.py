@@ -153,8 +153,9 @@ class Clusters:
         """Give a node a place: a group of those that it reads from, or one of its own."""
         facts, role = self.facts, self.facts.role[node]
         if role is Role.REFERENCE or len(node.types) > 1:
-            reads = tuple([Read(facts.root_of(t), None, "it is computed by itself") for t in node.inputs])
-            self._new(node, Space((), (), reads)).closed = "it is computed by itself"
+            why = "it is computed by itself"
+            reads = tuple([Read(facts.root_of(t), None, why) for t in node.inputs])
+            self._new(node, Space((), (), reads)).closed = why
             return
         if role is Role.MATMUL:
             why = "it is an operand of a matmul"
