@@ -23,7 +23,7 @@ from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.prepare import Preparation
 from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.profile import Profile
-from graphfw.runtime.program import Program
+from graphfw.runtime.program import Program, without_collection
 
 _LAYOUTS = 256
 
@@ -141,7 +141,8 @@ class CompiledExecutable(Executable):
         with self._lock:
             layout = self._layouts.get(sizes)
             if layout is None:
-                layout = self.build.layouts.make(sizes)
+                with without_collection():
+                    layout = self.build.layouts.make(sizes)
                 if layout.is_refused:
                     raise ArithmeticError
                 if self._limit is not None:
