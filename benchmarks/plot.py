@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,7 @@ def plot(points: Sequence[Point], heading: str, path: Path) -> None:
             panel.grid(True, alpha=0.3)
             panel.legend(fontsize=7)
     said = ", ".join(f"{style} {count} threads" for count, style in styles.items())
-    figure.suptitle(f"{heading}\n{said}", fontsize=8)
+    figure.suptitle("\n".join([*textwrap.wrap(heading, 80 * len(dtypes)), said]), fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
