@@ -104,10 +104,19 @@ class Engine:
     @contextlib.contextmanager
     def optimised(self, code: Code) -> Iterator[tuple[Any, Any]]:
         """Yield the module of `code` after LLVM's passes, and the target machine."""
-        target = self._target()
-        module = self._parsed(code, self._symbol(code), target)
-        self._optimise(module, target)
-        yield module, target
+        with _lock:
+            target = self._target()
+            module = self._parsed(code, self._symbol(code), target)
+            self._optimise(module, target)
+            yield module, target
+
+    def pause(self) -> None:
+        """Keep every thread out of LLVM until `go_on`."""
+        self._llvm.ffi.lib._lock.__enter__()
+
+    def go_on(self) -> None:
+        """Let threads into LLVM again."""
+        self._llvm.ffi.lib._lock.__exit__()
 
     def _load(self, codes: list[Code]) -> None:
         symbols = [self._symbol(code) for code in codes]
@@ -228,11 +237,21 @@ def _engine() -> Engine:
         return _made[0]
 
 
+def _before_fork() -> None:
+    # A child made while another thread compiles would find LLVM half changed, and locks held for
+    # ever. llvmlite's lock is taken outside the engine too, when objects of LLVM are collected.
+    _lock.acquire()
+    if _made:
+        _made[0].pause()
+
+
 def _after_fork() -> None:
-    global _lock
-    # A thread that the child does not have may hold it.
-    _lock = threading.RLock()
+    if _made:
+        _made[0].go_on()
+    _lock.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )
