@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import sys
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Literal
+
+_ARCH_PRCTL = 158
+_ARCH_REQ_XCOMP_PERM = 0x1023
+_XFEATURE_XTILEDATA = 18
+"""Linux's names for asking that this process may use AMX tiles."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,10 @@ class Machine:
         name = self.triple.split("-")[0]
         return "aarch64" if name == "arm64" else name
 
+    def has(self, *features: str) -> bool:
+        """Return whether it has all of some features, as LLVM names them."""
+        return {f"+{name}" for name in features} <= set(self.features.split(","))
+
 
 @functools.cache
 def machine() -> Machine:
@@ -48,3 +61,31 @@ def machine() -> Machine:
         features=",".join(f"{'+' if has else '-'}{name}" for name, has in sorted(features.items())),
         version=f"llvmlite {llvmlite.__version__} LLVM {version}",
     )
+
+
+@functools.cache
+def tiles_here() -> Literal["amx", "avx512bf16"] | None:
+    """Return what multiplies matrix tiles on this machine; None for nothing."""
+    if _may_use_tiles():
+        # Not at the top: it generates code, and what runs on other machines does without.
+        trust = import_module("graphfw.runtime.numpy_executor.matmul.trust")
+        if trust.agrees("amx"):
+            return "amx"
+    here = machine()
+    has_dots = here.architecture == "x86_64" and here.has("avx512bf16")
+    return "avx512bf16" if has_dots else None
+
+
+def _may_use_tiles() -> bool:
+    """Return whether there are AMX tiles, after asking the system for them.
+
+    Linux gives a process the permission for all of its threads, those to come included.
+    """
+    here = machine()
+    if here.architecture != "x86_64" or not here.has("amx-tile", "amx-bf16"):
+        return False
+    if not sys.platform.startswith("linux"):
+        return False
+    ask = ctypes.CDLL(None).syscall
+    numbers = _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA
+    return bool(ask(*map(ctypes.c_long, numbers)) == 0)

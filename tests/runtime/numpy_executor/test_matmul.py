@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import ctypes
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pytest
 
 from graphfw.ir.dim import DimLike, symbol
-from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import as_dtype, float32
 from graphfw.runtime.kernels.ir import (
     Access,
@@ -23,101 +19,22 @@ from graphfw.runtime.kernels.ir import (
     Param,
     Store,
 )
-from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp, View
+from graphfw.runtime.kernels.steps import Epilogue, Prepared, Storage, Temp, View
 from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, BASE, host
-from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.matmul import matmul_steps, supported
-
-Array = np.ndarray[Any, Any]
-_CELL = ctypes.CFUNCTYPE(
-    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
+from tests.runtime.numpy_executor.matmul_runs import (
+    LAYOUTS,
+    Array,
+    assert_product,
+    product,
+    random,
+    run,
+    storage_of,
+    view_of,
 )
+
 # Narrower vectors than this machine's can be tested on it, wider ones cannot.
 TARGETS = [t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes]
-
-
-def run(
-    steps: list[Step],
-    memory: dict[Storage, Array],
-    sizes: Mapping[str, int] | None = None,
-    order: int = 1,
-) -> None:
-    """Run steps on arrays, the cells in order or backwards; check that scratch memory is enough."""
-    sizes = sizes or {}
-    for step, address in zip(steps, compile_codes([s.code for s in steps]), strict=True):
-        for storage in step.operands:
-            if storage not in memory:
-                assert isinstance(storage, Temp)
-                memory[storage] = np.full(
-                    evaluate(storage.size, sizes), np.nan, storage.dtype.dtype
-                )
-                if isinstance(storage, Prepared):
-                    packing = storage.step
-                    target = packing.operands[1]
-                    run([packing], memory | {target: memory[storage]}, sizes, order)
-        buffers = (ctypes.c_void_p * len(step.operands))(
-            *[memory[s].ctypes.data for s in step.operands]
-        )
-        params = (ctypes.c_int64 * len(step.params))(*[evaluate(p, sizes) for p in step.params])
-        scratch_bytes = evaluate(step.scratch, sizes)
-        scratch = np.full(scratch_bytes + 128, 0xA5, np.uint8)
-        skip = -scratch.ctypes.data % 64
-        for cell in range(evaluate(step.cells, sizes))[::order]:
-            assert _CELL(address)(buffers, params, cell, scratch.ctypes.data + skip) == 0
-        assert (scratch[skip + scratch_bytes :] == 0xA5).all()
-
-
-def storage_of(array: Array) -> Temp:
-    return Temp(as_dtype(array.dtype), array.size, "an array of the test")
-
-
-def view_of(array: Array, memory: dict[Storage, Array], shape: Any = None) -> View:
-    """How an array lies in the memory of the one that it is a view of."""
-    whole = array
-    while isinstance(whole.base, np.ndarray):
-        whole = whole.base
-    storage = next((s for s, known in memory.items() if known is whole), None) or storage_of(whole)
-    memory[storage] = whole
-    offset = (array.ctypes.data - whole.ctypes.data) // array.itemsize
-    strides = tuple([s // array.itemsize for s in array.strides])
-    return View(storage, offset if array.size else 0, shape or array.shape, strides)
-
-
-def product(
-    a: Array, b: Array, *, fixed_b: bool = False, order: int = 1, target: Any = None
-) -> Array:
-    """The product of arrays as the steps compute it, with nothing written around it."""
-    memory: dict[Storage, Array] = {}
-    left, right = view_of(a, memory), view_of(b, memory)
-    shape = (*a.shape[:-1], b.shape[-1])
-    room = np.full(math.prod(shape) + 128, 7, a.dtype)
-    out = room[64 : 64 + math.prod(shape)]
-    storage = storage_of(out)
-    memory[storage] = out
-    steps = matmul_steps((), left, right, storage, None, fixed_b=fixed_b, target=target)
-    run(steps, memory, order=order)
-    assert (room[:64] == 7).all()
-    assert (room[64 + out.size :] == 7).all()
-    return out.reshape(shape)
-
-
-def assert_product(got: Array, a: Array, b: Array) -> None:
-    """Check against float64, relative to the norms of rows and columns."""
-    a, b = a.astype(np.float64), b.astype(np.float64)
-    norms = np.linalg.norm(a, axis=-1)[..., :, None] * np.linalg.norm(b, axis=-2)[..., None, :]
-    bound = 2e-6 if got.dtype == np.float32 else 1e-14
-    assert (np.abs(got - a @ b) <= bound * norms).all()
-
-
-def random(rng: np.random.Generator, shape: Any, dtype: Any, *, turned: bool = False) -> Array:
-    """A random array, with `turned` its last two dims the other way round in memory."""
-    if not turned:
-        return rng.standard_normal(shape).astype(dtype)
-    kept = (*shape[:-2], shape[-1], shape[-2])
-    return np.swapaxes(rng.standard_normal(kept).astype(dtype), -1, -2)
-
-
-LAYOUTS = [(False, False), (False, True), (True, False), (True, True)]
 
 
 @pytest.mark.parametrize("fixed_b", [False, True])
@@ -364,4 +281,4 @@ def test_equal_layers_of_other_widths_share_code():
 
 def test_supported_dtypes():
     names = ("float32", "float64", "float16", "bfloat16", "int32", "complex64")
-    assert [supported(as_dtype(name)) for name in names] == [True, True, *[False] * 4]
+    assert [supported(as_dtype(name)) for name in names] == [*[True] * 4, False, False]

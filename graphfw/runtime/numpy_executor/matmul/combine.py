@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module, region
 from graphfw.runtime.numpy_executor.matmul.cell import Region
-from graphfw.runtime.numpy_executor.matmul.packing import mask
+from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape, declarations
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 
 class C:
@@ -33,7 +33,9 @@ class CombineCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        text = f"combine {self.shape.dtype} {self.kept} for {self.target.name}\n"
+        text = (
+            f"combine {self.shape.dtype} {self.shape.stored} {self.kept} for {self.target.name}\n"
+        )
         if self.region is not None:
             text += f"then {self.region.operands}\n{show(self.region.kernel)}"
         return text
@@ -52,16 +54,17 @@ class CombineCode:
         )
         first = body.mul("%cell", per_cell)
         last = body.min(body.add(first, per_cell), rows)
-        begin = body.mul(body.mul(first, n), size)
-        parts = body.at(body.array("%buffers", 0, "ptr"), begin)
+        begin = body.mul(first, n)
+        parts = body.at(body.array("%buffers", 0, "ptr"), body.mul(begin, size))
+        before = body.mul(begin, self.shape.stored.itemsize)
         to = "%scratch"
         if self.kept:
-            to = body.at(body.array("%buffers", 1, "ptr"), begin)
+            to = body.at(body.array("%buffers", 1, "ptr"), before)
         gap = body.mul(body.mul(rows, n), size)
         self._sum(body, parts, to, (splits, gap), body.mul(body.sub(last, first), n))
         if self.region is not None:
             # The kernel counts from the product's first row.
-            product = body.at(to, body.sub("0", begin))
+            product = body.at(to, body.sub("0", before))
             buffers = body.slot(f"[{len(self.region.operands)} x ptr]")
             for number, operand in enumerate(self.region.operands):
                 value = product if operand < 0 else body.array("%buffers", operand, "ptr")
@@ -76,20 +79,14 @@ class CombineCode:
     def _sum(self, body: Body, parts: str, to: str, splits: tuple[str, str], count: str) -> None:
         """Add up the parts of some elements in a row, vector by vector, in the order of k."""
         shape, v = self.shape, self.shape.vector
+        computed, stored = Elements(body, shape, shape.dtype), Elements(body, shape, shape.stored)
         with body.loop(0, count, shape.lanes) as index:
-            kept = mask(body, shape, body.sub(count, index), 0)
-            offset = body.mul(index, shape.size)
-            here = body.at(parts, offset)
+            kept = computed.mask(body.sub(count, index))
+            here = body.at(parts, body.mul(index, shape.size))
             total = body.slot(v)
             body.set(total, "zeroinitializer", v)
             with body.loop(0, splits[0]) as part:
-                value = body.let(
-                    f"call {v} @llvm.masked.load.{shape.suffix}.p0("
-                    f"ptr {body.at(here, body.mul(part, splits[1]))}, i32 {shape.size}, "
-                    f"<{shape.lanes} x i1> {kept}, {v} zeroinitializer)"
-                )
+                value = computed.load_some(body.at(here, body.mul(part, splits[1])), kept)
                 body.set(total, body.let(f"fadd {v} {body.get(total, v)}, {value}"), v)
-            body.line(
-                f"call void @llvm.masked.store.{shape.suffix}.p0({v} {body.get(total, v)}, "
-                f"ptr {body.at(to, offset)}, i32 {shape.size}, <{shape.lanes} x i1> {kept})"
-            )
+            place = body.at(to, body.mul(index, shape.stored.itemsize))
+            stored.store_some(body.get(total, v), place, kept)

@@ -8,7 +8,7 @@ contiguous (`rs` and `ns` bytes apart): nothing is packed, `b` is read once.
 
 from __future__ import annotations
 
-from graphfw.runtime.numpy_executor.codegen.registers import iota
+from graphfw.runtime.numpy_executor.matmul.elements import Elements
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
@@ -23,6 +23,7 @@ def dots(shape: Shape, rows: int, columns: int) -> str:
     """Return the function for a number of rows and columns."""
     v, lanes, size = shape.vector, shape.lanes, shape.size
     body = Body()
+    elements = Elements(body, shape, shape.stored)
     left = [body.at("%a", body.mul("%rs", r)) for r in range(rows)]
     right = [body.at("%b", body.mul("%ns", c)) for c in range(columns)]
     sums = {(r, c): body.slot(v) for r in range(rows) for c in range(columns)}
@@ -39,27 +40,13 @@ def dots(shape: Shape, rows: int, columns: int) -> str:
             body.set(slot, total, v)
 
     with body.loop(0, whole, lanes) as k:
-        offset = body.mul(k, size)
-        loaded = [
-            body.let(f"load {v}, ptr {body.at(p, offset)}, align {size}") for p in left + right
-        ]
+        offset = body.mul(k, elements.dtype.itemsize)
+        loaded = [elements.load(body.at(p, offset)) for p in left + right]
         multiply(loaded[:rows], loaded[rows:])
     rest = body.sub("%n", whole)
     with body.where(body.test("ne", rest, 0)):
-        offset = body.mul(whole, size)
-        one = body.let(f"insertelement <{lanes} x i64> poison, i64 {rest}, i32 0")
-        every = body.let(
-            f"shufflevector <{lanes} x i64> {one}, <{lanes} x i64> poison, "
-            f"<{lanes} x i32> zeroinitializer"
-        )
-        mask = body.let(f"icmp slt <{lanes} x i64> {iota('i64', lanes)}, {every}")
-        loaded = [
-            body.let(
-                f"call {v} @llvm.masked.load.{shape.suffix}.p0(ptr {body.at(p, offset)}, "
-                f"i32 {size}, <{lanes} x i1> {mask}, {v} zeroinitializer)"
-            )
-            for p in left + right
-        ]
+        offset, mask = body.mul(whole, elements.dtype.itemsize), elements.mask(rest)
+        loaded = [elements.load_some(body.at(p, offset), mask) for p in left + right]
         multiply(loaded[:rows], loaded[rows:])
     for (r, c), slot in sums.items():
         total = body.let(

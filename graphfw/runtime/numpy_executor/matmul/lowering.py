@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
-from graphfw.ir.dtype import DType, float32, float64
+from graphfw.ir.dtype import DType, bfloat16, float16, float32, float64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp, View
+from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor.codegen import Target, host
+from graphfw.runtime.numpy_executor.matmul.blocks import Scratch
 from graphfw.runtime.numpy_executor.matmul.cell import (
     FEW_HEIGHTS,
     Few,
@@ -17,12 +19,12 @@ from graphfw.runtime.numpy_executor.matmul.cell import (
     Region,
     few_heights,
     few_rows,
-    strip_bytes,
 )
 from graphfw.runtime.numpy_executor.matmul.combine import CombineCode
 from graphfw.runtime.numpy_executor.matmul.packing import Layout, PackCode
-from graphfw.runtime.numpy_executor.matmul.plan import Cut, cut, vectors
+from graphfw.runtime.numpy_executor.matmul.plan import BY_TILES, CONVERTED, PLAIN, Cut, cut, vectors
 from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
+from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, Form, tiles_for
 
 _THIN = 8
 _WIDE = 256
@@ -30,6 +32,9 @@ _WIDE = 256
 
 _PACK_COLUMNS = 4
 """How many panels a cell of `PackCode` packs."""
+
+_TILE_ROWS = 9
+"""From so many rows on matrix tiles are used, of which each has 16."""
 
 _COMBINED = 1 << 14
 """How many elements a cell of `CombineCode` adds up."""
@@ -67,7 +72,7 @@ class _Product(NamedTuple):
 
 def supported(dtype: DType) -> bool:
     """Return whether products of a dtype are native."""
-    return dtype in (float32, float64)
+    return dtype in (float32, float64, float16, bfloat16)
 
 
 def matmul_steps(
@@ -78,7 +83,9 @@ def matmul_steps(
     epilogue: Epilogue | None,
     *,
     fixed_b: bool = False,
+    precision: Precision = "highest",
     target: Target | None = None,
+    tiles: Form | None = None,
 ) -> list[Step]:
     """Return the steps of a (batched) matrix product, [*B, M, K] @ [*B, K, N] -> [*B, M, N].
 
@@ -87,30 +94,43 @@ def matmul_steps(
 
     Args:
         nodes: What is computed, for reports.
-        a: The left operand, float32 or float64.
+        a: The left operand, float32, float64, or a float of 16 bits: these are computed in float32
+            and rounded once.
         b: The right operand, of the same dtype, its batch dims those of `a`.
         product: Where the product goes, contiguous; None where only the epilogue needs it.
         epilogue: What is done to its elements. Its kernel has nothing that can fail.
         fixed_b: Whether `b` stays the same from run to run: it is then packed once.
+        precision: How exact a product of float32 must be, where there are tiles.
         target: The processor; this machine's by default.
+        tiles: What matrix tiles there are; None for none.
     """
     target = target or host()
     shape = shape_for(a.storage.dtype, target)
     it = _normal(a, b)
     m, n, k = it.sizes
-    how = cut(shape, m, n, k, it.members)
+    layout = _layout(it.b)
+    few, heights = _few(shape, layout, it)
+    by_tiles = tiles is not None and _suits(tiles, shape, few, m)
+    costs = BY_TILES if by_tiles else CONVERTED if shape.converts else PLAIN
+    how = cut(shape, costs, m, n, k, it.members)
     if it.turned and how.splits > 1:
         how = how._replace(splits=1)
-    layout = _layout(it.b)
     right: Storage = it.b.storage
     right_view = it.b
-    if fixed_b and not it.turned and all([dim.b == 0 for dim in it.batch]):
+    # Few rows of 16-bit floats are read as they are: panels are twice as large. So is what tiles
+    # are made of where that is as quick.
+    is_sized = all([isinstance(size, int) for size in it.b.shape])  # else each run has its own
+    is_packed = is_sized and fixed_b and not it.turned
+    is_packed = is_packed and not (shape.converts and few == "always")
+    is_packed = is_packed and not (by_tiles and layout == "rows")
+    if is_packed and all([dim.b == 0 for dim in it.batch]):
         right = _prepared(nodes, shape, target, it.b, layout)
         right_view = View(right, 0, it.b.shape, (0, 0))
         layout = "packed"
+        few, heights = _few(shape, layout, it)
     parts: Storage | None = None
     if how.splits > 1:
-        parts = Temp(a.storage.dtype, how.splits * it.members * m * n, "parts of a matrix product")
+        parts = Temp(shape.dtype, how.splits * it.members * m * n, "parts of a matrix product")
     target_storage = product if parts is None else parts
     own = epilogue if parts is None else None
     operands: list[Storage] = [it.a.storage, right]
@@ -119,7 +139,7 @@ def matmul_steps(
         operands.append(target_storage)
         written.append(True)
     region, in_place = _region(own, operands, written)
-    few, heights = _few(shape, layout, it)
+    rounds = shape.converts and parts is None
     code = MatmulCode(
         shape,
         target,
@@ -129,18 +149,21 @@ def matmul_steps(
         few,
         len(it.batch),
         target_storage is not None,
+        rounds,
         it.turned,
+        tiles_for(tiles, shape.stored, precision) if tiles is not None and by_tiles else None,
         region,
     )
     params = _params(it, right_view, how)
-    scratch = strip_bytes(shape)
+    scratch = Scratch.of(code).block
+    if own is not None or rounds:
+        scratch += how.chunk_rows * how.chunk_columns * shape.size
     if own is not None:
         if it.turned:
             stride: DimLike = 1
         else:
             stride = how.chunk_columns if product is None else n
         params += _stride_set(own, stride)
-        scratch += how.chunk_rows * how.chunk_columns * shape.size
     groups = (it.members * how.splits + how.group - 1) // how.group
     step = Step(
         nodes,
@@ -215,13 +238,20 @@ def _few(shape: Shape, layout: Layout, it: _Product) -> tuple[Few, tuple[int, ..
     return "maybe", ()
 
 
+def _suits(tiles: Form, shape: Shape, few: Few, m: DimLike) -> bool:
+    """Whether matrix tiles serve: panels are as wide as they, and rows enough to pay."""
+    enough = few != "always" and not (isinstance(m, int) and m < _TILE_ROWS)
+    is_one = shape.stored is bfloat16 or tiles != "avx512bf16"
+    return enough and is_one and shape.dtype is float32 and shape.columns == SIDE
+
+
 def _prepared(
     nodes: tuple[Node, ...], shape: Shape, target: Target, b: View, layout: Layout
 ) -> Prepared:
     """Panels of all of b, computed once."""
     (k, n), width = b.shape, shape.columns
     panels = (n + width - 1) // width
-    memory = Temp(b.storage.dtype, panels * width * k, "a packed matrix")
+    memory = Temp(shape.dtype, panels * width * k, "a packed matrix")
     step = Step(
         nodes,
         PackCode(shape, target, layout),
@@ -302,6 +332,6 @@ def _combine(
         tuple(written),
         params,
         (rows + per_cell - 1) // per_cell,
-        per_cell * n * shape.size if product is None else 0,
+        per_cell * n * shape.stored.itemsize if product is None else 0,
         in_place,
     )

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module
-from graphfw.runtime.numpy_executor.codegen.registers import iota
+from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape, declarations
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 Layout: TypeAlias = Literal["rows", "columns", "other", "packed"]
 """What is contiguous in `b`; "packed" is panels of all of its columns, made ahead."""
@@ -39,50 +39,33 @@ def packing(shape: Shape, layout: Layout) -> str:
 
 def _rows(body: Body, shape: Shape) -> None:
     """Row by row: whole panels, then the columns that are left, under a mask."""
-    width = shape.columns
+    stored, computed = Elements(body, shape, shape.stored), Elements(body, shape, shape.dtype)
+    width, old, new = shape.columns, shape.stored.itemsize, shape.size
     panels = body.div("%columns", width)
     rest = body.rem("%columns", width)
     is_rest = body.test("ne", rest, 0)
-    kept = [mask(body, shape, rest, n) for n in range(2)]
-    rest_from, rest_to = body.mul(panels, width * shape.size), body.mul(panels, "%gap")
+    kept = [stored.mask(rest, n) for n in range(2)]
+    rest_from, rest_to = body.mul(panels, width * old), body.mul(panels, "%gap")
     with body.loop(0, "%n") as k:
         row = body.at("%b", body.mul(k, "%ks"))
         ahead = body.at(row, body.mul("%ks", _AHEAD))
-        to = body.at("%to", body.mul(k, width * shape.size))
+        to = body.at("%to", body.mul(k, width * new))
         with body.loop(0, panels) as panel:
-            offset = body.mul(panel, width * shape.size)
+            offset = body.mul(panel, width * old)
+            place = body.at(to, body.mul(panel, "%gap"))
             for n in range(2):
-                step = n * shape.lanes * shape.size
+                lane = n * shape.lanes
                 body.line(
                     "call void @llvm.prefetch.p0(ptr "
-                    f"{body.at(ahead, body.add(offset, step))}, i32 0, i32 3, i32 1)"
+                    f"{body.at(body.at(ahead, offset), lane * old)}, i32 0, i32 3, i32 1)"
                 )
-                value = body.let(
-                    f"load {shape.vector}, ptr {body.at(body.at(row, offset), step)}, "
-                    f"align {shape.size}"
-                )
-                place = body.at(body.at(to, body.mul(panel, "%gap")), step)
-                body.line(f"store {shape.vector} {value}, ptr {place}, align {shape.size}")
+                value = stored.load(body.at(body.at(row, offset), lane * old))
+                computed.store(value, body.at(place, lane * new))
         with body.where(is_rest):
             for n in range(2):
-                step = n * shape.lanes * shape.size
-                value = body.let(
-                    f"call {shape.vector} @llvm.masked.load.{shape.suffix}.p0(ptr "
-                    f"{body.at(body.at(row, rest_from), step)}, i32 {shape.size}, "
-                    f"<{shape.lanes} x i1> {kept[n]}, {shape.vector} zeroinitializer)"
-                )
-                place = body.at(body.at(to, rest_to), step)
-                body.line(f"store {shape.vector} {value}, ptr {place}, align {shape.size}")
-
-
-def mask(body: Body, shape: Shape, count: str, n: int) -> str:
-    """Which lanes of the n-th vector hold columns, where there are `count`."""
-    lanes = f"<{shape.lanes} x i64>"
-    one = body.let(f"insertelement {lanes} poison, i64 {count}, i32 0")
-    every = body.let(
-        f"shufflevector {lanes} {one}, {lanes} poison, <{shape.lanes} x i32> zeroinitializer"
-    )
-    return body.let(f"icmp slt {lanes} {iota('i64', shape.lanes, n * shape.lanes)}, {every}")
+                lane = n * shape.lanes
+                value = stored.load_some(body.at(body.at(row, rest_from), lane * old), kept[n])
+                computed.store(value, body.at(body.at(to, rest_to), lane * new))
 
 
 def _columns(body: Body, shape: Shape) -> None:
@@ -92,6 +75,7 @@ def _columns(body: Body, shape: Shape) -> None:
     within each 16 bytes. Where there are no more columns the last one is repeated.
     """
     q, lanes, size = 16 // shape.size, shape.lanes, shape.size
+    stored, computed = Elements(body, shape, shape.stored), Elements(body, shape, shape.dtype)
     last = body.sub("%columns", 1)
     places = body.mul(body.div("%n", q), q)
     with body.loop(0, "%columns", lanes) as column:
@@ -99,22 +83,17 @@ def _columns(body: Body, shape: Shape) -> None:
         columns = [body.at("%b", body.mul(number, "%ns")) for number in numbers]
         to = _place(body, shape, column)
         with body.loop(0, places, q) as k:
-            offset = body.mul(k, size)
-            pieces = [
-                body.let(f"load <{q} x {shape.element}>, ptr {body.at(c, offset)}, align {size}")
-                for c in columns
-            ]
+            offset = body.mul(k, shape.stored.itemsize)
+            pieces = [stored.load(body.at(c, offset), q) for c in columns]
             registers = [_joined(body, shape.element, q, pieces[i::q]) for i in range(q)]
             row = body.at(to, body.mul(k, shape.columns * size))
             for place, value in enumerate(_transpose(body, shape, q, registers)):
-                address = body.at(row, place * shape.columns * size)
-                body.line(f"store {shape.vector} {value}, ptr {address}, align {size}")
+                computed.store(value, body.at(row, place * shape.columns * size))
         with body.loop(places, "%n") as k:
             row = body.at(to, body.mul(k, shape.columns * size))
+            offset = body.mul(k, shape.stored.itemsize)
             for c, source in enumerate(columns):
-                value = body.let(
-                    f"load {shape.element}, ptr {body.at(source, body.mul(k, size))}, align {size}"
-                )
+                value = stored.load(body.at(source, offset), 1)
                 body.line(f"store {shape.element} {value}, ptr {body.at(row, c * size)}")
 
 
@@ -159,15 +138,67 @@ def _place(body: Body, shape: Shape, column: str) -> str:
 
 def _elements(body: Body, shape: Shape) -> None:
     """Element by element."""
-    size, kind = shape.size, shape.element
+    stored = Elements(body, shape, shape.stored)
     with body.loop(0, "%columns") as column:
         to = _place(body, shape, column)
         start = body.at("%b", body.mul(column, "%ns"))
         with body.loop(0, "%n") as k:
-            source = body.at(start, body.mul(k, "%ks"))
-            value = body.let(f"load {kind}, ptr {source}, align {size}")
-            place = body.at(to, body.mul(k, shape.columns * size))
-            body.line(f"store {kind} {value}, ptr {place}, align {size}")
+            value = stored.load(body.at(start, body.mul(k, "%ks")), 1)
+            place = body.at(to, body.mul(k, shape.columns * shape.size))
+            body.line(f"store {shape.element} {value}, ptr {place}")
+
+
+def widening(shape: Shape) -> str:
+    """Return the function that converts a matrix to the dtype that is computed in.
+
+        @widen(ptr from, i64 os, i64 is, ptr to, i64 outer, i64 inner)
+
+    `os` and `is` are the bytes between the outer and between the inner elements of its memory; it
+    becomes contiguous, in the same order.
+    """
+    body = Body()
+    stored, computed = Elements(body, shape, shape.stored), Elements(body, shape, shape.dtype)
+    row_bytes = body.mul("%inner", shape.size)
+    dense = body.test("eq", "%is", shape.stored.itemsize)
+    whole = body.mul(body.div("%inner", shape.lanes), shape.lanes)
+    whole = body.select(dense, whole, "0")
+    with body.loop(0, "%outer") as row:
+        source, to = (
+            body.at("%from", body.mul(row, "%os")),
+            body.at("%to", body.mul(row, row_bytes)),
+        )
+        with body.loop(0, whole, shape.lanes) as i:
+            value = stored.load(body.at(source, body.mul(i, shape.stored.itemsize)))
+            computed.store(value, body.at(to, body.mul(i, shape.size)))
+        with body.loop(whole, "%inner") as i:
+            value = stored.load(body.at(source, body.mul(i, "%is")), 1)
+            body.line(f"store {shape.element} {value}, ptr {body.at(to, body.mul(i, shape.size))}")
+    return body.function(
+        "define internal fastcc void @widen(ptr %from, i64 %os, i64 %is, ptr %to, i64 %outer, "
+        "i64 %inner) noinline"
+    )
+
+
+def rounding(shape: Shape) -> str:
+    """Return the function that rounds a block of the product to the dtype that it is stored as.
+
+        @round(ptr from, i64 fs, ptr to, i64 ts, i64 rows, i64 columns)
+
+    `fs` and `ts` are the bytes from row to row. `to` may be `from`, with ts <= fs.
+    """
+    body = Body()
+    stored, computed = Elements(body, shape, shape.stored), Elements(body, shape, shape.dtype)
+    with body.loop(0, "%rows") as row:
+        source, to = body.at("%from", body.mul(row, "%fs")), body.at("%to", body.mul(row, "%ts"))
+        with body.loop(0, "%columns", shape.lanes) as column:
+            mask = computed.mask(body.sub("%columns", column))
+            value = computed.load_some(body.at(source, body.mul(column, shape.size)), mask)
+            place = body.at(to, body.mul(column, shape.stored.itemsize))
+            stored.store_some(value, place, mask)
+    return body.function(
+        "define internal fastcc void @round(ptr %from, i64 %fs, ptr %to, i64 %ts, i64 %rows, "
+        "i64 %columns) noinline"
+    )
 
 
 @dataclass(frozen=True)
@@ -185,17 +216,17 @@ class PackCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"pack {self.shape.dtype} {self.layout} for {self.target.name}\n"
+        return f"pack {self.shape.stored} {self.layout} for {self.target.name}\n"
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        body, size = Body(), self.shape.size
+        body, size = Body(), self.shape.stored.itemsize
         k, n, offset, k_stride, n_stride, per_cell = (body.array("%params", i) for i in range(6))
         column = body.mul("%cell", per_cell)
         columns = body.min(body.sub(n, column), per_cell)
         k_bytes, n_bytes = body.mul(k_stride, size), body.mul(n_stride, size)
         b = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, size))
-        gap = body.mul(k, self.shape.columns * size)
+        gap = body.mul(k, self.shape.columns * self.shape.size)
         panels = body.mul(body.div(column, self.shape.columns), gap)
         body.line(
             f"call fastcc void @pack_{self.layout}(ptr {body.at(b, body.mul(column, n_bytes))}, "

@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max
+from graphfw.runtime.numpy_executor.matmul.blocks import CHUNK_ROWS
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 _CELL = 4 << 20
@@ -17,13 +18,32 @@ _SMALLEST = 1 << 20
 _MOST_CELLS = 64
 """More are not needed to keep 16 threads busy."""
 
-_PACKING = 6
-"""Packing `b` takes as long as multiplying it with so many rows."""
+
+class Costs(NamedTuple):
+    """What the parts of the work take.
+
+    Attributes:
+        speed: How many multiplications are done in the time of one of float32 vectors.
+        a: Converting `a` takes as long as multiplying it with so many columns, at speed 1.
+        b: Packing `b` takes as long as multiplying it with so many rows.
+    """
+
+    speed: int
+    a: int
+    b: int
+
+    def work(self, m: int, n: int, k: int) -> int:
+        """Return how long a product takes, in multiplications at speed 1."""
+        return (m * n // self.speed + self.a * m + self.b * n) * k
+
+
+PLAIN = Costs(speed=1, a=0, b=6)
+CONVERTED = Costs(speed=1, a=4, b=6)
+BY_TILES = Costs(speed=2, a=6, b=6)
 
 _PART = 1024
 """The least length of a part, where the sums are split."""
 
-_CHUNK_ROWS = 256
 _CHUNK = 1 << 16
 """The elements of a chunk of a cell, which stays in the L2 cache."""
 
@@ -53,19 +73,19 @@ class Cut(NamedTuple):
     chunk_columns: int
 
 
-def cut(shape: Shape, m: DimLike, n: DimLike, k: DimLike, batch: DimLike) -> Cut:
+def cut(shape: Shape, costs: Costs, m: DimLike, n: DimLike, k: DimLike, batch: DimLike) -> Cut:
     """Return how a product is cut."""
     heights = _heights(shape, m)
-    rows = min(_CHUNK_ROWS, m) if isinstance(m, int) else _CHUNK_ROWS
+    rows = min(CHUNK_ROWS, m) if isinstance(m, int) else CHUNK_ROWS
     chunk_rows = max(rows // heights[0], 1) * heights[0]
     panels = min(_CHUNK // chunk_rows // shape.columns, 128)
     if isinstance(n, int):
         panels = max(min(panels, -(-n // shape.columns)), 1)
     chunk_columns = panels * shape.columns
     if isinstance(m, int) and isinstance(n, int) and isinstance(k, int) and isinstance(batch, int):
-        fixed = _fixed(shape, heights[0], (m, n, k, batch))
+        fixed = _fixed(shape, costs, heights[0], (m, n, k, batch))
         return Cut(heights, *fixed, chunk_rows, chunk_columns)
-    return Cut(heights, *_symbolic(m, n, k, batch), chunk_rows, chunk_columns)
+    return Cut(heights, *_symbolic(costs, m, n, k, batch), chunk_rows, chunk_columns)
 
 
 def vectors(shape: Shape, n: DimLike) -> tuple[int, ...]:
@@ -95,23 +115,18 @@ def _heights(shape: Shape, m: DimLike) -> tuple[int, ...]:
 
 
 def _fixed(
-    shape: Shape, height: int, sizes: tuple[int, int, int, int]
+    shape: Shape, costs: Costs, height: int, sizes: tuple[int, int, int, int]
 ) -> tuple[int, int, int, int]:
     """Blocks of rows, of columns, members of the batch in a cell, parts of k."""
     m, n, k, batch = sizes
-    work = _work(m, n, k)
-    cells = _cells(work * batch)
+    cells = _cells(costs.work(m, n, k) * batch)
     if k >= 4 * _PART and -(-m // 64) * -(-n // 128) * batch < min(cells, 8):
         # Smaller blocks of the product would spend their time on packing.
         return 1, 1, 1, min(k // _PART, 16)
     if batch >= cells:
         return 1, 1, max(batch // cells, 1), 1
     wanted = -(-cells // max(batch, 1))
-    return *_blocks(shape, height, sizes, wanted), 1, 1
-
-
-def _work(m: int, n: int, k: int) -> int:
-    return (m + _PACKING) * n * k
+    return *_blocks(shape, costs, height, sizes, wanted), 1, 1
 
 
 def _cells(work: int) -> int:
@@ -120,7 +135,7 @@ def _cells(work: int) -> int:
 
 
 def _blocks(
-    shape: Shape, height: int, sizes: tuple[int, int, int, int], wanted: int
+    shape: Shape, costs: Costs, height: int, sizes: tuple[int, int, int, int], wanted: int
 ) -> tuple[int, int]:
     """Blocks of rows and of columns such that 2, 4 or 8 threads finish soon."""
     m, n, k, batch = sizes
@@ -133,7 +148,7 @@ def _blocks(
         for columns in _counts(panels, 2 * wanted // rows):
             if rows * columns < wanted // 2:
                 continue
-            largest = _work(
+            largest = costs.work(
                 min(-(-units // rows) * height, m), min(-(-panels // columns) * shape.columns, n), k
             )
             # 1 << 16: what claiming a cell costs.
@@ -150,20 +165,20 @@ def _counts(units: int, most: int) -> list[int]:
 
 
 def _symbolic(
-    m: DimLike, n: DimLike, k: DimLike, batch: DimLike
+    costs: Costs, m: DimLike, n: DimLike, k: DimLike, batch: DimLike
 ) -> tuple[DimLike, DimLike, DimLike, int]:
     """Blocks of about the right work, whatever the sizes turn out to be."""
     rows = m if isinstance(m, int) else 128
     columns = n if isinstance(n, int) else _ASSUMED
     places = k if isinstance(k, int) else _ASSUMED
-    work = _work(rows, columns, places)
+    work = costs.work(rows, columns, places)
     column_blocks: DimLike = 1
     row_blocks: DimLike = 1
     if (isinstance(batch, int) and batch < 8) or work > 2 * _CELL:
         # About as many columns as make a cell with 128 rows, then as many rows.
-        width = max(_CELL // _work(min(rows, 128), 1, max(places, 1)) // 64 * 64, 64)
+        width = max(_CELL // costs.work(min(rows, 128), 1, max(places, 1)) // 64 * 64, 64)
         column_blocks = dim_max(1, (n + width - 1) // width)
-        height = max(_CELL // _work(1, max(min(width, columns), 1), max(places, 1)), 128)
+        height = max(_CELL // costs.work(1, max(min(width, columns), 1), max(places, 1)), 128)
         row_blocks = dim_max(1, (m + height - 1) // height)
         return row_blocks, column_blocks, 1, 1
     return 1, 1, max(_CELL // max(work, 1), 1), 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphfw.runtime.numpy_executor.matmul.packing import mask
+from graphfw.runtime.numpy_executor.matmul.elements import Elements
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
@@ -24,28 +24,25 @@ PLACES = {4: 4, 2: 8, 1: 8}
 
 def stream(shape: Shape, rows: int, places: int) -> str:
     """Return the function for a number of rows and of places of k."""
-    v, size, body = shape.vector, shape.size, Body()
+    v, body = shape.vector, Body()
+    stored, computed = Elements(body, shape, shape.stored), Elements(body, shape, shape.dtype)
     factors = {}
     for r in range(rows):
         row = body.at("%a", body.mul("%rs", r))
         for p in range(places):
-            here = body.at(row, body.mul("%ks", p))
-            one = body.let(f"load {shape.element}, ptr {here}, align {size}")
-            first = body.let(f"insertelement {v} poison, {shape.element} {one}, i32 0")
-            factors[r, p] = body.let(
-                f"shufflevector {v} {first}, {v} poison, <{shape.lanes} x i32> zeroinitializer"
-            )
+            factors[r, p] = stored.spread(body.at(row, body.mul("%ks", p)))
     sources = [body.at("%b", body.mul("%bs", p)) for p in range(places)]
     targets = [body.at("%c", body.mul("%cs", r)) for r in range(rows)]
 
     def multiply(
-        offset: str, load: Callable[[str], str], old: Callable[[str], str]
+        column: str, load: Callable[[str], str], old: Callable[[str], str]
     ) -> list[tuple[str, str]]:
         """The new elements of each row, and where they go."""
+        offset, to = body.mul(column, shape.stored.itemsize), body.mul(column, shape.size)
         right = [load(body.at(source, offset)) for source in sources]
         results = []
         for r, target in enumerate(targets):
-            place = body.at(target, offset)
+            place = body.at(target, to)
             total = old(place)
             for p, value in enumerate(right):
                 total = body.let(
@@ -55,32 +52,23 @@ def stream(shape: Shape, rows: int, places: int) -> str:
             results.append((total, place))
         return results
 
-    def load(place: str) -> str:
-        return body.let(f"load {v}, ptr {place}, align {size}")
-
     whole = body.mul(body.div("%columns", shape.lanes), shape.lanes)
     adds = body.test("ne", "%more", 0)
-    for bit, old in ((adds, load), (body.let(f"xor i1 {adds}, true"), lambda _: "zeroinitializer")):
+    for bit, old in (
+        (adds, computed.load),
+        (body.opposite(adds), lambda _: "zeroinitializer"),
+    ):
         with body.where(bit), body.loop(0, whole, shape.lanes) as column:
-            for total, place in multiply(body.mul(column, size), load, old):
-                body.line(f"store {v} {total}, ptr {place}, align {size}")
+            for total, place in multiply(column, stored.load, old):
+                computed.store(total, place)
     rest = body.sub("%columns", whole)
     with body.where(body.test("ne", rest, 0)):
-        kept, bits = mask(body, shape, rest, 0), f"<{shape.lanes} x i1>"
+        kept, bits = stored.mask(rest), stored.mask_type
         known = body.let(f"select i1 {adds}, {bits} {kept}, {bits} zeroinitializer")
-
-        def some(place: str, lanes: str) -> str:
-            return body.let(
-                f"call {v} @llvm.masked.load.{shape.suffix}.p0(ptr {place}, i32 {size}, "
-                f"{bits} {lanes}, {v} zeroinitializer)"
-            )
-
-        offset = body.mul(whole, size)
-        for total, place in multiply(offset, lambda p: some(p, kept), lambda p: some(p, known)):
-            body.line(
-                f"call void @llvm.masked.store.{shape.suffix}.p0({v} {total}, ptr {place}, "
-                f"i32 {size}, {bits} {kept})"
-            )
+        for total, place in multiply(
+            whole, lambda p: stored.load_some(p, kept), lambda p: computed.load_some(p, known)
+        ):
+            computed.store_some(total, place, kept)
     return body.function(
         f"define internal fastcc void @stream_{rows}_{places}(ptr %a, i64 %rs, i64 %ks, ptr %b, "
         "i64 %bs, ptr %c, i64 %cs, i64 %more, i64 %columns) noinline"

@@ -1,33 +1,31 @@
-"""`Body`: writes the body of one LLVM function with loops and conditions."""
+"""`Body`: a `Writer` for functions that count and branch: all is written where it stands."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
-ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'
+from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
+from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
 
 class Body:
-    """The lines of a function body. Values are names or numbers; integers are i64.
-
-    What changes lies in slots on the stack, which LLVM turns into registers.
-    """
+    """The lines of a function body. Values are names or numbers; integers are i64."""
 
     def __init__(self) -> None:
-        self._lines: list[str] = []
-        self._slots: list[str] = []
-        self._names = 0
+        self._writer = Writer()
 
     def line(self, text: str) -> None:
         """Add a line."""
-        self._lines.append(text)
+        self._writer.line(text, self._writer.depth)
 
     def let(self, text: str) -> str:
         """Add an instruction and return the name of its result."""
-        self._names += 1
-        self._lines.append(f"%v{self._names} = {text}")
-        return f"%v{self._names}"
+        return self._writer.let(text, self._writer.depth)
+
+    def primitives(self, lanes: int) -> Primitives:
+        """Return what converts vectors between memory and registers."""
+        return Primitives(self._writer, lanes, self._writer.depth)
 
     def add(self, x: str, y: str | int) -> str:
         """Return x + y."""
@@ -77,9 +75,7 @@ class Body:
 
     def slot(self, kind: str = "i64") -> str:
         """Return the address of a new variable."""
-        self._names += 1
-        self._slots.append(f"%s{self._names} = alloca {kind}")
-        return f"%s{self._names}"
+        return self._writer.slot(kind)
 
     def get(self, slot: str, kind: str = "i64") -> str:
         """Read a variable."""
@@ -94,42 +90,48 @@ class Body:
         place = self.let(f"getelementptr {kind}, ptr {pointer}, i64 {index}")
         return self.let(f"load {kind}, ptr {place}")
 
-    @contextmanager
-    def loop(self, begin: str | int, end: str, step: str | int = 1) -> Iterator[str]:
+    def loop(self, begin: str | int, end: str, step: str | int = 1) -> AbstractContextManager[str]:
         """Repeat for `begin, begin + step, ...` below `end`; gives the index."""
-        slot = self.slot()
-        self.set(slot, begin)
-        with self._loop(slot, end, step, 0) as index:
-            yield index
+        return self._writer.loop(str(begin), end, str(step))
 
-    @contextmanager
-    def whole(self, slot: str, end: str, step: int) -> Iterator[str]:
+    def whole(self, slot: str, end: str, step: int) -> AbstractContextManager[str]:
         """Go on from where a variable stands as long as a whole step fits; gives its value."""
-        with self._loop(slot, end, step, step - 1) as index:
-            yield index
+        return self._writer.loop_on(slot, self.sub(end, step - 1) if step > 1 else end, str(step))
 
-    @contextmanager
-    def _loop(self, slot: str, end: str, step: str | int, ahead: int) -> Iterator[str]:
-        self._names += 1
-        name = f"loop{self._names}"
-        self._lines += [f"br label %{name}", f"{name}:"]
-        index = self.get(slot)
-        again = self.test("slt", self.add(index, ahead), end)
-        self._lines += [f"br i1 {again}, label %{name}.body, label %{name}.end", f"{name}.body:"]
-        yield index
-        self.set(slot, self.add(index, step))
-        self._lines += [f"br label %{name}", f"{name}.end:"]
+    def pieces(self, sizes: tuple[int, ...], end: str) -> Iterator[tuple[int, str]]:
+        """Go through 0 to `end` in steps of the first size, then of the next; give size and begin.
+
+        What is written for one goes into its loop.
+        """
+        slot = self.slot()
+        self.set(slot, 0)
+        for size in sizes:
+            with self.whole(slot, end, size) as index:
+                yield size, index
 
     @contextmanager
     def where(self, bit: str) -> Iterator[None]:
         """Do what follows only where the bit is set."""
-        self._names += 1
-        name = f"if{self._names}"
-        self._lines += [f"br i1 {bit}, label %{name}, label %{name}.end", f"{name}:"]
+        name = self._writer.fresh("if")
+        self.line(f"br i1 {bit}, label %{name}, label %{name}.end")
+        self.line(f"{name}:")
         yield
-        self._lines += [f"br label %{name}.end", f"{name}.end:"]
+        self.line(f"br label %{name}.end")
+        self.line(f"{name}.end:")
+
+    def opposite(self, bit: str) -> str:
+        """Return a bit that is set where another is not."""
+        return self.let(f"xor i1 {bit}, true")
 
     def function(self, head: str, result: str = "ret void") -> str:
         """Return the text of the function; `head` is what stands before its body."""
-        lines = ["entry:", *self._slots, *self._lines, result]
-        return "\n".join([f"{head} {ATTRIBUTES} {{", *lines, "}", ""])
+        return self._writer.function(head, result)
+
+
+def declared(*signatures: str) -> dict[str, str]:
+    """Return declarations by symbol, of functions of LLVM.
+
+    >>> declared("i64 @llvm.smin.i64(i64, i64)")
+    {'llvm.smin.i64': 'declare i64 @llvm.smin.i64(i64, i64)'}
+    """
+    return {text[text.index("@") + 1 : text.index("(")]: f"declare {text}" for text in signatures}

@@ -5,17 +5,17 @@
 computes r rows and v vectors of columns, of which only `columns` are stored: the sum over n places
 of the elements of `a` (`rs` bytes from row to row, `ks` from place to place) times the rows of `b`
 (`bs` bytes apart, all v vectors readable), stored to `c` (`cs` bytes from row to row), or added to
-what is there with `more`.
+what is there with `more`. All are of the dtype that is computed in.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from graphfw.ir.dtype import DType
+from graphfw.ir.dtype import DType, float32
 from graphfw.runtime.numpy_executor.codegen.registers import iota, memory, vector
 from graphfw.runtime.numpy_executor.codegen.target import Target
-from graphfw.runtime.numpy_executor.matmul.text import ATTRIBUTES
+from graphfw.runtime.numpy_executor.codegen.writer import ATTRIBUTES
 
 _CHAINS = 8
 """How many sums must be under way so that no addition waits for the one before it."""
@@ -28,11 +28,13 @@ class Shape(NamedTuple):
     """What the tiles of a dtype look like on a processor.
 
     Attributes:
-        dtype: Of the elements.
-        lanes: How many of them a vector register holds.
+        stored: The dtype of the operands and of the product.
+        dtype: The dtype that is computed in: float32 for floats of 16 bits.
+        lanes: How many elements a vector register holds.
         rows: The rows of the largest tile.
     """
 
+    stored: DType
     dtype: DType
     lanes: int
     rows: int
@@ -59,31 +61,20 @@ class Shape(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The bytes of an element."""
+        """The bytes of an element, as it is computed with."""
         return self.dtype.itemsize
+
+    @property
+    def converts(self) -> bool:
+        """Whether elements in memory are of another dtype than those that are computed with."""
+        return self.stored is not self.dtype
 
 
 def shape_for(dtype: DType, target: Target) -> Shape:
     """Return the tiles for a dtype: 28 sums of 32 registers, or 12 of 16."""
-    return Shape(dtype, target.vector_bytes // dtype.itemsize, 14 if target.masked else 6)
-
-
-def declarations(shape: Shape) -> dict[str, str]:
-    """Return, by symbol, the declarations of what the functions of this package call."""
-    v, mask, element = shape.vector, f"<{shape.lanes} x i1>", shape.element
-    types = {
-        f"llvm.fmuladd.{shape.suffix}": (v, f"{v}, {v}, {v}"),
-        f"llvm.masked.load.{shape.suffix}.p0": (v, f"ptr, i32, {mask}, {v}"),
-        f"llvm.masked.store.{shape.suffix}.p0": ("void", f"{v}, ptr, i32, {mask}"),
-        f"llvm.vector.reduce.fadd.{shape.suffix}": (element, f"{element}, {v}"),
-        "llvm.smin.i64": ("i64", "i64, i64"),
-        "llvm.smax.i64": ("i64", "i64, i64"),
-        "llvm.prefetch.p0": ("void", "ptr, i32, i32, i32"),
-    }
-    return {
-        name: f"declare {result} @{name}({arguments})"
-        for name, (result, arguments) in types.items()
-    }
+    computed = float32 if dtype.is_low_precision else dtype
+    lanes = target.vector_bytes // computed.itemsize
+    return Shape(dtype, computed, lanes, 14 if target.masked else 6)
 
 
 def tile(shape: Shape, rows: int, vectors: int, ahead: bool) -> str:

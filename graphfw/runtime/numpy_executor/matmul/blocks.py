@@ -1,0 +1,351 @@
+"""How a chunk of a matrix product is computed: as dot products, row by row, or in blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from graphfw.runtime.numpy_executor.matmul import dots, streams, tiles
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+if TYPE_CHECKING:
+    from graphfw.runtime.numpy_executor.matmul.cell import MatmulCode
+
+_IN_PLACE = 256
+"""Up to so many rows of the product, a `b` whose rows are contiguous is not packed."""
+
+STRIP = 4
+"""How many panels are packed at a time."""
+
+CHUNK_ROWS = 256
+"""The most rows of a chunk."""
+
+
+def depth(shape: Shape) -> int:
+    """Return how many places of k are done at a time: a strip fits into the L2 cache."""
+    return 1024 // shape.size
+
+
+class Scratch(NamedTuple):
+    """Where the pieces of a cell's scratch memory begin, in bytes.
+
+    Attributes:
+        strip: Packed panels of b.
+        left: A piece of a, converted.
+        left_parts: Its parts, as tiles.
+        right_parts: Those of the panels.
+        square: What `@tiles` computes.
+        block: A chunk of the product, where it has no other place.
+    """
+
+    strip: int
+    left: int
+    left_parts: int
+    right_parts: int
+    square: int
+    block: int
+
+    @staticmethod
+    def of(code: MatmulCode) -> Scratch:
+        """Return what a cell needs."""
+        if code.few == "always":
+            return Scratch(0, 0, 0, 0, 0, 0)
+        shape, length = code.shape, depth(code.shape)
+        split = 2 * code.tiles.parts * length if code.tiles else 0
+        sizes = (
+            STRIP * shape.columns * length * shape.size,
+            CHUNK_ROWS * length * shape.size if shape.converts else 0,
+            CHUNK_ROWS * split,
+            STRIP * shape.columns * split,
+            4 * tiles.TILE if split else 0,
+        )
+        return Scratch(0, *[sum(sizes[: i + 1]) for i in range(len(sizes))])
+
+
+class Matrix(NamedTuple):
+    """Where a matrix lies: its address, and the bytes from row to row and from place to place."""
+
+    address: str
+    row: str
+    step: str
+
+
+_MATRIX = ("ptr", "i64", "i64")
+"""The types of these."""
+
+
+class Chunk(NamedTuple):
+    """A part of a product.
+
+    Attributes:
+        a: Its rows of the left operand.
+        b: The right operand, all of its columns.
+        rows: How many rows.
+        column: The first column.
+        columns: How many.
+        length: Of the sums.
+        c: Where the results go.
+        c_row: The bytes from row to row there.
+    """
+
+    a: Matrix
+    b: Matrix
+    rows: str
+    column: str
+    columns: str
+    length: str
+    c: str
+    c_row: str
+
+
+class Chunks:
+    """Writes the ways to compute a chunk.
+
+    Args:
+        code: Of the cell.
+        body: The cell's function.
+        m: The rows of the product.
+        k: The length of the sums.
+    """
+
+    def __init__(self, code: MatmulCode, body: Body, m: str, k: str) -> None:
+        self.code = code
+        self.shape = code.shape
+        self.body = body
+        self.m = m
+        self.k = k
+        self.scratch = Scratch.of(code)
+
+    def area(self, offset: int) -> str:
+        """Return the address of a piece of the scratch memory."""
+        return self.body.at("%scratch", offset)
+
+    def dots(self, chunk: Chunk) -> None:
+        """Compute a chunk as dot products, a few columns at a time."""
+        body, (a, b) = self.body, chunk[:2]
+        for step, column in body.pieces((dots.COLUMNS, 1), chunk.columns):
+            here = body.at(b.address, body.mul(body.add(chunk.column, column), b.step))
+            to = body.at(chunk.c, body.mul(column, self.shape.size))
+            for height, row in body.pieces(self.code.few_heights, chunk.rows):
+                body.line(
+                    f"call fastcc void @dots_{height}_{step}("
+                    f"ptr {body.at(a.address, body.mul(row, a.row))}, i64 {a.row}, "
+                    f"ptr {here}, i64 {b.step}, "
+                    f"ptr {body.at(to, body.mul(row, chunk.c_row))}, i64 {chunk.c_row}, "
+                    f"i64 {chunk.length})"
+                )
+
+    def streams(self, chunk: Chunk) -> None:
+        """Compute a chunk by adding a few rows of b at a time to its few rows."""
+        body, (a, b) = self.body, chunk[:2]
+        start = body.at(b.address, body.mul(chunk.column, b.step))
+        for height, row in body.pieces(self.code.few_heights, chunk.rows):
+            a_here = body.at(a.address, body.mul(row, a.row))
+            to = body.at(chunk.c, body.mul(row, chunk.c_row))
+            for places, k in body.pieces((streams.PLACES[height], 1), chunk.length):
+                body.line(
+                    f"call fastcc void @stream_{height}_{places}("
+                    f"ptr {body.at(a_here, body.mul(k, a.step))}, i64 {a.row}, i64 {a.step}, "
+                    f"ptr {body.at(start, body.mul(k, b.row))}, i64 {b.row}, "
+                    f"ptr {to}, i64 {chunk.c_row}, i64 {k}, i64 {chunk.columns})"
+                )
+
+    def blocks(self, chunk: Chunk) -> None:
+        """Compute a chunk block by block of k, strip by strip of panels."""
+        body, width = self.body, self.shape.columns
+        most = str(depth(self.shape))
+        in_place = "false"
+        if self.code.may_be_in_place:
+            in_place = body.test("sle", self.m, _IN_PLACE)
+            most = body.select(in_place, str(depth(self.shape) // 2), most)
+        pieces = body.max(body.ceil(chunk.length, most), "1")
+        with body.loop(0, pieces) as piece:
+            begin = body.div(body.mul(chunk.length, piece), pieces)
+            end = body.div(body.mul(chunk.length, body.add(piece, 1)), pieces)
+            length = body.sub(end, begin)
+            more = body.test("ne", piece, 0)
+            here = chunk._replace(a=self.from_place(chunk.a, begin), length=length)
+            if self.code.tiles is None:
+                here = here._replace(a=self.widened(here))
+                fits = ""
+            else:
+                fits = self.split_left(here)
+            with body.loop(0, chunk.columns, STRIP * width) as column:
+                strip = here._replace(
+                    b=chunk.b._replace(address=self.from_row(chunk, begin, column)),
+                    column=body.add(chunk.column, column),
+                    columns=body.min(body.sub(chunk.columns, column), STRIP * width),
+                    c=body.at(chunk.c, body.mul(column, self.shape.size)),
+                )
+                if self.code.tiles is None:
+                    self.by_vectors(strip, in_place, more)
+                else:
+                    by_tiles = self.split_right(strip, fits)
+                    with body.where(by_tiles):
+                        self.by_tiles(strip, more)
+                    with body.where(body.opposite(by_tiles)):
+                        self.by_vectors(strip._replace(a=self.widened(strip)), in_place, more)
+
+    def from_place(self, a: Matrix, begin: str) -> Matrix:
+        """The left operand from a place of k on."""
+        return a._replace(address=self.body.at(a.address, self.body.mul(begin, a.step)))
+
+    def widened(self, chunk: Chunk) -> Matrix:
+        """A piece of a, in the dtype that is computed in."""
+        body, (address, row, step) = self.body, chunk.a
+        if not self.shape.converts:
+            return chunk.a
+        # In the order in which it lies there, as far as that is known.
+        along = body.test("eq", step, self.shape.stored.itemsize)
+        outer = body.select(along, chunk.rows, chunk.length)
+        inner = body.select(along, chunk.length, chunk.rows)
+        to = self.area(self.scratch.left)
+        body.line(
+            f"call fastcc void @widen(ptr {address}, i64 {body.select(along, row, step)}, "
+            f"i64 {body.select(along, step, row)}, ptr {to}, i64 {outer}, i64 {inner})"
+        )
+        gap, size = body.mul(inner, self.shape.size), str(self.shape.size)
+        return Matrix(to, body.select(along, gap, size), body.select(along, size, gap))
+
+    def from_row(self, chunk: Chunk, begin: str, column: str) -> str:
+        """Where the right operand begins for a place of k and a column, or its panel."""
+        body, b, column = self.body, chunk.b, self.body.add(chunk.column, column)
+        if self.code.layout == "packed":
+            panel = body.mul(body.div(column, self.shape.columns), self.gap(self.k))
+            return body.at(body.at(b.address, panel), body.mul(begin, b.row))
+        return body.at(body.at(b.address, body.mul(begin, b.row)), body.mul(column, b.step))
+
+    def gap(self, length: str) -> str:
+        """The bytes from panel to panel."""
+        return self.body.mul(length, self.shape.columns * self.shape.size)
+
+    def by_vectors(self, strip: Chunk, in_place: str, more: str) -> None:
+        """Compute a strip of panels, packed unless they are used in place, panel by panel."""
+        body, width = self.body, self.shape.columns
+        panels = self.packed(strip, in_place)
+        with body.loop(0, strip.columns, width) as within:
+            left = body.min(body.sub(strip.columns, within), width)
+            here = body.at(panels[0], body.mul(body.div(within, width), panels[1]))
+            panel = self.panel(strip, here, left, in_place)
+            to = body.at(strip.c, body.mul(within, self.shape.size))
+            self.rows(strip._replace(c=to, columns=left), panel, more)
+
+    def packed(self, strip: Chunk, in_place: str) -> tuple[str, str]:
+        """The panels of a strip: the first, and the bytes from one to the next."""
+        body, source = self.body, strip.b.address
+        if self.code.layout == "packed":
+            return source, self.gap(self.k)
+        gap, to = self.gap(strip.length), self.area(self.scratch.strip)
+        with body.where(body.opposite(in_place)):
+            self.pack(strip.b, source, to, gap, strip.length, strip.columns)
+        first = body.select(in_place, source, to, "ptr")
+        packed_row = str(self.shape.columns * self.shape.size)
+        return first, body.select(in_place, packed_row, gap)
+
+    def pack(self, b: Matrix, source: str, to: str, gap: str, length: str, columns: str) -> None:
+        """Call the packing function."""
+        self.body.line(
+            f"call fastcc void @pack_{self.code.layout}(ptr {source}, i64 {b.row}, "
+            f"i64 {b.step}, ptr {to}, i64 {gap}, i64 {length}, i64 {columns})"
+        )
+
+    def panel(self, chunk: Chunk, here: str, left: str, in_place: str) -> tuple[str, str]:
+        """One panel of a strip and the bytes between its rows; a narrow one is packed."""
+        body, width = self.body, self.shape.columns
+        packed_row = str(width * self.shape.size)
+        if not self.code.may_be_in_place:
+            return here, packed_row
+        panel, between = body.slot("ptr"), body.slot()
+        body.set(panel, here, "ptr")
+        body.set(between, body.select(in_place, chunk.b.row, packed_row))
+        narrow = body.let(f"and i1 {in_place}, {body.test('slt', left, width)}")
+        with body.where(narrow):
+            strip = self.area(self.scratch.strip)
+            self.pack(chunk.b, here, strip, "0", chunk.length, left)
+            body.set(panel, strip, "ptr")
+            body.set(between, packed_row)
+        return body.get(panel, "ptr"), body.get(between)
+
+    def rows(self, chunk: Chunk, panel: tuple[str, str], more: str) -> None:
+        """Compute the columns of a panel, tile by tile."""
+        body, code, a = self.body, self.code, chunk.a
+        narrow = body.test("sle", chunk.columns, self.shape.lanes)
+        for vectors in code.vectors:
+            use = narrow if vectors == 1 else body.opposite(narrow)
+            with body.where("true" if len(code.vectors) == 1 else use):
+                for height, row in body.pieces(code.heights, chunk.rows):
+                    body.line(
+                        f"call fastcc void @tile_{height}_{vectors}("
+                        f"ptr {body.at(a.address, body.mul(row, a.row))}, i64 {a.row}, "
+                        f"i64 {a.step}, ptr {panel[0]}, i64 {panel[1]}, "
+                        f"ptr {body.at(chunk.c, body.mul(row, chunk.c_row))}, i64 {chunk.c_row}, "
+                        f"i64 {chunk.length}, i1 {more}, i64 {chunk.columns})"
+                    )
+
+    # Matrix tiles.
+
+    def split_left(self, chunk: Chunk) -> str:
+        """Split a piece of a into parts; whether its numbers are in range."""
+        body, a = self.body, chunk.a
+        dense = body.test("eq", a.step, self.shape.stored.itemsize)
+        slots = [body.slot(kind) for kind in _MATRIX]
+        for slot, value, kind in zip(slots, a, _MATRIX, strict=True):
+            body.set(slot, value, kind)
+        with body.where(body.opposite(dense)):
+            for slot, value, kind in zip(slots, self.widened(chunk), _MATRIX, strict=True):
+                body.set(slot, value, kind)
+        address, row, step = (
+            body.get(slot, kind) for slot, kind in zip(slots, _MATRIX, strict=True)
+        )
+        return body.let(
+            f"call fastcc i1 @split_a(ptr {address}, i64 {row}, i64 {step}, "
+            f"ptr {self.area(self.scratch.left_parts)}, i64 {chunk.rows}, i64 {chunk.length}, "
+            f"i1 {dense})"
+        )
+
+    def split_right(self, strip: Chunk, can_split: str) -> str:
+        """Split the panels of a strip into parts; whether the numbers of both are in range."""
+        body, fits, b = self.body, self.body.slot("i1"), strip.b
+        body.set(fits, can_split, "i1")
+        to = self.area(self.scratch.right_parts)
+        with body.where(can_split):
+            if self.code.layout == "rows":
+                first, row, gap = b.address, b.row, str(tiles.SIDE * self.shape.stored.itemsize)
+            else:
+                first, gap = self.packed(strip, "false")
+                row = str(self.shape.columns * self.shape.size)
+            with body.loop(0, strip.columns, tiles.SIDE) as within:
+                number = body.div(within, tiles.SIDE)
+                one = body.let(
+                    f"call fastcc i1 @split_b(ptr {body.at(first, body.mul(number, gap))}, "
+                    f"i64 {row}, "
+                    f"ptr {body.at(to, body.mul(within, self.side_bytes(strip.length)))}, "
+                    f"i64 {strip.length}, i64 {body.sub(strip.columns, within)})"
+                )
+                body.set(fits, body.let(f"and i1 {body.get(fits, 'i1')}, {one}"), "i1")
+        return body.get(fits, "i1")
+
+    def side_bytes(self, length: str) -> str:
+        """The bytes of the parts of one row of a, or column of b."""
+        assert self.code.tiles is not None
+        blocks = self.body.ceil(length, tiles.SIDE)
+        return self.body.mul(blocks, 2 * tiles.SIDE * self.code.tiles.parts)
+
+    def by_tiles(self, chunk: Chunk, more: str) -> None:
+        """Compute a strip from parts, 32 rows and columns at a time."""
+        body, side = self.body, tiles.SIDE
+        square, gap = self.area(self.scratch.square), self.side_bytes(chunk.length)
+        with body.loop(0, chunk.columns, side) as column, body.loop(0, chunk.rows, side) as row:
+            left = body.at(self.area(self.scratch.left_parts), body.mul(row, gap))
+            right = body.at(self.area(self.scratch.right_parts), body.mul(column, gap))
+            body.line(
+                f"call fastcc void @tiles(ptr {left}, ptr {right}, "
+                f"i64 {body.ceil(chunk.length, side)}, ptr {square})"
+            )
+            to = body.at(chunk.c, body.mul(row, chunk.c_row))
+            rows = body.min(body.sub(chunk.rows, row), side)
+            body.line(
+                f"call fastcc void @unload(ptr {square}, "
+                f"ptr {body.at(to, body.mul(column, self.shape.size))}, i64 {chunk.c_row}, "
+                f"i64 {rows}, i64 {body.sub(chunk.columns, column)}, i1 {more})"
+            )

@@ -1,0 +1,112 @@
+"""`Elements`: vectors read from and written to memory that may hold another dtype."""
+
+from __future__ import annotations
+
+from graphfw.ir.dtype import DType, float16
+from graphfw.runtime.numpy_executor.codegen.registers import iota, memory, vector
+from graphfw.runtime.numpy_executor.matmul.text import Body, declared
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+
+class Elements:
+    """Writes loads that convert to the dtype that is computed in, and stores that round.
+
+    Args:
+        body: Where to.
+        shape: Whose vectors.
+        dtype: Of the elements in memory.
+    """
+
+    def __init__(self, body: Body, shape: Shape, dtype: DType) -> None:
+        self.body = body
+        self.shape = shape
+        self.dtype = dtype
+        self.mask_type = f"<{shape.lanes} x i1>"
+        # Under a mask 16-bit floats are moved as integers: all processors do that one way.
+        element = f"i{dtype.itemsize * 8}" if dtype.is_low_precision else memory(dtype)
+        self._moved = vector(element, shape.lanes)
+        suffix = element if dtype.is_low_precision else f"f{dtype.itemsize * 8}"
+        self._suffix = f"v{shape.lanes}{suffix}.p0"
+
+    def declarations(self) -> dict[str, str]:
+        """Return, by symbol, the declarations of what loads and stores under masks call."""
+        v, mask = self._moved, self.mask_type
+        return declared(
+            f"{v} @llvm.masked.load.{self._suffix}(ptr, i32, {mask}, {v})",
+            f"void @llvm.masked.store.{self._suffix}({v}, ptr, i32, {mask})",
+        )
+
+    def mask(self, count: str, n: int = 0) -> str:
+        """Which lanes of the n-th vector lie before `count`."""
+        body, lanes = self.body, f"<{self.shape.lanes} x i64>"
+        first = body.let(f"insertelement {lanes} poison, i64 {count}, i32 0")
+        every = body.let(
+            f"shufflevector {lanes} {first}, {lanes} poison, "
+            f"<{self.shape.lanes} x i32> zeroinitializer"
+        )
+        steps = iota("i64", self.shape.lanes, n * self.shape.lanes)
+        return body.let(f"icmp slt {lanes} {steps}, {every}")
+
+    def load(self, place: str, lanes: int = 0) -> str:
+        """Read a vector, of fewer lanes than there are or of all."""
+        lanes = lanes or self.shape.lanes
+        kind = vector(memory(self.dtype), lanes)
+        value = self.body.let(f"load {kind}, ptr {place}, align {self.dtype.itemsize}")
+        return self.body.primitives(lanes).from_memory(self.dtype, value)
+
+    def load_some(self, place: str, mask: str) -> str:
+        """Read the lanes of a mask; the others are 0."""
+        value = self.moved(place, mask)
+        if self.dtype is float16:
+            value = self.body.let(f"bitcast {self._moved} {value} to <{self.shape.lanes} x half>")
+        return self.body.primitives(self.shape.lanes).from_memory(self.dtype, value)
+
+    def moved(self, place: str, mask: str) -> str:
+        """The same without a conversion: 16-bit floats as their bits."""
+        v = self._moved
+        return self.body.let(
+            f"call {v} @llvm.masked.load.{self._suffix}(ptr {place}, i32 {self.dtype.itemsize}, "
+            f"{self.mask_type} {mask}, {v} zeroinitializer)"
+        )
+
+    def spread(self, place: str) -> str:
+        """Read one element into all lanes."""
+        shape, body = self.shape, self.body
+        one = self.load(place, 1)
+        first = body.let(f"insertelement {shape.vector} poison, {shape.element} {one}, i32 0")
+        return body.let(
+            f"shufflevector {shape.vector} {first}, {shape.vector} poison, "
+            f"<{shape.lanes} x i32> zeroinitializer"
+        )
+
+    def store(self, value: str, place: str) -> None:
+        """Write a vector."""
+        content = self.body.primitives(self.shape.lanes).to_memory(self.dtype, value)
+        kind = vector(memory(self.dtype), self.shape.lanes)
+        self.body.line(f"store {kind} {content}, ptr {place}, align {self.dtype.itemsize}")
+
+    def store_some(self, value: str, place: str, mask: str) -> None:
+        """Write the lanes of a mask."""
+        v = self._moved
+        content = self.body.primitives(self.shape.lanes).to_memory(self.dtype, value)
+        if self.dtype is float16:
+            content = self.body.let(f"bitcast <{self.shape.lanes} x half> {content} to {v}")
+        self.body.line(
+            f"call void @llvm.masked.store.{self._suffix}({v} {content}, ptr {place}, "
+            f"i32 {self.dtype.itemsize}, {self.mask_type} {mask})"
+        )
+
+
+def declarations(shape: Shape) -> dict[str, str]:
+    """Return, by symbol, the declarations of what the functions of this package call."""
+    v, element = shape.vector, shape.element
+    result = declared(
+        f"{v} @llvm.fmuladd.{shape.suffix}({v}, {v}, {v})",
+        f"{element} @llvm.vector.reduce.fadd.{shape.suffix}({element}, {v})",
+        "i64 @llvm.smin.i64(i64, i64)",
+        "i64 @llvm.smax.i64(i64, i64)",
+        "void @llvm.prefetch.p0(ptr, i32, i32, i32)",
+    )
+    for dtype in (shape.dtype, shape.stored):
+        result |= Elements(Body(), shape, dtype).declarations()
+    return result

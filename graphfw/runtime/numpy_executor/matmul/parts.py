@@ -1,0 +1,215 @@
+"""Splitting operands into bfloat16 parts, laid out as tiles, and putting results where they belong.
+
+    i1 @split_a(ptr a, i64 rs, i64 ks, ptr to, i64 rows, i64 n, i1 dense)
+    i1 @split_b(ptr b, i64 ks, ptr to, i64 n, i64 columns)
+    @unload(ptr from, ptr c, i64 cs, i64 rows, i64 columns, i1 more)
+
+`a` is read as it is stored where it is `dense` along k, else as the float32 that `@widen` makes;
+`b` as it is stored where its rows are contiguous, else as packed panels.
+
+The parts lie as [32 rows of a, or columns of b][32 places of k][part][tile]; what is missing is 0.
+Before it is split a number is multiplied by 2^30, and the product by 2^-60. The functions return
+whether all numbers are 0 or from 2^-70 up to 2^28. Then every part of one, scaled, is a multiple of
+2^-63, hence all products and sums are of 2^-126: none is subnormal, which tiles would take for 0.
+And the sum of 512 products stays below 2^126: nothing overflows.
+"""
+
+from __future__ import annotations
+
+from graphfw.ir.dtype import DType, bfloat16, float32
+from graphfw.runtime.numpy_executor.codegen.registers import iota, literal, splat
+from graphfw.runtime.numpy_executor.matmul.elements import Elements
+from graphfw.runtime.numpy_executor.matmul.text import Body, declared
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, TILE, Tiles
+
+_SMALLEST, _END = -70, 28
+"""The exponents of the smallest numbers that are split, and of the first that are too large."""
+
+_SCALE = 30
+
+_V, _BITS, _MASK = f"<{SIDE} x float>", f"<{SIDE} x i32>", f"<{SIDE} x i1>"
+
+
+def _exponent(power: int) -> int:
+    """The bits of the float32 2^power."""
+    return (power + 127) << 23
+
+
+class _Splitter:
+    """Splits vectors of 32 elements, and notes which are out of range."""
+
+    def __init__(self, body: Body, parts: int) -> None:
+        self.body = body
+        self.parts = parts
+        self._bad = body.slot(_BITS)
+        body.set(self._bad, "zeroinitializer", _BITS)
+
+    def gather(self, place: str, step: str, mask: str) -> str:
+        """Read float32, `step` bytes apart."""
+        body, lanes = self.body, f"<{SIDE} x i64>"
+        first = body.let(f"insertelement {lanes} poison, i64 {step}, i32 0")
+        steps = body.let(
+            f"shufflevector {lanes} {first}, {lanes} poison, <{SIDE} x i32> zeroinitializer"
+        )
+        offsets = body.let(f"mul {lanes} {steps}, {iota('i64', SIDE)}")
+        places = body.let(f"getelementptr i8, ptr {place}, {lanes} {offsets}")
+        return body.let(
+            f"call {_V} @llvm.masked.gather.v32f32.v32p0(<{SIDE} x ptr> {places}, i32 4, "
+            f"{_MASK} {mask}, {_V} zeroinitializer)"
+        )
+
+    def split(self, x: str) -> list[str]:
+        """Return the parts of float32, each rounded to the nearest, as vectors of i16."""
+        body = self.body
+        self._check(body.let(f"bitcast {_V} {x} to {_BITS}"), 32)
+        rest = body.let(f"fmul {_V} {x}, {splat('float', literal(2.0**_SCALE, float32), SIDE)}")
+        parts = []
+        for number in range(self.parts):
+            bits = body.primitives(SIDE).to_memory(bfloat16, rest)
+            parts.append(bits)
+            if number < self.parts - 1:
+                value = body.primitives(SIDE).from_memory(bfloat16, bits)
+                rest = body.let(f"fsub {_V} {rest}, {value}")
+        return parts
+
+    def scaled(self, bits: str) -> list[str]:
+        """Return bfloat16 as its one part."""
+        body, kind = self.body, f"<{SIDE} x i16>"
+        self._check(bits, 16)
+        more = body.let(f"add {kind} {bits}, splat (i16 {_SCALE << 7})")
+        is_zero = body.let(f"icmp eq {kind} {bits}, zeroinitializer")
+        return [body.let(f"select {_MASK} {is_zero}, {kind} {bits}, {kind} {more}")]
+
+    def _check(self, bits: str, width: int) -> None:
+        """Note what is not 0 and out of range, of float32 or of bfloat16: its upper half."""
+        body, kind = self.body, f"<{SIDE} x i{width}>"
+        lowest = _exponent(_SMALLEST) >> 32 - width
+        count = (_exponent(_END) >> 32 - width) - lowest
+        size = body.let(f"and {kind} {bits}, splat (i{width} {2 ** (width - 1) - 1})")
+        above = body.let(f"sub {kind} {size}, splat (i{width} {lowest})")
+        outside = body.let(f"icmp uge {kind} {above}, splat (i{width} {count})")
+        some = body.let(f"select {_MASK} {outside}, {kind} {size}, {kind} zeroinitializer")
+        if width < 32:
+            some = body.let(f"zext {kind} {some} to {_BITS}")
+        body.set(self._bad, body.let(f"or {_BITS} {body.get(self._bad, _BITS)}, {some}"), _BITS)
+
+    def verdict(self) -> str:
+        """End the function: whether all numbers were in range."""
+        body = self.body
+        bad = body.let(
+            f"call i32 @llvm.vector.reduce.or.v32i32({_BITS} {body.get(self._bad, _BITS)})"
+        )
+        return f"ret i1 {body.let(f'icmp eq i32 {bad}, 0')}"
+
+
+class _Source:
+    """Reads 32 elements that lie side by side, and splits them."""
+
+    def __init__(self, splitter: _Splitter, shape: Shape, dtype: DType) -> None:
+        self._splitter = splitter
+        self._dtype = dtype
+        self._elements = Elements(splitter.body, shape._replace(lanes=SIDE), dtype)
+
+    def mask(self, count: str) -> str:
+        """The lanes before `count`."""
+        return self._elements.mask(count)
+
+    def parts(self, place: str, mask: str) -> list[str]:
+        """Return the parts of what lies under a mask, else zeros."""
+        if self._dtype is bfloat16:
+            return self._splitter.scaled(self._elements.moved(place, mask))
+        return self._splitter.split(self._elements.load_some(place, mask))
+
+
+def splitting(shape: Shape, tiles: Tiles, *, rows: bool) -> tuple[str, dict[str, str]]:
+    """Return `@split_a`, `@split_b` and their declarations; `rows` where those of b are dense."""
+    wide, body = shape._replace(lanes=SIDE), Body()
+    known = declared(
+        f"{_V} @llvm.masked.gather.v32f32.v32p0(<{SIDE} x ptr>, i32, {_MASK}, {_V})",
+        f"i32 @llvm.vector.reduce.or.v32i32({_BITS})",
+    )
+    for dtype in (shape.stored, shape.dtype):
+        known |= Elements(body, wide, dtype).declarations()
+    right = shape.stored if rows else shape.dtype
+    return _split_a(shape, tiles) + _split_b(shape, tiles, right), known
+
+
+def _split_a(shape: Shape, tiles: Tiles) -> str:
+    """Row by row, 32 places of k at a time."""
+    body = Body()
+    splitter = _Splitter(body, tiles.parts)
+    source = _Source(splitter, shape, shape.stored)
+    blocks = body.ceil("%n", SIDE)
+    rows = body.mul(body.ceil("%rows", SIDE), SIDE)
+    for bit in ("%dense", body.opposite("%dense")):
+        with body.where(bit), body.loop(0, rows) as row:
+            exists = body.test("slt", row, "%rows")
+            start = body.at("%a", body.mul(row, "%rs"))
+            first = body.mul(body.div(row, SIDE), blocks)
+            within = body.mul(body.rem(row, SIDE), 64)
+            with body.loop(0, blocks) as block:
+                k = body.mul(block, SIDE)
+                mask = source.mask(body.select(exists, body.sub("%n", k), "0"))
+                place = body.at(start, body.mul(k, "%ks"))
+                if bit == "%dense":
+                    parts = source.parts(place, mask)
+                else:
+                    parts = splitter.split(splitter.gather(place, "%ks", mask))
+                to = body.mul(body.add(first, block), 2 * TILE * tiles.parts)
+                to = body.at("%to", body.add(to, within))
+                for number, part in enumerate(parts):
+                    place = body.at(to, 2 * TILE * number)
+                    body.line(f"store <{SIDE} x i16> {part}, ptr {place}, align 64")
+    head = "define internal fastcc i1 @split_a(ptr %a, i64 %rs, i64 %ks, ptr %to, i64 %rows, "
+    return body.function(f"{head}i64 %n, i1 %dense) noinline", splitter.verdict())
+
+
+def _split_b(shape: Shape, tiles: Tiles, dtype: DType) -> str:
+    """Two places of k at a time, whose elements are put side by side."""
+    body = Body()
+    splitter = _Splitter(body, tiles.parts)
+    source = _Source(splitter, shape, dtype)
+    columns = source.mask("%columns")
+    pairs = body.mul(body.ceil("%n", SIDE), 16)
+    kind = f"<{SIDE} x i16>"
+    with body.loop(0, pairs) as pair:
+        both = []
+        for n in range(2):
+            k = body.add(body.mul(pair, 2), n)
+            exists = body.test("slt", k, "%n")
+            mask = body.let(f"select i1 {exists}, {_MASK} {columns}, {_MASK} zeroinitializer")
+            both.append(source.parts(body.at("%b", body.mul(k, "%ks")), mask))
+        to = body.mul(body.div(pair, 16), 2 * TILE * tiles.parts)
+        to = body.at("%to", body.add(to, body.mul(body.rem(pair, 16), 64)))
+        for number, (x, y) in enumerate(zip(*both, strict=True)):
+            for tile in range(2):
+                order = [lane + 16 * tile + SIDE * n for lane in range(16) for n in range(2)]
+                text = ", ".join([f"i32 {i}" for i in order])
+                mixed = body.let(f"shufflevector {kind} {x}, {kind} {y}, <{SIDE} x i32> <{text}>")
+                place = body.at(to, (2 * number + tile) * TILE)
+                body.line(f"store {kind} {mixed}, ptr {place}, align 64")
+    head = "define internal fastcc i1 @split_b(ptr %b, i64 %ks, ptr %to, i64 %n, i64 %columns)"
+    return body.function(f"{head} noinline", splitter.verdict())
+
+
+def unload(shape: Shape) -> str:
+    """Return `@unload`: what `@tiles` has computed, scaled back, is stored or added."""
+    body, v = Body(), shape.vector
+    elements = Elements(body, shape, shape.dtype)
+    kept = [elements.mask("%columns", n) for n in range(2)]
+    bits = elements.mask_type
+    known = [body.let(f"select i1 %more, {bits} {mask}, {bits} zeroinitializer") for mask in kept]
+    factor = splat("float", literal(2.0 ** (-2 * _SCALE), float32), shape.lanes)
+    with body.loop(0, "%rows") as row:
+        source, to = body.at("%from", body.mul(row, 4 * SIDE)), body.at("%c", body.mul(row, "%cs"))
+        for n in range(2):
+            offset = n * shape.lanes * shape.size
+            value = body.let(f"fmul {v} {elements.load(body.at(source, offset))}, {factor}")
+            place = body.at(to, offset)
+            total = body.let(f"fadd {v} {elements.load_some(place, known[n])}, {value}")
+            elements.store_some(total, place, kept[n])
+    return body.function(
+        "define internal fastcc void @unload(ptr %from, ptr %c, i64 %cs, i64 %rows, i64 %columns, "
+        "i1 %more) noinline"
+    )

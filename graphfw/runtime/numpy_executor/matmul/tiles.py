@@ -1,0 +1,265 @@
+"""Products by matrix tiles, of bfloat16 parts: AMX, an emulation of it, or vectors of pairs.
+
+A tile is 16 rows of 64 bytes. A dot product of tiles adds to 16 x 16 float32 the product of
+16 x 32 bfloat16 and 32 x 16, the latter with two places of k side by side.
+
+    @tiles(ptr a, ptr b, i64 blocks, ptr to)
+
+computes 32 rows and 32 columns, as float32 with 128 bytes from row to row, from parts as `parts`
+lays them out, `blocks` times 32 places of k.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from graphfw.ir.dtype import DType, bfloat16, float16
+from graphfw.runtime.limits import Precision
+from graphfw.runtime.numpy_executor.matmul.text import Body, declared
+
+SIDE = 32
+"""Rows, columns and places of k of a block: two tiles each way, one along k."""
+
+TILE = 1024
+"""The bytes of a tile."""
+
+Form: TypeAlias = Literal["amx", "avx512bf16", "emulated"]
+"""What multiplies tiles. "avx512bf16" is vectors' dot products of pairs: for bfloat16 alone, since
+several of them take longer than one product of float32."""
+
+_ROWS = 8
+"""The rows whose sums are in vector registers at a time."""
+
+
+class Tiles(NamedTuple):
+    """How products are made of products of parts.
+
+    Attributes:
+        form: What the operations on tiles are.
+        pairs: Which part of `a` is multiplied with which of `b`; from one pair to the next only one
+            of them changes, so that only that one is loaded.
+    """
+
+    form: Form
+    pairs: tuple[tuple[int, int], ...]
+
+    @property
+    def parts(self) -> int:
+        """How many parts an element is split into."""
+        return max([i for i, _ in self.pairs]) + 1
+
+
+def tiles_for(form: Form, dtype: DType, precision: Precision) -> Tiles:
+    """Return how products of a dtype are made.
+
+    A part holds 8 bits: bfloat16 is one, float16 exactly two, float32 exactly three, each at most
+    2^-8 of the one before. Six products of these leave out 2^-23 of |a b| at most, as much as two
+    roundings to float32; "high" takes two parts and three products, which leave out 3 * 2^-16.
+    """
+    if dtype is bfloat16:
+        return Tiles(form, ((0, 0),))
+    if dtype is float16:
+        return Tiles(form, ((0, 1), (1, 1), (1, 0), (0, 0)))
+    if precision == "high":
+        return Tiles(form, ((0, 1), (0, 0), (1, 0)))
+    return Tiles(form, ((0, 2), (0, 1), (1, 1), (1, 0), (0, 0), (2, 0)))
+
+
+_HEAD = "define internal fastcc void @tiles(ptr %a, ptr %b, i64 %blocks, ptr %to) noinline"
+
+
+class _Operations(Protocol):
+    """What can be done to eight tiles, in the functions of a module."""
+
+    declarations: dict[str, str]
+    """By symbol, the declarations of what they call."""
+    definition: str
+    """What stands in the module for them."""
+
+    def zero(self, body: Body, tile: int) -> None:
+        """Set a tile to zeros."""
+
+    def load(self, body: Body, tile: int, place: str) -> None:
+        """Read a tile whose rows lie side by side."""
+
+    def dot(self, body: Body, c: int, a: int, b: int) -> None:
+        """Add a product of tiles to a tile."""
+
+    def store(self, body: Body, tile: int, place: str, stride: int) -> None:
+        """Write a tile, its rows `stride` bytes apart."""
+
+
+class _Amx:
+    """The instructions; a tile is a register."""
+
+    # Palette 1, then for each tile 64 bytes a row (from byte 16), 16 rows (from byte 48).
+    _CONFIG = (1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8)
+    declarations = declared(
+        "void @llvm.x86.ldtilecfg(ptr)",
+        "void @llvm.x86.tilerelease()",
+        "void @llvm.x86.tilezero(i8)",
+        "void @llvm.x86.tileloadd64(i8, ptr, i64)",
+        "void @llvm.x86.tilestored64(i8, ptr, i64)",
+        "void @llvm.x86.tdpbf16ps(i8, i8, i8)",
+    )
+    definition = (
+        f"@tile_config = internal constant [64 x i8] [{', '.join([f'i8 {n}' for n in _CONFIG])}]\n"
+    )
+
+    def zero(self, body: Body, tile: int) -> None:
+        body.line(f"call void @llvm.x86.tilezero(i8 {tile})")
+
+    def load(self, body: Body, tile: int, place: str) -> None:
+        body.line(f"call void @llvm.x86.tileloadd64(i8 {tile}, ptr {place}, i64 64)")
+
+    def dot(self, body: Body, c: int, a: int, b: int) -> None:
+        body.line(f"call void @llvm.x86.tdpbf16ps(i8 {c}, i8 {a}, i8 {b})")
+
+    def store(self, body: Body, tile: int, place: str, stride: int) -> None:
+        body.line(f"call void @llvm.x86.tilestored64(i8 {tile}, ptr {place}, i64 {stride})")
+
+
+class _Emulated:
+    """The same on memory; a tile is a slot of the function that uses it."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, str] = {}
+        self.declarations = declared(
+            "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
+            "void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+            "<16 x float> @llvm.fabs.v16f32(<16 x float>)",
+        )
+        self.definition = _emulated_dot()
+
+    def zero(self, body: Body, tile: int) -> None:
+        slot = self._slot(body, tile)
+        body.line(f"call void @llvm.memset.p0.i64(ptr {slot}, i8 0, i64 {TILE}, i1 0)")
+
+    def load(self, body: Body, tile: int, place: str) -> None:
+        slot = self._slot(body, tile)
+        body.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {slot}, ptr {place}, i64 {TILE}, i1 0)")
+
+    def _slot(self, body: Body, tile: int) -> str:
+        if tile not in self._slots:
+            self._slots[tile] = body.slot(f"[{TILE} x i8], align 64")
+        return self._slots[tile]
+
+    def dot(self, body: Body, c: int, a: int, b: int) -> None:
+        slots = ", ".join([f"ptr {self._slots[tile]}" for tile in (c, a, b)])
+        body.line(f"call fastcc void @tile_dot({slots})")
+
+    def store(self, body: Body, tile: int, place: str, stride: int) -> None:
+        for row in range(16):
+            source, to = body.at(self._slots[tile], 64 * row), body.at(place, stride * row)
+            body.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 64, i1 0)")
+
+
+def _emulated_dot() -> str:
+    """`tdpbf16ps`: the even and the odd places are added up apart; subnormal numbers are zeros."""
+    body, v, bits = Body(), "<16 x float>", "<16 x i32>"
+
+    def flushed(x: str) -> str:
+        size = body.let(f"call {v} @llvm.fabs.v16f32({v} {x})")
+        is_small = body.let(f"fcmp olt {v} {size}, splat (float 0x3810000000000000)")
+        return body.let(f"select <16 x i1> {is_small}, {v} zeroinitializer, {v} {x}")
+
+    def halves(pairs: str) -> list[str]:
+        even = body.let(f"shl {bits} {pairs}, splat (i32 16)")
+        odd = body.let(f"and {bits} {pairs}, splat (i32 -65536)")
+        return [flushed(body.let(f"bitcast {bits} {half} to {v}")) for half in (even, odd)]
+
+    with body.loop(0, "16") as row:
+        sums = [body.slot(v) for _ in range(2)]
+        for slot in sums:
+            body.set(slot, "zeroinitializer", v)
+        offset = body.mul(row, 64)
+        left = body.at("%a", offset)
+        with body.loop(0, "16") as pair:
+            one = body.let(f"load i32, ptr {body.at(left, body.mul(pair, 4))}")
+            first = body.let(f"insertelement {bits} poison, i32 {one}, i32 0")
+            spread = body.let(
+                f"shufflevector {bits} {first}, {bits} poison, <16 x i32> zeroinitializer"
+            )
+            right = body.let(f"load {bits}, ptr {body.at('%b', body.mul(pair, 64))}")
+            for slot, x, y in zip(sums, halves(spread), halves(right), strict=True):
+                # Exact, since both factors have 8 bits: so this is what a fused one gives.
+                product = body.let(f"fmul {v} {x}, {y}")
+                total = body.let(f"fadd {v} {body.get(slot, v)}, {product}")
+                body.set(slot, flushed(total), v)
+        both = flushed(body.let(f"fadd {v} {body.get(sums[0], v)}, {body.get(sums[1], v)}"))
+        place = body.at("%c", offset)
+        total = flushed(body.let(f"fadd {v} {flushed(body.get(place, v))}, {both}"))
+        body.set(place, total, v)
+    return body.function("define internal fastcc void @tile_dot(ptr %c, ptr %a, ptr %b) noinline")
+
+
+def is_configured(tiles: Tiles | None) -> bool:
+    """Whether cells begin and end the use of tiles."""
+    return tiles is not None and tiles.form == "amx"
+
+
+def micro_kernel(tiles: Tiles) -> tuple[str, dict[str, str]]:
+    """Return `@tiles` and its declarations.
+
+    Tiles 0 to 3 are the sums, 4 and 5 parts of a, 6 and 7 parts of b.
+    """
+    if tiles.form == "avx512bf16":
+        return _by_vectors()
+    body, do = Body(), _Amx() if tiles.form == "amx" else _Emulated()
+    for c in range(4):
+        do.zero(body, c)
+    step = 2 * TILE * tiles.parts
+    with body.loop(0, "%blocks") as block:
+        offset = body.mul(block, step)
+        sources = body.at("%a", offset), body.at("%b", offset)
+        known: list[int] = [-1, -1]
+        for pair in tiles.pairs:
+            for operand, part in enumerate(pair):
+                if known[operand] == part:
+                    continue
+                known[operand] = part
+                for n in range(2):
+                    place = body.at(sources[operand], (2 * part + n) * TILE)
+                    do.load(body, 4 + 2 * operand + n, place)
+            for c in range(4):
+                do.dot(body, c, 4 + c // 2, 6 + c % 2)
+    for c in range(4):
+        place = body.at("%to", c // 2 * 16 * 4 * SIDE + c % 2 * 64)
+        do.store(body, c, place, 4 * SIDE)
+    return do.definition + body.function(_HEAD), do.declarations
+
+
+def _by_vectors() -> tuple[str, dict[str, str]]:
+    """Return `@tiles` of vectors, for operands of one part: eight rows at a time."""
+    body, v, pairs = Body(), "<16 x float>", "<32 x bfloat>"
+    dot = "llvm.x86.avx512bf16.dpbf16ps.512"
+    with body.loop(0, str(SIDE), _ROWS) as row:
+        left = body.at("%a", body.mul(row, 64))
+        sums = {(r, n): body.slot(v) for r in range(_ROWS) for n in range(2)}
+        for slot in sums.values():
+            body.set(slot, "zeroinitializer", v)
+        with body.loop(0, "%blocks") as block:
+            offset = body.mul(block, 2 * TILE)
+            a_tile, b_tile = body.at(left, offset), body.at("%b", offset)
+            with body.loop(0, "16") as pair:
+                b_row = body.at(b_tile, body.mul(pair, 64))
+                right = [body.get(body.at(b_row, n * TILE), pairs) for n in range(2)]
+                a_pair = body.at(a_tile, body.mul(pair, 4))
+                for r in range(_ROWS):
+                    one = body.let(f"load i32, ptr {body.at(a_pair, 64 * r)}")
+                    first = body.let(f"insertelement <16 x i32> poison, i32 {one}, i32 0")
+                    every = body.let(
+                        f"shufflevector <16 x i32> {first}, <16 x i32> poison, "
+                        "<16 x i32> zeroinitializer"
+                    )
+                    x = body.let(f"bitcast <16 x i32> {every} to {pairs}")
+                    for n, y in enumerate(right):
+                        total = body.let(
+                            f"call {v} @{dot}({v} {body.get(sums[r, n], v)}, {pairs} {x}, "
+                            f"{pairs} {y})"
+                        )
+                        body.set(sums[r, n], total, v)
+        to = body.at("%to", body.mul(row, 4 * SIDE))
+        for (r, n), slot in sums.items():
+            body.set(body.at(to, 4 * SIDE * r + 64 * n), body.get(slot, v), v)
+    return body.function(_HEAD), declared(f"{v} @{dot}({v}, {pairs}, {pairs})")

@@ -1,0 +1,320 @@
+"""Products by matrix tiles, which no test needs: they are emulated. The real code compiles."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from types import SimpleNamespace
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw.errors import ArgumentError
+from graphfw.ir.dim import symbol
+from graphfw.ir.dtype import as_dtype, float32
+from graphfw.runtime.kernels.steps import Storage, Temp, View
+from graphfw.runtime.numpy_executor import identity, machine, target
+from graphfw.runtime.numpy_executor.codegen import AVX512, host
+from graphfw.runtime.numpy_executor.matmul import matmul_steps, trust
+from graphfw.runtime.numpy_executor.matmul.cell import MatmulCode
+from tests.runtime.numpy_executor.matmul_runs import (
+    LAYOUTS,
+    Array,
+    assert_product,
+    norms,
+    product,
+    random,
+    run,
+)
+
+
+def by_tiles(a: Array, b: Array, **options) -> Array:
+    # Tiles are as wide as two vectors of AVX-512, which LLVM can emulate, too.
+    return product(a, b, target=AVX512, tiles="emulated", **options)
+
+
+def by_vectors(a: Array, b: Array) -> Array:
+    return product(a, b, target=AVX512)
+
+
+def error(got: Array, a: Array, b: Array) -> Array:
+    """How far a product is off, relative to the sum of |a b|."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(np.abs(got - a @ b) / (np.abs(a) @ np.abs(b)))
+
+
+@pytest.mark.parametrize("precision", ["highest", "high"])
+@pytest.mark.parametrize("fixed_b", [False, True])
+@pytest.mark.parametrize(("turned_a", "turned_b"), LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_sizes_around_the_tiles(dtype, turned_a, turned_b, fixed_b, precision, rng):
+    for m, n, k in [
+        (9, 1, 1),
+        (16, 16, 32),
+        (17, 33, 31),
+        (32, 32, 64),
+        (50, 140, 300),
+        (33, 5, 0),
+    ]:
+        a = random(rng, (m, k), as_dtype(dtype).dtype, turned=turned_a)
+        b = random(rng, (k, n), as_dtype(dtype).dtype, turned=turned_b)
+        got = by_tiles(a, b, fixed_b=fixed_b, precision=precision)
+        if (dtype, precision) == ("float32", "high"):
+            assert (error(got, a, b) <= 2.0**-14).all()
+        else:
+            assert_product(got, a, b)
+
+
+def test_steps_and_batches(rng):
+    a, b = random(rng, (3, 20, 61), np.float32), random(rng, (3, 61, 35), np.float32)
+    for left, right in [
+        (a, b),
+        (a[:, ::2, ::3], b[:, ::3, ::2]),
+        (a[::-1, :, ::-1], b[:, ::-1]),
+        (a, np.broadcast_to(b[0], b.shape)),
+    ]:
+        assert_product(by_tiles(left, right), left, right)
+
+
+def test_unknown_sizes(rng):
+    m, n, k = symbol("m"), symbol("n"), symbol("k")
+    left, right, out = (Temp(float32, m, "") for _ in range(3))
+    views = View(left, 0, (m, k), (k, 1)), View(right, 0, (k, n), (1, k))
+    steps = matmul_steps((), *views, out, None, target=AVX512, tiles="emulated")
+    for sizes in [(1, 40, 30), (5, 3, 0), (60, 70, 300), (300, 40, 17)]:
+        a = random(rng, sizes[::2], np.float32)
+        b = random(rng, sizes[:0:-1], np.float32, turned=True)
+        got = np.full(sizes[:2], np.nan, np.float32)
+        memory: dict[Storage, Array] = {left: a, right: b.T, out: got}
+        run(steps, memory, dict(zip("mnk", sizes, strict=True)))
+        assert_product(got, a, b)
+
+
+def test_errors_are_those_of_float32_or_as_large_as_allowed(rng):
+    """Six products leave out 2^-23 of each |a b| at most, three 3 * 2^-16; sums are of float32."""
+    a, b = random(rng, (64, 500), np.float32), random(rng, (500, 64), np.float32)
+    for scaled in (False, True):
+        if scaled:  # each number by itself, as far apart as numbers that are split may be
+            a = np.ldexp(a, rng.integers(-60, 24, a.shape)).astype(np.float32)
+            b = np.ldexp(b, rng.integers(-60, 24, b.shape)).astype(np.float32)
+        six, three = by_tiles(a, b), by_tiles(a, b, precision="high")
+        assert (error(six, a, b) <= 2.0**-20).all()
+        assert (error(three, a, b) <= 2.0**-14).all()
+        assert error(six, a, b).max() <= 3 * error(by_vectors(a, b), a, b).max()
+        assert error(three, a, b).max() > error(six, a, b).max()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    ("inside", "outside"),
+    [
+        (np.nextafter(np.float32(2.0**28), np.float32(0)), 2.0**28),
+        (2.0**-70, np.nextafter(np.float32(2.0**-70), np.float32(0))),
+    ],
+)
+def test_the_range_of_what_is_split(inside, outside, sign, rng):
+    """Inside of it results are as exact as ever; from its ends on they are those of vectors."""
+    a, b = random(rng, (28, 100), np.float32), random(rng, (100, 50), np.float32)
+    for factor in (a, b):
+        kept = factor[7, 9]
+        factor[7, 9] = sign * inside
+        assert (error(by_tiles(a, b), a, b) <= 2.0**-20).all()
+        assert (by_tiles(a, b) != by_vectors(a, b)).any()
+        factor[7, 9] = sign * outside
+        np.testing.assert_array_equal(by_tiles(a, b), by_vectors(a, b))
+        factor[7, 9] = kept
+
+
+def test_the_ends_of_the_range_neither_overflow_nor_vanish():
+    """The emulation takes subnormal numbers for 0, as the processors do: none come up."""
+    large = np.full((32, 256), 2.0**28 * (1 - 2.0**-24), np.float32)
+    np.testing.assert_allclose(by_tiles(large, large.T), 256 * 2.0**56 * (1 - 2.0**-23), rtol=2e-7)
+    small = np.full((32, 256), 2.0**-70 * (1 + 2.0**-20), np.float32)
+    exact = (small.astype(np.float64) @ small.T).astype(np.float32)
+    assert exact[0, 0] > 0
+    np.testing.assert_array_equal(by_tiles(small, small.T), exact)
+    alternating = small * np.where(np.arange(256) % 2, 1, -1 - 2.0**-23).astype(np.float32)
+    exact = (alternating.astype(np.float64) @ small.T).astype(np.float32)
+    np.testing.assert_array_equal(by_tiles(alternating, small.T), exact)
+
+
+@pytest.mark.parametrize("precision", ["highest", "high"])
+@pytest.mark.parametrize("value", [1e-40, 1e-30, 1e30, 3.39e38, 3.4028e38, np.inf, -np.inf, np.nan])
+def test_what_cannot_be_split_is_computed_by_vectors(value, precision, rng):
+    a, b = random(rng, (28, 100), np.float32), random(rng, (100, 200), np.float32)
+    for factor, row, column in ((a, 7, 9), (b, 3, 199)):
+        kept = factor[row, column]
+        factor[row, column] = value
+        expected, got = by_vectors(a, b), by_tiles(a, b, precision=precision)
+        strip = slice(None) if factor is a else slice(128, None)
+        np.testing.assert_array_equal(got[:, strip], expected[:, strip])
+        if factor is b:  # the first four panels are computed by tiles all the same
+            assert (got[:, :128] != expected[:, :128]).any()
+        factor[row, column] = kept
+
+
+def test_long_sums_and_several_chunks(rng):
+    for m, n, k in [(20, 40, 20000), (520, 300, 300)]:
+        a, b = random(rng, (m, k), np.float32), random(rng, (k, n), np.float32)
+        got = by_tiles(a, b)
+        assert (np.abs(got - a.astype(np.float64) @ b) <= 3e-7 * norms(a, b)).all()
+
+
+def code(dtype: str, form: str | None, m: int = 64, **options) -> MatmulCode:
+    kind = as_dtype(dtype)
+    left, right, out = (Temp(kind, 64 * 64, "") for _ in range(3))
+    views = View(left, 0, (m, 64), (64, 1)), View(right, 0, (64, 64), (64, 1))
+    (step,) = matmul_steps((), *views, out, None, target=AVX512, tiles=form, **options)
+    assert isinstance(step.code, MatmulCode)
+    return step.code
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "products"),
+    [
+        ("float32", "highest", 6),
+        ("float32", "high", 3),
+        ("float16", "high", 4),
+        ("bfloat16", "high", 1),
+    ],
+)
+def test_instructions_of_processors_that_have_tiles(dtype, precision, products):
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    triple = "x86_64-unknown-linux-gnu"
+    processor = llvm.Target.from_triple(triple).create_target_machine(cpu="sapphirerapids", opt=1)
+    module = llvm.parse_assembly(code(dtype, "amx", precision=precision).llvm("cell"))
+    module.triple = triple
+    module.verify()
+    text = processor.emit_assembly(module)
+    assert text.count("tdpbf16ps") == 4 * products
+    assert text.count("tileloadd") == 4 + 2 * (products - 1)
+    assert text.count("tilestored") == 4
+    for instruction in ("ldtilecfg", "tilerelease", "tilezero"):
+        assert instruction in text
+
+
+def test_instructions_of_processors_that_have_dot_products_of_pairs():
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    triple = "x86_64-unknown-linux-gnu"
+    processor = llvm.Target.from_triple(triple).create_target_machine(cpu="znver4", opt=1)
+    module = llvm.parse_assembly(code("bfloat16", "avx512bf16").llvm("cell"))
+    module.triple = triple
+    module.verify()
+    assert processor.emit_assembly(module).count("vdpbf16ps") == 16
+
+
+@pytest.mark.skipif(not machine.machine().has("avx512bf16"), reason="needs AVX512-BF16")
+@pytest.mark.parametrize(("turned_a", "turned_b"), LAYOUTS)
+def test_dot_products_of_pairs(turned_a, turned_b, rng):
+    bfloat16 = as_dtype("bfloat16").dtype
+    for m, n, k in [(9, 1, 1), (28, 33, 31), (50, 140, 300), (33, 5, 0)]:
+        a = random(rng, (m, k), bfloat16, turned=turned_a)
+        b = random(rng, (k, n), bfloat16, turned=turned_b)
+        options = {"target": AVX512, "tiles": "avx512bf16"}
+        for fixed_b in (False, True):
+            assert_product(product(a, b, fixed_b=fixed_b, **options), a, b)
+    a, b = random(rng, (28, 100), bfloat16), random(rng, (100, 50), bfloat16)
+    for value in (1e-40, 1e-30, 1e30, 3.3e38, np.inf, np.nan):
+        a[3, 4] = value
+        got, expected = product(a, b, **options), by_vectors(a, b)
+        np.testing.assert_array_equal(got.astype("float32"), expected.astype("float32"))
+
+
+def test_where_tiles_are_used():
+    assert code("float64", "emulated").tiles is None
+    assert code("float32", "avx512bf16").tiles is None
+    assert code("bfloat16", "avx512bf16").tiles is not None
+    assert code("float32", "emulated", m=4).tiles is None
+    assert code("float32", None).tiles is None
+    keys = [
+        code("float32", form, precision=p).key
+        for form in ("amx", "emulated")
+        for p in ("highest", "high")
+    ]
+    assert len({code("float32", None).key, *keys}) == 5
+
+
+def test_a_processor_whose_tiles_are_wrong_is_not_trusted(monkeypatch):
+    monkeypatch.setattr(
+        trust,
+        "matmul_steps",
+        lambda *args, **options: matmul_steps(*args, target=AVX512, **options),
+    )
+    assert trust.agrees("emulated")
+    real = trust._product
+    monkeypatch.setattr(trust, "_product", lambda a, b, form: real(a, b, form) + (form is not None))
+    with pytest.warns(RuntimeWarning, match="AMX.*not used"):
+        assert not trust.agrees("emulated")
+
+
+@pytest.mark.parametrize("fine", [True, False])
+def test_tiles_are_used_where_they_are_trusted(fine, monkeypatch):
+    monkeypatch.setattr(machine, "_may_use_tiles", lambda: True)
+    monkeypatch.setattr(trust, "agrees", lambda form: fine)
+    assert (machine.tiles_here.__wrapped__() == "amx") is fine
+    monkeypatch.setattr(machine, "_may_use_tiles", lambda: False)
+    assert machine.tiles_here.__wrapped__() != "amx"
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_the_system_is_asked_for_tiles(granted, monkeypatch):
+    asked = []
+
+    def syscall(*numbers):
+        asked.append([number.value for number in numbers])
+        return 0 if granted else -1
+
+    here = replace(machine.machine(), triple="x86_64-unknown-linux-gnu")
+    features = "+amx-bf16,+amx-tile,+avx512f"
+    monkeypatch.setattr(machine.sys, "platform", "linux")
+    monkeypatch.setattr(
+        machine,
+        "ctypes",
+        SimpleNamespace(CDLL=lambda _: SimpleNamespace(syscall=syscall), c_long=ctypes.c_long),
+    )
+    monkeypatch.setattr(machine, "machine", lambda: replace(here, features=features))
+    assert machine._may_use_tiles() is granted
+    assert asked == [[158, 0x1023, 18]]
+    monkeypatch.setattr(machine, "machine", lambda: replace(here, features="-amx-bf16,+amx-tile"))
+    assert machine._may_use_tiles() is False
+    assert len(asked) == 1
+
+
+@pytest.mark.skipif(AVX512 is not host(), reason="the program's other kernels are run as well")
+def test_programs(monkeypatch, rng):
+    """Layers and their gradients, with what follows the products."""
+    monkeypatch.setattr(identity, "enabled", False)
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 70), name="x")
+        w = gf.Variable(random(rng, (70, 90), "float32"), name="w")
+        loss = gf.sum(gf.tanh(x @ w / 10) ** 2)
+        fetches = [loss, *gf.grad(loss, [x, w])]
+    value = random(rng, (50, 70), "float32")
+    expected = gf.Session(g).run(fetches, {x: value})
+    monkeypatch.setattr(target, "tiles_here", lambda: "emulated")
+    results = {
+        p: gf.Session(g, matmul_precision=p).run(fetches, {x: value}) for p in ("highest", "high")
+    }
+    for tolerance, got in zip((1e-5, 1e-3), results.values(), strict=True):
+        for one, other in zip(got, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+    assert (results["highest"][1] != results["high"][1]).any()
+    assert (results["highest"][1] != expected[1]).any()
+
+
+def test_the_option_of_sessions(rng):
+    with gf.Graph() as g:
+        y = gf.placeholder((40, 50), name="x") @ random(rng, (50, 60), "float32")
+    value = random(rng, (40, 50), "float32")
+    high, highest = (
+        gf.Session(g, matmul_precision=p).run(y, {"x": value}) for p in ("high", "highest")
+    )
+    if machine.tiles_here() is None:
+        np.testing.assert_array_equal(high, highest)
+    with pytest.raises(ArgumentError, match="there are: highest, high"):
+        gf.Session(g, matmul_precision="medium")
