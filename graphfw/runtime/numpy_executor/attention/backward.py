@@ -12,27 +12,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphfw.ir.dtype import DType
+from graphfw.runtime.numpy_executor.attention.kernel import ScoresCode, ScoresKernel
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, Layout, operands
 from graphfw.runtime.numpy_executor.attention.parts import (
     LOG2_E,
     Matrix,
     Tile,
-    define_bias,
     define_panels,
     define_product,
-    define_stage,
     define_unstage,
     exp2,
     fill,
     multiply,
 )
-from graphfw.runtime.numpy_executor.attention.scores import (
-    biased,
-    masked,
-    natural_scale,
-    score_scale,
-)
+from graphfw.runtime.numpy_executor.attention.scores import natural_scale
 from graphfw.runtime.numpy_executor.attention.text import Body, Module
 
 KEYS = 128
@@ -45,25 +38,12 @@ def block_length(t: Tile) -> int:
     return KEYS + t.lanes
 
 
-@dataclass(frozen=True)
-class BackwardCode:
+class BackwardCode(ScoresCode):
     """The kernel that computes d_k, d_v and the parts of d_q.
 
     Operands: q, k, v, lse, delta, d_out, the mask if there is one, d_k, d_v, the parts of d_q: for
     each chunk and head [Tq, D], both rounded up to whole tiles.
-
-    Attributes:
-        tile: The shape of its tiles.
-        lead: How many leading dims there are.
-        causal, scale: As those of the op.
-        mask: The mask's dtype; None where there is none.
     """
-
-    tile: Tile
-    lead: int
-    causal: bool
-    scale: float | None
-    mask: DType | None
 
     @property
     def layout(self) -> Layout:
@@ -73,40 +53,26 @@ class BackwardCode:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The operands."""
-        mask = () if self.mask is None else ("mask",)
-        return ("q", "k", "v", "lse", "delta", "d_out", *mask, "d_k", "d_v", "parts")
-
-    @property
-    def key(self) -> str:
-        return f"attention_grad {self}"
+        return ("q", "k", "v", "lse", "delta", "d_out", *self.masks, "d_k", "d_v", "parts")
 
     def llvm(self, symbol: str) -> str:
-        module = Module()
-        _Backward(self, module, symbol)
-        return module.text
+        return _Backward(self).text(symbol)
 
 
-class _Backward:
+class _Backward(ScoresKernel):
     """Writes the kernel."""
 
-    def __init__(self, code: BackwardCode, module: Module, symbol: str) -> None:
-        self.code, self.tile = code, code.tile
-        t = code.tile
-        self.stage, self.unstage = define_stage(module, t), define_unstage(module, t)
+    def __init__(self, code: BackwardCode) -> None:
+        super().__init__(code)
+        f, t, n, module = self.f, self.tile, self.n, self.module
+        self.unstage = define_unstage(module, t)
         self.panels = define_panels(module, t)
         self.product = define_product(module, t, adds=False)
         self.add_product = define_product(module, t, adds=True)
-        mask = code.mask
-        self.bias = None if mask is None else define_bias(module, t, mask, block_length(t))
-        f = self.f = Body(module)
-        n = self.n = code.layout.loaded(f)
-        self.operand = operands(f, code.names)
         self.padded = f.whole(n["width"], t.columns)
         self.value_padded = f.whole(n["value_width"], t.columns)
         chunk, head = f.div("%cell", n["heads"]), f.rem("%cell", n["heads"])
-        self.start = code.layout.starts(f, n, head, code.layout.views)
-        self.factor = t.splat(f, score_scale(f, t, code.scale, n["width"]))
+        self.begin(head)
         self.natural = t.splat(f, natural_scale(f, t, code.scale, n["width"]))
         self._lay_out_scratch()
         rows = f.whole(n["queries"], t.rows)
@@ -117,8 +83,6 @@ class _Backward:
         end = f.low(n["keys"], f.add(first, n["chunk"]))
         with f.loop(first, end, KEYS) as block:
             self._keys(block.index, f.low(str(KEYS), f.sub(end, block.index)))
-        f.do("ret i32 0")
-        module.add(HEAD.format(symbol=symbol), f)
 
     def _lay_out_scratch(self) -> None:
         """Give each array its place: `scratch_size` has the sum of the sizes."""
@@ -142,22 +106,6 @@ class _Backward:
         self.d_v = place(f.mul(str(KEYS), self.value_padded))
         self.d_out = place(f.mul(str(QUERIES), self.value_padded))
 
-    def _address(self, name: str, row: str, element: str = "") -> str:
-        """The address of a row of an operand's matrix."""
-        f = self.f
-        place = f.add(self.start[name], f.mul(row, self.n[f"{name}.row"]))
-        return f.at(element or self.tile.kind, self.operand[name], place)
-
-    def _staged(self, to: str, name: str, row: str, rows: str, total: int, width: str) -> None:
-        """Copy rows of an operand, padded to whole tiles of columns, and zeros up to `total`."""
-        f, n = self.f, self.n
-        padded = self.padded if width == "width" else self.value_padded
-        sizes = f"i64 {rows}, i64 {total}, i64 {n[width]}, i64 {padded}"
-        strides = f"i64 {n[f'{name}.row']}, i64 {n[f'{name}.col']}"
-        f.do(
-            f"call void {self.stage}(ptr {to}, ptr {self._address(name, row)}, {sizes}, {strides})"
-        )
-
     def _keys(self, key: str, keys: str) -> None:
         """Compute a block of d_k and d_v."""
         f, t, n = self.f, self.tile, self.n
@@ -166,8 +114,8 @@ class _Backward:
             ("v", self.value_panels, "value_width"),
         ):
             sizes = f"i64 {keys}, i64 {n[width]}, i64 {n[f'{name}.row']}, i64 {n[f'{name}.col']}"
-            f.do(f"call void {self.panels}(ptr {to}, ptr {self._address(name, key)}, {sizes})")
-        self._staged(self.k, "k", key, keys, KEYS, "width")
+            f.do(f"call void {self.panels}(ptr {to}, ptr {self.address(name, key)}, {sizes})")
+        self.copy(self.k, "k", key, keys, str(KEYS), self.padded)
         fill(f, t, self.d_k, f.mul(str(KEYS), self.padded), 0.0)
         fill(f, t, self.d_v, f.mul(str(KEYS), self.value_padded), 0.0)
         begin = "0"
@@ -182,23 +130,17 @@ class _Backward:
             ("d_v", self.d_v, "value_width", self.value_padded),
         ):
             sizes = f"i64 {keys}, i64 {n[width]}, i64 {padded}, i64 {n[f'{name}.row']}, {one}"
-            to = self._address(name, key)
+            to = self.address(name, key)
             f.do(f"call void {self.unstage}(ptr {to}, ptr {source}, {sizes})")
 
     def _queries(self, key: str, keys: str, query: str, queries: str) -> None:
         """Add what a block of queries gives."""
-        f, t, n, kind = self.f, self.tile, self.n, self.tile.kind
-        self._staged(self.q, "q", query, queries, QUERIES, "width")
-        self._staged(self.d_out, "d_out", query, queries, QUERIES, "value_width")
+        f, t, kind = self.f, self.tile, self.tile.kind
+        self.copy(self.q, "q", query, queries, str(QUERIES), self.padded)
+        self.copy(self.d_out, "d_out", query, queries, str(QUERIES), self.value_padded)
         self._load_rows(query, queries)
-        if self.bias is not None:
-            place = f.mul(key, n["mask.col"])
-            assert self.code.mask is not None
-            element = f"i{8 * self.code.mask.itemsize}"
-            source = f.at(element, self._address("mask", query, element), place)
-            sizes = f"i64 {queries}, i64 {keys}, i64 {n['mask.row']}, i64 {n['mask.col']}"
-            f.do(f"call void {self.bias}(ptr {self.bias_rows}, ptr {source}, {sizes})")
         length = str(block_length(t))
+        self.write_bias(self.bias_rows, query, queries, key, keys, length)
         with f.loop("0", queries, t.rows) as strip:
             behind = f.add(f.sub(f.add(query, strip.index), key), "1")
             seen = keys
@@ -233,14 +175,14 @@ class _Backward:
             fill(f, t, to, str(QUERIES), 0.0)
         with f.loop("0", queries) as row:
             at = f.add(query, row.index)
-            lse = f.let(f"load {kind}, ptr {self._address('lse', at)}, align {t.bytes}")
+            lse = t.load(f, self.address("lse", at), 1)
             lse = f.let(f"fmul {kind} {lse}, {t.number(LOG2_E)}")
             # That of a query which sees no key would become -inf, and -inf - -inf is no number.
             low = f.let(f"fcmp olt {kind} {lse}, {t.number(t.lowest)}")
             lse = f.let(f"select i1 {low}, {kind} {t.number(t.lowest)}, {kind} {lse}")
-            delta = f.let(f"load {kind}, ptr {self._address('delta', at)}, align {t.bytes}")
+            delta = t.load(f, self.address("delta", at), 1)
             for value, to in ((lse, self.lse), (delta, self.delta)):
-                f.do(f"store {kind} {value}, ptr {f.at(kind, to, row.index)}, align {t.bytes}")
+                t.store(f, value, f.at(kind, to, row.index), 1)
 
     def _write_strip(self, row: str, behind: str, keys: str, seen: str) -> None:
         """Write a strip of weights and of the scores' gradients, for `seen` keys.
@@ -279,12 +221,7 @@ class _Backward:
             with f.loop("0", end, t.lanes) as at:
                 place = f.add(line, at.index)
                 score = t.load(f, f.at(kind, weights, place))
-                if self.bias is None:
-                    score = f.let(f"fmul {t.vector} {score}, {self.factor}")
-                else:
-                    added = t.load(f, f.at(kind, bias, place))
-                    score = biased(f, t, score, self.factor, added, self.code.mask)
-                score = masked(f, t, score, at.index, limit)
+                score = self.score(score, f.at(kind, bias, place), at.index, limit)
                 weight = exp2(f, t, f.let(f"fsub {t.vector} {score}, {lse}"))
                 t.store(f, weight, f.at(kind, weights, place))
                 d_weight = t.load(f, f.at(kind, d_scores, place))
@@ -296,7 +233,7 @@ class _Backward:
     def _row_value(self, of: str, row: str) -> str:
         """Return a vector of a row's number."""
         f, t = self.f, self.tile
-        return t.splat(f, f.let(f"load {t.kind}, ptr {f.at(t.kind, of, row)}, align {t.bytes}"))
+        return t.splat(f, t.load(f, f.at(t.kind, of, row), 1))
 
 
 @dataclass(frozen=True)
@@ -348,7 +285,7 @@ class SumCode:
                     x = t.load(f, f.at(t.kind, source, f.add(offset, column.index)))
                     part.following.append(f.let(f"fadd {t.vector} {part.values[0]}, {x}"))
                 t.store(f, part.values[0], f.at(t.kind, "%scratch", column.index))
-            to = f.at(t.kind, at["d_q"], f.add(start, f.mul(row.index, n["d_q.row"])))
+            to = f.at(t.element, at["d_q"], f.add(start, f.mul(row.index, n["d_q.row"])))
             sizes = f"i64 1, i64 {n['width']}, i64 {padded}, i64 0, {t.kind} {t.number(1.0)}"
             f.do(f"call void {unstage}(ptr {to}, ptr %scratch, {sizes})")
         f.do("ret i32 0")

@@ -45,7 +45,7 @@ class PackCode:
         at = operands(f, ("k", "v", "keys", "values"))
         head, block = f.div("%cell", n["blocks"]), f.rem("%cell", n["blocks"])
         start = self.layout.starts(f, n, head, ("k", "v"))
-        k, v = (f.at(t.kind, at[name], start[name]) for name in ("k", "v"))
+        k, v = (f.at(t.element, at[name], start[name]) for name in ("k", "v"))
         key = f.mul(block, str(KEYS))
         to_keys = f.at(t.kind, packed_keys(f, t, n, at["keys"], head), f.mul(key, n["width"]))
         values = packed_values(f, t, n, at["values"], head)
@@ -70,6 +70,8 @@ def packed_values(f: Body, t: Tile, n: dict[str, str], begin: str, head: str) ->
 
 def lies_dense(f: Body, t: Tile, n: dict[str, str]) -> str:
     """Whether values can be read as they lie: whole tiles of columns, next to each other."""
+    if t.dtype is not t.wide:
+        return "false"
     rest = f.rem(n["value_width"], str(t.columns))
     full = f.let(f"icmp eq i64 {rest}, 0")
     return f.let(f"and i1 {full}, {f.let('icmp eq i64 ' + n['v.col'] + ', 1')}")
@@ -91,12 +93,12 @@ def pack_block(
         to_values: Where to put its values, if they don't lie densely.
     """
     count = f.low(str(KEYS), f.sub(n["keys"], key))
-    source = f.at(t.kind, k, f.mul(key, n["k.row"]))
+    source = f.at(t.element, k, f.mul(key, n["k.row"]))
     sizes = f"i64 {count}, i64 {n['width']}, i64 {n['k.row']}, i64 {n['k.col']}"
     f.do(f"call void @panels(ptr {to_keys}, ptr {source}, {sizes})")
     with f.when(f.let(f"xor i1 {lies_dense(f, t, n)}, true")):
         padded = f.whole(n["value_width"], t.columns)
-        source = f.at(t.kind, v, f.mul(key, n["v.row"]))
+        source = f.at(t.element, v, f.mul(key, n["v.row"]))
         sizes = f"i64 {count}, i64 {count}, i64 {n['value_width']}, i64 {padded}"
         strides = f"i64 {n['v.row']}, i64 {n['v.col']}"
         f.do(f"call void @stage(ptr {to_values}, ptr {source}, {sizes}, {strides})")

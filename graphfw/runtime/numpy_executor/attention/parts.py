@@ -6,9 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from graphfw.ir.dtype import DType
+from graphfw.ir.dtype import DType, float32
+from graphfw.runtime.numpy_executor.attention.elements import read, write
 from graphfw.runtime.numpy_executor.attention.text import Body, Module
-from graphfw.runtime.numpy_executor.codegen.registers import literal, memory, vector
+from graphfw.runtime.numpy_executor.codegen.registers import (
+    literal,
+    memory,
+    register,
+    splat,
+    vector,
+)
 
 LOG2_E = 1 / math.log(2)
 
@@ -18,9 +25,10 @@ class Tile:
     """The shape of the pieces that a kernel works on, and how they are written.
 
     A tile of a matrix product is `rows` rows of two vectors each: all of it stays in registers.
+    Scratch memory and what kernels hand to each other is of the dtype `wide`.
 
     Attributes:
-        dtype: float32 or float64.
+        dtype: That of the operands and results: any float.
         lanes: How many elements a vector has.
         rows: How many rows a tile has.
     """
@@ -32,7 +40,13 @@ class Tile:
     @classmethod
     def of(cls, dtype: DType, vector_bytes: int) -> Tile:
         """Return the tile for a processor: as large as its registers allow."""
-        return cls(dtype, vector_bytes // dtype.itemsize, 8 if vector_bytes == 64 else 4)
+        lanes = vector_bytes // _wide(dtype).itemsize
+        return cls(dtype, lanes, 8 if vector_bytes == 64 else 4)
+
+    @property
+    def wide(self) -> DType:
+        """What is computed in: float32 for 16-bit floats."""
+        return _wide(self.dtype)
 
     @property
     def columns(self) -> int:
@@ -41,7 +55,12 @@ class Tile:
 
     @property
     def kind(self) -> str:
-        """The LLVM type of an element."""
+        """The LLVM type of an element that is computed with."""
+        return register(self.dtype)
+
+    @property
+    def element(self) -> str:
+        """The LLVM type of an element of an operand or result."""
         return memory(self.dtype)
 
     @property
@@ -51,8 +70,8 @@ class Tile:
 
     @property
     def bytes(self) -> int:
-        """The size of an element."""
-        return self.dtype.itemsize
+        """The size of an element that is computed with."""
+        return self.wide.itemsize
 
     @property
     def suffix(self) -> str:
@@ -66,20 +85,27 @@ class Tile:
 
     def number(self, value: float) -> str:
         """Return a scalar constant."""
-        return literal(value, self.dtype)
+        return literal(value, self.wide)
 
-    def constant(self, value: float, lanes: int = 0) -> str:
+    def constant(self, value: float) -> str:
         """Return a vector constant."""
-        number = f"{self.kind} {self.number(value)}"
-        return "<" + ", ".join([number] * (lanes or self.lanes)) + ">"
+        return splat(self.kind, self.number(value), self.lanes)
 
-    def load(self, f: Body, address: str) -> str:
-        """Load a vector, which may lie anywhere."""
-        return f.let(f"load {self.vector}, ptr {address}, align {self.bytes}")
+    def load(self, f: Body, address: str, lanes: int = 0) -> str:
+        """Load a vector, or so many elements, from scratch memory; it may lie anywhere."""
+        return read(f, self.wide, lanes or self.lanes, address)
 
-    def store(self, f: Body, value: str, address: str) -> None:
-        """Store a vector anywhere."""
-        f.do(f"store {self.vector} {value}, ptr {address}, align {self.bytes}")
+    def store(self, f: Body, value: str, address: str, lanes: int = 0) -> None:
+        """Store a vector, or so many elements, anywhere in scratch memory."""
+        write(f, self.wide, lanes or self.lanes, value, address)
+
+    def read(self, f: Body, address: str, lanes: int = 0) -> str:
+        """Load a vector, or so many elements, of an operand."""
+        return read(f, self.dtype, lanes or self.lanes, address)
+
+    def write(self, f: Body, value: str, address: str, lanes: int = 0) -> None:
+        """Store a vector, or so many elements, in a result, rounded to its dtype."""
+        write(f, self.dtype, lanes or self.lanes, value, address)
 
     def splat(self, f: Body, scalar: str) -> str:
         """Return a vector whose lanes are all the scalar."""
@@ -91,6 +117,10 @@ class Tile:
         """a b + c, for vectors; rounded once where the processor does that in one instruction."""
         kind = self.vector
         return f.call(kind, f"llvm.fmuladd.{self.suffix}", (kind, a), (kind, b), (kind, c))
+
+
+def _wide(dtype: DType) -> DType:
+    return float32 if dtype.is_low_precision else dtype
 
 
 def exp2(f: Body, t: Tile, x: str) -> str:
@@ -146,8 +176,7 @@ def define_product(module: Module, t: Tile, *, adds: bool) -> str:
             pair = [t.load(f, f.at(kind, here, str(j * t.lanes))) for j in range(2)]
             left = f.mul(k.index, "%a.col")
             for r, row in enumerate(rows):
-                element = f.let(f"load {kind}, ptr {f.at(kind, row, left)}, align {t.bytes}")
-                factor = t.splat(f, element)
+                factor = t.splat(f, t.load(f, f.at(kind, row, left), 1))
                 for j in range(2):
                     k.following.append(t.fma(f, factor, pair[j], k.values[2 * r + j]))
         for place, x in zip(places, k.values, strict=True):
@@ -216,16 +245,16 @@ def define_stage(module: Module, t: Tile) -> str:
         to = f.at(kind, "%to", f.mul(row.index, "%padded"))
         fill(f, t, to, "%padded", 0.0)
         with f.when(f.let(f"icmp slt i64 {row.index}, %valid")):
-            start = f.at(kind, "%from", f.mul(row.index, "%row"))
+            start = f.at(t.element, "%from", f.mul(row.index, "%row"))
             dense = f.let("icmp eq i64 %col, 1")
             full = f.mul(f.div("%columns", str(t.lanes)), str(t.lanes))
             vectors = f.let(f"select i1 {dense}, i64 {full}, i64 0")
             with f.loop("0", vectors, t.lanes) as at:
-                t.store(f, t.load(f, f.at(kind, start, at.index)), f.at(kind, to, at.index))
+                x = t.read(f, f.at(t.element, start, at.index))
+                t.store(f, x, f.at(kind, to, at.index))
             with f.loop(vectors, "%columns") as at:
-                place = f.at(kind, start, f.mul(at.index, "%col"))
-                x = f.let(f"load {kind}, ptr {place}, align {t.bytes}")
-                f.do(f"store {kind} {x}, ptr {f.at(kind, to, at.index)}, align {t.bytes}")
+                x = t.read(f, f.at(t.element, start, f.mul(at.index, "%col")), 1)
+                t.store(f, x, f.at(kind, to, at.index), 1)
     f.do("ret void")
     names = ("valid", "total", "columns", "padded", "row", "col")
     numbers = ", ".join([f"i64 %{name}" for name in names])
@@ -252,12 +281,12 @@ def define_panels(module: Module, t: Tile) -> str:
         with f.loop("0", str(n), lanes) as half:
             begin = f.add(first, half.index)
             rows = [
-                f.at(kind, "%from", f.mul(f.low(f.add(begin, str(i)), last), "%row"))
+                f.at(t.element, "%from", f.mul(f.low(f.add(begin, str(i)), last), "%row"))
                 for i in range(lanes)
             ]
             place = f.at(kind, to, half.index)
             with f.loop("0", blocks, lanes) as at:
-                block = [t.load(f, f.at(kind, row, at.index)) for row in rows]
+                block = [t.read(f, f.at(t.element, row, at.index)) for row in rows]
                 for i, x in enumerate(_transposed(f, t, block)):
                     line = f.mul(f.add(at.index, str(i)), str(n))
                     t.store(f, x, f.at(kind, place, line))
@@ -265,7 +294,7 @@ def define_panels(module: Module, t: Tile) -> str:
                 x = "poison"
                 offset = f.mul(at.index, "%col")
                 for i, row in enumerate(rows):
-                    one = f.let(f"load {kind}, ptr {f.at(kind, row, offset)}, align {t.bytes}")
+                    one = t.read(f, f.at(t.element, row, offset), 1)
                     x = f.let(f"insertelement {t.vector} {x}, {kind} {one}, i32 {i}")
                 t.store(f, x, f.at(kind, place, f.mul(at.index, str(n))))
     f.do("ret void")
@@ -276,72 +305,77 @@ def define_panels(module: Module, t: Tile) -> str:
 
 def _transposed(f: Body, t: Tile, rows: list[str]) -> list[str]:
     """Transpose a square of vectors: halves of blocks off the diagonal change places, by size."""
-    n, step = t.lanes, t.lanes // 2
+    step = t.lanes // 2
     while step:
-        for i in range(n):
-            if i & step:
-                continue
-            a, b = rows[i], rows[i + step]
-            upper = [j if not j & step else n + j - step for j in range(n)]
-            lower = [j + step if not j & step else n + j for j in range(n)]
-            for place, order in ((i, upper), (i + step, lower)):
-                numbers = ", ".join([f"i32 {j}" for j in order])
-                text = f"shufflevector {t.vector} {a}, {t.vector} {b}, <{n} x i32> <{numbers}>"
-                rows[place] = f.let(text)
+        for i in range(t.lanes):
+            if not i & step:
+                rows[i], rows[i + step] = _exchanged(f, t, rows[i], rows[i + step], step)
         step //= 2
     return rows
 
 
-def define_bias(module: Module, t: Tile, mask: DType, length: int) -> str:
+def _exchanged(f: Body, t: Tile, a: str, b: str, step: int) -> tuple[str, str]:
+    """Let each second block of `step` lanes of `a` change places with that before it of `b`."""
+    n = t.lanes
+    upper = [j if not j & step else n + j - step for j in range(n)]
+    lower = [j + step if not j & step else n + j for j in range(n)]
+    results = []
+    for order in (upper, lower):
+        numbers = ", ".join([f"i32 {j}" for j in order])
+        text = f"shufflevector {t.vector} {a}, {t.vector} {b}, <{n} x i32> <{numbers}>"
+        results.append(f.let(text))
+    return results[0], results[1]
+
+
+def sums(f: Body, t: Tile, rows: list[str]) -> str:
+    """Return a vector of the sums of as many vectors as it has lanes."""
+    while len(rows) > 1:
+        step = len(rows) // 2
+        pairs = [_exchanged(f, t, rows[i], rows[i + step], step) for i in range(step)]
+        rows = [f.let(f"fadd {t.vector} {a}, {b}") for a, b in pairs]
+    return rows[0]
+
+
+def define_bias(module: Module, t: Tile, mask: DType) -> str:
     """Define what makes rows of a mask into what is added to scores in base 2.
 
-    Bools become 0 and -inf. Its arguments: where to, rows of `length`; from where; how many rows
-    and columns; the strides of both.
+    Bools become 0 and -inf. Its arguments: where to; from where; how many rows and columns; how far
+    apart the rows made are; the strides of the mask's rows and columns.
     """
     f = Body(module)
     kind = t.kind
     element = memory(mask)
 
-    def converted(value: str, lanes: int) -> str:
+    def convert(place: str, to: str, lanes: int) -> None:
         wide = vector(kind, lanes)
-        if not mask.is_bool:
-            factor = t.constant(LOG2_E, lanes) if lanes > 1 else t.number(LOG2_E)
-            return f.let(f"fmul {wide} {value}, {factor}")
-        flag, flags = vector(element, lanes), vector("i1", lanes)
-        seen = f.let(
-            f"icmp ne {flag} {value}, zeroinitializer"
-            if lanes > 1
-            else f"icmp ne {flag} {value}, 0"
-        )
-        if lanes > 1:
-            zero, gone = t.constant(0.0), t.constant(-math.inf)
+        value = read(f, mask, lanes, place)
+        if mask.is_bool:
+            zero, gone = (splat(kind, t.number(x), lanes) for x in (0.0, -math.inf))
+            flags = vector("i1", lanes)
+            added = f.let(f"select {flags} {value}, {wide} {zero}, {wide} {gone}")
         else:
-            zero, gone = t.number(0.0), t.number(-math.inf)
-        return f.let(f"select {flags} {seen}, {wide} {zero}, {wide} {gone}")
+            added = f.let(f"fmul {wide} {value}, {splat(kind, t.number(LOG2_E), lanes)}")
+        t.store(f, added, to, lanes)
 
     dense = f.let("icmp eq i64 %col, 1")
     full = f.mul(f.div("%columns", str(t.lanes)), str(t.lanes))
     vectors = f.let(f"select i1 {dense}, i64 {full}, i64 0")
     with f.loop("0", "%rows") as row:
-        to = f.at(kind, "%to", f.mul(row.index, str(length)))
+        to = f.at(kind, "%to", f.mul(row.index, "%length"))
         start = f.at(element, "%from", f.mul(row.index, "%row"))
         with f.loop("0", vectors, t.lanes) as at:
-            place = f.at(element, start, at.index)
-            x = f.let(f"load {vector(element, t.lanes)}, ptr {place}, align {mask.itemsize}")
-            t.store(f, converted(x, t.lanes), f.at(kind, to, at.index))
+            convert(f.at(element, start, at.index), f.at(kind, to, at.index), t.lanes)
         with f.loop(vectors, "%columns") as at:
             place = f.at(element, start, f.mul(at.index, "%col"))
-            x = f.let(f"load {element}, ptr {place}, align {mask.itemsize}")
-            value = converted(x, 1)
-            f.do(f"store {kind} {value}, ptr {f.at(kind, to, at.index)}, align {t.bytes}")
+            convert(place, f.at(kind, to, at.index), 1)
     f.do("ret void")
-    numbers = ", ".join([f"i64 %{name}" for name in ("rows", "columns", "row", "col")])
+    numbers = ", ".join([f"i64 %{x}" for x in ("rows", "columns", "length", "row", "col")])
     module.add(f"define internal void @bias(ptr noalias %to, ptr noalias %from, {numbers})", f)
     return "@bias"
 
 
 def define_unstage(module: Module, t: Tile) -> str:
-    """Define what copies padded rows to rows with any stride.
+    """Define what copies padded rows to those of a result, with any stride.
 
     Its arguments: where to; from where; how many rows and columns; the length of a padded row; the
     stride of rows; a factor.
@@ -352,14 +386,15 @@ def define_unstage(module: Module, t: Tile) -> str:
     full = f.mul(f.div("%columns", str(t.lanes)), str(t.lanes))
     with f.loop("0", "%rows") as row:
         start = f.at(kind, "%from", f.mul(row.index, "%padded"))
-        to = f.at(kind, "%to", f.mul(row.index, "%row"))
+        to = f.at(t.element, "%to", f.mul(row.index, "%row"))
         with f.loop("0", full, t.lanes) as at:
             x = t.load(f, f.at(kind, start, at.index))
-            t.store(f, f.let(f"fmul {t.vector} {x}, {factor}"), f.at(kind, to, at.index))
+            x = f.let(f"fmul {t.vector} {x}, {factor}")
+            t.write(f, x, f.at(t.element, to, at.index))
         with f.loop(full, "%columns") as at:
-            x = f.let(f"load {kind}, ptr {f.at(kind, start, at.index)}, align {t.bytes}")
-            value = f.let(f"fmul {kind} {x}, %factor")
-            f.do(f"store {kind} {value}, ptr {f.at(kind, to, at.index)}, align {t.bytes}")
+            x = t.load(f, f.at(kind, start, at.index), 1)
+            x = f.let(f"fmul {kind} {x}, %factor")
+            t.write(f, x, f.at(t.element, to, at.index), 1)
     f.do("ret void")
     numbers = ", ".join([f"i64 %{name}" for name in ("rows", "columns", "padded", "row")])
     arguments = f"ptr noalias %to, ptr noalias %from, {numbers}, {kind} %factor"

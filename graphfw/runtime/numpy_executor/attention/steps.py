@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
-from graphfw.ir.dtype import DType, float32, float64
+from graphfw.ir.dtype import DType, bfloat16, float16, float32, float64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ir.types import Shape
@@ -18,6 +18,7 @@ from graphfw.runtime.numpy_executor.attention.backward import (
     SumCode,
     block_length,
 )
+from graphfw.runtime.numpy_executor.attention.few import FewCode, JoinCode
 from graphfw.runtime.numpy_executor.attention.forward import ForwardCode, strip_length
 from graphfw.runtime.numpy_executor.attention.layout import Layout
 from graphfw.runtime.numpy_executor.attention.packing import KEYS, PackCode
@@ -27,6 +28,17 @@ from graphfw.runtime.numpy_executor.codegen.target import host
 _CELL = 1 << 17
 """How many multiplications a query of a cell takes, at 32 queries; fewer take more queries."""
 
+_FEW = 4
+"""Up to how many queries keys and values are read as they lie."""
+
+_PIECE = 1 << 16
+"""About how many elements of keys and values a cell reads then."""
+
+_MOST_KEYS = 1 << 10
+"""How many keys it takes at most, however narrow they are."""
+
+_JOINED = 1 << 12
+"""About how many elements of results of chunks a cell joins."""
 
 _CHUNKS = 32
 """How many pairs of a head and a chunk of keys the gradient makes, if there are so many keys."""
@@ -37,7 +49,7 @@ _SUM_CELL = 1 << 13
 
 def is_native(*dtypes: DType) -> bool:
     """Return whether there are kernels for tensors of these dtypes, the mask's left out."""
-    return all(dtype in (float32, float64) for dtype in dtypes)
+    return all(dtype in (float16, bfloat16, float32, float64) for dtype in dtypes)
 
 
 class _Problem(NamedTuple):
@@ -107,9 +119,10 @@ def attention_steps(
 ) -> list[Step]:
     """Return the steps of an `attention` node, to be run one after the other.
 
-    q, k, v: float32 or float64 (`is_native`), with any strides, and mask: bool or of that dtype,
+    q, k, v: any float (`is_native`), with any strides, and mask: bool or of that dtype,
     lie where the views say; their leading dims, and all dims of the mask, may be broadcast. The
     first of two steps packs keys and values; there is one step where no head is known to need it.
+    Few queries, if it is known that they are, see `few`.
 
     Args:
         node: The node.
@@ -124,15 +137,21 @@ def attention_steps(
     dtype = node.types[0].dtype
     problem = _Problem.of(q, k, v, node.types[1].shape[:-1], dtype)
     tile, heads, sizes = problem.tile, problem.heads, problem.sizes
+    causal, scale = _fields(node)
+    kind = None if mask is None else mask.storage.dtype
+    options = (len(problem.lead), causal, scale, kind)
+    views = {"q": q, "k": k, "v": v, "out": out, **({} if mask is None else {"mask": mask})}
+    queries = sizes["queries"]
+    if isinstance(queries, int) and queries <= _FEW and not causal:  # causal ones see as few keys
+        return _few_steps(node, problem, FewCode(tile, *options), views, lse)
     work = sizes["keys"] * (sizes["width"] + sizes["value_width"])
     rows = 32 * dim_max(1, dim_min(4, _CELL // dim_max(1, work)))
-    groups = ceil(sizes["queries"], rows)
-    views = {"q": q, "k": k, "v": v, "out": out, **({} if mask is None else {"mask": mask})}
+    groups = ceil(queries, rows)
     # The only cell of a head packs keys and values itself, in its scratch memory.
     packed = heads * dim_max(0, dim_min(1, groups - 1))
     width, value_width = sizes["width"], whole(sizes["value_width"], tile.columns)
-    keys = Temp(dtype, packed * whole(sizes["keys"], tile.columns) * width, "packed keys")
-    values = Temp(dtype, packed * sizes["keys"] * value_width, "packed values")
+    keys = Temp(tile.wide, packed * whole(sizes["keys"], tile.columns) * width, "packed keys")
+    values = Temp(tile.wide, packed * sizes["keys"] * value_width, "packed values")
     pack = PackCode(tile, len(problem.lead))
     blocks = ceil(sizes["keys"], KEYS)
     packing = Step(
@@ -143,13 +162,7 @@ def attention_steps(
         params=problem.params(pack.layout, {"blocks": blocks}, views),
         cells=packed * blocks,
     )
-    code = ForwardCode(
-        tile,
-        len(problem.lead),
-        node.op.causal,  # type: ignore[attr-defined]
-        node.op.scale,  # type: ignore[attr-defined]
-        None if mask is None else mask.storage.dtype,
-    )
+    code = ForwardCode(tile, *options)
     storages: dict[str, Storage] = {name: view.storage for name, view in views.items()}
     is_packed = packed != 0
     storages.update(lse=lse, keys=keys, values=values)
@@ -167,6 +180,44 @@ def attention_steps(
         scratch=(strips + of_queries + KEYS * (width + value_width)) * tile.bytes,
     )
     return [packing, attending] if is_packed else [attending]
+
+
+def _few_steps(
+    node: Node, problem: _Problem, code: FewCode, views: Mapping[str, View], lse: Storage
+) -> list[Step]:
+    """Return the steps for few queries: one for chunks of keys, one that joins them."""
+    tile, heads, sizes = problem.tile, problem.heads, problem.sizes
+    queries, width, value_width = sizes["queries"], sizes["width"], sizes["value_width"]
+    most = _PIECE // dim_max(_PIECE // _MOST_KEYS, width + value_width)
+    chunk = dim_max(1, most // tile.columns) * tile.columns
+    chunks = ceil(sizes["keys"], chunk)
+    padded, value_padded = whole(width, tile.lanes), whole(value_width, tile.lanes)
+    length = value_padded + tile.lanes
+    parts = Temp(tile.wide, heads * chunks * queries * length, "parts of the result")
+    strips = (1 if code.mask is None else 2) * queries * chunk
+    copied = chunk * dim_max(padded, value_padded)
+    reading = Step(
+        nodes=(node,),
+        code=code,
+        operands=tuple(parts if x == "parts" else views[x].storage for x in code.names),
+        written=tuple(name == "parts" for name in code.names),
+        params=problem.params(code.layout, {"chunk": chunk, "chunks": chunks}, views),
+        cells=heads * chunks,
+        scratch=(strips + queries * padded + copied) * tile.bytes,
+    )
+    joining = JoinCode(tile, code.lead)
+    group = dim_max(1, _JOINED // dim_max(1, chunks * queries * length))
+    more = {"chunks": chunks, "heads": heads, "group": group}
+    joined = Step(
+        nodes=(node,),
+        code=joining,
+        operands=(parts, views["out"].storage, lse),
+        written=(False, True, True),
+        params=problem.params(joining.layout, more, views),
+        cells=ceil(heads, group),
+        scratch=value_padded * tile.bytes,
+    )
+    return [reading, joined]
 
 
 def attention_grad_steps(
@@ -208,14 +259,10 @@ def attention_grad_steps(
     chunks = ceil(sizes["keys"], chunk)
     width, value_width = (whole(sizes[x], tile.columns) for x in ("width", "value_width"))
     rows = whole(sizes["queries"], tile.rows)
-    parts = Temp(dtype, chunks * heads * rows * width, "parts of d_q")
-    code = BackwardCode(
-        tile,
-        len(problem.lead),
-        node.op.causal,  # type: ignore[attr-defined]
-        node.op.scale,  # type: ignore[attr-defined]
-        None if mask is None else mask.storage.dtype,
-    )
+    parts = Temp(tile.wide, chunks * heads * rows * width, "parts of d_q")
+    causal, scale = _fields(node)
+    kind = None if mask is None else mask.storage.dtype
+    code = BackwardCode(tile, len(problem.lead), causal, scale, kind)
     views = {
         "q": q,
         "k": k,
@@ -254,6 +301,11 @@ def attention_grad_steps(
         scratch=width * tile.bytes,
     )
     return [computing, summing]
+
+
+def _fields(node: Node) -> tuple[bool, float | None]:
+    """Return whether the attention is causal, and its scale."""
+    return node.op.causal, node.op.scale  # type: ignore[attr-defined]
 
 
 def _as_rows(view: View) -> View:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from graphfw.runtime.numpy_executor.codegen.writer import ATTRIBUTES
+
 
 class Loop:
     """A loop that is open.
@@ -35,7 +37,7 @@ class Module:
 
     def add(self, head: str, body: Body) -> None:
         """Add a function; `head` is its first line up to the brace."""
-        lines = [f"{head} nounwind noinline {{", "entry:", *body.lines, "}", ""]
+        lines = [f"{head} noinline {ATTRIBUTES} {{", "entry:", *body.lines, "}", ""]
         self._functions.append("\n".join(lines))
 
     @property

@@ -1,0 +1,34 @@
+"""Elements of operands between memory and registers: 16-bit floats are float32 in registers."""
+
+from __future__ import annotations
+
+from graphfw.ir.dtype import DType
+from graphfw.runtime.numpy_executor.attention.text import Body
+from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
+from graphfw.runtime.numpy_executor.codegen.registers import memory, vector
+from graphfw.runtime.numpy_executor.codegen.writer import Writer
+
+
+def read(f: Body, dtype: DType, lanes: int, address: str) -> str:
+    """Load `lanes` neighbours that may lie anywhere; return them as register content."""
+    kind = vector(memory(dtype), lanes)
+    value = f.let(f"load {kind}, ptr {address}, align {dtype.itemsize}")
+    return Primitives(_Into(f), lanes, 0).from_memory(dtype, value)
+
+
+def write(f: Body, dtype: DType, lanes: int, value: str, address: str) -> None:
+    """Store register content, rounded to the dtype, anywhere."""
+    kind = vector(memory(dtype), lanes)
+    stored = Primitives(_Into(f), lanes, 0).to_memory(dtype, value)
+    f.do(f"store {kind} {stored}, ptr {address}, align {dtype.itemsize}")
+
+
+class _Into(Writer):
+    """A writer that adds its instructions to a body, where that stands."""
+
+    def __init__(self, body: Body) -> None:
+        super().__init__()
+        self._body = body
+
+    def pure(self, text: str, level: int) -> str:
+        return self._body.let(text)

@@ -1,0 +1,282 @@
+"""The kernels of attention with few queries: each key and value is read once, as it lies.
+
+That is what a decoder does with its cache: one query a step. Its time is that of reading the cache,
+so nothing is packed, and heads are cut into chunks of keys, so that threads have enough to read. A
+cell is a chunk of one head: it writes, for each query, the result over its keys, the maximum of
+their scores and the sum of their weights. A second kernel joins chunks, in order, so that results
+do not depend on which thread computes what.  T. Dao et al., "Flash-Decoding", 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graphfw.ir.dtype import DType
+from graphfw.runtime.numpy_executor.attention.elements import read
+from graphfw.runtime.numpy_executor.attention.kernel import ScoresCode, ScoresKernel, finished
+from graphfw.runtime.numpy_executor.attention.layout import HEAD, Layout, operands
+from graphfw.runtime.numpy_executor.attention.parts import (
+    Tile,
+    define_unstage,
+    exp2,
+    greater,
+    sums,
+)
+from graphfw.runtime.numpy_executor.attention.text import Body, Module
+from graphfw.runtime.numpy_executor.codegen.registers import memory
+
+_Use = Callable[[DType, str, str], None]
+"""Writes something for rows of a dtype, given their address and how far apart they are."""
+
+
+class FewCode(ScoresCode):
+    """The kernel of chunks.
+
+    Operands: q, k, v, the mask if there is one, the parts: for each head, chunk and query a row of
+    as many elements as whole vectors of values have, the maximum, the sum, and room up to a vector.
+    """
+
+    @property
+    def layout(self) -> Layout:
+        """What it is called with; a head has `chunks` of `chunk` keys, a multiple of a tile's."""
+        sizes = ("queries", "keys", "width", "value_width", "chunk", "chunks")
+        return Layout(sizes, self.lead, ("q", "k", "v", *self.masks))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("q", "k", "v", *self.masks, "parts")
+
+    def llvm(self, symbol: str) -> str:
+        return _Few(self).text(symbol)
+
+
+class _Few(ScoresKernel):
+    """Writes the kernel of chunks."""
+
+    def __init__(self, code: FewCode) -> None:
+        super().__init__(code)
+        f, t, n = self.f, self.tile, self.n
+        kinds = dict.fromkeys((t.dtype, t.wide))
+        self.dots = {x: _define_dots(self.module, t, x) for x in kinds}
+        self.blend = {x: _define_blend(self.module, t, x) for x in kinds}
+        self.padded = f.whole(n["width"], t.lanes)
+        self.value_padded = f.whole(n["value_width"], t.lanes)
+        head, chunk = f.div("%cell", n["chunks"]), f.rem("%cell", n["chunks"])
+        self.begin(head)
+        self.key = f.mul(chunk, n["chunk"])
+        self.keys = f.low(n["chunk"], f.sub(n["keys"], self.key))
+        self._lay_out_scratch()
+        self.copy(self.q, "q", "0", n["queries"], n["queries"], self.padded)
+        self._for_rows_of("k", self._multiply)
+        self.write_bias(self.bias_rows, "0", n["queries"], self.key, self.keys, n["chunk"])
+        with f.loop("0", n["queries"]) as query:
+            self._softmax(query.index)
+        self._for_rows_of("v", self._blend)
+
+    def _lay_out_scratch(self) -> None:
+        f, t, n = self.f, self.tile, self.n
+        strips = f.mul(n["queries"], n["chunk"])
+        self.scores = "%scratch"
+        self.bias_rows = f.at(t.kind, "%scratch", strips)
+        self.q = self.bias_rows if self.bias is None else f.at(t.kind, self.bias_rows, strips)
+        self.copied = f.at(t.kind, self.q, f.mul(n["queries"], self.padded))
+        self.length = f.add(self.value_padded, str(t.lanes))
+        place = f.mul(f.mul("%cell", n["queries"]), self.length)
+        self.parts = f.at(t.kind, self.operand["parts"], place)
+
+    def _for_rows_of(self, name: str, use: _Use) -> None:
+        """Write what uses the chunk's keys or values: as they lie if that is whole vectors."""
+        f, t, n = self.f, self.tile, self.n
+        width, padded = n["width"], self.padded
+        if name == "v":
+            width, padded = n["value_width"], self.value_padded
+        full = f.let(f"icmp eq i64 {width}, {padded}")
+        dense = f.let(f"and i1 {full}, {f.let('icmp eq i64 ' + n[f'{name}.col'] + ', 1')}")
+        with f.when(dense):
+            use(t.dtype, self.address(name, self.key), n[f"{name}.row"])
+        with f.when(f.let(f"xor i1 {dense}, true")):
+            self.copy(self.copied, name, self.key, self.keys, self.keys, padded)
+            use(t.wide, self.copied, padded)
+
+    def _multiply(self, dtype: DType, rows: str, distance: str) -> None:
+        """Write the products of all queries with keys."""
+        f, t, n = self.f, self.tile, self.n
+        with f.loop("0", n["queries"]) as query:
+            to = f.at(t.kind, self.scores, f.mul(query.index, n["chunk"]))
+            q = f.at(t.kind, self.q, f.mul(query.index, self.padded))
+            sizes = f"i64 {distance}, i64 {self.keys}, i64 {self.padded}"
+            f.do(f"call void {self.dots[dtype]}(ptr {to}, ptr {q}, ptr {rows}, {sizes})")
+
+    def _softmax(self, query: str) -> None:
+        """Make a query's products weights, and write the maximum and the sum."""
+        f, t, n = self.f, self.tile, self.n
+        line = f.mul(query, n["chunk"])
+        scores, bias = (f.at(t.kind, x, line) for x in (self.scores, self.bias_rows))
+        top = self.top(scores, bias, self.keys, self.keys)
+        # That of a query which sees no key is -inf, and -inf - -inf is no number.
+        top = greater(f, t.kind, top, t.number(t.lowest))
+        total = self.weigh(scores, self.keys, top)
+        to = f.at(t.kind, self._part(query), self.value_padded)
+        t.store(f, top, to, 1)
+        t.store(f, total, f.at(t.kind, to, "1"), 1)
+
+    def _blend(self, dtype: DType, rows: str, distance: str) -> None:
+        """Write the sums of weights times values for all queries."""
+        f, t, n = self.f, self.tile, self.n
+        with f.loop("0", n["queries"]) as query:
+            weights = f.at(t.kind, self.scores, f.mul(query.index, n["chunk"]))
+            to = self._part(query.index)
+            sizes = f"i64 {distance}, i64 {self.keys}, i64 {self.value_padded}"
+            f.do(f"call void {self.blend[dtype]}(ptr {to}, ptr {weights}, ptr {rows}, {sizes})")
+
+    def _part(self, query: str) -> str:
+        return self.f.at(self.tile.kind, self.parts, self.f.mul(query, self.length))
+
+
+_ARGUMENTS = "ptr noalias %to, ptr noalias %factors, ptr noalias %rows"
+_ARGUMENTS += ", i64 %row, i64 %count, i64 %width"
+"""What the functions here are given: the rows are `row` apart, and of whole vectors."""
+
+
+def _define_dots(module: Module, t: Tile, dtype: DType) -> str:
+    """Define the products of rows of a dtype with one: as many as whole vectors that hold them.
+
+    As many rows at a time as a vector has lanes: their sums become a vector of products.
+    """
+    f = Body(module)
+    kind, element = t.kind, memory(dtype)
+    distances = [f.mul(str(i), "%row") for i in range(t.lanes)]
+
+    def write(begin: str, distances: list[str]) -> None:
+        first = f.at(element, "%rows", f.mul(begin, "%row"))
+        rows = [f.at(element, first, distance) for distance in distances]
+        zeros = [(t.vector, t.constant(0.0))] * t.lanes
+        with f.loop("0", "%width", t.lanes, zeros) as at:
+            factor = t.load(f, f.at(kind, "%factors", at.index))
+            for row, total in zip(rows, at.values, strict=True):
+                x = read(f, dtype, t.lanes, f.at(element, row, at.index))
+                at.following.append(t.fma(f, x, factor, total))
+        t.store(f, sums(f, t, at.values), f.at(kind, "%to", begin))
+
+    whole = f.mul(f.div("%count", str(t.lanes)), str(t.lanes))
+    with f.loop("0", whole, t.lanes) as begin:
+        write(begin.index, distances)
+    with f.loop(whole, "%count", t.lanes) as begin:  # behind the last row it comes again
+        last = f.mul(f.sub(f.sub("%count", begin.index), "1"), "%row")
+        above = f.let("icmp slt i64 %row, 0")
+        nearer = []
+        for distance in distances:
+            low, high = f.low(distance, last), f.high(distance, last)
+            nearer.append(f.let(f"select i1 {above}, i64 {high}, i64 {low}"))
+        write(begin.index, nearer)
+    f.do("ret void")
+    name = f"@dots.{dtype.name}"
+    module.add(f"define internal void {name}({_ARGUMENTS})", f)
+    return name
+
+
+def _define_blend(module: Module, t: Tile, dtype: DType) -> str:
+    """Define the sum of rows of a dtype, each of them times a factor."""
+    f = Body(module)
+    kind, element = t.kind, memory(dtype)
+
+    def write(column: str, vectors: int) -> None:
+        zeros = [(t.vector, t.constant(0.0))] * vectors
+        first = f.at(element, "%rows", column)
+        with f.loop("0", "%count", 1, zeros) as row:
+            factor = t.splat(f, t.load(f, f.at(kind, "%factors", row.index), 1))
+            here = f.at(element, first, f.mul(row.index, "%row"))
+            for i, total in enumerate(row.values):
+                x = read(f, dtype, t.lanes, f.at(element, here, str(i * t.lanes)))
+                row.following.append(t.fma(f, x, factor, total))
+        to = f.at(kind, "%to", column)
+        for i, total in enumerate(row.values):
+            t.store(f, total, f.at(kind, to, str(i * t.lanes)))
+
+    block = 4 * t.lanes
+    whole = f.mul(f.div("%width", str(block)), str(block))
+    with f.loop("0", whole, block) as column:
+        write(column.index, 4)
+    with f.loop(whole, "%width", t.lanes) as column:
+        write(column.index, 1)
+    f.do("ret void")
+    name = f"@blend.{dtype.name}"
+    module.add(f"define internal void {name}({_ARGUMENTS})", f)
+    return name
+
+
+@dataclass(frozen=True)
+class JoinCode:
+    """The kernel that joins chunks. A cell is a number of heads.
+
+    Operands: the parts, out, lse.
+
+    Attributes:
+        tile: The shape of the tiles.
+        lead: How many leading dims there are.
+    """
+
+    tile: Tile
+    lead: int
+
+    @property
+    def layout(self) -> Layout:
+        """What it is called with; a cell has `group` of all `heads`."""
+        sizes = ("queries", "value_width", "chunks", "heads", "group")
+        return Layout(sizes, self.lead, ("out",))
+
+    @property
+    def key(self) -> str:
+        return f"attention {self}"
+
+    def llvm(self, symbol: str) -> str:
+        t, module = self.tile, Module()
+        unstage = define_unstage(module, t)
+        f = Body(module)
+        n = self.layout.loaded(f)
+        at = operands(f, ("parts", "out", "lse"))
+        padded = f.whole(n["value_width"], t.lanes)
+        length = f.add(padded, str(t.lanes))
+        distance = f.mul(n["queries"], length)
+        first = f.mul("%cell", n["group"])
+        with f.loop(first, f.low(n["heads"], f.add(first, n["group"]))) as head:
+            start = self.layout.starts(f, n, head.index, ("out",))["out"]
+            parts = f.at(t.kind, at["parts"], f.mul(f.mul(head.index, n["chunks"]), distance))
+            with f.loop("0", n["queries"]) as query:
+                part = f.at(t.kind, parts, f.mul(query.index, length))
+                total, top = _join(f, t, part, padded, distance, n["chunks"])
+                inverse, lse = finished(f, t, total, top)
+                to = f.at(t.element, at["out"], f.add(start, f.mul(query.index, n["out.row"])))
+                sizes = f"i64 1, i64 {n['value_width']}, i64 {padded}, i64 0, {t.kind} {inverse}"
+                f.do(f"call void {unstage}(ptr {to}, ptr %scratch, {sizes})")
+                place = f.add(f.mul(head.index, n["queries"]), query.index)
+                t.store(f, lse, f.at(t.kind, at["lse"], place), 1)
+        f.do("ret i32 0")
+        module.add(HEAD.format(symbol=symbol), f)
+        return module.text
+
+
+def _join(f: Body, t: Tile, part: str, padded: str, distance: str, chunks: str) -> tuple[str, str]:
+    """Write the sum of a query's parts to scratch memory; return the sum and the maximum."""
+    tops = f.at(t.kind, part, padded)
+    with f.loop("0", chunks, 1, [(t.kind, t.number(t.lowest))]) as chunk:
+        x = t.load(f, f.at(t.kind, tops, f.mul(chunk.index, distance)), 1)
+        chunk.following.append(greater(f, t.kind, x, chunk.values[0]))
+    top = chunk.values[0]
+
+    def shrink(chunk: str) -> str:
+        x = t.load(f, f.at(t.kind, tops, f.mul(chunk, distance)), 1)
+        return exp2(f, t, t.splat(f, f.let(f"fsub {t.kind} {x}, {top}")))
+
+    with f.loop("0", padded, t.lanes) as column:
+        source = f.at(t.kind, part, column.index)
+        with f.loop("0", chunks, 1, [(t.vector, t.constant(0.0))]) as chunk:
+            x = t.load(f, f.at(t.kind, source, f.mul(chunk.index, distance)))
+            chunk.following.append(t.fma(f, x, shrink(chunk.index), chunk.values[0]))
+        t.store(f, chunk.values[0], f.at(t.kind, "%scratch", column.index))
+    with f.loop("0", chunks, 1, [(t.vector, t.constant(0.0))]) as chunk:
+        total = f.at(t.kind, tops, f.add(f.mul(chunk.index, distance), "1"))
+        x = t.splat(f, t.load(f, total, 1))
+        chunk.following.append(t.fma(f, x, shrink(chunk.index), chunk.values[0]))
+    return f.let(f"extractelement {t.vector} {chunk.values[0]}, i32 0"), top

@@ -1,0 +1,205 @@
+"""What the kernels that compute scores have in common."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from graphfw.ir.dtype import DType
+from graphfw.runtime.numpy_executor.attention.layout import HEAD, Layout, operands
+from graphfw.runtime.numpy_executor.attention.parts import (
+    Tile,
+    define_bias,
+    define_stage,
+    exp2,
+    folded,
+    greater,
+)
+from graphfw.runtime.numpy_executor.attention.scores import biased, masked, score_scale
+from graphfw.runtime.numpy_executor.attention.text import Body, Module
+from graphfw.runtime.numpy_executor.codegen.registers import memory
+
+
+@dataclass(frozen=True)
+class ScoresCode(ABC):
+    """A kernel that computes scores.
+
+    Attributes:
+        tile: The shape of its tiles.
+        lead: How many leading dims there are.
+        causal, scale: As those of the op.
+        mask: The mask's dtype; None where there is none.
+    """
+
+    tile: Tile
+    lead: int
+    causal: bool
+    scale: float | None
+    mask: DType | None
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The operands."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> Layout:
+        """What it is called with."""
+
+    @property
+    def masks(self) -> tuple[str, ...]:
+        """The name of the mask, if there is one."""
+        return () if self.mask is None else ("mask",)
+
+    @property
+    def key(self) -> str:
+        return f"attention {self}"
+
+    @abstractmethod
+    def llvm(self, symbol: str) -> str:
+        """Return the kernel's module."""
+
+
+class ScoresKernel:
+    """Writes such a kernel.
+
+    Attributes:
+        f: The lines of the kernel.
+        n: The run-time integers.
+        operand: The addresses of the operands.
+        start: Where the head's matrix begins in each of those with strides, in elements.
+    """
+
+    def __init__(self, code: ScoresCode) -> None:
+        self.code, self.tile = code, code.tile
+        self.module = Module()
+        self.stage = define_stage(self.module, self.tile)
+        self.bias = None if code.mask is None else define_bias(self.module, self.tile, code.mask)
+        f = self.f = Body(self.module)
+        self.n = code.layout.loaded(f)
+        self.operand = operands(f, code.names)
+        self.start: dict[str, str] = {}
+        scale = score_scale(f, self.tile, code.scale, self.n["width"])
+        self.factor = self.tile.splat(f, scale)
+
+    def begin(self, head: str) -> None:
+        """Say which head the cell belongs to."""
+        layout = self.code.layout
+        self.start = layout.starts(self.f, self.n, head, layout.views)
+
+    def text(self, symbol: str) -> str:
+        """Return the module with the kernel as it is now."""
+        self.f.do("ret i32 0")
+        self.module.add(HEAD.format(symbol=symbol), self.f)
+        return self.module.text
+
+    def address(self, name: str, row: str, col: str = "0") -> str:
+        """The address of an element of the head's matrix of an operand with strides."""
+        f, n = self.f, self.n
+        element = self.tile.element
+        if name == "mask":
+            assert self.code.mask is not None
+            element = memory(self.code.mask)
+        elif name in ("lse", "delta"):
+            element = self.tile.kind
+        place = f.add(self.start[name], f.mul(row, n[f"{name}.row"]))
+        if col != "0":
+            place = f.add(place, f.mul(col, n[f"{name}.col"]))
+        return f.at(element, self.operand[name], place)
+
+    def copy(self, to: str, name: str, row: str, rows: str, total: str, padded: str) -> None:
+        """Copy rows of an operand to scratch memory.
+
+        Args:
+            to: Where to.
+            name: The operand.
+            row: Its first row to copy.
+            rows: How many there are.
+            total: How many to make: those behind are zeros.
+            padded: How long to make them; likewise.
+        """
+        n = self.n
+        width = n["value_width" if name in ("v", "d_out") else "width"]
+        sizes = f"i64 {rows}, i64 {total}, i64 {width}, i64 {padded}"
+        strides = f"i64 {n[f'{name}.row']}, i64 {n[f'{name}.col']}"
+        source = self.address(name, row)
+        self.f.do(f"call void {self.stage}(ptr {to}, ptr {source}, {sizes}, {strides})")
+
+    def write_bias(
+        self, to: str, query: str, queries: str, key: str, keys: str, length: str
+    ) -> None:
+        """Write what is added to the scores of some queries and keys, in rows `length` apart."""
+        if self.bias is None:
+            return
+        n = self.n
+        sizes = f"i64 {queries}, i64 {keys}, i64 {length}"
+        strides = f"i64 {n['mask.row']}, i64 {n['mask.col']}"
+        source = self.address("mask", query, key)
+        self.f.do(f"call void {self.bias}(ptr {to}, ptr {source}, {sizes}, {strides})")
+
+    def score(self, product: str, bias: str, column: str, limit: str) -> str:
+        """Make a vector of products scores in base 2.
+
+        Args:
+            product: The products of a query and some keys.
+            bias: Where what `write_bias` wrote for them lies.
+            column: The place of the first of these keys.
+            limit: From which place on the query sees no key.
+        """
+        f, t = self.f, self.tile
+        if self.bias is None:
+            score = f.let(f"fmul {t.vector} {product}, {self.factor}")
+        else:
+            score = biased(f, t, product, self.factor, t.load(f, bias), self.code.mask)
+        return masked(f, t, score, column, limit)
+
+    def top(self, products: str, bias: str, keys: str, limit: str) -> str:
+        """Make a query's products scores, where they lie, and return the greatest.
+
+        Args:
+            products: Where they lie: as many as whole tiles have, that hold the keys.
+            bias: Where what `write_bias` wrote for them lies.
+            keys: How many keys there are.
+            limit: How many of them the query sees.
+        """
+        f, t = self.f, self.tile
+        width = f.whole(keys, t.columns)
+        with f.loop("0", width, t.columns, [(t.vector, t.constant(-math.inf))] * 2) as at:
+            for j in range(2):
+                column = f.add(at.index, str(j * t.lanes))
+                place = f.at(t.kind, products, column)
+                score = t.load(f, place)
+                score = self.score(score, f.at(t.kind, bias, column), column, limit)
+                t.store(f, score, place)
+                at.following.append(greater(f, t.vector, score, at.values[j]))
+        return folded(f, t, greater(f, t.vector, *at.values), "max")
+
+    def weigh(self, scores: str, keys: str, top: str) -> str:
+        """Make a query's scores exp2(score - top), where they lie, and return their sum."""
+        f, t = self.f, self.tile
+        top = t.splat(f, top)
+        width = f.whole(keys, t.columns)
+        with f.loop("0", width, t.columns, [(t.vector, t.constant(0.0))] * 2) as at:
+            for j in range(2):
+                place = f.at(t.kind, scores, f.add(at.index, str(j * t.lanes)))
+                weight = exp2(f, t, f.let(f"fsub {t.vector} {t.load(f, place)}, {top}"))
+                t.store(f, weight, place)
+                at.following.append(f.let(f"fadd {t.vector} {at.values[j]}, {weight}"))
+        return folded(f, t, f.let(f"fadd {t.vector} {at.values[0]}, {at.values[1]}"), "add")
+
+
+def finished(f: Body, t: Tile, total: str, top: str) -> tuple[str, str]:
+    """Return what to multiply a query's result by, and its lse; see `ScoresKernel.weigh`.
+
+    Where it sees no key, the result is 0 and lse the lowest number.
+    """
+    kind, one = t.kind, t.number(1.0)
+    empty = f.let(f"fcmp oeq {kind} {total}, {t.number(0.0)}")
+    total = f.let(f"select i1 {empty}, {kind} {one}, {kind} {total}")
+    inverse = f.let(f"fdiv {kind} {one}, {total}")
+    log = f.call(kind, f"llvm.log.f{8 * t.bytes}", (kind, total))
+    natural = f.let(f"fmul {kind} {top}, {t.number(math.log(2))}")
+    lse = f.let(f"fadd {kind} {natural}, {log}")
+    return inverse, f.let(f"select i1 {empty}, {kind} {t.number(t.lowest)}, {kind} {lse}")
