@@ -8,11 +8,11 @@ from functools import lru_cache
 import numpy as np
 
 from graphfw.ir.build import constant, emit
+from graphfw.ir.constants import fill_value
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F
 from graphfw.ir.literal import Literal
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.passes.base import fill_value
 from graphfw.passes.rules import Rule, rule
 
 

@@ -9,12 +9,13 @@ from typing import cast
 import numpy as np
 
 from graphfw.ir.build import constant
+from graphfw.ir.constants import constant_array
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, Literal
 from graphfw.ir.op import ALIAS, EFFECT, PURE, RANDOM, SOURCE
 from graphfw.ir.rebuild import rebuild
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.passes.base import Pass, constant_array
+from graphfw.passes.base import Pass
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from graphfw.ir.build import emit
+from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike
 from graphfw.ir.functions import F
 from graphfw.ir.op import ELEMENTWISE
 from graphfw.ir.shape import Requirement, broadcast, size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
-from graphfw.passes.base import fill_value
 from graphfw.passes.rules import Rule, rule
 
 
-@rule(("identity", "stop_gradient"), before="stop_gradient(identity(x)) * y", after="x * y",
-      takes="x: float32[3, n]; y: float32[n]")  # fmt: skip
-def nothing_done(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+@rule(("identity", "stop_gradient", "custom_gradient"), before="stop_gradient(identity(x)) * y",
+      after="x * y", takes="x: float32[3, n]; y: float32[n]")  # fmt: skip
+def nothing_done(node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """identity(x), stop_gradient(x) -> x: names and gradients are settled before passes run."""
-    return inputs[0]
+    return inputs[: len(node.types)]
 
 
 @rule(("assert_shape", "astype", "broadcast_to", "reshape"), before="assert_shape(x, (3, n))",
