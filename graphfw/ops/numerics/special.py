@@ -202,34 +202,34 @@ def _erfc_tail(xp: Any, a: Any, *, limit: float) -> Any:
 # --------------------------------------------------------------------------------------- erfinv
 
 # The normal quantile at 1/2 + q is q P(r)/Q(r), r = 0.180625 - q^2, for |q| <= 0.425 ...
-_QUANTILE_CENTRE_P = (
+QUANTILE_CENTRE_P = (
     3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
     1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
     3.3430575583588128105e4, 2.5090809287301226727e3,
 )  # fmt: skip
-_QUANTILE_CENTRE_Q = (
+QUANTILE_CENTRE_Q = (
     1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
     2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4,
     5.2264952788528545610e3,
 )  # fmt: skip
 # ... and at a tail probability p, with t = sqrt(-log p), P(t - 1.6)/Q(t - 1.6) for t <= 5 ...
-_QUANTILE_TAIL_P = (
+QUANTILE_TAIL_P = (
     1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0,
     3.64784832476320460504e0, 1.27045825245236838258e0, 2.41780725177450611770e-1,
     2.27238449892691845833e-2, 7.74545014278341407640e-4,
 )  # fmt: skip
-_QUANTILE_TAIL_Q = (
+QUANTILE_TAIL_Q = (
     1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
     1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4,
     1.05075007164441684324e-9,
 )  # fmt: skip
 # ... and P(t - 5)/Q(t - 5) beyond
-_QUANTILE_FAR_P = (
+QUANTILE_FAR_P = (
     6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0,
     2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
     2.71155556874348757815e-5, 2.01033439929228813265e-7,
 )  # fmt: skip
-_QUANTILE_FAR_Q = (
+QUANTILE_FAR_Q = (
     1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
     7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7,
     2.04426310338993978564e-15,
@@ -257,13 +257,13 @@ def _erfinv(xp: Any, x: Any) -> Any:
     central = a <= 0.85
     c = xp.where(central, a, 0.5)
     r = 0.180625 - 0.25 * c * c
-    half_slope = _poly(r, _QUANTILE_CENTRE_P) / _poly(r, _QUANTILE_CENTRE_Q)
+    half_slope = _poly(r, QUANTILE_CENTRE_P) / _poly(r, QUANTILE_CENTRE_Q)
     centre = c * (half_slope * (0.5 * math.sqrt(0.5)))
     # 1 - |x| is exact here, so nothing is lost however close |x| comes to 1.
     p = xp.where((a > 0.85) & (a < 1.0), 0.5 * (1.0 - a), 0.05)
     t = xp.sqrt(-xp.log(p))
-    near = _poly(t - 1.6, _QUANTILE_TAIL_P) / _poly(t - 1.6, _QUANTILE_TAIL_Q)
-    far = _poly(t - 5.0, _QUANTILE_FAR_P) / _poly(t - 5.0, _QUANTILE_FAR_Q)
+    near = _poly(t - 1.6, QUANTILE_TAIL_P) / _poly(t - 1.6, QUANTILE_TAIL_Q)
+    far = _poly(t - 5.0, QUANTILE_FAR_P) / _poly(t - 5.0, QUANTILE_FAR_Q)
     tail = xp.where(t <= 5.0, near, far) * math.sqrt(0.5)
     y = xp.where(central, centre, tail)
     y = xp.where(a == 1.0, math.inf, xp.where(a <= 1.0, y, math.nan))

@@ -77,6 +77,21 @@ class Load(Expr):
 
 
 @dataclass(frozen=True, eq=False)
+class Draw(Expr):
+    """Random bits, uint32 or uint64: an element of a stream, as `ops.numerics.philox` numbers them.
+
+    Attributes:
+        buffer: What a run draws from, int64: its step, then the streams' keys.
+        key: Which element of the buffer is the key of the stream.
+        access: Which element of the stream.
+    """
+
+    buffer: int
+    key: Size
+    access: Access
+
+
+@dataclass(frozen=True, eq=False)
 class Call(Expr):
     """A primitive function of values: see `scalars.PRIMITIVES`."""
 

@@ -25,6 +25,7 @@ from graphfw.runtime.kernels.lower_loops import (
 from graphfw.runtime.kernels.lower_packed import packed
 from graphfw.runtime.kernels.lower_steps import KernelTarget, epilogue, finished, step
 from graphfw.runtime.kernels.lower_values import (
+    Drawn,
     Values,
     scalar_form,
 )
@@ -111,7 +112,7 @@ class CanCompile:
         if known is None:
             form = scalar_form(node)
             parts = [] if form is None else postorder([form], lambda expr: False)
-            calls = [part for part in parts if isinstance(part, Call)]
+            calls = [part for part in parts if isinstance(part, Call | Drawn)]
             is_cheap = form is not None and all(map(is_cheap_call, calls))
             known = _Form(form is not None, is_cheap, sum(map(cost_of, calls)))
             self._forms[key] = known
@@ -148,8 +149,16 @@ class _Lowering:
         """Return the steps of all groups."""
         result: list[Item] = []
         for group in self.groups:
-            result.extend(self._lowered(group))
+            after = self._after(group)
+            items = self._lowered(group)
+            result.extend([replace(item, after=after) for item in items] if after else items)
         return result
+
+    def _after(self, group: Group) -> tuple[Storage, ...]:
+        """Return what a group must not run before, because of barriers."""
+        inside = set(group.nodes)
+        found = dict.fromkeys([t for node in group.nodes for t in self.facts.waits(node)])
+        return tuple([tensor for tensor in found if tensor.node not in inside])
 
     @cached_property
     def readers(self) -> dict[Tensor, list[Group]]:
@@ -185,8 +194,8 @@ class _Lowering:
         stores = [t for t in group.outputs if t.node not in across]
         lines = [across[t.node] for t in group.outputs if t.node in across]
         draft = drafted(values, stores, lines)
-        steps = [step(finished(copy), (), self.target) for copy in packed(draft)]
-        done = finished(draft)
+        steps = [step(finished(copy, self.target), (), self.target) for copy in packed(draft)]
+        done = finished(draft, self.target)
         steps.append(step(done, group.nodes, self.target, values.nonzero))
         left: dict[tuple[bool, DimLike], list[Lines]] = {}
         for one in [Lines(one, done.lines[one], done.cells) for one in lines]:
@@ -215,7 +224,8 @@ class _Lowering:
         stored = results if group is None else [t for t in results if t in self.demanded]
         nodes = [one.across.node for one in lines]
         nodes.extend(() if group is None else group.nodes)
-        return step(finished(combined(lines, after, stored)), nodes, self.target)
+        done = finished(combined(lines, after, stored), self.target)
+        return step(done, nodes, self.target)
 
     # Matrix products.
 
@@ -245,7 +255,7 @@ class _Lowering:
         values = Values(group, self.facts)
         draft = drafted(values, group.outputs, ())
         draft.outer, draft.inner = values.axes[:-1], values.axes[-1:]
-        return epilogue(draft, product, factors)
+        return epilogue(draft, self.target, product, factors)
 
 
 def _with_batch(operand: View, batch: Sequence[DimLike]) -> View:

@@ -91,11 +91,15 @@ def _result(expr: Expr, results: dict[Tensor, Expr]) -> Expr | None:
 
 
 def can_follow(group: Group, facts: Facts) -> bool:
-    """Whether a group is elementwise, so that it may be done where lines are joined."""
+    """Whether a group is elementwise, so that it may be done where lines are joined.
+
+    Not so a gather: its index says where it reads, and there no result is put in.
+    """
     return (
         group.kind == "kernel"
         and group.rows is None
         and all([facts.role[node] is Role.POINTWISE for node in group.nodes])
+        and all([node.op.name != "gather" for node in group.nodes])
     )
 
 

@@ -14,6 +14,7 @@ from graphfw.runtime.kernels.lower_values import (
     At,
     Bound,
     Computed,
+    Drawn,
     Element,
     Place,
     Reduced,
@@ -124,10 +125,11 @@ class Natures:
         level = max([part.level for part in parts], default=0)
         inner = any([part.inner for part in parts])
         dear = any([part.dear for part in parts])
-        if isinstance(expr, Element | At):
+        if isinstance(expr, Element | Drawn | At):
             variables = variables_of(expr)
             inner = inner or self._all_inner or any([v in self._inner for v in variables])
-            dear = dear or (inner and any([isinstance(v, Computed) for v in variables]))
+            is_picked = any([isinstance(v, Computed) for v in variables])
+            dear = dear or (inner and (is_picked or isinstance(expr, Drawn)))
         elif isinstance(expr, Call) and inner:
             dear = dear or not is_cheap_call(expr)
         return _Nature(level, inner, dear)
@@ -238,7 +240,7 @@ def roots_of(statement: Statement) -> tuple[Expr, ...]:
     return (statement.value,)
 
 
-def variables_of(expr: Element | At) -> tuple[Variable, ...]:
+def variables_of(expr: Element | Drawn | At) -> tuple[Variable, ...]:
     """Return what an index depends on."""
     if isinstance(expr, At):
         return tuple(expr.index.terms)
@@ -249,7 +251,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     """Return the expressions that one is made of."""
     if isinstance(expr, Call):
         return expr.args
-    if isinstance(expr, Element | At):
+    if isinstance(expr, Element | Drawn | At):
         return tuple([v.value for v in variables_of(expr) if isinstance(v, Computed)])
     return ()
 
@@ -271,16 +273,32 @@ def postorder(roots: Iterable[Expr], is_known: Callable[[Expr], bool]) -> Iterat
 _DEAR = frozenset({"div", "sqrt"})
 
 
-def is_cheap_call(expr: Call) -> bool:
+def is_cheap_call(expr: Call | Drawn) -> bool:
     """Whether a function takes no longer than reading its result from memory."""
+    if isinstance(expr, Drawn):
+        return False
     return PRIMITIVES[expr.function].source == "instruction" and expr.function not in _DEAR
 
 
-_COSTS = {"div": 0.1, "sqrt": 0.1, "exp": 0.2, "log": 0.25, "expm1": 0.35, "log1p": 0.35}
+_COSTS = {
+    "div": 0.1,
+    "sqrt": 0.1,
+    "exp": 0.2,
+    "log": 0.25,
+    "expm1": 0.35,
+    "log1p": 0.35,
+    "erfinv": 1,
+}
 """Nanoseconds an element, of vectors of float32 on one thread."""
 
 
-def cost_of(expr: Call) -> float:
+_WORD = 0.25
+"""The same of 32 random bits."""
+
+
+def cost_of(expr: Call | Drawn) -> float:
     """Return in how many nanoseconds, about, a thread computes an element of a call."""
+    if isinstance(expr, Drawn):
+        return _WORD * expr.dtype.itemsize / 4
     is_short = PRIMITIVES[expr.function].source == "instruction"
     return _COSTS.get(expr.function, 0.02 if is_short else 0.5)

@@ -17,6 +17,7 @@ from graphfw.runtime.kernels.ir import (
     Buffer,
     Check,
     Const,
+    Draw,
     Expr,
     Keep,
     Kernel,
@@ -47,6 +48,7 @@ from graphfw.runtime.kernels.lower_values import (
     At,
     Bound,
     Computed,
+    Drawn,
     Element,
     K,
     Place,
@@ -64,6 +66,10 @@ class KernelTarget(Protocol):
 
     def scratch(self, kernel: Kernel) -> tuple[int, int]:
         """Return how many bytes of scratch memory an inner position needs, and how many more."""
+        ...
+
+    def drawn(self, key: str) -> tuple[Storage, int]:
+        """Return what a run draws from, and where in it the key of a stream is: see `ir.Draw`."""
         ...
 
 
@@ -113,20 +119,23 @@ def step(
     )
 
 
-def finished(draft: Draft) -> Finished:
-    """Settle a draft."""
-    return _Finisher(draft).result()
+def finished(draft: Draft, target: KernelTarget | None = None) -> Finished:
+    """Settle a draft; one that draws no random bits needs no target."""
+    return _Finisher(draft, target).result()
 
 
-def epilogue(draft: Draft, product: Tensor, factors: Sequence[Storage]) -> Epilogue | None:
+def epilogue(
+    draft: Draft, target: KernelTarget, product: Tensor, factors: Sequence[Storage]
+) -> Epilogue | None:
     """Settle a draft as what is done to a product's elements; None where it does not fit that.
 
     Args:
         draft: The draft.
+        target: What compiles it.
         product: The product.
         factors: Where the product's operands lie.
     """
-    finisher = _Finisher(draft, product)
+    finisher = _Finisher(draft, target, product)
     if len(finisher.outer) != 1 or len(finisher.inner) != 1:
         return None
     done = finisher.result()
@@ -163,14 +172,17 @@ class Joined(NamedTuple):
 class _Finisher:
     """Settles one draft."""
 
-    def __init__(self, draft: Draft, product: Tensor | None = None) -> None:
+    def __init__(
+        self, draft: Draft, target: KernelTarget | None, product: Tensor | None = None
+    ) -> None:
         self.draft = draft
+        self.target = target
         self.product = product
         self.reads_product = False
-        self.leaves: dict[Element | At, None] = {}
+        self.leaves: dict[Element | Drawn | At, None] = {}
         roots = [root for s in draft.statements() for root in roots_of(s)]
         for expr in postorder(roots, lambda expr: False):
-            if isinstance(expr, Element | At):
+            if isinstance(expr, Element | Drawn | At):
                 self.leaves[expr] = None
         self.stores = [s for s in draft.statements() if isinstance(s, Stored)]
         # Where an axis stands as a number, or is looked up by one, it is not joined.
@@ -308,6 +320,11 @@ class _Finisher:
         if isinstance(expr, Element):
             buffer = self._buffer(expr.place.storage, written=False)
             return Load(expr.dtype, buffer, self._access(expr.place))
+        if isinstance(expr, Drawn):
+            assert self.target is not None
+            storage, key = self.target.drawn(expr.key)
+            buffer = self._buffer(storage, written=False)
+            return Draw(expr.dtype, buffer, self._param(key), self._access(expr.place))
         if isinstance(expr, At):
             return self._number(expr.index)
         return None

@@ -13,13 +13,13 @@ from typing import NamedTuple, cast
 
 from graphfw.errors import PassError
 from graphfw.ir.affine import ZERO, Affine, Index, Variable, broadcast_index, index_of
+from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, float32, int64
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.passes.base import fill_value
 from graphfw.passes.fuse import Group
-from graphfw.passes.fuse_nodes import Facts, Role, counted_place, unreduced
-from graphfw.passes.fuse_views import contiguous
+from graphfw.passes.fuse_nodes import Facts, Role, counted_place
+from graphfw.passes.fuse_views import contiguous, unreduced
 from graphfw.runtime.kernels.ir import Const, Expr, ReduceKind, Ref
 from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.kernels.steps import Storage
@@ -49,6 +49,14 @@ class Place(NamedTuple):
 class Element(Expr):
     """An element of a storage, before the kernel's axes and parameters are settled."""
 
+    place: Place
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn(Expr):
+    """An element of a node's random bits, which are not in memory, before the like is settled."""
+
+    key: str
     place: Place
 
 
@@ -209,6 +217,10 @@ class Values:
         if op.name == "dim_value":
             dim = At(int64, Affine(op.dim, {}))  # type: ignore[attr-defined]
             return self._rounded(K.cast(dim, node.types[0].dtype))
+        if op.name == "random_bits":
+            (bits,) = node.outputs
+            place = _placed(bits, index, 0, contiguous(bits.shape))
+            return Drawn(bits.dtype, op.key, place)  # type: ignore[attr-defined]
         if op.name == "gather":
             return self._gathered(node, index)
         if op.name == "index_add":
@@ -356,6 +368,9 @@ def _widened(x: Expr) -> Expr:
 def scalar_form(node: Node) -> Expr | None:
     """Return an element of a node's output as a function of placeholders, or None."""
     op = node.op
+    if op.name == "random_bits":
+        (bits,) = node.outputs
+        return Drawn(bits.dtype, op.key, Place(bits, 0, ()))  # type: ignore[attr-defined]
     if op.scalar is None:
         return None
     result: Expr | None = op.scalar(K, *[Expr(_wide(t.dtype)) for t in node.inputs])

@@ -12,6 +12,7 @@ from graphfw.runtime.kernels.ir import (
     Call,
     Check,
     Const,
+    Draw,
     Expr,
     Keep,
     Kernel,
@@ -140,7 +141,7 @@ class _Names:
                 stack += [(part, False) for part in reversed(_parts(expr))]
                 continue
             text = self._of(expr)
-            if self._uses[expr] > 1 and isinstance(expr, Call | Load):
+            if self._uses[expr] > 1 and isinstance(expr, Call | Draw | Load):
                 name = f"v{self._named}"
                 self._named += 1
                 self._lines.append(f"{name} = {text}")
@@ -160,6 +161,9 @@ class _Names:
             return expr.name if expr.dtype is float32 else f"{expr.name}:{expr.dtype}"
         if isinstance(expr, Load):
             return f"b{expr.buffer}{self._access(expr.access)}"
+        if isinstance(expr, Draw):
+            bits = 8 * expr.dtype.itemsize
+            return f"bits{bits}(b{expr.buffer}[{_size(expr.key)}]){self._access(expr.access)}"
         if not isinstance(expr, Call):
             raise TypeError(f"{type(expr).__name__} is no expression of kernels")
         args = [self._texts[arg] for arg in expr.args]
@@ -197,7 +201,7 @@ def _terms(statement: Reduce | Keep | Store | Accumulate | Check) -> list[Expr]:
 def _parts(expr: Expr) -> list[Expr]:
     if isinstance(expr, Call):
         return list(expr.args)
-    return [term.value for term in expr.access.terms] if isinstance(expr, Load) else []
+    return [term.value for term in expr.access.terms] if isinstance(expr, Draw | Load) else []
 
 
 def _size(size: Size) -> str:

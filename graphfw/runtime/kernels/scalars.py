@@ -153,6 +153,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "atanh": _library(1, np.arctanh),
     "erf": _library(1, lambda x: numerics.erf(np, x)),
     "erfc": _library(1, lambda x: numerics.erfc(np, x)),
+    "erfinv": _library(1, lambda x: numerics.erfinv(np, x)),
 }
 
 

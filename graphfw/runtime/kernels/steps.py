@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.runtime.kernels.ir import Kernel
+
+if TYPE_CHECKING:
+    from graphfw.runtime.kernels.ir import Kernel
 
 
 class Code(Protocol):
@@ -68,6 +70,7 @@ class Step:
             before it is written, and by nobody else.
         can_fail: Whether it may return a number other than 0.
         nonzero: Sizes that must not be 0: of nothing, none is the largest.
+        after: What must have been made before, though it is not read: nothing is kept for that.
     """
 
     nodes: tuple[Node, ...]
@@ -80,6 +83,7 @@ class Step:
     in_place: tuple[tuple[int, int], ...] = field(default=())
     can_fail: bool = False
     nonzero: tuple[DimLike, ...] = ()
+    after: tuple[Storage, ...] = ()
 
 
 class View(NamedTuple):
@@ -136,6 +140,12 @@ class Prepared(Temp):
 
 @dataclass(frozen=True, eq=False)
 class ReferenceStep:
-    """One node that its op's `eval` computes, outside of native code."""
+    """One node that its op's `eval` computes, outside of native code.
+
+    Attributes:
+        node: The node.
+        after: As of a `Step`.
+    """
 
     node: Node
+    after: tuple[Storage, ...] = ()

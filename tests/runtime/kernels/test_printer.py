@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from graphfw.ir.dtype import DType, bool_, float16, float32, float64, int64
+from graphfw.ir.dtype import DType, bool_, float16, float32, float64, int64, uint32, uint64
 from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
@@ -10,6 +10,7 @@ from graphfw.runtime.kernels.ir import (
     Buffer,
     Check,
     Const,
+    Draw,
     Keep,
     Kernel,
     Load,
@@ -87,6 +88,19 @@ def test_all_other_statements_and_expressions():
         "  b1[0] max= 2.0",
     ]
     assert text.startswith("kernel columns [] x [j: p1], p2 a cell, split p2, 3 params\n")
+
+
+def test_random_bits():
+    words = [Draw(dtype, 0, P(1), at(P(0), j=1)) for dtype in (uint32, uint64)]
+    body = [Loop((Store(1, at(j=1), word), Check(k.cast(word, int64), P(0)))) for word in words]
+    assert [line for line in show(kernel(*body)).splitlines() if "v" in line] == [
+        "      v0 = bits32(b0[p1])[p0 + j]",
+        "      b1[j] = v0",
+        "      check int64(v0) below p0",
+        "      v1 = bits64(b0[p1])[p0 + j]",
+        "      b1[j] = v1",
+        "      check int64(v1) below p0",
+    ]
 
 
 def test_kernels_that_differ_have_texts_that_differ():

@@ -11,6 +11,7 @@ from graphfw.runtime.kernels.ir import (
     Access,
     Call,
     Const,
+    Draw,
     Expr,
     Load,
     Position,
@@ -19,7 +20,7 @@ from graphfw.runtime.kernels.ir import (
     SizeValue,
 )
 from graphfw.runtime.kernels.scalars import PRIMITIVES
-from graphfw.runtime.numpy_executor.codegen import mathlib
+from graphfw.runtime.numpy_executor.codegen import mathlib, philox
 from graphfw.runtime.numpy_executor.codegen.facts import Facts, Shape, postorder
 from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
 from graphfw.runtime.numpy_executor.codegen.registers import (
@@ -179,6 +180,8 @@ class Evaluator:
         if isinstance(expr, Load):
             dtype = self.facts.kernel.buffers[expr.buffer].dtype
             return self.load(dtype, self.address(expr.buffer, expr.access))
+        if isinstance(expr, Draw):
+            return self._drawn(expr)
         if not isinstance(expr, Call):
             raise TypeError(f"{type(expr).__name__} is no expression of kernels")
         lanes = self.shape.lanes if place.varying else 1
@@ -222,6 +225,49 @@ class Evaluator:
             self.writer.fail_if(wrong, place.level)
         return indices
 
+    def _drawn(self, expr: Draw) -> Registers:
+        """Write random bits: of elements in a row where they lie so, else of each lane alone."""
+        source = (self.writer, self._buffers[expr.buffer], self.size(expr.key))
+        parts, lane_stride, varying = self._offsets(expr.access)
+        level, start = 0, "0"
+        for level, part in sorted(parts):
+            start = self.int64("add", start, part, level)
+        place = self.facts.access_place(expr.access)
+        lanes, vectors = self.shape if place.varying else (1, 1)
+        dtype, count = expr.dtype, lanes * vectors
+        if lane_stride == "1" and not varying and philox.blocks_of(dtype, count):
+            common = philox.stream(*source, philox.blocks_of(dtype, count))
+            row = self._draw("words", dtype, count, f"i64 {start}, {common}", place.level)
+            return self._pieces(row, register(dtype), place.level)
+        firsts = (self.spread(start, "i64", level),) * vectors if place.varying else (start,)
+        steps = self._steps(lane_stride, varying, place.level) if place.varying else ["0"]
+        kind, common = vector("i64", lanes), philox.stream(*source, lanes)
+        found = []
+        for first, step in zip(firsts, steps, strict=True):
+            number = self.writer.pure(f"add {kind} {first}, {step}", place.level)
+            text = f"{kind} {number}, {common}"
+            found.append(self._draw("word", dtype, lanes, text, place.level))
+        return tuple(found)
+
+    def _draw(self, function: str, dtype: DType, count: int, arguments: str, level: int) -> str:
+        """Write the call of a function of random bits."""
+        self.writer.math[function, dtype, count] = None
+        symbol = mathlib.symbol(function, dtype, count)
+        return self.writer.pure(
+            f"call {vector(register(dtype), count)} @{symbol}({arguments})", level
+        )
+
+    def _pieces(self, row: str, element: str, level: int) -> Registers:
+        """Write the vectors that a longer one is made of."""
+        lanes, vectors = self.shape
+        kind = vector(element, lanes * vectors)
+        texts = [
+            f"shufflevector {kind} {row}, {kind} poison, <{lanes} x i32> "
+            + iota("i32", lanes, lanes * number)
+            for number in range(vectors)
+        ]
+        return tuple([self.writer.pure(text, level) for text in texts])
+
     # Memory
 
     def address(self, buffer: int, access: Access, first: str = "0") -> Address:
@@ -232,8 +278,32 @@ class Evaluator:
             access: Which elements of it.
             first: The element that the access counts from.
         """
+        facts = self.facts
+        parts, lane_stride, varying = self._offsets(access)
+        parts.append((0, first))
+        element = memory(facts.kernel.buffers[buffer].dtype)
+        place = facts.access_place(access)
+        start = self._pointer(self._buffers[buffer], element, parts)
+        if not place.varying:
+            return Address((start,), False, False, place.level)
+        if not varying and lane_stride == "1":
+            return Address(self._in_a_row(start, element, place.level), False, True, place.level)
+        lanes = self._steps(lane_stride, varying, place.level)
+        kind = vector("i64", self.shape.lanes)
+        texts = [f"getelementptr {element}, ptr {start}, {kind} {x}" for x in lanes]
+        pointers = tuple([self.writer.pure(text, place.level) for text in texts])
+        return Address(pointers, self.shape.lanes > 1, True, place.level)
+
+    def _offsets(
+        self, access: Access
+    ) -> tuple[list[tuple[int, str]], str, list[tuple[Registers, str]]]:
+        """Write the parts of an offset, each at its level.
+
+        Return those that are the same in all lanes, how far lanes are apart by the vector axis, and
+        indices that differ between lanes, with their strides.
+        """
         facts, varying = self.facts, []
-        parts = [(0, first), (0, self.size(access.offset))]
+        parts = [(0, self.size(access.offset))]
         lane_stride = "0"
         for axis, stride in access.strides:
             level = facts.levels[axis]
@@ -248,21 +318,17 @@ class Evaluator:
             else:
                 step = self.int64("mul", indices[0], self.size(term.stride), place.level)
                 parts.append((place.level, step))
-        element = memory(facts.kernel.buffers[buffer].dtype)
-        place = facts.access_place(access)
-        start = self._pointer(self._buffers[buffer], element, parts)
-        if not place.varying:
-            return Address((start,), False, False, place.level)
-        if not varying and lane_stride == "1":
-            return Address(self._in_a_row(start, element, place.level), False, True, place.level)
+        return parts, lane_stride, varying
+
+    def _steps(
+        self, lane_stride: str, varying: list[tuple[Registers, str]], level: int
+    ) -> list[str]:
+        """Write for each vector how far its lanes are from the first one of all."""
         lanes = [self._lane_offsets(v, lane_stride) for v in range(self.shape.vectors)]
         for indices, step in varying:
             pairs = zip(lanes, indices, strict=True)
-            lanes = [self._plus(x, index, step, place.level) for x, index in pairs]
-        kind = vector("i64", self.shape.lanes)
-        texts = [f"getelementptr {element}, ptr {start}, {kind} {x}" for x in lanes]
-        pointers = tuple([self.writer.pure(text, place.level) for text in texts])
-        return Address(pointers, self.shape.lanes > 1, True, place.level)
+            lanes = [self._plus(x, index, step, level) for x, index in pairs]
+        return lanes
 
     def keep_address(self, name: str) -> Address:
         """Write where the elements of a kept row lie."""

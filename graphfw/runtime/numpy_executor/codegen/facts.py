@@ -17,6 +17,7 @@ from graphfw.runtime.kernels.ir import (
     Accumulate,
     Call,
     Check,
+    Draw,
     Expr,
     Keep,
     Kernel,
@@ -108,12 +109,13 @@ class Facts:
             sizes += [access.offset, *(stride for _, stride in access.strides)]
             sizes += [size for term in access.terms for size in (term.stride, term.bound)]
         sizes += [expr.size for expr in self.exprs if isinstance(expr, SizeValue)]
+        sizes += [expr.key for expr in self.exprs if isinstance(expr, Draw)]
         sizes += [s.bound for s in self.statements() if isinstance(s, Check)]
         return tuple(sorted({size.number for size in sizes if isinstance(size, Param)}))
 
     def accesses(self) -> Iterator[Access]:
-        """Yield all accesses to buffers."""
-        yield from (expr.access for expr in self.exprs if isinstance(expr, Load))
+        """Yield all accesses to buffers and streams."""
+        yield from (expr.access for expr in self.exprs if isinstance(expr, Draw | Load))
         yield from (s.access for s in self.statements() if isinstance(s, Store | Accumulate))
 
     def _axis_place(self, name: str) -> Place:
@@ -124,7 +126,7 @@ class Facts:
             return self._axis_place(expr.axis)
         if isinstance(expr, Ref):
             return Place(self.depth, True) if expr.name in self.keeps else self._reduce_place
-        if isinstance(expr, Load):
+        if isinstance(expr, Draw | Load):
             return self.access_place(expr.access)
         return _innermost([self._places[arg] for arg in children(expr)])
 
@@ -156,12 +158,12 @@ def vectors_of(facts: Facts, body: Iterable[Statement]) -> int:
     there is little, memory is what is waited for.
     """
     statements = list(body)
-    calls = [
-        expr
-        for expr in postorder([root for s in statements for root in roots(s)])
-        if isinstance(expr, Call) and facts.place(expr).varying
-    ]
+    exprs = list(postorder([root for s in statements for root in roots(s)]))
+    calls = [expr for expr in exprs if isinstance(expr, Call) and facts.place(expr).varying]
     simple = all([PRIMITIVES[call.function].source == "instruction" for call in calls])
+    if any([isinstance(expr, Draw) for expr in exprs]):
+        # A round waits for the one before, and its key serves all blocks.
+        return 4 if simple and len(calls) <= 24 else 2
     if not simple or len(calls) > 6:
         return 2 if len(calls) <= 40 else 1
     reduces = any([isinstance(s, Reduce | Accumulate) for s in statements])
@@ -202,7 +204,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     """Return the expressions that one is made of."""
     if isinstance(expr, Call):
         return expr.args
-    if isinstance(expr, Load):
+    if isinstance(expr, Draw | Load):
         return tuple([term.value for term in expr.access.terms])
     return ()
 

@@ -22,6 +22,7 @@ from graphfw.runtime.numpy_executor.codegen import (
     mathlib_exp,
     mathlib_pow,
     mathlib_trig,
+    philox,
 )
 from graphfw.runtime.numpy_executor.codegen.mathlib_writer import Body
 
@@ -52,6 +53,7 @@ ULP: dict[str, tuple[float, float]] = {
     "atanh": (2.25, 2.25),
     "erf": (1.75, 1.5),
     "erfc": (4.5, 3.5),
+    "erfinv": (3.5, 6),
 }
 """The errors of the functions of floats that are not exact: float32, float64.
 
@@ -80,13 +82,16 @@ _FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
         (mathlib_exp, 1, "exp expm1 log log1p log2 log10 sinh cosh tanh asinh acosh atanh"),
         (mathlib_trig, 1, "sin cos tan asin acos atan"),
         (mathlib_trig, 2, "atan2"),
-        (mathlib_erf, 1, "erf erfc"),
+        (mathlib_erf, 1, "erf erfc erfinv"),
         (mathlib_pow, 1, "narrow"),
         (mathlib_pow, 2, "hypot pow"),
         (mathlib_divide, 2, "floor_divide remainder"),
     )
     for name in names.split()
 }
+
+_RANDOM = ("word", "words")
+"""Functions of a stream of random bits, which `evaluate` calls: see `philox`."""
 
 
 def symbol(function: str, dtype: DType, lanes: int) -> str:
@@ -105,6 +110,9 @@ def library(uses: Iterable[Use]) -> Library:
     declarations: dict[str, str] = {}
     for use in uses:
         function, dtype, lanes = use
+        if function in _RANDOM:
+            definitions |= philox.definitions(function, symbol(*use), dtype, lanes)
+            continue
         arity, formula = _FUNCTIONS[function]
         if function == "pow" and not dtype.is_floating:
             formula = mathlib_divide.pow

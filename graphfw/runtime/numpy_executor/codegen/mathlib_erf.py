@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from graphfw.runtime.numpy_executor.codegen.mathlib_exp import exp
+import math
+
+from graphfw.ops.numerics import special
+from graphfw.runtime.numpy_executor.codegen.mathlib_exp import exp, log
 from graphfw.runtime.numpy_executor.codegen.mathlib_writer import Body, Value
 
 # erf(x) = x + x P(x²) for |x| <= 1: 2^-29.3, 2^-56.3.
@@ -36,6 +39,19 @@ _SCALED_64 = (
     0.00012509829139914939, 4.948520288790148e-06, -2.009677945763197e-05, -7.284244839889442e-07,
     3.463835270100817e-06, 3.500513859726111e-07, -6.043549127787384e-07, -1.3176014309944993e-07,
     9.11637106632351e-08, 3.297011319702775e-08, -8.232933776056364e-09, -4.12765390038068e-09,
+)  # fmt: skip
+
+# erfinv(x) / x of w = -log(1 - x²): P(w - 2.5) for w < 5, P(sqrt(w) - 3) for w < 16, which is all
+# that there is in float32: 2^-27.3.
+_INVERSE_NEAR_32 = (
+    1.5014094114303589, 0.24664027988910675, -0.004177386872470379, -0.0012527419021353126,
+    0.00021834444487467408, -4.963347691955278e-06, -3.4627048535185168e-06,
+    4.6617066118415096e-07, 2.3232644252857426e-08, -8.791056771428885e-09,
+)  # fmt: skip
+_INVERSE_FAR_32 = (
+    2.832976818084717, 1.0016751289367676, 0.009445684030652046, -0.007639409974217415,
+    0.005683172028511763, -0.0035869874991476536, 0.0014958580723032355, -7.662014104425907e-05,
+    -0.0003187243710272014, 0.0001289648498641327,
 )  # fmt: skip
 
 
@@ -74,3 +90,37 @@ def _erfc_of_size(m: Body, x: Value) -> Value:
     error = m.fma(x, x, -square)
     power = exp(m, -square)
     return m.fma(power, -error, power) * p / m.fma(x, 2, 1)
+
+
+def erfinv(m: Body, x: Value) -> Value:
+    """The inverse of the error function."""
+    size = m.abs(x)
+    y = _quantile(m, size) if m.is_double else _inverse_32(m, size)
+    y = m.select(size.equals(1), math.inf, y)
+    return m.copysign(m.select(size > 1, math.nan, y), x)
+
+
+def _inverse_32(m: Body, x: Value) -> Value:
+    """M. Giles, "Approximating the erfinv function", 2011; of other intervals and degrees."""
+    w = -log(m, m.fma(-x, x, 1))
+    near = m.polynomial(w - 2.5, _INVERSE_NEAR_32)
+    far = m.polynomial(m.sqrt(w) - 3, _INVERSE_FAR_32)
+    return x * m.select(w < 5, near, far)
+
+
+def _quantile(m: Body, x: Value) -> Value:
+    """Wichura's AS 241, as `numerics.erfinv` has it: one of three quotients of polynomials."""
+    t = m.sqrt(-log(m, m.fma(x, -0.5, 0.5)))
+    pieces = (
+        (m.fma(x * x, -0.25, 0.180625), special.QUANTILE_CENTRE_P, special.QUANTILE_CENTRE_Q),
+        (t - 1.6, special.QUANTILE_TAIL_P, special.QUANTILE_TAIL_Q),
+        (t - 5, special.QUANTILE_FAR_P, special.QUANTILE_FAR_Q),
+    )
+    centre, near, far = [[m.polynomial(at, c) for c in both] for at, *both in pieces]
+    is_near, is_far = x > 0.85, t > 5
+    above, below = [
+        m.select(is_near, m.select(is_far, c, b), a)
+        for a, b, c in zip(centre, near, far, strict=True)
+    ]
+    scale = m.select(is_near, math.sqrt(0.5), x * (0.5 * math.sqrt(0.5)))
+    return scale * (above / below)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from graphfw.ir.dtype import DType, bfloat16, float16, int32, int64
+from graphfw.ir.dtype import DType, int32, int64
+from graphfw.runtime.numpy_executor.codegen.halves import narrowed, widened
 from graphfw.runtime.numpy_executor.codegen.registers import literal, register, splat, vector
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
@@ -185,38 +186,10 @@ class Primitives:
 
     def rounded(self, to: DType, a: str) -> str:
         """Write a float32 rounded to a float of 16 bits; it remains in float32's form."""
-        if to is float16:
-            bits = self.convert("fptrunc", a, "float", "half")
-            value = self.convert("fpext", bits, "half", "float")
-        else:
-            bits = self.bfloat_bits(a)
-            value = self.widened(bits)
+        bits = narrowed(self.let, to, self.lanes, a)
+        value = widened(self.let, to, self.lanes, bits)
         self.writer.stored_form[value] = bits
         return value
-
-    def bfloat_bits(self, a: str) -> str:
-        """Write the bits (i16) of a float32 rounded to bfloat16, halves to even.
-
-        By integers: the instruction that there is for it drops numbers that are not normal.
-        """
-        kind = vector("i32", self.lanes)
-        bits = self.let(f"bitcast {vector('float', self.lanes)} {a} to {kind}")
-        upper = self.let(f"lshr {kind} {bits}, {self.number(16, int32)}")
-        odd = self.let(f"and {kind} {upper}, {self.number(1, int32)}")
-        bias = self.let(f"add {kind} {odd}, {self.number(0x7FFF, int32)}")
-        near = self.let(f"add {kind} {bits}, {bias}")
-        rounded = self.let(f"lshr {kind} {near}, {self.number(16, int32)}")
-        # The sum would carry a NaN over into an infinity or a zero: its upper half, made quiet.
-        quiet = self.let(f"or {kind} {upper}, {self.number(0x40, int32)}")
-        nan = self.let(f"fcmp uno {vector('float', self.lanes)} {a}, {a}")
-        return self.convert("trunc", self.select(int32, nan, quiet, rounded), "i32", "i16")
-
-    def widened(self, bits: str) -> str:
-        """Write the float32 of the bits (i16) of a bfloat16."""
-        kind = vector("i32", self.lanes)
-        wide = self.convert("zext", bits, "i16", "i32")
-        upper = self.let(f"shl {kind} {wide}, {self.number(16, int32)}")
-        return self.let(f"bitcast {kind} {upper} to {vector('float', self.lanes)}")
 
     def from_memory(self, dtype: DType, a: str) -> str:
         """Turn what a load gives into register content."""
@@ -224,16 +197,13 @@ class Primitives:
             return self.let(
                 f"icmp ne {vector('i8', self.lanes)} {a}, {splat('i8', '0', self.lanes)}"
             )
-        if dtype is float16:
-            return self.convert("fpext", a, "half", "float")
-        return self.widened(a) if dtype is bfloat16 else a
+        return widened(self.let, dtype, self.lanes, a) if dtype.is_low_precision else a
 
     def to_memory(self, dtype: DType, a: str) -> str:
         """Turn register content into what is stored."""
         if dtype.is_bool:
             return self.convert("zext", a, "i1", "i8")
-        if dtype.is_low_precision and a in self.writer.stored_form:
-            return self.writer.stored_form[a]
-        if dtype is float16:
-            return self.convert("fptrunc", a, "float", "half")
-        return self.bfloat_bits(a) if dtype is bfloat16 else a
+        if not dtype.is_low_precision:
+            return a
+        known = self.writer.stored_form.get(a)
+        return narrowed(self.let, dtype, self.lanes, a) if known is None else known

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from graphfw.ir.dtype import DType
 
-_ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'
+ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'
 
 PAST_CACHES = "!nontemporal !0"
 """Behind a store: that what is written shall not stay in a cache."""
@@ -138,9 +138,9 @@ class Writer:
         self._known.pop()
         self._levels[-1].extend(lines)
 
-    def function(self, head: str) -> str:
-        """Return the text of the function, which returns 0; `head` stands before its body."""
-        lines = ["entry:", *self._slots, *self._levels[0], "ret i32 0"]
+    def function(self, head: str, result: str = "ret i32 0") -> str:
+        """Return the text of the function; `head` stands before its body, `result` is its end."""
+        lines = ["entry:", *self._slots, *self._levels[0], result]
         if self._can_fail:
             lines += ["failed:", "ret i32 1"]
-        return "\n".join([f"{head} {_ATTRIBUTES} {{", *lines, "}", ""])
+        return "\n".join([f"{head} {ATTRIBUTES} {{", *lines, "}", ""])

@@ -1,4 +1,4 @@
-"""The native steps of ops whose output is made of parts: concat, slice_set, roll and slice."""
+"""The native steps of ops that copy: concat, slice_set, roll and slice."""
 
 from __future__ import annotations
 
