@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, SupportsIndex
@@ -19,24 +18,21 @@ from graphfw.ir.shape import (
     broadcast,
     normalize_axis,
     permuted,
-    reduced,
     require,
     size_of,
 )
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import (
-    Axes,
     TensorLike,
     as_tensor,
     axes_in_order,
-    axes_of,
     converted,
-    inexact,
     promoted,
     ruled,
 )
-from graphfw.ops.composed import demand, safe_root, wide, wide_dtype
+from graphfw.ops.batching import Lanes, aligned, leading
+from graphfw.ops.composed import demand, wide, wide_dtype
 from graphfw.ops.dtypes import compute_dtype, require_numeric, require_one_dtype
 from graphfw.ops.movement import Movement
 from graphfw.ops.select import where
@@ -44,19 +40,18 @@ from graphfw.ops.select import where
 __all__ = [
     "diagonal",
     "matmul",
-    "matrix_norm",
-    "norm",
     "outer",
     "tensordot",
     "trace",
     "vecdot",
-    "vector_norm",
 ]
 
 
 @op("matmul")
 class MatMul(Op):
     """Batched matrix product.  x1: [*B, M, K]  x2: [*B, K, N]  ->  [*B, M, N]"""
+
+    linear = "each"
 
     def shape(self, x1: Shape, x2: Shape) -> Shape:
         for operand, x in enumerate((x1, x2)):
@@ -84,6 +79,15 @@ class MatMul(Op):
             lambda: F.sum_to(ct @ F.conj(x2).mT, x1.shape),
             lambda: F.sum_to(F.flatten(F.conj(x1), 0, last).mT @ F.flatten(ct, 0, last), x2.shape),
         )
+
+    def batch(self, lanes: Lanes, batched: Sequence[bool], x1: Tensor, x2: Tensor) -> Tensor:
+        if not batched[1] and x2.ndim == 2:  # with one matrix for all lanes it is one product
+            rows = x1.shape[:-1]
+            product = emit(self, F.reshape(x1, (size_of(rows), x1.shape[-1])), x2)
+            return F.reshape(product, (*rows, x2.shape[-1]))  # type: ignore[no-any-return]
+        if not batched[0] and x1.ndim == 2 and x2.shape[2:] == (1,):
+            return F.expand_dims(emit(self, x2[..., 0], x1.mT), axis=-1)  # type: ignore[no-any-return]
+        return emit(self, *aligned(batched, (x1, x2), (2, 2)))
 
     def guess(self, *types: TensorType) -> tuple[TensorType, ...]:
         x1, x2 = types
@@ -272,6 +276,7 @@ class Diagonal(Movement):
     """A diagonal of matrices.  x: [*B, M, N]  ->  [*B, min(M, N - offset)], offset >= 0"""
 
     offset: int = 0
+    batch = leading
 
     def shape(self, x: Shape) -> Shape:
         fix = "to make a matrix of a vector, multiply it by gf.eye"
@@ -367,134 +372,3 @@ def trace(
     elements = diagonal(x, offset=offset, axis1=axis1, axis2=axis2)
     total: Tensor = F.sum(elements, axis=-1, dtype=dtype)
     return total
-
-
-@public
-def vector_norm(
-    x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False, ord: float = 2
-) -> Tensor:
-    """The norm of vectors, (sum |x|^ord)^(1/ord).  x: [*A] -> [*A without axis], real
-
-    Its gradient is 0 where the norm is 0. float16 and bfloat16 are computed in float32.
-
-    Args:
-        x: The vectors; integers become floats.
-        axis: The axis or axes of a vector; all by default.
-        keepdims: Whether the axes stay, with size 1.
-        ord: Any number; 0 counts the elements that are not 0, inf and -inf are the greatest and the
-            least |x|.
-
-    Raises:
-        AxisError: There is no such axis.
-
-    >>> import graphfw as gf
-    >>> float(gf.vector_norm(gf.asarray([3.0, 4.0])))
-    5.0
-    """
-    tensor = inexact(x)
-    axes = axes_of("vector_norm", tensor, axis)
-    values = wide(tensor)
-    if ord == 0:
-        norm = F.sum(F.astype(values != 0, values.dtype.real), axis=axes, keepdims=keepdims)
-    elif ord == 2:
-        norm = safe_root(F.sum(_squared_size(values), axis=axes, keepdims=keepdims))
-    elif abs(ord) == math.inf:
-        extreme = F.max if ord > 0 else F.min
-        norm = extreme(F.abs(values), axis=axes, keepdims=keepdims)
-    elif ord == 1:
-        norm = F.sum(F.abs(values), axis=axes, keepdims=keepdims)
-    else:
-        norm = _general_norm(F.abs(values), axes, keepdims, ord)
-    return converted(norm, tensor.dtype.real)
-
-
-def _squared_size(x: Tensor) -> Tensor:
-    if not x.dtype.is_complex:
-        return x * x
-    real, imaginary = F.real(x), F.imag(x)
-    squares: Tensor = real * real + imaginary * imaginary
-    return squares
-
-
-def _general_norm(sizes: Tensor, axes: tuple[int, ...], keepdims: bool, ord: float) -> Tensor:
-    if ord < 0:  # a size of 0 makes the sum infinite and the norm 0
-        sums: Tensor = F.sum(sizes**ord, axis=axes, keepdims=keepdims)
-        return sums ** (1 / ord)
-    # Neither power may see a 0: its derivative there is infinite, or no number.
-    zero = sizes == 0
-    powers = where(zero, 0, where(zero, 1, sizes) ** ord)
-    total = F.sum(powers, axis=axes, keepdims=keepdims)
-    nothing = total == 0
-    return where(nothing, 0, where(nothing, 1, total) ** (1 / ord))
-
-
-@public
-def matrix_norm(x: TensorLike, /, *, keepdims: bool = False, ord: float | str = "fro") -> Tensor:
-    """The norm of matrices in the last two dims.  x: [*B, M, N] -> [*B], real
-
-    Args:
-        x: The matrices; integers become floats.
-        keepdims: Whether the two dims stay, with size 1.
-        ord: "fro" (the root of the sum of squares), 1 and -1 (the greatest and the least sum of a
-            column's |x|), inf and -inf (of a row's).
-
-    Raises:
-        ShapeError: There are fewer than 2 dims.
-        ArgumentError: `ord` is something else.
-    """
-    tensor = inexact(x)
-    message = f"matrix_norm: wants 2 dims or more, not {tensor.ndim}"
-    demand(tensor.ndim >= 2, message, {"x": tensor}, fix="use gf.vector_norm", error=ShapeError)
-    message = f'matrix_norm: ord={ord!r} must be "fro", 1, -1, inf or -inf'
-    if ord in (2, -2, "nuc"):
-        message = f"{message}: norms of singular values are not there yet"
-    demand(ord in ("fro", 1, -1, math.inf, -math.inf), message, fix='use ord="fro"')
-    if ord == "fro":
-        return vector_norm(tensor, axis=(-2, -1), keepdims=keepdims)
-    along = -2 if ord in (1, -1) else -1
-    sums = F.sum(F.abs(wide(tensor)), axis=along, keepdims=True)
-    extreme = F.max if ord in (1, math.inf) else F.min
-    norm = extreme(sums, axis=(-2, -1), keepdims=keepdims)
-    return converted(norm, tensor.dtype.real)
-
-
-@public
-def norm(
-    x: TensorLike,
-    /,
-    *,
-    ord: float | str | None = None,
-    axis: Axes = None,
-    keepdims: bool = False,
-) -> Tensor:
-    """The norm of vectors or matrices, as NumPy's `linalg.norm`.  x: [*A] -> [*A without axis]
-
-    Args:
-        x: Numbers; integers become floats.
-        ord: None: the root of the sum of squares over the axes. Else one axis means
-            `vector_norm`, two mean `matrix_norm`.
-        axis: One axis, two, or all by default.
-        keepdims: Whether the axes stay, with size 1.
-
-    Raises:
-        AxisError: There is no such axis.
-        ArgumentError: `ord` is not one of the norms that these axes have.
-    """
-    tensor = inexact(x)
-    axes = axes_of("norm", tensor, axis)
-    if ord is None:
-        return vector_norm(tensor, axis=axes, keepdims=keepdims)
-    message = f"norm: ord={ord!r} is for one axis or two, not {len(axes)}"
-    demand(len(axes) in (1, 2), message, {"x": tensor}, fix="pass axis=, or leave out ord")
-    if len(axes) == 1:
-        message = f"norm: ord={ord!r} is not a norm of vectors"
-        demand(not isinstance(ord, str), message, {"x": tensor}, fix="give it two axes")
-        return vector_norm(tensor, axis=axes, keepdims=keepdims, ord=ord)  # type: ignore[arg-type]
-    # The caller's order counts: the first is the rows'.
-    rows, columns = axes_in_order("norm", tensor, axes if axis is None else axis)
-    batch = [i for i in range(tensor.ndim) if i not in axes]
-    result = matrix_norm(F.permute_dims(tensor, (*batch, rows, columns)), ord=ord)
-    if not keepdims:
-        return result
-    kept: Tensor = F.reshape(result, reduced(tensor.shape, axes, keepdims=True))
-    return kept

@@ -1,0 +1,65 @@
+"""Linear algebra: the extension `linalg` of the Python Array API standard.
+
+Besides: `eig` and `eigvals`, which its next version has, `lstsq`, and NumPy's `norm`.
+"""
+
+from graphfw.ops.decompositions import QRResult, cholesky, qr
+from graphfw.ops.inverses import (
+    SlogdetResult,
+    cross,
+    det,
+    inv,
+    lstsq,
+    matrix_power,
+    matrix_rank,
+    pinv,
+    slogdet,
+    solve,
+)
+from graphfw.ops.linalg import diagonal, matmul, outer, tensordot, trace, vecdot
+from graphfw.ops.movement import matrix_transpose
+from graphfw.ops.norms import matrix_norm, norm, vector_norm
+from graphfw.ops.spectra import (
+    EigResult,
+    SVDResult,
+    eig,
+    eigh,
+    eigvals,
+    eigvalsh,
+    svd,
+    svdvals,
+)
+
+__all__ = [
+    "EigResult",
+    "QRResult",
+    "SVDResult",
+    "SlogdetResult",
+    "cholesky",
+    "cross",
+    "det",
+    "diagonal",
+    "eig",
+    "eigh",
+    "eigvals",
+    "eigvalsh",
+    "inv",
+    "lstsq",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "matrix_transpose",
+    "norm",
+    "outer",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "svd",
+    "svdvals",
+    "tensordot",
+    "trace",
+    "vecdot",
+    "vector_norm",
+]

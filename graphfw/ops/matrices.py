@@ -1,0 +1,94 @@
+"""What the ops on matrices share: their type rules, LAPACK's errors, small compositions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphfw.errors import DTypeError, ExecutionError
+from graphfw.ir.dim import dim_min
+from graphfw.ir.dtype import DType
+from graphfw.ir.functions import F
+from graphfw.ir.op import Cost, Op
+from graphfw.ir.shape import require
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape, TensorType
+from graphfw.ops.batching import leading
+
+FINITE_FIX = "look for NaN and infinite values in what it got"
+SINGULAR_FIX = "use gf.linalg.pinv or gf.linalg.lstsq, or add a small multiple of gf.eye"
+
+
+class Decomposition(Op):
+    """The base of the decompositions: they take matrices with any leading dims, and cubic time."""
+
+    batch = leading
+
+    batch = leading
+
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        (x,) = inputs
+        flops = 2 * x.size * dim_min(x.shape[-2], x.shape[-1])
+        return super().cost(outputs, x)._replace(flops=flops)
+
+
+def require_matrices(x: Shape) -> Shape:
+    """Require two dims or more."""
+    fix = "gf.expand_dims makes a matrix of a vector"
+    require(len(x) >= 2, f"wants matrices, of 2 dims or more, not {len(x)}", fix=fix)
+    return x
+
+
+def require_square(x: Shape, operand: int = 0) -> Shape:
+    """Require matrices of as many rows as columns."""
+    require_matrices(x)
+    fix = "give both dims one name or size; gf.linalg.lstsq and pinv take others"
+    at = [(operand, -2), (operand, -1)]
+    require(x[-2] == x[-1], "wants square matrices", at, fix)
+    return x
+
+
+def require_lapack(dtype: DType) -> DType:
+    """Require a dtype that LAPACK computes in: floats of 4 or 8 bytes, and complex numbers."""
+    known = dtype.is_inexact and not dtype.is_low_precision
+    message = f"wants float32, float64 or complex tensors, not {dtype.name}"
+    fix = "convert it first: gf.astype(x, gf.float32)"
+    require(known, message, fix=fix, error=DTypeError)
+    return dtype
+
+
+def attempt(
+    failure: str, fix: str, function: Callable[..., Any], *args: Any, **options: Any
+) -> Any:
+    """Call a function of LAPACK's, and say in our words why it gives up.
+
+    Raises:
+        ExecutionError: It gives up.
+    """
+    try:
+        return function(*args, **options)
+    except np.linalg.LinAlgError as error:  # CuPy raises NumPy's, too
+        raise ExecutionError(failure, fix=fix) from error
+
+
+def adjoint(x: Tensor) -> Tensor:
+    """Conjugate and transpose.  x: [*B, M, N] -> [*B, N, M]"""
+    result: Tensor = F.conj(x.mT)
+    return result
+
+
+def hermitian(xp: Any, x: Any) -> Any:
+    """Return the mean of arrays of matrices and their adjoints.
+
+    So both triangles count, and the gradient of what reads them is symmetric.
+    """
+    return 0.5 * x + 0.5 * xp.conj(xp.swapaxes(x, -2, -1))
+
+
+def diagonal_matrix(values: Tensor) -> Tensor:
+    """Put values on the diagonals of square matrices of 0.  [*B, N] -> [*B, N, N]"""
+    size = values.shape[-1]
+    matrix: Tensor = F.expand_dims(values, axis=-1) * F.eye(size, dtype=values.dtype)
+    return matrix
