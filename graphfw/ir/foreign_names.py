@@ -23,6 +23,7 @@ _HINTS = {
     "to": "write x.astype(dtype); the session chooses the machine: gf.Session(g, executor=…)",
     "tolist": "write x.numpy().tolist()",
     "transpose": "write gf.permute_dims(x, axes), or x.mT for the last two dims",
+    "unique": "write gf.unique_values(x), or gf.unique_all(x)",
     "unsqueeze": "write gf.expand_dims(x, axis=…)",
     "view": "write x.reshape(…)",
 }

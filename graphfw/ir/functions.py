@@ -7,20 +7,25 @@ function registers itself here, and `F.matmul(x, w)` finds it when it is called.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
+
+from graphfw.ir.overrides import Function, overridable
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""As graphfw itself calls them."""
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+OVERRIDABLE: dict[str, Callable[..., Any]] = {}
+"""As users call them: arguments with `__graphfw_function__` may answer for themselves."""
 
 
 def public(function: Function) -> Function:
-    """Register a function under its own name."""
+    """Register a function under its own name, and return it as users call it."""
     name = function.__name__
     if name in FUNCTIONS:
         raise RuntimeError(f"a public function named {name!r} exists already")
     FUNCTIONS[name] = function
-    return function
+    OVERRIDABLE[name] = for_users = overridable(function)
+    return for_users
 
 
 class _Functions:

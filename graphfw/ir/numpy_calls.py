@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import did_you_mean
-from graphfw.ir.functions import FUNCTIONS
+from graphfw.ir.functions import OVERRIDABLE
 
 _NUMPY_NAMES = {
     "absolute": "abs",
@@ -32,8 +32,12 @@ _NUMPY_NAMES = {
     "right_shift": "bitwise_right_shift",
     "transpose": "permute_dims",
     "true_divide": "divide",
+    "unique": "unique_values",
 }
 """Where NumPy's name is not that of the Array API standard."""
+
+_UFUNC_NAMES = {**_NUMPY_NAMES, "expit": "sigmoid", "gammaln": "lgamma", "psi": "digamma"}
+"""The same of ufuncs, SciPy's among them."""
 
 
 def ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -42,13 +46,14 @@ def ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[s
     Raises:
         TypeError: graphfw has no such function, or none with these options.
     """
-    name = _NUMPY_NAMES.get(ufunc.__name__, ufunc.__name__)
-    what = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
-    if method != "__call__" or name not in FUNCTIONS:
+    name = _UFUNC_NAMES.get(ufunc.__name__, ufunc.__name__)
+    own = f"np.{ufunc.__name__}" if hasattr(np, ufunc.__name__) else ufunc.__name__
+    what = own if method == "__call__" else f"{own}.{method}"
+    if method != "__call__" or name not in OVERRIDABLE:
         raise _unknown(what)
     if kwargs:
         raise _refused(what, kwargs, name)
-    return FUNCTIONS[name](*inputs)
+    return OVERRIDABLE[name](*inputs)
 
 
 def function(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -62,27 +67,29 @@ def function(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     what = f"{module.replace('numpy', 'np', 1)}.{func.__name__}"
     if func is np.dot:
         return _dot(*args, **kwargs)
-    if name not in FUNCTIONS or not module.startswith("numpy"):
+    if name not in OVERRIDABLE or not module.startswith("numpy"):
         raise _unknown(what)
-    refused = kwargs.keys() - inspect.signature(FUNCTIONS[name]).parameters.keys()
+    refused = kwargs.keys() - inspect.signature(OVERRIDABLE[name]).parameters.keys()
     if refused:
-        raise _refused(what, sorted(refused), name)
-    return FUNCTIONS[name](*args, **kwargs)
+        # gf.linalg and gf.fft have NumPy's names.
+        place = module.removeprefix("numpy").removeprefix(".")
+        raise _refused(what, sorted(refused), f"{place}.{name}" if place else name)
+    return OVERRIDABLE[name](*args, **kwargs)
 
 
 def _dot(a: Any, b: Any) -> Any:
     """Multiply as `np.dot` where `matmul` is the same."""
-    x, y = FUNCTIONS["asarray"](a), FUNCTIONS["asarray"](b)
+    x, y = OVERRIDABLE["asarray"](a), OVERRIDABLE["asarray"](b)
     if x.ndim not in (1, 2) or y.ndim not in (1, 2):
         raise TypeError(
             f"np.dot of graphfw tensors is for 1 and 2 dims, not for {x.type} and {y.type}; "
             "use gf.matmul, gf.tensordot, or x * y for scalars"
         )
-    return FUNCTIONS["matmul"](x, y)
+    return OVERRIDABLE["matmul"](x, y)
 
 
 def _unknown(what: str) -> TypeError:
-    near = did_you_mean(what.rpartition(".")[2], FUNCTIONS, cutoff=0.75)
+    near = did_you_mean(what.rpartition(".")[2], OVERRIDABLE, cutoff=0.75)
     text = f"{what} of a graphfw tensor: graphfw has no such function"
     return TypeError(f"{text}; {near}" if near else text)
 

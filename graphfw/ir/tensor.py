@@ -13,8 +13,9 @@ from graphfw.errors import ConcreteValueError, DTypeError
 from graphfw.ir import concrete, foreign_names, numpy_calls
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, DTypeLike
-from graphfw.ir.functions import FUNCTIONS, F
+from graphfw.ir.functions import OVERRIDABLE, F
 from graphfw.ir.op import Op
+from graphfw.ir.operators import Operators, typed
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ir.uncopied import Uncopied
 from graphfw.loc import Loc
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from graphfw.ir.graph import Graph
 
 _serials = itertools.count()
+
+
+def next_serial() -> int:
+    """Return a number that is larger than the serials of all nodes so far, and of none to come."""
+    return next(_serials)
 
 
 class Node(Uncopied):
@@ -102,7 +108,7 @@ _set_serial = vars(Node)["serial"].__set__
 _set_outputs = vars(Node)["_outputs"].__set__
 
 
-class Tensor(Uncopied):
+class Tensor(Operators, Uncopied):
     """A symbolic value: an output of a node, with a shape and a dtype that are known now.
 
     Operators and methods make further nodes. A tensor has a value only when a session runs, unless
@@ -242,10 +248,22 @@ class Tensor(Uncopied):
             self._value = concrete.value_of(self, "np.asarray()")
         return np.array(self._value, dtype=dtype) if copy else np.asarray(self._value, dtype=dtype)
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         if self._value is None:
             self._value = concrete.value_of(self, "__dlpack__()")
-        return self._value.copy().__dlpack__(**kwargs)
+        options = {"stream": stream, "max_version": max_version, "dl_device": dl_device}
+        given: Any = {name: value for name, value in options.items() if value is not None}
+        if copy is False:
+            return self._value.__dlpack__(copy=False, **given)
+        # Few takers keep to what they may not write to.
+        return self._value.copy().__dlpack__(**given)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
@@ -296,118 +314,10 @@ class Tensor(Uncopied):
             return str(self)
         return format(self._scalar("format()").item(), spec)
 
-    # Operators.
-
-    def __add__(self, other: Any) -> Tensor:
-        return _binary("add", self, other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        return _binary("add", other, self)
-
-    def __sub__(self, other: Any) -> Tensor:
-        return _binary("subtract", self, other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return _binary("subtract", other, self)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return _binary("multiply", self, other)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return _binary("multiply", other, self)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return _binary("divide", self, other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return _binary("divide", other, self)
-
-    def __floordiv__(self, other: Any) -> Tensor:
-        return _binary("floor_divide", self, other)
-
-    def __rfloordiv__(self, other: Any) -> Tensor:
-        return _binary("floor_divide", other, self)
-
-    def __mod__(self, other: Any) -> Tensor:
-        return _binary("remainder", self, other)
-
-    def __rmod__(self, other: Any) -> Tensor:
-        return _binary("remainder", other, self)
-
-    def __pow__(self, other: Any) -> Tensor:
-        return _binary("pow", self, other)
-
-    def __rpow__(self, other: Any) -> Tensor:
-        return _binary("pow", other, self)
-
-    def __matmul__(self, other: Any) -> Tensor:
-        return _binary("matmul", self, other)
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return _binary("matmul", other, self)
-
-    def __and__(self, other: Any) -> Tensor:
-        return _binary("bitwise_and", self, other)
-
-    def __rand__(self, other: Any) -> Tensor:
-        return _binary("bitwise_and", other, self)
-
-    def __or__(self, other: Any) -> Tensor:
-        return _binary("bitwise_or", self, other)
-
-    def __ror__(self, other: Any) -> Tensor:
-        return _binary("bitwise_or", other, self)
-
-    def __xor__(self, other: Any) -> Tensor:
-        return _binary("bitwise_xor", self, other)
-
-    def __rxor__(self, other: Any) -> Tensor:
-        return _binary("bitwise_xor", other, self)
-
-    def __lshift__(self, other: Any) -> Tensor:
-        return _binary("bitwise_left_shift", self, other)
-
-    def __rlshift__(self, other: Any) -> Tensor:
-        return _binary("bitwise_left_shift", other, self)
-
-    def __rshift__(self, other: Any) -> Tensor:
-        return _binary("bitwise_right_shift", self, other)
-
-    def __rrshift__(self, other: Any) -> Tensor:
-        return _binary("bitwise_right_shift", other, self)
-
-    def __eq__(self, other: Any) -> Tensor:  # type: ignore[override]
-        return _binary("equal", self, other)
-
-    def __ne__(self, other: Any) -> Tensor:  # type: ignore[override]
-        return _binary("not_equal", self, other)
-
-    def __lt__(self, other: Any) -> Tensor:
-        return _binary("less", self, other)
-
-    def __le__(self, other: Any) -> Tensor:
-        return _binary("less_equal", self, other)
-
-    def __gt__(self, other: Any) -> Tensor:
-        return _binary("greater", self, other)
-
-    def __ge__(self, other: Any) -> Tensor:
-        return _binary("greater_equal", self, other)
-
-    def __neg__(self) -> Tensor:
-        return _tensor(F.negative(self))
-
-    def __pos__(self) -> Tensor:
-        return _tensor(F.positive(self))
-
-    def __abs__(self) -> Tensor:
-        return _tensor(F.abs(self))
-
-    def __invert__(self) -> Tensor:
-        return _tensor(F.bitwise_invert(self))
+    # Indexing.
 
     def __getitem__(self, key: Any) -> Tensor:
-        return _tensor(F.getitem(self, key))
+        return typed(OVERRIDABLE["getitem"](self, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise ConcreteValueError(
@@ -421,37 +331,54 @@ class Tensor(Uncopied):
     @property
     def T(self) -> Tensor:
         """The transpose of a 2-d tensor."""
-        return _tensor(F.transpose_2d(self))
+        return typed(F.transpose_2d(self))
 
     @property
     def mT(self) -> Tensor:
         """The last two dims exchanged."""
-        return _tensor(F.matrix_transpose(self))
+        return typed(F.matrix_transpose(self))
 
     def astype(self, dtype: DTypeLike) -> Tensor:
         """Convert the elements: `gf.astype`."""
-        return _tensor(F.astype(self, dtype))
+        return typed(F.astype(self, dtype))
 
     def reshape(self, *shape: Any) -> Tensor:
         """Give the elements another shape: `gf.reshape`. Takes dims or one tuple of them."""
-        one_tuple = len(shape) == 1 and isinstance(shape[0], (tuple, list))
-        return _tensor(F.reshape(self, shape[0] if one_tuple else shape))
+        return typed(F.reshape(self, _dims(shape)))
 
     def sum(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
         """Add up along axes: `gf.sum`."""
-        return _tensor(F.sum(self, axis=axis, keepdims=keepdims))
+        return typed(F.sum(self, axis=axis, keepdims=keepdims))
 
     def mean(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
         """Average along axes: `gf.mean`."""
-        return _tensor(F.mean(self, axis=axis, keepdims=keepdims))
+        return typed(F.mean(self, axis=axis, keepdims=keepdims))
 
     def max(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
         """Take the largest along axes: `gf.max`."""
-        return _tensor(F.max(self, axis=axis, keepdims=keepdims))
+        return typed(F.max(self, axis=axis, keepdims=keepdims))
 
     def min(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
         """Take the smallest along axes: `gf.min`."""
-        return _tensor(F.min(self, axis=axis, keepdims=keepdims))
+        return typed(F.min(self, axis=axis, keepdims=keepdims))
+
+    # Tensors of its dtype.
+
+    def new_zeros(self, *shape: Any, dtype: DTypeLike | None = None) -> Tensor:
+        """Return zeros: `gf.zeros`. Takes dims or one tuple of them; the dtype is this tensor's."""
+        return typed(F.zeros(_dims(shape), dtype=self.dtype if dtype is None else dtype))
+
+    def new_ones(self, *shape: Any, dtype: DTypeLike | None = None) -> Tensor:
+        """Return ones: `gf.ones`. Takes dims or one tuple of them; the dtype is this tensor's."""
+        return typed(F.ones(_dims(shape), dtype=self.dtype if dtype is None else dtype))
+
+    def new_empty(self, *shape: Any, dtype: DTypeLike | None = None) -> Tensor:
+        """Return zeros: `gf.empty`. Takes dims or one tuple of them; the dtype is this tensor's."""
+        return typed(F.empty(_dims(shape), dtype=self.dtype if dtype is None else dtype))
+
+    def new_full(self, shape: Any, fill_value: Any, *, dtype: DTypeLike | None = None) -> Tensor:
+        """Return one value everywhere: `gf.full`. The dtype is this tensor's."""
+        return typed(F.full(shape, fill_value, dtype=self.dtype if dtype is None else dtype))
 
     # Other libraries' protocols.
 
@@ -469,13 +396,6 @@ class Tensor(Uncopied):
         return numpy_calls.function(func, args, kwargs)
 
 
-def _binary(name: str, x1: Any, x2: Any) -> Tensor:
-    if x1 is None or x2 is None or isinstance(x1, str) or isinstance(x2, str):
-        return _tensor(NotImplemented)
-    return _tensor(FUNCTIONS[name](x1, x2))
-
-
-def _tensor(value: Any) -> Tensor:
-    """Give the result of a function found by name its type back."""
-    result: Tensor = value
-    return result
+def _dims(shape: tuple[Any, ...]) -> Any:
+    """Return the dims that a method was given, one by one or as a tuple."""
+    return shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape

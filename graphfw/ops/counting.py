@@ -19,10 +19,10 @@ from graphfw.ir.op import NONDIFF, Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, scalar_like
+from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, dtype_or, scalar_like
 from graphfw.ops.composed import demand
 from graphfw.ops.creation import asarray, check_device, zeros
-from graphfw.ops.movement import dims_of, expand_dims
+from graphfw.ops.movement import expand_dims
 
 __all__ = ["arange", "eye", "linspace", "tril", "triu"]
 
@@ -219,8 +219,14 @@ def eye(
     """
     check_device("eye", device)
     rows, columns = dims_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
-    is_one = expand_dims(positions(rows) + k, axis=1) == positions(columns)
+    is_one = _diagonal(rows, k) == positions(columns)
     return converted(is_one, dtype_or(dtype, ambient.get_default_dtype()))
+
+
+def _diagonal(rows: DimLike, k: int) -> Tensor:
+    """Return the column of each row in which the k-th diagonal is.  -> [rows, 1]"""
+    far = 2**62  # beyond any dim; the sum still fits int64
+    return expand_dims(positions(rows) + max(-far, min(k, far)), axis=1)
 
 
 @public
@@ -251,7 +257,7 @@ def _triangle(name: str, x: Tensor, k: int) -> Tensor:
         fix="gf.expand_dims adds a dim",
         error=ShapeError,
     )
-    diagonal = expand_dims(positions(x.shape[-2]) + k, axis=1)
+    diagonal = _diagonal(x.shape[-2], k)
     column = positions(x.shape[-1])
     keep = column <= diagonal if name == "tril" else column >= diagonal
     kept: Tensor = F.where(keep, x, zeros((), dtype=x.dtype))

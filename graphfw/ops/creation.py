@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ArgumentError, DTypeError, GraphfwError, ShapeError, a_type
-from graphfw.ir import ambient
+from graphfw.ir import ambient, overrides
 from graphfw.ir.build import constant
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, promote_scalar
 from graphfw.ir.functions import F, public
-from graphfw.ir.literal import PYTHON_SCALARS, to_array
+from graphfw.ir.literal import PYTHON_SCALARS, as_given, to_array
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, scalar_like
+from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, dtype_or, scalar_like
 from graphfw.ops.composed import demand
-from graphfw.ops.movement import broadcast_to, dims_of
+from graphfw.ops.movement import broadcast_to
 
 __all__ = [
     "asarray",
@@ -76,6 +76,7 @@ def asarray(
         return scalar_like("asarray", obj, wanted or like_dtype)
     if isinstance(obj, Dim):
         return as_tensor(obj, wanted)
+    overrides.check(obj)
     if isinstance(obj, (list, tuple)) and _holds_symbols(obj):
         parts = [asarray(item, dtype=wanted) for item in obj]
         stacked: Tensor = F.stack(parts)
@@ -113,10 +114,8 @@ def _holds_symbols(items: Sequence[Any]) -> bool:
 def _values(obj: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
     """Return an array of what the user passed, in the dtype that was asked for."""
     try:
-        array = to_array(obj)
-        if wanted is None:
-            return array
-        if array.dtype.kind == "c" and not wanted.is_complex:
+        is_complex = as_given(obj)[0].dtype.kind == "c"
+        if is_complex and wanted is not None and not wanted.is_complex:
             fix = "take the real part first"
             raise DTypeError(f"complex numbers don't fit {wanted.name}", fix=fix)
         return to_array(obj, wanted)

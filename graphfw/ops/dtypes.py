@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphfw.errors import DTypeError
-from graphfw.ir.dtype import DType, int64, uint64
+from graphfw.ir.dtype import DType, complex64, complex128, float64, int64, uint64
 from graphfw.ir.shape import Requirement, require
 
 INDICES_FIX = "use ints, or convert with gf.astype(index, gf.int64)"
@@ -51,6 +51,11 @@ def accumulator(dtype: DType) -> DType:
     if dtype.kind == "uint":
         return uint64
     return int64 if dtype.is_bool or dtype.is_integer else dtype
+
+
+def complex_of(dtype: DType) -> DType:
+    """Return the complex dtype of a floating-point dtype's precision."""
+    return complex128 if dtype.real is float64 else complex64
 
 
 def compute_dtype(xp: Any, dtype: Any) -> Any:

@@ -34,17 +34,18 @@ from graphfw.ir.dim import (
 )
 from graphfw.ir.dtype import DTypeLike, int64
 from graphfw.ir.functions import public
+from graphfw.ir.literal import Array
 from graphfw.ir.op import Op
 from graphfw.ir.shape import Requirement, broadcast, normalize_axis, permuted, shape_text
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled
+from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, dtype_or, ruled
 from graphfw.ops.composed import demand
 from graphfw.ops.counting import positions
 from graphfw.ops.creation import asarray
 from graphfw.ops.dtypes import INDICES_FIX
-from graphfw.ops.movement import Flip, PermuteDims, Reshape, dims_of, expand_dims, reshape
+from graphfw.ops.movement import Flip, PermuteDims, Reshape, expand_dims, reshape
 from graphfw.ops.selection import Gather, Slice, out_of_range
 
 __all__ = ["getitem", "nonzero", "one_hot", "take_along_axis"]
@@ -64,9 +65,10 @@ def getitem(x: TensorLike, key: Any, /) -> Tensor:
     """Return `x[key]`, as NumPy does.
 
     A key is an int, a slice, None, `...`, an integer tensor, array or list, a boolean array whose
-    values are known, or a tuple of these. Bounds of slices may be symbolic dims: those count from
-    the front and stop at the tensor's ends. Dims of the result come out symbolic where x's are:
-    `x[1:]` and `x[:-1]` have equal shapes.
+    values are known, or a tuple of these; or a 0-d boolean tensor alone, for x or nothing along a
+    new first axis. Bounds of slices may be symbolic dims: those count from the front and stop at
+    the tensor's ends. Dims of the result come out symbolic where x's are: `x[1:]` and `x[:-1]` have
+    equal shapes.
 
     Raises:
         AxisError: An index is out of range, or there are more indices than dims.
@@ -89,6 +91,8 @@ def getitem(x: TensorLike, key: Any, /) -> Tensor:
 
 def key_steps(x: Tensor, key: Any) -> list[Step]:
     """Return what a key does to x, one op after the other; steps that do nothing are left out."""
+    if isinstance(key, Tensor) and key.ndim == 0 and key.dtype.is_bool:
+        return _chosen(x, _known_mask(x, key))
     items = _aligned(x, key if isinstance(key, tuple) else (key,))
     ranges = [_range(x, item) for item in items if item.axis is not None]
     shape = tuple(r.length for r in ranges)
@@ -196,7 +200,8 @@ def _items(x: Tensor, entry: Any) -> list[_Item]:
     return [_Item(index)]
 
 
-def _of_mask(x: Tensor, mask: Tensor) -> list[_Item]:
+def _known_mask(x: Tensor, mask: Tensor) -> Array:
+    """Return a boolean index, on which the result's shape depends."""
     _demand(
         x,
         is_concrete(mask),
@@ -204,9 +209,23 @@ def _of_mask(x: Tensor, mask: Tensor) -> list[_Item]:
         ConcreteValueError,
         "use gf.where(mask, x, other), which keeps the shape",
     )
-    _demand(x, mask.ndim > 0, "a 0-d boolean is no index", DTypeError, "use gf.where")
-    found = np.nonzero(mask.numpy())
+    return mask.numpy()
+
+
+def _of_mask(x: Tensor, mask: Tensor) -> list[_Item]:
+    _demand(x, mask.ndim > 0, "a 0-d boolean in a tuple is no index", DTypeError, "use gf.where")
+    found = np.nonzero(_known_mask(x, mask))
     return [_Item(constant(i), mask_dim=d) for i, d in zip(found, mask.shape, strict=True)]
+
+
+def _chosen(x: Tensor, mask: Array) -> list[Step]:
+    """Return what a 0-d boolean does, alone: a new axis, with x or with nothing along it."""
+    lifted, result = (1, *x.shape), (int(mask), *x.shape)
+    steps = [Step(Reshape(lifted), (), x.shape, lifted)]
+    if lifted != result:
+        window = Slice((0,) * len(result), result, (1,) * len(result))
+        steps.append(Step(window, (), lifted, result))
+    return steps
 
 
 def _check_array(x: Tensor, item: _Item) -> None:
@@ -217,7 +236,8 @@ def _check_array(x: Tensor, item: _Item) -> None:
     if item.mask_dim is not None:
         message = f"a boolean index of size {item.mask_dim} for dim {item.axis} of size {dim}"
         fix = "a boolean index has the sizes of the dims that it is for"
-        _demand(x, item.mask_dim == dim, message, AxisError, fix)
+        # As in NumPy, an empty mask selects nothing, of whatever size.
+        _demand(x, item.mask_dim in (0, dim), message, AxisError, fix)
     op = item.value.node.op
     if isinstance(op, Constant) and isinstance(dim, int):
         values = op.value.array

@@ -21,6 +21,7 @@ from graphfw.ir.shape import Requirement, broadcast, normalize_axis, require, sh
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, ruled
+from graphfw.ops.batching import Lanes, aligned, changed, lifted
 from graphfw.ops.dtypes import compute_dtype, require_indices, require_numeric, require_one_dtype
 from graphfw.ops.movement import Movement
 
@@ -37,6 +38,11 @@ class Window(Op):
     def dtype(self, x: DType, *others: DType) -> DType:
         require_one_dtype(x, *others)
         return x
+
+    def batch(self, lanes: Lanes, batched: Sequence[bool], *xs: Tensor) -> Tensor:
+        lengths = (lanes.size, *self.lengths)
+        window = type(self)((0, *self.starts), lengths, (1, *self.steps))
+        return emit(window, *lanes.all(xs, batched))
 
     def check(self, x: Shape) -> None:
         """See that the window lies inside x, as far as that is known."""
@@ -122,6 +128,8 @@ class Slice(Window, Movement):
 class SliceSet(Window):
     """x with other values in a window.  x: [*A]  values: lengths  ->  [*A]"""
 
+    linear = "jointly"
+
     def shape(self, x: Shape, values: Shape) -> Shape:
         self.check(x)
         message = f"{shape_text(values)} doesn't fill a window {shape_text(self.lengths)}"
@@ -177,6 +185,22 @@ class Gathering(Op):
     refusal: str = ""
     labels: ClassVar[tuple[str, ...]] = ("x",)
 
+    def batch(self, lanes: Lanes, batched: Sequence[bool], *xs: Tensor) -> Tensor:
+        count = 2 if isinstance(self, Putting) else 1
+        given, indices = xs[:count], aligned(batched[count:], xs[count:])
+        shifted = changed(self, axis=self.axis + 1)
+        if not any(batched[count:]):
+            return emit(shifted, *lanes.all(given, batched[:count]), *indices)
+        if not any(batched[:count]) and count == 1:
+            return F.moveaxis(emit(self, *given, *indices), self.axis, 0)  # type: ignore[no-any-return]
+        # Each lane's indices are for its own part of x: the lane is one index more. The indexed
+        # axes stand side by side, so the lanes move to before the first of them.
+        own = F.positions(lanes.size)
+        moved = [F.moveaxis(x, 0, self.axis) for x in lanes.all(given, batched[:count])]
+        lane = lifted(own, max([i.ndim for i in indices]))
+        result: Tensor = F.moveaxis(emit(self, *moved, lane, *indices), self.axis, 0)
+        return result
+
     def picked(self, x: Shape, indices: Sequence[Shape], first: int) -> Shape:
         """Return the shape of the elements that are named; indices are operands from `first`."""
         end = self.axis + len(indices)
@@ -227,6 +251,8 @@ class Gathering(Op):
 @op("gather")
 class Gather(Gathering):
     """The elements that integers name.  x: [*A, *N, *B]  indices: [*I] …  ->  [*A, *I, *B]"""
+
+    linear = "jointly"
 
     def shape(self, x: Shape, *indices: Shape) -> Shape:
         return self.picked(x, indices, 1)
@@ -302,6 +328,7 @@ class Putting(Gathering):
     """The base of ops that put values where indices point."""
 
     labels = ("x", "values")
+    linear = "jointly"
 
     def shape(self, x: Shape, values: Shape, *indices: Shape) -> Shape:
         places = self.picked(x, indices, 2)

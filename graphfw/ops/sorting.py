@@ -6,7 +6,7 @@ the order of their places, in descending order too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from graphfw.errors import DTypeError
@@ -15,12 +15,14 @@ from graphfw.ir.dim import Dim, DimLike, always_ge
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import NONDIFF, Case, Op, bad, ok, op
-from graphfw.ir.shape import normalize_axis, require
+from graphfw.ir.shape import normalize_axis, require, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, promoted, ruled
+from graphfw.ops.batching import Lanes, along_axes
 from graphfw.ops.composed import demand
 from graphfw.ops.dtypes import compute_dtype, require_one_dtype, require_ordered
+from graphfw.ops.selection import Slice
 
 __all__ = ["TopK", "argsort", "searchsorted", "sort", "topk"]
 
@@ -31,6 +33,7 @@ class Sorting(Op):
     axis: int
     descending: bool = False
     stable: bool = True
+    batch = along_axes
 
     def shape(self, x: Shape) -> Shape:
         normalize_axis(self.axis, len(x))
@@ -161,6 +164,7 @@ class ArgTopK(Op):
     axis: int
     largest: bool = True
     vjp = NONDIFF
+    batch = along_axes
 
     def shape(self, x: Shape) -> Shape:
         axis = normalize_axis(self.axis, len(x))
@@ -267,6 +271,19 @@ class SearchSorted(Op):
         places = xp.searchsorted(x1.astype(dtype), x2.astype(dtype), side=self.side)
         return xp.asarray(places, dtype=xp.int64)
 
+    def batch(self, lanes: Lanes, batched: Sequence[bool], x1: Tensor, x2: Tensor) -> Tensor:
+        if not batched[0]:
+            return emit(self, x1, x2)
+        # How many of x1 stand before an element of x2 when both are sorted together.
+        found = lanes.everywhere(x2, batched[1])
+        wanted = F.reshape(found, (lanes.size, size_of(found.shape[1:])))
+        is_left = self.side == "left"
+        both = F.concat([wanted, x1] if is_left else [x1, wanted], axis=1)
+        start = 0 if is_left else x1.shape[1]
+        window = Slice((0, start), wanted.shape, (1, 1))
+        places = emit(window, _ranks(both)) - _ranks(wanted)
+        return F.reshape(places, found.shape)  # type: ignore[no-any-return]
+
     @staticmethod
     def cases() -> Iterator[Case]:
         yield ok("float32[n]", "float32[2, 3]")
@@ -275,6 +292,11 @@ class SearchSorted(Op):
         yield bad("float32[2, 3]", "float32[3]", match="must have 1 dim, not 2")
         yield bad("float32[3]", "float64[3]", match="wants one dtype", error=DTypeError)
         yield bad("bool[3]", "bool[3]", match="wants real tensors, not bool", error=DTypeError)
+
+
+def _ranks(x: Tensor) -> Tensor:
+    """Return how many elements stand before each when rows are sorted.  x: [M, N] -> [M, N]"""
+    return emit(ArgSort(1), emit(ArgSort(1), x))
 
 
 @public

@@ -1,0 +1,182 @@
+"""Tensors as sets: the distinct elements, and which elements are among others.
+
+How many distinct elements there are depends on their values, so the `unique` functions want tensors
+that depend on constants alone. `isin` keeps the shape, and works on all.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from graphfw.errors import ConcreteValueError
+from graphfw.ir.build import constant
+from graphfw.ir.concrete import is_concrete
+from graphfw.ir.dtype import uint8
+from graphfw.ir.functions import F, public
+from graphfw.ir.literal import Array
+from graphfw.ir.tensor import Tensor
+from graphfw.ops.args import TensorLike, as_tensor, converted, promoted
+from graphfw.ops.composed import demand
+from graphfw.ops.dtypes import compute_dtype
+from graphfw.ops.movement import expand_dims, flatten
+from graphfw.ops.sorting import searchsorted, sort
+
+__all__ = [
+    "UniqueAll",
+    "UniqueCounts",
+    "UniqueInverse",
+    "isin",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
+]
+
+
+class UniqueAll(NamedTuple):
+    """What `unique_all` returns.
+
+    Attributes:
+        values: The K distinct elements, in order.  [K]
+        indices: Where each stands first in the flattened tensor.  [K] int64
+        inverse_indices: Which of the values each element is.  [*A] int64
+        counts: How often each stands in the tensor.  [K] int64
+    """
+
+    values: Tensor
+    indices: Tensor
+    inverse_indices: Tensor
+    counts: Tensor
+
+
+class UniqueCounts(NamedTuple):
+    """What `unique_counts` returns: see `UniqueAll`."""
+
+    values: Tensor
+    counts: Tensor
+
+
+class UniqueInverse(NamedTuple):
+    """What `unique_inverse` returns: see `UniqueAll`."""
+
+    values: Tensor
+    inverse_indices: Tensor
+
+
+@public
+def unique_all(x: TensorLike, /) -> UniqueAll:
+    """Find the distinct elements, where they stand and how often.  x: [*A] -> see `UniqueAll`
+
+    Every NaN is distinct; 0.0 and -0.0 are not.
+
+    Raises:
+        ConcreteValueError: The values are known only when the graph runs.
+
+    >>> import graphfw as gf
+    >>> gf.unique_all(gf.asarray([3, 1, 3])).inverse_indices
+    Tensor([1, 0, 1], dtype=int64)
+    """
+    return UniqueAll(*[constant(array) for array in _unique("unique_all", x)])
+
+
+@public
+def unique_counts(x: TensorLike, /) -> UniqueCounts:
+    """Find the distinct elements and how often each stands in x: see `unique_all`.
+
+    Raises:
+        ConcreteValueError: The values are known only when the graph runs.
+    """
+    values, _, _, counts = _unique("unique_counts", x)
+    return UniqueCounts(constant(values), constant(counts))
+
+
+@public
+def unique_inverse(x: TensorLike, /) -> UniqueInverse:
+    """Find the distinct elements and which of them each element is: see `unique_all`.
+
+    Raises:
+        ConcreteValueError: The values are known only when the graph runs.
+    """
+    values, _, inverse_indices, _ = _unique("unique_inverse", x)
+    return UniqueInverse(constant(values), constant(inverse_indices))
+
+
+@public
+def unique_values(x: TensorLike, /) -> Tensor:
+    """Find the distinct elements, in order.  x: [*A] -> [K]; see `unique_all`.
+
+    Raises:
+        ConcreteValueError: The values are known only when the graph runs.
+
+    >>> import graphfw as gf
+    >>> gf.unique_values(gf.asarray([[3, 1], [1, 3]]))
+    Tensor([1, 3], dtype=int64)
+    """
+    return constant(_unique("unique_values", x)[0])
+
+
+def _unique(name: str, x: TensorLike) -> tuple[Array, Array, Array, Array]:
+    """Return the fields of a `UniqueAll`."""
+    tensor = as_tensor(x)
+    demand(
+        is_concrete(tensor),
+        f"{name}: how many distinct elements there are is not known until the graph runs",
+        {"x": tensor},
+        fix="fetch x and use np.unique; gf.isin and gf.sort keep the shape; of a known number of "
+        "classes gf.sum(gf.one_hot(x, classes), axis=0) counts each",
+        error=ConcreteValueError,
+    )
+    array = tensor.numpy()
+    values, indices, inverse, counts = np.unique(
+        array.astype(compute_dtype(np, array.dtype), copy=False),
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
+        equal_nan=False,
+    )
+    return (
+        values.astype(array.dtype, copy=False),
+        indices.astype(np.int64, copy=False),
+        inverse.astype(np.int64, copy=False).reshape(array.shape),
+        counts.astype(np.int64, copy=False),
+    )
+
+
+@public
+def isin(x1: TensorLike, x2: TensorLike, /, *, invert: bool = False) -> Tensor:
+    """Say which elements of x1 are among those of x2.  x1: [*A], x2: [*B] -> [*A] bool
+
+    NaN is equal to nothing.
+
+    Args:
+        x1: What to look for.
+        x2: Where to look.
+        invert: True says which are not.
+
+    Raises:
+        DTypeError: No dtype holds both (uint64 with a signed integer).
+
+    >>> import graphfw as gf
+    >>> gf.isin(gf.asarray([1, 2, 3]), [3, 1, 5])
+    Tensor([ True, False,  True], dtype=bool)
+    """
+    needles, haystack = promoted("isin", x1, x2)
+    many = flatten(haystack)
+    if needles.dtype.is_complex:  # which have no order
+        found = F.any(expand_dims(needles, axis=-1) == many, axis=-1)
+    else:
+        found = _is_in_sorted(needles, many)
+    result: Tensor = ~found if invert else found
+    return result
+
+
+def _is_in_sorted(needles: Tensor, many: Tensor) -> Tensor:
+    """Say which are there: those whose first and last places in order are not the same."""
+    if needles.dtype.is_bool:
+        return _is_in_sorted(converted(needles, uint8), converted(many, uint8))
+    ordered = sort(many, stable=False)
+    first = searchsorted(ordered, needles, side="left")
+    behind = searchsorted(ordered, needles, side="right")
+    return (first < behind) & (needles == needles)
