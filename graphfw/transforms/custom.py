@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NoReturn
 
 from graphfw.errors import GradientError
-from graphfw.ir.build import emit_all
+from graphfw.ir.body import Body, BodyGraph, Traced, closed, trace
+from graphfw.ir.build import admitted, emit_all
+from graphfw.ir.concrete import describe
 from graphfw.ir.dtype import DType
+from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import ALIAS, PURE, Op, op
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.tensor import Tensor, next_serial
 from graphfw.ir.types import Shape
+from graphfw.ops.batching import Lanes
+from graphfw.ops.effects import carrying, happens
+
+_INLINED = ("custom_gradient", "jvp", "vmap")
+"""Bodies whose nodes are made again outside of them."""
 
 
 @op("custom_gradient")
 class CustomGradient(Op):
     """The first `count` inputs, whose gradient is that of a rule instead.
 
-    ys: count tensors, xs: any number -> the ys
+    ys: count tensors, xs: as many as `given` has entries, captures of the rule, others -> the ys
+
+    Attributes:
+        count: How many results there are.
+        rule: Takes the cotangents of the ys that are floats, and the captures; yields those of xs.
+        given: For which of the xs it yields one.
+        others: How many tensors the function takes from around it: no rule says their gradients.
     """
 
     count: int
-    rule: Callable[..., Any]
+    rule: Body
+    given: tuple[bool, ...] = ()
+    others: int = 0
     traits = frozenset({PURE, ALIAS})
     multiple = True
 
@@ -36,21 +53,33 @@ class CustomGradient(Op):
         return inputs[: self.count]
 
     def vjp(self, ct: tuple[Any, ...], y: tuple[Tensor, ...], *inputs: Tensor) -> tuple[Any, ...]:
-        gradients = self.rule(*ct)
-        given = gradients if isinstance(gradients, (tuple, list)) else (gradients,)
-        wanted = len(inputs) - self.count
-        if len(given) != wanted:
-            raise GradientError(
-                f"custom_gradient: the rule returns {len(given)} gradients for {wanted} tensors",
-                fix="return one gradient, or None, for each tensor that the function takes",
-            )
-        for gradient in given:
-            if not isinstance(gradient, Tensor) and gradient is not None:
-                raise GradientError(
-                    f"custom_gradient: the rule returns a {type(gradient).__name__}, not a tensor",
-                    fix="make it of the cotangent, with graphfw's functions, or by gf.asarray",
-                )
-        return (*[None] * self.count, *given)
+        before = self.count + len(self.given)
+        captures = inputs[before : len(inputs) - self.others]
+        found = iter(self.rule.inline(*[t for t in ct if t is not None], *captures))
+        gradients = [next(found) if is_given else None for is_given in self.given]
+        happens(list(found))
+        refusals = [partial(_refuse, y[0], t) for t in inputs[before + len(captures) :]]
+        return (*[None] * self.count, *gradients, *[None] * len(captures), *refusals)
+
+    def batch(self, lanes: Lanes, batched: Sequence[bool], *inputs: Tensor) -> tuple[Tensor, ...]:
+        before, end = self.count + len(self.given), len(inputs) - self.others
+        cotangents = len(self.rule.parameters) - (end - before)
+        flags = [*[True] * cotangents, *batched[before:end]]
+        rule, _ = lanes.body("custom_gradient", self.rule, flags)
+        own = lanes.all(inputs[:before], batched[:before])
+        op = CustomGradient(self.count, rule, self.given, self.others)
+        return emit_all(op, *own, *inputs[before:])
+
+
+def _refuse(y: Tensor, other: Tensor) -> NoReturn:
+    """Say that a tensor which a function takes from around it has no gradient."""
+    raise GradientError(
+        "custom_gradient: the function uses a tensor from around it, and its rule gives that no "
+        "gradient",
+        operands=[describe("used", other)],
+        at=y.node.loc,
+        fix="pass it as an argument, or use it as a constant: gf.stop_gradient(…)",
+    )
 
 
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,11 +87,14 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
     The function returns its result and the rule: a function that takes the result's cotangent (one
     for each tensor of a tuple) and returns the cotangents of the tensors that the function was
-    called with, in order. Tensors that the function takes from around it get no gradient: pass them
-    as arguments.
+    called with, in order. Tensors that the function takes from around it have no gradient: pass
+    them as arguments, or use them as constants, by `gf.stop_gradient`. The rule is called once,
+    with the function.
 
     Raises:
         GradientError: The function returns no such pair, or the rule a wrong number of gradients.
+            In the body of a loop or a branch: the function takes tensors from around it. In
+            `gf.grad`: the gradient of such a tensor is wanted.
 
     >>> import graphfw as gf
     >>> @gf.custom_gradient
@@ -75,6 +107,10 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        graph = current_graph()
+        given_tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+        xs = [admitted(x, graph, "custom_gradient") for x in given_tensors]
+        before = next_serial()
         returned = function(*args, **kwargs)
         if not (isinstance(returned, tuple) and len(returned) == 2 and callable(returned[1])):
             raise GradientError(
@@ -89,8 +125,75 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
                 "nor several",
                 fix="return y, rule  with y a tensor or a tuple of tensors",
             )
-        xs = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
-        outputs = emit_all(CustomGradient(len(ys), rule), *ys, *xs)
+        others = _others(ys, xs, before)
+        if others and _is_in_region(graph):
+            # Loops and branches differentiate their bodies by all tensors, wanted or not.
+            _refuse(ys[0], others[0])
+        given: list[bool] = []
+        (body,), captures = closed(*carrying(_traced(rule, ys, len(xs), given)))
+        op = CustomGradient(len(ys), body, tuple(given), len(others))
+        outputs = emit_all(op, *ys, *xs, *captures, *others)
         return outputs[0] if isinstance(result, Tensor) else outputs
 
     return wrapped
+
+
+def _is_in_region(graph: Graph) -> bool:
+    """Say whether a graph is, or is within, a body that is differentiated as a whole."""
+    while isinstance(graph, BodyGraph):
+        if graph.what not in _INLINED:
+            return True
+        graph = graph.outer
+    return False
+
+
+def _others(ys: Sequence[Tensor], xs: Sequence[Tensor], before: int) -> list[Tensor]:
+    """Return the tensors besides the xs from which a gradient could flow to the ys.
+
+    `before` is from where on nodes are those of the function; in a body, what stands for a tensor
+    from around it may be one of these.
+    """
+    arguments = set(xs)
+
+    def is_outside(tensor: Tensor) -> bool:
+        return tensor.node.serial < before or tensor.node.op.name == "placeholder"
+
+    found: dict[Tensor, None] = {}
+    todo, seen = list(ys), set(ys)
+    while todo:
+        tensor = todo.pop()
+        if tensor in arguments or not tensor.dtype.is_inexact:
+            continue
+        if is_outside(tensor):
+            found[tensor] = None
+        elif tensor.node.op.vjp is not None:
+            todo += [t for t in tensor.node.inputs if t not in seen]
+            seen.update(tensor.node.inputs)
+    return list(found)
+
+
+def _traced(
+    rule: Callable[..., Any], ys: Sequence[Tensor], wanted: int, given: list[bool]
+) -> Traced:
+    """Call a rule for its body, and note in `given` which of the gradients wanted it yields."""
+
+    def flat(*seeds: Tensor) -> list[Tensor]:
+        rest = iter(seeds)
+        returned = rule(*[next(rest) if y.dtype.is_inexact else None for y in ys])
+        gradients = returned if isinstance(returned, (tuple, list)) else (returned,)
+        if len(gradients) != wanted:
+            raise GradientError(
+                f"custom_gradient: the rule returns {len(gradients)} gradients for {wanted} "
+                "tensors",
+                fix="return one gradient, or None, for each tensor that the function takes",
+            )
+        for gradient in gradients:
+            if not isinstance(gradient, Tensor) and gradient is not None:
+                raise GradientError(
+                    f"custom_gradient: the rule returns a {type(gradient).__name__}, not a tensor",
+                    fix="make it of the cotangent, with graphfw's functions, or by gf.asarray",
+                )
+            given.append(gradient is not None)
+        return [gradient for gradient in gradients if gradient is not None]
+
+    return trace("custom_gradient", flat, [y.type for y in ys if y.dtype.is_inexact])

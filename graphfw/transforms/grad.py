@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, overload
 
 from graphfw.errors import ArgumentError, GradientError, ShapeError, a_type
-from graphfw.ir import concrete
-from graphfw.ir.build import admitted
-from graphfw.ir.functions import F
-from graphfw.ir.graph import current_graph
-from graphfw.ir.op import SOURCE
+from graphfw.ir import ambient, concrete
+from graphfw.ir.body import BodyGraph
+from graphfw.ir.build import admitted, emit_all
+from graphfw.ir.functions import F, public
+from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.op import RANDOM, SOURCE
 from graphfw.ir.shape import can_broadcast
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.walk import ancestors, users
+from graphfw.ops.attention_pattern import ComposedAttention, composed_attentions
 
 Missing = Literal["error", "zeros"]
 
@@ -56,11 +58,14 @@ def grad(
     Tensor([2., 4., 6.], dtype=float32)
     """
     targets = _targets(y, xs, missing)
+    graph = current_graph()
+    if graph.root is not graph:  # in a body, what stands for them there
+        y, *targets = [admitted(t, graph, "grad") for t in (y, *targets)]
     if any(t.graph.is_poisoned(t.node) for t in (y, *targets)):
-        results = [_stand_in(x) for x in targets]
+        results = [stand_in(x) for x in targets]
     else:
         _check_arguments(y, targets)
-        found = _backward(y, targets, _seed(y, grad_y))
+        found = _with_paths_around(y, targets, _seed(y, grad_y))
         results = [
             gradient if gradient is not None else _missing(y, x, missing)
             for x, gradient in zip(targets, found, strict=True)
@@ -109,7 +114,7 @@ def _targets(y: Tensor, xs: Tensor | Sequence[Tensor], missing: str) -> list[Ten
     return targets
 
 
-def _stand_in(x: Tensor) -> Tensor:
+def stand_in(x: Tensor) -> Tensor:
     """Return what stands for a gradient where `collect_errors` goes on after a mistake."""
     zeros: Tensor = F.zeros(x.shape, dtype=x.dtype)
     zeros.graph.poison(zeros.node)
@@ -154,26 +159,128 @@ def _seed(y: Tensor, grad_y: Any) -> Tensor:
     return broadcast
 
 
-def _backward(y: Tensor, xs: Sequence[Tensor], seed: Tensor) -> list[Tensor | None]:
-    """Walk from y to the xs and add up cotangents on the way."""
-    nodes = ancestors([y])
-    active = _active(nodes, xs)
-    cotangents: dict[tuple[Node, int], Tensor] = {(y.node, y.index): seed}
+def _with_paths_around(y: Tensor, xs: Sequence[Tensor], seed: Tensor) -> list[Tensor | None]:
+    """Return the cotangents of the xs, also where a path to y leads around the body that is open.
+
+    Of that path the body has only the end, a captured parameter. It is made again inside.
+    """
     graph = current_graph()
+    if not isinstance(graph, BodyGraph):
+        return _backward([y], xs, [seed])
+    made = _made_again(graph, {(x.node, x.index): x for x in xs}, [y])
+    ends = [p for p in graph.captured.values() if (p.node, p.index) in made and p not in set(xs)]
+    found = _backward([y], [*xs, *ends], [seed])
+    pairs = [
+        (made[p.node, p.index], ct)
+        for p, ct in zip(ends, found[len(xs) :], strict=True)
+        if ct is not None
+    ]
+    if not pairs:
+        return found[: len(xs)]
+    around = _backward([new for new, _ in pairs], xs, [ct for _, ct in pairs])
+    return [
+        a if b is None else b if a is None else a + b
+        for a, b in zip(found[: len(xs)], around, strict=True)
+    ]
+
+
+def _made_again(
+    graph: Graph, xs: Mapping[tuple[Node, int], Tensor], ends: Sequence[Tensor]
+) -> dict[tuple[Node, int], Tensor]:
+    """Make what lies between some xs and the ends around a body again in the graph that is open.
+
+    Args:
+        graph: Where the xs and the ends are: that graph, or one around it.
+        xs: With what stands for each in the open graph.
+        ends: What is wanted of the graph.
+
+    Returns:
+        The xs, and the parameters of `graph` that depend on them through the graphs around it.
+    """
+    known = dict(xs)
+    if not isinstance(graph, BodyGraph):
+        return known
+    taken = [(t, p) for t, p in graph.captured.items() if (p.node, p.index) in known]
+    if not taken:
+        return known
+    nodes = set(ancestors(ends))
+    sources = [(t, p) for t, p in graph.captured.items() if p.node in nodes]
+    outside = {(t.node, t.index): known[p.node, p.index] for t, p in taken}
+    outside = _made_again(graph.outer, outside, [t for t, _ in sources])
+    for node in _active(ancestors([t for t, _ in sources]), set(outside)):
+        if RANDOM in node.op.traits:
+            raise GradientError(
+                f"grad: a path leads through {node.op.name}, which draws random numbers, around "
+                "the function that is open",
+                operands=[concrete.describe("through", node.outputs[0])],
+                fix="compute it inside, from the same tensors, or pass it through gf.stop_gradient",
+            )
+        inputs = [outside.get((t.node, t.index), t) for t in node.inputs]
+        with current_graph().located(node.loc):
+            outputs = emit_all(node.op, *inputs)
+        outside.update({(node, i): t for i, t in enumerate(outputs)})
+    for t, p in sources:
+        if (t.node, t.index) in outside:
+            known.setdefault((p.node, p.index), outside[t.node, t.index])
+    return known
+
+
+@public
+def cotangents(
+    ys: Sequence[Tensor], xs: Sequence[Tensor], seeds: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """Return the cotangents of the xs for those of the ys; None for an x that none reaches.
+
+    For the gradient rules of ops that own bodies; users have `grad`.
+    """
+    return _backward(ys, xs, seeds)
+
+
+def _backward(
+    ys: Sequence[Tensor], xs: Sequence[Tensor], seeds: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """Walk from the ys to the xs and add up cotangents on the way."""
+    nodes = ancestors(ys)
+    known = set(nodes)
+    reached = {(x.node, x.index) for x in xs}
+    active = _active(nodes, reached)
+    graph = current_graph()
+    # In a body, what is emitted for an attention outside would hang on the body's parameters.
+    is_here = bool(ys) and ys[0].node.graph is graph
+    attentions = _attentions(nodes, {t.node for t in (*ys, *xs)}) if is_here else {}
+    cotangents: dict[tuple[Node, int], Tensor] = {}
+    for y, seed in zip(ys, seeds, strict=True):
+        key = (y.node, y.index)
+        cotangents[key] = cotangents[key] + seed if key in cotangents else seed
     before = graph.provenance
     try:
         for node in reversed(nodes):
-            if node in active and any((node, i) in cotangents for i in range(len(node.types))):
-                graph.provenance = node.loc.as_gradient()
-                _through(node, active, cotangents)
+            passed = [node]
+            if node in active and node in attentions and (node, 0) in cotangents:
+                graph.provenance = node.loc
+                with ambient.override(ambient.grad_enabled, True):  # to be differentiated just now
+                    result = attentions[node].emit()[0]
+                cotangents[result.node, result.index] = cotangents[node, 0]
+                made = ancestors([result], stop=known.__contains__)
+                passed = [node for node in made if node not in known]
+                active |= _active(passed, reached)
+            graph.provenance = node.loc.as_gradient()
+            for part in reversed(passed):
+                if part in active and any((part, i) in cotangents for i in range(len(part.types))):
+                    _through(part, active, cotangents)
     finally:
         graph.provenance = before
-    return [cotangents.get((x.node, x.index)) for x in xs]
+    found = [cotangents.get((x.node, x.index)) for x in xs]
+    if not graph.is_ambient:
+        graph.gradients.append((tuple([t for t in found if t is not None]), tuple(ys)))
+    return found
 
 
-def _active(nodes: Sequence[Node], xs: Iterable[Tensor]) -> dict[Node, tuple[bool, ...]]:
-    """Return the nodes that gradients pass, with for each input whether it leads to an x."""
-    reached = {(x.node, x.index) for x in xs}
+def _active(nodes: Sequence[Node], reached: set[tuple[Node, int]]) -> dict[Node, tuple[bool, ...]]:
+    """Return the nodes that gradients pass, with for each input whether it leads to an x.
+
+    `reached` holds the outputs that do, and is added to.
+    """
     through: dict[Node, tuple[bool, ...]] = {}
     for node in nodes:
         if node.op.vjp is None:
@@ -183,6 +290,20 @@ def _active(nodes: Sequence[Node], xs: Iterable[Tensor]) -> dict[Node, tuple[boo
             through[node] = wanted
             reached.update((node, i) for i, t in enumerate(node.types) if t.dtype.is_inexact)
     return through
+
+
+def _attentions(nodes: Sequence[Node], kept: Collection[Node]) -> dict[Node, ComposedAttention]:
+    """Return the results of attention that is composed, and whose weights get no other cotangent.
+
+    Its gradient is that of the op `attention`, which needs no tensor of queries by keys; the
+    compiler makes the op of the composition, too. No tensor of `kept` lies inside of one.
+    """
+    # The op takes keys from where they were transposed: the transposed ones get no cotangent of it.
+    return {
+        node: one
+        for node, one in composed_attentions(nodes, kept).items()
+        if one.k.node not in kept or one.k.node.op.name != "permute_dims"
+    }
 
 
 def _through(
@@ -213,12 +334,12 @@ def _through(
         if not wanted or entry is None:
             continue
         value = entry if isinstance(entry, Tensor) else entry()
-        value = _fitted(value, x.type, node)
+        value = fitted(value, x.type, node)
         key = (x.node, x.index)
         cotangents[key] = cotangents[key] + value if key in cotangents else value
 
 
-def _fitted(value: Tensor, wanted: TensorType, node: Node) -> Tensor:
+def fitted(value: Tensor, wanted: TensorType, node: Node) -> Tensor:
     """Give a cotangent its input's dtype; its shape must be right already."""
     if value.type == wanted:
         return value
@@ -231,8 +352,8 @@ def _fitted(value: Tensor, wanted: TensorType, node: Node) -> Tensor:
     result: Tensor = (
         F.real(value) if value.dtype.is_complex and not wanted.dtype.is_complex else value
     )
-    fitted: Tensor = F.astype(result, wanted.dtype)
-    return fitted
+    converted: Tensor = F.astype(result, wanted.dtype)
+    return converted
 
 
 def _missing(y: Tensor, x: Tensor, missing: Missing) -> Tensor:

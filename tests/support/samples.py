@@ -116,6 +116,8 @@ def draw(type_: TensorType, case: Case, rng: np.random.Generator) -> Array:
     values = rng.uniform(*case.domain, size=shape)
     if dtype.is_complex:
         values = values + 1j * rng.uniform(*case.domain, size=shape)
+    if case.diagonal and len(shape) >= 2:
+        values = values + case.diagonal * np.eye(*shape[-2:])
     return np.asarray(values).astype(dtype.dtype)
 
 

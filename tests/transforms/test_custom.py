@@ -118,3 +118,88 @@ def test_a_rule_returns_the_right_shape():
     a = gf.asarray([1.0, 2.0])
     with pytest.raises(GradientError, match=r"custom_gradient gives float32\[\] for an input"):
         gf.grad(gf.sum(wrong(a)), a)
+
+
+def test_what_the_rule_alone_uses_is_not_computed():
+    @gf.custom_gradient
+    def odd(x):
+        slope = gf.exp(x)
+        return x * 2, lambda ct: ct * slope
+
+    with gf.Graph() as g:
+        x = gf.placeholder((3,), name="x")
+        y = odd(x)
+        slope = gf.grad(gf.sum(y), x)
+    with gf.Session(g) as session:
+        names = [
+            {node.op.name for node in session.compile(fetch, [x]).program.graph.nodes}
+            for fetch in (y, slope)
+        ]
+    assert ["exp" in found for found in names] == [False, True]
+    assert not any("custom_gradient" in found for found in names)
+
+
+def scaled_by(w, stop=False):
+    @gf.custom_gradient
+    def scaled(x):
+        factor = gf.stop_gradient(w) if stop else w
+        return gf.sin(factor) * x, lambda ct: ct * gf.sin(w)
+
+    return scaled
+
+
+@pytest.mark.parametrize("kind", ["placeholder", "computed"])
+def test_tensors_from_around_have_no_gradient(kind: str):
+    with gf.Graph() as g:
+        x = gf.placeholder((), name="x")
+        w = gf.placeholder((), name="w")
+        w = w * 2 if kind == "computed" else w
+        scaled = scaled_by(w)
+        y = scaled(x)
+        assert gf.grad(y, x).type == x.type
+        with pytest.raises(GradientError) as caught:
+            gf.grad(y, [x, w])
+    text = str(caught.value)
+    assert "the function uses a tensor from around it, and its rule gives that no gradient" in text
+    assert "gf.stop_gradient" in text
+    assert "test_custom.py" in text
+    assert g.placeholders
+
+
+def test_in_loops_and_branches_there_are_no_tensors_from_around():
+    x, w = gf.asarray(3.0), gf.asarray(1.0) + 1
+    with pytest.raises(GradientError) as caught:
+        gf.cond(x > 0, scaled_by(w), scaled_by(w), x)
+    assert "uses a tensor from around it" in str(caught.value)
+    y = gf.cond(x > 0, scaled_by(w, stop=True), lambda x: x, x) + w
+    by_x, by_w = gf.grad(y, [x, w])
+    assert float(by_x) == pytest.approx(np.sin(2.0))
+    assert float(by_w) == 1
+
+
+def test_forward_mode_of_what_uses_tensors_from_around():
+    w, x = gf.asarray(2.0), gf.asarray(3.0)
+    _, tangent = gf.jvp(scaled_by(w), (x,), (gf.asarray(10.0),))
+    assert float(tangent) == pytest.approx(10 * np.sin(2.0))
+
+
+def test_ambient_tensors_from_around_have_no_gradient():
+    w, x = gf.asarray(2.0), gf.asarray(3.0)
+    y = scaled_by(w)(x)
+    assert float(gf.grad(y, x)) == pytest.approx(np.sin(2.0))
+    with pytest.raises(GradientError, match="a tensor from around it"):
+        gf.grad(y, w)
+
+
+def test_tensors_from_around_may_be_constants():
+    w, x = gf.asarray(2.0), gf.asarray(3.0)
+    y = scaled_by(w, stop=True)(x) + w
+    assert float(gf.grad(y, w)) == 1
+
+
+def test_batches_of_what_uses_tensors_from_around():
+    w, xs = gf.asarray(2.0), gf.asarray([1.0, 2.0, 3.0])
+    slopes = gf.vmap(lambda x: gf.grad(scaled_by(w)(x), x))(xs)
+    np.testing.assert_allclose(slopes.numpy(), np.sin([2.0] * 3), rtol=1e-6)
+    with pytest.raises(GradientError, match="a tensor from around it"):
+        gf.grad(gf.sum(gf.vmap(scaled_by(w))(xs)), w)
