@@ -1,0 +1,62 @@
+"""What those need who add to graphfw: ops, passes and executors of their own.
+
+`gf.Op`, `gf.op` and `gf.apply` make an op; here is what its rules are written with.
+"""
+
+from graphfw.ir.op import (
+    ALIAS,
+    COMMUTATIVE,
+    EFFECT,
+    ELEMENTWISE,
+    NONDIFF,
+    PURE,
+    RANDOM,
+    Cost,
+    Rng,
+    Trait,
+    bad,
+    ok,
+)
+from graphfw.ir.rebuild import derive, rebuild
+from graphfw.ir.shape import broadcast, reduced, require
+from graphfw.ops.batching import Lanes, along_axes, leading
+from graphfw.passes.base import Pass
+from graphfw.passes.manager import run_pipeline
+from graphfw.passes.rules import RuleSet, rule
+from graphfw.runtime.array_executor import ArrayExecutable
+from graphfw.runtime.executor import Executable, Executor, Options
+from graphfw.runtime.feeding import host_array
+from graphfw.runtime.program import Program
+
+__all__ = [
+    "ALIAS",
+    "COMMUTATIVE",
+    "EFFECT",
+    "ELEMENTWISE",
+    "NONDIFF",
+    "PURE",
+    "RANDOM",
+    "ArrayExecutable",
+    "Cost",
+    "Executable",
+    "Executor",
+    "Lanes",
+    "Options",
+    "Pass",
+    "Program",
+    "Rng",
+    "RuleSet",
+    "Trait",
+    "along_axes",
+    "bad",
+    "broadcast",
+    "derive",
+    "host_array",
+    "leading",
+    "ok",
+    "rebuild",
+    "reduced",
+    "require",
+    "rule",
+    "run_pipeline",
+]

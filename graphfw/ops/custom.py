@@ -1,0 +1,278 @@
+"""Ops of users' own: `op` registers a class, `apply` makes a node of it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from graphfw.errors import ArgumentError, ExecutionError, GraphError, GraphfwError, a_type
+from graphfw.ir import op as base
+from graphfw.ir.build import emit_all
+from graphfw.ir.dtype import as_dtype
+from graphfw.ir.op import ELEMENTWISE, REGISTRY, Op, Trait
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import TensorType
+from graphfw.ops.args import TensorLike, as_tensor
+
+__all__ = ["apply", "op"]
+
+OpClass = TypeVar("OpClass", bound="type[Op]")
+
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+
+_BEFORE_INPUTS = {"shape": 1, "dtype": 1, "eval": 2, "vjp": 3, "scalar": 2, "batch": 3}
+"""How many parameters of each rule come before those of the inputs."""
+
+
+def op(name: str) -> Callable[[OpClass], OpClass]:
+    """Register a class as an operation: `@gf.op("mylib.softcap")`.
+
+    The class derives from `gf.Op`, which says what it declares; its functions know nothing of
+    sessions and executors. With `scalar` it is fused with its neighbours and compiled; else runs
+    call its `eval`. Running the same definition again, as in a notebook, replaces the class; graphs
+    that are built keep what they have.
+
+    Args:
+        name: With a dot: that of your package, and its own. Graphs' texts show it.
+
+    Raises:
+        GraphError: There is such an op, the name has no dot or is no name, or the class lacks
+            something or contradicts itself.
+
+    >>> import graphfw as gf
+    >>> @gf.op("docs.softcap")
+    ... class SoftCap(gf.Op):
+    ...     cap: float
+    ...     traits = frozenset({gf.extend.PURE, gf.extend.ELEMENTWISE})
+    ...
+    ...     def shape(self, x):
+    ...         return x
+    ...
+    ...     def dtype(self, x):
+    ...         gf.extend.require(x.is_floating, "wants floats", error=gf.DTypeError)
+    ...         return x
+    ...
+    ...     def eval(self, xp, x):
+    ...         return xp.tanh(x / self.cap) * self.cap
+    ...
+    ...     def scalar(self, k, x):
+    ...         return k.mul(k.tanh(k.div(x, self.cap)), self.cap)
+    ...
+    ...     def vjp(self, ct, y, x):
+    ...         return (ct * (1 - (y / self.cap) ** 2),)
+    >>> gf.apply(SoftCap(2.0), [0.0, 100.0])
+    Tensor([0., 2.], dtype=float32)
+    """
+    if not _NAME.fullmatch(str(name)):
+        raise GraphError(
+            f"op: {name!r} does not name an op of a package",
+            fix='write the name of your package before it, with a dot: "mylib.softcap"',
+        )
+    if name.partition(".")[0] in ("graphfw", "gf"):
+        raise GraphError(
+            f"op: {name!r} would be one of graphfw's own", fix="use the name of your package"
+        )
+
+    def register(cls: OpClass) -> OpClass:
+        _check(name, cls)
+        other = REGISTRY.get(name)
+        if other is not None and _origin(other) == _origin(cls):
+            del REGISTRY[name]
+        try:
+            registered = base.op(name)(cls)
+        except GraphfwError:
+            if other is not None:
+                REGISTRY[name] = other
+            raise
+        own: Any = registered
+        own.eval = _checked(own.eval)
+        if own.scalar is not None:
+            own.scalar = _checked_scalar(own.scalar)
+        return registered
+
+    return register
+
+
+def _checked(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an op's `eval` with its results' types compared with those that its rules promise.
+
+    Compiled code reads the results by these: it would read beyond the end of one that is too small.
+    """
+    if hasattr(evaluate, "checks"):  # the base class's, which does so already
+        return evaluate
+
+    @functools.wraps(evaluate)
+    def call(self: Op, xp: Any, *inputs: Any, **random: Any) -> Any:
+        result = evaluate(self, xp, *inputs, **random)
+        results = tuple(result) if self.multiple else (result,)
+        wanted = self.infer(*map(_type, inputs))
+        found = [_type(x) if hasattr(x, "dtype") else a_type(x) for x in results]
+        if found != list(wanted):
+            raise ExecutionError(
+                f"{self.name}: its eval gives {', '.join(map(str, found))}, and "
+                f"{', '.join(map(str, wanted))} is promised by its shape and dtype",
+                fix="this is a mistake in the op's class",
+            )
+        return result
+
+    call.checks = True  # type: ignore[attr-defined]
+    return call
+
+
+def _checked_scalar(scalar: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an op's `scalar` with its mistakes told as such."""
+    if hasattr(scalar, "checks"):
+        return scalar
+
+    @functools.wraps(scalar)
+    def call(self: Op, k: Any, *elements: Any) -> Any:
+        try:
+            result = scalar(self, k, *elements)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise GraphError(
+                f"{self.name}: its scalar fails: {error}",
+                fix="use functions of k, such as k.mul(x, 2.0), and operands of one dtype",
+            ) from error
+        if result is None:
+            return None
+        wanted = self.dtype(*[x.dtype for x in elements])
+        found = getattr(result, "dtype", None)
+        if found is not wanted:
+            raise GraphError(
+                f"{self.name}: its scalar gives {found.name if found else a_type(result)}, and its "
+                f"dtype says {wanted.name}",
+                fix="convert it: k.cast(x, dtype); a number: k.const(1.0, dtype)",
+            )
+        return result
+
+    call.checks = True  # type: ignore[attr-defined]
+    return call
+
+
+def _type(x: Any) -> TensorType:
+    return TensorType(as_dtype(x.dtype), x.shape)
+
+
+def _origin(cls: type) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__
+
+
+def _check(name: str, cls: Any) -> None:
+    """See that what a class declares fits together, as far as that can be said of it alone.
+
+    Raises:
+        GraphError: It does not.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, Op)):
+        raise GraphError(
+            f"op {name!r}: {cls!r} is no subclass of gf.Op", fix="derive it from gf.Op"
+        )
+    taken = [field for field in cls.fields if hasattr(Op, field) or field in _BEFORE_INPUTS]
+    if taken:
+        raise GraphError(
+            f"op {name!r}: a field can't be called {taken[0]!r}, which all ops have",
+            fix=f"call it {taken[0]}_",
+        )
+    traits: Any = cls.traits
+    is_set = isinstance(traits, (set, frozenset))
+    if not is_set or not all(isinstance(trait, Trait) for trait in traits):
+        raise GraphError(
+            f"op {name!r}: traits is {traits!r}, not a set of traits",
+            fix="write traits = frozenset({gf.extend.PURE})",
+        )
+    counts: dict[str, int] = {}
+    for rule, before in _BEFORE_INPUTS.items():
+        count = _input_count(name, cls, rule, before)
+        if count is not None:
+            counts[rule] = count
+    for rule, count in counts.items():
+        if count != counts.get("shape", count):
+            raise GraphError(
+                f"op {name!r}: its {rule} takes {count} inputs, its shape {counts['shape']}",
+                fix=f"give all rules the same inputs: {_example(cls, rule)}",
+            )
+    if cls.scalar is not None and ELEMENTWISE not in cls.traits:
+        raise GraphError(
+            f"op {name!r} has a scalar, which is of use to elementwise ops alone",
+            fix="write traits = frozenset({gf.extend.PURE, gf.extend.ELEMENTWISE})",
+        )
+    if ELEMENTWISE in cls.traits and cls.multiple:
+        raise GraphError(
+            f"op {name!r} is ELEMENTWISE and has several results",
+            fix="leave the trait out, or make an op of each result",
+        )
+
+
+def _input_count(name: str, cls: type[Op], rule: str, before: int) -> int | None:
+    """Return how many inputs a rule takes; None where it takes any number, or there is none."""
+    function = inspect.getattr_static(cls, rule, None)
+    if function is None:
+        return None
+    if not inspect.isfunction(function):
+        if rule == "batch":  # a function that serves many ops
+            return None
+        raise GraphError(
+            f"op {name!r}: its {rule} is {a_type(function)}, not a method",
+            fix=f"write {_example(cls, rule)}",
+        )
+    parameters = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return None
+    count = len([p for p in parameters if p.kind is not p.KEYWORD_ONLY]) - before
+    if count < 0:
+        raise GraphError(
+            f"op {name!r}: its {rule} has too few parameters", fix=f"write {_example(cls, rule)}"
+        )
+    return count
+
+
+def _example(cls: type[Op], rule: str) -> str:
+    """Say `def vjp(self, ct, y, x1, x2)`, for the inputs that the shape rule names."""
+    shape = inspect.getattr_static(cls, "shape", None)
+    names = list(inspect.signature(shape).parameters)[1:] if inspect.isfunction(shape) else ["x"]
+    first = {
+        "shape": [], "dtype": [], "eval": ["xp"], "vjp": ["ct", "y"], "scalar": ["k"],
+        "batch": ["lanes", "batched"],
+    }[rule]  # fmt: skip
+    return f"def {rule}({', '.join(['self', *first, *names])})"
+
+
+def apply(op: Op, /, *inputs: TensorLike) -> Any:
+    """Apply an op of your own: check the inputs by its rules, and put it into the graph.
+
+    Args:
+        op: An instance of a class that `gf.op` registered, with its fields: `SoftCap(30.0)`.
+        inputs: Tensors, or what becomes constants. They keep their dtypes: promote them before,
+            where your function is to take mixed ones.
+
+    Returns:
+        The result: a tensor, or a tuple of them where the op has several.
+
+    Raises:
+        ShapeError, DTypeError, …: The op's rules refuse the inputs.
+        ArgumentError: It is no op, or not registered, or takes another number of inputs.
+    """
+    if not isinstance(op, Op):
+        what = f"the class {op.__name__}" if isinstance(op, type) else a_type(op)
+        raise ArgumentError(
+            f"apply: {what} is no op", fix="pass an instance, with its fields: SoftCap(30.0)"
+        )
+    if "name" not in vars(type(op)):
+        raise ArgumentError(
+            f"apply: {type(op).__name__} is not registered",
+            fix=f'write @gf.op("mylib.{type(op).__name__.lower()}") above the class',
+        )
+    try:
+        inspect.signature(op.shape).bind(*inputs)
+    except TypeError:
+        names = ", ".join(inspect.signature(op.shape).parameters)
+        raise ArgumentError(
+            f"{op.name}: takes {names or 'no inputs'}, and is given {len(inputs)} inputs",
+            fix="pass the op its inputs",
+        ) from None
+    tensors = [as_tensor(x) for x in inputs]
+    outputs: tuple[Tensor, ...] = emit_all(op, *tensors, shown=inputs)
+    return outputs if op.multiple else outputs[0]

@@ -1,0 +1,134 @@
+"""Builds of a function: each in a graph of its own, copied to the graph of the session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from graphfw.errors import GraphError
+from graphfw.ir import ambient, concrete
+from graphfw.ir.graph import Graph
+from graphfw.ir.op import EFFECT, PURE, nested
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.variable import Update, Variable
+
+
+class FunctionGraph(Graph):
+    """A build of a function while it is made.
+
+    Each build has a graph of its own, so that names of layers, variables and draws are the same in
+    all. It may use what its session's graph has, and variables of the function's earlier builds.
+
+    Attributes:
+        twins: What in the session's graph stands for variables of this one.
+    """
+
+    def __init__(self, owner: object, name: str, main: Graph, made: Mapping[str, Variable]) -> None:
+        super().__init__(name)
+        self._owner = owner
+        self._main = main
+        own = set(made.values())
+        self.variables = [v for v in main.variables if v not in own]
+        self._listed = set(self.variables)
+        self.twins: dict[Variable, Variable] = {}
+
+    def reads(self, tensor: Tensor) -> bool:
+        if tensor.graph is self._main:
+            return True
+        if not (isinstance(tensor, Variable) and self.succeeds(tensor.graph)):
+            return False
+        if tensor not in self._listed:
+            self._listed.add(tensor)
+            self.variables.append(tensor)
+        return True
+
+    def succeeds(self, other: Graph) -> bool:
+        if not isinstance(other, FunctionGraph) or other is self:
+            return False
+        return other._owner is self._owner
+
+
+class Copies:
+    """The nodes of a build, made again in the graph of the session that runs it.
+
+    Args:
+        build: The build's graph.
+        main: The session's graph.
+        made: The variables there that the function has made, by name; is added to.
+    """
+
+    def __init__(self, build: FunctionGraph, main: Graph, made: dict[str, Variable]) -> None:
+        self._build = build
+        self._main = main
+        self._made = made
+        self._tensors: dict[Node, tuple[Tensor, ...]] = {}
+        self._updates: dict[Update, Update] = {}
+        with main, ambient.override(ambient.current_scope, ""):
+            for node in build.nodes:
+                self._tensors[node] = self._copied(node)
+            for update in build.updates:
+                pairs = [(self._twin(v), self.tensor(value)) for v, value in update.pairs]
+                self._updates[update] = Update(pairs, main, update.loc)
+
+    def of(self, leaf: Tensor | Update) -> Tensor | Update:
+        """Return what stands for a tensor or an update of the build."""
+        return self._updates[leaf] if isinstance(leaf, Update) else self.tensor(leaf)
+
+    def happening(self) -> list[Tensor | Update]:
+        """Return what happens at each call, whether or not it is returned.
+
+        What layers carry along is for the step that trains them.
+        """
+        carried = {update for update, _ in self._build.carried}
+        effects = {
+            self._tensors[node][0]: None
+            for node in self._build.nodes
+            if EFFECT in node.op.traits
+            and PURE not in node.op.traits
+            and not any(nested(node.op.values))  # what is in a body happens as the body says
+        }
+        effects.update(dict.fromkeys(map(self.tensor, self._build.effects)))
+        return [*effects, *[new for old, new in self._updates.items() if old not in carried]]
+
+    def tensor(self, tensor: Tensor) -> Tensor:
+        """Return what stands for a tensor of the build."""
+        if isinstance(tensor, Variable):
+            return self._twin(tensor)
+        made = self._tensors.get(tensor.node)
+        return tensor if made is None else made[tensor.index]
+
+    def _copied(self, node: Node) -> tuple[Tensor, ...]:
+        (first, *_) = node.outputs
+        if isinstance(first, Variable):
+            return (self._twin(first),)
+        inputs = tuple([self.tensor(t) for t in node.inputs])
+        # Builds have the same names; the first one keeps them.
+        name = "" if node.name in self._main._names else node.name
+        return self._main.append(Node(node.op, inputs, node.types, node.loc, name, self._main))
+
+    def _twin(self, variable: Variable) -> Variable:
+        """Return the variable of the session's graph, which is made if there is none."""
+        graph = variable.graph
+        if not isinstance(graph, FunctionGraph):
+            return variable
+        twin = graph.twins.get(variable, self._made.get(variable.name))
+        if twin is None:
+            twin = self._made[variable.name] = self._new(variable)
+        elif twin.type != variable.type:
+            raise GraphError(
+                f'the function makes a variable "{variable.name}" that is {twin.type} in one build '
+                f"and {variable.type} in another",
+                operands=[concrete.describe("first", twin), concrete.describe("now", variable)],
+                at=variable.node.loc,
+                fix="a variable has one shape: make it not depend on the arguments, or name it "
+                "differently",
+            )
+        graph.twins[variable] = twin
+        return twin
+
+    def _new(self, variable: Variable) -> Variable:
+        initial: Any = variable.initial
+        dtype = None if isinstance(initial, Tensor) else variable.dtype
+        shape = cast("tuple[int, ...]", variable.shape)  # those of variables are static
+        with self._main.located(variable.node.loc):
+            return Variable(initial, variable.name, variable.trainable, shape=shape, dtype=dtype)

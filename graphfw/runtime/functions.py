@@ -1,0 +1,429 @@
+"""`gf.function`: a Python function of arrays, which is built into a graph and run by a session."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import MethodType
+from typing import Any, NamedTuple, overload
+
+from graphfw.errors import ArgumentError, GraphfwError, a_type
+from graphfw.ir import ambient
+from graphfw.ir.build import emit
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dtype import as_dtype
+from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.nest import packer
+from graphfw.ir.sources import Placeholder
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Update, Variable
+from graphfw.runtime import feeding
+from graphfw.runtime.builds import Copies, FunctionGraph
+from graphfw.runtime.executor import Executor
+from graphfw.runtime.plan import Plan
+from graphfw.runtime.session import Session
+from graphfw.runtime.tracing import flat_results, warn_of_large_constants
+
+_MANY_BUILDS = 16
+"""After so many builds a function is probably called with ever new static values."""
+
+_building = threading.RLock()
+"""Held while a function is built: functions may share a session, whose graph one thread extends."""
+
+
+@overload
+def function(fn: Callable[..., Any], /) -> Function: ...
+@overload
+def function(
+    fn: None = None,
+    /,
+    *,
+    session: Session | None = None,
+    executor: str | Executor | None = None,
+    seed: int = 0,
+) -> Callable[[Callable[..., Any]], Function]: ...
+def function(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    session: Session | None = None,
+    executor: str | Executor | None = None,
+    seed: int = 0,
+) -> Function | Callable[[Callable[..., Any]], Function]:
+    """Make a function of tensors a function of arrays: compiled, with NumPy arrays in and out.
+
+    The first call with arguments of a kind calls `fn` once with placeholders, compiles the graph
+    that it builds, and runs it; later calls only run. Arrays may be nested in tuples, lists and
+    dicts, in the arguments and in the result.
+
+    A build is kept for the dtypes and ranks of the arrays, for which of their dims are equal and
+    which are 1 (they broadcast), and for the values of all other arguments, which must be hashable;
+    never for sizes. Where `fn` needs to know one, because the dim meets that of a weight or decides
+    what Python does, the build is for that size of that dim alone.
+
+    Updates that `fn` makes take effect at each call, and so do its `gf.host_call`s. Variables that
+    it makes are made once, and are the same in all builds. With tensors as arguments, or inside of
+    `with graph:`, a call is that of `fn` itself.
+
+    Args:
+        fn: The function. What it does besides making tensors happens when it is built: once or more
+            often.
+        session: Where to run. `fn` may then use the variables and layers of this session's graph,
+            and several functions may share them. By default a session of the function's own,
+            which is closed at exit.
+        executor: What runs it, as for `Session`; not with `session`.
+        seed: What random numbers and initial values are drawn from; not with `session`.
+
+    Raises:
+        ArgumentError: `fn` can't be called, or `executor` or `seed` is given with a session. When
+            called: an argument is neither an array nor hashable, a result no tensor.
+
+    >>> import graphfw as gf
+    >>> import numpy as np
+    >>> @gf.function
+    ... def distance(x, y):
+    ...     return gf.sqrt(gf.sum((x - y) ** 2))
+    >>> float(distance(np.array([0.0, 3.0]), np.array([4.0, 0.0])))
+    5.0
+    """
+    if session is not None and (executor is not None or seed != 0):
+        raise ArgumentError(
+            "function: the session has an executor and a seed of its own",
+            fix="leave executor= and seed= out, or session=",
+        )
+    if session is not None and not isinstance(session, Session):
+        raise ArgumentError(
+            f"function: session is {a_type(session)}, no Session", fix="pass gf.Session(graph)"
+        )
+    if fn is None:
+        return lambda fn: Function(fn, session, executor, seed)
+    return Function(fn, session, executor, seed)
+
+
+class Function:
+    """What `gf.function` makes of a Python function.
+
+    Attributes:
+        fn: The Python function.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        session: Session | None,
+        executor: str | Executor | None,
+        seed: int,
+    ) -> None:
+        if not callable(fn):
+            raise ArgumentError(
+                f"function: {fn!r} is no function",
+                fix="write @gf.function above it, or @gf.function(session=…)",
+            )
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+        self._name = getattr(fn, "__qualname__", repr(fn)).rpartition("<locals>.")[2]
+        self._signature = inspect.signature(fn)
+        self._given = session
+        self._executor = executor
+        self._seed = seed
+        self._ready: dict[Hashable, _Ready] = {}
+        self._fixed: dict[Hashable, list[tuple[int, ...]]] = {}
+        self._made: dict[str, Variable] = {}
+        self._warned: set[str] = set()
+        self._kinds: set[Hashable] = set()
+
+    @functools.cached_property
+    def session(self) -> Session:
+        """Where the function runs: for its variables, `save` and `restore`."""
+        if self._given is not None:
+            return self._given
+        with _building:
+            own = self.__dict__.get("session")
+            if own is None:
+                own = Session(Graph(self._name), self._executor, self._seed)
+                weakref.finalize(self, own.close)  # also at exit
+            return own
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arrays; with tensors, or while a graph is open, call the Python function."""
+        call = self._call(args, kwargs)
+        if call is None:
+            return self.fn(*args, **kwargs)
+        ready = self._planned(call)
+        values = iter(ready.plan(*call.arrays))
+        return ready.pack(iter([next(values) if fetched else None for fetched in ready.fetched]))
+
+    def plan(self, *args: Any, **kwargs: Any) -> Plan:
+        """Return the `Plan` that a call with these arguments runs: to explain, measure, …
+
+        It takes the arrays by position, and returns the results in a list.
+
+        Raises:
+            ArgumentError: There are tensors among the arguments, or a graph is open.
+
+        >>> import graphfw as gf
+        >>> import numpy as np
+        >>> double = gf.function(lambda x: x + x)
+        >>> double.plan(np.ones((2, 3))).cost((2, 3)).flops
+        6
+        """
+        call = self._call(args, kwargs)
+        if call is None:
+            raise ArgumentError(
+                f"{self._name}.plan: with tensors, and inside of a graph, there is nothing to run",
+                fix="call it with arrays, outside of `with graph:`",
+            )
+        return self._planned(call).plan
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Return the method of an instance, where the function stands in a class."""
+        return self if instance is None else MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<gf.function {self._name}: {len(self._ready)} builds>"
+
+    # What a call is called with.
+
+    def _call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call | None:
+        """Return the arguments sorted out; None where the Python function is to be called."""
+        if not current_graph().is_ambient:
+            return None
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = bound.arguments
+        leaves: list[tuple[str, Any]] = []
+        structure = tuple([_flatten(value, name, leaves) for name, value in arguments.items()])
+        if any(isinstance(value, Tensor) for _, value in leaves):
+            return None
+        kinds: list[Hashable] = [structure]
+        names: list[str] = []
+        arrays: list[Any] = []
+        sorted_out: list[tuple[Any, bool]] = []
+        for name, value in leaves:
+            array = self._array(name, value)
+            sorted_out.append((value, array is not None))
+            if array is None:
+                kinds.append(self._static_key(name, value))
+            else:
+                kinds.append(as_dtype(array.dtype).name)
+                names.append(name)
+                arrays.append(array)
+        numbers: dict[int, int] = {}
+        dims = tuple(
+            [
+                tuple([None if n == 1 else numbers.setdefault(n, len(numbers)) for n in a.shape])
+                for a in arrays
+            ]
+        )
+        # What decides besides the arguments how the graph is built.
+        context = (
+            ambient.get_default_dtype().name,
+            ambient.training_flag.get(),
+            ambient.grad_enabled.get(),
+        )
+        key = (tuple(kinds), dims, context)
+        return _Call(key, key[0], bound, sorted_out, names, arrays, dims, tuple(numbers))
+
+    def _array(self, name: str, value: Any) -> Any:
+        """Return an argument as an array; None where it is none."""
+        if hasattr(value, "__cuda_array_interface__"):  # for the executor to take as it is
+            return value
+        is_array = hasattr(value, "__array__") or hasattr(value, "__dlpack__")
+        if isinstance(value, type) or not is_array:
+            return None
+        try:
+            return feeding.array_of(value)
+        except GraphfwError as error:
+            error.summary = f"{self._name}: the argument {name}: {error.summary}"
+            raise
+
+    def _static_key(self, name: str, value: Any) -> Hashable:
+        """Return what is equal for the values that one build serves."""
+        if isinstance(value, (float, complex)):
+            return type(value), repr(value)  # -0.0 is not 0.0, and NaN is NaN
+        try:
+            hash(value)
+        except TypeError:
+            raise ArgumentError(
+                f"{self._name}: the argument {name} is {a_type(value)}, neither an array nor "
+                "hashable",
+                fix="pass an array, or a value that can be the key of a dict",
+            ) from None
+        return type(value), value  # 1 == True, but they are two values
+
+    # Building.
+
+    def _planned(self, call: _Call) -> _Ready:
+        """Return what runs a call; it is built if there is none."""
+        ready = self._known(call)
+        if ready is None:
+            with _building:
+                ready = self._known(call) or self._built(call)
+        return ready
+
+    def _known(self, call: _Call) -> _Ready | None:
+        for fixed in self._fixed.get(call.key, ()):
+            ready = self._ready.get((call.key, fixed, call.sizes_of(fixed)))
+            if ready is not None:
+                return ready
+        return None
+
+    def _built(self, call: _Call) -> _Ready:
+        build = self._traced(call)
+        warn_of_large_constants(build.graph, self._warned)
+        ready = self._compiled(build)
+        self._ready[call.key, build.fixed, call.sizes_of(build.fixed)] = ready
+        known = self._fixed.setdefault(call.key, [])
+        if build.fixed not in known:
+            known.append(build.fixed)
+        self._warn_of_many_builds(call)
+        return ready
+
+    def _traced(self, call: _Call) -> _Build:
+        """Build the graph with as many symbolic dims as the function bears.
+
+        In most cases that is all. Where some sizes must be known, which ones is found by trying.
+        """
+        every = tuple(range(len(call.sizes)))
+        try:
+            return self._attempt(call, ())
+        except Exception:
+            if not every:
+                raise
+        # If it fails with numbers, too, that is the error to show: it names the user's own sizes.
+        build = self._attempt(call, every)
+        for number in every:
+            fewer = tuple([n for n in build.fixed if n != number])
+            if fewer:  # without any it has failed already
+                with suppress(Exception):  # this size must be known
+                    build = self._attempt(call, fewer)
+        return build
+
+    def _attempt(self, call: _Call, fixed: tuple[int, ...]) -> _Build:
+        """Call the Python function with placeholders; the sizes of the numbers given are known."""
+        graph = FunctionGraph(self, self._name, self.session.graph, self._made)
+        with graph, ambient.override(ambient.current_scope, ""):
+            dims: dict[int, DimLike] = {
+                number: size if number in fixed else graph.fresh_symbol(f"size_{number}")
+                for number, size in enumerate(call.sizes)
+            }
+            feeds = [
+                emit(
+                    Placeholder(
+                        tuple([1 if d is None else dims[d] for d in own]), as_dtype(array.dtype)
+                    ),
+                    name=name,
+                )
+                for name, array, own in zip(call.names, call.arrays, call.dims, strict=True)
+            ]
+            returned = call.applied(self.fn, feeds)
+            results = flat_results(returned, self._name)
+        return _Build(graph, fixed, feeds, returned, results)
+
+    def _compiled(self, build: _Build) -> _Ready:
+        """Copy what has been built to the session's graph, and compile it there."""
+        session = self.session
+        copies = Copies(build.graph, session.graph, self._made)
+        fetches: list[Any] = [copies.of(leaf) for leaf in build.results if leaf is not None]
+        plan = session.compile(
+            [*fetches, *copies.happening()], [copies.tensor(t) for t in build.feeds]
+        )
+        return _Ready(plan, [leaf is not None for leaf in build.results], packer(build.returned))
+
+    def _warn_of_many_builds(self, call: _Call) -> None:
+        """Say once that values of arguments lead to ever new builds."""
+        self._kinds.add(call.kinds)
+        if len(self._kinds) == _MANY_BUILDS:
+            warnings.warn(
+                f"{self._name} has been built for {_MANY_BUILDS} different values of arguments "
+                "that are no arrays: pass numbers that vary as arrays, such as np.float32(x)",
+                UserWarning,
+                stacklevel=5,
+            )
+
+
+class _Call(NamedTuple):
+    """The arguments of one call.
+
+    Attributes:
+        key: What is equal for calls that one build may serve.
+        kinds: The part of it that dtypes and the values of other arguments make.
+        bound: The arguments by their parameters.
+        leaves: What stands in them, and whether it is an array.
+        names: What to call the arrays.
+        arrays: The arrays.
+        dims: For each dim of each array the number of its size among `sizes`; None for 1.
+        sizes: The different sizes but 1.
+    """
+
+    key: Hashable
+    kinds: Hashable
+    bound: inspect.BoundArguments
+    leaves: list[tuple[Any, bool]]
+    names: list[str]
+    arrays: list[Any]
+    dims: tuple[tuple[int | None, ...], ...]
+    sizes: tuple[int, ...]
+
+    def sizes_of(self, numbers: Sequence[int]) -> tuple[int, ...]:
+        """Return the sizes of some numbers."""
+        return tuple([self.sizes[number] for number in numbers])
+
+    def applied(self, fn: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
+        """Call a function with tensors in the place of the arrays."""
+        rest = iter(tensors)
+        values = iter([next(rest) if is_array else value for value, is_array in self.leaves])
+        arguments = self.bound.arguments
+        given = inspect.BoundArguments(self.bound.signature, OrderedDict())
+        for name, value in arguments.items():
+            given.arguments[name] = packer(value)(values)
+        return fn(*given.args, **given.kwargs)
+
+
+class _Build(NamedTuple):
+    """What calling the Python function has given.
+
+    Attributes:
+        graph: The graph that it has built.
+        fixed: The numbers of the sizes that it is for alone.
+        feeds: The placeholders.
+        returned: What the function has returned.
+        results: The leaves of that.
+    """
+
+    graph: FunctionGraph
+    fixed: tuple[int, ...]
+    feeds: list[Tensor]
+    returned: Any
+    results: list[Tensor | Update | None]
+
+
+class _Ready(NamedTuple):
+    """A build that can be run.
+
+    Attributes:
+        plan: Yields the results that are not None, then what happens besides.
+        fetched: For each leaf of the result whether the plan yields it.
+        pack: Puts the leaves into the structure that the function returned.
+    """
+
+    plan: Plan
+    fetched: list[bool]
+    pack: Callable[[Iterator[Any]], Any]
+
+
+def _flatten(value: Any, name: str, leaves: list[tuple[str, Any]]) -> Hashable:
+    """Collect what stands in a structure, with names, and return what equal structures share."""
+    if isinstance(value, Mapping):
+        parts = tuple([_flatten(v, f"{name}_{k}", leaves) for k, v in value.items()])
+        return "dict", tuple([(type(k), k) for k in value]), parts
+    if isinstance(value, (list, tuple)):
+        return type(value), *[_flatten(v, f"{name}_{i}", leaves) for i, v in enumerate(value)]
+    leaves.append((name, value))
+    return None

@@ -1,0 +1,124 @@
+"""Graphs of Python functions: calling one with placeholders, and what is looked at afterwards."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from inspect import signature
+from typing import Any
+
+from graphfw.errors import ArgumentError, GraphfwError, a_type
+from graphfw.ir import ambient, nest
+from graphfw.ir.graph import Graph
+from graphfw.ir.literal import Array
+from graphfw.ir.op import nested
+from graphfw.ir.sources import Constant
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.variable import Update
+from graphfw.ops.args import as_tensor
+from graphfw.ops.inputs import placeholder
+from graphfw.ops.specs import read
+
+LARGE_BYTES = 1 << 20
+"""Constants larger than this are warned of in functions that are traced."""
+
+
+def make_graph(fn: Callable[..., Any], *specs: Any) -> Graph:
+    """Return the graph of a function: `fn` is called once, with a placeholder for each spec.
+
+    (`gf.trace` is the Array API's: the sum of a matrix's diagonal.)
+
+    Args:
+        fn: Takes tensors, or nested structures of them; returns such.
+        specs: One for each argument, nested like it: a `gf.TensorType`, a pair `(shape, dtype)`
+            with a shape as `gf.placeholder` takes it, or an array or a tensor, for its own type.
+
+    Returns:
+        The graph. Its placeholders are named after the parameters (`x`; in a structure `x_0`,
+        `x_key`), its `outputs` are what the function returns, in order.
+
+    Raises:
+        ArgumentError: A spec is none, or a result is no tensor.
+        ShapeError, DTypeError, …: What the function does can't be.
+
+    >>> import graphfw as gf
+    >>> g = gf.make_graph(lambda x, y: x @ y, (("n", 3), "float32"), ((3,), "float32"))
+    >>> g.placeholders[0].name, g.outputs[0].type
+    ('x', float32[n])
+    """
+    graph = Graph(getattr(fn, "__name__", ""))
+    names = _parameter_names(fn, len(specs))
+    with graph, ambient.override(ambient.current_scope, ""):
+        arguments = [
+            read("make_graph", spec, name, placeholder)
+            for spec, name in zip(specs, names, strict=True)
+        ]
+        results = flat_results(fn(*arguments), graph.name or "the function")
+        graph.outputs = tuple([t for t in results if isinstance(t, Tensor)])
+    warn_of_large_constants(graph, set())
+    return graph
+
+
+def _parameter_names(fn: Callable[..., Any], count: int) -> list[str]:
+    """Return what to call the first placeholders of each argument."""
+    try:
+        known = [
+            p.name
+            for p in signature(fn).parameters.values()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+    except (TypeError, ValueError):  # a function in C may have no signature
+        known = []
+    return [known[i] if i < len(known) else f"x{i}" for i in range(count)]
+
+
+def flat_results(returned: Any, name: str) -> list[Tensor | Update | None]:
+    """Return what a function has returned, leaf by leaf; numbers and arrays become constants.
+
+    Raises:
+        ArgumentError: A leaf is none of these.
+    """
+    return [_result(leaf, name) for leaf in nest.leaves(returned)]
+
+
+def _result(leaf: Any, name: str) -> Tensor | Update | None:
+    if leaf is None or isinstance(leaf, Update):
+        return leaf
+    try:
+        return as_tensor(leaf)
+    except GraphfwError:
+        raise ArgumentError(
+            f"{name} returns {a_type(leaf)}, which can't be the value of a graph",
+            fix="return tensors, arrays, numbers or None, or nested structures of these",
+        ) from None
+
+
+def warn_of_large_constants(graph: Graph, seen: set[str]) -> None:
+    """Warn of each array of more than 1 MiB that has become a part of the graph, at its line.
+
+    Args:
+        graph: The graph of a function.
+        seen: The digests of those that have been warned of; is added to.
+    """
+    for node, array, digest in _large_constants(graph.nodes):
+        if digest in seen:
+            continue
+        seen.add(digest)
+        shape = ", ".join(map(str, array.shape))
+        warnings.warn_explicit(
+            f"a {array.dtype.name}[{shape}] of {array.nbytes / 2**20:.1f} MiB becomes a constant "
+            "of the graph, which keeps a copy: pass it to the function as an argument, or make it "
+            "a gf.Variable",
+            UserWarning,
+            node.loc.file,
+            node.loc.line,
+        )
+
+
+def _large_constants(nodes: Iterable[Node]) -> Iterator[tuple[Node, Array, str]]:
+    for node in nodes:
+        op = node.op
+        if isinstance(op, Constant) and op.value.array.nbytes > LARGE_BYTES:
+            yield node, op.value.array, op.value.digest
+        for body in nested(op.values):
+            yield from _large_constants(body.nodes)
