@@ -90,8 +90,16 @@ def admitted(tensor: Tensor, graph: Graph, what: str) -> Tensor:
         GraphError: The tensor belongs to another graph.
     """
     owner = tensor.node.graph
-    if owner is graph or graph.is_derived:
+    if owner is graph or graph.is_derived or graph.reads(tensor):
         return tensor
+    if graph.root is not graph:
+        return graph.take(tensor, what)
+    if owner.root is not owner:
+        raise GraphError(
+            f"{what}: its operand lives inside the body of a {owner.what}",
+            operands=[concrete.describe("x", tensor)],
+            fix="return it from the body's function: what that returns is what leaves the body",
+        )
     if owner.is_ambient:
         return _adopted(tensor, graph)
     operand = concrete.describe("x", tensor)

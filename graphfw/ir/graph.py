@@ -50,6 +50,8 @@ class Graph(Uncopied):
     """
 
     is_ambient = False
+    what = "graph"
+    """What it is the body of, as errors name it."""
 
     def __init__(self, name: str = "", *, collect_errors: bool = False) -> None:
         self.name = name
@@ -59,6 +61,8 @@ class Graph(Uncopied):
         self.variables: list[Variable] = []
         self.updates: list[Update] = []
         self.carried: list[tuple[Update, Tensor]] = []
+        self.effects: list[Tensor] = []
+        self.gradients: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = []
         self.is_derived = False
         self.provenance: Loc | None = None
         self.collect_errors = collect_errors
@@ -182,6 +186,30 @@ class Graph(Uncopied):
         self._counts[name] = count + 1
         return f"{name}_{count}" if count else name
 
+    @property
+    def root(self) -> Graph:
+        """The graph itself, or the one that it is inside of, as a loop's body."""
+        return self
+
+    def place(self) -> Loc:
+        """Return the place that a node made now has."""
+        return self.provenance or capture(ambient.current_scope.get())
+
+    def take(self, tensor: Tensor, what: str) -> Tensor:
+        """Return a tensor of another graph as one of this, where that can be."""
+        del what
+        return tensor
+
+    def reads(self, tensor: Tensor) -> bool:
+        """Say whether a tensor of another graph may be an operand here as it is."""
+        del tensor
+        return False
+
+    def succeeds(self, other: Graph) -> bool:
+        """Say whether this is built to do the same as another graph, and in its place."""
+        del other
+        return False
+
     def fresh_symbol(self, hint: str) -> Dim:
         """Return a symbolic dim that no other placeholder has."""
         return symbol(self.unique(f"_{hint}"))
@@ -303,7 +331,7 @@ def open_graph(what: str) -> Graph:
     Raises:
         GraphError: No graph is open.
     """
-    graph = current_graph()
+    graph = current_graph().root
     if graph.is_ambient:
         raise GraphError(
             f"{what} belongs to a graph, and none is open here",

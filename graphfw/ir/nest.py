@@ -1,4 +1,4 @@
-"""Nested fetches: lists, tuples, named tuples and dicts of things to fetch."""
+"""Nested structures: lists, tuples, named tuples and dicts of tensors, or of things to fetch."""
 
 from __future__ import annotations
 

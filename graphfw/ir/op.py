@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, dataclass_transform
 
 from graphfw.errors import GraphError, GraphfwError, ShapeError, did_you_mean
 from graphfw.ir.dim import Dim, DimLike, symbols_of
@@ -15,6 +16,9 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, float32
 from graphfw.ir.shape import Requirement
 from graphfw.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from graphfw.ir.tensor import Node, Tensor
 
 
 class Trait(enum.Enum):
@@ -29,7 +33,7 @@ class Trait(enum.Enum):
     ALIAS = "the result may share memory with an input"
     RANDOM = "`eval` takes rng=Rng(…); the op has a field `key`"
     SOURCE = "a value from outside: placeholder, variable, constant"
-    EFFECT = "must stay although nothing uses its result"
+    EFFECT = "`eval` does more than give a result: it is done in runs only, never ahead of them"
 
 
 PURE = Trait.PURE
@@ -53,10 +57,61 @@ class Cost(NamedTuple):
 
 
 class Rng(NamedTuple):
-    """What a random op draws from besides its own key: the session's seed and the run's step."""
+    """What a random op draws from besides its own key.
+
+    Attributes:
+        seed: The session's.
+        step: The run's.
+        lane: In a loop, a number of 64 bits that stands for the iterations it is in; else 0.
+    """
 
     seed: int
     step: int
+    lane: int = 0
+
+    def fold(self, iteration: int) -> Rng:
+        """Return what one iteration of a loop draws from.
+
+        By the finaliser of SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, "Fast splittable
+        pseudorandom number generators", OOPSLA 2014).
+        """
+        mixed = (self.lane + (iteration + 1) * 0x9E3779B97F4A7C15) & _WORD
+        mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _WORD
+        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & _WORD
+        return self._replace(lane=mixed ^ mixed >> 31)
+
+
+_WORD = 2**64 - 1
+
+
+class Nested(abc.ABC):
+    """A value of a field that is a graph: see `ir.body.Body`."""
+
+    parameters: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @property
+    @abc.abstractmethod
+    def nodes(self) -> list[Node]:
+        """What is computed, in order."""
+
+    @property
+    @abc.abstractmethod
+    def symbols(self) -> frozenset[str]:
+        """The names of the symbolic dims."""
+
+    @abc.abstractmethod
+    def bind(self, sizes: Mapping[str, int]) -> Any:
+        """Return it with numbers in the place of the dims."""
+
+
+def nested(value: Any) -> Iterator[Any]:
+    """Yield the graphs in a value of a field."""
+    if isinstance(value, Nested):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from nested(item)
 
 
 @dataclass(frozen=True)
@@ -69,6 +124,7 @@ class Case:
     domain: tuple[float, float] = (-2.0, 2.0)
     ints: tuple[int, int] = (0, 4)
     smooth: bool = True
+    diagonal: float = 0.0
     match: str = ""
     error: type[GraphfwError] | None = None
 
@@ -79,6 +135,7 @@ def ok(
     domain: tuple[float, float] = (-2.0, 2.0),
     ints: tuple[int, int] = (0, 4),
     smooth: bool = True,
+    diagonal: float = 0.0,
     **fields: Any,
 ) -> Case:
     """Declare inputs that an op accepts.
@@ -89,9 +146,10 @@ def ok(
         domain: The open interval that floats are drawn from.
         ints: The half-open interval that integers are drawn from.
         smooth: False where the gradient can't be checked numerically.
+        diagonal: What is added to the diagonals of matrices, to keep them far from singular.
         fields: The op's fields.
     """
-    return Case(types, fields, sizes or {}, domain, ints, smooth)
+    return Case(types, fields, sizes or {}, domain, ints, smooth, diagonal)
 
 
 def bad(*types: str, match: str, error: type[GraphfwError] = ShapeError, **fields: Any) -> Case:
@@ -120,6 +178,14 @@ class Op:
     `vjp(ct, y, *inputs)`: the cotangents of the inputs, tensors in and tensors out: a tensor, None,
     or a function that makes one when it is needed; or `vjp = NONDIFF` for the op as a whole. With
     `multiple`, `ct` and `y` are tuples.
+    `linear`: "jointly" if the op is linear in all its float inputs together, "each" if in each of
+    them alone: forward mode applies it to the tangents. Where it says nothing, forward mode takes
+    the `vjp` of an elementwise op as it is, and transposes others.
+    `jvp(tangents, y, *inputs)`: the outputs, made anew together with their tangents, and these;
+    None stands for a tangent of zeros. Only ops that own bodies need it.
+    `batch(lanes, batched, *inputs)`: the op for many inputs at once, the lanes (`ops/batching.py`):
+    tensors in and tensors out. Inputs that are `batched` have the lanes as axis 0, and so must all
+    outputs. Elementwise ops need no rule; None says that there is none.
     `cost(outputs, *inputs)`: from types.
     What compilers ask: `scalar(k, *elements)`, where one element of the result is a function of one
     of each input after broadcasting: that function, of the primitives that `k` has. `combine`, for
@@ -141,6 +207,9 @@ class Op:
     dtype: ClassVar[Callable[..., Any]]
     eval: ClassVar[Callable[..., Any]]
     vjp: ClassVar[Callable[..., Any] | None]
+    jvp: ClassVar[Callable[..., Any] | None] = None
+    linear: ClassVar[Literal["", "jointly", "each"]] = ""
+    batch: ClassVar[Callable[..., Any] | None] = None
     scalar: ClassVar[Callable[..., Any] | None] = None
     combine: ClassVar[str] = ""
     source_index: ClassVar[Callable[..., Any] | None] = None
@@ -166,6 +235,11 @@ class Op:
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable")
+
+    @property
+    def title(self) -> str:
+        """What errors of a run call it."""
+        return self.name
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -246,6 +320,8 @@ class Op:
 def _symbols(value: object) -> frozenset[str]:
     if isinstance(value, Dim):
         return symbols_of(value)
+    if isinstance(value, Nested):
+        return value.symbols
     if isinstance(value, tuple):
         return frozenset().union(*(_symbols(item) for item in value))
     return frozenset()
@@ -254,6 +330,8 @@ def _symbols(value: object) -> frozenset[str]:
 def _bound(value: Any, sizes: Mapping[str, int]) -> Any:
     if isinstance(value, Dim):
         return evaluate(value, sizes)
+    if isinstance(value, Nested):
+        return value.bind(sizes)
     if isinstance(value, tuple):
         return tuple(_bound(item, sizes) for item in value)
     return value

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from graphfw.errors import GraphError, GraphfwError, ParseError, did_you_mean
 from graphfw.ir import ambient
+from graphfw.ir.body import Body
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.graph import OPSET, Graph
@@ -118,6 +119,25 @@ _UPDATE = re.compile(rf"\s*({STRING})\s*=\s*(%\w+)\s*(,|$)")
 _HEADER_FIX = 'begin with graph "name" opset 1 {'
 
 
+@dataclass
+class _Open:
+    """A body that is being read.
+
+    Attributes:
+        name: Its name.
+        graph: What it stands in.
+        tensors: The tensors there, by number.
+        takes: Its parameters.
+        yields: Its outputs.
+    """
+
+    name: str
+    graph: Graph
+    tensors: dict[str, Tensor]
+    takes: tuple[Tensor, ...] | None = None
+    yields: tuple[Tensor, ...] | None = None
+
+
 class _Parser:
     """Reads one text, statement by statement."""
 
@@ -128,6 +148,8 @@ class _Parser:
         self.initializers = initializers
         self.graph = Graph()
         self.tensors: dict[str, Tensor] = {}
+        self.bodies: dict[str, Body] = {}
+        self.open: list[_Open] = []
         self.variables: dict[str, Variable] = {}
 
     def parse(self, text: str) -> Graph:
@@ -146,6 +168,8 @@ class _Parser:
             for line, code, comment in body[:-1]:
                 with _errors_at(line):
                     self.statement(code, loc_of(comment) or Loc(FILE, line.line, "<module>"))
+            if self.open:
+                raise ParseError("the closing } of a body is missing", at=body[-1][0])
         verify(self.graph)
         return self.graph
 
@@ -164,14 +188,54 @@ class _Parser:
 
     def statement(self, code: str, loc: Loc) -> None:
         keyword, _, rest = code.partition(" ")
-        if keyword == "update":
+        if keyword == "body":
+            self.begin(rest)
+        elif self.open and code == "}":
+            self.end()
+        elif self.open and keyword in ("takes", "yields"):
+            setattr(self.open[-1], keyword, self.references(rest) if rest else ())
+        elif keyword == "update" and not self.open:
             self.update(rest, loc)
+        elif keyword == "happens" and not self.open:
+            self.graph.effects += self.references(rest)
+        elif keyword == "output" and self.open:
+            raise ParseError("a body has no line `output`", fix="write yields %n")
         elif keyword == "output" and self.graph.outputs:
             raise ParseError("there is a line with outputs already")
         elif keyword == "output":
             self.graph.outputs = self.references(rest)
         else:
             self.node(code, loc)
+
+    # Bodies.
+
+    def begin(self, text: str) -> None:
+        name, brace, rest = text.partition("{")
+        if not name.strip().isidentifier() or not brace or rest.strip():
+            raise ParseError("this begins no body", fix="write body b0 {")
+        self.open.append(_Open(name.strip(), self.graph, self.tensors))
+        self.graph, self.tensors = Graph(), {}
+        self.graph.is_derived = True
+
+    def end(self) -> None:
+        own = self.open.pop()
+        if own.takes is None or own.yields is None:
+            raise ParseError("the body has no lines `takes` and `yields`")
+        if any(t.node.op.name != "placeholder" for t in own.takes):
+            raise ParseError("a body takes placeholders")
+        self.bodies[own.name] = Body(own.takes, own.yields)
+        self.graph, self.tensors = own.graph, own.tensors
+
+    def value(self, value: ast.expr) -> Any:
+        """Return the value of a field, which may be a body or a tuple of bodies."""
+        match value:
+            case ast.Attribute(ast.Name("body"), name):
+                if name not in self.bodies:
+                    raise ParseError(f"body {name} is not above this line")
+                return self.bodies[name]
+            case ast.Tuple(items):
+                return tuple([self.value(item) for item in items])
+        return value_of(value)
 
     # Nodes.
 
@@ -190,7 +254,8 @@ class _Parser:
             outputs: tuple[Tensor, ...] = (self.variable(positional, fields, types, loc),)
         else:
             node = self.applied(name, positional, fields, types, loc)
-            outputs = self.graph.append(node)
+            with self.graph:
+                outputs = self.graph.append(node)
             _reserve(self.graph, node.name)
         if len(targets) != len(types):
             raise ParseError(f"{len(targets)} names stand for {len(types)} results")
@@ -219,8 +284,8 @@ class _Parser:
             op = self.constant(positional, fields, types)
         else:
             inputs = tuple([self.operand(argument) for argument in positional])
-            op = _op(name, fields)
-            if RANDOM in op.traits:
+            op = _op(name, {field: self.value(value) for field, value in fields.items()})
+            if RANDOM in op.traits and "key" in op.fields:
                 _reserve(self.graph, str(op.key))  # type: ignore[attr-defined]
         inferred = _infer(op, inputs)
         if inferred != types:
@@ -398,11 +463,11 @@ def _placeholder(
     return Placeholder(types[0].shape, types[0].dtype)
 
 
-def _op(name: str, fields: dict[str, ast.expr]) -> Op:
+def _op(name: str, fields: dict[str, Any]) -> Op:
     cls = lookup(name)
     _refuse_unknown(name, fields.keys() - set(cls.fields), *cls.fields)
     try:
-        return cls(**{field: value_of(value) for field, value in fields.items()})
+        return cls(**fields)
     except TypeError as error:  # one is missing
         raise ParseError(f"{name}: {error}") from None
 

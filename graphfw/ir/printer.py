@@ -22,15 +22,28 @@ A comment holds the place in the user's code. For a node that differentiation ma
 (`| grad of …` where the forward node is elsewhere), and `| also …` for each node that was merged
 into it. A quoted word in a place is one with unusual signs.
 
+The bodies of loops and branches stand before the line that they belong to, with numbers of their
+own:
+
+      body b0 {
+        %0 = placeholder() : int64[]
+        %1 = placeholder() : float32[8]
+        %2 = tanh(%1) : float32[8]
+        takes %0, %1
+        yields %2
+      }
+      %6 = scan(%5, body=body.b0, length=10, carries=1, sequences=0, backwards=False) : float32[8]
+
 `derived` after the opset marks a graph that passes made of another: it has the same variables, but
 their initial values belong to the graph it was made of and are not shown.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +52,7 @@ from graphfw.ir import concrete
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.literal import Array, Literal
+from graphfw.ir.op import Nested, nested
 from graphfw.ir.sources import Constant, Placeholder, VariableOp
 from graphfw.loc import Loc, display_path
 
@@ -66,9 +80,12 @@ def graph_text(graph: Graph, locations: bool = True) -> str:
 def large_constants(graph: Graph) -> dict[str, Array]:
     """Return the arrays that the text names only by their digest, for `parse`."""
     found: dict[str, Array] = {}
-    for node in graph.nodes:
+    todo = list(graph.nodes)
+    while todo:
+        node = todo.pop()
         if isinstance(node.op, Constant):
             _collect(node.op.value, found)
+        todo += [inner for body in nested(node.op.values) for inner in body.nodes]
     for variable in [] if graph.is_derived else graph.variables:
         literal = _initial_literal(variable, graph)
         if literal is not None:
@@ -84,8 +101,10 @@ def _collect(literal: Literal, found: dict[str, Array]) -> None:
 class _Printer:
     """Prints one graph; knows the number of each tensor printed so far."""
 
-    def __init__(self, graph: Graph, locations: bool) -> None:
+    def __init__(self, graph: Graph, locations: bool, numbers: Iterator[int] | None = None) -> None:
         self.graph = graph
+        self.body_numbers = numbers or itertools.count()
+        self.names: dict[int, str] = {}
         self.locations = locations
         self.numbers: dict[tuple[Node, int], int] = {}
         self.variables = {variable.node: variable for variable in graph.variables}
@@ -95,12 +114,31 @@ class _Printer:
         derived = " derived" if graph.is_derived else ""
         yield f"graph {quoted(graph.name)} opset {graph.opset}{derived} {{"
         for node in graph.nodes:
+            for body in nested(node.op.values):
+                yield from self.body(body)
             yield self.placed(self.statement(node), node.loc)
         for update in graph.updates:
             yield self.placed(self.update(update), update.loc)
+        if graph.effects:
+            yield f"  happens {', '.join(map(self.tensor, graph.effects))}"
         if graph.outputs:
             yield f"  output {', '.join(map(self.tensor, graph.outputs))}"
         yield "}"
+
+    def body(self, body: Nested) -> Iterator[str]:
+        """Print a body, with numbers of its own, and remember its name."""
+        inner = _Printer(self.graph, self.locations, self.body_numbers)
+        name = self.names[id(body)] = f"b{next(self.body_numbers)}"
+        lines = []
+        for node in (*[t.node for t in body.parameters], *body.nodes):
+            for deeper in nested(node.op.values):
+                lines += inner.body(deeper)
+            lines.append(inner.placed(inner.statement(node), node.loc))
+        yield f"  body {name} {{"
+        yield from [f"  {line}" for line in lines]
+        yield f"    takes {', '.join(map(inner.tensor, body.parameters))}"
+        yield f"    yields {', '.join(map(inner.tensor, body.outputs))}"
+        yield "  }"
 
     def placed(self, line: str, loc: Loc) -> str:
         if not self.locations:
@@ -129,7 +167,7 @@ class _Printer:
             case op:
                 yield from map(self.tensor, node.inputs)
                 for field in op.fields:
-                    yield f"{field}={value_text(getattr(op, field))}"
+                    yield f"{field}={value_text(getattr(op, field), self.names)}"
         if node.name:
             yield f"name={quoted(node.name)}"
 
@@ -188,8 +226,15 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def value_text(value: object) -> str:
-    """Return a field's value as text; `opaque("…")` for what `parse` can't read."""
+def value_text(value: object, names: Mapping[int, str] | None = None) -> str:
+    """Return a field's value as text; `opaque("…")` for what `parse` can't read.
+
+    Args:
+        value: The value.
+        names: Of bodies, by their `id`: equal ones are printed twice.
+    """
+    if isinstance(value, Nested) and names:
+        return f"body.{names[id(value)]}"
     if value is None or isinstance(value, (bool, int, Dim)):
         return str(value)
     if isinstance(value, str):
@@ -203,7 +248,7 @@ def value_text(value: object) -> str:
     if isinstance(value, slice):
         return f"slice({', '.join(map(value_text, (value.start, value.stop, value.step)))})"
     if isinstance(value, tuple):
-        inside = ", ".join(map(value_text, value))
+        inside = ", ".join([value_text(item, names) for item in value])
         return f"({inside},)" if len(value) == 1 else f"({inside})"
     return f"opaque({quoted(repr(value))})"
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from graphfw.errors import DTypeError, VerifyError
 from graphfw.ir import concrete
 from graphfw.ir.graph import Graph
-from graphfw.ir.op import REGISTRY
+from graphfw.ir.op import REGISTRY, nested
 from graphfw.ir.shape import Requirement
 from graphfw.ir.tensor import Node
 
 
 def verify(graph: Graph) -> None:
-    """Check a graph: inputs before users, types as the ops infer them, outputs that exist.
+    """Check a graph, and the bodies in it.
+
+    Inputs come before users, types are as the ops infer them, outputs exist.
 
     Raises:
         VerifyError: A rule is broken; the node is named.
@@ -28,6 +30,8 @@ def verify(graph: Graph) -> None:
         if REGISTRY.get(node.op.name) is not type(node.op):
             raise _broken(node, "has an op that is not registered")
         _check_types(node)
+        for body in nested(node.op.values):
+            verify(body.graph)
         seen.add(node)
     for tensor in graph.outputs:
         if tensor.node not in seen:

@@ -8,9 +8,35 @@ from graphfw.passes.base import Pass
 from graphfw.passes.cse import CSE
 from graphfw.passes.fold import Fold
 from graphfw.passes.prune import Prune
+from graphfw.passes.regions import (
+    HoistInvariants,
+    InlineCheckpoints,
+    MergeScans,
+    OptimiseBodies,
+    PruneRegions,
+    SelectBranches,
+)
 from graphfw.passes.rules import RuleSet
 
 SIMPLIFY = RuleSet("simplify", (*arithmetic.RULES, *movement.RULES))
 
+# Attention is found twice: at first just where `grad` has found it, before anything is rewritten;
+# then in what the rules have made plain.
 # Merging shows rules that two operands are one; what rules leave is folded and merged again.
-DEFAULT: tuple[Pass, ...] = (Fold(), CSE(), SIMPLIFY, Fold(), CSE(), FuseAttention(), Prune())
+_PLAIN: tuple[Pass, ...] = (
+    InlineCheckpoints(),
+    MergeScans(),
+    PruneRegions(),
+    SelectBranches(),
+    FuseAttention(),
+    Fold(),
+    CSE(),
+    SIMPLIFY,
+    Fold(),
+    CSE(),
+    FuseAttention(),
+    PruneRegions(),
+    Prune(),
+)
+
+DEFAULT: tuple[Pass, ...] = (*_PLAIN, OptimiseBodies(_PLAIN), HoistInvariants())

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from graphfw.runtime import nest
+from graphfw.ir import nest
 
 Pair = namedtuple("Pair", "first second")
 

@@ -1,0 +1,318 @@
+"""Bodies: graphs that an op owns, such as a loop's, with parameters for what they take.
+
+A body is built by calling the user's function inside a `BodyGraph`. What the function uses of the
+graphs around it becomes a parameter too: a capture, which is an ordinary input of the node that
+owns the body. So a body depends on nothing outside, and gradients and passes see every edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from graphfw.ir import concrete
+from graphfw.ir.build import admitted, emit_all
+from graphfw.ir.dim import Dim, symbols_of
+from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.op import EFFECT, PURE, RANDOM, Nested, Op, Rng
+from graphfw.ir.rebuild import derive
+from graphfw.ir.sources import Placeholder
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import TensorType
+from graphfw.ir.walk import ancestors
+from graphfw.loc import Loc
+
+
+class BodyGraph(Graph):
+    """A body while it is built.
+
+    Args:
+        what: The function that it is built for, `scan`, as errors name it.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.outer: Graph = current_graph()
+        super().__init__(self.outer.name)
+        self.what = what
+        self.captured: dict[Tensor, Tensor] = {}
+
+    @property
+    def root(self) -> Graph:
+        """The graph around it that is no body."""
+        return self.outer.root
+
+    def parameter(self, kind: TensorType, loc: Loc | None = None) -> Tensor:
+        """Add a parameter of a type."""
+        op = Placeholder(dims=kind.shape, to=kind.dtype)
+        return self.append(Node(op, (), (kind,), loc or self.place(), "", self))[0]
+
+    def take(self, tensor: Tensor, what: str) -> Tensor:
+        """Return the parameter that stands for a tensor of a graph around this one."""
+        source = admitted(tensor, self.outer, what)
+        if source not in self.captured:
+            node = source.node
+            # A float may be what someone differentiates with respect to: it stays outside.
+            if node.op.name == "constant" and not source.dtype.is_inexact:
+                copied = Node(node.op, (), node.types, node.loc, "", self)
+                self.captured[source] = self.append(copied)[0]
+            else:
+                self.captured[source] = self.parameter(source.type, node.loc)
+        return self.captured[source]
+
+    @property
+    def captures(self) -> dict[Tensor, Tensor]:
+        """What has been taken from around the body, constants aside, with its parameters."""
+        return {t: p for t, p in self.captured.items() if p.node.op.name != "constant"}
+
+    def unique(self, name: str) -> str:
+        """Return a name that nothing in the graphs around has, either."""
+        return self.outer.unique(name)
+
+    def symbol_origin(self, name: str) -> str:
+        """Say where a symbolic dim comes from."""
+        return self.outer.symbol_origin(name)
+
+
+class Body(Nested):
+    """A graph with parameters; immutable. Equal bodies compute the same.
+
+    Attributes:
+        parameters: What it is given, in order: placeholders of its own.
+        outputs: What it computes.
+        sizes: What its symbolic dims stand for, once they are bound.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        self.parameters = tuple(parameters)
+        self.outputs = tuple(outputs)
+        self.sizes = sizes
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The nodes that the outputs need, as a graph for passes and executors."""
+        owner = self.outputs[0].graph if self.outputs else Graph()
+        return derive(owner, self.outputs)
+
+    @cached_property
+    def nodes(self) -> list[Node]:
+        """What is computed, in order."""
+        given = {t.node for t in self.parameters}
+        return [node for node in ancestors(self.outputs) if node not in given]
+
+    @cached_property
+    def key(self) -> Any:
+        """What is equal for bodies that compute the same: types, ops, and who feeds whom."""
+        return (*self.computation, *self.output_key)
+
+    @cached_property
+    def computation(self) -> tuple[Any, ...]:
+        """The parameters' types, and the ops with where their inputs come from."""
+        return (
+            tuple([t.type for t in self.parameters]),
+            tuple([(node.op, *map(self._place, node.inputs)) for node in self.nodes]),
+            None if self.sizes is None else tuple(sorted(self.sizes.items())),
+        )
+
+    @cached_property
+    def output_key(self) -> tuple[Any, ...]:
+        """Where the outputs come from, in terms that depend on `computation` alone."""
+        return tuple(map(self._place, self.outputs))
+
+    @cached_property
+    def _numbers(self) -> dict[Node, int]:
+        nodes = [*[t.node for t in self.parameters], *self.nodes]
+        return {node: number for number, node in enumerate(nodes)}
+
+    def tensor_at(self, place: tuple[int, int]) -> Tensor:
+        """Return the tensor of an entry of `output_key`, of this body's or of an equal one's."""
+        number, index = place
+        count = len(self.parameters)
+        node = self.parameters[number].node if number < count else self.nodes[number - count]
+        return node.outputs[index]
+
+    def _place(self, tensor: Tensor) -> tuple[int, int]:
+        return self._numbers[tensor.node], tensor.index
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Body) and self.key == other.key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(str(t.type) for t in self.parameters)
+        return f"Body(({kinds}), {len(self.nodes)} nodes)"
+
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        """The names of the symbolic dims inside, as far as they are not bound."""
+        if self.sizes is not None:
+            return frozenset()
+        found: set[str] = set()
+        for node in (*[t.node for t in self.parameters], *self.nodes):
+            found |= node.op.symbols
+            for kind in node.types:
+                for dim in kind.shape:
+                    if isinstance(dim, Dim):
+                        found |= symbols_of(dim)
+        return frozenset(found)
+
+    def bind(self, sizes: Mapping[str, int]) -> Body:
+        """Return the body with numbers in the place of its symbolic dims."""
+        own = {name: sizes[name] for name in self.symbols}
+        return Body(self.parameters, self.outputs, own)
+
+    @cached_property
+    def is_random(self) -> bool:
+        """Whether it draws random numbers."""
+        return any(RANDOM in node.op.traits for node in self.nodes)
+
+    @cached_property
+    def is_pure(self) -> bool:
+        """Whether all in it is: random draws are."""
+        return all(PURE in node.op.traits for node in self.nodes)
+
+    @cached_property
+    def has_effect(self) -> bool:
+        """Whether something in it must happen although nothing uses its result."""
+        return any(EFFECT in node.op.traits for node in self.nodes)
+
+    def inline(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Make its nodes again in the current graph, on `inputs`, and return its outputs."""
+        given = dict(zip(self.parameters, inputs, strict=True))
+        return tuple(copied(self.outputs, given))
+
+    def evaluate(self, xp: Any, arrays: Sequence[Any], rng: Rng | None) -> list[Any]:
+        """Compute the outputs by each op's reference `eval`.
+
+        Raises:
+            ExecutionError: A node fails.
+        """
+        values: list[Any] = [None] * self._steps.total
+        values[: len(arrays)] = arrays
+        for node, step in zip(self.nodes, self._steps.steps, strict=True):
+            inputs = [values[i] for i in step.inputs]
+            try:
+                result = step.op.eval(xp, *inputs, **({"rng": rng} if step.is_random else {}))
+            except Exception as error:
+                raise concrete.failed(node, inputs, error) from error
+            values[step.place : step.place + step.width] = result if step.op.multiple else (result,)
+        return [values[i] for i in self._steps.outputs]
+
+    @cached_property
+    def _steps(self) -> _Steps:
+        places: dict[Node, int] = {}
+        count = 0
+        for node in (*[t.node for t in self.parameters], *self.nodes):
+            places[node] = count
+            count += len(node.types)
+        steps = [
+            _Step(
+                node.op if self.sizes is None else node.op.bind(self.sizes),
+                [places[t.node] + t.index for t in node.inputs],
+                places[node],
+                len(node.types),
+                RANDOM in node.op.traits,
+            )
+            for node in self.nodes
+        ]
+        return _Steps(steps, [places[t.node] + t.index for t in self.outputs], count)
+
+
+class _Step(NamedTuple):
+    """One node of a body, ready to be evaluated."""
+
+    op: Op
+    inputs: list[int]
+    place: int
+    width: int
+    is_random: bool
+
+
+class _Steps(NamedTuple):
+    steps: list[_Step]
+    outputs: list[int]
+    total: int
+
+
+class Traced(NamedTuple):
+    """What calling a function for its body has given.
+
+    Attributes:
+        graph: The body's graph.
+        parameters: Those for the function's arguments; captures come after them.
+        outputs: What the function returned.
+    """
+
+    graph: BodyGraph
+    parameters: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+def trace(
+    what: str,
+    function: Callable[..., Sequence[Tensor]],
+    kinds: Sequence[TensorType],
+) -> Traced:
+    """Call a function with parameters of the types, and keep what it builds.
+
+    The function returns tensors: of the body, or of the graphs around it.
+    """
+    graph = BodyGraph(what)
+    with graph:
+        parameters = tuple([graph.parameter(kind) for kind in kinds])
+        outputs = tuple([admitted(t, graph, what) for t in function(*parameters)])
+    return Traced(graph, parameters, outputs)
+
+
+def closed(*traced: Traced) -> tuple[tuple[Body, ...], tuple[Tensor, ...]]:
+    """Return bodies that all take the same captures, and these: tensors of the graph around."""
+    captures = tuple(dict.fromkeys(t for one in traced for t in one.graph.captures))
+    bodies = []
+    for one in traced:
+        own = one.graph.captures
+        with one.graph:
+            taken = [own[t] if t in own else one.graph.parameter(t.type) for t in captures]
+        bodies.append(Body((*one.parameters, *taken), one.outputs))
+    return tuple(bodies), captures
+
+
+def body_of(what: str, function: Callable[..., Sequence[Tensor]], *kinds: TensorType) -> Body:
+    """Return the body of a function that uses nothing from around it."""
+    traced = trace(what, function, kinds)
+    return Body(traced.parameters, traced.outputs)
+
+
+def copied(outputs: Sequence[Tensor], given: Mapping[Tensor, Tensor]) -> list[Tensor]:
+    """Make the nodes that outputs need again in the current graph.
+
+    Args:
+        outputs: What to make again.
+        given: What stands for some tensors; nothing above these is made.
+    """
+    graph = current_graph()
+    new: dict[tuple[Node, int], Tensor] = {(t.node, t.index): x for t, x in given.items()}
+    whole = {
+        node
+        for node in {t.node for t in given}
+        if all((node, index) in new for index in range(len(node.types)))
+    }
+    for node in ancestors(outputs, stop=whole.__contains__):
+        if node in whole:
+            continue
+        inputs = [new[t.node, t.index] for t in node.inputs]
+        with graph.located(graph.provenance or node.loc):
+            made = emit_all(node.op, *inputs)
+        for index, tensor in enumerate(made):
+            new.setdefault((node, index), tensor)
+    return [new[t.node, t.index] for t in outputs]

@@ -1,0 +1,50 @@
+"""Nested structures of tensors, as functions take and return them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from graphfw.ir import nest
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import TensorType
+from graphfw.ops.args import as_tensor
+
+
+class Structure(NamedTuple):
+    """Tensors in a nested structure: tuples, lists, named tuples, dicts; None holds nothing.
+
+    Attributes:
+        tensors: In order.
+        pack: Puts as many values into the same structure.
+        shape: What is equal for equal structures.
+    """
+
+    tensors: list[Tensor]
+    pack: Callable[[Sequence[Any]], Any]
+    shape: Any
+
+    @classmethod
+    def of(cls, value: Any) -> Structure:
+        """Return the structure of a value; what is no tensor becomes a constant."""
+        leaves = list(nest.leaves(value))
+        pack = nest.packer(value)
+        tensors = [as_tensor(leaf) for leaf in leaves if leaf is not None]
+
+        def packed(values: Sequence[Any]) -> Any:
+            rest = iter(values)
+            return pack(iter([None if leaf is None else next(rest) for leaf in leaves]))
+
+        return cls(tensors, packed, nest.key(pack(iter(_marks(leaves))), str))
+
+    @property
+    def kinds(self) -> list[TensorType]:
+        """The tensors' types."""
+        return [t.type for t in self.tensors]
+
+
+_LEAF, _NONE = object(), object()
+
+
+def _marks(leaves: Sequence[Any]) -> Iterator[object]:
+    return (_NONE if leaf is None else _LEAF for leaf in leaves)
