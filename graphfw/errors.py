@@ -181,7 +181,15 @@ class ExecutorError(GraphfwError, RuntimeError):
 
 
 class ExecutionError(GraphfwError, RuntimeError):
-    """An operation failed while a session ran it."""
+    """An operation failed while a session ran it.
+
+    Attributes:
+        names_node: Whether it says already which node failed: the innermost one does.
+        trip: In which trip of the loop around that, while it is not known which loop it is.
+    """
+
+    names_node = False
+    trip: int | None = None
 
 
 class MemoryLimitError(ExecutionError, MemoryError):

@@ -76,14 +76,19 @@ UNKNOWN = Loc("<unknown>", 0, "<module>")
 
 def capture(layer: str = "") -> Loc:
     """Return the place of the nearest frame outside the package (some 1.5 µs)."""
-    frame = sys._getframe(1)
+    frame = user_frame()
+    if frame is None:
+        return UNKNOWN
     code: CodeType = frame.f_code
-    while code.co_filename.startswith(_OWN) or _is_generated(frame):
-        if frame.f_back is None:
-            return UNKNOWN
-        frame = frame.f_back
-        code = frame.f_code
     return Loc(code.co_filename, frame.f_lineno, code.co_name, layer)
+
+
+def user_frame() -> FrameType | None:
+    """Return the nearest frame outside the package, if there is one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (frame.f_code.co_filename.startswith(_OWN) or _is_generated(frame)):
+        frame = frame.f_back
+    return frame
 
 
 def _is_generated(frame: FrameType) -> bool:

@@ -129,7 +129,7 @@ class _Printer:
         """Print a body, with numbers of its own, and remember its name."""
         inner = _Printer(self.graph, self.locations, self.body_numbers)
         name = self.names[id(body)] = f"b{next(self.body_numbers)}"
-        lines = []
+        lines: list[str] = []
         for node in (*[t.node for t in body.parameters], *body.nodes):
             for deeper in nested(node.op.values):
                 lines += inner.body(deeper)

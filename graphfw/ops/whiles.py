@@ -212,7 +212,12 @@ class Loop(Region):
             lambda number, count, x, w: [count + 1, F.sin(x) * w + F.astype(number, float64)],
             *(NUMBER, NUMBER, row, row),
         )
-        fields = {"condition": below, "passes": (step,), "carries": (2,), "backwards": (False,)}
+        fields: dict[str, Any] = {
+            "condition": below,
+            "passes": (step,),
+            "carries": (2,),
+            "backwards": (False,),
+        }
         yield ok("int64[]", "float64[2]", "float64[2]", ints=(0, 5), **fields)
         yield bad("int64[]", "float64[3]", "float64[2]", match="the body takes", **fields)
 

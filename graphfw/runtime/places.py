@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node
 
 
@@ -19,3 +20,17 @@ def places_of(nodes: Sequence[Node]) -> str:
     places = list(dict.fromkeys(map(place_of, nodes)))
     more = f" and {len(places) - 2} more" if len(places) > 2 else ""
     return ", ".join(places[:2]) + more
+
+
+def node_table(graph: Graph) -> str:
+    """Return a table of a graph's nodes, with what each takes and where it was made."""
+    rows = [("step", "op", "result", "flops", "made at")]
+    for number, node in enumerate(graph.nodes):
+        cost = node.op.cost(node.types, *[t.type for t in node.inputs])
+        types = ", ".join(map(str, node.types))
+        rows.append((str(number), node.op.name, types, str(cost.flops), place_of(node)))
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    return "\n".join(
+        "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]).rstrip()
+        for row in rows
+    )

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from importlib import import_module
+from operator import index
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from graphfw.errors import ArgumentError, FeedError
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
+from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Tensor
 from graphfw.passes.manager import table
 from graphfw.runtime import feeding
-from graphfw.runtime.first_run import FirstRun
+from graphfw.runtime.executor import Executable
 from graphfw.runtime.limits import byte_count
 from graphfw.runtime.memory import MemoryReport
-from graphfw.runtime.places import place_of
+from graphfw.runtime.places import node_table
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 
 if TYPE_CHECKING:
     from graphfw.runtime.session import Session
+
+Given: TypeAlias = "Sequence[int] | Array"
+"""A shape, or an array of that shape."""
 
 _KNOWN_SHAPES = 1024
 
@@ -50,15 +56,18 @@ class Plan:
         self,
         session: Session,
         program: Program,
+        run: Executable,
         slots: Sequence[int | None],
         pack: Callable[[Iterator[Any]], Any],
     ) -> None:
         self.program = program
         self._session = session
         self._executor = session.executor
-        self._run = session.executor.load(program, session.options)
-        if program.source is not None and session.executor.holds_values:
-            self._run = FirstRun(self._run, program, program.source, session.executor)
+        self._run = run
+        if program.level == "first-run" and session.executor.holds_values:
+            # Not at the top: few ask for it, and it needs all passes.
+            first_run = import_module("graphfw.runtime.first_run")
+            self._run = first_run.FirstRun(self._run, program, program.source, session.executor)
         self._slots = tuple(slots)
         self._pack = pack
         self._sizes: dict[tuple[tuple[int, ...], ...], tuple[int, ...]] = {}
@@ -103,11 +112,11 @@ class Plan:
             return self._pack(iter(fetched))
         return self._pack(iter([None if s is None else fetched[s] for s in self._slots]))
 
-    def cost(self, *shapes: Sequence[int]) -> PlanCost:
+    def cost(self, *shapes: Given) -> PlanCost:
         """Return what one run takes by the ops' own declarations.
 
         Args:
-            shapes: The feeds' shapes, by position; without them the cost is symbolic.
+            shapes: The feeds' shapes, or the arrays, by position; without them it is symbolic.
 
         >>> import graphfw as gf
         >>> with gf.Graph() as g:
@@ -134,31 +143,18 @@ class Plan:
             sum(_static(kind.nbytes) for kind in parameters),
         )
 
-    def explain(self, *shapes: Sequence[int]) -> str:
+    def explain(self, *shapes: Given) -> str:
         """Return a text: what each pass did, then each step of the compiled run.
 
         A step is shown with the ops inside, their source lines, its flops and bytes, the least time
         that this machine needs for it, and why it holds no more ops.
 
         Args:
-            shapes: The feeds' shapes, by position; without them costs are symbolic.
+            shapes: The feeds' shapes, or the arrays, by position; without them costs are symbolic.
         """
         sizes = self._sizes_of(shapes) if shapes or not self.program.symbols else None
-        text = self._run.explain(sizes) or self._nodes()
+        text = self._run.explain(sizes) or node_table(self.program.graph)
         return f"{table(self.program.reports)}\n\n{text}"
-
-    def _nodes(self) -> str:
-        """Return a table of the nodes, for executors that run them one by one."""
-        rows = [("step", "op", "result", "flops", "made at")]
-        for number, node in enumerate(self.program.graph.nodes):
-            cost = node.op.cost(node.types, *[t.type for t in node.inputs])
-            types = ", ".join(map(str, node.types))
-            rows.append((str(number), node.op.name, types, str(cost.flops), place_of(node)))
-        widths = [max(len(row[i]) for row in rows) for i in range(4)]
-        return "\n".join(
-            "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]).rstrip()
-            for row in rows
-        )
 
     def source(self) -> str:
         """Return the generated kernels, in their readable form, each with the steps that use it.
@@ -168,11 +164,12 @@ class Plan:
         """
         return self._run.source()
 
-    def memory(self, *shapes: Sequence[int]) -> MemoryReport:
+    def memory(self, *shapes: Given) -> MemoryReport:
         """Return what memory a run takes: print it for a table, plot its `timeline()`.
 
         Args:
-            shapes: The feeds' shapes, by position; not needed where all sizes are known.
+            shapes: The feeds' shapes, or the arrays, by position; not needed where all sizes are
+                known.
 
         Raises:
             ExecutorError: The executor does not plan its memory.
@@ -182,6 +179,9 @@ class Plan:
 
     def max_dim(self, name: str, memory_limit: int | str, **sizes: int) -> int:
         """Return the largest size of a symbolic dim with which a run keeps within a limit.
+
+        It counts what the session's own `memory_limit` makes a run compute again; for that, give
+        the same limit here.
 
         Args:
             name: The dim, such as "batch".
@@ -233,13 +233,27 @@ class Plan:
         fed, sizes = self._fed(arrays)
         return self._session.profile(self.program, self._run, fed, sizes)
 
-    def _sizes_of(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        return feeding.bind_sizes(self.program, [tuple(shape) for shape in shapes])
+    def _sizes_of(self, shapes: Sequence[Given]) -> tuple[int, ...]:
+        """Return what the symbols stand for, given the feeds' shapes, or arrays of these shapes."""
+        if not shapes and not self.program.symbols:
+            return ()
+        found = []
+        for shape in shapes:
+            own = getattr(shape, "shape", shape)
+            if not isinstance(own, Sequence) or not all(hasattr(n, "__index__") for n in own):
+                raise FeedError(
+                    f"{shape!r} is neither a shape nor an array",
+                    fix="give one shape a feed: (32, 4)",
+                )
+            found.append(tuple([index(n) for n in own]))
+        return feeding.bind_sizes(self.program, found)
 
     def __repr__(self) -> str:
+        program = self.program
+        values = len(self._slots) - self._slots.count(None)
         return (
-            f"<Plan of {len(self.program.graph.nodes)} nodes: {_names(self.program.feeds)} -> "
-            f"{self.program.fetch_count} values, {len(self.program.updated)} updates>"
+            f"<Plan of {len(program.graph.nodes)} nodes: {_names(program.feeds)} -> "
+            f"{values} values, {len(program.updated)} updates>"
         )
 
 

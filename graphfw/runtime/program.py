@@ -5,11 +5,15 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from importlib import import_module
+from typing import NamedTuple, cast
 
 from graphfw.errors import FeedError, GraphError
 from graphfw.ir import concrete
+from graphfw.ir.body import Body
 from graphfw.ir.dim import DimLike, is_symbol, substitute, symbol, symbols_of
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import ALIAS, RANDOM, SOURCE
@@ -17,8 +21,8 @@ from graphfw.ir.rebuild import derive
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Update, Variable
 from graphfw.loc import Loc
-from graphfw.passes.manager import Level, Report, chosen_level, run_pipeline
-from graphfw.passes.pipelines import DEFAULT
+from graphfw.passes.manager import Level, Report, Result, chosen_level, run_pipeline
+from graphfw.runtime.riding import riding
 
 
 @dataclass(frozen=True)
@@ -44,24 +48,25 @@ class SizeSource(NamedTuple):
 class Program:
     """What an executor is asked to run.
 
+    Passes run when somebody asks for what they make: an executor that has the code of this program
+    already need not.
+
     Attributes:
-        graph: The optimised graph; its outputs are the fetches, then the updates' values.
+        source: What is described, before the passes; its outputs are the fetches, the tokens of
+            effects that happen along with them, then the updates' values.
         feeds: The placeholders that are fed, in the order of the arguments.
         variables: The variables that are read or updated, in the order of the arguments after the
             feeds.
-        fetch_count: How many of the outputs are fetched.
+        fetch_count: How many of the outputs are fetched, tokens included.
         updated: The variables that the remaining outputs are written to.
         symbols: The names of the symbolic dims, in the order of `sizes`.
         size_sources: Where the sizes come from, for those that `shape_checks` do not bring.
         shape_checks: What `assert_shape` promised.
-        copied: For each output, whether it may share memory with an input or another output, so
-            that it must be copied before it is handed out.
         is_random: Whether it draws random numbers.
-        reports: What each pass did.
-        source: The graph before the passes, where runs are compared with it.
+        level: How much of the passes' work is checked.
     """
 
-    graph: Graph
+    source: Graph
     feeds: tuple[Tensor, ...]
     variables: tuple[Variable, ...]
     fetch_count: int
@@ -69,10 +74,43 @@ class Program:
     symbols: tuple[str, ...]
     size_sources: tuple[SizeSource, ...]
     shape_checks: tuple[ShapeCheck, ...]
-    copied: tuple[bool, ...]
     is_random: bool
-    reports: tuple[Report, ...]
-    source: Graph | None = None
+    level: Level
+
+    @property
+    def graph(self) -> Graph:
+        """The optimised graph, with the outputs of `source`.
+
+        Raises:
+            PassError: A pass failed.
+        """
+        return self._result.graph
+
+    @property
+    def reports(self) -> tuple[Report, ...]:
+        """What each pass did."""
+        return self._result.reports
+
+    @cached_property
+    def copied(self) -> tuple[bool, ...]:
+        """For each output, whether it may share memory with an input or another output.
+
+        It must be copied then before it is handed out.
+        """
+        return _copied(self.graph.outputs)
+
+    @property
+    def _result(self) -> Result:
+        found: Result | None = self.__dict__.get("_passed")
+        if found is None:
+            # Not at the top: who has the code already needs no passes.
+            passes = import_module("graphfw.passes.pipelines").DEFAULT
+            with without_collection():
+                # In a context of its own: an interrupt must not leave the passes' graphs open here.
+                made = copy_context().run(run_pipeline, self.source, passes, verify=self.level)
+            # Where two threads have come here, both get the first one's.
+            found = self.__dict__.setdefault("_passed", made)
+        return found
 
 
 @contextmanager
@@ -97,7 +135,7 @@ def lower(
     graph: Graph,
     verify: Level | None,
 ) -> Program:
-    """Optimise what the fetches and updates need of a graph, and put its inputs in order.
+    """Take what the fetches and updates need of a graph, and put its inputs in order.
 
     Raises:
         GraphError: Two updates give one variable different values.
@@ -115,22 +153,20 @@ def _lowered(
     verify: Level | None,
 ) -> Program:
     pairs = _update_pairs(updates)
-    outputs = [*fetches, *(value for _, value in pairs)]
+    values = [value for _, value in pairs]
+    fetches = [*fetches, *riding(graph, [*fetches, *values], feeds)]
+    outputs = [*fetches, *values]
     source = derive(graph, outputs)
     _check_fed(source, feeds)
     checks = tuple(_shape_checks(source))
-    result = run_pipeline(source, DEFAULT, verify=verify)
-    optimised = result.graph
-    symbols = _symbols(optimised, feeds, checks)
+    symbols = _symbols(source, feeds, checks)
     sources = _size_sources(feeds)
     _check_sized(symbols, sources, checks, graph)
-    compared = chosen_level(verify) == "first-run"
-    # What is compared with the source is given what the source reads.
-    reading = source if compared else optimised
-    read = [t for node in reading.nodes for t in node.outputs if isinstance(t, Variable)]
+    held = [node for node in source.nodes if node.op.name == "variable"]
+    read = [t for node in held for t in node.outputs if isinstance(t, Variable)]
     variables = tuple(dict.fromkeys([*read, *(variable for variable, _ in pairs)]))
     return Program(
-        graph=optimised,
+        source=source,
         feeds=tuple(feeds),
         variables=variables,
         fetch_count=len(fetches),
@@ -138,11 +174,38 @@ def _lowered(
         symbols=tuple(sorted(symbols)),
         size_sources=tuple(sources.values()),
         shape_checks=checks,
-        copied=_copied(optimised.outputs),
-        is_random=any(RANDOM in node.op.traits for node in optimised.nodes),
-        reports=result.reports,
-        source=source if compared else None,
+        is_random=any(RANDOM in node.op.traits for node in source.nodes),
+        level=chosen_level(verify),
     )
+
+
+def body_program(body: Body, lasting: int) -> Program:
+    """Return the body of a loop or a branch, which passes have seen to, as a program.
+
+    Args:
+        body: The body.
+        lasting: How many of its last parameters are the same in many runs, like variables.
+    """
+    split = len(body.parameters) - lasting
+    program = Program(
+        source=body.graph,
+        feeds=body.parameters[:split],
+        variables=cast("tuple[Variable, ...]", body.parameters[split:]),  # nobody asks for names
+        fetch_count=len(body.outputs),
+        updated=(),
+        symbols=tuple(sorted(_symbols(body.graph, body.parameters, ()))),
+        size_sources=(),
+        shape_checks=(),
+        is_random=body.is_random,
+        level="off",
+    )
+    return without_passes(program)
+
+
+def without_passes(program: Program) -> Program:
+    """Return a program whose graph is the source as it is."""
+    program.__dict__["_passed"] = Result(program.source, ())
+    return program
 
 
 def _update_pairs(updates: Sequence[Update]) -> list[tuple[Variable, Tensor]]:
@@ -188,11 +251,10 @@ def _shape_checks(graph: Graph) -> list[ShapeCheck]:
 
 def _symbols(graph: Graph, feeds: Sequence[Tensor], checks: Sequence[ShapeCheck]) -> set[str]:
     found: set[str] = set()
+    # Types have no others: they follow from the fields and the inputs' types.
     for node in graph.nodes:
-        found |= node.op.symbols
-        for kind in node.types:
-            if not kind.is_static:
-                found.update(*map(symbols_of, kind.shape))
+        if node.op.fields:
+            found |= node.op.symbols
     for tensor in feeds:
         found.update(*map(symbols_of, tensor.shape))
     for check in checks:

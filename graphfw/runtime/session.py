@@ -15,7 +15,6 @@ import numpy as np
 from graphfw import io
 from graphfw.errors import (
     ArgumentError,
-    CheckpointError,
     DTypeError,
     ExecutorError,
     FeedError,
@@ -25,7 +24,7 @@ from graphfw.errors import (
     ShapeError,
     a_type,
 )
-from graphfw.ir import ambient, concrete
+from graphfw.ir import ambient, concrete, nest
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, to_array
@@ -35,14 +34,15 @@ from graphfw.ir.uncopied import Uncopied
 from graphfw.ir.variable import RESERVED, Update, Variable
 from graphfw.loc import trim_traceback
 from graphfw.passes.manager import Level, checked_level
-from graphfw.runtime import feeding, lookup, nest
-from graphfw.runtime.executor import Executable, Executor, Options, find_executor
-from graphfw.runtime.limits import byte_count, checked_threads
+from graphfw.runtime import feeding, lookup
+from graphfw.runtime.debugging import DebugExecutable, Hook, checked_debug
+from graphfw.runtime.executor import Executable, Executor, checked_options, find_executor
+from graphfw.runtime.limits import Precision
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.profile import Profile
-from graphfw.runtime.program import Program, lower, without_collection
+from graphfw.runtime.program import Program, lower, without_collection, without_passes
 from graphfw.runtime.running import reading, updating
-from graphfw.runtime.state import Snapshot, State
+from graphfw.runtime.state import Snapshot, State, batches, checked_seed, number_in
 
 Fetches = Any
 """A tensor, variable, update or name, or lists, tuples, named tuples and dicts of these, nested."""
@@ -70,12 +70,18 @@ class Session(Uncopied):
             names the operation it comes from, before any variable changes.
         threads: How many threads a run may use; by default all the cores of this process.
         memory_limit: The most memory that a run may take besides its feeds, in bytes or as
-            `"2GiB"`, `"500MB"`: a run that would need more is an error before it begins.
+            `"2GiB"`, `"500MB"`. A run that would need more computes tensors of its forward part
+            again where its gradients read them; if that is not enough it is an error before it
+            begins.
+        matmul_precision: `"high"` lets products of float32 be less exact where that is quicker: on
+            CPUs with AMX tiles, by up to 2^-14 of each |a b|. Elsewhere it changes nothing.
+        debug: Run node by node with NumPy, as the graph is described, without the compiler: slower,
+            and errors name the line of the node. A function is called with each node, its inputs
+            and its outputs, also with those inside of loops and branches.
 
     Raises:
-        ExecutorError: There is no such executor, or it can't run on this machine.
-        ArgumentError: `seed` or `threads` is not an int, `verify` no level, or `memory_limit` no
-            size.
+        ExecutorError: There is no such executor, or it can't run here, or not with `debug`.
+        ArgumentError: One of the other arguments is not what it has to be.
         GraphErrors: The graph has mistakes that `collect_errors` has collected.
 
     >>> import graphfw as gf
@@ -97,6 +103,8 @@ class Session(Uncopied):
         check_finite: bool = False,
         threads: int | None = None,
         memory_limit: int | str | None = None,
+        matmul_precision: Precision = "highest",
+        debug: bool | Hook = False,
     ) -> None:
         if not isinstance(graph, Graph):
             raise ArgumentError(
@@ -108,8 +116,10 @@ class Session(Uncopied):
         self.executor = _default_executor() if executor is None else find_executor(executor)
         self._verify = None if verify is None else checked_level(verify)
         self._check_finite = check_finite and self.executor.holds_values
-        self.options = Options(checked_threads(threads), byte_count(memory_limit))
-        self._state = State(_checked_seed(seed))
+        self.options = checked_options(threads, memory_limit, matmul_precision)
+        checked_debug(debug, self.executor, self.options)
+        self._debug = debug
+        self._state = State(checked_seed(seed))
         self._plans: dict[Any, Plan] = {}
         self._compiling = threading.RLock()
         self._closed = False
@@ -220,9 +230,16 @@ class Session(Uncopied):
             program = copy_context().run(
                 lower, tensors, updates, placeholders, self.graph, self._verify
             )
+            if self._debug:
+                program = without_passes(program)
             self._start(self.graph.variables)
             with without_collection():
-                return Plan(self, program, slots, nest.packer(fetches))
+                return Plan(self, program, self._loaded(program), slots, nest.packer(fetches))
+
+    def _loaded(self, program: Program) -> Executable:
+        if self._debug:
+            return DebugExecutable(program, self._debug if callable(self._debug) else None)
+        return self.executor.load(program, self.options)
 
     def execute(
         self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
@@ -251,14 +268,15 @@ class Session(Uncopied):
 
     def _start(self, variables: Sequence[Variable]) -> None:
         """Give variables that have none yet their initial contents."""
-        if not self.executor.holds_values:
-            return
         known = self._state.snapshot.values
         new = [v for v in variables if v not in known]
-        if not new:
+        if not new or not self.executor.holds_values:
             return
         context = copy_context()  # as for lower
-        values = {v: self.executor.from_host(context.run(self._initial, v)) for v in new}
+        values: dict[Variable, Any] = {}
+        for some in batches(new):
+            arrays = self.executor.from_hosts([context.run(self._initial, v) for v in some])
+            values.update(zip(some, arrays, strict=True))
         with self._state.writing:
             current = self._state.snapshot.values
             self._state.commit({v: a for v, a in values.items() if v not in current})
@@ -416,8 +434,8 @@ class Session(Uncopied):
             source=source,
             strict=strict,
         )
-        step = _number(state, _STEP, 0, source)
-        seed = _number(state, _SEED, -(2**63), source)
+        step = number_in(state, _STEP, 0, source)
+        seed = number_in(state, _SEED, -(2**63), source)
         values = {
             variables[n]: self.executor.from_host(a) for n, a in arrays.items() if n in variables
         }
@@ -468,29 +486,6 @@ def _default_executor() -> Executor:
     except ExecutorError as error:
         error.why = f"{origin} chose it" if origin else error.why
         raise
-
-
-def _checked_seed(seed: int) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise ArgumentError(f"Session: seed={seed!r} is not an int", fix="pass an int: seed=0")
-    if not -(2**63) <= seed < 2**63:
-        raise ArgumentError(
-            f"Session: the seed {seed} does not fit 64 bits", fix="use one from -2**63 to 2**63 - 1"
-        )
-    return int(seed)
-
-
-def _number(state: Mapping[str, Any], name: str, low: int, source: str) -> int | None:
-    """Return the step or the seed that a state holds, or None."""
-    if name not in state:
-        return None
-    try:
-        number = int(state[name])
-    except (TypeError, ValueError):
-        number = low - 1
-    if not low <= number < 2**63:
-        raise CheckpointError(f'"{name}" in {source} is {state[name]!r}, which makes no sense')
-    return number
 
 
 def _ints(shape: Sequence[Any]) -> tuple[int, ...]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphfw.errors import ArgumentError, CheckpointError
 from graphfw.ir.literal import Array
 from graphfw.ir.variable import Variable
+
+_TOGETHER = 32 << 20
 
 
 class Snapshot(NamedTuple):
@@ -124,3 +127,50 @@ class State:
                 current.seed if seed is None else seed,
                 current.version + 1,
             )
+
+
+def batches(variables: Sequence[Variable]) -> Iterator[list[Variable]]:
+    """Cut variables into pieces of some 32 MiB, whose initial values are made together."""
+    some: list[Variable] = []
+    nbytes = 0
+    for variable in variables:
+        size = variable.type.nbytes
+        assert isinstance(size, int)  # variables have static shapes
+        if some and nbytes + size > _TOGETHER:
+            yield some
+            some, nbytes = [], 0
+        some.append(variable)
+        nbytes += size
+    yield some
+
+
+def checked_seed(seed: int) -> int:
+    """Return a session's seed.
+
+    Raises:
+        ArgumentError: It is no int of 64 bits.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise ArgumentError(f"Session: seed={seed!r} is not an int", fix="pass an int: seed=0")
+    if not -(2**63) <= seed < 2**63:
+        raise ArgumentError(
+            f"Session: the seed {seed} does not fit 64 bits", fix="use one from -2**63 to 2**63 - 1"
+        )
+    return int(seed)
+
+
+def number_in(state: Mapping[str, Any], name: str, low: int, source: str) -> int | None:
+    """Return the step or the seed that a state holds, or None.
+
+    Raises:
+        CheckpointError: It is no number from `low` on.
+    """
+    if name not in state:
+        return None
+    try:
+        number = int(state[name])
+    except (TypeError, ValueError):
+        number = low - 1
+    if not low <= number < 2**63:
+        raise CheckpointError(f'"{name}" in {source} is {state[name]!r}, which makes no sense')
+    return number

@@ -100,7 +100,7 @@ class CompiledRegion:
 
     def __init__(self, op: Region, options: Options, arenas: Arenas) -> None:
         self._op = op
-        self._kind = _KINDS[type(op)](op, options, arenas)
+        self._kind: _Scan | _Loop | _Branch = _KINDS[type(op)](op, options, arenas)
         self.bodies = self._kind.bodies
         if isinstance(op, Branch):
             self.how = "one of its bodies is run"
