@@ -11,6 +11,9 @@ import importlib
 import json
 import resource
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from benchmarks.machine import CONTENDERS
 
@@ -18,7 +21,7 @@ from benchmarks.machine import CONTENDERS
 def main() -> None:
     """Make the steps and print what came of them."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.first_result")
-    parser.add_argument("model", choices=("mlp", "gpt"))
+    parser.add_argument("model", choices=("mlp", "gpt", "lstm", "ode"))
     parser.add_argument("contender", choices=tuple(CONTENDERS))
     parser.add_argument("--steps", type=int, default=1)
     options = parser.parse_args()
@@ -35,6 +38,17 @@ def _losses(model: str, contender: str, steps: int) -> list[float]:
 
         case = gpt.STEPS[contender]()
         return [float(case.run()) for _ in range(steps)]  # type: ignore[arg-type]
+    if model == "lstm":
+        from benchmarks.workloads import recurrent
+
+        gradients = recurrent.CASES[contender](True)
+        runs: list[Any] = [gradients.run() for _ in range(steps)]
+        return [float(np.asarray(y).mean()) for y, *_ in runs]
+    if model == "ode":
+        from benchmarks.workloads import loops
+
+        case = loops.FIELD_GRADIENT.makers()[contender]()
+        return [float(case.run()[0]) for _ in range(steps)]  # type: ignore[index]
     from benchmarks.workloads import mlp
 
     step = mlp.STEPS[contender]()

@@ -8,14 +8,17 @@ from benchmarks.workloads import (
     distances,
     elementwise,
     gpt,
+    loops,
     matmul,
     mlp,
     normalise,
     optimiser,
     overhead,
     programs,
+    recurrent,
     rows,
     tiny,
+    transforms,
 )
 
 _MODULES = (
@@ -28,6 +31,9 @@ _MODULES = (
     gpt,
     attention,
     distances,
+    loops,
+    recurrent,
+    transforms,
     tiny,
     overhead,
     programs,

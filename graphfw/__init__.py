@@ -20,7 +20,7 @@ The functions follow the Python Array API standard. Layers are in `graphfw.nn`, 
 Long: it has a line for each public name.
 """
 
-from graphfw import errors, nn, optim
+from graphfw import errors, extend, fft, linalg, nn, optim
 from graphfw.errors import (
     ArgumentError,
     AxisError,
@@ -76,6 +76,7 @@ from graphfw.ir.dtype import (
     bool_ as bool,
 )
 from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.op import Op
 from graphfw.ir.parser import parse
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
@@ -105,9 +106,10 @@ from graphfw.ops.activations import (
     softplus,
     softsign,
 )
+from graphfw.ops.associative import associative_scan
 from graphfw.ops.attention import scaled_dot_product_attention
 from graphfw.ops.cast import astype, can_cast, finfo, iinfo, isdtype, result_type
-from graphfw.ops.combine import concat, meshgrid, pad, repeat, split, stack, tile, unstack
+from graphfw.ops.combine import concat, meshgrid, repeat, split, stack, tile, unstack
 from graphfw.ops.compare import (
     bitwise_and,
     bitwise_invert,
@@ -130,6 +132,15 @@ from graphfw.ops.compare import (
     not_equal,
     signbit,
 )
+from graphfw.ops.control import (
+    checkpoint,
+    cond,
+    fori_loop,
+    map,
+    scan,
+    switch,
+    while_loop,
+)
 from graphfw.ops.counting import arange, eye, linspace, tril, triu
 from graphfw.ops.creation import (
     asarray,
@@ -144,6 +155,8 @@ from graphfw.ops.creation import (
     zeros_like,
 )
 from graphfw.ops.cumulative import cumulative_prod, cumulative_sum, diff
+from graphfw.ops.custom import apply, op
+from graphfw.ops.debug import breakpoint, check, print
 from graphfw.ops.einsum import einsum
 from graphfw.ops.elementwise import (
     abs,
@@ -171,6 +184,7 @@ from graphfw.ops.elementwise import (
     subtract,
     trunc,
 )
+from graphfw.ops.host import host_call
 from graphfw.ops.indexing import getitem, nonzero, one_hot, take_along_axis
 from graphfw.ops.inputs import (
     assert_shape,
@@ -180,17 +194,7 @@ from graphfw.ops.inputs import (
     placeholder,
     stop_gradient,
 )
-from graphfw.ops.linalg import (
-    diagonal,
-    matmul,
-    matrix_norm,
-    norm,
-    outer,
-    tensordot,
-    trace,
-    vecdot,
-    vector_norm,
-)
+from graphfw.ops.linalg import diagonal, matmul, outer, tensordot, trace, vecdot
 from graphfw.ops.mathfn import (
     acos,
     acosh,
@@ -246,6 +250,8 @@ from graphfw.ops.normalise import (
     normalize,
     rms_norm,
 )
+from graphfw.ops.norms import matrix_norm, norm, vector_norm
+from graphfw.ops.padding import pad
 from graphfw.ops.reduce import (
     all,
     any,
@@ -261,11 +267,34 @@ from graphfw.ops.reduce import (
 from graphfw.ops.scatter import index_add, index_set, scatter_add
 from graphfw.ops.select import clip, nan_to_num, where
 from graphfw.ops.selection import take
+from graphfw.ops.sets import (
+    UniqueAll,
+    UniqueCounts,
+    UniqueInverse,
+    isin,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+)
 from graphfw.ops.sorting import TopK, argsort, searchsorted, sort, topk
 from graphfw.ops.statistics import mean, median, std, var
+from graphfw.runtime.functions import Function, function
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.session import Session
-from graphfw.transforms import custom_gradient, grad, value_and_grad
+from graphfw.runtime.tracing import make_graph
+from graphfw.transforms import (
+    custom_gradient,
+    grad,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    linearize,
+    value_and_grad,
+    vjp,
+    vmap,
+)
 
 __array_api_version__ = "2024.12"
 __version__ = "0.1.0"
@@ -288,12 +317,14 @@ __all__ = [
     "ExecutorError",
     "FeedError",
     "FetchError",
+    "Function",
     "GradientError",
     "Graph",
     "GraphError",
     "GraphErrors",
     "GraphfwError",
     "MemoryLimitError",
+    "Op",
     "ParseError",
     "PassError",
     "Plan",
@@ -303,6 +334,9 @@ __all__ = [
     "Tensor",
     "TensorType",
     "TopK",
+    "UniqueAll",
+    "UniqueCounts",
+    "UniqueInverse",
     "Update",
     "Variable",
     "VerifyError",
@@ -315,6 +349,7 @@ __all__ = [
     "add",
     "all",
     "any",
+    "apply",
     "arange",
     "argmax",
     "argmin",
@@ -323,6 +358,7 @@ __all__ = [
     "asin",
     "asinh",
     "assert_shape",
+    "associative_scan",
     "astype",
     "atan",
     "atan2",
@@ -336,15 +372,19 @@ __all__ = [
     "bitwise_right_shift",
     "bitwise_xor",
     "bool",
+    "breakpoint",
     "broadcast_arrays",
     "broadcast_to",
     "can_cast",
     "ceil",
     "celu",
+    "check",
+    "checkpoint",
     "clip",
     "complex64",
     "complex128",
     "concat",
+    "cond",
     "conj",
     "constant",
     "copysign",
@@ -376,7 +416,9 @@ __all__ = [
     "exp",
     "expand_dims",
     "expm1",
+    "extend",
     "eye",
+    "fft",
     "finfo",
     "flatten",
     "flip",
@@ -385,9 +427,11 @@ __all__ = [
     "float64",
     "floor",
     "floor_divide",
+    "fori_loop",
     "from_dlpack",
     "full",
     "full_like",
+    "function",
     "gelu",
     "get_default_dtype",
     "get_default_executor",
@@ -401,6 +445,9 @@ __all__ = [
     "hardsigmoid",
     "hardswish",
     "hardtanh",
+    "hessian",
+    "host_call",
+    "hvp",
     "hypot",
     "identity",
     "iinfo",
@@ -415,13 +462,18 @@ __all__ = [
     "int64",
     "isdtype",
     "isfinite",
+    "isin",
     "isinf",
     "isnan",
+    "jacobian",
+    "jvp",
     "layer_norm",
     "leaky_relu",
     "less",
     "less_equal",
     "lgamma",
+    "linalg",
+    "linearize",
     "linspace",
     "log",
     "log1p",
@@ -435,6 +487,8 @@ __all__ = [
     "logical_or",
     "logical_xor",
     "logsumexp",
+    "make_graph",
+    "map",
     "matmul",
     "matrix_norm",
     "matrix_transpose",
@@ -463,6 +517,7 @@ __all__ = [
     "one_hot",
     "ones",
     "ones_like",
+    "op",
     "optim",
     "outer",
     "pad",
@@ -474,6 +529,7 @@ __all__ = [
     "positive",
     "pow",
     "prelu",
+    "print",
     "prod",
     "random",
     "real",
@@ -490,6 +546,7 @@ __all__ = [
     "round",
     "rsqrt",
     "scaled_dot_product_attention",
+    "scan",
     "scatter_add",
     "searchsorted",
     "selu",
@@ -516,6 +573,7 @@ __all__ = [
     "subtract",
     "sum",
     "swapaxes",
+    "switch",
     "take",
     "take_along_axis",
     "tan",
@@ -532,6 +590,10 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
     "unstack",
     "update",
     "value_and_grad",
@@ -539,7 +601,10 @@ __all__ = [
     "vecdot",
     "vector_norm",
     "verify",
+    "vjp",
+    "vmap",
     "where",
+    "while_loop",
     "zeros",
     "zeros_like",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,3 +28,61 @@ def test_digits(tmp_path):
     assert "predictions are the same" in said
     assert (tmp_path / "out" / "digits.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "out" / "digits.safetensors").stat().st_size > 50_826 * 4
+
+
+@pytest.fixture(scope="module")
+def extras(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example package as it is installed: in a folder to be put on the path."""
+    folder = tmp_path_factory.mktemp("extras")
+    source = folder / "source"  # building writes into the folder
+    shutil.copytree(EXAMPLES / "graphfw_extras", source)
+    site = folder / "site"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    command += ["--no-build-isolation", "--disable-pip-version-check", "--target", str(site)]
+    done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return site
+
+
+def with_extras(site: Path, folder: Path, *arguments: str) -> str:
+    """Run Python where the example package is installed, and return what it says."""
+    path = os.pathsep.join([str(site), str(EXAMPLES.parent)])
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_extras_executor_is_found_by_name(extras: Path, tmp_path: Path):
+    """By the entry point alone: the script does not import the package."""
+    script = """
+import graphfw as gf
+from graphfw.runtime.executor import executor_names
+assert "counting" in executor_names(), executor_names()
+with gf.Graph() as g:
+    y = gf.placeholder((), name="x") * 2
+print(gf.Session(g, executor="counting").run(y, {"x": 4.0}))
+"""
+    assert with_extras(extras, tmp_path, "-c", script) == "8.0\n"
+
+
+def test_extras_pass_their_own_tests(extras: Path, tmp_path: Path):
+    shutil.copytree(EXAMPLES / "graphfw_extras" / "tests", tmp_path / "tests")
+    shutil.copy(EXAMPLES / "graphfw_extras" / "pyproject.toml", tmp_path)
+    said = with_extras(extras, tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert "9 passed" in said
+
+
+@pytest.mark.slow
+def test_neural_ode(tmp_path):
+    """A short run: it learns to foresee a window, and fails by itself otherwise."""
+    said = run("neural_ode.py", "--steps", "300", "--out", "out", folder=tmp_path)
+    assert "300 updates" in said
+    assert "over 1000 steps" in said
+    assert (tmp_path / "out" / "neural-ode.png").read_bytes().startswith(b"\x89PNG")

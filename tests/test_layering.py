@@ -23,6 +23,9 @@ ALLOWED = {
     "errors": {"loc"},
     "ir": {"errors", "loc"},
     "ops": {"errors", "loc", "ir"},
+    "linalg": {"ops"},
+    "fft": {"ops"},
+    "extend": {"ir", "ops", "passes", "runtime"},
     "transforms": {"errors", "loc", "ir", "ops"},
     "passes": {"errors", "loc", "ir", "ops"},
     "runtime": {"errors", "loc", "ir", "ops", "passes", "io"},  # io: see test_runtime_and_io
@@ -31,7 +34,8 @@ ALLOWED = {
     "data": CORE,
     "io": CORE,
     "cli": CORE | {"passes", "runtime", "nn", "optim", "data", "io"},
-    "__init__": CORE | {"passes", "runtime", "nn", "optim", "data", "io"},
+    "__init__": CORE
+    | {"extend", "fft", "linalg", "passes", "runtime", "nn", "optim", "data", "io"},
     "__main__": {"cli"},
 }
 
@@ -41,10 +45,10 @@ ORDER = (
     {"errors"},
     {"ir"},
     {"ops"},
-    {"transforms"},
+    {"transforms", "linalg", "fft"},
     {"passes"},
     {"runtime"},
-    {"nn", "optim", "data", "io"},
+    {"nn", "optim", "data", "io", "extend"},
     {"cli"},
     {"__init__", "__main__"},
 )

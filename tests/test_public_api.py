@@ -16,6 +16,9 @@ SNAPSHOT = Path(__file__).parent / "public_api.txt"
 MODULES = {
     "graphfw": gf,
     "graphfw.errors": gf.errors,
+    "graphfw.extend": gf.extend,
+    "graphfw.fft": gf.fft,
+    "graphfw.linalg": gf.linalg,
     "graphfw.nn": gf.nn,
     "graphfw.nn.init": gf.nn.init,
     "graphfw.nn.metrics": gf.nn.metrics,

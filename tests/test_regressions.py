@@ -170,3 +170,17 @@ def test_a_name_under_no_grad_is_that_of_the_result():
         with pytest.raises(gf.GradientError, match="no gradient passes"):
             gf.grad(gf.sum(g.find("h")), x)
     assert g.find("h") is h
+
+
+def test_an_index_that_is_summed_up_in_parts():
+    with gf.Graph() as g:
+        x, i = gf.placeholder(("n",), name="x"), gf.placeholder(("n",), "int64", name="i")
+        y = gf.take(x, gf.sum(i), axis=0) * 2
+    with gf.Session(g) as session:
+        assert session.run(y, {x: [0.5, 3.0, 4.0], i: [0, 1, 1]}) == 8
+
+
+def test_a_constant_that_a_loop_uses_has_a_gradient():
+    w = gf.asarray(3.0)
+    last, _ = gf.scan(lambda carry, _: (carry * w, None), gf.asarray(2.0), None, 4)
+    assert float(gf.grad(last, w)) == 2 * 4 * 3**3

@@ -1,4 +1,4 @@
-"""Attention, causal and with padded keys, forward and with its gradients."""
+"""Attention: causal and with padded keys, with its gradients; of one query with a cache."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from benchmarks.workload import Contest, Target
 
 SIZES = ((8, 6, 128, 64), (1, 12, 1024, 64), (1, 6, 4096, 64))
 """Batch, heads, queries and keys, width."""
+
+DECODED = ((8, 12, 1024, 64), (1, 12, 4096, 64))
+"""Batch, heads, keys, width: what a decoder's cache holds."""
 
 
 def _inputs(size: tuple[int, int, int, int], causal: bool, differentiated: bool) -> Arrays:
@@ -32,6 +35,42 @@ def _graphfw(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     import graphfw as gf
 
     return gf.scaled_dot_product_attention(q, k, v, mask, causal=mask is None)
+
+
+def _cached_inputs(size: tuple[int, int, int, int]) -> Arrays:
+    """Return one query a head, and the keys and values of the cache."""
+    batch, heads, keys, width = size
+    rng = np.random.default_rng(0)
+    return [
+        rng.standard_normal((batch, heads, time, width), np.float32) for time in (1, keys, keys)
+    ]
+
+
+def _graphfw_cached(q: Any, k: Any, v: Any) -> Any:
+    import graphfw as gf
+
+    return gf.scaled_dot_product_attention(q, k, v)
+
+
+def _numpy_cached(q: Any, k: Any, v: Any) -> Any:
+    scores = (q * np.float32(q.shape[-1] ** -0.5)) @ k.swapaxes(-1, -2)
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=-1, keepdims=True)
+    return scores @ v
+
+
+def _torch_cached(q: Any, k: Any, v: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+def _jax_cached(q: Any, k: Any, v: Any) -> Any:
+    import jax
+
+    scores = (q * q.shape[-1] ** -0.5) @ k.swapaxes(-1, -2)
+    return jax.nn.softmax(scores, axis=-1) @ v
 
 
 def _weights(q: Any, k: Any, mask: Any) -> Any:
@@ -102,9 +141,23 @@ def _contest(size: tuple[int, int, int, int], causal: bool, backward: bool) -> C
     )
 
 
+def _decoding(size: tuple[int, int, int, int]) -> Contest:
+    batch, heads, keys, width = size
+    inputs = functools.partial(_cached_inputs, size)
+    formula = Formula(inputs, _graphfw_cached, _numpy_cached, _torch_cached, _jax_cached)
+    return Contest(
+        f"attention-cached-{keys}",
+        f"attention of one query, B{batch} H{heads} keys {keys} d{width}",
+        formula.makers(),
+        (Target(1.0),),
+        rtol=1e-3,
+        atol=1e-4,
+    )
+
+
 WORKLOADS = [
     _contest(size, causal, backward)
     for size in SIZES
     for causal in (True, False)
     for backward in (False, True)
-]
+] + [_decoding(size) for size in DECODED]

@@ -1,7 +1,7 @@
-"""Chains of elementwise operations: bias + GELU, twelve mixed ones with broadcasts, Black–Scholes.
+"""Chains of elementwise operations: bias + GELU, twelve mixed ones, Black–Scholes; dropout.
 
 They are bound by memory, so what results are written to matters: each of the first two is measured
-with memory that is recycled and with new memory in every call.
+with memory that is recycled and with new memory in every call. Dropout is bound by its random bits.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from benchmarks.workload import Contest, Target
 
 ROWS, COLUMNS = 4096, 3072
 OPTIONS = 4_000_000
+DROPPED = (4096, 1024)
+RATE_DROPPED = 0.1
 RATE, VOLATILITY = 0.03, 0.2
 
 _GELU = math.sqrt(2 / math.pi)
@@ -271,6 +273,50 @@ BLACK_SCHOLES = Formula(
 )
 
 
+# y = x mask / (1 - rate), dx = dy mask / (1 - rate), with the same random mask.  x: [4096, 1024]
+
+
+def _dropout_inputs() -> Arrays:
+    rng = np.random.default_rng(3)
+    return [rng.standard_normal(DROPPED, np.float32) for _ in range(2)]
+
+
+def _dropout_graphfw(x: Any) -> Any:
+    import graphfw as gf
+
+    return gf.dropout(x, RATE_DROPPED)
+
+
+def _dropout_numpy(x: Any, dy: Any) -> Any:
+    scale = np.random.default_rng().random(x.shape, np.float32) >= np.float32(RATE_DROPPED)
+    scale = scale / np.float32(1 - RATE_DROPPED)
+    return [x * scale, dy * scale]
+
+
+def _dropout_torch(x: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.dropout(x, RATE_DROPPED, training=True)
+
+
+def _dropout_jax(x: Any) -> Any:
+    import jax
+
+    # The same key in each call: it takes as long as another one.
+    keeps = jax.random.bernoulli(jax.random.key(0), 1 - RATE_DROPPED, x.shape)
+    return jax.numpy.where(keeps, x / (1 - RATE_DROPPED), 0)
+
+
+DROPOUT = Formula(
+    _dropout_inputs,
+    _dropout_graphfw,
+    _dropout_numpy,
+    _dropout_torch,
+    _dropout_jax,
+    wrt=(0,),
+)
+
+
 def _with_outputs(name: str, title: str, formula: Formula) -> list[Contest]:
     found = []
     for outputs, limit in ((RECYCLED, 0.25), (FRESH, 0.5)):
@@ -289,5 +335,13 @@ WORKLOADS = [
         BLACK_SCHOLES.makers(),
         (Target(0.55),),
         atol=1e-5,
+    ),
+    Contest(
+        "dropout",
+        f"dropout and its gradient, {DROPPED[0]}×{DROPPED[1]}",
+        DROPOUT.makers(),
+        (Target(0.1, "torch"),),
+        # Each library draws another mask.
+        atol=math.inf,
     ),
 ]

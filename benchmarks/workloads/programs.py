@@ -28,6 +28,12 @@ CACHES = {
 
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _CONTENDERS = ("graphfw", "numpy", "torch", "torch.compile", "jax")
+_WITHOUT = {
+    "gpt": ("numpy",),
+    "lstm": ("numpy", "torch.compile"),
+    "ode": ("numpy", "torch.compile"),
+}
+"""Who does not have a model."""
 _SLOW_S = 1.5
 """Programs that take longer run once."""
 
@@ -77,7 +83,7 @@ def _takes_part(model: str, runner: Runner) -> list[str]:
         for name in _CONTENDERS
         if runner.settings.takes(name)
         and machine.installed(name)
-        and not (model == "gpt" and name == "numpy")
+        and name not in _WITHOUT.get(model, ())
     ]
 
 
@@ -139,6 +145,18 @@ WORKLOADS = [
         "from Python's start to the first step of the GPT; cold cache unless said",
         functools.partial(_first_result, "gpt"),
         (Target(2.0, "seconds"), _WARM),
+    ),
+    Probe(
+        "first-lstm",
+        "from Python's start to the first gradients of the LSTM; cold cache unless said",
+        functools.partial(_first_result, "lstm"),
+        (Target(0.3, "jax"),),
+    ),
+    Probe(
+        "first-ode",
+        "from Python's start to the gradient of ode-scan-neural; cold cache unless said",
+        functools.partial(_first_result, "ode"),
+        (Target(0.3, "jax"),),
     ),
     Probe(
         "memory-gpt",

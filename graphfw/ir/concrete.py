@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,13 +58,23 @@ def evaluate(
 
 def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionError:
     """Say which node failed, with the arrays that it got."""
+    if isinstance(error, ExecutionError) and error.names_node:  # that is in a body of this node
+        again = copy.copy(error)
+        part = "" if error.trip is None else f"trip {error.trip} of "
+        place = f"it is in {part}the {node.op.name} made at {node.loc.short()}"
+        again.why = f"{error.why}; {place}" if error.why else place
+        again.trip = None
+        return again
     if isinstance(error, ExecutionError):  # the op's own words
         return at_node(node, arrays, error.summary, error.fix)
     detail = (
         error.summary if isinstance(error, GraphfwError) else f"{type(error).__name__}: {error}"
     )
-    fix = "feed values for which it works: these are what it got"
-    return at_node(node, arrays, f"{node.op.name} failed: {detail}", fix)
+    fix = (
+        "feed values for which it works: these are what it got; "
+        "gf.Session(g, debug=True) runs node by node"
+    )
+    return at_node(node, arrays, f"{node.op.title} failed: {detail}", fix)
 
 
 def at_node(node: Node, arrays: Sequence[Any], summary: str, fix: str) -> ExecutionError:
@@ -78,13 +91,25 @@ def at_node(node: Node, arrays: Sequence[Any], summary: str, fix: str) -> Execut
         for i, (t, array) in enumerate(zip(node.inputs, arrays, strict=True))
     ]
     forward = node.loc.grad_of
-    return ExecutionError(
+    error = ExecutionError(
         summary,
         operands=operands[:3],
         why=f"it is the gradient of {forward.describe()}" if forward else "",
         at=node.loc,
         fix=fix,
     )
+    error.names_node = True
+    return error
+
+
+@contextmanager
+def in_trip(number: int) -> Iterator[None]:
+    """Let errors of what is computed inside know the trip of the loop that they are in."""
+    try:
+        yield
+    except ExecutionError as error:
+        error.trip = number
+        raise
 
 
 def _label(node: Node, index: int) -> str:
@@ -108,7 +133,7 @@ def blocker(tensor: Tensor) -> Node | None:
         traits = node.op.traits
         if SOURCE in traits and PURE not in traits:
             return node
-        if EFFECT in traits or (RANDOM in traits and not ambient):
+        if (EFFECT in traits or RANDOM in traits) and not ambient:
             return node
         if not all(t.is_static for t in node.types) or node.op.symbols:
             return node
@@ -146,8 +171,8 @@ def value_of(tensor: Tensor, what: str) -> np.ndarray[Any, Any]:
 
 
 _FIXES = {
-    "bool()": "choose between values with gf.where(condition, a, b); "
-    "get a value with session.run(tensor, feeds)",
+    "bool()": "choose between values with gf.where(condition, a, b), between computations with "
+    "gf.cond(condition, f, g); get a value with session.run(tensor, feeds)",
 }
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min, substitute, symbol, symbols_of
 
@@ -66,28 +67,64 @@ def evaluate(d: DimLike, env: Mapping[str, int]) -> int:
         raise ZeroDivisionError(f"the size `{d}` divides by 0 where {values}") from None
 
 
-def compiled(dims: Sequence[DimLike], names: Sequence[str]) -> Callable[..., tuple[int, ...]]:
-    """Make one function of several sizes: it takes the symbols' values, in the order of `names`.
+class Sizes(NamedTuple):
+    """Several sizes as text.
+
+    Attributes:
+        parameters: The symbols, as the texts name them.
+        texts: The sizes that differ.
+        places: For each size that is wanted, which text it is.
+    """
+
+    parameters: tuple[str, ...]
+    texts: tuple[str, ...]
+    places: tuple[int, ...]
+
+    def check(self) -> None:
+        """Refuse texts that say anything else than sizes, before they are evaluated.
+
+        Raises:
+            ValueError: One does.
+        """
+        known = {*self.parameters, "max", "min"}
+        if len(known) != len(self.parameters) + 2 or not all(map(str.isidentifier, known)):
+            raise ValueError(f"{self.parameters} are no symbols")
+        for text in self.texts:
+            if not _TOKENS.fullmatch(text) or not known.issuperset(_NAMES.findall(text)):
+                raise ValueError(f"{text!r} is no size")
+
+
+_TOKENS = re.compile(r"(?:[^\W\d]\w*|\d+|[-+*/%(), ])+")
+_NAMES = re.compile(r"[^\W\d]\w*")
+
+
+def written(dims: Sequence[DimLike], names: Sequence[str]) -> Sizes:
+    """Return sizes as texts of the symbols `names`."""
+    parameters = tuple(names)
+    if not {"max", "min"}.isdisjoint(names):
+        own = {name: symbol(f"s{number}") for number, name in enumerate(names)}
+        dims = [d if isinstance(d, int) else substitute(d, own) for d in dims]
+        parameters = tuple([str(name) for name in own.values()])
+    places: dict[DimLike, int] = {}
+    wanted = tuple([places.setdefault(d, len(places)) for d in dims])
+    return Sizes(parameters, tuple(map(str, places)), wanted)
+
+
+def evaluator(sizes: Sizes) -> Callable[..., tuple[int, ...]]:
+    """Make one function of several sizes: it takes the symbols' values, in their order.
 
     Much quicker than `evaluate` for each, where many are wanted again and again.
 
     >>> from graphfw.ir.dim import symbol
-    >>> compiled([symbol("n") * 2, 3], ["n"])(5)
+    >>> evaluator(written([symbol("n") * 2, 3], ["n"]))(5)
     (10, 3)
     """
-    if {"max", "min"}.isdisjoint(names):
-        parameters = list(names)
-    else:
-        own = {name: symbol(f"s{number}") for number, name in enumerate(names)}
-        dims = [d if isinstance(d, int) else substitute(d, own) for d in dims]
-        parameters = [str(name) for name in own.values()]
-    places: dict[DimLike, int] = {}
-    wanted = [places.setdefault(d, len(places)) for d in dims]
-    source = f"lambda {', '.join(parameters)}: ({''.join(f'{d}, ' for d in places)})"
+    source = f"lambda {', '.join(sizes.parameters)}: ({''.join([f'{d}, ' for d in sizes.texts])})"
     different: Callable[..., tuple[int, ...]] = eval(source, {"max": max, "min": min})
+    places = sizes.places
 
-    def evaluated(*sizes: int) -> tuple[int, ...]:
-        values = different(*sizes)
-        return tuple([values[place] for place in wanted])
+    def evaluated(*values: int) -> tuple[int, ...]:
+        found = different(*values)
+        return tuple([found[place] for place in places])
 
     return evaluated

@@ -80,7 +80,7 @@ class DType:
             return False
         try:
             return self.dtype == np.dtype(other)  # type: ignore[call-overload,no-any-return]
-        except TypeError:
+        except (TypeError, ValueError):  # NumPy reads any text with a comma as a list of dtypes
             return False
 
     def __hash__(self) -> int:

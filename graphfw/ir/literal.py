@@ -29,8 +29,9 @@ def to_array(value: Any, dtype: DType | None = None) -> Array:
         ArgumentError: A nested list is ragged.
     """
     array, weak = as_given(value)
+    own = as_dtype(array.dtype)
     if dtype is None:
-        dtype = _python_dtype(array) if weak else as_dtype(array.dtype)
+        dtype = _python_dtype(array) if weak else own
     if weak and dtype.is_integer:
         _check_range(array, dtype)
     if array.dtype == dtype.dtype:

@@ -33,6 +33,8 @@ from graphfw.nn.embedding import Embedding
 from graphfw.nn.linear import Linear
 from graphfw.nn.module import Module
 from graphfw.nn.normalise import BatchNorm, GroupNorm, LayerNorm, RMSNorm
+from graphfw.nn.recurrent import GRU, LSTM, RNN
+from graphfw.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell
 from graphfw.ops.losses import (
     bce,
     bce_with_logits,
@@ -51,16 +53,21 @@ __all__ = [
     "ELU",
     "GELU",
     "GLU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "SELU",
     "BatchNorm",
     "Dropout",
     "Embedding",
     "Flatten",
+    "GRUCell",
     "GroupNorm",
     "Hardsigmoid",
     "Hardswish",
     "Hardtanh",
     "Identity",
+    "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -73,6 +80,7 @@ __all__ = [
     "MultiHeadAttention",
     "PReLU",
     "RMSNorm",
+    "RNNCell",
     "ReLU",
     "ReLU6",
     "Sequential",

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from graphfw.errors import DTypeError
-from graphfw.ir import ambient
+from graphfw.errors import ArgumentError, DTypeError
+from graphfw.ir import ambient, overrides
 from graphfw.ir.build import constant, emit
 from graphfw.ir.concrete import describe
-from graphfw.ir.dim import Dim
+from graphfw.ir.dim import Dim, DimLike, always_le
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, int64, promote_all, promote_scalar
 from graphfw.ir.functions import F
 from graphfw.ir.literal import PYTHON_SCALARS, to_array
-from graphfw.ir.shape import Requirement, listed_axes, normalize_axes, shape_text
+from graphfw.ir.shape import Requirement, listed_axes, normalize_axes, require, shape_text
 from graphfw.ir.sources import DimValue
 from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape
 
 TensorLike: TypeAlias = Any
 """A tensor, or what becomes a constant: a scalar, a nested list, an array."""
@@ -34,6 +36,7 @@ def as_tensor(x: TensorLike, dtype: DType | None = None) -> Tensor:
         return x
     if isinstance(x, Dim):
         return emit(DimValue(x, dtype or int64))
+    overrides.check(x)
     return constant(to_array(x, dtype if isinstance(x, PYTHON_SCALARS) else None))
 
 
@@ -128,3 +131,47 @@ def axes_in_order(name: str, x: Tensor, axes: int | Sequence[int]) -> tuple[int,
         AxisError: There is no such axis, or one stands twice.
     """
     return ruled(name, x, listed_axes, axes, x.ndim)
+
+
+def dims_of(name: str, shape: DimLike | Sequence[DimLike], *, hole: bool = False) -> Shape:
+    """Return a `shape` argument, one dim or a sequence, as a tuple of ints and dims.
+
+    Args:
+        name: The function that was given it.
+        shape: What it was given.
+        hole: Whether -1 is allowed.
+
+    Raises:
+        ShapeError: A dim is negative or no size at all.
+    """
+    is_many = isinstance(shape, Sequence) and not isinstance(shape, str)
+    dims = tuple(shape) if is_many else (shape,)  # type: ignore[arg-type]
+    return tuple(ruled(name, None, _dim, dim, hole) for dim in dims)
+
+
+def _dim(dim: object, hole: bool) -> DimLike:
+    if isinstance(dim, Dim):
+        require(
+            not always_le(dim, -1), f"a dim can't be {dim}", (), "it is negative for every size"
+        )
+        return dim
+    is_size = hasattr(dim, "__index__") and not isinstance(dim, bool)
+    require(is_size, f"{dim!r} is no dim", fix="use ints, or dims such as x.shape[0]")
+    size = operator.index(dim)  # type: ignore[arg-type]
+    require(size >= (-1 if hole else 0), f"a dim can't be {size}", (), "use 0 or more")
+    return size
+
+
+def whole(name: str, what: str, number: object) -> DimLike:
+    """Return an argument as an int or a dim; `what` is what to call it.
+
+    Raises:
+        ArgumentError: It is neither.
+    """
+    if isinstance(number, Dim):
+        return number
+    is_int = hasattr(number, "__index__") and not isinstance(number, bool)
+    if not is_int:
+        message = f"{name}: {what} {number!r} is no int"
+        raise ArgumentError(message, fix="use an int, or a dim: x.shape[0]")
+    return operator.index(number)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from graphfw.errors import DTypeError
@@ -16,6 +16,7 @@ from graphfw.ir.shape import broadcast, can_broadcast, require, shape_text, size
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import as_tensor
+from graphfw.ops.batching import Lanes, aligned, lifted
 from graphfw.ops.composed import wide, wide_dtype
 from graphfw.ops.dtypes import compute_dtype, require_one_dtype
 from graphfw.ops.select import where
@@ -96,6 +97,18 @@ class _AttentionOp(Op):
             end = min(rows, begin + step)
             # With one block all keys stay: a matrix product of fewer may round differently.
             yield _Block(begin, end, min(keys, end) if self.causal and end < rows else keys)
+
+    def batch(self, lanes: Lanes, batched: Sequence[bool], *operands: Tensor) -> Any:
+        lead = max([x.ndim - flag - 2 for x, flag in zip(operands[:3], batched, strict=False)])
+        q = lanes.everywhere(operands[0], batched[0])  # so that the leading dims have the lanes
+        qkv = aligned((True, *batched[1:3]), (q, *operands[1:3]), (2, 2, 2))
+        rows = lanes.all(operands[3:6], batched[3:6]) if isinstance(self, AttentionGrad) else []
+        end = 3 + len(rows)
+        mask = [
+            lifted(x, lead + 3) if flag else x
+            for x, flag in zip(operands[end:], batched[end:], strict=True)
+        ]
+        return emit_all(self, *qkv, *rows, *mask)
 
     def _cost(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ArgumentError, DTypeError
-from graphfw.ir import ambient
+from graphfw.ir import ambient, overrides
 from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import (
@@ -46,6 +46,7 @@ class AsType(Op):
 
     to: DType
     traits = frozenset({PURE, ELEMENTWISE})
+    linear = "jointly"
 
     def shape(self, x: Shape) -> Shape:
         return x
@@ -190,6 +191,7 @@ def _dtype_of(x: Any) -> DType:
         return x.dtype
     if isinstance(x, (np.ndarray, np.generic, list, tuple)):
         return as_dtype(to_array(x).dtype)
+    overrides.check(x)
     return as_dtype(x)
 
 

@@ -15,6 +15,7 @@ from graphfw.ir.shape import normalize_axis, require, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, promoted, ruled
+from graphfw.ops.batching import along_axes
 from graphfw.ops.composed import demand
 from graphfw.ops.dtypes import compute_dtype, require_numeric, require_one_dtype
 from graphfw.ops.reduce import accumulated
@@ -34,6 +35,7 @@ class Cumulative(Op):
     exclusive: bool = False
     function: ClassVar[str]
     start: ClassVar[int]
+    batch = along_axes
 
     def shape(self, x: Shape) -> Shape:
         normalize_axis(self.axis, len(x))
@@ -79,6 +81,7 @@ class CumulativeSum(Cumulative):
 
     function = "cumsum"
     start = 0
+    linear = "jointly"
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: emit(CumulativeSum(self.axis, not self.reverse, self.exclusive), ct),)
@@ -121,6 +124,7 @@ class Recurrence(Op):
 
     axis: int
     reverse: bool = False
+    batch = along_axes
 
     def shape(self, a: Shape, b: Shape) -> Shape:
         message = f"wants one shape, not {shape_text(a)} and {shape_text(b)}"

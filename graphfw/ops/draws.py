@@ -21,6 +21,7 @@ from graphfw.ir.shape import can_broadcast, require, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, converted
+from graphfw.ops.batching import Lanes
 from graphfw.ops.composed import demand
 from graphfw.ops.numerics import random_bits, stream_key
 
@@ -51,9 +52,13 @@ class RandomBits(Op):
         return uint32 if self.words == 1 else uint64
 
     def eval(self, xp: Any, *, rng: Rng) -> Any:
-        key = stream_key(rng.seed, self.key)
+        low, high = stream_key(rng.seed, self.key)
+        key = (low ^ (rng.lane & 0xFFFFFFFF), high ^ (rng.lane >> 32))
         flat = random_bits(xp, key, rng.step, math.prod(map(int, self.dims)), self.words)
         return flat.reshape(self.dims)
+
+    def batch(self, lanes: Lanes, batched: Sequence[bool]) -> Tensor:
+        return emit(RandomBits(self.key, (lanes.size, *self.dims), self.words))
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         # Ten rounds of two wide products and four xors and sums yield four words.

@@ -19,6 +19,7 @@ from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, dtype_or, ruled
+from graphfw.ops.batching import Lanes, leading
 from graphfw.ops.composed import demand
 from graphfw.ops.movement import Movement
 
@@ -106,6 +107,8 @@ def constant(value: Any, dtype: DTypeLike | None = None, name: str | None = None
 class Identity(Movement):
     """The input itself.  x: [*A]  ->  [*A]"""
 
+    batch = leading
+
     def shape(self, x: Shape) -> Shape:
         return x
 
@@ -147,6 +150,7 @@ class StopGradient(Movement):
     """The input itself, which no gradient passes.  x: [*A]  ->  [*A]"""
 
     vjp = NONDIFF
+    batch = leading
 
     def shape(self, x: Shape) -> Shape:
         return x
@@ -202,6 +206,9 @@ class AssertShape(Op):
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: assert_shape(ct, x.shape),)
+
+    def batch(self, lanes: Lanes, batched: Sequence[bool], x: Tensor) -> Tensor:
+        return emit(AssertShape((lanes.size, *self.dims)), x)
 
     @staticmethod
     def cases() -> Iterator[Case]:

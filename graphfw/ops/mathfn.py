@@ -63,8 +63,20 @@ exp = unary(
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(y)),
     scalar="exp",
 )
+
+
+def _expm1(xp: Any, x: Any) -> Any:
+    result = xp.expm1(x)
+    if x.dtype.kind == "c":
+        # NumPy multiplies infinity by sin(0) and by sin(inf); where that matters, the 1 does not.
+        result = xp.where(xp.isfinite(result), result, xp.exp(x) - 1)
+        result.real += 0.0  # the standard has 0 + 0j for -0 + 0j too
+    return result
+
+
 expm1 = unary(
     "expm1",
+    xp=_expm1,
     doc="exp(x) - 1, exact near 0.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(F.exp(x))),
     scalar="expm1",
@@ -275,8 +287,20 @@ cosh = unary(
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(F.sinh(x))),
     scalar="cosh",
 )
+
+
+def _tanh(xp: Any, x: Any) -> Any:
+    result = xp.asarray(xp.tanh(x))
+    if x.dtype.kind == "c":
+        # Beside infinity NumPy gives the 0 the sign of sin(2b), the standard that of b.
+        is_far = xp.isinf(x.real) & xp.isfinite(x.imag)
+        result.imag = xp.where(is_far, xp.copysign(x.real.dtype.type(0), x.imag), result.imag)
+    return result
+
+
 tanh = unary(
     "tanh",
+    xp=_tanh,
     doc="The hyperbolic tangent.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: ct * F.conj(1 - y * y),
     scalar="tanh",
@@ -335,6 +359,7 @@ erfinv = unary(
     xp=numerics.erfinv,
     accepts="floating-point",
     domain=(-0.9, 0.9),
+    scalar="erfinv",
 )
 lgamma = unary(
     "lgamma",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from graphfw.errors import AxisError, ShapeError
 from graphfw.ir.affine import Index, broadcast_index, reshape_index
 from graphfw.ir.build import emit
-from graphfw.ir.dim import Dim, DimLike, always_le
+from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import ALIAS, PURE, Case, Cost, Op, bad, ok, op
@@ -26,7 +25,17 @@ from graphfw.ir.shape import (
 )
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_in_order, axes_of, ruled
+from graphfw.ops.args import (
+    Axes,
+    TensorLike,
+    as_tensor,
+    axes_in_order,
+    axes_of,
+    dims_of,
+    ruled,
+    whole,
+)
+from graphfw.ops.batching import Lanes, along_axes, lifted
 from graphfw.ops.composed import demand
 
 __all__ = [
@@ -45,52 +54,11 @@ __all__ = [
 ]
 
 
-def dims_of(name: str, shape: DimLike | Sequence[DimLike], *, hole: bool = False) -> Shape:
-    """Return a `shape` argument, one dim or a sequence, as a tuple of ints and dims.
-
-    Args:
-        name: The function that was given it.
-        shape: What it was given.
-        hole: Whether -1 is allowed.
-
-    Raises:
-        ShapeError: A dim is negative or no size at all.
-    """
-    is_many = isinstance(shape, Sequence) and not isinstance(shape, str)
-    dims = tuple(shape) if is_many else (shape,)  # type: ignore[arg-type]
-    return tuple(ruled(name, None, _dim, dim, hole) for dim in dims)
-
-
-def _dim(dim: object, hole: bool) -> DimLike:
-    if isinstance(dim, Dim):
-        require(
-            not always_le(dim, -1), f"a dim can't be {dim}", (), "it is negative for every size"
-        )
-        return dim
-    is_size = hasattr(dim, "__index__") and not isinstance(dim, bool)
-    require(is_size, f"{dim!r} is no dim", fix="use ints, or dims such as x.shape[0]")
-    size = operator.index(dim)  # type: ignore[arg-type]
-    require(size >= (-1 if hole else 0), f"a dim can't be {size}", (), "use 0 or more")
-    return size
-
-
-def whole(name: str, what: str, number: object) -> DimLike:
-    """Return an argument as an int or a dim; `what` is what to call it.
-
-    Raises:
-        ArgumentError: It is neither.
-    """
-    if isinstance(number, Dim):
-        return number
-    is_int = hasattr(number, "__index__") and not isinstance(number, bool)
-    demand(is_int, f"{name}: {what} {number!r} is no int", fix="use an int, or a dim: x.shape[0]")
-    return operator.index(number)  # type: ignore[arg-type]
-
-
 class Movement(Op):
     """The base of ops that compute nothing: the result has the input's elements."""
 
     traits = frozenset({PURE, ALIAS})
+    linear = "jointly"
 
     def dtype(self, x: DType) -> DType:
         return x
@@ -124,6 +92,12 @@ class Reshape(Movement):
             return reshape(elements, x.shape)
 
         return (gradient,)
+
+    def batch(self, lanes: Lanes, batched: Sequence[bool], x: Tensor) -> Tensor:
+        own, dims = x.shape[1:], reshaped(x.shape[1:], self.dims)
+        if size_of(own) != size_of(dims):  # as in the gradient
+            x = F.assert_shape(reshape(x, (lanes.size, size_of(own))), (lanes.size, size_of(dims)))
+        return emit(Reshape((lanes.size, *dims)), x)
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -212,6 +186,9 @@ class PermuteDims(Movement):
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         inverse = sorted(range(len(self.axes)), key=self.axes.__getitem__)
         return (lambda: F.permute_dims(ct, tuple(inverse)),)
+
+    def batch(self, lanes: Lanes, batched: Sequence[bool], x: Tensor) -> Tensor:
+        return emit(PermuteDims((0, *[axis + 1 for axis in self.axes])), x)
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -331,6 +308,9 @@ class BroadcastTo(Movement):
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: F.sum_to(ct, x.shape),)
 
+    def batch(self, lanes: Lanes, batched: Sequence[bool], x: Tensor) -> Tensor:
+        return emit(BroadcastTo((lanes.size, *self.dims)), lifted(x, len(self.dims) + 1))
+
     @staticmethod
     def cases() -> Iterator[Case]:
         yield ok("float32[3, 1]", dims=(2, 3, 4))
@@ -412,6 +392,7 @@ class Flip(Movement):
     """The elements in reverse order along axes.  x: [*A]  ->  [*A]"""
 
     axes: tuple[int, ...]
+    batch = along_axes
 
     def shape(self, x: Shape) -> Shape:
         normalize_axes(self.axes, len(x))
@@ -457,6 +438,7 @@ class Roll(Movement):
     traits = frozenset({PURE})
     shifts: tuple[DimLike, ...]
     axes: tuple[int, ...]
+    batch = along_axes
 
     def shape(self, x: Shape) -> Shape:
         normalize_axes(self.axes, len(x))

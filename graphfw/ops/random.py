@@ -23,7 +23,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.shape import can_broadcast, normalize_axis, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.args import TensorLike, as_tensor, converted, ruled
+from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, ruled
 from graphfw.ops.composed import demand, floats, wide_dtype
 from graphfw.ops.draws import (
     ShapeLike,
@@ -36,7 +36,6 @@ from graphfw.ops.draws import (
     unit,
     waits,
 )
-from graphfw.ops.movement import dims_of
 from graphfw.ops.select import where
 
 __all__ = [

@@ -14,6 +14,7 @@ from graphfw.ir.shape import normalize_axis, permuted, reduced, require, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, ruled
+from graphfw.ops.batching import along_axes
 from graphfw.ops.composed import floats
 from graphfw.ops.dtypes import accumulator, compute_dtype, require_numeric, require_ordered
 
@@ -36,6 +37,7 @@ class Reduction(Op):
 
     axes: tuple[int, ...]
     keepdims: bool = False
+    batch = along_axes
 
     def shape(self, x: Shape) -> Shape:
         for axis in self.axes:
@@ -88,6 +90,7 @@ class Sum(Total):
     """The sum over axes.  x: [*A]  ->  [*A without axes]"""
 
     combine = "sum"
+    linear = "jointly"
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: F.broadcast_to(self.spread(ct, x), x.shape),)
@@ -268,6 +271,7 @@ class ArgExtreme(Op):
     axis: int
     keepdims: bool = False
     vjp = NONDIFF
+    batch = along_axes
 
     def shape(self, x: Shape) -> Shape:
         axes = (normalize_axis(self.axis, len(x)),)

@@ -50,6 +50,7 @@ class Where(Op):
     """x1 where the condition holds, else x2.  condition, x1, x2: broadcast  ->  [*B]"""
 
     traits = frozenset({PURE, ELEMENTWISE})
+    linear = "jointly"
 
     def shape(self, condition: Shape, x1: Shape, x2: Shape) -> Shape:
         return broadcast(condition, x1, x2)

@@ -209,8 +209,9 @@ class Optimizer(abc.ABC):
 
     def _open(self, what: str) -> _State:
         graph = open_graph("a training step")
-        if not self._states:
-            self._states.append(_State(graph, self.name or type(self).__name__.lower()))
+        if not self._states or graph.succeeds(self._states[0].graph):
+            name = self.name or type(self).__name__.lower()
+            self._states[:] = [_State(graph, name)]
         state = self._states[0]
         if state.graph is not graph:
             raise GraphError(

@@ -27,6 +27,7 @@ OTHER_ROWS = "it has other rows"
 ALL_ROWS = "it needs all rows"
 PRODUCT = "it is a matmul"
 TWO_WAYS = "it is read in two orders"
+WAITS = "it is what a barrier waits for"
 
 
 @dataclass(eq=False)
@@ -197,7 +198,8 @@ class Clusters:
         self._of[node] = cluster
         self.axes[node] = axes
         self.out[node] = tuple([axes[i] for i in space.out])
-        self.reads[node] = space.reads
+        waits = [Read(tensor, None, WAITS) for tensor in self.facts.waits(node)]
+        self.reads[node] = (*space.reads, *waits)
         if len(space.out) < len(axes):
             is_place = node.op.combine in ("argmax", "argmin")
             whole, kept = frozenset(axes), frozenset(self.out[node])
@@ -210,7 +212,7 @@ class Clusters:
                     cluster.closed = loops
             else:
                 cluster.rows, cluster.has_row_values = kept, True
-        for read in space.reads:
+        for read in self.reads[node]:
             source = self.of(read.root.node)
             if source is not None:
                 cluster.sources.add(source)

@@ -10,14 +10,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from graphfw.ir.affine import ZERO, Affine, Index, Variable, broadcast_index, index_of
+from graphfw.ir.constants import constant_array, fill_value
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import ELEMENTWISE, SOURCE
 from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ir.types import Shape
 from graphfw.ir.walk import users
-from graphfw.passes.base import constant_array, fill_value
 from graphfw.passes.fuse_short import Short, is_short, written_out
 from graphfw.passes.fuse_views import (
     Layout,
@@ -25,6 +24,7 @@ from graphfw.passes.fuse_views import (
     own_layout,
     renamed,
     renames,
+    unreduced,
     view_of,
 )
 
@@ -122,6 +122,7 @@ class Facts:
         role: Of each node.
         layout: Of each tensor that is a view; other tensors are their own roots.
         short: The reductions that are written out: they count as pointwise.
+        behind: Of tensors behind a barrier, what must be computed before they are read.
     """
 
     def __init__(self, graph: Graph, natives: Natives) -> None:
@@ -129,6 +130,7 @@ class Facts:
         self.role: dict[Node, Role] = {}
         self.layout: dict[Tensor, Layout] = {}
         self.short: dict[Node, Short] = {}
+        self.behind: dict[Tensor, tuple[Tensor, ...]] = {}
         self._graph = graph
         self._reductions: dict[Node, tuple[Tensor, tuple[int, ...]]] = {}
         self._weight: dict[Node, int] = {}
@@ -148,13 +150,23 @@ class Facts:
         """Return the tensors behind all views that a node is computed from."""
         short = self.short.get(node)
         if short is not None:
-            return [root for root, _ in short.reads]
-        return [self.root_of(tensor) for tensor in node.inputs]
+            return [*[root for root, _ in short.reads], *self.waits(node)]
+        return [*[self.root_of(tensor) for tensor in node.inputs], *self.waits(node)]
+
+    def waits(self, node: Node) -> list[Tensor]:
+        """Return what must be computed before a node is, though it does not read it."""
+        if self.behind.keys().isdisjoint(node.inputs):
+            return []
+        read = {self.root_of(tensor) for tensor in node.inputs}
+        found = dict.fromkeys([t for x in node.inputs for t in self.behind.get(x, ())])
+        return [tensor for tensor in found if tensor not in read]
 
     def _role_of(self, node: Node) -> Role:
         op = node.op
         if SOURCE in op.traits:
             return Role.SOURCE
+        if op.name == "barrier":
+            return self._barrier(node)
         if any(t.dtype.is_complex for t in node.inputs) or any(
             t.dtype.is_complex for t in node.types
         ):
@@ -173,7 +185,7 @@ class Facts:
                 return Role.REDUCE
             self.short[node] = short
             return Role.POINTWISE
-        if op.name == "gather":
+        if op.name in ("gather", "random_bits"):
             return Role.POINTWISE
         if op.name == "index_add":
             base = fill_value(node.inputs[0])
@@ -190,9 +202,21 @@ class Facts:
         self._weight[node] = weight
         return Role.RECIPE if 1 < weight <= _RECIPE else Role.POINTWISE
 
+    def _barrier(self, node: Node) -> Role:
+        """Let what is behind a barrier lie where it lies before; who reads it waits."""
+        others = node.inputs[len(node.types) :]
+        waits = [t for x in others for t in (self.root_of(x), *self.behind.get(x, ()))]
+        waits = [t for t in waits if self.role[t.node] not in _GIVEN]
+        for x, tensor in zip(node.inputs, node.outputs, strict=False):
+            self.layout[tensor] = self.layout_of(x)
+            self.behind[tensor] = tuple(dict.fromkeys((*self.behind.get(x, ()), *waits)))
+        return Role.VIEW
+
     def _written_out(self, node: Node) -> Short | None:
         x, gone = self.reduction(node)
         if node.op.combine not in ("sum", "prod", "max", "min") or not is_short(x, gone):
+            return None
+        if x in self.behind:
             return None
         lost = [Variable("short", x.shape[axis]) for axis in gone]
         out, _ = standard_index(node.outputs[0])
@@ -200,7 +224,7 @@ class Facts:
         index = unreduced(out, node.types[0].shape, x.shape, gone, places)
 
         def can_repeat(one: Node, inside: Collection[Node]) -> bool:
-            if not self.is_plain(one):
+            if not self.is_plain(one) or self.waits(one):
                 return False
             return self._natives.is_cheap(one) or all(
                 [user is node or user in inside for user in self._users[one]]
@@ -243,6 +267,8 @@ class Facts:
         for tensor, layout in zip(node.outputs, layouts, strict=True):
             assert layout is not None
             self.layout[tensor] = layout
+            if node.inputs[0] in self.behind:
+                self.behind[tensor] = self.behind[node.inputs[0]]
         return Role.VIEW
 
     def follow(self, tensor: Tensor, index: Index) -> tuple[Tensor, Index | None]:
@@ -252,6 +278,9 @@ class Facts:
         """
         found: Index | None = index
         while tensor in self.layout:
+            if tensor.node.op.name == "barrier":
+                tensor = tensor.node.inputs[tensor.index]
+                continue
             found = renamed(tensor, found) if found is not None else None
             tensor = tensor.node.inputs[0]
         return tensor, found
@@ -390,6 +419,8 @@ class Facts:
         return self._read(root, index)
 
     def _read(self, tensor: Tensor, index: Index) -> Read:
+        if tensor in self.behind:
+            return Read(self.root_of(tensor), None, "it is behind a barrier")
         if tensor in self.layout and self.role[self.root_of(tensor).node] in _GIVEN:
             return Read(self.root_of(tensor), None, "nothing computes it")
         root, at = self.follow(tensor, index)
@@ -424,28 +455,6 @@ def standard_index(tensor: Tensor) -> tuple[Index, dict[int, int]]:
             index.append(index_of(Variable(str(len(numbers)), dim)))
             numbers[axis] = len(numbers)
     return tuple(index), numbers
-
-
-def unreduced(
-    index: Index, shape: Shape, x: Shape, gone: Sequence[int], places: Sequence[Affine]
-) -> Index:
-    """Return which element of x a reduction takes for an element of its result.
-
-    Args:
-        index: Of the result.
-        shape: Of the result, with or without the axes that are gone.
-        x: What is reduced.
-        gone: The axes of x that the reduction is over.
-        places: Where along them.
-    """
-    found = dict(zip(gone, places, strict=True))
-    kept = iter([place for place, dim in zip(index, shape, strict=True) if dim != 1])
-    return tuple(
-        [
-            found[axis] if axis in found else ZERO if dim == 1 else next(kept)
-            for axis, dim in enumerate(x)
-        ]
-    )
 
 
 def _sizes(shape: Sequence[DimLike]) -> tuple[DimLike, ...]:

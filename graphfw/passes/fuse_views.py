@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from graphfw.ir.affine import Index, Variable, index_of, regrouped
+from graphfw.ir.affine import ZERO, Affine, Index, Variable, index_of, regrouped
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
@@ -112,3 +112,25 @@ def renamed(tensor: Tensor, index: Index) -> Index | None:
         index, node.inputs[0].shape, tensor.shape, *more
     )
     return result
+
+
+def unreduced(
+    index: Index, shape: Shape, x: Shape, gone: Sequence[int], places: Sequence[Affine]
+) -> Index:
+    """Return which element of x a reduction takes for an element of its result.
+
+    Args:
+        index: Of the result.
+        shape: Of the result, with or without the axes that are gone.
+        x: What is reduced.
+        gone: The axes of x that the reduction is over.
+        places: Where along them.
+    """
+    found = dict(zip(gone, places, strict=True))
+    kept = iter([place for place, dim in zip(index, shape, strict=True) if dim != 1])
+    return tuple(
+        [
+            found[axis] if axis in found else ZERO if dim == 1 else next(kept)
+            for axis, dim in enumerate(x)
+        ]
+    )

@@ -19,6 +19,7 @@ from graphfw.ir.literal import Array
 from graphfw.ir.op import ALIAS, PURE, RANDOM, SOURCE, Rng
 from graphfw.ir.rebuild import live_nodes
 from graphfw.ir.tensor import Node
+from graphfw.ops.effects import quiet
 from graphfw.passes.base import Pass
 from graphfw.passes.rules import RuleSet
 
@@ -113,7 +114,7 @@ def evaluated(graph: Graph, draw: Draw) -> list[Array]:
     uses.update(t.node for t in graph.outputs)
     values: dict[Node, tuple[Any, ...]] = {}
     noise = None if draw.jitter is None else np.random.default_rng(draw.jitter)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), quiet():
         for node in nodes:
             op = node.op
             if SOURCE in op.traits and PURE not in op.traits:

@@ -12,11 +12,15 @@ import numpy as np
 
 from graphfw.errors import ExecutionError
 from graphfw.ir import concrete
+from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.op import ALIAS, RANDOM, SOURCE, Op, Rng
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import TensorType
+from graphfw.ops.effects import quiet
 from graphfw.runtime.executor import Claim, Executable
 from graphfw.runtime.program import Program
+from graphfw.runtime.watching import Watch, evaluated
 
 _LAYOUTS = 256
 
@@ -112,9 +116,31 @@ class ArrayExecutable(Executable):
         except Exception as error:
             assert step is not None
             raise concrete.failed(step.node, step.pick(values), error) from error
+        return self.outputs_of(values)
+
+    def outputs_of(self, values: Sequence[Any]) -> list[Any]:
+        """Return the outputs, given the slots' arrays."""
         return [
             values[s] if how is _OWN else self._handed_out(values[s], how) for s, how in self._out
         ]
+
+    def walk(
+        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, watch: Watch
+    ) -> list[Any]:
+        """Run while somebody looks at each node, also in bodies; returns the slots' arrays.
+
+        Raises:
+            ExecutionError: An operation fails, or `watch` raises it.
+        """
+        values = self._blank.copy()
+        values[: self._inputs] = inputs
+        env = dict(zip(self.program.symbols, sizes, strict=True))
+        with np.errstate(all="ignore"):
+            for step in self._layouts.get(sizes) or self._layout(sizes):
+                node, arrays = step.node, step.pick(values)
+                results = evaluated(node, node.op.bind(env), self.xp, arrays, rng, watch)
+                values[step.place : step.place + len(results)] = results
+        return values
 
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
         for tensor, array in zip(
@@ -125,25 +151,56 @@ class ArrayExecutable(Executable):
                 return ExecutionError(
                     f'"{tensor.name}" holds {bad} before the run', at=tensor.node.loc
                 )
-        values = self._blank.copy()
-        values[: self._inputs] = inputs
+        first = self._first_node(inputs, sizes, rng, "")
+        if first is None:
+            return ExecutionError(
+                "a value that is not finite appeared, and not in a run node by node",
+                fix="gf.Session(g, debug=True) computes node by node; if it stays away there, the "
+                "compiled sums are made in an order in which they overflow",
+            )
         # An infinity may be meant, as in a mask, where nothing else goes wrong after it.
-        infinite: ExecutionError | None = None
-        with np.errstate(all="ignore"):
-            for step in self._layouts.get(sizes) or self._layout(sizes):
-                result = step.call(*step.pick(values), **({"rng": rng} if step.random else {}))
-                results = result if step.width else (result,)
-                for bad in filter(None, [_first_bad(self.xp, array) for array in results]):
-                    summary = f"{step.node.op.name} gives {bad}"
+        nan = self._first_node(inputs, sizes, rng, "nan")
+        if nan is None or nan.summary == first.summary:
+            return first
+        origin = f"the first infinity: {first.summary}"
+        nan.why = f"{nan.why}; {origin}" if nan.why else origin
+        return nan
+
+    def _first_node(
+        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, kind: str
+    ) -> ExecutionError | None:
+        """Run again up to the first node, also in bodies, that yields what is not finite.
+
+        Args:
+            inputs: Of the run.
+            sizes: Of the run.
+            rng: Of the run.
+            kind: "nan" to go on after infinities.
+        """
+
+        def watch(node: Node, arrays: Sequence[Any], results: Sequence[Any]) -> None:
+            for kind_of, result in zip(node.types, results, strict=True):
+                bad = _first_bad(self.xp, result)
+                if bad and bad.startswith(kind):
+                    summary = f"{node.op.name} gives {bad}{self._row(kind_of, bad)}"
                     fix = "keep its inputs in range, with gf.clip or gf.where"
-                    error = concrete.at_node(step.node, step.pick(values), summary, fix)
-                    if bad.startswith("nan"):
-                        if infinite and not error.why:
-                            error.why = f"the first infinity: {infinite.summary}"
-                        return error
-                    infinite = infinite or error
-                values[step.place : step.place + len(results)] = results
-        return infinite or ExecutionError("a value that is not finite appeared and went away")
+                    raise concrete.at_node(node, arrays, summary, fix)
+
+        try:
+            with quiet():
+                self.walk(inputs, sizes, rng, watch)
+        except ExecutionError as error:
+            return error
+        return None
+
+    def _row(self, kind: TensorType, bad: str) -> str:
+        """Say which row of the feeds it belongs to, where they have the first dim in common."""
+        dim = kind.shape[0] if kind.shape else None
+        names = [
+            f'"{t.name}"' for t in self.program.feeds if isinstance(dim, Dim) and dim in t.shape[:1]
+        ]
+        row = bad.partition("(")[2].partition(",")[0]
+        return f": row {row} of {' and '.join(names[:3])}" if names else ""
 
     def _layout(self, sizes: tuple[int, ...]) -> list[Step]:
         """Bind the ops to sizes that have not been seen lately."""

@@ -18,6 +18,7 @@ from graphfw.errors import ExecutionError, ExecutorError, a_type, did_you_mean
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.runtime.limits import Precision, byte_count, checked_precision, checked_threads
 from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
@@ -38,10 +39,13 @@ class Options:
     Attributes:
         threads: How many threads a run may use; all cores where it is None.
         memory_limit: How many bytes a run's own memory may be; None for no limit.
+        matmul_precision: Whether products of float32 may be a little less exact where that is
+            quicker; an executor that has no such way takes "high" for "highest".
     """
 
     threads: int | None = None
     memory_limit: int | None = None
+    matmul_precision: Precision = "highest"
 
     def require_no_limit(self, executor: str) -> None:
         """Refuse a memory limit, for executors that can't keep it.
@@ -54,6 +58,19 @@ class Options:
                 f"{executor} does not plan its memory, so it can't keep a memory_limit",
                 fix='leave it out, or use executor="numpy" without GRAPHFW_JIT=0',
             )
+
+
+def checked_options(
+    threads: int | None, memory_limit: int | str | None, matmul_precision: Precision
+) -> Options:
+    """Return what a session asks of its executor.
+
+    Raises:
+        ArgumentError: One of them is wrong.
+    """
+    return Options(
+        checked_threads(threads), byte_count(memory_limit), checked_precision(matmul_precision)
+    )
 
 
 class Replayed(NamedTuple):
@@ -160,6 +177,10 @@ class Executor(abc.ABC):
     @abc.abstractmethod
     def from_host(self, array: np.ndarray[Any, Any]) -> Any:
         """Return a copy of a NumPy array as an array of this executor."""
+
+    def from_hosts(self, arrays: Sequence[np.ndarray[Any, Any]]) -> Sequence[Any]:
+        """Return copies of NumPy arrays, as `from_host` does of one."""
+        return [self.from_host(array) for array in arrays]
 
     @abc.abstractmethod
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:

@@ -1,12 +1,16 @@
-"""What a session may be limited to: threads and bytes."""
+"""What a session is asked to keep to: threads, bytes, precision."""
 
 from __future__ import annotations
 
 import re
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from graphfw.errors import ArgumentError
+
+Precision: TypeAlias = Literal["highest", "high"]
+"""How exact products of float32 are."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate("kmgt", 1)}
@@ -44,6 +48,20 @@ def checked_threads(threads: int | None) -> int | None:
     if threads is None or (_is_int(threads) and threads > 0):
         return threads
     raise ArgumentError(f"threads={threads!r} is no number of threads", fix="pass 1 or more")
+
+
+def checked_precision(precision: Precision) -> Precision:
+    """Return how exact products of float32 are to be, where it is one of the choices.
+
+    Raises:
+        ArgumentError: It is none.
+    """
+    choices = get_args(Precision)
+    if precision in choices:
+        return precision
+    raise ArgumentError(
+        f"matmul_precision={precision!r} is no precision", fix=f"there are: {', '.join(choices)}"
+    )
 
 
 def _is_int(value: object) -> bool:

@@ -8,7 +8,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.runtime.limits import shown_bytes
 
-Kind: TypeAlias = Literal["variable", "constant", "prepared", "output", "arena", "scratch"]
+Kind: TypeAlias = Literal[
+    "variable", "constant", "prepared", "output", "outside", "arena", "scratch"
+]
 
 
 class Entry(NamedTuple):
@@ -17,8 +19,9 @@ class Entry(NamedTuple):
     Attributes:
         name: What it holds.
         kind: "variable" and "constant" are there before a run; "prepared" is made from these once;
-            "output" belongs to the caller afterwards; "arena" is an intermediate result, "scratch"
-            a thread's own.
+            "output" belongs to the caller afterwards; "outside" is made by operations without
+            native code, and by loops and branches; "arena" is an intermediate result, "scratch" a
+            thread's own.
         nbytes: Its size.
         first: The level of the plan at which it is written.
         last: The last level at which it is needed.

@@ -82,7 +82,7 @@ def test_dtypes_differ():
     for a, b in itertools.combinations(ALL, 2):
         assert a != b
         assert a != b.dtype
-    for other in (None, 3, object(), "nonsense", [], {}, "float3"):
+    for other in (None, 3, object(), "nonsense", [], {}, "float3", "a, text:\n b"):
         assert float64 != other
         assert float32 != other
 

@@ -62,6 +62,18 @@ def test_values_of_constants(rng: np.random.Generator):
     np.testing.assert_array_equal(t.numpy(), value)
     assert np.asarray(t, np.float64).dtype == np.float64
     np.testing.assert_array_equal(np.from_dlpack(t), value)
+    np.testing.assert_array_equal(np.from_dlpack(t, copy=True), value)
+
+
+def test_dlpack_without_a_copy():
+    """The memory is shared with those alone who know that they must not write to it."""
+    t = gf.asarray([1.0, 2.0])
+    shared = np.from_dlpack(t, copy=False)
+    assert np.shares_memory(shared, t.numpy())
+    assert not shared.flags.writeable
+    assert not np.shares_memory(np.from_dlpack(t), t.numpy())
+    with pytest.raises(BufferError, match="readonly"):
+        t.__dlpack__(copy=False)
 
 
 def test_scalars():
@@ -340,6 +352,21 @@ def test_methods(rng: np.random.Generator):
         np.testing.assert_allclose(getattr(t, name)().numpy(), getattr(a, name)(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [gf.float16, gf.int8])
+def test_new_tensors_have_the_dtype_of_the_old(dtype: gf.DType):
+    with gf.Graph():
+        x = gf.placeholder(("n", 3), dtype, name="x")
+        for new in (x.new_zeros, x.new_ones, x.new_empty, lambda *s: x.new_full(s, 2)):
+            assert new(*x.shape, 2).type == gf.TensorType(dtype, (*x.shape, 2))
+        for new in (x.new_zeros, x.new_ones, x.new_empty):
+            assert new((4,), dtype=gf.float64).type == gf.TensorType(gf.float64, (4,))
+            assert new().shape == ()
+    x = gf.asarray(1, dtype=dtype)
+    values = [x.new_zeros(2), x.new_ones([2]), x.new_empty((2,)), x.new_full(2, 5)]
+    assert [t.numpy().tolist() for t in values] == [[0, 0], [1, 1], [0, 0], [5, 5]]
+    assert x.new_full((), 1.5, dtype="float32").item() == 1.5
+
+
 # NumPy and the Array API.
 
 
@@ -375,10 +402,11 @@ def test_errors_show_arrays_too(fed: gf.Tensor):
         (lambda t: np.add.reduce(t), "np.add.reduce of a graphfw tensor"),
         (lambda t: np.add(t, t, out=np.zeros(3)), "np.add .* does not take out=; use gf.add"),
         (lambda t: np.sum(t, where=t > 0), "np.sum .* does not take where=; use gf.sum"),
-        (lambda t: np.fft.fft(t), "np.fft.fft .* no such function$"),
+        (lambda t: np.linalg.svd(t, hermitian=True), "not take hermitian=; use gf.linalg.svd$"),
         (lambda t: np.percentile(t, 3), "np.percentile .* no such function$"),
         (lambda t: np.dot(t, gf.ones((2, 3, 4))), r"np.dot .* for 1 and 2 dims, .*gf.tensordot"),
         (lambda t: np.interp(t, [0], [1]), "np.interp of a graphfw tensor"),
+        (lambda t: np.unique(t, return_counts=True), "not take return_counts=; use gf.unique_val"),
         (lambda t: np.logaddexp2(t, t), 'np.logaddexp2 .* did you mean "logaddexp"'),
     ],
 )

@@ -62,6 +62,17 @@ def test_asarray_does_not_drop_a_mask():
         gf.zeros(2) + masked
 
 
+def test_asarray_needs_to_fit_the_dtype_that_is_asked_for_alone():
+    assert gf.asarray([1e300], dtype=gf.float64).numpy() == 1e300
+    assert gf.asarray(1e300j, dtype=gf.complex128).numpy() == 1e300j
+    with pytest.raises(gf.DTypeError, match="1e\\+300 is beyond what float32 holds"):
+        gf.asarray(1e300)
+    with pytest.raises(gf.DTypeError, match="complex numbers don't fit float64"):
+        gf.asarray([1j], dtype=gf.float64)
+    with pytest.raises(gf.DTypeError, match="'str32' is not a dtype"):
+        gf.asarray(np.array(["a"]), dtype=gf.float64)
+
+
 def test_asarray_does_not_see_later_writes():
     array = np.zeros(3)
     x = gf.asarray(array)
@@ -257,7 +268,7 @@ def test_linspace_refuses_integers():
         gf.linspace(0, 5, -1)
 
 
-@pytest.mark.parametrize("k", [-4, -1, 0, 2, 9])
+@pytest.mark.parametrize("k", [-(2**40), -4, -1, 0, 2, 9])
 def test_eye_and_triangles(rng, k):
     same(gf.eye(3, 4, k=k), np.eye(3, 4, k=k, dtype="float32"))
     same(gf.eye(3, k=k, dtype="bool"), np.eye(3, k=k, dtype="bool"))
@@ -270,6 +281,12 @@ def test_eye_and_triangles(rng, k):
 def test_triangles_want_matrices():
     with pytest.raises(gf.ShapeError, match="tril: wants 2 dims or more, not 1"):
         gf.tril(gf.zeros(3))
+
+
+def test_diagonals_beyond_int64():
+    same(gf.eye(2, 3, k=2**70), np.zeros((2, 3), "float32"))
+    same(gf.tril(gf.ones((2, 3)), k=2**70), np.ones((2, 3), "float32"))
+    same(gf.tril(gf.ones((2, 3)), k=-(2**70)), np.zeros((2, 3), "float32"))
 
 
 def test_eye_of_dims():

@@ -127,6 +127,24 @@ def test_boolean_arrays_with_known_values(rng):
     assert x[np.zeros((3, 4), bool)].shape == (0, 2)
 
 
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 4), (0, 0)])
+def test_an_empty_mask_selects_nothing(rng, shape):
+    array = rng.standard_normal((3, 4, 2))
+    mask = np.zeros(shape, bool)
+    assert gf.asarray(array)[mask].shape == array[mask].shape
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_a_0d_boolean_tensor_chooses_all_or_nothing(rng, chosen):
+    array = rng.standard_normal((3, 4))
+    x = gf.asarray(array)
+    assert np.array_equal(x[gf.asarray(chosen)].numpy(), array[np.bool_(chosen)])
+    assert x[0, 0][gf.asarray(chosen)].shape == (int(chosen),)
+    assert gf.index_set(x, gf.asarray(chosen), 7.0).numpy()[0, 0] == (7 if chosen else array[0, 0])
+    with pytest.raises(gf.DTypeError, match="a 0-d boolean in a tuple is no index"):
+        x[gf.asarray(chosen), 0]
+
+
 def test_tensors_as_indices():
     with gf.Graph() as g:
         x = gf.placeholder(("n", 3), "float64", name="x")
@@ -189,6 +207,8 @@ def test_keys_that_only_a_run_knows_are_refused():
         with pytest.raises(gf.ConcreteValueError, match="not known until") as caught:
             x[mask]
         assert "gf.where" in caught.value.fix
+        with pytest.raises(gf.ConcreteValueError, match="not known until"):
+            x[gf.any(mask)]
         with pytest.raises(gf.ConcreteValueError, match="bounds of a slice") as caught:
             x[:i]
         assert "gf.take" in caught.value.fix

@@ -247,3 +247,33 @@ def test_third_derivative_of_lgamma():
         np.testing.assert_allclose(
             y.numpy(), [float(mpmath.psi(2, v)) for v in (0.7, 3.2)], rtol=1e-12
         )
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize(
+    ("name", "z", "expected"),
+    [
+        ("expm1", complex(INF, 0.0), complex(INF, 0.0)),
+        ("expm1", complex(-INF, INF), complex(-1.0, 0.0)),
+        ("expm1", complex(INF, NAN), complex(INF, NAN)),
+        ("expm1", complex(NAN, 0.0), complex(NAN, 0.0)),
+        ("expm1", complex(-0.0, 0.0), complex(0.0, 0.0)),
+        ("expm1", complex(0.0, -0.0), complex(0.0, -0.0)),
+        ("tanh", complex(INF, 2.0), complex(1.0, 0.0)),
+        ("tanh", complex(INF, -2.0), complex(1.0, -0.0)),
+        ("tanh", complex(-INF, 2.0), complex(-1.0, 0.0)),
+        ("tanh", complex(INF, NAN), complex(1.0, 0.0)),
+    ],
+)
+def test_complex_numbers_where_the_standard_says_more_than_numpy(dtype, name, z, expected):
+    for shape in ((), (3,)):
+        value = getattr(gf, name)(gf.full(shape, z, dtype=dtype)).numpy()
+        assert value.dtype == dtype
+        for part in ("real", "imag"):
+            actual, wanted = getattr(value, part), getattr(expected, part)
+            np.testing.assert_array_equal(actual, np.full(shape, wanted))
+            if not np.isnan(wanted):
+                assert np.array_equal(np.signbit(actual), np.full(shape, np.signbit(wanted)))

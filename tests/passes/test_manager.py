@@ -57,11 +57,12 @@ def test_reports_and_their_table():
     assert [report.name for report in result.reports] == [one.name for one in DEFAULT]
     assert result.reports[0].before == len(graph.nodes)
     assert result.reports[-1].after == len(result.graph.nodes) == 1
-    assert result.reports[2].hits == {"neutral_operand": 2}
+    simplify = DEFAULT.index(SIMPLIFY)
+    assert result.reports[simplify].hits == {"neutral_operand": 2}
     assert all(report.ms > 0 for report in result.reports)
     lines = table(result.reports).splitlines()
     assert lines[0].split() == ["pass", "nodes", "ms", "rewrites"]
-    assert "neutral_operand 2" in lines[3]
+    assert "neutral_operand 2" in lines[1 + simplify]
     assert lines[-1].startswith("total")
     assert table([]) == "no passes"
 

@@ -8,12 +8,13 @@ from graphfw.errors import ArgumentError, PassError, VerifyError
 from graphfw.ir.functions import F
 from graphfw.ir.op import REGISTRY, Rng
 from graphfw.ir.rebuild import rebuild
+from graphfw.passes import pipelines
 from graphfw.passes.cse import CSE
-from graphfw.passes.pipelines import DEFAULT
+from graphfw.passes.pipelines import DEFAULT, SIMPLIFY
 from graphfw.passes.rules import RuleSet, rule
 from graphfw.passes.suspects import Trial, difference, explained
 from graphfw.passes.values import Draw
-from graphfw.runtime import first_run, program
+from graphfw.runtime import first_run
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def net():
 
 
 def plant(monkeypatch, passes):
-    for module in (program, first_run):
+    for module in (pipelines, first_run):
         monkeypatch.setattr(module, "DEFAULT", passes)
 
 
@@ -96,8 +97,8 @@ def test_a_wrong_rule_is_named_with_the_node(net, rng, monkeypatch, jit):
     def lose_one(node, inputs):
         return inputs[0] if node.loc == shifted.node.loc else None
 
-    simplify = RuleSet("simplify", (*DEFAULT[2].rules[:5], lose_one, *DEFAULT[2].rules[5:]))
-    plant(monkeypatch, (*DEFAULT[:2], simplify, *DEFAULT[3:]))
+    wrong = RuleSet("simplify", (*SIMPLIFY.rules[:5], lose_one, *SIMPLIFY.rules[5:]))
+    plant(monkeypatch, tuple(wrong if one is SIMPLIFY else one for one in DEFAULT))
     with gf.Session(g, verify="first-run") as session:
         before = session.state_dict()
         for _ in range(2):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,8 @@ from graphfw.ir.tensor import Tensor
 from graphfw.runtime import feeding
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Executable, Executor, Options
-from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
-from graphfw.runtime.numpy_executor.recycle import Arenas
+from graphfw.runtime.numpy_executor.native_executable import executable
+from graphfw.runtime.numpy_executor.recycle import Arenas, copied_together
 from graphfw.runtime.program import Program
 
 
@@ -35,13 +37,21 @@ class NumpyExecutor(Executor):
         if not _compiles():
             options.require_no_limit("GRAPHFW_JIT=0")
             return ArrayExecutable(program, np)
-        return CompiledExecutable(program, options, self._arenas)
+        if options.memory_limit is None:
+            return executable(program, options, self._arenas)
+        # Not at the top: it imports the compiler.
+        limited = import_module("graphfw.runtime.numpy_executor.limited")
+        made: Executable = limited.LimitedExecutable(program, options, self._arenas)
+        return made
 
     def feed(self, placeholder: Tensor, value: Any) -> Array:
         return feeding.host_array(placeholder, value)
 
     def from_host(self, array: Array) -> Array:
         return np.array(array, order="C")
+
+    def from_hosts(self, arrays: Sequence[Array]) -> Sequence[Array]:
+        return copied_together(arrays)
 
     def to_host(self, array: Array) -> Array:
         return np.array(array)

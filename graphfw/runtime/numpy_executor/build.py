@@ -6,21 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from graphfw.ir.constants import constant_array
+from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
+from graphfw.ir.dim_text import written as sizes_of
 from graphfw.ir.literal import Array
-from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
-from graphfw.passes.base import constant_array
+from graphfw.ops.regions import Region
 from graphfw.passes.fuse import partition
+from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.lower import CanCompile, lower
 from graphfw.runtime.kernels.steps import Prepared, Step, Storage, View
 from graphfw.runtime.kernels.views import is_whole, view
 from graphfw.runtime.numpy_executor.copies import copied, marked
-from graphfw.runtime.numpy_executor.engine import compile_codes
-from graphfw.runtime.numpy_executor.layout import ARENA, KnownView, Layout, Layouts, stretches
-from graphfw.runtime.numpy_executor.recycle import Recycler
+from graphfw.runtime.numpy_executor.engine import function_names
+from graphfw.runtime.numpy_executor.layout import ARENA, KnownView, Layout, blocks_of, stretches
+from graphfw.runtime.numpy_executor.recipe import Part, PreparedPart, Recipe
+from graphfw.runtime.numpy_executor.recycle import Arenas
+from graphfw.runtime.numpy_executor.regions import CompiledRegion
 from graphfw.runtime.numpy_executor.schedule import Item, Level, schedule, written
-from graphfw.runtime.numpy_executor.special.draws import Draws
+from graphfw.runtime.numpy_executor.special.draws import Draws, drawn_keys
 from graphfw.runtime.numpy_executor.target import CpuTarget
 from graphfw.runtime.program import Program
 
@@ -30,29 +35,25 @@ class Build:
 
     Attributes:
         levels: What runs when.
-        stretches: The levels, cut where Python has something to do.
-        layouts: Makes what depends on the sizes.
         fetched: For each fetched output what holds it alone.
-        bases: The number of the address of each storage that is not in the arena. First come those
-            that stay: the arena, constants, prepared operands, what nodes outside of native code
-            make; then those of the arrays of a call: the inputs, what random nodes draw from, the
-            direct outputs, the updates.
-        draws: What random nodes draw from.
+        bases: The number of the address of each storage that is not in the arena; see `Recipe`. The
+            arrays of a call are the inputs, what random nodes draw from, the direct outputs, the
+            updates.
         array_of: For storages of the latter kind, the place among the arrays.
+        block_of: For storages in the arena, the block.
         constants: What the constants are.
         prepared: The prepared operands.
-        overwritten: For each update the place of the variable among the inputs.
-        direct: For each direct output its number among all outputs, and what makes its arrays.
-        spares: The same for the updates.
-        is_plain: Whether it is native as a whole and updates nothing.
-        preparing: For each prepared operand the address of the function that computes it.
+        regions: What computes the nodes with bodies.
+        codes: What each function is made from, by its name.
+        recipe: What runs need to know of it.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, options: Options, arenas: Arenas) -> None:
         self.program = program
         graph = program.graph
-        self.draws = Draws(graph)
-        target = CpuTarget(self.draws)
+        drawn = drawn_keys(graph)
+        draws = Draws(drawn)
+        target = CpuTarget(draws, options.matmul_precision)
         self.partition = partition(graph, CanCompile(target))
         # What a plan updates changes the version of all contents, so it prepares constants alone.
         fixed = () if program.updated else program.variables
@@ -70,44 +71,81 @@ class Build:
             plan.levels.append(Level([step], []))
             marks.append(mark)
         self.levels = plan.levels
+        self.regions = {
+            node: CompiledRegion(node.op, options, arenas)
+            for level in plan.levels
+            for node in level.nodes
+            if isinstance(node.op, Region)
+        }
         self.lifetimes = plan.lifetimes
         self.updated = plan.updated
-        self.stretches = stretches(plan.levels)
         self.steps = [step for level in plan.levels for step in level.steps]
         self.prepared = _prepared(self.steps)
         self.constants = _constants(self.steps, self.prepared)
         outside = _made_outside(self.levels)
-        direct = [(k, storage) for k, storage in enumerate(self.fetched) if storage not in outside]
+        direct = [k for k, storage in enumerate(self.fetched) if storage not in outside]
         lasting = [*self.constants, *self.prepared, *outside]
-        drawn: list[Storage] = [self.draws.storage] if self.draws else []
-        given = [*program.feeds, *program.variables, *drawn]
-        arrays = [*given, *[s for _, s in direct], *plan.updated, *marks]
+        drawing: list[Storage] = [draws.storage] if draws else []
+        given = [*program.feeds, *program.variables, *drawing]
+        arrays = [*given, *[self.fetched[k] for k in direct], *plan.updated, *marks]
         self.bases = {s: number for number, s in enumerate((*lasting, *arrays), ARENA + 1)}
         self.array_of = {storage: place for place, storage in enumerate(arrays)}
-        self.overwritten = [self.array_of[variable] for variable in program.updated]
-        recyclers = [(k, Recycler(t.dtype.dtype)) for k, t in enumerate(graph.outputs)]
-        self.direct = [recyclers[k] for k, _ in direct]
-        self.spares = recyclers[count:]
-        self.is_plain = len(self.stretches) == 1 and not outside and not updates
-        addresses = compile_codes(
-            [step.code for step in (*self.steps, *[one.step for one in self.prepared])]
+        self.block_of, blocks, dims = blocks_of(
+            plan.levels, plan.lifetimes, self.bases, self.storage_of
         )
-        self.layouts = Layouts(
-            plan.levels,
-            plan.lifetimes,
-            self.bases,
-            len(lasting) + 1,
-            len(arrays),
-            dict(zip(self.steps, addresses, strict=False)),
-            program.symbols,
-            graph.outputs,
-            self.storage_of,
+        codes = [step.code for step in (*self.steps, *[one.step for one in self.prepared])]
+        names = function_names(codes)
+        self.codes = dict(zip(names, codes, strict=True))
+        numbers = {name: number for number, name in enumerate(self.codes)}
+        function_of = iter([numbers[name] for name in names])
+        for tensor in graph.outputs:
+            dims.extend((*tensor.shape, tensor.type.nbytes))
+        for step in self.steps:
+            dims.extend((*step.params, step.cells, step.scratch))
+        for step in self.steps:
+            dims.extend(step.nonzero)
+        self.recipe = Recipe(
+            functions=tuple(self.codes),
+            levels=tuple(
+                [
+                    tuple([self._part(step, next(function_of)) for step in level.steps])
+                    for level in plan.levels
+                    if level.steps
+                ]
+            ),
+            stretches=stretches(plan.levels),
+            blocks=tuple(blocks),
+            symbols=program.symbols,
+            sizes=sizes_of(dims, program.symbols),
+            ranks=tuple([tensor.ndim for tensor in graph.outputs]),
+            dtypes=tuple([tensor.dtype.name for tensor in graph.outputs]),
+            fixed=len(lasting) + 1,
+            arrays=len(arrays),
+            constants={self.bases[s]: array for s, array in self.constants.items()},
+            prepared=tuple([self._prepared_part(one, next(function_of)) for one in self.prepared]),
+            overwritten=tuple([self.array_of[variable] for variable in program.updated]),
+            direct=tuple(direct),
+            drawn=drawn,
         )
-        self.preparing = dict(zip(self.prepared, addresses[len(self.steps) :], strict=True))
 
-    def given(self, inputs: Sequence[Array], rng: Rng) -> Sequence[Array]:
-        """Return the arrays that a run begins with: its inputs, and what it draws from."""
-        return (*inputs, self.draws.array(rng)) if self.draws else inputs
+    def _part(self, step: Step, function: int) -> Part:
+        bases = self.bases
+        operands = [bases[s] if s in bases else ~self.block_of[s] for s in step.operands]
+        return Part(function, tuple(operands), len(step.params))
+
+    def _prepared_part(self, one: Prepared, function: int) -> PreparedPart:
+        step = one.step
+        result = self.bases[one]
+        pairs = zip(step.operands, step.written, strict=True)
+        return PreparedPart(
+            result=result,
+            nbytes=static(one.size) * one.dtype.itemsize,
+            function=function,
+            operands=tuple([result if is_new else self.bases[s] for s, is_new in pairs]),
+            params=tuple(map(static, step.params)),
+            cells=static(step.cells),
+            scratch=static(step.scratch),
+        )
 
     def view(self, tensor: Tensor) -> View:
         """Return where a tensor lies."""
@@ -181,3 +219,9 @@ def _constants(steps: Sequence[Step], prepared: Sequence[Prepared]) -> dict[Stor
 
 def _made_outside(levels: Sequence[Level]) -> dict[Storage, None]:
     return {t: None for level in levels for node in level.nodes for t in node.outputs}
+
+
+def static(size: DimLike) -> int:
+    """Return a size that is known."""
+    assert isinstance(size, int)
+    return size

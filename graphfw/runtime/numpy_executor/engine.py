@@ -14,7 +14,7 @@ import hashlib
 import itertools
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from graphfw.errors import ExecutorError
 from graphfw.runtime.numpy_executor.cache import Cache, folder
 from graphfw.runtime.numpy_executor.machine import machine
 from graphfw.runtime.numpy_executor.pool import default_threads
+from graphfw.runtime.numpy_executor.recipe import Recipe, restored
 
 if TYPE_CHECKING:
     from graphfw.runtime.kernels.steps import Code
@@ -34,6 +35,32 @@ def compile_codes(codes: Sequence[Code]) -> list[int]:
         ExecutorError: LLVM refuses the text of one, or it calls what this process does not have.
     """
     return _engine().addresses(codes)
+
+
+def function_names(codes: Sequence[Code]) -> list[str]:
+    """Return under which names `codes` are kept; equal names are one function."""
+    return [_name(code) for code in codes]
+
+
+def recalled(key: str) -> tuple[Recipe, list[int]] | None:
+    """Return the recipe that is kept under `key`, with the addresses of its functions.
+
+    Returns:
+        None where it is not kept, or not all of its functions.
+    """
+    return _engine().recalled(key)
+
+
+def keep(key: str, recipe: Recipe) -> None:
+    """Keep a recipe on disk, where it is one that can be stored."""
+    content = recipe.stored()
+    if content is not None:
+        _engine().cache.store(key, content)
+
+
+def keeps() -> bool:
+    """Say whether anything is kept on disk."""
+    return _engine().cache.path is not None
 
 
 def define(name: str, address: int) -> None:
@@ -54,18 +81,33 @@ def assembly(code: Code) -> str:
         return text
 
 
+def sources(*folders: Path) -> str:
+    """Return the state of the source files in folders, as one word."""
+    parts: list[str] = []
+    todo = [str(folder) for folder in folders]
+    while todo:
+        with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                if entry.name.endswith((".py", ".ll")):
+                    # Times instead of contents: reading the sources would cost more than loading
+                    # the code.
+                    state = entry.stat()
+                    parts.append(f"{entry.path} {state.st_size} {state.st_mtime_ns}")
+                elif entry.name != "__pycache__" and entry.is_dir():
+                    todo.append(entry.path)
+    return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
+
+
 @functools.cache
 def _generator() -> str:
     """What generates LLVM text, in one word: machine code of another generator is not used."""
-    parts = []
     here = Path(__file__).parent
-    for root in (here, here.parent / "kernels"):
-        for path in sorted(root.rglob("*.*")):
-            # Times instead of contents: reading the sources would cost more than loading the code.
-            if path.suffix in (".py", ".ll"):
-                state = path.stat()
-                parts.append(f"{path.name} {state.st_size} {state.st_mtime_ns}")
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return sources(here, here.parent / "kernels")
+
+
+def _name(code: Code) -> str:
+    text = f"{code.key}\0{machine().key}\0{_generator()}"
+    return "gf_" + hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 class Engine:
@@ -82,7 +124,7 @@ class Engine:
         llvm.initialize_native_asmprinter()
         self.defined: dict[str, int] = {}
         self._llvm: Any = llvm
-        self._cache = cache
+        self.cache = cache
         self._found: dict[str, int] = {}
         # Unlike the older linkers of LLVM, JITLink puts all parts of an object side by side, which
         # the code model "small" relies on, and it reports what is missing instead of aborting.
@@ -96,17 +138,35 @@ class Engine:
     def addresses(self, codes: Sequence[Code]) -> list[int]:
         """Return the addresses of the functions of `codes`, in order."""
         with _lock:
-            missing = {code.key: code for code in codes if code.key not in self._found}
+            names = function_names(codes)
+            missing = {n: c for n, c in zip(names, codes, strict=True) if n not in self._found}
             if missing:
-                self._load(list(missing.values()))
-            return [self._found[code.key] for code in codes]
+                self._load(missing)
+            return [self._found[name] for name in names]
+
+    def recalled(self, key: str) -> tuple[Recipe, list[int]] | None:
+        """Return the recipe that is kept under `key`, if its functions are there too."""
+        content = self.cache.load(key)
+        if content is None:
+            return None
+        try:
+            recipe = restored(content)
+        except (ValueError, KeyError, TypeError):
+            return None
+        with _lock:
+            missing = [name for name in recipe.functions if name not in self._found]
+            objects = [found for name in missing if (found := self.cache.load(name)) is not None]
+            if len(objects) < len(missing):
+                return None
+            self._link(missing, objects)
+            return recipe, [self._found[name] for name in recipe.functions]
 
     @contextlib.contextmanager
     def optimised(self, code: Code) -> Iterator[tuple[Any, Any]]:
         """Yield the module of `code` after LLVM's passes, and the target machine."""
         with _lock:
             target = self._target()
-            module = self._parsed(code, self._symbol(code), target)
+            module = self._parsed(code.llvm(_name(code)), target)
             self._optimise(module, target)
             yield module, target
 
@@ -118,41 +178,42 @@ class Engine:
         """Let threads into LLVM again."""
         self._llvm.ffi.lib._lock.__exit__()
 
-    def _load(self, codes: list[Code]) -> None:
-        symbols = [self._symbol(code) for code in codes]
-        objects = [self._cache.load(symbol) for symbol in symbols]
-        absent = [i for i, found in enumerate(objects) if found is None]
+    def _load(self, codes: Mapping[str, Code]) -> None:
+        """Compile what is not on the disk, and link."""
+        objects = {name: self.cache.load(name) for name in codes}
+        absent = [name for name, found in objects.items() if found is None]
+        texts = {name: codes[name].llvm(name) for name in absent}
+        # The longest first: it would be the last to end otherwise, with nobody beside it.
+        absent.sort(key=lambda name: len(texts[name]), reverse=True)
         workers = min(len(absent), default_threads())
         if workers > 1:
             # Importing it takes longer than loading a plan's code from the disk.
             from concurrent.futures import ThreadPoolExecutor
 
             with ThreadPoolExecutor(workers) as pool:
-                made = list(pool.map(lambda i: self._compiled(codes[i], symbols[i]), absent))
+                made = list(pool.map(lambda name: self._compiled(texts[name], name), absent))
         else:
-            made = [self._compiled(codes[i], symbols[i]) for i in absent]
-        for i, new in zip(absent, made, strict=True):
-            objects[i] = new
+            made = [self._compiled(texts[name], name) for name in absent]
+        objects.update(zip(absent, made, strict=True))
+        self._link(list(objects), list(objects.values()))
+
+    def _link(self, names: Sequence[str], objects: Sequence[bytes | None]) -> None:
         library = self._llvm.JITLibraryBuilder().add_current_process()
         for name, address in self.defined.items():
             library.import_symbol(name, address)
-        for symbol, content in zip(symbols, objects, strict=True):
-            library.add_object_img(content).export_symbol(symbol)
+        for name, content in zip(names, objects, strict=True):
+            library.add_object_img(content).export_symbol(name)
         try:
             linked = library.link(self._jit, f"graphfw{next(self._numbers)}")
         except RuntimeError as error:
             raise ExecutorError(f"generated code can't be loaded: {error}") from None
         self._libraries.append(linked)
-        self._found.update((code.key, linked[s]) for code, s in zip(codes, symbols, strict=True))
+        self._found.update((name, linked[name]) for name in names)
 
-    def _symbol(self, code: Code) -> str:
-        text = f"{code.key}\0{machine().key}\0{_generator()}"
-        return "gf_" + hashlib.sha256(text.encode()).hexdigest()[:40]
-
-    def _compiled(self, code: Code, symbol: str) -> bytes:
+    def _compiled(self, text: str, symbol: str) -> bytes:
         """Return the object code of `symbol`, made now and stored."""
         target = self._target()
-        module = self._parsed(code, symbol, target)
+        module = self._parsed(text, target)
         for name in [function.name for function in module.functions if function.is_declaration]:
             known = name in self.defined or self._llvm.address_of_symbol(name)
             if not known and not name.startswith("llvm."):
@@ -161,7 +222,7 @@ class Engine:
                 )
         self._optimise(module, target)
         content = self._emit(module, target)
-        self._cache.store(symbol, content)
+        self.cache.store(symbol, content)
         return content
 
     def _target(self) -> Any:
@@ -170,8 +231,7 @@ class Engine:
             cpu=here.cpu, features=here.features, opt=3, reloc="pic", codemodel="small", jit=True
         )
 
-    def _parsed(self, code: Code, symbol: str, target: Any) -> Any:
-        text = code.llvm(symbol)
+    def _parsed(self, text: str, target: Any) -> Any:
         try:
             # A context of its own: modules of one context can't be compiled at the same time.
             module = self._llvm.parse_assembly(text, self._llvm.create_context())

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from graphfw.ir import concrete
+from graphfw.ir.constants import constant_array
+from graphfw.ir.dtype import as_dtype
 from graphfw.ir.literal import Array
 from graphfw.ir.op import ALIAS, RANDOM, Rng
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.passes.base import constant_array
 from graphfw.runtime.executor import Claim
 from graphfw.runtime.kernels.steps import Storage
-from graphfw.runtime.numpy_executor.build import Build
-from graphfw.runtime.numpy_executor.layout import ARENA, Layout
-from graphfw.runtime.numpy_executor.recycle import Memory
-from graphfw.runtime.numpy_executor.runner import Run
+from graphfw.runtime.numpy_executor.layout import ARENA, Layout, Layouts
+from graphfw.runtime.numpy_executor.recipe import Recipe
+from graphfw.runtime.numpy_executor.recycle import Memory, Recycler
+from graphfw.runtime.numpy_executor.runner import Record, Run
 from graphfw.runtime.numpy_executor.schedule import Level
+from graphfw.runtime.numpy_executor.special.draws import Draws
+
+if TYPE_CHECKING:
+    from graphfw.runtime.numpy_executor.build import Build
 
 _SHORT = 2
 """Cells up to which a native call keeps Python's lock: giving it up would take longer."""
@@ -28,6 +33,35 @@ _SHORT = 2
 
 _NOBODY_ASKS = np.zeros(1, np.int64)
 """Where the mark goes when the old contents are left as they are."""
+
+
+class Loaded:
+    """A recipe in this process.
+
+    Attributes:
+        recipe: The recipe.
+        addresses: Of its functions.
+        layouts: Makes what depends on the sizes.
+        direct: For each direct output its number among all outputs, and what makes its arrays.
+        spares: The same for the updates.
+    """
+
+    def __init__(self, recipe: Recipe, addresses: Sequence[int]) -> None:
+        self.recipe = recipe
+        self.addresses = addresses
+        self.layouts = Layouts(recipe, addresses)
+        recyclers = [(k, Recycler(as_dtype(name).dtype)) for k, name in enumerate(recipe.dtypes)]
+        self.direct = [recyclers[k] for k in recipe.direct]
+        self.spares = recyclers[len(recyclers) - len(recipe.overwritten) :]
+        self._draws = Draws(recipe.drawn)
+
+    def given(self, inputs: Sequence[Array], rng: Rng) -> Sequence[Array]:
+        """Return the arrays that a run begins with: its inputs, and what it draws from."""
+        return (*inputs, self.drawn(rng)) if self._draws else inputs
+
+    def drawn(self, rng: Rng) -> Array:
+        """Return what a run draws from."""
+        return self._draws.array(rng)
 
 
 class ReadyRun:
@@ -41,48 +75,77 @@ class ReadyRun:
         version: For which contents of the variables the prepared operands are set.
     """
 
-    def __init__(self, build: Build, layout: Layout, threads: int) -> None:
+    def __init__(self, loaded: Loaded, layout: Layout, threads: int) -> None:
+        recipe = loaded.recipe
         self.run = Run(layout.tables, threads)
-        for storage, constant in build.constants.items():
-            self.run.bases[build.bases[storage]] = constant.ctypes.data
+        for number, constant in recipe.constants.items():
+            self.run.bases[number] = constant.ctypes.data
         self.calls: list[Callable[[tuple[Array, ...]], int] | None] = []
-        for stretch in build.stretches:
+        for stretch in recipe.stretches:
             cells = sum(layout.cells[stretch.first : stretch.first + stretch.waves])
             call = self.run.stretch(stretch.first, stretch.waves, hold=cells <= _SHORT)
             self.calls.append(call if stretch.waves else None)
-        self.whole = self.calls[0] if build.is_plain else None
-        self.makers = [recycler.maker(*layout.shapes[k]) for k, recycler in build.direct]
+        self.whole = self.calls[0] if recipe.is_plain else None
+        self._recipe = recipe
+        self.makers = [recycler.maker(*layout.shapes[k]) for k, recycler in loaded.direct]
         self.version = -1
         self.held: Sequence[Array] = ()
+
+    @cached_property
+    def whole_record(self) -> Record:
+        """What the runner is given, for a program that is native as a whole."""
+        (stretch,) = self._recipe.stretches
+        return self.run.record_of(stretch.first, stretch.waves)
 
 
 class Execution:
     """What a run has computed so far.
+
+    Args:
+        loaded: What is run.
+        layout: At the sizes of the run.
+        run: Its tables.
+        arena: The memory of the intermediate results.
+        inputs: The arrays that it begins with.
+        build: What the recipe was made from; only for runs without nodes outside of native code,
+            and that nobody looks into, it may be missing.
 
     Attributes:
         timings: Of the nodes outside of native code: when each began and ended, in ns.
     """
 
     def __init__(
-        self, build: Build, layout: Layout, run: ReadyRun, arena: Memory, inputs: Sequence[Array]
+        self,
+        loaded: Loaded,
+        layout: Layout,
+        run: ReadyRun,
+        arena: Memory,
+        inputs: Sequence[Array],
+        build: Build | None,
     ) -> None:
-        self._build = build
+        self._loaded = loaded
         self._layout = layout
         self._run = run
         self._arena = arena
         self._inputs = inputs
+        self._of = build
         self._results = [make() for make in run.makers]
         # Where the steps write nothing yet, any array will do; the last is the mark of the end.
-        self._updates = [inputs[number] for number in build.overwritten]
+        self._updates = [inputs[number] for number in loaded.recipe.overwritten]
         if self._updates:
             self._updates.append(_NOBODY_ASKS)
         self._made: dict[Storage, Array] = {}
         self.timings: list[tuple[int, int]] = []
         run.run.bases[ARENA] = arena.address
 
+    @property
+    def _build(self) -> Build:
+        assert self._of is not None, "only runs without outside nodes do without"
+        return self._of
+
     def compute(self, rng: Rng, claim: Claim | None) -> bool:
         """Run all stretches; returns False where a check in native code fails."""
-        stretches = self._build.stretches
+        stretches = self._loaded.recipe.stretches
         for number, (stretch, call) in enumerate(zip(stretches, self._run.calls, strict=True)):
             if self._updates and number == len(stretches) - 1:
                 self._settle(claim)
@@ -112,7 +175,7 @@ class Execution:
         """Decide where the variables' new contents go: over the old ones, or to other arrays."""
         done = claim() if claim is not None else None
         if done is None:
-            spares = self._build.spares
+            spares = self._loaded.spares
             new = [recycler.take(*self._layout.shapes[k]) for k, recycler in spares]
             self._updates = [*new, _NOBODY_ASKS]
         else:
@@ -120,11 +183,15 @@ class Execution:
 
     def outputs(self) -> list[Any]:
         """Return the outputs; each belongs to the caller."""
-        results = iter(self._results)
+        recipe = self._loaded.recipe
+        direct = dict(zip(recipe.direct, self._results, strict=True))
         fetched = []
-        for storage, (shape, _) in zip(self._build.fetched, self._layout.shapes, strict=False):
-            made = self._made.get(storage)
-            fetched.append(next(results) if made is None else made.reshape(shape))
+        for number in range(len(recipe.ranks) - len(recipe.overwritten)):
+            array = direct.get(number)
+            if array is None:
+                shape, _ = self._layout.shapes[number]
+                array = self._made[self._build.fetched[number]].reshape(shape)
+            fetched.append(array)
         return [*fetched, *self._updates[:-1]]
 
     def _native(self, call: Callable[[tuple[Array, ...]], int]) -> bool:
@@ -135,19 +202,21 @@ class Execution:
         return not failed
 
     def _outside(self, node: Node, rng: Rng) -> None:
-        """Compute a node with its op's `eval`."""
+        """Compute a node with its op's `eval`, or as a loop or a branch of compiled bodies."""
         arrays = [self._array(tensor) for tensor in node.inputs]
-        op = node.op.bind(self._layout.sizes)
-        call = op.kernel(np, *[t.dtype for t in node.inputs])
+        region = self._build.regions.get(node)
         try:
             with np.errstate(all="ignore"):
-                result = call(*arrays, rng=rng) if RANDOM in op.traits else call(*arrays)
+                if region is None:
+                    results = _evaluated(node, arrays, self._layout.sizes, rng)
+                else:
+                    results = region(arrays, self._layout.sizes, rng)
         except Exception as error:
             raise concrete.failed(node, arrays, error) from error
-        results = result if op.multiple else (result,)
         for tensor, array in zip(node.outputs, results, strict=True):
             # Views would refer to memory that is written again.
-            own = np.array(array, order="C", copy=True if ALIAS in op.traits else None)
+            copy = True if ALIAS in node.op.traits else None
+            own = np.array(array, order="C", copy=copy)
             self._made[tensor] = own
             number = self._build.bases.get(tensor)
             if number is not None:
@@ -157,8 +226,13 @@ class Execution:
         """Return a tensor as an array, which may be a view of memory that will be written again."""
         storage, offset, shape, strides = self._build.view_at(tensor, self._layout)
         flat = self.flat(storage)
+        if 0 in shape:
+            return np.empty(shape, flat.dtype)
         item = flat.itemsize
-        return as_strided(flat[offset:], shape, [stride * item for stride in strides])
+        # What `as_strided` does, in a twentieth of its time.
+        return np.ndarray(
+            shape, flat.dtype, flat, offset * item, [stride * item for stride in strides]
+        )
 
     def flat(self, storage: Storage) -> Array:
         """Return the elements of a storage, as far as they have been computed."""
@@ -173,6 +247,14 @@ class Execution:
             constant = constant_array(storage)
             if constant is not None:
                 return constant.reshape(-1)
-        block = self._build.layouts.block_of[storage]
+        block = self._build.block_of[storage]
         begin, nbytes = self._layout.offsets[block], self._layout.nbytes[block]
         return self._arena.array[begin : begin + nbytes].view(storage.dtype.dtype)
+
+
+def _evaluated(node: Node, arrays: list[Array], sizes: dict[str, int], rng: Rng) -> Sequence[Any]:
+    op = node.op.bind(sizes)
+    call = op.kernel(np, *[t.dtype for t in node.inputs])
+    result = call(*arrays, rng=rng) if RANDOM in op.traits else call(*arrays)
+    results: Sequence[Any] = result if op.multiple else (result,)
+    return results

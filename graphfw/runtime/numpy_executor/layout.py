@@ -8,29 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from graphfw.ir.dim import DimLike
-from graphfw.ir.dim_text import compiled
-from graphfw.ir.tensor import Node, Tensor
-from graphfw.runtime.kernels.steps import Step, Storage
+from graphfw.ir.dim_text import evaluator
+from graphfw.ir.tensor import Tensor
+from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.numpy_executor.arena import Arena, Block
+from graphfw.runtime.numpy_executor.recipe import Part, Recipe, Stretch
 from graphfw.runtime.numpy_executor.runner import Call, Tables, Wave
 from graphfw.runtime.numpy_executor.schedule import Level, Lifetime
 
 ARENA = 0
 """The number of the arena's address."""
-
-
-class Stretch(NamedTuple):
-    """Levels that run in one native call, and the nodes outside of native code after them.
-
-    Attributes:
-        first: The first level with native steps.
-        waves: How many such levels.
-        nodes: What follows.
-    """
-
-    first: int
-    waves: int
-    nodes: tuple[Node, ...]
 
 
 def stretches(levels: Sequence[Level]) -> tuple[Stretch, ...]:
@@ -89,45 +76,14 @@ class Layouts:
     """Makes the layouts of a plan.
 
     Args:
-        levels: The plan's levels.
-        lifetimes: Of what the steps make.
-        bases: For each storage that is not in the arena, the number of its address.
-        fixed: How many addresses, that of the arena with them, stay from call to call.
-        arrays: How many come with each call.
-        addresses: Of the steps' native functions.
-        symbols: The names of the symbolic dims.
-        outputs: The program's outputs.
-        storage_of: Where a tensor lies.
+        recipe: The plan's.
+        addresses: Of the recipe's functions.
     """
 
-    def __init__(
-        self,
-        levels: Sequence[Level],
-        lifetimes: Mapping[Storage, Lifetime],
-        bases: Mapping[Storage, int],
-        fixed: int,
-        arrays: int,
-        addresses: Mapping[Step, int],
-        symbols: Sequence[str],
-        outputs: Sequence[Tensor],
-        storage_of: Callable[[Tensor], Storage],
-    ) -> None:
-        self._levels = [level.steps for level in levels if level.steps]
-        self._bases = bases
-        self._fixed = fixed
-        self._arrays = arrays
+    def __init__(self, recipe: Recipe, addresses: Sequence[int]) -> None:
+        self._recipe = recipe
         self._addresses = addresses
-        self._symbols = symbols
-        self.block_of, self._blocks, dims = _blocks(levels, lifetimes, bases, storage_of)
-        self._outputs = outputs
-        for tensor in outputs:
-            dims.extend((*tensor.shape, tensor.type.nbytes))
-        for steps in self._levels:
-            for step in steps:
-                dims.extend((*step.params, step.cells, step.scratch))
-        for steps in self._levels:
-            dims.extend([size for step in steps for size in step.nonzero])
-        self._evaluate = compiled(dims, symbols)
+        self._evaluate = evaluator(recipe.sizes)
         self._arena: Arena | None = None
 
     def make(self, sizes: Sequence[int]) -> Layout:
@@ -136,35 +92,30 @@ class Layouts:
         Raises:
             ZeroDivisionError: A size divides by 0.
         """
+        recipe = self._recipe
         values = iter(self._evaluate(*sizes))
-        nbytes = [next(values) for _ in self._blocks]
-        shapes = [
-            (tuple([next(values) for _ in range(tensor.ndim)]), next(values))
-            for tensor in self._outputs
-        ]
+        nbytes = [next(values) for _ in recipe.blocks]
+        shapes = [(tuple([next(values) for _ in range(n)]), next(values)) for n in recipe.ranks]
         if self._arena is None:
-            self._arena = Arena(self._blocks, nbytes)
+            self._arena = Arena(recipe.blocks, nbytes)
         offsets, total = self._arena.offsets(nbytes)
         waves = [
-            Wave([self._call(step, values, offsets) for step in steps]) for steps in self._levels
+            Wave([self._call(part, values, offsets) for part in level]) for level in recipe.levels
         ]
-        tables = Tables(waves, self._fixed, self._arrays)
-        env = dict(zip(self._symbols, sizes, strict=True))
+        tables = Tables(waves, recipe.fixed, recipe.arrays)
         cells = [sum(call.cells for call in wave.calls) for wave in waves]
+        env = dict(zip(recipe.symbols, sizes, strict=True))
         is_refused = 0 in values  # those that are left must not be 0
         return Layout(tables, cells, offsets, nbytes, total, shapes, env, is_refused)
 
-    def _call(self, step: Step, values: Iterator[int], offsets: Sequence[int]) -> Call:
-        params = [next(values) for _ in step.params]
+    def _call(self, part: Part, values: Iterator[int], offsets: Sequence[int]) -> Call:
+        params = [next(values) for _ in range(part.params)]
         cells, scratch = next(values), next(values)
-        refs = [
-            (self._bases[s], 0) if s in self._bases else (ARENA, offsets[self.block_of[s]])
-            for s in step.operands
-        ]
-        return Call(self._addresses[step], refs, params, cells, scratch)
+        refs = [(n, 0) if n >= 0 else (ARENA, offsets[~n]) for n in part.operands]
+        return Call(self._addresses[part.function], refs, params, cells, scratch)
 
 
-def _blocks(
+def blocks_of(
     levels: Sequence[Level],
     lifetimes: Mapping[Storage, Lifetime],
     elsewhere: Mapping[Storage, int],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
@@ -21,6 +22,11 @@ _SHORT = 0.02
 """Seconds."""
 
 _MANY = 1 << 62
+
+_WORDS = 17
+"""Of a loop, in `loop.ll`."""
+_EMPTY = 4
+"""Words of what is an empty tuple as far as the runner looks."""
 
 
 class LoopCode:
@@ -103,45 +109,46 @@ def make_trips(
         condition: What is asked.
     """
     total = _MANY if trips is None else trips
-    moved = np.array(moves, np.int64).reshape(-1)
-    carried = np.array(
-        [
+    # One table for all: asking NumPy for an address takes longer than some trips.
+    first_move = _WORDS + _EMPTY
+    first_carry = first_move + 3 * len(moves)
+    first_asked = first_carry + 5 * len(carries)
+    loop = np.zeros(first_asked + len(carries), np.int64)
+    here = loop.ctypes.data
+    loop[:_WORDS] = (
+        runner_address(),
+        here + 8 * _WORDS,
+        ctypes.addressof(stretch),
+        bases.ctypes.data,
+        total - 1 if backwards else 0,
+        -1 if backwards else 1,
+        total,
+        number.ctypes.data,
+        len(moves),
+        here + 8 * first_move,
+        len(carries),
+        here + 8 * first_carry,
+        0 if condition is None else ctypes.addressof(condition.stretch),
+        0 if condition is None else condition.bases.ctypes.data,
+        here + 8 * first_asked,
+        0 if condition is None else condition.answer.ctypes.data,
+        _TRIPS,
+    )
+    loop[first_move:] = [
+        *chain.from_iterable(moves),
+        *chain.from_iterable(
             (c.taken, c.made, c.begin.ctypes.data, *[room.ctypes.data for room in c.rooms])
             for c in carries
-        ],
-        np.int64,
-    ).reshape(-1)
-    asked = np.array([c.asked for c in carries], np.int64)
-    nothing = np.zeros(4, np.int64)  # a tuple, as far as the runner looks
-    loop = np.array(
-        [
-            runner_address(),
-            nothing.ctypes.data,
-            ctypes.addressof(stretch),
-            bases.ctypes.data,
-            total - 1 if backwards else 0,
-            -1 if backwards else 1,
-            total,
-            number.ctypes.data,
-            len(moves),
-            moved.ctypes.data,
-            len(carries),
-            carried.ctypes.data,
-            0 if condition is None else ctypes.addressof(condition.stretch),
-            0 if condition is None else condition.bases.ctypes.data,
-            asked.ctypes.data,
-            0 if condition is None else condition.answer.ctypes.data,
-            _TRIPS,
-        ],
-        np.int64,
-    )
+        ),
+        *[c.asked for c in carries],
+    ]
     call = _native()
     state = 1
     while state > 0:
         begin = time.perf_counter()
-        state = call(loop.ctypes.data)
+        state = call(here)
         if time.perf_counter() - begin < _SHORT:
-            loop[-1] *= 2
+            loop[_WORDS - 1] *= 2
     if state < 0:
         return -1
     return abs(int(loop[4]) - (total - 1 if backwards else 0))

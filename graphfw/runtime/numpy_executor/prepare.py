@@ -6,22 +6,21 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from graphfw.ir.dim import DimLike
 from graphfw.ir.literal import Array
-from graphfw.runtime.kernels.steps import Prepared
+from graphfw.runtime.numpy_executor.recipe import Recipe
 from graphfw.runtime.numpy_executor.recycle import aligned
 from graphfw.runtime.numpy_executor.runner import Call, Run, Tables, Wave
 
 if TYPE_CHECKING:
-    from graphfw.runtime.numpy_executor.build import Build
     from graphfw.runtime.numpy_executor.execution import ReadyRun
 
 
 class Preparation:
     """The prepared operands of a plan, for the newest contents of the variables."""
 
-    def __init__(self, build: Build, threads: int) -> None:
-        self._build = build
+    def __init__(self, recipe: Recipe, addresses: Sequence[int], threads: int) -> None:
+        self._recipe = recipe
+        self._addresses = addresses
         self._threads = threads
         self._lock = threading.Lock()
         self._version = -1
@@ -32,9 +31,9 @@ class Preparation:
 
         A run that goes on meanwhile keeps those that it has.
         """
-        if self._build.overwritten:
+        if self._recipe.overwritten:
             version = 0  # constants don't change
-        if run.version == version or not self._build.prepared:
+        if run.version == version or not self._recipe.prepared:
             return
         with self._lock:
             if self._version != version:
@@ -42,42 +41,26 @@ class Preparation:
                 self._version = version
             run.held = self._arrays
         run.version = -1  # an interrupt may leave some of both
-        for one, array in zip(self._build.prepared, run.held, strict=True):
-            run.run.bases[self._build.bases[one]] = array.ctypes.data
+        for part, array in zip(self._recipe.prepared, run.held, strict=True):
+            run.run.bases[part.result] = array.ctypes.data
         run.version = version
 
     def _computed(self, inputs: Sequence[Array]) -> list[Array]:
-        build = self._build
-        arrays = [aligned(nbytes(one)) for one in build.prepared]
-        made = dict(zip(build.prepared, arrays, strict=True))
+        recipe = self._recipe
+        made = {part.result: aligned(part.nbytes) for part in recipe.prepared}
+        lasting = {**recipe.constants, **made}
         held: list[Array] = []
         calls: list[Call] = []
-        for one in build.prepared:
-            refs: list[tuple[int, int]] = []
-            for storage, written in zip(one.step.operands, one.step.written, strict=True):
-                refs.append((len(held), 0))
-                if written:
-                    held.append(made[one])
-                elif storage in build.constants:
-                    held.append(build.constants[storage])
-                else:
-                    held.append(inputs[build.array_of[storage]])
-            step = one.step
-            params = [static(param) for param in step.params]
-            address = build.preparing[one]
-            calls.append(Call(address, refs, params, static(step.cells), static(step.scratch)))
+
+        def array(number: int) -> Array:
+            return lasting[number] if number in lasting else inputs[number - recipe.fixed]
+
+        for part in recipe.prepared:
+            refs = [(place, 0) for place in range(len(held), len(held) + len(part.operands))]
+            held.extend(map(array, part.operands))
+            address = self._addresses[part.function]
+            calls.append(Call(address, refs, part.params, part.cells, part.scratch))
         run = Run(Tables([Wave(calls)], 0, len(held)), self._threads)
         failed = run.stretch(0, 1, hold=False)(tuple(held))
         assert not failed, "steps that prepare can't fail"
-        return arrays
-
-
-def nbytes(one: Prepared) -> int:
-    """Return the bytes of a prepared operand; variables have static shapes."""
-    return static(one.size) * one.dtype.itemsize
-
-
-def static(size: DimLike) -> int:
-    """Return a size that is known."""
-    assert isinstance(size, int)
-    return size
+        return list(made.values())

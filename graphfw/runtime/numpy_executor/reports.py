@@ -25,15 +25,17 @@ from graphfw.runtime.memory import Entry, Kind, MemoryReport, report
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.execution import Execution
 from graphfw.runtime.numpy_executor.layout import Layout, nbytes
+from graphfw.runtime.numpy_executor.regions import CompiledRegion
 from graphfw.runtime.numpy_executor.schedule import written
 from graphfw.runtime.places import place_of, places_of
 from graphfw.runtime.profile import Event, Label, Profile, profile
 
 
-def label_of(step: Step | Node) -> str:
+def label_of(step: Step | Node, regions: Mapping[Node, CompiledRegion]) -> str:
     """Name a step after the ops inside."""
     if isinstance(step, Node):
-        return f"{step.op.name} (outside of native code)"
+        how = regions[step].how if step in regions else "outside of native code"
+        return f"{step.op.name} ({how})"
     if not step.nodes:
         return next((one.why for one in step.operands if isinstance(one, Temp)), "nothing")
     names = [node.op.name for node in step.nodes]
@@ -92,11 +94,14 @@ def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
         add(one, "prepared")
     outputs = {*build.fetched}
     updated = {*build.updated}
-    block_of = build.layouts.block_of
+    block_of = build.block_of
+    outside = {t for level in build.levels for node in level.nodes for t in node.outputs}
     begun = {(block_of[s], first) for s, (first, _) in build.lifetimes.items() if s in block_of}
     for storage, (first, last) in build.lifetimes.items():
         if storage in outputs:
             add(storage, "output", first, end)
+        elif storage in outside:
+            add(storage, "outside", first, end)
         elif storage not in updated and storage in block_of:
             # What is written over its dead operand is counted once.
             over = last > first and (block_of[storage], last) in begun
@@ -104,16 +109,35 @@ def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
     scratch = layout.tables.scratch * threads
     if scratch:
         entries.append(Entry(f"{threads} threads' own", "scratch", scratch, 0, end, ""))
+    for depth, level in enumerate(build.levels):
+        for node in level.nodes:
+            region = build.regions.get(node)
+            if region is not None:
+                name = f"inside of {node.op.name}"
+                size = region.nbytes(env)
+                entries.append(Entry(name, "outside", size, depth, depth, place_of(node)))
     spare = sum(evaluate(nbytes(v), env) for v in build.program.updated)
     return report(entries, len(build.levels), layout.arena, spare)
 
 
 def too_much(
-    found: MemoryReport, needed: int, limit: int, symbols: Sequence[str]
+    found: MemoryReport, needed: int, limit: int, symbols: Sequence[str], least: int | None = None
 ) -> MemoryLimitError:
-    """Say what makes a run too large."""
+    """Say what makes a run too large.
+
+    Args:
+        found: What takes memory.
+        needed: How many bytes.
+        limit: How many there may be.
+        symbols: The names of the symbolic dims.
+        least: With how few bytes it would do if it computed things again; None if there are none.
+    """
     spare = needed - found.peak
-    why = f"{shown_bytes(spare)} of it is for variables that can't be written over"
+    reasons = []
+    if spare:
+        reasons.append(f"{shown_bytes(spare)} of it is for variables that can't be written over")
+    if least is not None:
+        reasons.append(f"computing again what can be would leave {shown_bytes(least)}")
     largest = [
         Operand(shown_bytes(e.nbytes), "", e.name, f"{e.kind} {e.place}".strip())
         for e in [e for e in found.entries if e.kind != "scratch"][:3]
@@ -125,7 +149,7 @@ def too_much(
         f"a run of these sizes takes {needed:,} bytes ({shown_bytes(needed)}) besides its feeds, "
         f"and memory_limit is {limit:,} ({shown_bytes(limit)})",
         operands=largest,
-        why=why if spare else "",
+        why="; ".join(reasons),
         fix=fix,
     )
 
@@ -167,6 +191,14 @@ def cost_of(step: Step | Node, env: Mapping[str, int]) -> StepCost:
     return StepCost(flops, moved, max(flops / limit.speed, moved / limit.bandwidth))
 
 
+def least_seconds(build: Build, sizes: Sequence[int]) -> float:
+    """Return how long the machine needs at least for all steps, one after the other."""
+    env = dict(zip(build.program.symbols, sizes, strict=True))
+    steps: list[Step | Node] = [*build.steps]
+    steps.extend([node for level in build.levels for node in level.nodes])
+    return sum(cost_of(step, env).seconds for step in steps)
+
+
 def explain(build: Build, sizes: Sequence[int] | None) -> str:
     """Return a text: each step with what is inside, what it takes, and why it is not larger."""
     env = None if sizes is None else dict(zip(build.program.symbols, sizes, strict=True))
@@ -177,7 +209,7 @@ def explain(build: Build, sizes: Sequence[int] | None) -> str:
         lines.append(f"level {depth}")
         steps: list[Step | Node] = [*level.steps, *level.nodes]
         for step in steps:
-            lines.append(f"  {number:>3}  {label_of(step)}")
+            lines.append(f"  {number:>3}  {label_of(step, build.regions)}")
             lines.append(f"       {_cost_text(step, env)}")
             nodes = _nodes_of(step)
             if nodes:
@@ -186,6 +218,8 @@ def explain(build: Build, sizes: Sequence[int] | None) -> str:
             for tensor, reason in group.reasons.items() if group else ():
                 lines.append(f"       reads {tensor.node.op.name} {tensor.type}: {reason}")
             number += 1
+            if isinstance(step, Node) and step in build.regions:
+                lines += [f"         | {line}" for line in build.regions[step].explain(env)]
     return "\n".join(lines)
 
 
@@ -210,7 +244,11 @@ def profiled(
     for number, (begin, end) in enumerate(outside, len(steps)):
         events.append(Event(number, 0, begin * 1e-9, end * 1e-9))
     labels = [
-        Label(label_of(step), places_of(_nodes_of(step)), cost_of(step, layout.sizes).seconds)
+        Label(
+            label_of(step, build.regions),
+            places_of(_nodes_of(step)),
+            cost_of(step, layout.sizes).seconds,
+        )
         for step in (*steps, *nodes)
     ]
     return profile(events, labels)
@@ -251,7 +289,8 @@ def source(build: Build) -> str:
         kernel = getattr(step.code, "kernel", None)
         texts[key] = show(kernel) if isinstance(kernel, Kernel) else key
     parts = [
-        f"steps {', '.join(map(str, numbers))}: {label_of(build.steps[numbers[0]])}\n{texts[key]}"
+        f"steps {', '.join(map(str, numbers))}: "
+        f"{label_of(build.steps[numbers[0]], build.regions)}\n{texts[key]}"
         for key, numbers in users.items()
     ]
     return "\n\n".join(parts)

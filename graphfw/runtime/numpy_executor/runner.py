@@ -167,11 +167,17 @@ class Run:
             count: How many waves.
             hold: Keep Python's lock meanwhile. Good for less than about 10 µs of work.
         """
-        schedule = self.schedule
         native = _native()
+        record = self.record_of(first, count)
+        call = functools.partial(native.held if hold else native.released, record)
+        return call if native.reads_arrays else functools.partial(self._slowly, call)
+
+    def record_of(self, first: int, count: int) -> Record:
+        """Return what says to the runner which waves to compute, on which run."""
+        schedule = self.schedule
         begin = schedule.first_operand[first]
         parallel = schedule.waves.reshape(-1, 4)[first : first + count, 3].any()
-        record = _Record(
+        record = Record(
             self._state.ctypes.data,
             first,
             first + count,
@@ -179,9 +185,8 @@ class Run:
             schedule.first_operand[first + count] - begin,
             self.threads > 1 and bool(parallel),
         )
-        record.owner = self  # the record lives as long as the function, and so must the run
-        call = functools.partial(native.held if hold else native.released, record)
-        return call if native.reads_arrays else functools.partial(self._slowly, call)
+        record.owner = self  # the run must live as long as the record
+        return record
 
     def _slowly(self, call: Stretch, arrays: Arrays) -> int:
         """Do what the runner does where it can't read this Python's objects."""
@@ -209,7 +214,7 @@ class Run:
         return content.copy().view(RECORD)
 
 
-class _Record(ctypes.Structure):
+class Record(ctypes.Structure):
     """A stretch, as the runner reads it."""
 
     _fields_ = tuple(
@@ -224,10 +229,11 @@ class _Native:
 
     def __init__(self) -> None:
         (address,) = compile_codes([RunnerCode()])
-        arguments = (ctypes.c_int64, ctypes.POINTER(_Record), ctypes.py_object)
+        arguments = (ctypes.c_int64, ctypes.POINTER(Record), ctypes.py_object)
         self.held: Callable[[object, Arrays], int] = ctypes.PYFUNCTYPE(*arguments)(address)
         self.released: Callable[[object, Arrays], int] = ctypes.CFUNCTYPE(*arguments)(address)
         self.reads_arrays = _reads_arrays()
+        self.address = address
 
     def forget_workers(self) -> None:
         self.held(None, ())
@@ -257,6 +263,11 @@ def _reads_arrays() -> bool:
         if data != array.ctypes.data or flags != array.flags.num:
             return False
     return True
+
+
+def runner_address() -> int:
+    """Return where the runner is: `i64 (ptr record, ptr tuple)`."""
+    return _native().address
 
 
 _made: list[_Native] = []

@@ -51,7 +51,7 @@ def schedule(
     """Put every step as early as what it reads allows, but those that overwrite variables late.
 
     Args:
-        items: The steps, each after those whose results it reads.
+        items: The steps, each after those whose results it reads or waits for.
         storage_of: Where the inputs of a node outside of native code lie.
         updates: The variables, and where their new contents lie.
         fetched: What else is needed after the run.
@@ -140,7 +140,8 @@ def _numbers(
     numbers: list[int] = []
     safe = 0  # the first level at which nothing can fail any more
     for item, read in zip(items, reads, strict=True):
-        number = max([made.get(storage, -1) for storage in read], default=-1) + 1
+        needed = (*read, *item.after)
+        number = max([made.get(storage, -1) for storage in needed], default=-1) + 1
         numbers.append(number)
         made.update(dict.fromkeys(written(item), number))
         if item in last:

@@ -8,14 +8,16 @@ from graphfw.ir.dtype import DType
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage, View
+from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor.attention.steps import (
     attention_grad_steps,
     attention_steps,
     is_native,
 )
 from graphfw.runtime.numpy_executor.codegen import KernelCode, scratch_bytes
+from graphfw.runtime.numpy_executor.machine import tiles_here
 from graphfw.runtime.numpy_executor.matmul.lowering import matmul_steps, supported
-from graphfw.runtime.numpy_executor.special.draws import Draws, random_bits_steps
+from graphfw.runtime.numpy_executor.special.draws import Draws
 from graphfw.runtime.numpy_executor.special.joining import (
     concat_steps,
     roll_steps,
@@ -31,10 +33,12 @@ class CpuTarget:
 
     Args:
         draws: What the program's random nodes draw from.
+        precision: See `Options`.
     """
 
-    def __init__(self, draws: Draws) -> None:
+    def __init__(self, draws: Draws, precision: Precision = "highest") -> None:
         self._draws = draws
+        self._precision = precision
 
     def kernel(self, kernel: Kernel) -> Code:
         return KernelCode(kernel)
@@ -42,12 +46,13 @@ class CpuTarget:
     def scratch(self, kernel: Kernel) -> tuple[int, int]:
         return scratch_bytes(kernel)
 
+    def drawn(self, key: str) -> tuple[Storage, int]:
+        return self._draws.storage, self._draws.place(key)
+
     def multiplies(self, dtype: DType) -> bool:
         return supported(dtype)
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
-        if node.op.name == "random_bits":
-            return random_bits_steps(node, outputs[0], self._draws)
         make = _ALONE.get(node.op.name)
         return [] if make is None else make(node, inputs, outputs)
 
@@ -61,7 +66,16 @@ class CpuTarget:
         *,
         fixed_b: bool,
     ) -> Sequence[Step]:
-        return matmul_steps(nodes, a, b, product, epilogue, fixed_b=fixed_b)
+        return matmul_steps(
+            nodes,
+            a,
+            b,
+            product,
+            epilogue,
+            fixed_b=fixed_b,
+            precision=self._precision,
+            tiles=tiles_here(),
+        )
 
 
 def _attention(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:

@@ -178,7 +178,7 @@ def test_nodes_outside_of_native_code_between_native_stretches(rng, monkeypatch)
     wanted, state = reference(monkeypatch, g, fetches, {x: array}, runs=3)
     with gf.Session(g) as session:
         plan = compiled_plan(session, fetches, [x])
-        assert len(plan._run.build.stretches) == 3
+        assert len(plan._run.loaded.recipe.stretches) == 3
         for _ in range(3):
             results = plan(array)
         for got, want in zip(results[:3], wanted, strict=False):
@@ -453,15 +453,15 @@ def test_new_sizes_cost_less_than_a_millisecond(rng):
         times = []
         for n in range(20, 80):
             start = time.perf_counter()
-            ReadyRun(plan._run.build, plan._run.build.layouts.make((n,)), 2)
+            ReadyRun(plan._run.loaded, plan._run.loaded.layouts.make((n,)), 2)
             times.append(time.perf_counter() - start)
         assert statistics.median(times) < 1e-3
 
 
 def test_the_layouts_of_many_sizes_do_not_grow_without_bound(monkeypatch):
-    from graphfw.runtime.numpy_executor import compiled
+    from graphfw.runtime.numpy_executor import native_executable
 
-    monkeypatch.setattr(compiled, "_LAYOUTS", 10)
+    monkeypatch.setattr(native_executable, "_LAYOUTS", 10)
     with gf.Graph() as g:
         x = gf.placeholder(("n",), name="x")
         y = gf.sum(gf.concat([x, x * 2]))

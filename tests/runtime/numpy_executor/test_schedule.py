@@ -1,6 +1,7 @@
 """When steps run: after what they read, and over variables only when nobody reads or fails."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -79,6 +80,17 @@ def test_steps_run_as_early_as_what_they_read_allows(variables):
         c: Lifetime(1, 2),
         d: Lifetime(2, 3),
     }
+
+
+def test_what_waits_for_something_it_does_not_read_keeps_nothing_alive(variables):
+    v, *_ = variables
+    a, b, c, d = map(temp, "abcd")
+    chain = [step([v], [a]), step([a], [b])]
+    late = replace(step([v], [c]), after=(b,))
+    last = step([c], [d])
+    plan, _ = planned([*chain, late, last], fetched=[d])
+    assert [level_of(plan, item) for item in (*chain, late, last)] == [0, 1, 2, 3]
+    assert plan.lifetimes[b] == Lifetime(1, 1)
 
 
 def test_nothing_to_do():

@@ -44,6 +44,9 @@ BY_TILES = Costs(speed=2, a=6, b=6)
 _PART = 1024
 """The least length of a part, where the sums are split."""
 
+_SPLIT = 1 << 19
+"""The most elements of a product whose parts are kept apart: up to 16 of them."""
+
 _CHUNK = 1 << 16
 """The elements of a chunk of a cell, which stays in the L2 cache."""
 
@@ -123,6 +126,9 @@ def _fixed(
     if k >= 4 * _PART and -(-m // 64) * -(-n // 128) * batch < min(cells, 8):
         # Smaller blocks of the product would spend their time on packing.
         return 1, 1, 1, min(k // _PART, 16)
+    if k >= 8 * _PART and m * n * batch <= _SPLIT:
+        # Panels of a long k leave the cache before they are used again.
+        return 1, 1, 1, min(k // (2 * _PART), 16)
     if batch >= cells:
         return 1, 1, max(batch // cells, 1), 1
     wanted = -(-cells // max(batch, 1))
