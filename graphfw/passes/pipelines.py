@@ -17,6 +17,7 @@ from graphfw.passes.regions import (
     SelectBranches,
 )
 from graphfw.passes.rules import RuleSet
+from graphfw.passes.stacks import SplitStacks
 
 SIMPLIFY = RuleSet("simplify", (*arithmetic.RULES, *movement.RULES))
 
@@ -32,6 +33,7 @@ _PLAIN: tuple[Pass, ...] = (
     Fold(),
     CSE(),
     SIMPLIFY,
+    SplitStacks(),
     Fold(),
     CSE(),
     FuseAttention(),

@@ -1,0 +1,357 @@
+"""Memory for time: what the backward part reads is computed again there, instead of being kept.
+
+What is kept is found by a minimum cut between the inputs and what the backward part reads, where
+cutting a tensor costs its bytes, as in functorch's `min_cut_rematerialization_partition` (H. He,
+"Min-cut optimal recomputation with AOTAutograd", 2022). Long forward parts are cut into segments of
+which only the ends are kept, after T. Chen et al., "Training deep nets with sublinear memory cost",
+arXiv:1604.06174.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from graphfw.ir.build import emit, emit_all, rewire
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dim_text import evaluate
+from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.op import EFFECT, ELEMENTWISE, PURE, RANDOM, SOURCE, Op
+from graphfw.ir.rebuild import live_nodes, rebuild
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.walk import ancestors, users
+from graphfw.ops.checkpoints import Barrier
+from graphfw.ops.regions import Region
+from graphfw.ops.scans import Scan
+from graphfw.passes.base import Pass
+
+_UNKNOWN = 64
+"""Operations for each element, about, of ops that are dear and don't declare what they take."""
+
+_SMALL = 1 / 256
+"""The smallest tensors, which together take no more of all bytes, are not worth the trouble."""
+
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+class Budget(NamedTuple):
+    """What may be computed again besides what is cheap.
+
+    Attributes:
+        share: Which part of the dear nodes, those first that take least for the bytes that they
+            save.
+        segments: In place of that, everything between the ends of segments, of which there are so
+            many times the root of the number of dear nodes; 0 for no segments.
+    """
+
+    share: float = 0.0
+    segments: float = 0.0
+
+
+BUDGETS = (
+    Budget(),
+    Budget(share=1 / 4),
+    Budget(share=1 / 2),
+    Budget(share=3 / 4),
+    Budget(segments=1),
+    Budget(segments=1 / 2),
+)
+"""In the order of the time that they cost."""
+
+
+@dataclass(frozen=True)
+class Rematerialise(Pass):
+    """Compute tensors of the forward part again where the backward part reads them.
+
+    What is computed again hangs behind barriers: it waits for the cotangents that it is read with.
+    Which nodes that are is found for given sizes; the graph stays right for all sizes.
+
+    Attributes:
+        sizes: What the symbolic dims stand for.
+        budget: What may be computed again.
+    """
+
+    sizes: Mapping[str, int]
+    budget: Budget
+    name = "rematerialise"
+
+    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
+        parts = _Parts(graph, self.sizes)
+        if not parts.wanted:
+            return graph
+        again = _Choice(parts, self.budget).again()
+        if not again:
+            return graph
+        return rebuild(graph, _Rewriting(parts, again, hits))
+
+
+def _is_given(node: Node) -> bool:
+    return SOURCE in node.op.traits or not (node.inputs or RANDOM in node.op.traits)
+
+
+def is_view(node: Node) -> bool:
+    """Whether a node computes nothing."""
+    return isinstance(node.op, Barrier) or (
+        node.op.source_index is not None and len(node.inputs) == 1
+    )
+
+
+def is_cheap(node: Node) -> bool:
+    """Whether a node takes no longer than reading and writing memory does."""
+    op = node.op
+    return _is_plain(node) or bool(op.combine) or op.name == "random_bits"
+
+
+def _is_plain(node: Node) -> bool:
+    return is_view(node) or ELEMENTWISE in node.op.traits
+
+
+class _Parts:
+    """The forward and the backward part of a graph.
+
+    Attributes:
+        order: The places of the nodes.
+        nbytes: What the nodes' results take.
+        given: The nodes whose results are there anyway, or are small.
+        forward: The nodes that need no gradient: also what gradients compute from values of the
+            forward part alone, element by element.
+        trigger: For nodes of the backward part, the cotangent that they wait for longest of those
+            that lie in memory anyway, as operands of what is dear.
+        wanted: The tensors of the forward part that those nodes read.
+    """
+
+    def __init__(self, graph: Graph, sizes: Mapping[str, int]) -> None:
+        nodes = live_nodes(graph)
+        self.sizes = sizes
+        self.order = {node: place for place, node in enumerate(nodes)}
+        self.nbytes = {n: self.number(sum([t.nbytes for t in n.types])) for n in nodes}
+        small = _small([size for n, size in self.nbytes.items() if not is_view(n)])
+        self.given = {n for n in nodes if _is_given(n) or self.nbytes[n] <= small}
+        self.forward: set[Node] = set()
+        self.trigger: dict[Node, Tensor] = {}
+        wanted: dict[Tensor, None] = {}
+        for node in nodes:
+            late = [t for t in node.inputs if t.node not in self.forward]
+            is_gradient = node.loc.grad_of is not None
+            if not late and (not is_gradient or _is_given(node) or _is_plain(node)):
+                self.forward.add(node)
+                continue
+            trigger = self._trigger(node, late)
+            if trigger is not None:
+                self.trigger[node] = trigger
+                early = [t for t in node.inputs if t.node in self.forward]
+                wanted.update(dict.fromkeys([t for t in early if t.node not in self.given]))
+        late_anyway = self._late(nodes, {tensor.node for tensor in graph.outputs})
+        self.wanted = [tensor for tensor in wanted if tensor.node not in late_anyway]
+
+    def number(self, dim: DimLike) -> int:
+        """Return what a size is."""
+        return dim if isinstance(dim, int) else evaluate(dim, self.sizes)
+
+    def _trigger(self, node: Node, late: Sequence[Tensor]) -> Tensor | None:
+        found = late
+        if is_cheap(node):
+            found = [self.trigger[t.node] for t in late if t.node in self.trigger]
+        return max(found, key=lambda t: self.order[t.node], default=None)
+
+    def _late(self, nodes: Sequence[Node], outputs: Collection[Node]) -> set[Node]:
+        """Return what is cheap, comes of what is there anyway, and only the backward part needs.
+
+        It is computed where it is read: nothing is kept for it.
+        """
+        read_by = users(nodes)
+        found = {
+            n for n in self.forward if is_cheap(n) and n not in self.given and n not in outputs
+        }
+        before = -1
+        while len(found) != before:
+            before = len(found)
+            for node in (*nodes, *reversed(nodes)):
+                if node in found and not (
+                    all(t.node in found or t.node in self.given for t in node.inputs)
+                    and all(one in found or one not in self.forward for one in read_by[node])
+                ):
+                    found.remove(node)
+        return found
+
+
+def _small(sizes: Sequence[int]) -> int:
+    """Return up to which size tensors are small."""
+    left = _SMALL * sum(sizes)
+    found = 0
+    for size, several in itertools.groupby(sorted(sizes)):
+        left -= sum(several)
+        if left < 0:
+            break
+        found = size
+    return found
+
+
+class _Choice:
+    """Finds what is computed again."""
+
+    def __init__(self, parts: _Parts, budget: Budget) -> None:
+        self._parts = parts
+        self._nodes = ancestors(parts.wanted, stop=parts.given.__contains__)
+        self._kept = self._banned(budget)
+
+    def again(self) -> set[Node]:
+        """Return the nodes that are computed again: on the far side of the minimum cut."""
+        import networkx  # not at the top: importing it takes as long as all of graphfw
+
+        graph = networkx.DiGraph()
+        # Of each tensor two numbers: it is made, and it is read. An edge without a capacity is
+        # never cut.
+        made = {t: 2 * i for i, t in enumerate([t for n in self._nodes for t in n.outputs])}
+        given, wanted = -1, -2
+        graph.add_nodes_from([given, wanted])
+        for node in self._nodes:
+            for tensor in node.outputs:
+                own = made[tensor]
+                if node in self._parts.given:
+                    graph.add_edge(given, own)
+                    graph.add_edge(own, own + 1, capacity=0)
+                    continue
+                room = self._parts.number(tensor.type.nbytes)
+                graph.add_edge(own, own + 1, **({} if is_view(node) else {"capacity": room}))
+                if node in self._kept:
+                    graph.add_edge(given, own)
+                graph.add_edges_from([(made[x] + 1, own) for x in node.inputs])
+        graph.add_edges_from([(made[tensor] + 1, wanted) for tensor in self._parts.wanted])
+        _, (_, far) = networkx.minimum_cut(graph, given, wanted)
+        again: set[Node] = set()
+        for node in self._nodes:
+            is_far = any(made[tensor] in far for tensor in node.outputs)
+            if is_far and not (is_view(node) and node.inputs[0].node not in again):
+                again.add(node)
+        return again
+
+    def _banned(self, budget: Budget) -> set[Node]:
+        """Return the nodes that are not computed again."""
+        nodes = [n for n in self._nodes if n not in self._parts.given and not is_view(n)]
+        never = {node for node in nodes if not _can_repeat(node.op)}
+        free = [node for node in nodes if node not in never and not is_cheap(node)]
+        if budget.segments:
+            return never | self._ends({*free}, math.ceil(budget.segments * math.sqrt(len(free))))
+        free.sort(key=self._rank(free))
+        return never | set(free[round(budget.share * len(free)) :])
+
+    def _rank(self, dear: Sequence[Node]) -> Callable[[Node], tuple[float, float]]:
+        """Return what sorts nodes by what they take for each byte; equal ones spread evenly."""
+        rate = {node: self._flops(node) / max(self._parts.nbytes[node], 1) for node in dear}
+        count: Counter[float] = Counter()
+        spread: dict[Node, float] = {}
+        for node in dear:
+            count[rate[node]] += 1
+            spread[node] = count[rate[node]] * _GOLDEN % 1
+        return lambda node: (rate[node], spread[node])
+
+    def _flops(self, node: Node) -> int:
+        if type(node.op).cost is Op.cost:
+            return _UNKNOWN * self._parts.nbytes[node]
+        return self._parts.number(node.op.cost(node.types, *[t.type for t in node.inputs]).flops)
+
+    def _ends(self, dear: Collection[Node], segments: int) -> set[Node]:
+        """Return what is live where segments end: of dear nodes with about equally many bytes."""
+        live = self._live()
+        nbytes = self._parts.nbytes
+        rooms = [sum([nbytes[node] for node in nodes]) for nodes in live]
+        sizes = [nbytes[node] if node in dear else 0 for node in self._nodes]
+        share = sum(sizes) / max(segments, 1)
+        ends: set[Node] = set()
+        first, filled = 0, 0
+        for place, size in enumerate(sizes):
+            filled += size
+            if filled >= share and place > first:
+                end = min(range(first + 1, place + 1), key=lambda n: (rooms[n], -n))
+                ends |= live[end]
+                first, filled = end, sum(sizes[end + 1 : place + 1])
+        return ends
+
+    def _live(self) -> list[frozenset[Node]]:
+        """Return for each node whose results the forward part behind it reads, through views."""
+        last: dict[Node, int] = {}
+        root: dict[Node, Node] = {}
+        for place, node in enumerate(self._nodes):
+            is_given = node in self._parts.given
+            seen = is_view(node) and not is_given
+            root[node] = root[node.inputs[0].node] if seen else node
+            last.setdefault(root[node], place)
+            if not is_given and node.loc.grad_of is None:
+                last.update({root[t.node]: place for t in node.inputs})
+        found: list[frozenset[Node]] = []
+        now: set[Node] = set()
+        for place, node in enumerate(self._nodes):
+            if root[node] is node and node not in self._parts.given:
+                now.add(node)
+            now = {one for one in now if last[one] > place}
+            found.append(frozenset(now))
+        return found
+
+
+def _can_repeat(op: Op) -> bool:
+    """Whether an op may run again.
+
+    Nobody knows how long Python functions take, and loops without a known length. What looks at
+    indices may fail, and while anything can, no variable is written over: updates would wait.
+    """
+    is_loop = isinstance(op, Region) and not isinstance(op, Scan)
+    is_pure = PURE in op.traits and EFFECT not in op.traits
+    return is_pure and op.name not in ("gather", "host_call") and not is_loop
+
+
+class _Rewriting:
+    """Makes the graph again, with copies of what is computed again, just before they are read."""
+
+    def __init__(self, parts: _Parts, again: set[Node], hits: Counter[str]) -> None:
+        self._parts = parts
+        self._again = again
+        self._hits = hits
+        self._new: dict[Tensor, Tensor] = {}
+        self._copies: dict[Tensor, Tensor] = {}
+        self._behind: dict[Tensor, dict[Tensor, Tensor]] = {}
+
+    def __call__(self, node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        self._new.update(zip(node.inputs, inputs, strict=True))
+        trigger = self._parts.trigger.get(node)
+        read = [t for t in node.inputs if t.node in self._again]
+        if trigger is None or node in self._parts.forward or not read:
+            return None
+        self._copy(read, trigger)
+        graph = current_graph()
+        own = [self._copies.get(old, new) for old, new in zip(node.inputs, inputs, strict=True)]
+        return graph.append(rewire(node, tuple(own), graph))
+
+    def _copy(self, wanted: Sequence[Tensor], trigger: Tensor) -> None:
+        """Compute tensors again, once a cotangent is there."""
+        graph = current_graph()
+
+        def done(node: Node) -> bool:
+            return node not in self._again or node.outputs[0] in self._copies
+
+        for node in ancestors(wanted, stop=done):
+            if done(node):
+                continue
+            with graph.located(node.loc):
+                own = [self._again_or_behind(tensor, trigger) for tensor in node.inputs]
+                made = emit_all(node.op, *own)
+            self._copies.update(zip(node.outputs, made, strict=True))
+            # What only gradients need was not computed before.
+            if not is_view(node) and node.loc.grad_of is None:
+                self._hits[node.op.name] += 1
+
+    def _again_or_behind(self, tensor: Tensor, trigger: Tensor) -> Tensor:
+        copy = self._copies.get(tensor)
+        if copy is not None:
+            return copy
+        kept = self._new[tensor]
+        if not kept.node.inputs and kept.node.op.name not in ("variable", "placeholder"):
+            return kept  # rules see what constants are
+        behind = self._behind.setdefault(tensor, {})
+        if trigger not in behind:
+            behind[trigger] = emit(Barrier(1), kept, self._new[trigger])
+        return behind[trigger]

@@ -1,0 +1,105 @@
+"""By what the recipe of a program is found on disk: a hash of all that it is made from."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphfw.ir.dim import Dim
+from graphfw.ir.dtype import DType
+from graphfw.ir.literal import Literal
+from graphfw.runtime.executor import Options
+from graphfw.runtime.numpy_executor.engine import keeps, sources
+from graphfw.runtime.numpy_executor.machine import machine, tiles_here
+from graphfw.runtime.program import Program
+
+_SHORT = 64
+"""Bytes of a constant that are as short as its hash."""
+
+_TRACES = ("GRAPHFW_DUMP", "GRAPHFW_STOP_AFTER")
+"""What asks to see passes at work."""
+
+enabled = True
+"""Whether recipes are kept; tests of the compiler turn it off."""
+
+
+def key_of(program: Program, options: Options) -> str | None:
+    """Return the name that the recipe of a program has on disk.
+
+    Returns:
+        None where none is kept: nothing is, somebody wants to look at the compiler's work, or an
+        operation is not graphfw's own, so that nobody knows whether it is still the same.
+    """
+    watched = program.level != "off" or any(map(os.environ.get, _TRACES))
+    if not enabled or watched or options.memory_limit is not None or not keeps():
+        return None
+    try:
+        # Any number of threads runs the same steps.
+        chosen = f"{replace(options, threads=None)} {tiles_here()}"
+        parts = [machine().key, _compiler(), chosen, *_described(program)]
+    except _UnknownError:
+        return None
+    text = "\n".join(parts).encode("utf-8", "surrogatepass")
+    return f"gp_{hashlib.sha256(text).hexdigest()[:40]}"
+
+
+@functools.cache
+def _compiler() -> str:
+    """All that makes recipes of programs, as one word."""
+    package = Path(__file__).parent.parent.parent
+    return f"{sources(package)} NumPy {np.__version__} Python {sys.version}"
+
+
+class _UnknownError(Exception):
+    """Something is in a program of which no text says all."""
+
+
+def _described(program: Program) -> list[str]:
+    """Return texts that are equal for programs with equal recipes."""
+    numbers = {node: number for number, node in enumerate(program.source.nodes)}
+    places = {variable: place for place, variable in enumerate(program.variables)}
+    lines = [
+        ",".join(program.symbols),
+        ",".join([str(numbers.get(t.node)) for t in program.feeds]),
+        ",".join([str(numbers.get(t.node)) for t in program.variables]),
+        ",".join([str(places[t]) for t in program.updated]),
+        ",".join([f"{numbers[t.node]}.{t.index}" for t in program.source.outputs]),
+        str(program.fetch_count),
+    ]
+    for node in numbers:
+        op = node.op
+        if not type(op).__module__.startswith("graphfw."):
+            raise _UnknownError
+        inputs = ",".join([f"{numbers[t.node]}.{t.index}" for t in node.inputs])
+        lines.append(f"{op.name}({inputs}){_text(op.values)}")
+    return lines
+
+
+def _text(value: Any) -> str:
+    """Return a text of a field's value, which no other value has."""
+    kind = type(value)
+    if kind is tuple:
+        return f"({','.join(map(_text, value))})"
+    if kind in _PLAIN:
+        return repr(value)
+    if kind is Dim:
+        return f"dim {value}"
+    if kind is DType:
+        return f"dtype {value.name}"
+    if kind is slice:
+        return f"slice{_text((value.start, value.stop, value.step))}"
+    if kind is Literal:
+        array = value.array
+        short = array.nbytes <= _SHORT
+        return f"{array.dtype.name}{array.shape}{array.tobytes().hex() if short else value.digest}"
+    raise _UnknownError
+
+
+_PLAIN = (bool, int, float, complex, str, type(None))
