@@ -1,0 +1,195 @@
+"""What recurrent layers and cells share: the recurrences, their weights, checks of arguments."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+from graphfw.errors import DTypeError, ShapeError, a_type, did_you_mean
+from graphfw.ir.dtype import DType, DTypeLike
+from graphfw.ir.shape import shape_text
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape
+from graphfw.ir.variable import Variable
+from graphfw.nn import init
+from graphfw.nn.checks import checked_size
+from graphfw.nn.module import Module, parameter
+from graphfw.ops.activations import relu
+from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.combine import split
+from graphfw.ops.composed import demand
+from graphfw.ops.creation import zeros
+from graphfw.ops.linalg import matmul
+from graphfw.ops.mathfn import sigmoid, tanh
+
+State: TypeAlias = tuple[Tensor, ...]
+"""What a step takes from the one before: (h,), or (h, c)."""
+
+
+class Weights(NamedTuple):
+    """The weights of one layer in one direction; of G gates.
+
+    weight_ih: [inputs, G * hidden]; weight_hh: [hidden, G * hidden]; the biases: [G * hidden].
+    """
+
+    weight_ih: Variable
+    weight_hh: Variable
+    bias_ih: Variable | None
+    bias_hh: Variable | None
+
+
+class Recurrence(ABC):
+    """What happens in a step."""
+
+    gates: ClassVar[int]
+    states: ClassVar[tuple[str, ...]]
+
+    def projected(self, x: Tensor, w: Weights) -> Tensor:
+        """Return what the input gives to the gates, for all steps at once.
+
+        x: [*A, inputs] -> [*A, gates * hidden]
+        """
+        product = matmul(x, w.weight_ih)
+        if w.bias_ih is None or w.bias_hh is None:
+            return product
+        return product + (w.bias_ih + w.bias_hh)
+
+    @abstractmethod
+    def step(self, z: Tensor, state: State, w: Weights) -> State:
+        """Return the next state.  z: [*B, gates * hidden], states: [*B, hidden]"""
+
+
+class RNNRecurrence(Recurrence):
+    """An activation of what comes in and of the state."""
+
+    gates = 1
+    states = ("h",)
+
+    def __init__(self, activation: Callable[[TensorLike], Tensor]) -> None:
+        self.activation = activation
+
+    def step(self, z: Tensor, state: State, w: Weights) -> State:
+        """Return the next state."""
+        return (self.activation(z + matmul(state[0], w.weight_hh)),)
+
+
+class LSTMRecurrence(Recurrence):
+    """Gates i, f, o and a cell; see `LSTM`."""
+
+    gates = 4
+    states = ("h", "c")
+
+    def step(self, z: Tensor, state: State, w: Weights) -> State:
+        """Return the next state."""
+        h, c = state
+        enter, forget, cell, leave = split(z + matmul(h, w.weight_hh), 4, axis=-1)
+        c = sigmoid(forget) * c + sigmoid(enter) * tanh(cell)
+        return sigmoid(leave) * tanh(c), c
+
+
+class GRURecurrence(Recurrence):
+    """Gates r, z and a new state; see `GRU`."""
+
+    gates = 3
+    states = ("h",)
+
+    def projected(self, x: Tensor, w: Weights) -> Tensor:
+        """Return the product with the inputs' own bias."""
+        # The reset gate scales a part of the other bias, which so belongs to the step.
+        product = matmul(x, w.weight_ih)
+        return product if w.bias_ih is None else product + w.bias_ih
+
+    def step(self, z: Tensor, state: State, w: Weights) -> State:
+        """Return the next state."""
+        (h,) = state
+        own = matmul(h, w.weight_hh)
+        if w.bias_hh is not None:
+            own = own + w.bias_hh
+        reset_x, update_x, new_x = split(z, 3, axis=-1)
+        reset_h, update_h, new_h = split(own, 3, axis=-1)
+        update = sigmoid(update_x + update_h)
+        new = tanh(new_x + sigmoid(reset_x + reset_h) * new_h)
+        return (new + update * (h - new),)
+
+
+_NONLINEARITIES: dict[str, Callable[[TensorLike], Tensor]] = {"tanh": tanh, "relu": relu}
+
+
+def rnn_recurrence(owner: str, nonlinearity: str) -> RNNRecurrence:
+    """Return the recurrence of an activation's name."""
+    known = nonlinearity in _NONLINEARITIES
+    message = f"{owner}: there is no nonlinearity={nonlinearity!r}"
+    fix = did_you_mean(str(nonlinearity), _NONLINEARITIES) or 'use "tanh" or "relu"'
+    demand(known, message, fix=fix)
+    return RNNRecurrence(_NONLINEARITIES[nonlinearity])
+
+
+class Recurrent(Module):
+    """What cells and layers have in common."""
+
+    def __init__(
+        self,
+        kind: Recurrence,
+        input_size: int,
+        hidden_size: int,
+        bias: bool,
+        name: str | None,
+    ) -> None:
+        super().__init__(name=name)
+        self._kind = kind
+        self.input_size = checked_size(type(self).__name__, "input_size", input_size)
+        self.hidden_size = checked_size(type(self).__name__, "hidden_size", hidden_size)
+        self.bias = bias
+
+    def _make(self, suffix: str, inputs: int, dtype: DTypeLike | None) -> None:
+        """Make the weights of a layer and direction."""
+        bound = self.hidden_size**-0.5
+        spread, wide = init.uniform(low=-bound, high=bound), self._kind.gates * self.hidden_size
+        rows = {"weight_ih": inputs, "weight_hh": self.hidden_size}
+        for name, size in rows.items():
+            setattr(self, name + suffix, parameter(spread, (size, wide), dtype))
+        for name in ("bias_ih", "bias_hh"):
+            made = parameter(spread, (wide,), dtype) if self.bias else None
+            setattr(self, name + suffix, made)
+
+    def _weights(self, suffix: str) -> Weights:
+        return Weights(*[getattr(self, name + suffix) for name in Weights._fields])
+
+    def _checked_input(self, x: TensorLike, ndim: int, form: str) -> Tensor:
+        tensor, me = as_tensor(x), type(self).__name__
+        message = f"{me}: the input must have {ndim} dims or more, {form}, not {tensor.ndim}"
+        fix = f"give it as {form}"
+        demand(tensor.ndim >= ndim, message, {"x": tensor}, fix=fix, error=ShapeError)
+        features = tensor.shape[-1]
+        message = f"{me}(input_size={self.input_size}) receives {features} features"
+        fix = f"use input_size={features}"
+        if not isinstance(features, int):
+            known = (*[None] * (tensor.ndim - 1), self.input_size)
+            fix = f"say gf.assert_shape(x, {known})"
+        demand(features == self.input_size, message, {"x": tensor}, fix=fix, error=ShapeError)
+        return tensor
+
+    def _checked_state(self, state: Any, shape: Shape, dtype: DType, form: str = "") -> State:
+        """Return a state's tensors: the given ones, or zeros."""
+        names, me = self._kind.states, type(self).__name__
+        if state is None:
+            return tuple([zeros(shape, dtype=dtype) for _ in names])
+        several = len(names) > 1
+        if several:
+            is_pair = isinstance(state, (tuple, list)) and len(state) == len(names)
+            message = f"{me}: the state is {a_type(state)}, not a pair (h, c)"
+            demand(is_pair, message, fix="pass what a call returned, or (h, c)")
+        tensors = tuple([as_tensor(t) for t in (state if several else [state])])
+        for label, tensor in zip(names, tensors, strict=True):
+            operands = {label: tensor}
+            message = f"{me}: {label} is {shape_text(tensor.shape)}, not {shape_text(shape)}"
+            fix = "the state has the input's batch dims and hidden_size" + form
+            demand(tensor.shape == shape, message, operands, fix=fix, error=ShapeError)
+            message = f"{me}: {label} is {tensor.dtype.name}, and its steps make {dtype.name}"
+            fix = f"write gf.astype({label}, gf.{dtype.name})"
+            demand(tensor.dtype == dtype, message, operands, fix=fix, error=DTypeError)
+        return tensors
+
+    def _returned(self, state: State) -> Any:
+        return state if len(state) > 1 else state[0]

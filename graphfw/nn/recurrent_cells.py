@@ -1,0 +1,135 @@
+"""Recurrent cells, which make one step: `RNNCell`, `LSTMCell`, `GRUCell`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphfw.ir.dtype import DTypeLike
+from graphfw.ir.variable import Variable
+from graphfw.nn.recurrence import (
+    GRURecurrence,
+    LSTMRecurrence,
+    Recurrence,
+    Recurrent,
+    rnn_recurrence,
+)
+from graphfw.ops.args import TensorLike
+
+
+class _Cell(Recurrent):
+    """One step of one layer."""
+
+    weight_ih: Variable
+    weight_hh: Variable
+    bias_ih: Variable | None
+    bias_hh: Variable | None
+
+    def __init__(
+        self,
+        kind: Recurrence,
+        input_size: int,
+        hidden_size: int,
+        bias: bool,
+        dtype: DTypeLike | None,
+        name: str | None,
+    ) -> None:
+        super().__init__(kind, input_size, hidden_size, bias, name)
+        self._make("", self.input_size, dtype)
+
+    def forward(self, x: TensorLike, state: Any = None) -> Any:
+        """Make a step, and return the next state.
+
+        Args:
+            x: [*B, input_size].
+            state: h, or (h, c) of an LSTM: [*B, hidden_size] each; zeros where there is none.
+
+        Raises:
+            ShapeError, DTypeError: Something has other dims or another dtype.
+            ArgumentError: The state of an LSTM is no pair.
+        """
+        tensor, w = self._checked_input(x, 1, "[*B, input_size]"), self._weights("")
+        z = self._kind.projected(tensor, w)
+        shape = (*tensor.shape[:-1], self.hidden_size)
+        return self._returned(self._kind.step(z, self._checked_state(state, shape, z.dtype), w))
+
+    def extra_repr(self) -> str:
+        """Say the sizes."""
+        return f"{self.input_size} -> {self.hidden_size}, bias={self.bias}"
+
+
+class RNNCell(_Cell):
+    """One step of `RNN`.  x: [*B, input_size], h: [*B, hidden_size] -> h
+
+    Args:
+        input_size, hidden_size, bias, nonlinearity, dtype, name: As `RNN`.
+
+    Attributes:
+        weight_ih, weight_hh, bias_ih, bias_hh: As in `RNN`.
+
+    Raises:
+        ArgumentError: As `RNN`.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        *,
+        nonlinearity: str = "tanh",
+        dtype: DTypeLike | None = None,
+        name: str | None = None,
+    ) -> None:
+        kind = rnn_recurrence("RNNCell", nonlinearity)
+        super().__init__(kind, input_size, hidden_size, bias, dtype, name)
+        self.nonlinearity = nonlinearity
+
+
+class LSTMCell(_Cell):
+    """One step of `LSTM`.  x: [*B, input_size], (h, c): [*B, hidden_size] each -> (h, c)
+
+    Args:
+        input_size, hidden_size, bias, dtype, name: As `LSTM`.
+
+    Attributes:
+        weight_ih, weight_hh, bias_ih, bias_hh: As in `LSTM`.
+
+    Raises:
+        ArgumentError: As `LSTM`.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        *,
+        dtype: DTypeLike | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(LSTMRecurrence(), input_size, hidden_size, bias, dtype, name)
+
+
+class GRUCell(_Cell):
+    """One step of `GRU`.  x: [*B, input_size], h: [*B, hidden_size] -> h
+
+    Args:
+        input_size, hidden_size, bias, dtype, name: As `GRU`.
+
+    Attributes:
+        weight_ih, weight_hh, bias_ih, bias_hh: As in `GRU`.
+
+    Raises:
+        ArgumentError: As `GRU`.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        *,
+        dtype: DTypeLike | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(GRURecurrence(), input_size, hidden_size, bias, dtype, name)

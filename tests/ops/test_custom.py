@@ -1,0 +1,230 @@
+"""`gf.op` and `gf.apply`: ops from outside of the package."""
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw.extend import ELEMENTWISE, NONDIFF, PURE, RANDOM, Rng, leading, require
+from graphfw.ir.op import REGISTRY
+
+
+@pytest.fixture(autouse=True)
+def _registry_restored():
+    before = dict(REGISTRY)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+class Cube(gf.Op):
+    """x^3.  x: [*A]  ->  [*A]"""
+
+    factor: float = 1.0
+    traits = frozenset({PURE, ELEMENTWISE})
+
+    def shape(self, x):
+        return x
+
+    def dtype(self, x):
+        require(x.is_floating, "wants floats", error=gf.DTypeError)
+        return x
+
+    def eval(self, xp, x):
+        return x * x * x * self.factor
+
+    def scalar(self, k, x):
+        return k.mul(k.mul(k.mul(x, x), x), self.factor)
+
+    def vjp(self, ct, y, x):
+        return (ct * 3 * x * x * self.factor,)
+
+
+class Extremes(gf.Op):
+    """The least and the largest of each row.  x: [*B, N]  ->  [*B], [*B]"""
+
+    multiple = True
+    batch = leading
+    vjp = NONDIFF
+
+    def shape(self, x):
+        require(len(x) > 0, "wants a dim to reduce")
+        return (x[:-1], x[:-1])
+
+    def dtype(self, x):
+        return (x, x)
+
+    def eval(self, xp, x):
+        return xp.asarray(x.min(axis=-1)), xp.asarray(x.max(axis=-1))
+
+
+@pytest.mark.parametrize("jit", ["1", "0"])
+def test_values_gradients_fusion(jit: str, monkeypatch, rng: np.random.Generator):
+    monkeypatch.setenv("GRAPHFW_JIT", jit)
+    cube = gf.op("tests.cube")(Cube)
+    a = rng.uniform(-2, 0.2, size=(5, 3)).astype("float32")
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 3), name="x")
+        y = gf.exp(gf.apply(cube(2.0), x + 1))
+        slope = gf.grad(gf.sum(gf.apply(cube(), x)), x)
+        curve = gf.grad(gf.sum(slope), x)
+    with gf.Session(g) as session:
+        values = session.run([y, slope, curve], {x: a})
+        text = session.compile(y, feeds=[x]).explain()
+    assert ("add tests.cube exp" in text) == (jit == "1")
+    np.testing.assert_allclose(values[0], np.exp(2 * (a + 1) ** 3), rtol=1e-4)
+    np.testing.assert_allclose(values[1], 3 * a * a, rtol=1e-5)
+    np.testing.assert_allclose(values[2], 6 * a, rtol=1e-5)
+
+
+def test_several_results_batches_and_text(rng: np.random.Generator):
+    extremes = gf.op("tests.extremes")(Extremes)
+    a = rng.normal(size=(5, 3))
+    low, high = gf.apply(extremes(), a)
+    np.testing.assert_array_equal(low.numpy(), a.min(1))
+    np.testing.assert_array_equal(high.numpy(), a.max(1))
+    lows, _ = gf.vmap(lambda x: gf.apply(extremes(), x))(gf.asarray(a))
+    np.testing.assert_array_equal(lows.numpy(), a.min(1))
+    with gf.Graph("g") as g:
+        x = gf.placeholder(("n", 3), name="x")
+        g.outputs = gf.apply(extremes(), x)
+    assert "%1, %2 = tests.extremes(%0) : (float32[n], float32[n])" in str(g)
+    assert str(gf.parse(str(g))) == str(g)
+
+
+def test_a_random_op():
+    @gf.op("tests.noise")
+    class Noise(gf.Op):
+        key: str
+        traits = frozenset({PURE, RANDOM})
+        vjp = NONDIFF
+
+        def shape(self, x):
+            return x
+
+        def dtype(self, x):
+            return x
+
+        def eval(self, xp, x, *, rng: Rng):
+            return xp.full(x.shape, rng.step, x.dtype)
+
+    with gf.Graph() as g:
+        x = gf.placeholder((2,), name="x")
+        y = gf.apply(Noise("mine"), x)
+    with gf.Session(g) as session:
+        first, second = (session.run(y, {x: [0.0, 0.0]}) for _ in range(2))
+    assert first[0] != second[0]
+
+
+def test_the_same_definition_again_replaces_and_another_does_not():
+    def define():
+        return gf.op("tests.again")(type("Again", (Cube,), {}))
+
+    first, second = define(), define()
+    assert REGISTRY["tests.again"] is second is not first
+    with pytest.raises(gf.GraphError, match=r"an op named 'tests.again' exists already: Again"):
+        gf.op("tests.again")(Cube)
+    assert REGISTRY["tests.again"] is second
+    assert float(gf.apply(first(), 2.0)) == 8  # what exists goes on working
+
+
+@pytest.mark.parametrize("jit", ["1", "0"])
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (lambda x: x.sum(), "its eval gives float32[], and float32[2] is promised"),
+        (lambda x: x.astype("float64"), "its eval gives float64[2], and float32[2]"),
+        (lambda x: [1.0], "its eval gives a list, and float32[2]"),
+    ],
+)
+def test_what_eval_gives_is_checked(jit: str, result, said: str, monkeypatch):
+    monkeypatch.setenv("GRAPHFW_JIT", jit)
+
+    @gf.op("tests.wrong")
+    class Wrong(Cube):
+        scalar = None
+
+        def eval(self, xp, x):
+            return result(x)
+
+    with gf.Graph() as g:
+        x = gf.placeholder((2,), name="x")
+        y = gf.apply(Wrong(), x) + 1
+    with gf.Session(g, verify="off") as session:
+        with pytest.raises(gf.ExecutionError) as caught:
+            session.run(y, {x: [1.0, 2.0]})
+    assert f"tests.wrong: {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("scalar", "said"),
+    [
+        (lambda k, x: k.nope(x), "its scalar fails: there is no primitive function 'nope'"),
+        (lambda k, x: x + 1, "its scalar fails: unsupported operand"),
+        (lambda k, x: 3, "its scalar gives an int, and its dtype says float32"),
+        (lambda k, x: k.lt(x, 2), "its scalar gives bool, and its dtype says float32"),
+    ],
+)
+def test_what_scalar_gives_is_checked(scalar, said: str, monkeypatch):
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
+    cls = gf.op("tests.wrong")(type("Wrong", (Cube,), {"scalar": lambda self, k, x: scalar(k, x)}))
+    with gf.Graph() as g:
+        x = gf.placeholder((2,), name="x")
+        y = gf.apply(cls(), x) + 1
+    with gf.Session(g) as session, pytest.raises(gf.GraphError) as caught:
+        session.compile(y, feeds=[x])
+    assert f"tests.wrong: {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["cube", "a b.c", ".cube", "tests.", "tests.1", 3, "gf.cube"])
+def test_names(name: object):
+    with pytest.raises(gf.GraphError, match=r"does not name an op|one of graphfw's own"):
+        gf.op(name)
+
+
+def replaced(**attributes: object) -> type:
+    return type("Bad", (Cube,), attributes)
+
+
+@pytest.mark.parametrize(
+    ("cls", "said"),
+    [
+        (int, "<class 'int'> is no subclass of gf.Op"),
+        (type("Empty", (gf.Op,), {}), "does not say its shape, dtype, eval, vjp"),
+        (replaced(__annotations__={"dtype": "str"}), "a field can't be called 'dtype'"),
+        (replaced(__annotations__={"values": "str"}), "a field can't be called 'values'"),
+        (replaced(traits=PURE), "not a set of traits"),
+        (replaced(traits={"pure"}), "not a set of traits"),
+        (replaced(eval=lambda self, xp, x, y: x), "its eval takes 2 inputs, its shape 1"),
+        (replaced(vjp=lambda self, ct, x: x), "its vjp takes 0 inputs, its shape 1"),
+        (replaced(scalar=lambda self: 0), "its scalar has too few parameters"),
+        (replaced(eval=3), "its eval is an int, not a method"),
+        (replaced(traits=frozenset({PURE})), "has a scalar, which is of use to elementwise ops"),
+        (replaced(multiple=True), "is ELEMENTWISE and has several results"),
+    ],
+)
+def test_bad_registrations(cls: type, said: str):
+    with pytest.raises(gf.GraphError) as caught:
+        gf.op("tests.bad")(cls)
+    assert said in str(caught.value)
+    assert "tests.bad" not in REGISTRY
+
+
+def test_what_rules_must_look_like_is_shown():
+    with pytest.raises(gf.GraphError) as caught:
+        gf.op("tests.bad")(replaced(vjp=lambda self, ct, x: x))
+    assert "def vjp(self, ct, y, x)" in caught.value.fix
+
+
+def test_bad_applications():
+    cube = gf.op("tests.cube")(Cube)
+    with pytest.raises(gf.ArgumentError, match="apply: the class Cube is no op"):
+        gf.apply(cube, 1.0)
+    with pytest.raises(gf.ArgumentError, match="apply: Bare is not registered"):
+        gf.apply(type("Bare", (Extremes,), {})(), [1.0])
+    with pytest.raises(gf.ArgumentError, match=r"tests\.cube: takes x, and is given 2 inputs"):
+        gf.apply(cube(), 1.0, 2.0)
+    with pytest.raises(gf.DTypeError) as caught:
+        gf.apply(cube(), [1, 2])
+    assert str(caught.value).startswith("tests.cube: wants floats")
+    with pytest.raises(TypeError, match="has no field 'power'"):
+        cube(power=2)
