@@ -35,7 +35,10 @@ def cond(
     false_fn: Callable[..., Any],
     *operands: Any,
 ) -> Any:
-    """Return what one of two functions makes of the operands; only that one is computed.
+    """Return what one of two functions makes of the operands.
+
+    Only that one is computed, unless both are a few elementwise operations: choosing afterwards is
+    faster then.
 
     Both functions are called once, when the graph is built, and what they return must have equal
     structures, shapes and dtypes. They may use tensors from around them. Gradients flow through the

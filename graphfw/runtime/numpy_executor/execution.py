@@ -185,12 +185,15 @@ class Execution:
         """Return the outputs; each belongs to the caller."""
         recipe = self._loaded.recipe
         direct = dict(zip(recipe.direct, self._results, strict=True))
-        fetched = []
+        fetched: list[Any] = []
         for number in range(len(recipe.ranks) - len(recipe.overwritten)):
             array = direct.get(number)
             if array is None:
                 shape, _ = self._layout.shapes[number]
                 array = self._made[self._build.fetched[number]].reshape(shape)
+                # Two stacks of a loop may be rows of one array.
+                if any(np.may_share_memory(array, other) for other in fetched):
+                    array = array.copy()
             fetched.append(array)
         return [*fetched, *self._updates[:-1]]
 

@@ -39,13 +39,13 @@ class Recycler:
     """
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
-        self._dtype = dtype
+        self.dtype = dtype
         self._past: deque[Array] = deque(maxlen=_KEPT)
 
     def maker(self, shape: tuple[int, ...], nbytes: int) -> Callable[[], Array]:
         """Return a function that makes arrays of a shape, with any contents."""
         if nbytes < _WORTH:
-            return partial(np.empty, shape, self._dtype)
+            return partial(np.empty, shape, self.dtype)
         return partial(self.take, shape, nbytes)
 
     def take(self, shape: tuple[int, ...], nbytes: int) -> Array:
@@ -54,7 +54,7 @@ class Recycler:
         if memory is None:
             memory = np.empty(nbytes + ALIGNMENT, np.uint8)
         self._past.append(memory)
-        return _aligned(memory, nbytes).view(self._dtype).reshape(shape)
+        return _aligned(memory, nbytes).view(self.dtype).reshape(shape)
 
     def _unused(self, nbytes: int) -> Array | None:
         past = self._past

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -24,7 +25,7 @@ from graphfw.runtime.numpy_executor.execution import ReadyRun
 from graphfw.runtime.numpy_executor.layout import ARENA
 from graphfw.runtime.numpy_executor.loops import Carry, Condition, Move, make_trips
 from graphfw.runtime.numpy_executor.native_executable import NativeExecutable, executable
-from graphfw.runtime.numpy_executor.recycle import Arenas
+from graphfw.runtime.numpy_executor.recycle import Arenas, Recycler
 from graphfw.runtime.program import body_program
 
 Sizes: TypeAlias = Mapping[str, int]
@@ -129,38 +130,79 @@ class CompiledRegion:
 
 
 class _Scan:
-    """A loop over a known number of trips."""
+    """A loop over a known number of trips.
+
+    Attributes:
+        rows: The stacks of what is carried: which carry, and whether it is the one after the trip.
+    """
 
     def __init__(self, op: Scan, options: Options, arenas: Arenas) -> None:
         self.op = op
-        captures = len(op.body.parameters) - 1 - op.carries - op.sequences
-        self.body = Compiled(op.body, captures, options, arenas)
+        first = op.carries
+        carried, stacked = op.body.outputs[:first], op.body.outputs[first:]
+        place = {t: (i, False) for i, t in enumerate(op.body.parameters[1 : 1 + first])}
+        place.update({t: (i, True) for i, t in enumerate(carried)})
+        self.rows = {number: place[t] for number, t in enumerate(stacked) if t in place}
+        rest = [t for number, t in enumerate(stacked) if number not in self.rows]
+        captures = len(op.body.parameters) - 1 - first - op.sequences
+        body = Body(op.body.parameters, (*carried, *rest))
+        self.body = Compiled(body, captures, options, arenas)
         self.bodies = (self.body,)
         self.is_native = self.body.is_native
+        self._stacks = [Recycler(t.dtype.dtype) for t in rest]
+        carries = {carry for carry, _ in self.rows.values()}
+        self._histories = {i: Recycler(carried[i].dtype.dtype) for i in carries}
 
     def __call__(self, arrays: Sequence[Array], sizes: Sizes, rng: Rng) -> Sequence[Array]:
-        op, body = self.op, self.body
+        op = self.op
         first, last = op.carries, op.carries + op.sequences
         trips = evaluate(op.length, sizes)
-        made = zip(body.output_shapes(sizes)[first:], op.body.outputs[first:], strict=True)
-        stacks = [np.empty((trips, *shape), t.dtype.dtype) for shape, t in made]
         carry = [np.array(a, order="C") for a in arrays[:first]]
-        if not trips:
-            return [*carry, *stacks]
-        sequences, captures = arrays[first:last], arrays[last:]
-        if body.is_native:
-            carry = self._native(carry, sequences, captures, stacks, sizes, rng)
-            return [*carry, *stacks]
+        shapes = self.body.output_shapes(sizes)[first:]
+        stacks = [_rows(r, trips, shape) for r, shape in zip(self._stacks, shapes, strict=True)]
+        # What is carried into and out of all trips, in a row.
+        histories = {i: _rows(r, trips + 1, carry[i].shape) for i, r in self._histories.items()}
+        for i, history in histories.items():
+            history[trips if op.backwards else 0] = carry[i]
+        if trips:
+            run = self._native if self.is_native else self._slowly
+            given = (arrays[first:last], arrays[last:])
+            carry = run(carry, *given, stacks, histories, trips, sizes, rng)
+        rest = iter(stacks)
+        found = list(carry)
+        for number in range(len(op.body.outputs) - first):
+            if number in self.rows:
+                i, is_new = self.rows[number]
+                skip = int(is_new != op.backwards)
+                found.append(histories[i][skip : skip + trips])
+            else:
+                found.append(next(rest))
+        return found
+
+    def _slowly(
+        self,
+        carry: list[Array],
+        sequences: Sequence[Array],
+        captures: Sequence[Array],
+        stacks: list[Array],
+        histories: Mapping[int, Array],
+        trips: int,
+        sizes: Sizes,
+        rng: Rng,
+    ) -> list[Array]:
         version = next(_versions)
-        for trip in reversed(range(trips)) if op.backwards else range(trips):
+        backwards = self.op.backwards
+        for trip in reversed(range(trips)) if backwards else range(trips):
             elements = [np.asarray(s[trip]) for s in sequences]
             inputs = [_number(trip), *carry, *elements, *captures]
             with in_trip(trip):
-                results = body(inputs, sizes, rng.fold(trip), version)
-            carry = results[:first]
-            for stack, result in zip(stacks, results[first:], strict=True):
+                results = self.body(inputs, sizes, rng.fold(trip), version)
+            carry = results[: len(carry)]
+            for stack, result in zip(stacks, results[len(carry) :], strict=True):
                 stack[trip] = result
-        return [*carry, *stacks]
+            for i, history in histories.items():
+                history[trip + (not backwards)] = carry[i]
+        return carry
 
     def _native(
         self,
@@ -168,18 +210,23 @@ class _Scan:
         sequences: Sequence[Array],
         captures: Sequence[Array],
         stacks: list[Array],
+        histories: Mapping[int, Array],
+        trips: int,
         sizes: Sizes,
         rng: Rng,
     ) -> list[Array]:
-        body, first, last = self.body, self.op.carries, self.op.carries + self.op.sequences
-        trips = evaluate(self.op.length, sizes)
+        body, first, backwards = self.body, self.op.carries, self.op.backwards
         count = len(self.op.body.parameters)
         number = _number(0)
-        moving = dict(enumerate(sequences, 1 + first))
+        moving = [*enumerate(sequences, 1 + first)]
         if body.is_random:
-            moving[count] = np.stack([body.made.loaded.drawn(rng.fold(i)) for i in range(trips)])
+            drawn = [body.made.loaded.drawn(rng.fold(trip)) for trip in range(trips)]
+            moving.append((count, np.stack(drawn)))
         outputs = count + body.is_random
-        moving.update(enumerate(stacks, outputs + first))
+        moving += enumerate(stacks, outputs + first)
+        for i, history in histories.items():
+            moving.append((1 + i, history[backwards:]))
+            moving.append((outputs + i, history[not backwards :]))
         carries = [
             Carry(
                 body.place(1 + i),
@@ -189,26 +236,33 @@ class _Scan:
                 (np.empty_like(a), np.empty_like(a)),
             )
             for i, a in enumerate(carry)
+            if i not in histories
         ]
         with body.ready(sizes) as run:
             begin = [number, *carry, *[s[0] for s in sequences], *captures]
             body.made.prepare(run, begin, next(_versions))
-            body.bind(run, {0: number, **dict(enumerate(captures, 1 + last))})
+            body.bind(run, {0: number, **dict(enumerate(captures, count - len(captures)))})
             made = make_trips(
                 run.whole_record,
                 run.run.bases,
                 number,
-                [
-                    Move(body.place(place), a.ctypes.data, a.strides[0] if a.ndim else 0)
-                    for place, a in moving.items()
-                ],
+                [Move(body.place(at), a.ctypes.data, a.strides[0]) for at, a in moving],
                 carries,
                 trips=trips,
-                backwards=self.op.backwards,
+                backwards=backwards,
             )
         if made < 0:
             raise _FailedError
-        return [c.rooms[(trips - 1) % 2] for c in carries]
+        last = iter([c.rooms[(trips - 1) % 2] for c in carries])
+        end = 0 if backwards else trips
+        return [
+            histories[i][end].copy() if i in histories else next(last) for i in range(len(carry))
+        ]
+
+
+def _rows(recycler: Recycler, count: int, shape: tuple[int, ...]) -> Array:
+    dtype = recycler.dtype
+    return recycler.take((count, *shape), count * math.prod(shape) * dtype.itemsize)
 
 
 class _Loop:

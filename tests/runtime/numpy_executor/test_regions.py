@@ -136,3 +136,33 @@ def test_outputs_belong_to_the_caller() -> None:
         session.run([last, rows], {x: np.full(4, 7.0)})
         for a, b in zip(first, kept, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_stacks_of_carries(reverse: bool) -> None:
+    with gf.Graph() as graph:
+        x = gf.placeholder(("t", 3), gf.float64)
+
+        def step(carry: Any, row: Any) -> Any:
+            a, b = carry
+            return (b + row, a), (a, b + row, b, a * b)
+
+        start = (gf.zeros((3,), dtype=gf.float64), gf.ones((3,), dtype=gf.float64))
+        last, stacks = gf.scan(step, start, x, reverse=reverse)
+    value = np.random.default_rng(6).normal(size=(5, 3))
+    a, b = np.zeros(3), np.ones(3)
+    rows: list[Any] = [None] * 5
+    for i in reversed(range(5)) if reverse else range(5):
+        rows[i] = (a, b + value[i], b, a * b)
+        a, b = b + value[i], a
+    with gf.Session(graph) as session:
+        for length in (5, 0, 5):
+            end, found = session.run([last, stacks], {x: value[:length]})
+        np.testing.assert_allclose(end, [a, b])
+        wanted = [np.array(stack) for stack in zip(*rows, strict=True)]
+        for one, (got, right) in enumerate(zip(found, wanted, strict=True)):
+            np.testing.assert_allclose(got, right)
+            got[...] = one  # nobody else's
+        empty_end, empty = session.run([last, stacks], {x: value[:0]})
+        np.testing.assert_array_equal(empty_end, [np.zeros(3), np.ones(3)])
+        assert [stack.shape for stack in empty] == [(0, 3)] * 4
