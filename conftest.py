@@ -4,6 +4,7 @@ Doctests are collected file by file; a file of ops that is imported first and ag
 would register its ops twice.
 """
 
+import gc
 import os
 from pathlib import Path
 
@@ -20,6 +21,12 @@ import graphfw  # noqa: F401
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-api", action="store_true", help="accept the public API as it is")
+
+
+def pytest_collection_finish() -> None:
+    # Thousands of tests and all modules stay to the end: the collector need not walk over them.
+    gc.collect()
+    gc.freeze()
 
 
 # A busy machine is no failure. In CI the same examples are drawn each time, elsewhere fresh ones.

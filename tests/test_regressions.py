@@ -184,3 +184,22 @@ def test_a_constant_that_a_loop_uses_has_a_gradient():
     w = gf.asarray(3.0)
     last, _ = gf.scan(lambda carry, _: (carry * w, None), gf.asarray(2.0), None, 4)
     assert float(gf.grad(last, w)) == 2 * 4 * 3**3
+
+
+def test_groups_that_grew_around_each_other_make_no_cycle():
+    """A group of numbers was read early and grew late, by what reads a sum of its readers."""
+    with gf.Graph() as g:
+        x, scale, other = (gf.placeholder(shape, gf.float64) for shape in (("n",), (), (4, "n")))
+        y = gf.softmax(x, axis=0) + gf.tanh(scale)
+        last = gf.tanh(other)
+        total = gf.sum(last * 0.1) + gf.sum(y * 0.1) + gf.sum(y * 0.1)
+        found = gf.grad(total, [x, scale, other])
+    rng = np.random.default_rng(0)
+    feeds = {x: rng.normal(size=3), scale: 0.3, other: rng.normal(size=(4, 3))}
+    with gf.Session(g) as session:
+        values = session.run([y, *found], feeds)
+    weights = np.exp(feeds[x]) / np.exp(feeds[x]).sum()
+    np.testing.assert_allclose(values[0], weights + np.tanh(0.3))
+    np.testing.assert_allclose(values[1], 0, atol=1e-12)
+    np.testing.assert_allclose(values[2], 0.2 * 3 * (1 - np.tanh(0.3) ** 2))
+    np.testing.assert_allclose(values[3], 0.1 * (1 - np.tanh(feeds[other]) ** 2))

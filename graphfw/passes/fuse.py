@@ -17,6 +17,7 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_clusters import Cluster, Clusters
 from graphfw.passes.fuse_columns import part_narrow
+from graphfw.passes.fuse_cycles import break_cycles
 from graphfw.passes.fuse_nodes import Facts, Natives, Role
 from graphfw.passes.fuse_outputs import Outputs, settled
 from graphfw.passes.fuse_products import attach_products
@@ -81,7 +82,9 @@ def partition(graph: Graph, natives: Natives) -> Partition:
             continue
         clusters.add(node)
     part_narrow(clusters)
+    break_cycles(clusters)
     attach_products(clusters, graph)
+    break_cycles(clusters)
     outputs = settled(clusters, facts, natives, graph.outputs)
     groups = [_group(c, clusters, outputs) for c in _ordered(clusters, outputs)]
     return Partition(tuple(groups), facts)

@@ -152,26 +152,34 @@ class Clusters:
 
     def add(self, node: Node) -> None:
         """Give a node a place: a group of those that it reads from, or one of its own."""
+        alone = self._role_alone(node)
+        if not alone and node.op.name == "gather" and self._add_pick(node):
+            return
+        self.put_alone(node)
+        if not alone:
+            self._join_sources(node)
+            self._join_siblings(node)
+
+    def _role_alone(self, node: Node) -> bool:
+        is_one = self.facts.role[node] in (Role.REFERENCE, Role.MATMUL, Role.COPY)
+        return is_one or len(node.types) > 1
+
+    def put_alone(self, node: Node) -> None:
+        """Give a node a group of its own."""
         facts, role = self.facts, self.facts.role[node]
         if role is Role.REFERENCE or len(node.types) > 1:
             why = "it is computed by itself"
             reads = tuple([Read(facts.root_of(t), None, why) for t in node.inputs])
             self._new(node, Space((), (), reads)).closed = why
-            return
-        if role is Role.MATMUL:
+        elif role is Role.MATMUL:
             why = "it is an operand of a matmul"
             reads = tuple([Read(facts.root_of(t), None, why) for t in node.inputs])
             sizes = tuple([d for d in node.types[0].shape if d != 1])
             self._new(node, Space(sizes, tuple(range(len(sizes))), reads)).product = node
-            return
-        if node.op.name == "gather" and self._add_pick(node):
-            return
-        cluster = self._new(node, facts.space(node))
-        if role is Role.COPY:
-            cluster.closed = "a reshape mixes axes"
-            return
-        self._join_sources(node)
-        self._join_siblings(node)
+        else:
+            cluster = self._new(node, facts.space(node))
+            if role is Role.COPY:
+                cluster.closed = "a reshape mixes axes"
 
     def _add_pick(self, node: Node) -> bool:
         """Put a gather into the group that computes what it picks from, if that goes."""

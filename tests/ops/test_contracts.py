@@ -52,6 +52,9 @@ WITHOUT_CASES = {
     "variable": "given, not evaluated: tests/ir/test_variable.py",
     "constant": "holds an array: tests/ir/test_tensor.py",
     "custom_gradient": "holds a function: tests/transforms/test_custom.py",
+    "breakpoint": "has an effect: tests/ops/test_debug.py",
+    "check": "has an effect: tests/ops/test_debug.py",
+    "print": "has an effect: tests/ops/test_debug.py",
     "host_call": "holds a function: tests/ops/test_host.py",
 }
 
