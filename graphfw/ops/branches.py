@@ -18,6 +18,7 @@ from graphfw.ops.regions import (
     Region,
     fits,
     forward,
+    owned,
     require_dtypes,
     require_shapes,
     reverse,
@@ -53,7 +54,7 @@ class Branch(Region):
 
     def eval(self, xp: Any, number: Any, *inputs: Any, rng: Rng | None = None) -> tuple[Any, ...]:
         chosen = min(max(int(number), 0), len(self.choices) - 1)
-        return tuple(self.choices[chosen].evaluate(xp, inputs, rng))
+        return owned(xp, self.choices[chosen].evaluate(xp, inputs, rng), inputs)
 
     def vjp(self, ct: tuple[Any, ...], y: tuple[Tensor, ...], *inputs: Tensor) -> list[Any]:
         # What a branch computes is computed again in the gradient: the branches have nothing in

@@ -17,6 +17,7 @@ from graphfw.ops.effects import silent
 from graphfw.ops.regions import (
     Region,
     forward,
+    owned,
     require_dtypes,
     require_shapes,
     reverse,
@@ -79,7 +80,7 @@ class Checkpoint(Region):
         return tuple([t.dtype for t in self.body.outputs])
 
     def eval(self, xp: Any, *inputs: Any, rng: Rng | None = None) -> tuple[Any, ...]:
-        return tuple(self.body.evaluate(xp, inputs, rng))
+        return owned(xp, self.body.evaluate(xp, inputs, rng), inputs)
 
     def batch(self, lanes: Lanes, batched: Sequence[bool], *inputs: Tensor) -> tuple[Tensor, ...]:
         body, _ = lanes.body("checkpoint", self.body, batched)

@@ -82,6 +82,23 @@ def sizes_in_run(body: Body) -> list[tuple[int, ...]]:
     return [tuple([evaluate(dim, sizes) for dim in t.shape]) for t in body.outputs]
 
 
+def owned(xp: Any, results: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Return results as arrays that are nobody else's: who gets them may write over them.
+
+    What a body yields may be what it is given, a view, or the same array twice.
+    """
+    taken = {id(array) for array in inputs}
+    found = []
+    for result in results:
+        array = xp.asarray(result)
+        writeable = getattr(array.flags, "writeable", True)  # only NumPy has read-only arrays
+        if array.base is not None or not writeable or id(array) in taken:
+            array = xp.array(array, order="C")
+        taken.add(id(array))
+        found.append(array)
+    return tuple(found)
+
+
 class Reverse(NamedTuple):
     """A body and its reverse, in one graph.
 

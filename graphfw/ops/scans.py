@@ -27,6 +27,7 @@ from graphfw.ops.regions import (
     fits,
     forward_trip,
     frontier,
+    owned,
     require_dtypes,
     require_shapes,
     reverse,
@@ -88,7 +89,7 @@ class Scan(Region):
             carry = tuple(results[:first])
             for stack, result in zip(stacks, results[first:], strict=True):
                 stack[trip] = result
-        return (*carry, *stacks)
+        return (*owned(xp, carry, inputs), *stacks)
 
     def vjp(self, ct: tuple[Any, ...], y: tuple[Tensor, ...], *inputs: Tensor) -> list[Any]:
         return _Backward(self, inputs).entries([t for t in ct if t is not None])

@@ -22,6 +22,7 @@ from graphfw.ops.regions import (
     fits,
     forward,
     forward_trip,
+    owned,
     require_dtypes,
     require_shapes,
     reverse,
@@ -105,7 +106,7 @@ class Loop(Region):
                 records[i] += [*carry, *made[count:]]
                 carry = made[:count]
             results += carry
-        return tuple(results)
+        return owned(xp, results, inputs)
 
     def _trip(
         self,

@@ -265,6 +265,22 @@ def test_map_and_fori(rng: np.random.Generator) -> None:
         np.testing.assert_allclose(got[3], wanted)
 
 
+def test_results_are_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHFW_JIT", "0")
+    with gf.Graph() as graph:
+        x = gf.placeholder((3000,), F64)
+        loop = gf.scan(lambda c, _: ((c[0], c[0], x), None), (x, x + 1, x), length=2)[0]
+        chosen = gf.cond(gf.sum(x) > 0, lambda: (x, x), lambda: (x + 1, x[::-1]))
+        kept = gf.checkpoint(lambda v: (v, v))(x)
+        # Elementwise results are written over operands that nothing needs any more.
+        sums = [a + 1.0 for a in (*loop, *chosen, *kept)]
+    value = np.ones(3000)
+    with gf.Session(graph) as session:
+        got = session.run(sums, {x: value})
+    np.testing.assert_array_equal(got, np.full((7, 3000), 2.0))
+    np.testing.assert_array_equal(value, 1)
+
+
 # while_loop.
 
 
