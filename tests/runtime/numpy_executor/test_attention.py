@@ -144,6 +144,8 @@ def test_16_bits_are_computed_in_32(rng: np.random.Generator) -> None:
 def test_plans_attend_in_16_bits_natively(
     dtype: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
+    monkeypatch.setenv("GRAPHFW_VERIFY", "each")  # "values" calls the reference
     forward, backward = lookup("attention")(), lookup("attention_grad")()
     given = tuple(draw(rng, 2, 9, 8, dtype=dtype) for _ in range(3))
     *_, d_out = more = gradient_operands(forward, *given)

@@ -288,6 +288,7 @@ def test_the_system_is_asked_for_tiles(granted, monkeypatch):
 @pytest.mark.skipif(AVX512 is not host(), reason="the program's other kernels are run as well")
 def test_programs(monkeypatch, rng):
     """Layers and their gradients, with what follows the products."""
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
     monkeypatch.setattr(identity, "enabled", False)
     with gf.Graph() as g:
         x = gf.placeholder(("n", 70), name="x")

@@ -12,6 +12,11 @@ import graphfw as gf
 from graphfw.runtime.numpy_executor import regions
 
 
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many trips each native call has made."""
