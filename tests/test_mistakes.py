@@ -3,6 +3,8 @@
 Every mistake is a function whose faulty line is marked `# here`. The test asserts the error's class
 and text, that it points at that line, which operands it shows with their own lines, and the fix.
 Those in `BUILD` are found while the graph is described.
+
+Long: it is one list of mistakes.
 """
 
 from __future__ import annotations

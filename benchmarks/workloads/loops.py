@@ -300,11 +300,26 @@ def _turns_jax(angle: Any, speed: Any) -> Any:
 TURNS = Formula(_turns_inputs, _turns_graphfw, torch=_turns_torch, jax=_turns_jax)
 
 
+# The least that a trip can do: what is left is what the loop takes.
+
+
+def _sines(library: Function, scan: Function, x: Any) -> Any:
+    return scan(lambda carry, _: (library().sin(carry), None), x)[0]
+
+
+def _one() -> Arrays:
+    return [np.ones((), np.float32)]
+
+
+TRIPPED = Formula(_one, **_each(_sines))
+
+
 def _contest(name: str, title: str, formula: Formula) -> Contest:
     return Contest(name, title, _makers(formula), (Target(0.8),), rtol=2e-3, atol=1e-4)
 
 
 WORKLOADS = [
+    _contest("scan-trips", "1,000 trips of a scan, the sine of one number", TRIPPED),
     _contest("newton-while", "Newton's method on 4,096 cubics, while a residual is large", NEWTON),
     _contest("newton-while-grad", "the same with its gradient", NEWTON_GRADIENT),
     _contest("ode-scan-lorenz", "1,000 RK4 steps of Lorenz's system, batch 64", LORENZ),

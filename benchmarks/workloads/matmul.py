@@ -80,4 +80,24 @@ def _contests(size: tuple[int, int, int]) -> list[Contest]:
     ]
 
 
-WORKLOADS = [contest for size in SIZES for contest in _contests(size)]
+def _rows_of_many_trips() -> Arrays:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal((32_000, width), np.float32) for width in (128, 1024)]
+
+
+def _summed_over_rows(x: Any, y: Any) -> Any:
+    return x.T @ y
+
+
+_GRADIENT = Formula(_rows_of_many_trips, *[_summed_over_rows] * 4)
+
+WORKLOADS = [
+    Contest(
+        "matmul-long-k",
+        "gradient of a weight: the product over 32,000 rows, 128×1024",
+        _GRADIENT.makers(),
+        (Target(1.0),),
+        atol=1e-4,
+    ),
+    *[contest for size in SIZES for contest in _contests(size)],
+]

@@ -25,12 +25,8 @@ from graphfw.ops.regions import (
 )
 
 
-@op("barrier")
-class Barrier(Op):
-    """The first `count` inputs, once the others are there too: nothing is merged across it.
-
-    xs: count tensors, others: any number -> the xs
-    """
+class FirstInputs(Op):
+    """An op that yields its first `count` inputs: what the others are for is its own business."""
 
     count: int
     traits = frozenset({PURE, ALIAS})
@@ -44,6 +40,14 @@ class Barrier(Op):
 
     def eval(self, xp: Any, *inputs: Any) -> tuple[Any, ...]:
         return inputs[: self.count]
+
+
+@op("barrier")
+class Barrier(FirstInputs):
+    """The first `count` inputs, once the others are there too: nothing is merged across it.
+
+    xs: count tensors, others: any number -> the xs
+    """
 
     def vjp(self, ct: tuple[Any, ...], y: tuple[Tensor, ...], *inputs: Tensor) -> tuple[Any, ...]:
         return (*ct, *[None] * (len(inputs) - self.count))

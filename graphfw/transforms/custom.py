@@ -11,12 +11,11 @@ from graphfw.errors import GradientError
 from graphfw.ir.body import Body, BodyGraph, Traced, closed, trace
 from graphfw.ir.build import admitted, emit_all
 from graphfw.ir.concrete import describe
-from graphfw.ir.dtype import DType
 from graphfw.ir.graph import Graph, current_graph
-from graphfw.ir.op import ALIAS, PURE, Op, op
+from graphfw.ir.op import op
 from graphfw.ir.tensor import Tensor, next_serial
-from graphfw.ir.types import Shape
 from graphfw.ops.batching import Lanes
+from graphfw.ops.checkpoints import FirstInputs
 from graphfw.ops.effects import carrying, happens
 
 _INLINED = ("custom_gradient", "jvp", "vmap")
@@ -24,7 +23,7 @@ _INLINED = ("custom_gradient", "jvp", "vmap")
 
 
 @op("custom_gradient")
-class CustomGradient(Op):
+class CustomGradient(FirstInputs):
     """The first `count` inputs, whose gradient is that of a rule instead.
 
     ys: count tensors, xs: as many as `given` has entries, captures of the rule, others -> the ys
@@ -36,21 +35,9 @@ class CustomGradient(Op):
         others: How many tensors the function takes from around it: no rule says their gradients.
     """
 
-    count: int
     rule: Body
     given: tuple[bool, ...] = ()
     others: int = 0
-    traits = frozenset({PURE, ALIAS})
-    multiple = True
-
-    def shape(self, *inputs: Shape) -> tuple[Shape, ...]:
-        return inputs[: self.count]
-
-    def dtype(self, *inputs: DType) -> tuple[DType, ...]:
-        return inputs[: self.count]
-
-    def eval(self, xp: Any, *inputs: Any) -> tuple[Any, ...]:
-        return inputs[: self.count]
 
     def vjp(self, ct: tuple[Any, ...], y: tuple[Tensor, ...], *inputs: Tensor) -> tuple[Any, ...]:
         before = self.count + len(self.given)

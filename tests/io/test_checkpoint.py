@@ -1,4 +1,7 @@
-"""Checkpoint files: exact round trips, no half files, and errors that say what to do."""
+"""Checkpoint files: exact round trips, no half files, and errors that say what to do.
+
+Long: every way in which a file can be broken is here.
+"""
 
 import os
 import signal

@@ -1,4 +1,7 @@
-"""The text of graphs: print → parse → print is the identity; mistakes come with their line."""
+"""The text of graphs: print → parse → print is the identity; mistakes come with their line.
+
+Long: each thing that text can hold is written, read back and broken.
+"""
 
 import math
 import random

@@ -1,4 +1,7 @@
-"""Layers against PyTorch's, and what they say of inputs that don't fit."""
+"""Layers against PyTorch's, and what they say of inputs that don't fit.
+
+Long: every layer is here.
+"""
 
 import numpy as np
 import pytest

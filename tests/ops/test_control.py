@@ -1,4 +1,7 @@
-"""Branches and loops: values, gradients of several orders, mistakes."""
+"""Branches and loops: values, gradients of several orders, mistakes.
+
+Long: the functions are tested with one another: loops in branches, checkpoints of scans.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Optimisers, step by step, against PyTorch's; Lion against its formula."""
+"""Optimisers, step by step, against PyTorch's; Lion against its formula.
+
+Long: every optimiser is here.
+"""
 
 import numpy as np
 import pytest

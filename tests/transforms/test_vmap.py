@@ -1,4 +1,7 @@
-"""`vmap`: what it gives is what a Python loop over the examples gives."""
+"""`vmap`: what it gives is what a Python loop over the examples gives.
+
+Long: it is tried over every other transform and kind of node.
+"""
 
 from __future__ import annotations
 

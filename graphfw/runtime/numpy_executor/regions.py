@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -129,6 +129,24 @@ class CompiledRegion:
             yield from body.explain(sizes)
 
 
+class _Trips(NamedTuple):
+    """What the trips of a scan read and write.
+
+    Attributes:
+        sequences: One element a trip.
+        captures: The same for all.
+        stacks: What they yield besides the carry.
+        histories: By their numbers, the carries whose values are kept, with the first and the last.
+        trips: How many there are.
+    """
+
+    sequences: Sequence[Array]
+    captures: Sequence[Array]
+    stacks: Sequence[Array]
+    histories: Mapping[int, Array]
+    trips: int
+
+
 class _Scan:
     """A loop over a known number of trips.
 
@@ -166,8 +184,8 @@ class _Scan:
             history[trips if op.backwards else 0] = carry[i]
         if trips:
             run = self._native if self.is_native else self._slowly
-            given = (arrays[first:last], arrays[last:])
-            carry = run(carry, *given, stacks, histories, trips, sizes, rng)
+            at = _Trips(arrays[first:last], arrays[last:], stacks, histories, trips)
+            carry = run(at, carry, sizes, rng)
         rest = iter(stacks)
         found = list(carry)
         for number in range(len(op.body.outputs) - first):
@@ -179,52 +197,32 @@ class _Scan:
                 found.append(next(rest))
         return found
 
-    def _slowly(
-        self,
-        carry: list[Array],
-        sequences: Sequence[Array],
-        captures: Sequence[Array],
-        stacks: list[Array],
-        histories: Mapping[int, Array],
-        trips: int,
-        sizes: Sizes,
-        rng: Rng,
-    ) -> list[Array]:
+    def _slowly(self, at: _Trips, carry: list[Array], sizes: Sizes, rng: Rng) -> list[Array]:
         version = next(_versions)
         backwards = self.op.backwards
-        for trip in reversed(range(trips)) if backwards else range(trips):
-            elements = [np.asarray(s[trip]) for s in sequences]
-            inputs = [_number(trip), *carry, *elements, *captures]
+        for trip in reversed(range(at.trips)) if backwards else range(at.trips):
+            elements = [np.asarray(s[trip]) for s in at.sequences]
+            inputs = [_number(trip), *carry, *elements, *at.captures]
             with in_trip(trip):
                 results = self.body(inputs, sizes, rng.fold(trip), version)
             carry = results[: len(carry)]
-            for stack, result in zip(stacks, results[len(carry) :], strict=True):
+            for stack, result in zip(at.stacks, results[len(carry) :], strict=True):
                 stack[trip] = result
-            for i, history in histories.items():
+            for i, history in at.histories.items():
                 history[trip + (not backwards)] = carry[i]
         return carry
 
-    def _native(
-        self,
-        carry: list[Array],
-        sequences: Sequence[Array],
-        captures: Sequence[Array],
-        stacks: list[Array],
-        histories: Mapping[int, Array],
-        trips: int,
-        sizes: Sizes,
-        rng: Rng,
-    ) -> list[Array]:
+    def _native(self, at: _Trips, carry: list[Array], sizes: Sizes, rng: Rng) -> list[Array]:
         body, first, backwards = self.body, self.op.carries, self.op.backwards
         count = len(self.op.body.parameters)
         number = _number(0)
-        moving = [*enumerate(sequences, 1 + first)]
+        moving = [*enumerate(at.sequences, 1 + first)]
         if body.is_random:
-            drawn = [body.made.loaded.drawn(rng.fold(trip)) for trip in range(trips)]
+            drawn = [body.made.loaded.drawn(rng.fold(trip)) for trip in range(at.trips)]
             moving.append((count, np.stack(drawn)))
         outputs = count + body.is_random
-        moving += enumerate(stacks, outputs + first)
-        for i, history in histories.items():
+        moving += enumerate(at.stacks, outputs + first)
+        for i, history in at.histories.items():
             moving.append((1 + i, history[backwards:]))
             moving.append((outputs + i, history[not backwards :]))
         carries = [
@@ -236,27 +234,28 @@ class _Scan:
                 (np.empty_like(a), np.empty_like(a)),
             )
             for i, a in enumerate(carry)
-            if i not in histories
+            if i not in at.histories
         ]
         with body.ready(sizes) as run:
-            begin = [number, *carry, *[s[0] for s in sequences], *captures]
+            begin = [number, *carry, *[s[0] for s in at.sequences], *at.captures]
             body.made.prepare(run, begin, next(_versions))
-            body.bind(run, {0: number, **dict(enumerate(captures, count - len(captures)))})
+            body.bind(run, {0: number, **dict(enumerate(at.captures, count - len(at.captures)))})
             made = make_trips(
                 run.whole_record,
                 run.run.bases,
                 number,
-                [Move(body.place(at), a.ctypes.data, a.strides[0]) for at, a in moving],
+                [Move(body.place(n), a.ctypes.data, a.strides[0]) for n, a in moving],
                 carries,
-                trips=trips,
+                trips=at.trips,
                 backwards=backwards,
             )
         if made < 0:
             raise _FailedError
-        last = iter([c.rooms[(trips - 1) % 2] for c in carries])
-        end = 0 if backwards else trips
+        last = iter([c.rooms[(at.trips - 1) % 2] for c in carries])
+        end = 0 if backwards else at.trips
         return [
-            histories[i][end].copy() if i in histories else next(last) for i in range(len(carry))
+            at.histories[i][end].copy() if i in at.histories else next(last)
+            for i in range(len(carry))
         ]
 
 
