@@ -12,7 +12,7 @@ import mmap
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -84,17 +84,30 @@ class Formula:
             return {name: functools.partial(_fresh, maker) for name, maker in found.items()}
         return found
 
-    def _arguments(self) -> tuple[Arrays, Any]:
+    def arguments(self) -> tuple[Arrays, Any]:
         """Return the arguments and the cotangent."""
         arrays = self.inputs()
         return (arrays[:-1], arrays[-1]) if self.wrt else (arrays, None)
 
 
-def graphfw_case(formula: Formula) -> Case:
-    """Compile a plan; what is constant is part of the graph."""
+class Described(NamedTuple):
+    """A program of graphfw before it is compiled.
+
+    Attributes:
+        graph: The graph.
+        fetches: What a run returns.
+        feeds: The placeholders that it is given.
+    """
+
+    graph: Any
+    fetches: Any
+    feeds: list[Any]
+
+
+def described(formula: Formula, arrays: Arrays, cotangent: Any) -> Described:
+    """Describe a formula to graphfw; what is constant is part of the graph."""
     import graphfw as gf
 
-    arrays, cotangent = formula._arguments()
     fed = arrays[: len(arrays) - formula.constants]
     with gf.Graph() as graph:
         feeds = [gf.placeholder(np.shape(a), a.dtype, name=f"x{i}") for i, a in enumerate(fed)]
@@ -104,9 +117,21 @@ def graphfw_case(formula: Formula) -> Case:
             ct = None
             if cotangent is not None:
                 ct = gf.placeholder(cotangent.shape, cotangent.dtype, name="ct")
-                feeds, fed = [*feeds, ct], [*fed, cotangent]
+                feeds = [*feeds, ct]
             fetches = [fetches, *gf.grad(fetches, [xs[i] for i in formula.wrt], ct)]
+    return Described(graph, fetches, feeds)
+
+
+def graphfw_case(formula: Formula) -> Case:
+    """Compile a plan."""
+    import graphfw as gf
+
+    arrays, cotangent = formula.arguments()
+    graph, fetches, feeds = described(formula, arrays, cotangent)
     plan = gf.Session(graph, verify="off").compile(fetches, feeds=feeds)
+    fed = arrays[: len(arrays) - formula.constants]
+    if cotangent is not None:
+        fed.append(cotangent)
     return Case(lambda: plan(*fed))
 
 
@@ -233,7 +258,7 @@ def _torch_case(formula: Formula, function: Function) -> Case:
     import torch
 
     torch_module()
-    arrays, cotangent = formula._arguments()
+    arrays, cotangent = formula.arguments()
     tensors = torch_tensors(arrays)
     torch.set_grad_enabled(bool(formula.wrt))
     if not formula.wrt:
@@ -252,20 +277,26 @@ def jax_case(formula: Formula) -> Case:
     """Run what jax.jit makes, and wait for the results."""
     import jax
 
-    assert formula.jax is not None
-    arrays, cotangent = formula._arguments()
-    placed = [jax.device_put(a) for a in arrays]
+    compiled, placed = jax_function(formula)
     if formula.outputs == RECYCLED:
         return _donated(formula.jax, placed)
+    return Case(lambda: jax.block_until_ready(compiled(*placed)))
+
+
+def jax_function(formula: Formula) -> tuple[Any, list[Any]]:
+    """Return a function that jax.jit compiles when it is first called, and its arguments."""
+    import jax
+
+    assert formula.jax is not None
+    arrays, cotangent = formula.arguments()
+    placed: list[Any] = [jax.device_put(a) for a in arrays]
     if not formula.wrt:
-        compiled = jax.jit(formula.jax)
-        return Case(lambda: jax.block_until_ready(compiled(*placed)))
-    pulled = jax.jit(functools.partial(_pulled_back, formula.jax, formula.wrt))
+        return jax.jit(formula.jax), placed
     ct = None if cotangent is None else jax.device_put(cotangent)
-    return Case(lambda: jax.block_until_ready(pulled(ct, *placed)))
+    return jax.jit(functools.partial(_pulled_back, formula.jax, formula.wrt)), [ct, *placed]
 
 
-def _donated(function: Function, placed: list[Any]) -> Case:
+def _donated(function: Any, placed: list[Any]) -> Case:
     """Give each call the memory of the last result."""
     import jax
 
@@ -312,7 +343,7 @@ def pytensor_case(formula: Formula) -> Case:
     from pytensor import tensor as pt
 
     assert formula.pytensor is not None
-    arrays, cotangent = formula._arguments()
+    arrays, cotangent = formula.arguments()
     variables = [pt.tensor(dtype=a.dtype.name, shape=np.shape(a)) for a in arrays]
     y = formula.pytensor(*variables)
     fetches, given, fed = y, variables, arrays

@@ -15,6 +15,7 @@ CONTENDERS = {
     "jax": "jax",
     "numexpr": "numexpr",
     "pytensor": "pytensor",
+    "onnxruntime": "onnxruntime",
 }
 """Who takes part, with the package that each needs; all but the first are peers."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.workload import Workload
 from benchmarks.workloads import (
     attention,
+    compile,
     distances,
     elementwise,
     gpt,
@@ -36,6 +37,7 @@ _MODULES = (
     transforms,
     tiny,
     overhead,
+    compile,
     programs,
 )
 

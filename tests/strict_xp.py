@@ -224,6 +224,11 @@ strict = _namespace(
     CREATION | UFUNCS | FUNCTIONS,
     linalg=_namespace("linalg.", np.linalg, LINALG),
     fft=_namespace("fft.", np.fft, FFT),
+    lib=types.SimpleNamespace(
+        stride_tricks=_namespace(
+            "lib.stride_tricks.", np.lib.stride_tricks, {"sliding_window_view"}
+        )
+    ),
     ndarray=StrictArray,
     **{name: getattr(np, name) for name in PLAIN},
 )

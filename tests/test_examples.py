@@ -76,7 +76,7 @@ def test_extras_pass_their_own_tests(extras: Path, tmp_path: Path):
     shutil.copytree(EXAMPLES / "graphfw_extras" / "tests", tmp_path / "tests")
     shutil.copy(EXAMPLES / "graphfw_extras" / "pyproject.toml", tmp_path)
     said = with_extras(extras, tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider")
-    assert "9 passed" in said
+    assert "28 passed" in said or "9 passed, 1 skipped" in said  # without einops
 
 
 @pytest.mark.slow

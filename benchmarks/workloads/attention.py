@@ -1,4 +1,4 @@
-"""Attention: causal and with padded keys, with its gradients; of one query with a cache."""
+"""Attention: short, causal and with padded keys, with gradients; of one query with a cache."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from benchmarks.workload import Contest, Target
 
 SIZES = ((8, 6, 128, 64), (1, 12, 1024, 64), (1, 6, 4096, 64))
 """Batch, heads, queries and keys, width."""
+
+SHORT = tuple((8, 6, time, 64) for time in (4, 8, 16, 32, 64))
+"""The same, of short sequences."""
 
 DECODED = ((8, 12, 1024, 64), (1, 12, 4096, 64))
 """Batch, heads, keys, width: what a decoder's cache holds."""
@@ -116,7 +119,9 @@ def _jax(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     return jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1) @ v
 
 
-def _contest(size: tuple[int, int, int, int], causal: bool, backward: bool) -> Contest:
+def _contest(
+    size: tuple[int, int, int, int], causal: bool, backward: bool, name: str = ""
+) -> Contest:
     batch, heads, time, width = size
     kind = "causal" if causal else "padded"
     inputs = functools.partial(_inputs, size, causal, backward)
@@ -132,10 +137,10 @@ def _contest(size: tuple[int, int, int, int], causal: bool, backward: bool) -> C
     )
     text = f"{kind} attention{' and its gradients' if backward else ''}"
     return Contest(
-        f"attention-{kind}-{time}{'-grad' if backward else ''}",
+        f"attention-{name or kind}-{time}{'-grad' if backward else ''}",
         f"{text}, B{batch} H{heads} T{time} d{width}",
         formula.makers(),
-        (Target(0.6),),
+        (Target(1.0 if name else 0.6),),
         rtol=1e-3,
         atol=1e-4,
     )
@@ -155,9 +160,13 @@ def _decoding(size: tuple[int, int, int, int]) -> Contest:
     )
 
 
-WORKLOADS = [
-    _contest(size, causal, backward)
-    for size in SIZES
-    for causal in (True, False)
-    for backward in (False, True)
-] + [_decoding(size) for size in DECODED]
+WORKLOADS = (
+    [_contest(size, True, backward, "short") for size in SHORT for backward in (False, True)]
+    + [
+        _contest(size, causal, backward)
+        for size in SIZES
+        for causal in (True, False)
+        for backward in (False, True)
+    ]
+    + [_decoding(size) for size in DECODED]
+)

@@ -13,12 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.frameworks import Array, torch_module
-from benchmarks.workload import Case, Contest, Target
+from benchmarks import timing
+from benchmarks.frameworks import Array, Described, torch_module
+from benchmarks.workload import Case, Contest, Probe, Runner, Target
+
+Figures = tuple[dict[str, float], dict[str, str]]
 
 LAYERS, WIDTH, HEADS, TIME, BATCH, VOCABULARY = 6, 384, 6, 128, 8, 256
 RATE, DECAY, EPS = 3e-4, 1e-2, 1e-5
 PER_LAYER = 12
+_LIMITED_BATCH, _LIMIT = 16, 0.7
 
 _LAYER_SHAPES = [
     (WIDTH,),
@@ -46,26 +50,31 @@ SHAPES = [
 """Tables of tokens and positions; the layers; the last norm's scale and shift; the head."""
 
 
-def weights() -> list[Array]:
-    """Return all weights in the order of `SHAPES`: small matrices, scales about 1, shifts of 0."""
-    rng = np.random.default_rng(0)
+def weight(place: int) -> Array:
+    """Return one of the weights: a small matrix, a scale of 1 or a shift of 0."""
+    shape = SHAPES[place]
+    if len(shape) > 1:
+        spread = np.float32(0.07)  # a standard deviation of 0.02
+        drawn = np.random.default_rng(place).random(shape, np.float32)
+        return (drawn - np.float32(0.5)) * spread
     scales = {2 + i * PER_LAYER + j for i in range(LAYERS) for j in _NORM_SCALES}
-    scales.add(len(SHAPES) - 3)
-    arrays = []
-    for place, shape in enumerate(SHAPES):
-        if place in scales:
-            arrays.append(np.ones(shape, np.float32))
-        elif len(shape) == 1:
-            arrays.append(np.zeros(shape, np.float32))
-        else:
-            spread = np.float32(0.07)  # a standard deviation of 0.02
-            arrays.append((rng.random(shape, np.float32) - np.float32(0.5)) * spread)
-    return arrays
+    is_scale = place in scales or place == len(SHAPES) - 3
+    return np.ones(shape, np.float32) if is_scale else np.zeros(shape, np.float32)
 
 
-def batches() -> list[tuple[Array, Array]]:
+def weights() -> list[Array]:
+    """Return all weights in the order of `SHAPES`."""
+    return [weight(place) for place in range(len(SHAPES))]
+
+
+def initialisers() -> list[Callable[..., Array]]:
+    """Return what makes the weights when a session of graphfw begins; till then there are none."""
+    return [lambda shape, dtype, place=place: weight(place) for place in range(len(SHAPES))]
+
+
+def batches(size: int = BATCH) -> list[tuple[Array, Array]]:
     """Return 16 batches of random bytes with those that come next."""
-    text = np.random.default_rng(1).integers(0, VOCABULARY, (16, BATCH, TIME + 1))
+    text = np.random.default_rng(1).integers(0, VOCABULARY, (16, size, TIME + 1))
     return [(np.ascontiguousarray(b[:, :-1]), np.ascontiguousarray(b[:, 1:])) for b in text]
 
 
@@ -77,14 +86,14 @@ def layers_of(held: Sequence[Any]) -> list[Sequence[Any]]:
 # graphfw
 
 
-def _graphfw_graph() -> tuple[Any, Any, Any, Any, Any]:
+def _graphfw_graph(initial: Sequence[Any]) -> tuple[Any, Any, Any, Any, Any]:
     """Return the graph, its feeds, the logits and the loss."""
     import graphfw as gf
 
     with gf.Graph() as graph:
         tokens = gf.placeholder(("batch", TIME), gf.int64, name="tokens")
         after = gf.placeholder(("batch", TIME), gf.int64, name="after")
-        held = [gf.Variable(a, name=f"w{i}") for i, a in enumerate(weights())]
+        held = [gf.Variable(initial[i], f"w{i}", shape=s) for i, s in enumerate(SHAPES)]
         h = gf.take(held[0], tokens, axis=0) + held[1]
         for n1, b1, qkv, qkv_b, out, out_b, n2, b2, up, up_b, down, down_b in layers_of(held):
             joined = gf.layer_norm(h, n1, b1, eps=EPS) @ qkv + qkv_b
@@ -104,22 +113,58 @@ def graphfw_forward() -> Case:
     """Return the logits of one batch."""
     import graphfw as gf
 
-    graph, tokens, _, logits, _ = _graphfw_graph()
+    graph, tokens, _, logits, _ = _graphfw_graph(initialisers())
     plan = gf.Session(graph, verify="off").compile(logits, feeds=[tokens])
     batch = batches()[0][0]
     return Case(lambda: plan(batch))
+
+
+def described(initial: Sequence[Any]) -> Described:
+    """Describe the training step of weights that begin as arrays, or as initialisers make them."""
+    import graphfw as gf
+
+    graph, tokens, after, _, loss = _graphfw_graph(initial)
+    with graph:
+        train = gf.optim.AdamW(RATE, weight_decay=DECAY).minimize(loss)
+    return Described(graph, [loss, train], [tokens, after])
 
 
 def graphfw_step() -> Case:
     """Return a training step."""
     import graphfw as gf
 
-    graph, tokens, after, _, loss = _graphfw_graph()
-    with graph:
-        train = gf.optim.AdamW(RATE, weight_decay=DECAY).minimize(loss)
-    plan = gf.Session(graph, verify="off").compile([loss, train], feeds=[tokens, after])
+    graph, fetches, feeds = described(initialisers())
+    plan = gf.Session(graph, verify="off").compile(fetches, feeds=feeds)
     stream = itertools.cycle(batches())
     return Case(lambda: float(plan(*next(stream))[0]))
+
+
+def limited_times(rounds: int) -> Figures:
+    """Return the time of a step that keeps within a part of the memory, and of one without limit.
+
+    Returns:
+        The seconds, and what the limit has changed.
+    """
+    import graphfw as gf
+
+    graph, fetches, feeds = described(initialisers())
+    tokens, after = batches(_LIMITED_BATCH)[0]
+    plan = gf.Session(graph, verify="off").compile(fetches, feeds=feeds)
+    peak = plan.memory(tokens, after).peak
+    session = gf.Session(graph, verify="off", memory_limit=int(_LIMIT * peak))
+    limited = session.compile(fetches, feeds=feeds)
+    least = limited.memory(tokens, after).peak
+    calls = {
+        "graphfw": lambda: limited(tokens, after),
+        "graphfw, no limit": lambda: plan(tokens, after),
+    }
+    note = f"takes {least / 2**20:.0f} MiB, without the limit {peak / 2**20:.0f} MiB"
+    return timing.compare(calls, rounds), {"graphfw": note}
+
+
+def _limited(runner: Runner) -> Figures:
+    figures: Figures = runner.call("graphfw", limited_times, runner.settings.rounds)
+    return figures
 
 
 # PyTorch
@@ -226,8 +271,8 @@ def jax_forward() -> Case:
     return Case(lambda: jax.block_until_ready(compiled(held, tokens)))
 
 
-def jax_step() -> Case:
-    """Return a training step: one function, which is given the state's memory."""
+def jax_update() -> tuple[Any, Any]:
+    """Return a training step, one function, which is given the state's memory; and the state."""
     import jax
     from jax import numpy as jnp
 
@@ -251,8 +296,16 @@ def jax_step() -> Case:
 
     start = [jax.device_put(a) for a in weights()]
     zeros = [jnp.zeros_like(a) for a in start]
-    state = [(jnp.float32(0), start, zeros, [jnp.copy(z) for z in zeros])]
-    compiled = jax.jit(update, donate_argnums=0)
+    state = jnp.float32(0), start, zeros, [jnp.copy(z) for z in zeros]
+    return jax.jit(update, donate_argnums=0), state
+
+
+def jax_step() -> Case:
+    """Return a training step."""
+    import jax
+
+    compiled, first = jax_update()
+    state = [first]
     stream = itertools.cycle([tuple(map(jax.device_put, b)) for b in batches()])
 
     def step() -> float:
@@ -286,5 +339,11 @@ WORKLOADS = [
         (Target(0.8),),
         rtol=1e-3,
         checks=3,
+    ),
+    Probe(
+        "limited-gpt",
+        f"gpt-step, batch {_LIMITED_BATCH}, in {_LIMIT:.0%} of the memory it takes without a limit",
+        _limited,
+        (Target(1.33, "graphfw, no limit"),),  # a third of a step is its forward part
     ),
 ]

@@ -1,4 +1,4 @@
-"""Matrix products with constant weights, alone and with bias and GELU after them."""
+"""Matrix products with constant weights, alone and with bias and GELU, of 32 and of 16 bits."""
 
 from __future__ import annotations
 
@@ -7,20 +7,35 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.frameworks import Arrays, Formula
+from benchmarks.frameworks import Arrays, Formula, Function
 from benchmarks.workload import Contest, Target
 
 SIZES = ((128, 512, 784), (64, 3136, 576), (256, 196, 2304), (1024, 1536, 384), (2048,) * 3)
 """M, N, K: [M, K] @ [K, N]."""
 
+NARROW_SIZES = ((512,) * 3, (128, 512, 784))
+"""The same for 16-bit floats."""
 
-def _inputs(size: tuple[int, int, int], parameters: int) -> Arrays:
+NARROW = {"bfloat16": 2e-2, "float16": 2e-3}
+"""How far results of 16-bit floats may be apart, relatively: a few of their roundings."""
+
+
+def _inputs(size: tuple[int, int, int], parameters: int, dtype: str = "float32") -> Arrays:
     """Return x, and the weights, of ordinary scale: results have variance 1."""
     m, n, k = size
     rng = np.random.default_rng(0)
     w = rng.standard_normal((k, n), np.float32) / np.float32(k**0.5)
     bias = [rng.standard_normal(n, np.float32)] if parameters == 2 else []
-    return [rng.standard_normal((m, k), np.float32), w, *bias]
+    arrays = [rng.standard_normal((m, k), np.float32), w, *bias]
+    return [a.astype(_numpy_dtype(dtype)) for a in arrays]
+
+
+def _numpy_dtype(name: str) -> Any:
+    if name != "bfloat16":
+        return np.dtype(name)
+    import ml_dtypes
+
+    return ml_dtypes.bfloat16
 
 
 def _product(x: Any, w: Any) -> Any:
@@ -59,6 +74,11 @@ def _fused_jax(x: Any, w: Any, b: Any) -> Any:
     return jax.nn.gelu(x @ w + b, approximate=True)
 
 
+def _in_float32(function: Function, x: Any, *weights: Any) -> Any:
+    """Compute as NumPy does best with 16-bit floats, of which it has no products worth the name."""
+    return function(*[a.astype(np.float32) for a in (x, *weights)]).astype(x.dtype)
+
+
 def _contests(size: tuple[int, int, int]) -> list[Contest]:
     text = "×".join(map(str, size))
     name = text.replace("×", "x")
@@ -77,6 +97,39 @@ def _contests(size: tuple[int, int, int]) -> list[Contest]:
     return [
         Contest(f"matmul-{name}", f"matmul M×N×K {text}", plain.makers(), target),
         Contest(f"matmul-gelu-{name}", f"matmul + bias + GELU {text}", fused.makers(), target),
+    ]
+
+
+def _narrow_contests(size: tuple[int, int, int], dtype: str) -> list[Contest]:
+    text = "×".join(map(str, size))
+    name = f"{dtype}-{text.replace('×', 'x')}"
+    inputs = functools.partial(_inputs, size, dtype=dtype)
+    plain = Formula(
+        functools.partial(inputs, parameters=1),
+        _product,
+        functools.partial(_in_float32, _product),
+        _product,
+        _product,
+        constants=1,
+    )
+    fused = Formula(
+        functools.partial(inputs, parameters=2),
+        _fused_graphfw,
+        functools.partial(_in_float32, _fused_numpy),
+        _fused_torch,
+        _fused_jax,
+        constants=2,
+    )
+    options: dict[str, Any] = {"targets": (Target(1.0),), "rtol": NARROW[dtype]}
+    options["atol"] = options["rtol"] / 4
+    return [
+        Contest(f"matmul-{name}", f"{dtype} matmul M×N×K {text}", plain.makers(), **options),
+        Contest(
+            f"matmul-gelu-{name}",
+            f"{dtype} matmul + bias + GELU {text}",
+            fused.makers(),
+            **options,
+        ),
     ]
 
 
@@ -100,4 +153,5 @@ WORKLOADS = [
         atol=1e-4,
     ),
     *[contest for size in SIZES for contest in _contests(size)],
+    *[c for dtype in NARROW for size in NARROW_SIZES for c in _narrow_contests(size, dtype)],
 ]

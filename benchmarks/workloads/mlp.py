@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.frameworks import Array, torch_module
+from benchmarks.frameworks import Array, Described, torch_module
 from benchmarks.workload import Case, Contest, Maker, Target
 
 SIZES = (784, 512, 256, 10)
@@ -39,14 +39,14 @@ def batches(size: int, count: int = 64) -> list[tuple[Array, Array]]:
     return list(zip(x, rng.integers(0, SIZES[-1], (count, size)), strict=True))
 
 
-def graphfw_step() -> Step:
-    """Return a step of graphfw, for any batch size."""
+def described(arrays: list[Array]) -> Described:
+    """Describe the step to graphfw, for any batch size."""
     import graphfw as gf
 
     with gf.Graph() as graph:
         x = gf.placeholder(("batch", SIZES[0]), name="x")
         y = gf.placeholder(("batch",), gf.int64, name="y")
-        held = [gf.Variable(a, name=f"w{i}") for i, a in enumerate(weights())]
+        held = [gf.Variable(a, name=f"w{i}") for i, a in enumerate(arrays)]
         h: Any = x
         for i in range(0, len(held), 2):
             h = h @ held[i] + held[i + 1]
@@ -54,7 +54,15 @@ def graphfw_step() -> Step:
                 h = gf.relu(h)
         loss = gf.nn.cross_entropy(h, y)
         train = gf.optim.Adam(RATE).minimize(loss)
-    plan = gf.Session(graph, verify="off").compile([loss, train], feeds=[x, y])
+    return Described(graph, [loss, train], [x, y])
+
+
+def graphfw_step() -> Step:
+    """Return a step of graphfw."""
+    import graphfw as gf
+
+    graph, fetches, feeds = described(weights())
+    plan = gf.Session(graph, verify="off").compile(fetches, feeds=feeds)
     return lambda xb, yb: float(plan(xb, yb)[0])
 
 
@@ -124,8 +132,8 @@ def torch_step(compiled: bool) -> Step:
     return step
 
 
-def jax_step() -> Step:
-    """Return a step of JAX: one function, which is given the state's memory."""
+def jax_update() -> tuple[Any, Any]:
+    """Return a step of JAX, one function, which is given the state's memory; and the state."""
     import jax
     from jax import numpy as jnp
 
@@ -153,8 +161,16 @@ def jax_step() -> Step:
 
     start = [jax.device_put(a) for a in weights()]
     zeros = [jnp.zeros_like(a) for a in start]
-    state = [(jnp.float32(0), start, zeros, [jnp.copy(z) for z in zeros])]
-    compiled = jax.jit(update, donate_argnums=0)
+    state = jnp.float32(0), start, zeros, [jnp.copy(z) for z in zeros]
+    return jax.jit(update, donate_argnums=0), state
+
+
+def jax_step() -> Step:
+    """Return a step of JAX."""
+    import jax
+
+    compiled, first = jax_update()
+    state = [first]
 
     def step(x: Any, y: Any) -> float:
         loss, state[0] = compiled(state[0], x, y)

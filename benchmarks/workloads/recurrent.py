@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.frameworks import Array, torch_module
+from benchmarks.frameworks import Array, Described, torch_module
 from benchmarks.workload import Case, Contest, Maker, Target
 
 STEPS, BATCH, INPUTS, HIDDEN = 1000, 32, 128, 256
@@ -37,21 +37,30 @@ def weights() -> dict[str, Array]:
     }
 
 
+def described(backward: bool) -> tuple[Described, Any]:
+    """Describe the layer to graphfw; returns the layer too."""
+    import graphfw as gf
+
+    with gf.Graph() as graph:
+        x = gf.placeholder((STEPS, BATCH, INPUTS), name="x")
+        ct = gf.placeholder((STEPS, BATCH, HIDDEN), name="ct")
+        lstm = gf.nn.LSTM(INPUTS, HIDDEN)
+        y, _ = lstm(x)
+        if not backward:
+            return Described(graph, [y], [x]), lstm
+        gradients = gf.grad(y, [x, *lstm.parameters()], ct)
+    return Described(graph, [y, *gradients], [x, ct]), lstm
+
+
 def graphfw_case(backward: bool) -> Case:
     """Run the layer."""
     import graphfw as gf
 
-    x, ct = data()
-    with gf.Graph() as graph:
-        fed, seed = gf.placeholder(x.shape, name="x"), gf.placeholder(ct.shape, name="ct")
-        lstm = gf.nn.LSTM(INPUTS, HIDDEN)
-        y, _ = lstm(fed)
-        fetches = [y, *gf.grad(y, [fed, *lstm.parameters()], seed)] if backward else [y]
+    (graph, fetches, feeds), lstm = described(backward)
     session = gf.Session(graph, verify="off")
     lstm.load_state_dict(session, weights())
-    feeds = [(fed, x), (seed, ct)][: 1 + backward]
-    plan = session.compile(fetches, feeds=[p for p, _ in feeds])
-    arrays = [a for _, a in feeds]
+    plan = session.compile(fetches, feeds=feeds)
+    arrays = data()[: len(feeds)]
     return Case(lambda: plan(*arrays))
 
 
@@ -74,8 +83,8 @@ def torch_case(backward: bool) -> Case:
     return Case(run)
 
 
-def jax_case(backward: bool) -> Case:
-    """Run jax.lax.scan, with the inputs' product before it."""
+def jax_function(backward: bool) -> tuple[Any, list[Any]]:
+    """Return jax.lax.scan in a function, with the inputs' product before it, and its arguments."""
     import jax
     from jax import numpy as jnp
 
@@ -96,11 +105,17 @@ def jax_case(backward: bool) -> Case:
 
     x, ct = map(jax.device_put, data())
     given = [x, *map(jax.device_put, weights().values())]
-    if not backward:
-        forward = jax.jit(lstm)
-        return Case(lambda: [jax.block_until_ready(forward(*given))])
-    both = jax.jit(pulled)
-    return Case(lambda: jax.block_until_ready(both(ct, *given)))
+    if backward:
+        return jax.jit(pulled), [ct, *given]
+    return jax.jit(lambda *given: [lstm(*given)]), given
+
+
+def jax_case(backward: bool) -> Case:
+    """Run it."""
+    import jax
+
+    compiled, given = jax_function(backward)
+    return Case(lambda: jax.block_until_ready(compiled(*given)))
 
 
 CASES: dict[str, Callable[[bool], Case]] = {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from graphfw.errors import GraphError
 from graphfw.ir import concrete
 from graphfw.ir.build import admitted, emit_all
 from graphfw.ir.dim import Dim, symbols_of
@@ -20,8 +21,12 @@ from graphfw.ir.rebuild import derive
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
+from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
 from graphfw.loc import Loc
+
+_UPDATING = ("checkpoint", "cond", "fori_loop", "map", "scan", "switch", "while_loop")
+"""The functions in whose bodies variables may be updated; `ops/updates.py` has what that means."""
 
 
 class BodyGraph(Graph):
@@ -60,10 +65,38 @@ class BodyGraph(Graph):
                 self.captured[source] = self.parameter(source.type, node.loc)
         return self.captured[source]
 
+    def standing_for(self, tensor: Tensor) -> Tensor | None:
+        """Return what stands here for a tensor of the graph around all bodies, or None."""
+        source = self.outer.standing_for(tensor)
+        return None if source is None else self.captured.get(source)
+
     @property
     def captures(self) -> dict[Tensor, Tensor]:
         """What has been taken from around the body, constants aside, with its parameters."""
         return {t: p for t, p in self.captured.items() if p.node.op.name != "constant"}
+
+    def check_update(self, variable: Variable, loc: Loc) -> None:
+        """See that variables may be updated here: where it is clear how often that happens.
+
+        Raises:
+            GraphError: They may not.
+        """
+        if self.what not in _UPDATING:
+            is_vmap = self.what == "vmap"
+            raise GraphError(
+                f'update: each example of a vmap would give "{variable.name}" another value'
+                if is_vmap
+                else f'update: "{variable.name}" would be updated in a {self.what}, which may be '
+                "computed any number of times",
+                operands=[concrete.describe("variable", variable)],
+                at=loc,
+                fix="return the value from the function, reduce it over the examples, and update "
+                "outside; a layer that keeps statistics of batches sees no batch here: apply it to "
+                "all examples outside, or call model.eval()"
+                if is_vmap
+                else "return the value from the function, and update outside",
+            )
+        self.outer.check_update(variable, loc)
 
     def unique(self, name: str) -> str:
         """Return a name that nothing in the graphs around has, either."""
@@ -316,3 +349,13 @@ def copied(outputs: Sequence[Tensor], given: Mapping[Tensor, Tensor]) -> list[Te
         for index, tensor in enumerate(made):
             new.setdefault((node, index), tensor)
     return [new[t.node, t.index] for t in outputs]
+
+
+def rewired(value: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    """Return a tensor as it is computed with `new` in the place of `old`, in the current graph."""
+    made: dict[tuple[Node, int], Tensor] = {(old.node, old.index): new}
+    for node in ancestors([value], stop=lambda n: n is old.node):
+        inputs = [made.get((t.node, t.index), t) for t in node.inputs]
+        if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
+            made.update({(node, i): t for i, t in enumerate(emit_all(node.op, *inputs))})
+    return made.get((value.node, value.index), value)

@@ -41,6 +41,10 @@ class Graph(Uncopied):
         collect_errors: Go on after a mistake, and raise one error with all independent ones at the
             end of the `with` block.
 
+    Attributes:
+        outputs: What the graph is for, where that is known: the outputs of a model that was read.
+        metadata: What is said about it, by keys of whoever says it.
+
     >>> import graphfw as gf
     >>> with gf.Graph() as g:
     ...     x = gf.placeholder(("batch", 3), name="x")
@@ -58,6 +62,7 @@ class Graph(Uncopied):
         self.opset = OPSET
         self.nodes: list[Node] = []
         self.outputs: tuple[Tensor, ...] = ()
+        self.metadata: dict[str, str] = {}
         self.variables: list[Variable] = []
         self.updates: list[Update] = []
         self.carried: list[tuple[Update, Tensor]] = []
@@ -198,6 +203,18 @@ class Graph(Uncopied):
     def take(self, tensor: Tensor, what: str) -> Tensor:
         """Return a tensor of another graph as one of this, where that can be."""
         del what
+        return tensor
+
+    def check_update(self, variable: Variable, loc: Loc) -> None:
+        """See that variables may be updated here.
+
+        Raises:
+            GraphError: They may not.
+        """
+        del variable, loc
+
+    def standing_for(self, tensor: Tensor) -> Tensor | None:
+        """Return what stands here for a tensor of the graph around all bodies, or None."""
         return tensor
 
     def reads(self, tensor: Tensor) -> bool:

@@ -12,7 +12,7 @@ from graphfw.ir.build import admitted, constant
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype
 from graphfw.ir.functions import F
-from graphfw.ir.graph import Graph, open_graph
+from graphfw.ir.graph import Graph, current_graph, open_graph
 from graphfw.ir.literal import PYTHON_SCALARS, Array, to_array
 from graphfw.ir.op import SOURCE
 from graphfw.ir.sources import VariableOp
@@ -233,6 +233,12 @@ class Update(Uncopied):
         self.loc = loc
         graph.updates.append(self)
 
+    def settle(self, pairs: Sequence[tuple[Variable, Tensor]], graph: Graph) -> None:
+        """Leave the body that it was made in, for the graph around it."""
+        self.pairs = tuple(pairs)
+        self.graph = graph
+        graph.updates.append(self)
+
     def __repr__(self) -> str:
         names = ", ".join(f'"{v.name}"' for v, _ in self.pairs[:4])
         more = ", …" if len(self.pairs) > 4 else ""
@@ -242,6 +248,9 @@ class Update(Uncopied):
 def update(variable: Variable, value: Any) -> Update:
     """Say that a variable gets a new value at the end of each run that fetches this update.
 
+    In a branch it gets it if the branch is taken. In a loop each trip reads what the one before has
+    given it; the last value is that of the run.
+
     Args:
         variable: What to change.
         value: A tensor or an array of the variable's shape and dtype.
@@ -249,6 +258,7 @@ def update(variable: Variable, value: Any) -> Update:
     Raises:
         ShapeError, DTypeError: The value doesn't fit the variable.
         ArgumentError: The first argument is no Variable.
+        GraphError: It is inside of `vmap`, or of a gradient rule.
 
     >>> import graphfw as gf
     >>> with gf.Graph() as g:
@@ -259,7 +269,8 @@ def update(variable: Variable, value: Any) -> Update:
     ...     session[w]
     array([2., 4.], dtype=float32)
     """
-    graph = open_graph("an Update")
+    root = open_graph("an Update")
+    graph = current_graph()
     loc = graph.provenance or capture(ambient.current_scope.get())
     if not isinstance(variable, Variable):
         raise ArgumentError(
@@ -267,7 +278,8 @@ def update(variable: Variable, value: Any) -> Update:
             at=loc,
             fix="make it with gf.Variable",
         )
-    admitted(variable, graph, "update")
+    admitted(variable, root, "update")
+    graph.check_update(variable, loc)
     tensor = _as_tensor(value, variable, graph)
     operands: list[Operand] = [
         concrete.describe("variable", variable),
@@ -313,7 +325,8 @@ def group(*updates: Update) -> Update:
     >>> swap
     <Update of "a", "b" at <doctest graphfw.ir.variable.group[1]>:3>
     """
-    graph = open_graph("an Update")
+    open_graph("an Update")
+    graph = current_graph()
     for one in updates:
         if not isinstance(one, Update):
             raise ArgumentError(

@@ -33,8 +33,9 @@ def scaled_dot_product_attention(
     broadcast. A. Vaswani et al., "Attention is all you need", 2017.
 
     A query whose keys are all masked gets 0. Without dropout no tensor of queries by keys is made,
-    neither here nor in the gradient, unless the mask itself needs a gradient: memory grows with
-    Tq + Tk, not with their product. float16 and bfloat16 are computed in float32.
+    neither here nor in the gradient, unless there are at most 32 keys or the mask itself needs a
+    gradient: memory grows with Tq + Tk, not with their product. float16 and bfloat16 are computed
+    in float32.
 
     Args:
         q: The queries.

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from graphfw.errors import DTypeError
 from graphfw.ir.build import emit_all
 from graphfw.ir.dim import DimLike
@@ -15,7 +17,7 @@ from graphfw.ir.op import Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import broadcast, can_broadcast, require, shape_text, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.args import as_tensor
+from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.batching import Lanes, aligned, lifted
 from graphfw.ops.composed import wide, wide_dtype
 from graphfw.ops.dtypes import compute_dtype, require_one_dtype
@@ -202,6 +204,18 @@ class Attention(_AttentionOp):
             *(d_mask if m.dtype.is_floating else None for m in mask),
         )
 
+    def composed(self, q: Tensor, k: Tensor, v: Tensor, *mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the same made of other ops, with a tensor of queries by keys, of 1 key or more."""
+        scores = _scores(self, q, k, *mask)
+        lowest = float(np.finfo(scores.dtype.dtype).min)
+        top = F.maximum(F.max(scores, axis=-1, keepdims=True), lowest)
+        powers = F.exp(scores - top)
+        total = F.sum(powers, axis=-1, keepdims=True)
+        total = where(total == 0, 1, total)
+        out = converted((powers / total) @ wide(v), q.dtype)
+        lse = F.squeeze(top + F.log(total), axis=-1)
+        return out, F.broadcast_to(lse, out.shape[:-1])
+
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         return self._cost(outputs, inputs, (1, 1))
 
@@ -333,6 +347,15 @@ class AttentionGrad(_AttentionOp):
             for make, x in zip(entries, operands, strict=False)
         )
 
+    def composed(self, *operands: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the same made of other ops, with tensors of queries by keys."""
+        parts = _Parts.of(self, operands)
+        q, k, d_out = (wide(operands[i]) for i in (0, 1, 5))
+        d_scores = parts.d_scores * parts.factor
+        found = (d_scores @ k, d_scores.mT @ q, parts.weights.mT @ d_out)
+        d_q, d_k, d_v = (converted(x, operands[0].dtype) for x in found)
+        return d_q, d_k, d_v
+
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         return self._cost(outputs, inputs, (3, 2))
 
@@ -386,10 +409,18 @@ class _Parts(NamedTuple):
         """Compose them from the operands of `attention_grad`."""
         q, k, v, lse, delta, d_out = (wide(x) for x in operands[:6])
         factor = score_factor(q) if op.scale is None else op.scale
-        scores = masked_scores((q * factor) @ k.mT, *operands[6:], causal=op.causal)
+        scores = _scores(op, q, k, *operands[6:])
         weights = F.exp(scores - F.expand_dims(lse, axis=-1))
         centred = d_out @ v.mT - F.expand_dims(delta, axis=-1)
         return cls(factor, weights, centred, weights * centred)
+
+
+def _scores(op: _AttentionOp, q: Tensor, k: Tensor, *mask: Tensor) -> Tensor:
+    """Compose the scores."""
+    query = wide(q)
+    factor = score_factor(query) if op.scale is None else op.scale
+    scaled = query * factor if isinstance(factor, Tensor) or factor != 1 else query
+    return masked_scores(scaled @ wide(k).mT, *mask, causal=op.causal)
 
 
 def score_factor(q: Tensor) -> float | Tensor:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from graphfw.errors import GraphError
+from graphfw.ir import ambient
 from graphfw.ir.body import Body, BodyGraph
 from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import DimLike
@@ -63,9 +64,20 @@ class Lanes:
         return F.where(lifted(mask, x.ndim), x, F.expand_dims(row, axis=0))  # type: ignore[no-any-return]
 
     def through(
-        self, body: Body, inputs: Sequence[Tensor], batched: Sequence[bool]
+        self,
+        body: Body,
+        inputs: Sequence[Tensor],
+        batched: Sequence[bool],
+        keeps_names: bool = False,
     ) -> tuple[list[Tensor], list[bool]]:
         """Make a body's nodes in the current graph, for all lanes.
+
+        Args:
+            body: The body.
+            inputs: What it is given.
+            batched: Which of these are batched.
+            keeps_names: Give names of tensors to what stands for them; in one graph this can be
+                done once.
 
         Returns:
             The outputs, and whether each is batched.
@@ -80,6 +92,8 @@ class Lanes:
             xs, flags = [x for x, _ in given], tuple([flag for _, flag in given])
             with graph.located(graph.provenance or node.loc):
                 outputs, flag = self._applied(node, xs, flags)
+                if keeps_names and node.name:
+                    outputs = (_named(outputs[0], node.name), *outputs[1:])
             made.update({(node, i): (output, flag) for i, output in enumerate(outputs)})
         found = [made[t.node, t.index] for t in body.outputs]
         return [t for t, _ in found], [flag for _, flag in found]
@@ -130,7 +144,7 @@ class Lanes:
                 graph.parameter(self.kind(t.type, flag), t.node.loc)
                 for t, flag in zip(body.parameters, batched, strict=True)
             ]
-            outputs, flags = self.through(body, parameters, batched)
+            outputs, flags = self.through(body, parameters, batched, keeps_names=True)
             must = list(wanted) or [True] * len(outputs)
             outputs = [
                 self.everywhere(t, flag) if want else t
@@ -160,6 +174,12 @@ class Lanes:
             if found[:count] == own:
                 return new, found
             own = found[:count]
+
+
+def _named(x: Tensor, name: str) -> Tensor:
+    with ambient.override(ambient.current_scope, ""):  # the name has its scope already
+        named: Tensor = F.identity(x, name=name)
+    return named
 
 
 def rule_of(op: Op) -> Callable[..., Any] | None:

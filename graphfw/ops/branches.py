@@ -13,9 +13,10 @@ from graphfw.ir.op import ELEMENTWISE, Case, Rng, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.batching import Lanes, lifted
-from graphfw.ops.effects import silent
+from graphfw.ops.effects import happens, silent
 from graphfw.ops.regions import (
     Region,
+    Reverse,
     fits,
     forward,
     owned,
@@ -60,10 +61,16 @@ class Branch(Region):
         # What a branch computes is computed again in the gradient: the branches have nothing in
         # common that could be kept.
         wanted = [t.dtype.is_inexact for t in inputs[1:]]
-        bodies = [_reversed(body, wanted) for body in self.choices]
+        both = [reverse(silent(body), "branch") for body in self.choices]
+        has_effect = any(one.tokens for one in both)
+        bodies = [_reversed(one, wanted, has_effect) for one in both]
         seeds = [t for t in ct if t is not None]
         found = iter(emit_all(Branch(tuple(bodies)), *inputs, *seeds))
-        return [None, *[next(found) if want else None for want in wanted]]
+        entries: list[Any] = [next(found) if want else None for want in wanted]
+        happens(list(found))
+        for one in both:
+            entries = one.refusing(entries)
+        return [None, *entries]
 
     def jvp(
         self, tangents: Sequence[Tensor | None], y: Sequence[Tensor], *inputs: Tensor
@@ -130,18 +137,22 @@ def _for_some(
     return emit_all(pair, F.astype(F.any(mask), int64), mask, *inputs)
 
 
-def _reversed(body: Body, wanted: list[bool]) -> Body:
-    """Return a body that takes also the outputs' cotangents, and yields those of the inputs."""
-    both = reverse(silent(body), "branch")
+def _reversed(both: Reverse, wanted: list[bool], has_effect: bool) -> Body:
+    """Return a body that takes also the outputs' cotangents, and yields those of the inputs.
+
+    If one of the branches has an effect, it yields a token too.
+    """
     graph = BodyGraph("branch")
     given = [*both.parameters, *[t for t in both.seeds if t is not None]]
     with graph:
         own = [graph.parameter(t.type) for t in given]
-        found = [g for g in both.gradients if g is not None]
+        found = [*[g for g in both.gradients if g is not None], *both.tokens]
         made = dict(zip(found, copied(found, dict(zip(given, own, strict=True))), strict=True))
         outputs = [
             zeros_like(t.type) if g is None else made[g]
             for t, g, want in zip(both.parameters, both.gradients, wanted, strict=True)
             if want
         ]
+        if has_effect:
+            outputs += [made[t] for t in both.tokens] or [F.asarray(True)]
     return Body(own, outputs)

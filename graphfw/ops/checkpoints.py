@@ -13,7 +13,7 @@ from graphfw.ir.op import ALIAS, PURE, SOURCE, Case, Op, Rng, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.batching import Lanes
-from graphfw.ops.effects import silent
+from graphfw.ops.effects import happens, silent
 from graphfw.ops.regions import (
     Region,
     forward,
@@ -97,7 +97,7 @@ class Checkpoint(Region):
         given = [*both.parameters, *[t for t in both.seeds if t is not None]]
         with graph:
             own = [graph.parameter(t.type) for t in given]
-            made = copied(found, dict(zip(given, own, strict=True)))
+            made = copied([*found, *both.tokens], dict(zip(given, own, strict=True)))
         seeds = [t for t in ct if t is not None]
         # Behind the barrier equal nodes are others than those of the forward part, and come later.
         # What holds weights is left out, where anything else is there: rules see what it is.
@@ -105,7 +105,9 @@ class Checkpoint(Region):
         late = dict(zip(held, emit_all(Barrier(len(held)), *held, *seeds), strict=True))
         again = [late.get(t, t) for t in inputs]
         results = iter(emit_all(Checkpoint(Body(own, made)), *again, *seeds))
-        return [None if g is None else next(results) for g in both.gradients]
+        entries = [None if g is None else next(results) for g in both.gradients]
+        happens(list(results))
+        return both.refusing(entries)
 
     def jvp(
         self, tangents: Sequence[Tensor | None], y: Sequence[Tensor], *inputs: Tensor

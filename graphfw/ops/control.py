@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphfw.errors import ArgumentError, DTypeError, GraphfwError, Operand, ShapeError, a_type
+from graphfw.errors import ArgumentError, DTypeError, GraphError, ShapeError, a_type
 from graphfw.ir.body import Traced, closed, trace
 from graphfw.ir.build import emit_all
 from graphfw.ir.concrete import describe
@@ -14,6 +14,7 @@ from graphfw.ir.dtype import int64
 from graphfw.ir.functions import F, public
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
+from graphfw.ir.variable import Variable
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.blocks import checkpointed, unrolled
 from graphfw.ops.branches import Branch
@@ -22,7 +23,8 @@ from graphfw.ops.composed import demand
 from graphfw.ops.effects import TOKEN, carrying, happens, token_of
 from graphfw.ops.regions import NUMBER
 from graphfw.ops.scans import Scan
-from graphfw.ops.structures import Structure
+from graphfw.ops.structures import Structure, demand_equal
+from graphfw.ops.updates import carrying_on, settle, taking, updated, yielding
 from graphfw.ops.whiles import Loop
 
 __all__ = ["checkpoint", "cond", "fori_loop", "map", "scan", "switch", "while_loop"]
@@ -120,10 +122,11 @@ def _branch(
     ]
     first = results[0]
     for name, other in zip(names[1:], results[1:], strict=True):
-        _demand_equal(what, (names[0], first), (name, other))
-    bodies, captures = closed(*carrying(*traced))
+        demand_equal(what, (names[0], first), (name, other))
+    variables = updated(*traced)
+    bodies, captures = closed(*carrying(*yielding(variables, *traced)))
     outputs = emit_all(Branch(bodies), number, *given.tensors, *captures)
-    return _packed(first, outputs)
+    return _packed(first, outputs, variables, *traced)
 
 
 @public
@@ -166,14 +169,23 @@ def while_loop(
 
     ask = trace("while_loop", condition, first.kinds)
     step = trace("while_loop", body, [NUMBER, *first.kinds])
-    _demand_equal("while_loop", ("init_val", first), ("body_fun", results[0]))
-    starts = first.tensors
+    demand_equal("while_loop", ("init_val", first), ("body_fun", results[0]))
+    if ask.graph.updates:
+        raise GraphError(
+            f'while_loop: the condition updates "{updated(ask)[0].name}"',
+            at=ask.graph.updates[0].loc,
+            fix="update it in body_fun",
+        )
+    variables, count, traced = updated(step), len(first.tensors), step
+    starts = [*first.tensors, *variables]
+    ask = taking(variables, ask, count)
+    step = carrying_on(variables, step, 1 + count, count)
     if ask.graph.effects or step.graph.effects:
         ask, step = _with_token(ask, step)
         starts = [*starts, as_tensor(True)]
     (asked, stepped), captures = closed(ask, step)
     loop = Loop(asked, (stepped,), (len(starts),), (False,))
-    return _packed(first, emit_all(loop, *starts, *captures))
+    return _packed(first, emit_all(loop, *starts, *captures), variables, traced)
 
 
 def _with_token(ask: Traced, step: Traced) -> tuple[Traced, Traced]:
@@ -323,13 +335,16 @@ def _scan(
     elements = [TensorType(t.dtype, t.shape[1:]) for t in sequences.tensors]
     traced = trace(what, body, [NUMBER, *first.kinds, *elements])
     carry, stacked = results[0]
-    _demand_equal(what, ("the first carry", first), ("the next", carry))
-    (own,), captures = closed(*carrying(traced))
-    op = Scan(own, trips, count, len(elements), backwards)
-    outputs = emitted(op, *first.tensors, *sequences.tensors, *captures)
-    end = count + len(stacked.tensors)
+    demand_equal(what, ("the first carry", first), ("the next", carry))
+    variables = updated(traced)
+    (own,), captures = closed(*carrying(carrying_on(variables, traced, 1 + count, count)))
+    carries = count + len(variables)
+    op = Scan(own, trips, carries, len(elements), backwards)
+    outputs = emitted(op, *first.tensors, *variables, *sequences.tensors, *captures)
+    settle(variables, outputs[:1], outputs[count:carries], traced)
+    end = carries + len(stacked.tensors)
     happens(outputs[end:])
-    return first.pack(outputs[:count]), stacked.pack(outputs[count:end])
+    return first.pack(outputs[:count]), stacked.pack(outputs[carries:end])
 
 
 def _length(what: str, sequences: Sequence[Tensor], length: DimLike | None) -> DimLike:
@@ -404,16 +419,30 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
             results.append(Structure.of(f(*given.pack(tensors))))
             return results[-1].tensors
 
-        (body,), captures = closed(*carrying(trace("checkpoint", flat, given.kinds)))
-        return _packed(results[0], emit_all(Checkpoint(body), *given.tensors, *captures))
+        traced = trace("checkpoint", flat, given.kinds)
+        variables = updated(traced)
+        (body,), captures = closed(*carrying(*yielding(variables, traced)))
+        outputs = emit_all(Checkpoint(body), *given.tensors, *captures)
+        return _packed(results[0], outputs, variables, traced)
 
     return checked
 
 
-def _packed(structure: Structure, outputs: Sequence[Tensor]) -> Any:
-    """Return the outputs in their structure; a token behind them is the current graph's."""
+def _packed(
+    structure: Structure,
+    outputs: Sequence[Tensor],
+    variables: Sequence[Variable],
+    *traced: Traced,
+) -> Any:
+    """Return a node's first outputs in their structure.
+
+    Behind them are the new contents of variables that the bodies update, and at the end a token if
+    there are effects: these are of the current graph.
+    """
     count = len(structure.tensors)
-    happens(outputs[count:])
+    end = count + len(variables)
+    settle(variables, outputs[:1], outputs[count:end], *traced)
+    happens(outputs[end:])
     return structure.pack(outputs[:count])
 
 
@@ -442,26 +471,3 @@ def _demand_scalar(what: str, label: str, x: Tensor, is_kind: bool, kind: str) -
         fix="compare, as in x > 0" if kind == "bool" else "use gf.astype(x, gf.int64)",
         error=DTypeError,
     )
-
-
-def _demand_equal(what: str, one: tuple[str, Structure], two: tuple[str, Structure]) -> None:
-    """Raise an error that shows both lines unless two results have the same types."""
-    (first, a), (second, b) = one, two
-    if a.shape != b.shape:
-        raise ArgumentError(
-            f"{what}: {first} and {second} have different structures: "
-            f"{len(a.tensors)} and {len(b.tensors)} tensors",
-            fix="return the same nesting of tuples, lists and dicts, with the same keys",
-        )
-    for x, y in zip(a.tensors, b.tensors, strict=True):
-        if x.type == y.type:
-            continue
-        error: type[GraphfwError] = DTypeError if x.shape == y.shape else ShapeError
-        fix = "make the shapes equal"
-        if x.shape == y.shape:
-            wider = F.result_type(x.dtype, y.dtype)
-            fix = f"use one dtype in both: gf.astype(x, gf.{wider.name})"
-        operands: list[Operand] = [describe(first, x), describe(second, y)]
-        raise error(
-            f"{what}: {first} is {x.type}, {second} is {y.type}", operands=operands, fix=fix
-        )

@@ -21,10 +21,10 @@ _TYPICAL = 64
 """What a symbolic dim counts as, where sizes decide: a batch, most often."""
 
 _WORTH = 8
-"""How many times as large as the operands a sum must be for them to be stacked.
+"""How many times as large as an operand a sum must be for that operand to be stacked.
 
 Operands that are larger make a product of so much arithmetic that reading and writing the sum does
-not count, while the stacks go through the memory.
+not count, while the stacks go through the memory. What is stacked anyway is only read from there.
 """
 
 
@@ -61,7 +61,7 @@ def deferred(value: Tensor, length: DimLike, stacked: Set[Tensor]) -> Deferred |
     if node.op.name != "matmul" or any(t.ndim != 2 for t in node.inputs):
         return None
     (left, left_views), (right, right_views) = [_viewed(t, stacked) for t in node.inputs]
-    if _WORTH * (_bytes(left) + _bytes(right)) > _bytes(value):
+    if sum([_bytes(t) * (1 if t in stacked else _WORTH) for t in {left, right}]) > _bytes(value):
         return None
     lanes = Lanes(length, "error")
 

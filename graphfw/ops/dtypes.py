@@ -23,8 +23,16 @@ def require_one_dtype(first: DType, *others: DType) -> None:
             )
 
 
+def require_computable(dtype: DType) -> DType:
+    """Require what numbers are not only kept in."""
+    fix = "convert it first: gf.astype(x, gf.float32)"
+    require(not dtype.is_storage, f"{dtype.name} is for storage alone", fix=fix, error=DTypeError)
+    return dtype
+
+
 def require_numeric(dtype: DType) -> DType:
     """Require what can be added up."""
+    require_computable(dtype)
     fix = "convert it first, for example with gf.astype(x, gf.int64)"
     require(not dtype.is_bool, "wants numeric tensors, not bool", fix=fix, error=DTypeError)
     return dtype
@@ -32,6 +40,7 @@ def require_numeric(dtype: DType) -> DType:
 
 def require_ordered(dtype: DType, instead_of_bool: str = BOOL_FIX) -> DType:
     """Require what has an order."""
+    require_computable(dtype)
     message = f"wants real tensors, not {dtype.name}"
     require(not dtype.is_bool, message, fix=instead_of_bool, error=DTypeError)
     fix = "complex numbers have no order: use gf.abs or gf.real"

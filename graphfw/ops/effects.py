@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import reduce
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -27,7 +26,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ir.walk import ancestors
 from graphfw.ops.batching import Lanes
-from graphfw.ops.regions import Region
+from graphfw.ops.regions import Region, joined
 
 TOKEN = TensorType(bool_, ())
 
@@ -126,5 +125,5 @@ def silent(body: Body) -> Body:
 
 def token_of(traced: Traced) -> Tensor:
     """Return a token for all effects of a body, whose graph is open."""
-    tokens = [F.all(one) if one.ndim else one for one in traced.graph.effects]
-    return reduce(F.logical_and, tokens) if tokens else cast(Tensor, F.asarray(True))
+    tokens = traced.graph.effects
+    return joined(tokens) if tokens else cast(Tensor, F.asarray(True))

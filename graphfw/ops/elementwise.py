@@ -9,6 +9,7 @@ from graphfw.ir.concrete import describe
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import NONDIFF, ok
 from graphfw.ir.tensor import Tensor
+from graphfw.ops import numerics
 from graphfw.ops.args import TensorLike, as_tensor, ruled
 from graphfw.ops.dtypes import require_numeric
 from graphfw.ops.table import apply, binary, binary_op, unary
@@ -151,13 +152,14 @@ floor_divide = binary(
     "floor_divide",
     doc="""The quotient, rounded down; no gradient.  x1, x2: real, broadcast -> [*B]
 
-    Of integers divided by 0: 0.
+    Of integers divided by 0: 0. Of infinity: an infinity, where NumPy gives NaN.
 
     >>> import graphfw as gf
     >>> gf.floor_divide(gf.asarray([7, -7]), 2)
     Tensor([ 3, -4], dtype=int64)
     """,
     vjp=NONDIFF,
+    xp=numerics.floor_divide,
     accepts="real",
     scalar="floor_divide",
 )

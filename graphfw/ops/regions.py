@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import reduce
+from typing import Any, NamedTuple, NoReturn, cast
 
+from graphfw.errors import GraphfwError
 from graphfw.ir.body import Body, BodyGraph
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, int64
@@ -17,6 +21,8 @@ from graphfw.ir.walk import ancestors
 
 NUMBER = TensorType(int64, ())
 """The type of a trip's number."""
+
+_left: ContextVar[list[int] | None] = ContextVar("left", default=None)
 
 
 class Region(Op):
@@ -82,6 +88,39 @@ def sizes_in_run(body: Body) -> list[tuple[int, ...]]:
     return [tuple([evaluate(dim, sizes) for dim in t.shape]) for t in body.outputs]
 
 
+class OutOfTrips(BaseException):
+    """An evaluation has made all the trips that it may.
+
+    No `Exception`: those are reported as failures of a node, and here nothing has failed.
+    """
+
+
+@contextmanager
+def at_most(trips: int) -> Iterator[None]:
+    """Let loops that are evaluated inside make so many trips together.
+
+    For those who evaluate a loop without being asked for its values: it may go on for ever.
+
+    Raises:
+        OutOfTrips: They would make more.
+    """
+    before = _left.set([trips])
+    try:
+        yield
+    finally:
+        _left.reset(before)
+
+
+def count_trip() -> None:
+    """Take note that a trip is about to be made."""
+    left = _left.get()
+    if left is None:
+        return
+    if not left[0]:
+        raise OutOfTrips
+    left[0] -= 1
+
+
 def owned(xp: Any, results: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Return results as arrays that are nobody else's: who gets them may write over them.
 
@@ -99,6 +138,19 @@ def owned(xp: Any, results: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, 
     return tuple(found)
 
 
+class Refusal:
+    """What takes the place of a cotangent that nobody says: called, it raises the error.
+
+    Bodies are differentiated by all that they take, so it is an error only once it is asked for.
+    """
+
+    def __init__(self, error: GraphfwError) -> None:
+        self.error = error
+
+    def __call__(self) -> NoReturn:
+        raise self.error
+
+
 class Reverse(NamedTuple):
     """A body and its reverse, in one graph.
 
@@ -108,6 +160,8 @@ class Reverse(NamedTuple):
         outputs: The body's outputs.
         seeds: The parameters for the outputs' cotangents; None for an output that is no float.
         gradients: The parameters' cotangents; None where there is none.
+        refused: The parameters whose cotangent nobody says, by their places.
+        tokens: One token for all effects of gradient rules, or none.
     """
 
     graph: BodyGraph
@@ -115,6 +169,17 @@ class Reverse(NamedTuple):
     outputs: tuple[Tensor, ...]
     seeds: list[Tensor | None]
     gradients: list[Tensor | None]
+    refused: dict[int, Refusal]
+    tokens: list[Tensor]
+
+    def refusing(self, entries: Sequence[Any], first: int = 0) -> list[Any]:
+        """Return the entries of a gradient rule, refused ones replaced.
+
+        Args:
+            entries: What the rule gives for its inputs.
+            first: The number of the parameter that takes the first of these inputs.
+        """
+        return [self.refused.get(place, x) for place, x in enumerate(entries, first)]
 
 
 def reverse(body: Body, what: str) -> Reverse:
@@ -126,16 +191,30 @@ def reverse(body: Body, what: str) -> Reverse:
         seeds = [graph.parameter(t.type) if t.dtype.is_inexact else None for t in outputs]
         xs = [t for t in parameters if t.dtype.is_inexact]
         ends = [(y, seed) for y, seed in zip(outputs, seeds, strict=True) if seed is not None]
-        found = iter(F.cotangents([y for y, _ in ends], xs, [seed for _, seed in ends]))
-        gradients = [next(found) if t.dtype.is_inexact else None for t in parameters]
-    return Reverse(graph, parameters, outputs, seeds, gradients)
+        own = F.cotangents([y for y, _ in ends], xs, [ct for _, ct in ends], may_refuse=True)
+        found = iter(own)
+        entries = [next(found) if t.dtype.is_inexact else None for t in parameters]
+        tokens = [joined(graph.effects)] if graph.effects else []
+    refused = {place: x for place, x in enumerate(entries) if isinstance(x, Refusal)}
+    gradients = [None if isinstance(x, Refusal) else x for x in entries]
+    return Reverse(graph, parameters, outputs, seeds, gradients, refused, tokens)
 
 
-def frontier(reversed_: Reverse) -> list[Tensor]:
-    """Return the tensors of the forward part that the reverse part reads, in order."""
-    forward = {*[t.node for t in reversed_.parameters], *ancestors(reversed_.outputs)}
-    wanted = [t for t in reversed_.gradients if t is not None]
-    given = {seed.node for seed in reversed_.seeds if seed is not None}
+def joined(tokens: Sequence[Tensor]) -> Tensor:
+    """Return one token, a scalar, for several of any shapes."""
+    scalars = [F.all(one) if one.ndim else one for one in tokens]
+    return cast(Tensor, reduce(F.logical_and, scalars))
+
+
+def frontier(both: Reverse | Forward, wanted: Sequence[Tensor]) -> list[Tensor]:
+    """Return the tensors of a body that its derivatives, of which some are wanted, read; in order.
+
+    Args:
+        both: The body and its derivatives.
+        wanted: Derivatives.
+    """
+    forward = {*[t.node for t in both.parameters], *ancestors(both.outputs)}
+    given = {seed.node for seed in both.seeds if seed is not None}
     read = {t for t in wanted if t.node in forward}
     for node in ancestors(wanted, stop=forward.__contains__):
         if node not in forward:
@@ -186,8 +265,11 @@ class Forward(NamedTuple):
         )
 
 
-def forward(body: Body, moved: Sequence[bool], what: str) -> Forward:
-    """Carry tangents through a body; `moved` says which parameters have one."""
+def forward(body: Body, moved: Sequence[bool], what: str, keeps: bool = False) -> Forward:
+    """Carry tangents through a body; `moved` says which parameters have one.
+
+    With `keeps` nothing in the body's own part depends on a tangent, if loops in it can do so.
+    """
     graph = BodyGraph(what)
     with graph:
         parameters = [graph.parameter(t.type, t.node.loc) for t in body.parameters]
@@ -195,12 +277,12 @@ def forward(body: Body, moved: Sequence[bool], what: str) -> Forward:
             graph.parameter(t.type) if flag else None
             for t, flag in zip(parameters, moved, strict=True)
         ]
-        outputs, tangents = F.tangents(body.inline(*parameters), parameters, seeds)
+        outputs, tangents = F.tangents(body.inline(*parameters), parameters, seeds, keeps)
     return Forward(graph, parameters, seeds, outputs, tangents)
 
 
 def forward_trip(
-    body: Body, carry: Sequence[bool], others: Sequence[bool], what: str
+    body: Body, carry: Sequence[bool], others: Sequence[bool], what: str, keeps: bool = False
 ) -> tuple[Forward, list[bool]]:
     """Carry tangents through the body of a loop: a carry that ever has a tangent always has one.
 
@@ -209,13 +291,14 @@ def forward_trip(
         carry: Which of the first carry have a tangent.
         others: Which of the others have.
         what: The kind of op that owns the body.
+        keeps: See `forward`.
 
     Returns:
         The body with its tangents, and which of the carry have one.
     """
     moved = list(carry)
     while True:
-        both = forward(body, [False, *moved, *others], what)
+        both = forward(body, [False, *moved, *others], what, keeps)
         after = [
             flag or t is not None
             for flag, t in zip(moved, both.tangents[: len(moved)], strict=True)

@@ -19,10 +19,14 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.batching import Lanes, changed
 from graphfw.ops.deferred import Deferred, deferred, terms
+from graphfw.ops.effects import happens
 from graphfw.ops.regions import (
     NUMBER,
+    Forward,
+    Refusal,
     Region,
     Reverse,
+    count_trip,
     filled,
     fits,
     forward_trip,
@@ -81,6 +85,7 @@ class Scan(Region):
             )
         ]
         for trip in reversed(range(length)) if self.backwards else range(length):
+            count_trip()
             elements = [xp.asarray(s[trip]) for s in sequences]
             number = xp.asarray(trip, dtype=xp.int64)
             lane = None if rng is None else rng.fold(trip)
@@ -92,7 +97,11 @@ class Scan(Region):
         return (*owned(xp, carry, inputs), *stacks)
 
     def vjp(self, ct: tuple[Any, ...], y: tuple[Tensor, ...], *inputs: Tensor) -> list[Any]:
-        return _Backward(self, inputs).entries([t for t in ct if t is not None])
+        backward = _Backward(self, inputs)
+        refusal = backward.refusal
+        if refusal is not None:
+            return [refusal] * len(inputs)
+        return backward.both.refusing(backward.entries([t for t in ct if t is not None]), 1)
 
     def batch(self, lanes: Lanes, batched: Sequence[bool], *inputs: Tensor) -> list[Tensor]:
         first, last = self.carries, self.carries + self.sequences
@@ -136,6 +145,47 @@ class Scan(Region):
             emit_all(scan, *with_tangents(inputs, starts, counts)), wanted, sizes
         )
 
+    def tangents_apart(
+        self, tangents: Sequence[Tensor | None], y: Sequence[Tensor], *inputs: Tensor
+    ) -> tuple[Sequence[Tensor], list[Tensor | None]]:
+        """Return the outputs, and their tangents by a loop of their own, which is linear in them.
+
+        The loop itself stacks what that one reads, so it is made once for any number of tangents.
+        """
+        first, last = self.carries, self.carries + self.sequences
+        moved = [t is not None for t in tangents]
+        both, carry = forward_trip(self.body, moved[:first], moved[first:], "scan", keeps=True)
+        wanted = [*carry, *[t is not None for t in both.tangents[first:]]]
+        if not any(wanted):
+            return y, [None] * len(y)
+        number, *rest = both.parameters
+        elements, taken = rest[first:last], rest[last:]
+        seeds = both.seeds[1:]
+        starts = filled(tangents, [t.type for t in inputs], [*carry, *moved[first:]])
+        with both.graph:
+            made = filled(both.tangents, [t.type for t in both.outputs], wanted)
+        results = [t for t in made if t is not None]
+        kept = _stored(both, results, {number, *elements, *taken})
+        outputs, stacks = _stacks(self, both, kept, inputs)
+        # What each trip is given, in order, with what the loop is.
+        steps = [
+            *zip(seeds[:first], starts[:first], strict=True),
+            *zip(kept, stacks, strict=True),
+            *zip(seeds[first:last], starts[first:last], strict=True),
+            *zip(elements, inputs[first:last], strict=True),
+            *zip(seeds[last:], starts[last:], strict=True),
+            *zip(taken, inputs[last:], strict=True),
+        ]
+        given = {t: whole for t, whole in steps if t is not None and whole is not None}
+        graph = BodyGraph("scan")
+        with graph:
+            own = {t: graph.parameter(t.type) for t in (number, *given)}
+            body = Body(list(own.values()), copied(results, own))
+        sequences = len(kept) + sum(moved[first:last]) + self.sequences
+        scan = Scan(body, self.length, sum(carry), sequences, self.backwards)
+        found = iter(emit_all(scan, *given.values()))
+        return outputs, [next(found) if want else None for want in wanted]
+
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         flops: DimLike = 0
         for node in self.body.nodes:
@@ -170,7 +220,8 @@ class _Backward:
         self.number, *rest = both.parameters
         self.carry, self.elements, self.taken = rest[:first], rest[first:last], rest[last:]
         self.gradient = dict(zip(both.parameters, both.gradients, strict=True))
-        self.kept = _stored(both, {self.number, *self.elements, *self.taken})
+        wanted = [*[t for t in both.gradients if t is not None], *both.tokens]
+        self.kept = _stored(both, wanted, {self.number, *self.elements, *self.taken})
         self.moved = {t: g for t in self.elements if (g := self.gradient[t]) is not None}
         # The parameters for the cotangents of what the loop stacks.
         self.given = [t for t in both.seeds[first:] if t is not None]
@@ -195,6 +246,12 @@ class _Backward:
             self.late.setdefault(capture, []).append(found)
             self.extra.update(dict.fromkeys([t for t in found.operands if t not in stacked]))
 
+    @property
+    def refusal(self) -> Refusal | None:
+        """What stands for all gradients, if that of a carry is refused: it leads to all others."""
+        refused = [x for place, x in self.both.refused.items() if place <= self.scan.carries]
+        return refused[0] if refused else None
+
     def entries(self, ct: Sequence[Tensor]) -> list[Any]:
         """Return the cotangents of the inputs for those of the float outputs."""
         carry = [t for t in self.carry if t.dtype.is_inexact]
@@ -206,7 +263,7 @@ class _Backward:
             len(self.kept) + len(ct) - len(carry) + len(self.elements),
             not scan.backwards,
         )
-        kept = self._stacks()
+        kept = _stacks(scan, self.both, self.kept, self.inputs)[1] if self.kept else ()
         found = emit_all(
             backward,
             *ct[: len(carry)],
@@ -215,6 +272,9 @@ class _Backward:
             *ct[len(carry) :],
             *self.inputs[scan.carries :],
         )
+        end = len(found) - len(self.both.tokens)
+        happens(found[end:])
+        found = found[:end]
         of: dict[Tensor, Any] = dict(zip([*carry, *self.sums, *self.moved], found, strict=False))
         stacks = dict(zip(self.elements, self.inputs[scan.carries :], strict=False))
         stacks.update(zip(self.kept, kept, strict=True))
@@ -225,21 +285,12 @@ class _Backward:
             of[t] = partial(_total, of.get(t), late, stacks)
         return [of.get(t) for t in (*self.carry, *self.elements, *self.taken)]
 
-    def _stacks(self) -> Sequence[Tensor]:
-        """Run the loop forward, and return what is kept of each trip."""
-        if not self.kept:
-            return ()
-        both, scan = self.both, self.scan
-        body = Body(both.parameters, (*both.outputs, *self.kept))
-        forward = Scan(body, scan.length, scan.carries, scan.sequences, scan.backwards)
-        return emit_all(forward, *self.inputs)[len(both.outputs) :]
-
     def _body(self, carry: list[Tensor]) -> Body:
         """Return one trip backwards.
 
         Its carry is the cotangents of the loop's float carry, and sums over the trips so far of
-        those of the captures. It stacks the cotangents of the sequences' elements, and what sums
-        after the loop are made of.
+        those of the captures. It stacks the cotangents of the sequences' elements, what sums
+        after the loop are made of, and the token of rules' effects.
         """
         seeds = [t for t in self.both.seeds[: self.scan.carries] if t is not None]
         graph = BodyGraph("scan")
@@ -249,7 +300,8 @@ class _Backward:
             for t in (*self.kept, *self.given, *self.elements, *self.taken):
                 given[t] = graph.parameter(t.type)
             own = [g for t in (*carry, *self.moved) if (g := self.gradient[t]) is not None]
-            wanted = [*own, *self.extra, *chain.from_iterable(self.sums.values())]
+            tokens = self.both.tokens
+            wanted = [*own, *self.extra, *chain.from_iterable(self.sums.values()), *tokens]
             made = dict(zip(wanted, copied(wanted, given), strict=True))
 
             def gradient(t: Tensor) -> Tensor:
@@ -263,7 +315,7 @@ class _Backward:
                     for total, parts in zip(totals, self.sums.values(), strict=True)
                 ],
                 *map(gradient, self.moved),
-                *[made[t] for t in self.extra],
+                *[made[t] for t in (*self.extra, *tokens)],
             ]
         parameters = list(given.values())
         begin = 1 + len(carry)
@@ -276,12 +328,21 @@ def _total(first: Tensor | None, late: Sequence[Deferred], stacks: dict[Tensor, 
     return reduce(add, parts if first is None else [first, *parts])
 
 
-def _stored(both: Reverse, free: set[Tensor]) -> list[Tensor]:
-    """Return what the forward loop must keep for the backward one: no more than is needed.
+def _stacks(
+    scan: Scan, both: Reverse | Forward, kept: Sequence[Tensor], inputs: Sequence[Tensor]
+) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """Run a loop, and return its outputs, and what is kept of each trip."""
+    body = Body(both.parameters, (*both.outputs, *kept))
+    found = emit_all(changed(scan, body=body), *inputs)
+    return found[: len(both.outputs)], found[len(both.outputs) :]
+
+
+def _stored(both: Reverse | Forward, wanted: Sequence[Tensor], free: set[Tensor]) -> list[Tensor]:
+    """Return what a loop must keep for that of its derivatives: no more than is needed.
 
     What a view or an elementwise op makes of tensors that are at hand is made again instead.
     """
-    kept = dict.fromkeys(t for t in frontier(both) if t not in free)
+    kept = dict.fromkeys(t for t in frontier(both, wanted) if t not in free)
     for tensor in reversed(list(kept)):
         node = tensor.node
         cheap = not node.op.traits.isdisjoint((ALIAS, ELEMENTWISE)) or node.op.name == "constant"

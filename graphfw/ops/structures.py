@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from graphfw.errors import ArgumentError, DTypeError, GraphfwError, Operand, ShapeError
 from graphfw.ir import nest
+from graphfw.ir.concrete import describe
+from graphfw.ir.functions import F
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ops.args import as_tensor
@@ -48,3 +51,26 @@ _LEAF, _NONE = object(), object()
 
 def _marks(leaves: Sequence[Any]) -> Iterator[object]:
     return (_NONE if leaf is None else _LEAF for leaf in leaves)
+
+
+def demand_equal(what: str, one: tuple[str, Structure], two: tuple[str, Structure]) -> None:
+    """Raise an error that shows both lines unless two results have the same types."""
+    (first, a), (second, b) = one, two
+    if a.shape != b.shape:
+        raise ArgumentError(
+            f"{what}: {first} and {second} have different structures: "
+            f"{len(a.tensors)} and {len(b.tensors)} tensors",
+            fix="return the same nesting of tuples, lists and dicts, with the same keys",
+        )
+    for x, y in zip(a.tensors, b.tensors, strict=True):
+        if x.type == y.type:
+            continue
+        error: type[GraphfwError] = DTypeError if x.shape == y.shape else ShapeError
+        fix = "make the shapes equal"
+        if x.shape == y.shape:
+            wider = F.result_type(x.dtype, y.dtype)
+            fix = f"use one dtype in both: gf.astype(x, gf.{wider.name})"
+        operands: list[Operand] = [describe(first, x), describe(second, y)]
+        raise error(
+            f"{what}: {first} is {x.type}, {second} is {y.type}", operands=operands, fix=fix
+        )

@@ -29,9 +29,9 @@ Where a finite input can have an infinite slope, the rule says `F.chain_multiply
 
 KINDS: dict[str, Callable[[DType], bool]] = {
     "any": lambda d: True,
-    "numeric": lambda d: not d.is_bool,
-    "real": lambda d: not d.is_bool and not d.is_complex,
-    "real or bool": lambda d: not d.is_complex,
+    "numeric": lambda d: d.is_integer or d.is_inexact,
+    "real": lambda d: d.is_integer or d.is_floating,
+    "real or bool": lambda d: d.is_integer or d.is_floating or d.is_bool,
     "integer": lambda d: d.is_integer,
     "integer or bool": lambda d: d.is_integer or d.is_bool,
     "floating-point": lambda d: d.is_floating,

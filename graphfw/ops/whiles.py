@@ -14,10 +14,11 @@ from graphfw.ir.op import Case, Rng, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.batching import Lanes, lifted
-from graphfw.ops.effects import silent
+from graphfw.ops.effects import happens, silent
 from graphfw.ops.regions import (
     NUMBER,
     Region,
+    count_trip,
     filled,
     fits,
     forward,
@@ -118,6 +119,7 @@ class Loop(Region):
         captures: Sequence[Any],
         rng: Rng | None,
     ) -> list[Any]:
+        count_trip()
         lane = None if rng is None else rng.fold(trip)
         index = xp.asarray(trip, dtype=xp.int64)
         with in_trip(trip):
@@ -130,8 +132,10 @@ class Loop(Region):
         starts = list(inputs[: len(inputs) - len(captures)])
         adjoints: dict[int, _Adjoint] = {}
         for number in reversed(range(len(self.passes))):
-            adjoints[number] = _Adjoint(self, number, adjoints, len(captures))
-            starts += [*seeds[number], *sums]
+            own = adjoints[number] = _Adjoint(self, number, adjoints, len(captures))
+            if own.refusal is not None:
+                return [own.refusal] * len(inputs)
+            starts += [*seeds[number], *sums, *[F.asarray(True) for _ in own.both.tokens]]
         both = Loop(
             silent(self.condition),
             (*map(silent, self.passes), *[adjoint.body for adjoint in adjoints.values()]),
@@ -145,13 +149,17 @@ class Loop(Region):
             gradients[number] = iter([next(found) for _ in seeds[number]])
             for total in totals:
                 total.append(next(found))
-        entries = [
+            happens([next(found) for _ in adjoints[number].both.tokens])
+        entries: list[Any] = [
             next(gradients[number]) if t.dtype.is_inexact else None
             for number, carry in enumerate(carries)
             for t in carry
         ]
         rest = map(_sum, totals)
-        return [*entries, *[next(rest) if t.dtype.is_inexact else None for t in captures]]
+        given: list[Any] = [next(rest) if t.dtype.is_inexact else None for t in captures]
+        for one in adjoints.values():
+            given = one.both.refusing(given, len(one.both.parameters) - len(captures))
+        return [*entries, *given]
 
     def batch(self, lanes: Lanes, batched: Sequence[bool], *inputs: Tensor) -> list[Tensor]:
         carries, taken = self.split(batched)
@@ -298,9 +306,9 @@ class _InLanes:
 class _Adjoint:
     """The pass that goes back over one pass of a loop.
 
-    Its carry is the cotangents of that pass's float carry, and sums of those of the float captures.
-    Besides it yields, for each pass before that one, the cotangents of what is recorded of it, as
-    far as that is floats.
+    Its carry is the cotangents of that pass's float carry, sums of those of the float captures, and
+    a token if gradient rules have effects. Besides it yields, for each pass before that one, the
+    cotangents of what is recorded of it, as far as that is floats.
 
     Args:
         loop: The loop.
@@ -312,10 +320,13 @@ class _Adjoint:
     def __init__(
         self, loop: Loop, number: int, after: Mapping[int, _Adjoint], captures: int
     ) -> None:
-        both = reverse(silent(loop.passes[number]), "loop")
+        self.both = both = reverse(silent(loop.passes[number]), "loop")
         count = loop.carries[number]
         index, *rest = both.parameters
         split = len(rest) - captures
+        # What it carries or reads of earlier passes leads to all other gradients.
+        refused = [x for place, x in both.refused.items() if place <= split]
+        self.refusal = refused[0] if refused else None
         own, read, taken = rest[:count], rest[count:split], rest[split:]
         summed = [t for t in taken if t.dtype.is_inexact]
         seeds = [t for t in both.seeds if t is not None]
@@ -323,7 +334,7 @@ class _Adjoint:
         graph = BodyGraph("loop")
         with graph:
             new = {t: graph.parameter(t.type) for t in (index, *seeds[:carried])}
-            totals = [graph.parameter(t.type) for t in summed]
+            totals = [graph.parameter(t.type) for t in (*summed, *both.tokens)]
             records = [
                 [graph.parameter(kind) for kind in loop.recorded(one)]
                 for one in range(len(loop.passes))
@@ -345,7 +356,7 @@ class _Adjoint:
             told = [list(values) for values in zip(*said, strict=True)]
             for place, seed in enumerate(seeds[carried:], carried):
                 new[seed] = _sum(told[place]) if told else zeros_like(seed.type)
-            found = [g for g in both.gradients if g is not None]
+            found = [*[g for g in both.gradients if g is not None], *both.tokens]
             made = dict(zip(found, copied(found, new), strict=True))
             gradient = {
                 t: zeros_like(t.type) if g is None else made[g]
@@ -355,7 +366,8 @@ class _Adjoint:
             state = [gradient[t] for t in own if t.dtype.is_inexact]
             if told:
                 state = [_sum([g, *told[place]]) for place, g in enumerate(state)]
-            state += [total + gradient[t] for total, t in zip(totals, summed, strict=True)]
+            state += [total + gradient[t] for total, t in zip(totals, summed, strict=False)]
+            state += [totals[-1] & made[token] for token in both.tokens]
             handed = [gradient[t] for t in read if t.dtype.is_inexact]
         self.carries = len(state)
         self.body = Body(parameters, (*state, *handed))

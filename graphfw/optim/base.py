@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 from graphfw.errors import ArgumentError, GradientError, GraphError, a_type
 from graphfw.ir import ambient, concrete
 from graphfw.ir.dtype import DType, float64, int64
-from graphfw.ir.graph import Graph, open_graph
+from graphfw.ir.graph import Graph, current_graph, open_graph
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Filled, Update, Variable
 from graphfw.loc import capture
@@ -39,8 +39,18 @@ class _State:
         self.name = graph.unique(ambient.join_scope(ambient.current_scope.get(), name))
         self.slots: dict[Variable, dict[str, Variable]] = {}
         self.step = self._variable("step", 0, (), int64)
-        # One tensor, so that several updates of one optimiser agree on the step's new value.
-        self.next_step = self.step + 1
+        self._next_steps: dict[Graph, Tensor] = {}
+
+    @property
+    def next_step(self) -> Tensor:
+        """The number of updates after this one, in the graph or body that is open.
+
+        It is one tensor, so that several updates of one optimiser agree on the step's new value.
+        """
+        graph = current_graph()
+        if graph not in self._next_steps:
+            self._next_steps[graph] = self.step + 1
+        return self._next_steps[graph]
 
     def slots_of(
         self, variable: Variable, initial: Mapping[str, float], dtype: DType
@@ -246,7 +256,10 @@ class Optimizer(abc.ABC):
             for rule, found in rules:
                 made = [(next(clipped), variable) for _, variable in found]
                 pairs += rule._moves(made, state)
-        return Update(pairs, state.graph, state.graph.provenance or capture())
+        graph = current_graph()
+        loc = graph.provenance or capture()
+        graph.check_update(state.step, loc)
+        return Update(pairs, graph, loc)
 
     def _clipped(self, gradients: list[Tensor]) -> list[Tensor]:
         if self.clip_value is not None:

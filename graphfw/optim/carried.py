@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphfw.ir.build import emit_all
-from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.body import rewired
+from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
 
@@ -21,15 +21,10 @@ def carried_pairs(loss: Tensor) -> list[tuple[Variable, Tensor]]:
             continue
         for variable, value in update.pairs:
             before = values.get(variable)
-            values[variable] = value if before is None else _after(value, variable, before)
+            if before is value:  # of a body, several updates have one result
+                continue
+            here = loss.graph.standing_for(variable)
+            if before is not None and here is not None:
+                value = rewired(value, here, before)
+            values[variable] = value
     return list(values.items())
-
-
-def _after(value: Tensor, variable: Variable, before: Tensor) -> Tensor:
-    """Return `value` as it is computed where the variable has the contents `before`."""
-    new: dict[Node, tuple[Tensor, ...]] = {variable.node: (before,)}
-    for node in ancestors([value], stop=lambda n: n is variable.node):
-        if any(t.node in new for t in node.inputs):
-            inputs = [new[t.node][t.index] if t.node in new else t for t in node.inputs]
-            new[node] = emit_all(node.op, *inputs)
-    return new[value.node][value.index] if value.node in new else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from graphfw.errors import ArgumentError, GradientError, a_type
@@ -101,22 +101,30 @@ def trained_by(loss: Tensor) -> list[Variable]:
         GradientError: There are none; says what comes near.
     """
     reached, blocks = _reached(loss)
-    wanted = [v for v in loss.graph.variables if v.trainable and v.dtype.is_inexact]
-    found = [v for v in wanted if v.node in reached]
+    graph = loss.graph
+    variables = [v for v in graph.root.variables if v.dtype.is_inexact]
+    wanted = [v for v in variables if v.trainable]
+
+    def among(some: Iterable[Variable], nodes: Collection[Node]) -> list[Variable]:
+        """Return the variables that are among nodes, or for which one stands in a loop's body."""
+        here = [(v, graph.standing_for(v)) for v in some]
+        return [v for v, t in here if t is not None and t.node in nodes]
+
+    found = among(wanted, reached)
     if found:
         return found
     above = set(ancestors([loss]))
     operands = [concrete.describe("loss", loss)]
-    behind = [v for v in wanted if v.node in above]
+    behind = among(wanted, above)
     if behind:
-        node = next(n for n in blocks if behind[0].node in set(ancestors(n.outputs)))
+        node = next(n for n in blocks if among(behind[:1], set(ancestors(n.outputs))))
         raise GradientError(
             f"minimize: the loss depends on {_named(behind)} only through {node.op.name}, "
             "which no gradient passes",
             operands=[*operands, concrete.describe("stop", node.outputs[0])],
             fix="use a differentiable function there",
         )
-    fixed = [v for v in loss.graph.variables if v.node in reached and v.dtype.is_inexact]
+    fixed = among(variables, reached)
     if fixed:
         raise GradientError(
             f"minimize: the loss depends on {_named(fixed)} alone, not trainable",

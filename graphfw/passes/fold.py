@@ -15,7 +15,11 @@ from graphfw.ir.literal import Array, Literal
 from graphfw.ir.op import ALIAS, EFFECT, PURE, RANDOM, SOURCE
 from graphfw.ir.rebuild import rebuild
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.regions import OutOfTrips, at_most
 from graphfw.passes.base import Pass
+
+_TRIPS = 10_000
+"""How many trips of a loop are made here. A run makes more of them faster, or does not end."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,8 @@ class Fold(Pass):
 def _values(node: Node, inputs: tuple[Tensor, ...]) -> list[Array] | None:
     arrays = [constant_array(t) for t in inputs]
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), at_most(_TRIPS):
             result = node.op.eval(np, *arrays)
-    except Exception:
-        return None  # not lost: the node stays, and raises when the graph runs
+    except (Exception, OutOfTrips):
+        return None  # not lost: the node stays, and raises, or goes on, when the graph runs
     return [np.asarray(r, order="C") for r in (result if node.op.multiple else (result,))]

@@ -18,6 +18,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_clusters import Cluster, Clusters
 from graphfw.passes.fuse_columns import part_narrow
 from graphfw.passes.fuse_cycles import break_cycles
+from graphfw.passes.fuse_joins import join_parts
 from graphfw.passes.fuse_nodes import Facts, Natives, Role
 from graphfw.passes.fuse_outputs import Outputs, settled
 from graphfw.passes.fuse_products import attach_products
@@ -85,6 +86,7 @@ def partition(graph: Graph, natives: Natives) -> Partition:
     break_cycles(clusters)
     attach_products(clusters, graph)
     break_cycles(clusters)
+    join_parts(clusters, graph)
     outputs = settled(clusters, facts, natives, graph.outputs)
     groups = [_group(c, clusters, outputs) for c in _ordered(clusters, outputs)]
     return Partition(tuple(groups), facts)

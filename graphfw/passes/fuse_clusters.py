@@ -449,6 +449,19 @@ class Clusters:
         self._join(product, reader, joint)
         return True
 
+    def attach_sections(self, product: Cluster, reader: Cluster, width: DimLike) -> bool:
+        """Join a product to an elementwise cluster whose last axis is a section of its columns."""
+        order_a, order_b = self.order_of(reader), self.order_of(product)
+        sizes_a, sizes_b = ([self.sizes[i] for i in order] for order in (order_a, order_b))
+        fits = [*sizes_b[:-1], width] == sizes_a and not reader.closed and reader.rows is None
+        if not fits or len(product.nodes) + len(reader.nodes) > _NODES:
+            return False
+        if self._reaches(product, reader, beyond=True):
+            return False
+        same = dict(zip(order_b[:-1], order_a[:-1], strict=True))
+        self._join(reader, product, _Joint(same, order_a, None, False, "rows", []))
+        return True
+
     def move(self, nodes: Sequence[Node], reader: Cluster, product: Cluster) -> bool:
         """Move nodes from the cluster that reads a product to the product's."""
         sources = {self.of(r.root.node) for n in nodes for r in self.reads[n]}

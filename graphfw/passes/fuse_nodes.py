@@ -67,6 +67,7 @@ class Role(enum.Enum):
     COPY = "a view that does not lie regularly: it is copied"
     MATMUL = "a matrix product"
     REFERENCE = "is computed by itself"
+    JOIN = "its parts are written where they belong, by what computes them"
 
     __hash__ = object.__hash__
 
@@ -167,9 +168,8 @@ class Facts:
             return Role.SOURCE
         if op.name == "barrier":
             return self._barrier(node)
-        if any(t.dtype.is_complex for t in node.inputs) or any(
-            t.dtype.is_complex for t in node.types
-        ):
+        kinds = {t.dtype.kind for t in node.types} | {t.dtype.kind for t in node.inputs}
+        if kinds & {"complex", "storage"}:
             return self._view_or(node, Role.REFERENCE)
         if renames(node):
             # x[n] -> [n//3, 3] is checked when it runs.

@@ -3,15 +3,21 @@
 Products are given epilogues when all other groups are settled. A group of elementwise nodes that
 reads a product joins it. Of a group with reductions, the part up to one tensor moves, where all
 that comes of the product goes through that tensor: no more is written for it, and the group reads
-one tensor in place of the product and whatever else that part reads.
+one tensor in place of the product and whatever else that part reads. What others read of that part
+moves along: gradients of an activation leave its result, computed once more, beside their own.
+
+A group that reads equal parts of a product's columns, the gates of a recurrent layer, joins it too.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_clusters import Cluster, Clusters
 from graphfw.passes.fuse_nodes import Role
+from graphfw.passes.fuse_views import contiguous
 
 
 def attach_products(clusters: Clusters, graph: Graph) -> None:
@@ -26,6 +32,8 @@ def attach_products(clusters: Clusters, graph: Graph) -> None:
             continue
         if node.types[0].shape[-1] != 1:
             _attach(clusters, node, demanded)
+            if node.op.name == "matmul":
+                _attach_sections(clusters, node, demanded)
 
 
 def _attach(clusters: Clusters, node: Node, demanded: set[Tensor]) -> None:
@@ -41,6 +49,56 @@ def _attach(clusters: Clusters, node: Node, demanded: set[Tensor]) -> None:
     nodes = _prefix(clusters, tensor, reader, demanded)
     if nodes:
         clusters.move(nodes, reader, product)
+
+
+def _attach_sections(clusters: Clusters, node: Node, demanded: set[Tensor]) -> None:
+    """Join a product to the elementwise cluster that reads nothing of it but sections.
+
+    These are equal parts of its columns: the gates of a recurrent layer. An element of each is
+    computed at a time, and what the epilogue so far does is done to each of them.
+    """
+    product = clusters.of(node)
+    assert product is not None
+    inside = set(product.nodes)
+    read = {
+        tensor: [user for user in clusters.readers.get(tensor, ()) if user not in inside]
+        for one in product.nodes
+        for tensor in one.outputs
+    }
+    read = {tensor: users for tensor, users in read.items() if users or tensor in demanded}
+    if len(read) != 1 or not demanded.isdisjoint(read):
+        return
+    ((tensor, users),) = read.items()
+    found = {clusters.of(user) for user in users}
+    reader = next(iter(found))
+    if len(found) != 1 or reader is None or reader.product is not None:
+        return
+    inside.discard(node)
+    if not all([clusters.facts.is_plain(one) for one in (*inside, *reader.nodes)]):
+        return
+    widths = {_section(clusters, user, tensor) for user in users}
+    width = next(iter(widths))
+    if len(widths) == 1 and width is not None:
+        clusters.attach_sections(product, reader, width)
+
+
+def _section(clusters: Clusters, user: Node, tensor: Tensor) -> int | None:
+    """Return how wide the sections are that an elementwise node reads of a tensor, if it does."""
+    facts, shape = clusters.facts, user.types[0].shape
+    width, columns = shape[-1] if shape else 1, tensor.shape[-1]
+    if not isinstance(width, int) or not isinstance(columns, int):
+        return None
+    if width < 2 or columns % width or shape[:-1] != tensor.shape[:-1]:
+        return None
+    for x in user.inputs:
+        layout = facts.layout_of(x)
+        if layout.root is not tensor:
+            continue
+        begin = layout.offset
+        is_section = isinstance(begin, int) and begin % width == 0 and begin < columns
+        if x.shape != shape or layout.strides != contiguous(tensor.shape) or not is_section:
+            return None
+    return width
 
 
 def _prefix(
@@ -74,7 +132,9 @@ def _prefix(
         readers = clusters.readers.get(tensor, ())
         live[tensor] = max(len(readers), 1)
         if live.keys() == {tensor}:
-            found = list(cone)
+            beside = _beside(clusters, cone, node, inside)
+            if beside is not None:
+                found = [*beside, *cone]
     leaving = {t for n in found for t in n.outputs} & demanded
     last = found[-1].outputs[0] if found else None
     return found if not leaving - {last} else []
@@ -87,21 +147,48 @@ def _needed(
     cone: dict[Node, None],
     live: dict[Tensor, int],
 ) -> list[Node] | None:
-    """Return the nodes of the cluster that a node needs besides the cone, if only it needs them."""
-    more: list[Node] = []
+    """Return the nodes of the cluster that a node needs besides the cone, if they can move."""
+    more: dict[Node, None] = {}
     todo = [node]
     while todo:
-        current = todo.pop()
-        for read in clusters.reads[current]:
+        for read in clusters.reads[todo.pop()]:
             source = read.root.node
             if read.root in live or source in cone or source in more or source not in inside:
                 continue
-            is_plain = clusters.facts.role[source] is Role.POINTWISE
-            is_full = len(clusters.out[source]) == len(clusters.axes[node])
-            users = clusters.readers.get(read.root, [])
-            is_alone = all(u is node or u in cone or u in more for u in users)
-            if not (is_plain and is_full and is_alone) or read.axes is None:
+            if read.axes is None or not _can_move(clusters, source, node):
                 return None
-            more.append(source)
+            more[source] = None
             todo.append(source)
-    return more[::-1]
+    return list(more)[::-1]
+
+
+def _beside(
+    clusters: Clusters, cone: Collection[Node], last: Node, inside: set[Node]
+) -> list[Node] | None:
+    """Return what of the cluster comes of the cone beside its last node, if it can move along.
+
+    Others read it from memory, where the product's kernel writes it then.
+    """
+    found: dict[Node, None] = {}
+    todo = [node for node in cone if node is not last]
+    while todo:
+        node = todo.pop()
+        related = list(clusters.readers.get(node.outputs[0], ()))
+        if node in found:
+            reads = [read for read in clusters.reads[node] if read.root.node in inside]
+            if any(read.axes is None or read.root.node is last for read in reads):
+                return None
+            related += [read.root.node for read in reads]
+        for one in related:
+            if one not in inside or one in cone or one in found:
+                continue
+            if not _can_move(clusters, one, last):
+                return None
+            found[one] = None
+            todo.append(one)
+    return list(found)
+
+
+def _can_move(clusters: Clusters, node: Node, like: Node) -> bool:
+    is_plain = clusters.facts.role[node] is Role.POINTWISE and node not in clusters.picks
+    return is_plain and len(clusters.out[node]) == len(clusters.axes[like])

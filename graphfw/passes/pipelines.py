@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from graphfw.passes import arithmetic, movement
-from graphfw.passes.attention import FuseAttention
+from graphfw.passes.attention import ComposeAttention, FuseAttention
 from graphfw.passes.base import Pass
 from graphfw.passes.cse import CSE
+from graphfw.passes.economise import Economise
 from graphfw.passes.fold import Fold
 from graphfw.passes.prune import Prune
 from graphfw.passes.regions import (
@@ -18,6 +19,7 @@ from graphfw.passes.regions import (
 )
 from graphfw.passes.rules import RuleSet
 from graphfw.passes.stacks import SplitStacks
+from graphfw.passes.weights import ScaleWeights
 
 SIMPLIFY = RuleSet("simplify", (*arithmetic.RULES, *movement.RULES))
 
@@ -37,8 +39,10 @@ _PLAIN: tuple[Pass, ...] = (
     Fold(),
     CSE(),
     FuseAttention(),
+    ComposeAttention(),
+    ScaleWeights(),
     PruneRegions(),
     Prune(),
 )
 
-DEFAULT: tuple[Pass, ...] = (*_PLAIN, OptimiseBodies(_PLAIN), HoistInvariants())
+DEFAULT: tuple[Pass, ...] = (*_PLAIN, OptimiseBodies(_PLAIN), HoistInvariants(), Economise())

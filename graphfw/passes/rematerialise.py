@@ -80,13 +80,13 @@ class Rematerialise(Pass):
     name = "rematerialise"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        parts = _Parts(graph, self.sizes)
+        parts = Parts(graph, self.sizes)
         if not parts.wanted:
             return graph
         again = _Choice(parts, self.budget).again()
         if not again:
             return graph
-        return rebuild(graph, _Rewriting(parts, again, hits))
+        return rebuild(graph, Rewriting(parts, again, hits))
 
 
 def _is_given(node: Node) -> bool:
@@ -110,7 +110,7 @@ def _is_plain(node: Node) -> bool:
     return is_view(node) or ELEMENTWISE in node.op.traits
 
 
-class _Parts:
+class Parts:
     """The forward and the backward part of a graph.
 
     Attributes:
@@ -128,7 +128,9 @@ class _Parts:
         nodes = live_nodes(graph)
         self.sizes = sizes
         self.order = {node: place for place, node in enumerate(nodes)}
-        self.nbytes = {n: self.number(sum([t.nbytes for t in n.types])) for n in nodes}
+        kinds = dict.fromkeys([kind for node in nodes for kind in node.types])
+        room = {kind: self.number(kind.nbytes) for kind in kinds}
+        self.nbytes = {n: sum([room[kind] for kind in n.types]) for n in nodes}
         small = _small([size for n, size in self.nbytes.items() if not is_view(n)])
         self.given = {n for n in nodes if _is_given(n) or self.nbytes[n] <= small}
         self.forward: set[Node] = set()
@@ -194,7 +196,7 @@ def _small(sizes: Sequence[int]) -> int:
 class _Choice:
     """Finds what is computed again."""
 
-    def __init__(self, parts: _Parts, budget: Budget) -> None:
+    def __init__(self, parts: Parts, budget: Budget) -> None:
         self._parts = parts
         self._nodes = ancestors(parts.wanted, stop=parts.given.__contains__)
         self._kept = self._banned(budget)
@@ -304,10 +306,10 @@ def _can_repeat(op: Op) -> bool:
     return is_pure and op.name not in ("gather", "host_call") and not is_loop
 
 
-class _Rewriting:
+class Rewriting:
     """Makes the graph again, with copies of what is computed again, just before they are read."""
 
-    def __init__(self, parts: _Parts, again: set[Node], hits: Counter[str]) -> None:
+    def __init__(self, parts: Parts, again: set[Node], hits: Counter[str]) -> None:
         self._parts = parts
         self._again = again
         self._hits = hits

@@ -107,7 +107,7 @@ def _rounded(array: Array, wanted: DType) -> Array | None:
     return result
 
 
-_RANK = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
+_RANK = {"storage": -1, "bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
 
 
 def bind_sizes(program: Program, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

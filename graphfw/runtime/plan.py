@@ -72,8 +72,9 @@ class Plan:
         self._pack = pack
         self._sizes: dict[tuple[tuple[int, ...], ...], tuple[int, ...]] = {}
         self._single = self._slots == (0,) and program.fetch_count == 1
-        # An array of these dtypes is taken as it is.
-        self._dtypes = [t.dtype.dtype if self._executor.is_host else None for t in program.feeds]
+        # An array of the feed's dtype is taken as it is.
+        dtypes = [t.dtype.dtype if self._executor.is_host else None for t in program.feeds]
+        self._taken = [*enumerate(dtypes)]
 
     def __call__(self, *arrays: Any) -> Any:
         """Run with values for the feeds, in their order.
@@ -86,6 +87,10 @@ class Plan:
         fed, sizes = self._fed(arrays)
         return self._packed(self._session.execute(self.program, self._run, fed, sizes))
 
+    def _computed(self, fed: Sequence[Any], sizes: tuple[int, ...]) -> list[Any]:
+        """Run on what `_fed` returns, and return the values of the fetched tensors, in order."""
+        return self._session.execute(self.program, self._run, fed, sizes)
+
     def _fed(self, arrays: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
         """Check and convert values for the feeds, and find what the symbols stand for."""
         program = self.program
@@ -94,12 +99,14 @@ class Plan:
                 f"this plan takes {len(program.feeds)} values and got {len(arrays)}",
                 fix=f"give, in this order: {_names(program.feeds)}",
             )
-        feed = self._executor.feed
-        fed = [
-            a if type(a) is np.ndarray and a.dtype is d else feed(t, a)
-            for t, a, d in zip(program.feeds, arrays, self._dtypes, strict=True)
-        ]
-        shapes = tuple([a.shape for a in fed])
+        fed = list(arrays)
+        found = []
+        for number, dtype in self._taken:
+            array = fed[number]
+            if type(array) is not np.ndarray or array.dtype is not dtype:
+                array = fed[number] = self._executor.feed(program.feeds[number], array)
+            found.append(array.shape)
+        shapes = tuple(found)
         sizes = self._sizes.get(shapes)
         if sizes is None:
             sizes = feeding.bind_sizes(program, shapes)

@@ -64,6 +64,7 @@ class Program:
         shape_checks: What `assert_shape` promised.
         is_random: Whether it draws random numbers.
         level: How much of the passes' work is checked.
+        is_trip: Whether it is what a loop computes in each trip.
     """
 
     source: Graph
@@ -76,6 +77,7 @@ class Program:
     shape_checks: tuple[ShapeCheck, ...]
     is_random: bool
     level: Level
+    is_trip: bool = False
 
     @property
     def graph(self) -> Graph:
@@ -179,12 +181,13 @@ def _lowered(
     )
 
 
-def body_program(body: Body, lasting: int) -> Program:
+def body_program(body: Body, lasting: int, *, is_trip: bool) -> Program:
     """Return the body of a loop or a branch, which passes have seen to, as a program.
 
     Args:
         body: The body.
         lasting: How many of its last parameters are the same in many runs, like variables.
+        is_trip: Whether a loop computes it in each trip.
     """
     split = len(body.parameters) - lasting
     program = Program(
@@ -198,6 +201,7 @@ def body_program(body: Body, lasting: int) -> Program:
         shape_checks=(),
         is_random=body.is_random,
         level="off",
+        is_trip=is_trip,
     )
     return without_passes(program)
 

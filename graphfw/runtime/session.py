@@ -153,7 +153,12 @@ class Session(Uncopied):
         """
         if feeds is None:
             feeds = {}
-        key = (nest.key(fetches, self._named), *[nest.key(f, self._named) for f in feeds])
+        key = tuple(
+            [
+                id(t) if isinstance(t, Tensor) else nest.key(t, self._named)
+                for t in (fetches, *feeds)
+            ]
+        )
         plan = self._plans.get(key) or self._planned(key, fetches, feeds)
         return plan(*feeds.values())
 

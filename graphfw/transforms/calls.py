@@ -140,13 +140,18 @@ class Call(NamedTuple):
         found = cotangents([y for y, _ in ends], self.xs, [ct for _, ct in ends])
         return [_or_zeros(x, ct) for x, ct in zip(self.xs, found, strict=True)]
 
-    def push(self, seeds: Sequence[Tensor | None]) -> tuple[Sequence[Tensor], list[Tensor | None]]:
-        """Return the result, and its tangents for those of the arguments; None for an integer."""
+    def push(
+        self, seeds: Sequence[Tensor | None], keeps: bool = False
+    ) -> tuple[Sequence[Tensor], list[Tensor | None]]:
+        """Return the result, and its tangents for those of the arguments; None for an integer.
+
+        With `keeps` loops of the function are not made again for the tangents, where they need not.
+        """
         ys = self.ys.tensors
         if self._is_poisoned:
             return ys, [stand_in(y) for y in ys]
         with ambient.override(ambient.grad_enabled, True):  # tangents come of gradients
-            ys, found = forward.tangents(ys, self.xs, seeds)
+            ys, found = forward.tangents(ys, self.xs, seeds, keeps)
             tangents = [_or_zeros(y, t) for y, t in zip(ys, found, strict=True)]
         return [_outward(y) for y in ys], [None if t is None else _outward(t) for t in tangents]
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from graphfw.errors import GradientError
-from graphfw.ir.body import Body, BodyGraph, Traced, closed, trace
+from graphfw.ir.body import Body, Traced, closed, trace
 from graphfw.ir.build import admitted, emit_all
 from graphfw.ir.concrete import describe
-from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.graph import current_graph
 from graphfw.ir.op import op
 from graphfw.ir.tensor import Tensor, next_serial
 from graphfw.ops.batching import Lanes
 from graphfw.ops.checkpoints import FirstInputs
 from graphfw.ops.effects import carrying, happens
-
-_INLINED = ("custom_gradient", "jvp", "vmap")
-"""Bodies whose nodes are made again outside of them."""
+from graphfw.ops.regions import Refusal
 
 
 @op("custom_gradient")
@@ -45,7 +42,7 @@ class CustomGradient(FirstInputs):
         found = iter(self.rule.inline(*[t for t in ct if t is not None], *captures))
         gradients = [next(found) if is_given else None for is_given in self.given]
         happens(list(found))
-        refusals = [partial(_refuse, y[0], t) for t in inputs[before + len(captures) :]]
+        refusals = [_refusal(y[0], t) for t in inputs[before + len(captures) :]]
         return (*[None] * self.count, *gradients, *[None] * len(captures), *refusals)
 
     def batch(self, lanes: Lanes, batched: Sequence[bool], *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -58,14 +55,16 @@ class CustomGradient(FirstInputs):
         return emit_all(op, *own, *inputs[before:])
 
 
-def _refuse(y: Tensor, other: Tensor) -> NoReturn:
+def _refusal(y: Tensor, other: Tensor) -> Refusal:
     """Say that a tensor which a function takes from around it has no gradient."""
-    raise GradientError(
-        "custom_gradient: the function uses a tensor from around it, and its rule gives that no "
-        "gradient",
-        operands=[describe("used", other)],
-        at=y.node.loc,
-        fix="pass it as an argument, or use it as a constant: gf.stop_gradient(…)",
+    return Refusal(
+        GradientError(
+            "custom_gradient: the function uses a tensor from around it, and its rule gives that "
+            "no gradient",
+            operands=[describe("used", other)],
+            at=y.node.loc,
+            fix="pass it as an argument, or use it as a constant: gf.stop_gradient(…)",
+        )
     )
 
 
@@ -80,8 +79,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Raises:
         GradientError: The function returns no such pair, or the rule a wrong number of gradients.
-            In the body of a loop or a branch: the function takes tensors from around it. In
-            `gf.grad`: the gradient of such a tensor is wanted.
+            In `gf.grad`: the gradient of a tensor from around the function is wanted.
 
     >>> import graphfw as gf
     >>> @gf.custom_gradient
@@ -113,9 +111,6 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
                 fix="return y, rule  with y a tensor or a tuple of tensors",
             )
         others = _others(ys, xs, before)
-        if others and _is_in_region(graph):
-            # Loops and branches differentiate their bodies by all tensors, wanted or not.
-            _refuse(ys[0], others[0])
         given: list[bool] = []
         (body,), captures = closed(*carrying(_traced(rule, ys, len(xs), given)))
         op = CustomGradient(len(ys), body, tuple(given), len(others))
@@ -123,15 +118,6 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
         return outputs[0] if isinstance(result, Tensor) else outputs
 
     return wrapped
-
-
-def _is_in_region(graph: Graph) -> bool:
-    """Say whether a graph is, or is within, a body that is differentiated as a whole."""
-    while isinstance(graph, BodyGraph):
-        if graph.what not in _INLINED:
-            return True
-        graph = graph.outer
-    return False
 
 
 def _others(ys: Sequence[Tensor], xs: Sequence[Tensor], before: int) -> list[Tensor]:

@@ -17,9 +17,11 @@ from graphfw.ir.body import BodyGraph, copied
 from graphfw.ir.build import admitted, emit_all
 from graphfw.ir.functions import F, public
 from graphfw.ir.graph import current_graph
-from graphfw.ir.op import ELEMENTWISE
+from graphfw.ir.op import ELEMENTWISE, Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors
+from graphfw.ops.regions import Region
+from graphfw.ops.scans import Scan
 from graphfw.transforms.grad import fitted
 
 Tangents = Sequence[Tensor | None]
@@ -28,13 +30,20 @@ Tangents = Sequence[Tensor | None]
 
 @public
 def tangents(
-    ys: Sequence[Tensor], xs: Sequence[Tensor], seeds: Tangents
+    ys: Sequence[Tensor], xs: Sequence[Tensor], seeds: Tangents, keeps: bool = False
 ) -> tuple[list[Tensor], list[Tensor | None]]:
     """Return the ys and their tangents for those of the xs; None for a y that none reaches.
 
     What a loop computes and its tangents come from one loop: the ys are made again behind it.
 
     For the rules of ops that own bodies; users have `jvp`.
+
+    Args:
+        ys: What is differentiated.
+        xs: With respect to what.
+        seeds: The tangents of the xs.
+        keeps: Let loops stack what a linear loop of the tangents needs, where they can: for several
+            tangents of the same ys.
     """
     moved = {(x.node, x.index): s for x, s in zip(xs, seeds, strict=True) if s is not None}
     if not moved:
@@ -55,7 +64,7 @@ def tangents(
                 graph.provenance = node.loc
                 outputs = emit_all(node.op, *inputs)
             graph.provenance = node.loc.as_gradient()
-            made, found = _through(node, outputs, inputs, given)
+            made, found = _through(node, outputs, inputs, given, keeps)
             for index, (old, new, tangent) in enumerate(
                 zip(node.outputs, made, found, strict=True)
             ):
@@ -79,13 +88,15 @@ def _none(values: Iterable[Tensor | None]) -> bool:
 
 
 def _through(
-    node: Node, outputs: Sequence[Tensor], inputs: Sequence[Tensor], given: Tangents
+    node: Node, outputs: Sequence[Tensor], inputs: Sequence[Tensor], given: Tangents, keeps: bool
 ) -> tuple[Sequence[Tensor], Tangents]:
     """Return a node's outputs, and their tangents for those of its inputs."""
     op = node.op
     floats = [t.dtype.is_inexact for t in outputs]
     if op.vjp is None or _none(given) or not any(floats):
         return outputs, [None] * len(outputs)
+    if keeps and isinstance(op, Scan) and _can_keep(op):
+        return op.tangents_apart(given, outputs, *inputs)
     if op.jvp is not None:
         made, found = op.jvp(given, outputs, *inputs)
         return made, found
@@ -100,6 +111,13 @@ def _through(
     else:
         results = _transposed(node, outputs, inputs, given)
     return outputs, [t if flag else None for t, flag in zip(results, floats, strict=True)]
+
+
+def _can_keep(op: Op) -> bool:
+    """Say whether an op can stack what its tangents need: loops of unknown length can not."""
+    return isinstance(op, Scan) and all(
+        _can_keep(node.op) for node in op.body.nodes if isinstance(node.op, Region)
+    )
 
 
 def _moved(x: Tensor, tangent: Tensor | None) -> Tensor:

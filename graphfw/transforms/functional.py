@@ -99,8 +99,9 @@ def pushed(
 def linearize(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Call a function, and return its result and the linear function that is its derivative there.
 
-    `fn` is called once, however often the linear function is. Loops inside run again with each of
-    its calls.
+    `fn` is called once, however often the linear function is, and runs compute it once: a `scan`
+    inside stacks what the linear function reads. Only loops whose number of trips is not known,
+    branches and checkpoints (and scans with these inside) run again with each call.
 
     Args:
         fn: Takes the primals; returns tensors, or a nested structure of them.
@@ -122,6 +123,6 @@ def linearize(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> A
     call = Call.of("linearize", fn, primals, has_aux)
 
     def fn_jvp(*tangents: Any) -> Any:
-        return call.ys.pack(call.push(call.tangents(tangents))[1])
+        return call.ys.pack(call.push(call.tangents(tangents), keeps=True)[1])
 
     return (call.result, fn_jvp, *call.aux)

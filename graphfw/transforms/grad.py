@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeAlias, overload
 
 from graphfw.errors import ArgumentError, GradientError, ShapeError, a_type
 from graphfw.ir import ambient, concrete
@@ -17,8 +17,10 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.walk import ancestors, users
 from graphfw.ops.attention_pattern import ComposedAttention, composed_attentions
+from graphfw.ops.regions import Refusal
 
 Missing = Literal["error", "zeros"]
+Cotangent: TypeAlias = Tensor | Refusal
 
 
 @overload
@@ -166,10 +168,10 @@ def _with_paths_around(y: Tensor, xs: Sequence[Tensor], seed: Tensor) -> list[Te
     """
     graph = current_graph()
     if not isinstance(graph, BodyGraph):
-        return _backward([y], xs, [seed])
+        return cotangents([y], xs, [seed])
     made = _made_again(graph, {(x.node, x.index): x for x in xs}, [y])
     ends = [p for p in graph.captured.values() if (p.node, p.index) in made and p not in set(xs)]
-    found = _backward([y], [*xs, *ends], [seed])
+    found = cotangents([y], [*xs, *ends], [seed])
     pairs = [
         (made[p.node, p.index], ct)
         for p, ct in zip(ends, found[len(xs) :], strict=True)
@@ -177,7 +179,7 @@ def _with_paths_around(y: Tensor, xs: Sequence[Tensor], seed: Tensor) -> list[Te
     ]
     if not pairs:
         return found[: len(xs)]
-    around = _backward([new for new, _ in pairs], xs, [ct for _, ct in pairs])
+    around = cotangents([new for new, _ in pairs], xs, [ct for _, ct in pairs])
     return [
         a if b is None else b if a is None else a + b
         for a, b in zip(found[: len(xs)], around, strict=True)
@@ -227,18 +229,28 @@ def _made_again(
 
 @public
 def cotangents(
-    ys: Sequence[Tensor], xs: Sequence[Tensor], seeds: Sequence[Tensor]
-) -> list[Tensor | None]:
+    ys: Sequence[Tensor], xs: Sequence[Tensor], seeds: Sequence[Tensor], may_refuse: bool = False
+) -> list[Any]:
     """Return the cotangents of the xs for those of the ys; None for an x that none reaches.
 
     For the gradient rules of ops that own bodies; users have `grad`.
+
+    Args:
+        ys: What is differentiated.
+        xs: With respect to what.
+        seeds: The cotangents of the ys.
+        may_refuse: Return a `Refusal` for an x whose cotangent nobody says, rather than raise it.
     """
-    return _backward(ys, xs, seeds)
+    found = _backward(ys, xs, seeds)
+    for one in found:
+        if isinstance(one, Refusal) and not may_refuse:
+            one()
+    return found
 
 
 def _backward(
     ys: Sequence[Tensor], xs: Sequence[Tensor], seeds: Sequence[Tensor]
-) -> list[Tensor | None]:
+) -> list[Cotangent | None]:
     """Walk from the ys to the xs and add up cotangents on the way."""
     nodes = ancestors(ys)
     known = set(nodes)
@@ -248,10 +260,9 @@ def _backward(
     # In a body, what is emitted for an attention outside would hang on the body's parameters.
     is_here = bool(ys) and ys[0].node.graph is graph
     attentions = _attentions(nodes, {t.node for t in (*ys, *xs)}) if is_here else {}
-    cotangents: dict[tuple[Node, int], Tensor] = {}
+    cotangents: dict[tuple[Node, int], Cotangent] = {}
     for y, seed in zip(ys, seeds, strict=True):
-        key = (y.node, y.index)
-        cotangents[key] = cotangents[key] + seed if key in cotangents else seed
+        _add(cotangents, y, seed)
     before = graph.provenance
     try:
         for node in reversed(nodes):
@@ -272,7 +283,7 @@ def _backward(
         graph.provenance = before
     found = [cotangents.get((x.node, x.index)) for x in xs]
     if not graph.is_ambient:
-        graph.gradients.append((tuple([t for t in found if t is not None]), tuple(ys)))
+        graph.gradients.append((tuple([t for t in found if isinstance(t, Tensor)]), tuple(ys)))
     return found
 
 
@@ -309,10 +320,17 @@ def _attentions(nodes: Sequence[Node], kept: Collection[Node]) -> dict[Node, Com
 def _through(
     node: Node,
     active: dict[Node, tuple[bool, ...]],
-    cotangents: dict[tuple[Node, int], Tensor],
+    cotangents: dict[tuple[Node, int], Cotangent],
 ) -> None:
     """Apply a node's gradient rule and add the results to its inputs' cotangents."""
     outputs = node.outputs
+    for i in range(len(outputs)):
+        refusal = cotangents.get((node, i))
+        if isinstance(refusal, Refusal):
+            for x, wanted in zip(node.inputs, active[node], strict=True):
+                if wanted:
+                    _add(cotangents, x, refusal)
+            return
     ct: Any
     y: Any
     if node.op.multiple:
@@ -333,10 +351,23 @@ def _through(
     for x, entry, wanted in zip(node.inputs, entries, active[node], strict=True):
         if not wanted or entry is None:
             continue
+        if isinstance(entry, Refusal):
+            _add(cotangents, x, entry)
+            continue
         value = entry if isinstance(entry, Tensor) else entry()
-        value = fitted(value, x.type, node)
-        key = (x.node, x.index)
-        cotangents[key] = cotangents[key] + value if key in cotangents else value
+        _add(cotangents, x, fitted(value, x.type, node))
+
+
+def _add(cotangents: dict[tuple[Node, int], Cotangent], x: Tensor, value: Cotangent) -> None:
+    """Add to the cotangent of a tensor; what is refused stays so."""
+    key = (x.node, x.index)
+    before = cotangents.get(key)
+    if isinstance(before, Refusal):
+        return
+    if before is None or isinstance(value, Refusal):
+        cotangents[key] = value
+    else:
+        cotangents[key] = before + value
 
 
 def fitted(value: Tensor, wanted: TensorType, node: Node) -> Tensor:

@@ -22,17 +22,25 @@ Argnums: TypeAlias = int | Sequence[int]
 
 
 def jacobian(
-    fn: Callable[..., Any], argnums: Argnums = 0, *, mode: str = "auto"
+    fn: Callable[..., Any],
+    argnums: Argnums = 0,
+    *,
+    mode: str = "auto",
+    holomorphic: bool = False,
 ) -> Callable[..., Any]:
     """Return the function that gives the Jacobian of `fn`: each result by each element of an x.
 
     `fn` is called once, and its derivative is applied to all unit vectors at once.
 
     Args:
-        fn: Takes and returns real tensors, or nested structures of them.
+        fn: Takes and returns tensors, or nested structures of them. Those that it is differentiated
+            by are real; then a complex result has a complex derivative.
         argnums: By which arguments: a number, or several.
         mode: "forward" goes through it once for each element of the arguments, "reverse" once for
             each of the results; "auto" takes the one that is known to be fewer, else "reverse".
+        holomorphic: The arguments and the results are complex, and `fn` has a complex derivative
+            dy/dx, which is what is returned (not its conjugate, which `gf.grad` gives). That it has
+            one is not checked.
 
     Returns:
         A function of the same arguments. Its result is nested like the result of `fn`; in place of
@@ -41,7 +49,8 @@ def jacobian(
 
     Raises:
         ArgumentError: `mode` is another word. When called: there is no such argument.
-        GradientError: When called: an argument or a result is complex, or no float.
+        GradientError: When called: an argument is complex, or with `holomorphic` an argument or a
+            result is not; one is neither complex nor a float.
 
     >>> import graphfw as gf
     >>> gf.jacobian(lambda x: x[:2] * x[2])(gf.asarray([1.0, 2.0, 3.0]))
@@ -68,25 +77,27 @@ def jacobian(
             return fn(*full)
 
         call = Call.of("jacobian", partial, chosen)
-        _check_real("argument", call.xs)
-        _check_real("result", call.ys.tensors)
+        _check(call, holomorphic)
         if mode == "forward" or (mode == "auto" and _is_forward_less(call)):
             columns = [_columns(call, place) for place in range(len(call.xs))]
             rows = [[column[i] for column in columns] for i in range(len(call.ys.tensors))]
         else:
-            rows = [[*_rows(call, place)] for place in range(len(call.ys.tensors))]
+            rows = [_rows(call, place, holomorphic) for place in range(len(call.ys.tensors))]
         blocks = [call.given.pack(row) for row in rows]
         return call.ys.pack([b[0] if isinstance(argnums, SupportsIndex) else b for b in blocks])
 
     return differentiated
 
 
-def hessian(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+def hessian(
+    fn: Callable[..., Any], argnums: Argnums = 0, *, holomorphic: bool = False
+) -> Callable[..., Any]:
     """Return the function that gives the second derivatives of `fn`: forward over reverse mode.
 
     Args:
-        fn: Takes and returns real tensors, or nested structures of them; mostly one scalar.
+        fn: Takes and returns tensors, or nested structures of them; mostly one scalar.
         argnums: By which arguments: a number, or several.
+        holomorphic: They are complex, and so is the derivative: as for `jacobian`.
 
     Returns:
         A function of the same arguments: the Jacobian of the Jacobian, [*Y, *X, *X]; for nested or
@@ -100,7 +111,8 @@ def hessian(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
     Tensor([[4., 2.],
             [2., 0.]], dtype=float32)
     """
-    return jacobian(jacobian(fn, argnums, mode="reverse"), argnums, mode="forward")
+    first = jacobian(fn, argnums, mode="reverse", holomorphic=holomorphic)
+    return jacobian(first, argnums, mode="forward", holomorphic=holomorphic)
 
 
 def hvp(
@@ -159,14 +171,26 @@ def _numbers(argnums: Sequence[SupportsIndex], count: int) -> list[int]:
     return [number % count for number in numbers]
 
 
-def _check_real(role: str, tensors: Sequence[Tensor]) -> None:
-    for t in tensors:
-        if not t.dtype.is_floating:
+def _check(call: Call, holomorphic: bool) -> None:
+    """See that what is differentiated, and by what, has the dtypes for it."""
+    for role, tensors in (("an argument", call.xs), ("a result", call.ys.tensors)):
+        for t in tensors:
+            if not t.dtype.is_inexact:
+                wanted, fix = "floating-point", "use floats"
+            elif holomorphic and not t.dtype.is_complex:
+                wanted, fix = "complex: holomorphic=True", "leave holomorphic=True out"
+            elif t.dtype.is_complex and not holomorphic and role == "an argument":
+                wanted = "floating-point"
+                fix = (
+                    "say holomorphic=True if there is a complex derivative; if not, make gf.real "
+                    "and gf.imag of it the arguments"
+                )
+            else:
+                continue
             raise GradientError(
-                f"jacobian: a{'n' if role == 'argument' else ''} {role} is {t.dtype.name}, "
-                "not floating-point",
+                f"jacobian: {role} is {t.dtype.name}, not {wanted}",
                 operands=[describe("x", t)],
-                fix="take gf.real and gf.imag apart" if t.dtype.is_complex else "use floats",
+                fix=fix,
             )
 
 
@@ -191,12 +215,20 @@ def _columns(call: Call, place: int) -> Sequence[Tensor | None]:
     return [F.reshape(t, (*y.shape, *x.shape)) for t, y in zip(found, call.ys.tensors, strict=True)]
 
 
-def _rows(call: Call, place: int) -> Sequence[Tensor | None]:
+def _rows(call: Call, place: int, holomorphic: bool) -> list[Tensor | None]:
     """Return the derivatives of a result by all arguments: [*Y, *X] each."""
     y = call.ys.tensors[place]
 
-    def row(unit: Tensor) -> list[Tensor | None]:
+    def pulled(unit: Tensor) -> list[Any]:
         return call.pull(_only(unit, place, len(call.ys.tensors)))
+
+    def row(unit: Tensor) -> list[Tensor | None]:
+        found = pulled(unit)
+        if holomorphic:  # a cotangent meets the conjugate of the derivative
+            return [F.conj(t) for t in found]
+        if y.dtype.is_complex:  # of a real argument: 1 finds the real part, i the imaginary one
+            return [a + 1j * b for a, b in zip(found, pulled(unit * 1j), strict=True)]
+        return found
 
     if y.shape == ():
         return row(F.ones((), dtype=y.dtype))

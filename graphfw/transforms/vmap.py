@@ -10,7 +10,7 @@ import numpy as np
 
 from graphfw.errors import ArgumentError, AxisError, GraphError, ShapeError, a_type
 from graphfw.ir import nest
-from graphfw.ir.body import closed, trace
+from graphfw.ir.body import Body, closed, trace
 from graphfw.ir.concrete import describe
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.functions import F
@@ -33,7 +33,8 @@ def vmap(
 
     `fn` is called once, with tensors that lack that axis. Each op that it uses becomes one op for
     all examples; what does not depend on them is computed once. It may use tensors from around it,
-    loops and branches, `gf.grad`, and `vmap` again; and gradients flow through the result.
+    loops and branches, `gf.grad`, and `vmap` again; and gradients flow through the result. Names
+    that `fn` gives are those of what all examples have there, with the examples along axis 0.
 
     Args:
         fn: Takes tensors, or nested tuples, lists and dicts of them, and returns such.
@@ -89,11 +90,15 @@ def vmap(
 
         lanes = Lanes(_common_size(leaves), randomness)
         kinds = [TensorType(t.dtype, t.shape[1:]) for t in fronts]
-        (body,), captures = closed(*carrying(trace("vmap", one, kinds)))
+        traced = trace("vmap", one, kinds)
+        (body,), captures = closed(*carrying(traced))
         flags = [*[True] * len(fronts), *[False] * len(captures)]
-        outputs, batched = lanes.through(body, (*fronts, *captures), flags)
+        # What has a name can be fetched, although no result needs it.
+        named = [node.outputs[0] for node in traced.graph.nodes if node.name]
+        whole = Body(body.parameters, (*body.outputs, *named))
+        outputs, batched = lanes.through(whole, (*fronts, *captures), flags, keeps_names=True)
         _check(lanes)
-        found = zip(outputs, batched, strict=True)
+        found = zip(outputs[: len(body.outputs)], batched, strict=False)
         results = _spread("out_axes", out_axes, returned[-1], "result")
         made = [
             None if leaf.value is None else _placed(lanes, leaf, *next(found)) for leaf in results

@@ -132,3 +132,10 @@ def test_contenders_that_fail_or_differ_have_no_time():
 
         with pytest.raises(Failure, match="ZeroDivisionError"):
             pool.call("graphfw", divmod, 1, 0)
+
+
+def test_compiling_is_timed_in_a_process_of_its_own():
+    with Pool(Settings(("graphfw",), rounds=1)) as pool:
+        result = WORKLOADS["compile-newton-while"].measure(pool)
+    assert not result.notes
+    assert 0 < result.seconds["graphfw, compile alone"] < result.seconds["graphfw"]

@@ -17,6 +17,7 @@ from graphfw.ir.dtype import (
     INEXACT,
     INTEGERS,
     NUMERIC,
+    STORAGE,
     DType,
     as_dtype,
     bool_,
@@ -75,7 +76,7 @@ def test_texts():
     assert repr(float32) == "graphfw.float32"
     assert str(bool_) == f"{bool_}" == "bool"
     assert getattr(gf, "float32") is float32  # noqa: B009 - what the repr says
-    assert sorted(BY_NAME) == sorted(map(str, ALL))
+    assert sorted(BY_NAME) == sorted(map(str, (*ALL, *STORAGE)))
 
 
 def test_dtypes_differ():

@@ -97,3 +97,17 @@ def test_large_operands_stay_in_the_loop() -> None:
         gf.grad(gf.sum(last), w)
         names = [n.op.name for n in graph.nodes]
     assert "matmul" not in names
+
+
+def test_what_is_stacked_anyway_is_read_from_there() -> None:
+    """The gradients of what a product is added to: larger than what would be stacked for a sum."""
+    with gf.Graph() as graph:
+        w, c, x = gf.zeros((64, 256)), gf.zeros((16, 64)), gf.zeros((9, 16, 256))
+
+        def step(c: gf.Tensor, x: gf.Tensor) -> tuple[gf.Tensor, None]:
+            return gf.sum(gf.reshape(gf.tanh(c @ w + x), (16, 64, 4)), axis=-1), None
+
+        last = gf.scan(step, c, x)[0]
+        gf.grad(gf.sum(last), w)
+        names = [n.op.name for n in graph.nodes]
+    assert "matmul" in names

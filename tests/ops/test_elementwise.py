@@ -1,6 +1,8 @@
 """Arithmetic against NumPy: values, dtypes, refusals; gradients at the edges by hand."""
 
 import doctest
+import math
+from functools import partial
 
 import ml_dtypes
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.functions import FUNCTIONS
-from graphfw.ops import table
+from graphfw.ops import numerics, table
 from tests.ops.values import COMPLEX, FLOATS, INTEGERS, draw, gradients, same
 
 UNARY = {
@@ -30,7 +32,7 @@ BINARY = {
     "add": (np.add, FLOATS + COMPLEX + INTEGERS),
     "copysign": (np.copysign, FLOATS),
     "divide": (np.divide, FLOATS + COMPLEX),
-    "floor_divide": (np.floor_divide, FLOATS + INTEGERS),
+    "floor_divide": (partial(numerics.floor_divide, np), FLOATS + INTEGERS),
     "maximum": (np.maximum, FLOATS + INTEGERS),
     "minimum": (np.minimum, FLOATS + INTEGERS),
     "multiply": (np.multiply, FLOATS + COMPLEX + INTEGERS),
@@ -109,6 +111,16 @@ def test_float_quotients_follow_the_divisors_sign():
     x, y = gf.asarray(a), gf.asarray(b)
     same(x // y, np.floor_divide(a, b))
     same(x % y, np.remainder(a, b))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_whole_quotients_of_infinity_are_the_standards(dtype):
+    inf, nan = math.inf, math.nan
+    x = gf.astype(gf.asarray([inf, inf, -inf, -inf, inf, -inf, inf, -inf, inf, 2.0, 2.0]), dtype)
+    y = gf.astype(gf.asarray([3.0, -3.0, 3.0, -3.0, 0.0, 0.0, inf, inf, nan, inf, -inf]), dtype)
+    expected = [inf, -inf, -inf, inf, inf, -inf, nan, nan, nan, 0, -1]
+    same(gf.astype(x // y, "float32"), np.float32(expected))
+    assert np.isnan(gf.astype((x % y)[:9], "float32").numpy()).all()
 
 
 @pytest.mark.parametrize("name", ["divide", "reciprocal"])

@@ -1,14 +1,17 @@
 """Finding attention in what users compose."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 import graphfw as gf
+from graphfw.ir.build import emit_all
+from graphfw.ir.op import lookup
 from graphfw.ir.rebuild import derive
 from graphfw.ir.tensor import Tensor
-from graphfw.passes.attention import FuseAttention
+from graphfw.passes.attention import ComposeAttention, FuseAttention
 from graphfw.passes.manager import run_pipeline
 from graphfw.passes.pipelines import DEFAULT
 from graphfw.passes.prune import Prune
@@ -17,6 +20,7 @@ from tests.passes.helpers import ops_of
 NAMES = {name: getattr(gf, name) for name in ("softmax", "log_softmax", "exp", "where", "arange")}
 TRIANGLE = np.tri(5, 7, dtype=bool)
 DOWN = np.where(TRIANGLE, 0, -np.inf).astype(np.float32)
+FUSING = (*[one for one in DEFAULT if not isinstance(one, ComposeAttention)], Prune())
 SEEN = "arange(q.shape[-2])[:, None] >= arange(k.shape[-2])"
 
 
@@ -34,8 +38,7 @@ def optimised(expression: str, keys: object = "s", dtype: str = "float32") -> gf
         constants = {"tri": TRIANGLE, "down": DOWN, "inf": np.inf, "gf": gf, "np": np}
         result = eval(expression, {**NAMES, **tensors, **constants})
     outputs = [result] if isinstance(result, Tensor) else list(result)
-    passes = (*DEFAULT, FuseAttention(), Prune())
-    return run_pipeline(derive(graph, outputs), passes, verify="values").graph
+    return run_pipeline(derive(graph, outputs), FUSING, verify="values").graph
 
 
 def attention_in(graph: gf.Graph) -> list[tuple[bool, float | None, int]]:
@@ -126,8 +129,7 @@ def test_keys_that_lie_transposed() -> None:
     with gf.Graph() as graph:
         q, k, v = (gf.placeholder((3, *dims), name=n) for n, dims in zip("qkv", _DIMS, strict=True))
         y = gf.softmax(q @ k) @ v
-    passes = (*DEFAULT, FuseAttention(), Prune())
-    result = run_pipeline(derive(graph, [y]), passes, verify="values").graph
+    result = run_pipeline(derive(graph, [y]), FUSING, verify="values").graph
     assert ops_of(result).count("permute_dims") == 1
     assert len(attention_in(result)) == 1
 
@@ -147,3 +149,68 @@ def test_nothing_to_do_returns_the_graph_itself() -> None:
         hits: Counter[str] = Counter()
         assert FuseAttention().run(graph, hits) is graph
         assert not hits
+
+
+def attention_kept(keys: object, queries: object = 40, *, differentiated: bool = False) -> set[str]:
+    """Run the pipeline over attention, and return which of its ops are still there."""
+    with gf.Graph() as graph:
+        q = gf.placeholder(("b", 2, queries, 4), name="q")
+        k, v = (gf.placeholder(("b", 2, keys, 4), name=name) for name in "kv")
+        y = gf.scaled_dot_product_attention(q, k, v)
+        outputs = [y, *(gf.grad(gf.sum(y * y), [q, k, v]) if differentiated else ())]
+    result = run_pipeline(derive(graph, outputs), DEFAULT, verify="values").graph
+    return {"attention", "attention_grad"} & set(ops_of(result))
+
+
+@pytest.mark.parametrize("queries", [1, 40, "t"])
+def test_attention_with_few_keys_is_composed(queries: object) -> None:
+    assert attention_kept(1, queries) == attention_kept(16, queries) == set()
+    assert attention_kept(17, queries) == {"attention"}
+    assert attention_kept(32, queries, differentiated=True) == set()
+    assert attention_kept(33, queries, differentiated=True) == {"attention", "attention_grad"}
+
+
+def test_attention_with_keys_of_any_number_or_none_is_not_composed() -> None:
+    assert attention_kept("s") == attention_kept(0) == {"attention"}
+
+
+def test_forward_and_backward_parts_share_their_scores() -> None:
+    with gf.Graph() as graph:
+        q, k, v = (gf.placeholder((8, 4), name=name) for name in "qkv")
+        y = gf.softmax(q @ k.mT) @ v
+        outputs = [y, *gf.grad(y, [q, k, v], gf.ones((8, 4)))]
+    result = run_pipeline(derive(graph, outputs), DEFAULT, verify="values").graph
+    assert ops_of(result).count("matmul") == 6
+
+
+@pytest.mark.parametrize("mask", ["none", "bools", "floats"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_compositions_compute_what_the_ops_compute(
+    dtype: str, causal: bool, mask: str, rng: np.random.Generator
+) -> None:
+    shapes = [(3, 5, 4), (2, 1, 7, 4), (7, 6)]
+    x = [gf.astype(gf.asarray(rng.normal(size=shape)), dtype) for shape in shapes]
+    masks = []
+    if mask != "none":
+        seen = rng.random((2, 1, 5, 7)) < 0.5
+        seen[1, 0, 3] = False  # this query sees no key
+        values = seen if mask == "bools" else np.where(seen, rng.normal(size=seen.shape), -np.inf)
+        masks = [gf.asarray(values) if mask == "bools" else gf.astype(gf.asarray(values), dtype)]
+    op = lookup("attention")(causal, 0.6)
+    own = emit_all(op, *x, *masks)
+    assert_near(op.composed(*x, *masks), own)
+    out, lse = own
+    d_out, delta = (gf.astype(gf.asarray(rng.normal(size=t.shape)), t.dtype) for t in own)
+    operands = [*x, lse, delta, d_out, *masks]
+    op = lookup("attention_grad")(causal, 0.6)
+    assert_near(op.composed(*operands), emit_all(op, *operands))
+
+
+def assert_near(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+    """Of one type, and equal up to a few roundings of numbers of ordinary size."""
+    for a, b in zip(found, expected, strict=True):
+        assert a.type == b.type
+        near = 32 * gf.finfo(a.dtype).eps
+        x, y = (gf.astype(t, gf.float64).numpy() for t in (a, b))
+        np.testing.assert_allclose(x, y, near, near)

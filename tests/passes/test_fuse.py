@@ -110,6 +110,64 @@ def test_bias_and_activation_are_an_epilogue():
     assert group.kind == "matmul"
 
 
+def gates(x, width=3):
+    """Four gates of an LSTM, from [..., 4 * width]."""
+    enter, forget, cell, leave = F.split(x, x.shape[-1] // width, axis=-1)[:4]
+    return F.sigmoid(leave) * F.tanh(F.sigmoid(forget) + F.sigmoid(enter) * F.tanh(cell))
+
+
+def test_gates_are_an_epilogue():
+    with gf.Graph() as g:
+        x, w = gf.placeholder(("n", 4), name="x"), gf.placeholder((4, 12), name="w")
+        b, z = gf.placeholder((12,), name="b"), gf.placeholder(("n", 12), name="z")
+        y = gates(F.tanh(x @ w + b) + z)
+        outputs = [y, F.exp(y)]
+    (group,) = groups_of(g, outputs)
+    assert group.kind == "matmul"
+    assert [t.shape[1] for t in group.outputs] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        lambda p, z: [gates(p), p],
+        lambda p, z: [gates(p), F.exp(p[:, 2:5])],
+        lambda p, z: [gates(p + z)[:, ::-1] + p[:, 3:6]],
+        lambda p, z: [gates(p) + F.sum(p[:, :3], axis=1, keepdims=True)],
+        lambda p, z: [F.softmax(gates(p), axis=0)],
+        lambda p, z: [p[:, :3] * z[:, :3] @ z[:3, :3]],
+        lambda p, z: [p[:, :3] * p[:, 3:6].T],
+    ],
+)
+def test_where_more_than_sections_is_read_the_product_is_stored(reads):
+    """Fused or not, the values are those of NumPy."""
+    rng = np.random.default_rng()
+    arrays = [rng.standard_normal(s).astype("f4") for s in ((3, 4), (4, 12), (3, 12))]
+    with gf.Graph() as g:
+        fed = [gf.placeholder(a.shape, name=f"x{i}") for i, a in enumerate(arrays)]
+        outputs = reads(fed[0] @ fed[1], fed[2])
+        product, *rest = groups_of(g, outputs)
+        assert product.kind == "matmul"
+        assert rest
+        got = gf.Session(g).run(outputs, dict(zip(fed, arrays, strict=True)))
+        expected = reads(gf.asarray(arrays[0] @ arrays[1]), gf.asarray(arrays[2]))
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(one, other.numpy(), 1e-5, 1e-5)
+
+
+def test_parts_are_written_where_they_belong():
+    with gf.Graph() as g:
+        x, w = gf.placeholder(("n", 4), name="x"), gf.placeholder((8, 5), name="w")
+        parts = [F.exp(x), F.tanh(x) * 2.0]
+        joined = F.concat(parts, axis=1)
+        other, y = F.concat([joined, x], axis=1), joined @ w
+    group, product = groups_of(g, [y])
+    assert [t.node.op.name for t in group.outputs] == ["concat"]
+    assert product.kind == "matmul"
+    kinds = [group.kind for group in groups_of(g, [joined, parts[0], other])]
+    assert kinds == ["kernel", "reference"]
+
+
 def test_what_comes_before_a_reduction_is_an_epilogue():
     with gf.Graph() as g:
         x, w = gf.placeholder(("n", 4), name="x"), gf.placeholder((4, 8), name="w")
@@ -118,6 +176,34 @@ def test_what_comes_before_a_reduction_is_an_epilogue():
     product, rows = groups_of(g, [y])
     assert [t.node.op.name for t in product.outputs] == ["multiply"]
     assert rows.kind == "kernel"
+
+
+def test_what_an_epilogue_computes_besides_is_written_by_it():
+    """The gradient of gelu has its parts: the result, for another product, comes of these."""
+    with gf.Graph() as g:
+        x, w = gf.placeholder(("n", 4), name="x"), gf.placeholder((4, 8), name="w")
+        h, v = gf.placeholder(("n", 8), name="h"), gf.placeholder((8, 3), name="v")
+        slope = F.tanh(h)
+        late = (x @ w) * slope
+        again = h * slope
+        outputs = [F.sum(late, axis=0), gf.permute_dims(again, (1, 0)) @ late, again @ v]
+    groups = groups_of(g, outputs)
+    product = next(group for group in groups if group.kind == "matmul")
+    assert {t for t in product.outputs} == {late, again}
+    assert [group.kind for group in groups].count("kernel") == 1
+    assert all("tanh" not in [n.op.name for n in one.nodes] for one in groups if one != product)
+
+
+def test_a_part_that_a_reduction_needs_too_stays_with_it():
+    with gf.Graph() as g:
+        x, w = gf.placeholder(("n", 4), name="x"), gf.placeholder((4, 8), name="w")
+        h = gf.placeholder(("n", 8), name="h")
+        slope = F.tanh(h)
+        late = (x @ w) * slope
+        outputs = [F.sum(late, axis=0), F.sum(h * slope, axis=0)]
+    first, *others = groups_of(g, outputs)
+    assert [node.op.name for node in first.nodes] == ["matmul"]
+    assert len(others) == 1
 
 
 def test_a_product_that_is_needed_itself_is_stored():

@@ -222,6 +222,39 @@ class TestValues:
         graph = graph_of("take(x, i, axis=0)", takes="x: float32[3]; i: int64[n]")
         run_pipeline(graph, DEFAULT, verify="values")
 
+    def endless(self):
+        with gf.Graph() as g:
+            x = gf.placeholder((3,), name="x")
+            # Samples are not so large, and grow no larger.
+            loop = gf.while_loop(lambda v: gf.max(v) < 1e6, lambda v: v * 0.5, x)
+            return g, x * 2 + 0.0, gf.sum(loop), x + 1.0
+
+    def test_what_depends_on_an_endless_loop_is_left_out_and_said_so(self):
+        g, plain, looped, moved = self.endless()
+        with pytest.warns(RuntimeWarning, match=r"the loop made at .*\.py:\d+ makes more than 10"):
+            run_pipeline(derive(g, [plain, looped]), DEFAULT, verify="values")
+        wrong = RuleSet("wrong", (drop_any_constant,))
+        with (
+            pytest.warns(RuntimeWarning, match="has not been compared"),
+            pytest.raises(PassError, match="changes the value of output 1"),
+        ):
+            run_pipeline(derive(g, [looped, moved]), [wrong], verify="values")
+
+    def test_a_pass_that_makes_a_loop_endless_is_named(self):
+        class Endless(Pass):
+            name = "endless"
+
+            def run(self, graph, hits):
+                return derive(g, [other[0]])
+
+        with gf.Graph() as g:
+            x = gf.placeholder((), name="x")
+            loop = gf.while_loop(lambda v: v[1] < 3, lambda v: (v[0], v[1] + 1), (x, 0))
+            other = gf.while_loop(lambda v: v[1] < 3, lambda v: (v[0], v[1]), (x, 0))
+        with pytest.raises(PassError, match="changes the value of output 0") as caught:
+            run_pipeline(derive(g, [loop[0]]), [Endless()], verify="values")
+        assert "makes more than 10000 trips" in caught.value.why
+
     def test_a_graph_without_any_sample_is_an_error(self):
         graph = graph_of("assert_shape(x, (2,)) + assert_shape(x, (3,))[:2]", takes="x: float32[n]")
         with pytest.raises(PassError, match="found no inputs on which the graph can be evaluated"):

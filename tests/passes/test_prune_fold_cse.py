@@ -69,6 +69,13 @@ class TestFold:
         graph = graph_of(expression, takes="x: float32[3]; y: float32[n]")
         assert run(Fold(), graph) == (graph, {})
 
+    @pytest.mark.parametrize("limit", [100, 100_000, np.inf])
+    def test_leaves_long_loops_to_the_run(self, limit):
+        with gf.Graph() as g:
+            count = gf.while_loop(lambda n: n < limit, lambda n: n + 1.0, 0.0)
+        after, _ = run(Prune(), run(Fold(), derive(g, [count]))[0])
+        assert ops_of(after)[-1] == ("constant" if limit == 100 else "loop")
+
     def test_limits_are_options(self):
         graph = graph_of("asarray([1.0] * 100) * 2", takes="")
         assert run(Fold(max_bytes=399), graph)[1] == {}

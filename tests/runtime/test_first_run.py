@@ -7,13 +7,13 @@ import graphfw as gf
 from graphfw.errors import ArgumentError, PassError, VerifyError
 from graphfw.ir.functions import F
 from graphfw.ir.op import REGISTRY, Rng
-from graphfw.ir.rebuild import rebuild
+from graphfw.ir.rebuild import derive, rebuild
 from graphfw.passes import pipelines
 from graphfw.passes.cse import CSE
 from graphfw.passes.pipelines import DEFAULT, SIMPLIFY
 from graphfw.passes.rules import RuleSet, rule
 from graphfw.passes.suspects import Trial, difference, explained
-from graphfw.passes.values import Draw
+from graphfw.passes.values import Draw, Unknown
 from graphfw.runtime import first_run
 
 
@@ -264,6 +264,35 @@ def test_ints_and_bools_are_exact_where_they_are_determined(rng):
 )
 def test_explained(a, b, moved, same):
     assert explained(np.array(a), np.array(b), [np.array(m) for m in moved]) is same
+
+
+def test_long_loops_are_left_out_and_said_so(monkeypatch):
+    monkeypatch.setattr(first_run, "_TRIPS", 20)
+    with gf.Graph() as g:
+        x = gf.placeholder((), name="x")
+        halved = gf.while_loop(lambda v: v > 1e-3, lambda v: v / 2, x)
+        plain = x + 1
+    with gf.Session(g, verify="first-run") as session:
+        assert session.run([halved, plain], {x: 1.0})[1] == 2  # 10 trips
+    with (
+        gf.Session(g, verify="first-run") as session,
+        pytest.warns(RuntimeWarning, match="the loop made at .* makes more than 20 trips"),
+    ):
+        assert session.run([halved, plain], {x: 2.0**40})[1] == 2.0**40 + 1
+
+
+def test_a_loop_that_the_last_bits_may_keep_going_is_no_difference():
+    with gf.Graph() as g:
+        x = gf.placeholder((), name="x")
+        # Each trip computes with numbers that are moved by their last bits, so it is never 0.
+        _, trips = gf.while_loop(lambda v: v[0] - x != 0, lambda v: (x * 1.5 / 1.5, v[1] + 1),
+                                 (x + 1, 0))  # fmt: skip
+    draw = Draw({x.node: np.array(1.3, np.float32)}, {}, trips=30)
+    graph = derive(g, [trips])
+    trial = Trial(draw)
+    wanted = trial.values(graph)
+    assert trial.first_difference(graph, wanted, wanted) is None
+    assert explained(wanted[0], wanted[0] + 1, [Unknown(graph.nodes[-1], 30)])
 
 
 def test_difference_says_where():

@@ -23,6 +23,8 @@ from graphfw.runtime.kernels.ir import (
     Accumulate,
     Axis,
     Call,
+    Carried,
+    Carry,
     Check,
     Const,
     Expr,
@@ -173,7 +175,7 @@ def _multiply(code: ProductAsCode, memory: dict[Storage, Array], sizes: Mapping[
         memory[code.product] = result
     if code.epilogue is None:
         return
-    kernel, operands, params, product, row_stride, _ = code.epilogue
+    kernel, operands, params, product, row_stride = code.epilogue[:5]
     arrays = []
     for number, (storage, buffer) in enumerate(zip(operands, kernel.buffers, strict=True)):
         if number == product:
@@ -294,8 +296,25 @@ class _Run:
             grid = grid.reshape(-1, len(ranges))
             for number, axis in enumerate(self.kernel.inner):
                 self.positions[axis.name] = grid[:, number]
+            carries = [s for s in item.body if isinstance(s, Carry)]
+            if carries:
+                self._in_order(item.body, carries, grid[:, 0], cell)
+                continue
             first = span[0] if span else 0
             self._do(item.body, cell, in_loop=True, count=len(grid), first=first)
+
+    def _in_order(
+        self, body: Sequence[Any], carries: Sequence[Carry], positions: Array, cell: int
+    ) -> None:
+        """Go through a loop in which each position is given what the one before has made."""
+        (axis,) = self.kernel.inner
+        rest = [s for s in body if not isinstance(s, Carry)]
+        self.refs.update({c.name: self.value(c.begin) for c in carries})
+        for position in positions:
+            self.positions[axis.name], self.values = position, {}
+            new = {c.name: self.value(c.value) for c in carries}
+            self._do(rest, cell, in_loop=True, count=1, first=int(position))
+            self.refs.update(new)
 
     def _do(self, statements: Any, cell: int, *, in_loop: bool, count: int, first: int) -> None:
         shape = (count,) if in_loop else ()
@@ -355,7 +374,7 @@ class _Run:
             return np.asarray(self.positions[expr.axis], np.int64)
         if isinstance(expr, SizeValue):
             return np.asarray(self.size(expr.size), np.int64)
-        if isinstance(expr, Ref):
+        if isinstance(expr, Ref | Carried):
             return self.refs[expr.name]
         if isinstance(expr, Load):
             buffer = self.kernel.buffers[expr.buffer]

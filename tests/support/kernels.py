@@ -17,6 +17,8 @@ from graphfw.runtime.kernels.ir import (
     Accumulate,
     Axis,
     Call,
+    Carried,
+    Carry,
     Check,
     Const,
     Expr,
@@ -147,9 +149,27 @@ class Meaning:
     def run(self) -> list[np.ndarray]:
         """Return the contents of all buffers afterwards."""
         for item in self.kernel.body:
+            if isinstance(item, Loop) and any(isinstance(s, Carry) for s in item.body):
+                self.in_order(item)
+                continue
             for statement in item.body if isinstance(item, Loop) else (item,):
                 self.statement(statement, isinstance(item, Loop))
         return self.arrays
+
+    def in_order(self, loop: Loop) -> None:
+        """Go through a loop in which each position is given what the one before has made."""
+        (axis,) = self.kernel.inner
+        every = self.positions[axis.name]
+        carries = [s for s in loop.body if isinstance(s, Carry)]
+        self.names.update({c.name: self.value(c.begin) for c in carries})
+        for position in range(every.size):
+            self.positions[axis.name] = every[..., position : position + 1]
+            new = {c.name: self.value(c.value) for c in carries}
+            for statement in loop.body:
+                if not isinstance(statement, Carry):
+                    self.statement(statement, in_loop=True)
+            self.names.update(new)
+        self.positions[axis.name] = every
 
     def statement(self, statement: Any, in_loop: bool) -> None:
         with np.errstate(all="ignore"):
@@ -195,7 +215,7 @@ class Meaning:
             return self.positions[expr.axis]
         if isinstance(expr, SizeValue):
             return np.asarray(size(expr.size, self.params), np.int64)
-        if isinstance(expr, Ref):
+        if isinstance(expr, Ref | Carried):
             return self.names[expr.name]
         if isinstance(expr, Load):
             return self.arrays[expr.buffer][self.places(expr.access)]

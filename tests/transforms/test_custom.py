@@ -166,11 +166,72 @@ def test_tensors_from_around_have_no_gradient(kind: str):
     assert g.placeholders
 
 
-def test_in_loops_and_branches_there_are_no_tensors_from_around():
+REGIONS = {
+    "scan": lambda f, x: gf.scan(lambda c, _: (f(c), None), x, length=2)[0],
+    "while": lambda f, x: gf.fori_loop(0, gf.asarray(2), lambda i, c: f(c), x),
+    "cond": lambda f, x: gf.cond(x > 0, f, lambda v: v, x),
+    "checkpoint": lambda f, x: gf.checkpoint(f)(x),
+    "map": lambda f, x: gf.sum(gf.map(f, gf.stack([x, x]))),
+    "cond in scan": lambda f, x: REGIONS["scan"](lambda c: REGIONS["cond"](f, c), x),
+    "scan in while": lambda f, x: REGIONS["while"](lambda c: REGIONS["scan"](f, c), x),
+}
+
+
+@pytest.mark.parametrize("where", REGIONS)
+def test_in_loops_and_branches_tensors_from_around_have_no_gradient_either(where: str):
+    with gf.Graph() as g:
+        x, w, v = (gf.placeholder((), name=name) for name in "xwv")
+        scaled = scaled_by(w)
+        y = REGIONS[where](lambda c: scaled(c) * v, x)
+        found = gf.grad(y, [x, v])
+        _, tangent = gf.jvp(lambda x: REGIONS[where](lambda c: scaled(c) * v, x), (x,), (1.0,))
+        with pytest.raises(GradientError, match="uses a tensor from around it") as caught:
+            gf.grad(y, w)
+        assert "lambda c: scaled(c) * v" in str(caught.value)
+        # What the rule says.
+        slope = gf.grad(REGIONS[where](lambda c: gf.sin(w) * c * v, x), x)
+    with gf.Session(g) as session:
+        made = session.run([*found, tangent, slope], {x: 3.0, w: 2.0, v: 0.5})
+    np.testing.assert_allclose(made[0], made[3], rtol=1e-6)
+    np.testing.assert_allclose(made[2], made[3], rtol=1e-6)
+    assert made[1] != 0
+
+
+@pytest.mark.parametrize("kind", ["scan", "while"])
+def test_a_carry_that_a_rule_uses_from_around_has_no_gradient(kind: str):
+    def step(c):
+        return scaled_by(c)(gf.asarray(1.0))
+
+    x = gf.asarray(3.0)
+    y = REGIONS[kind](step, x)
+    with pytest.raises(GradientError, match="uses a tensor from around it"):
+        gf.grad(y, x)
+
+
+@pytest.mark.parametrize("where", REGIONS)
+def test_effects_of_rules_happen_in_loops_and_branches(where: str, capsys):
+    @gf.custom_gradient
+    def told(x):
+        def rule(ct):
+            gf.print("rule {:.1f}", ct)
+            return ct
+
+        return x * 1, rule
+
+    with gf.Graph() as g:
+        x = gf.placeholder((), name="x")
+        y = REGIONS[where](told, x)
+        slope = gf.grad(y, x)
+    count = {"cond": 1, "checkpoint": 1, "scan in while": 4}.get(where, 2)
+    with gf.Session(g) as session:
+        assert session.run(y, {x: 3.0}) == (6 if where == "map" else 3)
+        assert capsys.readouterr().out == ""
+        assert session.run(slope, {x: 3.0}) == (2 if where == "map" else 1)
+        assert capsys.readouterr().out == "rule 1.0\n" * count
+
+
+def test_constants_from_around_in_a_branch():
     x, w = gf.asarray(3.0), gf.asarray(1.0) + 1
-    with pytest.raises(GradientError) as caught:
-        gf.cond(x > 0, scaled_by(w), scaled_by(w), x)
-    assert "uses a tensor from around it" in str(caught.value)
     y = gf.cond(x > 0, scaled_by(w, stop=True), lambda x: x, x) + w
     by_x, by_w = gf.grad(y, [x, w])
     assert float(by_x) == pytest.approx(np.sin(2.0))

@@ -139,6 +139,68 @@ def test_loops_run_once(rng):
         np.testing.assert_array_equal(y.numpy(), expected.numpy())
 
 
+def doubly(x, w, xs):
+    """A scan in a scan, with draws."""
+
+    def body(carry, element):
+        noise = gf.random.normal((3,), dtype=carry.dtype)
+        after, sums = gf.scan(lambda c, e: (gf.tanh(c) * e, c @ w @ noise), carry, xs * element)
+        return after * noise, sums
+
+    return gf.scan(body, x, xs)
+
+
+@pytest.mark.parametrize("name", [*CASES, "doubly"])
+def test_linear_functions_are_the_tangents(name, rng):
+    fn, shapes = CASES.get(name, (doubly, [(3,), (3, 3), (4, 3)]))
+    with gf.Graph() as g, gf.default_dtype(gf.float64):
+        xs = [gf.placeholder(s, name=f"x{i}") for i, s in enumerate(shapes)]
+        vs = [gf.placeholder(s, name=f"v{i}") for i, s in enumerate(shapes)]
+        ys, push = gf.linearize(lambda *args: tuple(fn(*args)), *xs)
+        found = [*push(*vs), *push(vs[0], *[None] * len(vs[1:]))]
+        # A second call draws other numbers.
+        ys_again, wanted = (
+            (ys, None)
+            if name == "doubly"
+            else gf.jvp(lambda *args: tuple(fn(*args)), tuple(xs), tuple(vs))
+        )
+    feeds = {x: rng.uniform(0.5, 1.5, size=x.shape) for x in xs}
+    feeds.update({v: rng.normal(size=v.shape) for v in vs})
+    count = len(ys)
+    with gf.Session(g, seed=3) as session:
+        values = session.run([ys, found], feeds)[1]
+        if wanted is not None:
+            expected = session.run([ys_again, wanted], feeds)[1]
+            for a, b in zip(values[:count], expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    # Linear, for the same draws: by the first argument alone, and by twice as much.
+    with gf.Session(g, seed=3) as session:
+        doubled = session.run([ys, found], {**feeds, **{v: 2 * feeds[v] for v in vs}})[1]
+    for a, b in zip(values, doubled, strict=True):
+        np.testing.assert_allclose(2 * a, b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("fn", "times"), [(scanned, 1), (doubly, 2)])
+def test_scans_keep_what_linear_functions_read(fn, times):
+    with gf.Graph() as g:
+        xs = [gf.placeholder(s, name=f"x{i}") for i, s in enumerate([(3,), (3, 3), (4, 3)])]
+        ys, push = gf.linearize(lambda *args: tuple(fn(*args)), *xs)
+        found = [push(*xs), push(*[x * 2 for x in xs])]
+    with gf.Session(g) as session:
+        plan = session.compile([ys, found], xs)
+
+    def ops(nodes):
+        for node in nodes:
+            if isinstance(node.op, Region):
+                for body in node.op.bodies:
+                    yield from ops(body.nodes)
+            yield node.op.name
+
+    graph = plan.program.graph
+    assert [*ops(graph.nodes)].count("tanh") == times  # however many tangents
+    assert sum(node.op.name == "scan" for node in graph.nodes) == 2 + times
+
+
 def test_loops_that_nothing_moves_are_left_alone():
     x = gf.asarray([1.0, 2.0])
 

@@ -198,6 +198,46 @@ def test_hessian_of_a_loop(rng):
     np.testing.assert_allclose(gf.hessian(fn)(x).numpy(), expected, rtol=1e-6, atol=1e-7)
 
 
+# Complex numbers.
+
+MATRIX = np.array([[1 + 2j, -1j, 0.5], [2, 1 - 1j, -3 + 1j]])
+
+
+def mixed(z):
+    return gf.tanh(MATRIX @ (z * z)) * gf.exp(z[:2])
+
+
+def mixed_slope(z):
+    """The complex derivative of `mixed`.  z: [3] -> [2, 3]"""
+    inside = np.tanh(MATRIX @ (z * z))
+    slope = (1 - inside**2)[:, None] * MATRIX * (2 * z) + np.diag(inside) @ np.eye(2, 3)
+    return slope * np.exp(z[:2])[:, None]
+
+
+@modes
+@pytest.mark.parametrize("is_real", [False, True])
+def test_complex_derivatives(mode, is_real, rng):
+    z = rng.normal(size=3) + (0 if is_real else 1j * rng.normal(size=3))
+    found = gf.jacobian(mixed, mode=mode, holomorphic=not is_real)(z).numpy()
+    np.testing.assert_allclose(found, mixed_slope(z), rtol=1e-10)
+
+
+def test_the_gradient_is_the_conjugate_of_the_complex_derivative():
+    z = gf.asarray(1 + 2j)
+    np.testing.assert_allclose(gf.jacobian(gf.exp, holomorphic=True)(z).numpy(), np.exp(1 + 2j))
+    np.testing.assert_allclose(gf.grad(gf.exp(z), z).numpy(), np.exp(1 - 2j))
+
+
+@pytest.mark.parametrize("is_real", [False, True])
+def test_complex_second_derivatives(is_real, rng):
+    z = rng.normal(size=3) + (0 if is_real else 1j * rng.normal(size=3))
+    found = gf.hessian(lambda z: 1j * gf.sum(z**3) * z[0], holomorphic=not is_real)(z).numpy()
+    wanted = np.diag(6 * z * z[0])
+    wanted[0] += 3 * z**2
+    wanted[:, 0] += 3 * z**2
+    np.testing.assert_allclose(found, 1j * wanted, rtol=1e-10)
+
+
 # Mistakes.
 
 X = np.ones((2, 3), "float32")
@@ -219,6 +259,16 @@ X = np.ones((2, 3), "float32")
             "argnums=0.5 is neither a number nor several",
         ),
         (lambda: gf.jacobian(gf.exp)(X * 1j), GradientError, "an argument is complex64"),
+        (
+            lambda: gf.jacobian(gf.exp, holomorphic=True)(X),
+            GradientError,
+            "an argument is float32, not complex: holomorphic=True",
+        ),
+        (
+            lambda: gf.jacobian(gf.real, holomorphic=True)(X * 1j),
+            GradientError,
+            "a result is float32, not complex: holomorphic=True",
+        ),
         (
             lambda: gf.jacobian(lambda x: gf.argmax(x))(X),
             GradientError,

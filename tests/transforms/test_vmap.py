@@ -524,3 +524,30 @@ def test_ops_without_a_rule_are_all_reported(without_rule: Op):
     assert len(caught.value.operands) == 2
     assert len({operand.loc.line for operand in caught.value.operands if operand.loc}) == 2
     assert emit(without_rule, gf.zeros(2)).numpy().tolist() == [0, 0]
+
+
+def test_names_are_kept(rng: np.random.Generator):
+    def function(x):
+        with gf.name_scope("enc"):
+            h = gf.identity(gf.tanh(x), name="h")
+            gf.identity(h * 2, name="unused")
+            shared = gf.identity(gf.asarray([1.0, 2.0]) * 3, name="shared")
+            last, _ = gf.scan(lambda c, v: (gf.identity(c + v, name="c"), None), 0.0, h)
+        return last + gf.sum(shared)
+
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 3), name="x")
+        with gf.name_scope("model"):
+            gf.vmap(gf.vmap(function))(gf.expand_dims(x, axis=0))
+        with pytest.raises(GraphError, match=r'the name "model.enc.h" is taken'):
+            with gf.name_scope("model"):
+                gf.vmap(function)(x)
+    array = rng.normal(size=(4, 3)).astype(np.float32)
+    with gf.Session(g) as session:
+        names = [f"model.enc.{name}" for name in ("h", "unused", "shared")]
+        h, unused, shared = session.run(names, {x: array})
+    np.testing.assert_allclose(h, np.tanh(array)[None], rtol=1e-6)
+    np.testing.assert_allclose(unused, 2 * np.tanh(array)[None], rtol=1e-6)
+    np.testing.assert_array_equal(shared, [3, 6])
+    (scan,) = [node for node in g.nodes if node.op.name == "scan"]
+    assert [node.name for node in scan.op.body.nodes if node.name] == ["model.enc.c"]

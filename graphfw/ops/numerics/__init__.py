@@ -1,5 +1,6 @@
-"""Numerics that array modules lack: special functions and counter-based random bits."""
+"""Numerics that array modules lack, or do in another way: special functions, random bits."""
 
+from graphfw.ops.numerics.division import floor_divide
 from graphfw.ops.numerics.philox import philox_blocks, random_bits, stream_key
 from graphfw.ops.numerics.special import digamma, erf, erfc, erfinv, lgamma
 
@@ -8,6 +9,7 @@ __all__ = [
     "erf",
     "erfc",
     "erfinv",
+    "floor_divide",
     "lgamma",
     "philox_blocks",
     "random_bits",

@@ -101,7 +101,14 @@ class Call(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Ref(Expr):
-    """The value of a reduction or of a kept row, by its name, made earlier in the same row."""
+    """The value of a reduction, a carry or a kept row, by its name, made earlier in the row."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Carried(Expr):
+    """Inside of a loop with a `Carry` of this name: what the position before has made of it."""
 
     name: str
 
@@ -141,6 +148,19 @@ class Reduce:
 
     name: str
     kind: ReduceKind
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Carry:
+    """Hand a value from each position of a loop to the next, in registers. Only with "columns".
+
+    In the loop `Carried(name)` is what the position before has made, at the first one `begin`;
+    afterwards `Ref(name)` is what the last one has made. The inner axis is the only one.
+    """
+
+    name: str
+    begin: Expr
     value: Expr
 
 
@@ -198,7 +218,7 @@ class Check:
 class Loop:
     """One pass over the inner axes of a row. All of `body` happens at each position, in order."""
 
-    body: tuple[Reduce | Keep | Store | Accumulate | Check, ...]
+    body: tuple[Reduce | Carry | Keep | Store | Accumulate | Check, ...]
 
 
 @dataclass(frozen=True, eq=False)

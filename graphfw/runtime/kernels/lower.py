@@ -12,6 +12,7 @@ from graphfw.ir.dtype import DType
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import Op
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.scans import Scan
 from graphfw.passes.fuse import Group, Partition
 from graphfw.passes.fuse_nodes import Role
 from graphfw.runtime.kernels.ir import Call
@@ -24,6 +25,7 @@ from graphfw.runtime.kernels.lower_loops import (
 )
 from graphfw.runtime.kernels.lower_packed import packed
 from graphfw.runtime.kernels.lower_steps import KernelTarget, epilogue, finished, step
+from graphfw.runtime.kernels.lower_trips import trip_steps
 from graphfw.runtime.kernels.lower_values import (
     Drawn,
     Values,
@@ -151,7 +153,9 @@ class _Lowering:
         for group in self.groups:
             after = self._after(group)
             items = self._lowered(group)
-            result.extend([replace(item, after=after) for item in items] if after else items)
+            if after:
+                items = [replace(item, after=(*item.after, *after)) for item in items]
+            result.extend(items)
         return result
 
     def _after(self, group: Group) -> tuple[Storage, ...]:
@@ -181,7 +185,11 @@ class _Lowering:
         return list(steps)
 
     def _alone(self, node: Node) -> Sequence[Item]:
-        """Return the steps of a node that no loop nest computes."""
+        """Return the steps of a node that is in no group with others."""
+        if isinstance(node.op, Scan):
+            steps = trip_steps(node, self.facts, self.target)
+            if steps:
+                return steps
         inputs = [view(tensor, self.facts) for tensor in node.inputs]
         outputs = [view(tensor, self.facts) for tensor in node.outputs]
         return self.target.alone(node, inputs, outputs) or [ReferenceStep(node)]

@@ -30,6 +30,14 @@ class Kept(NamedTuple):
     value: Expr
 
 
+class Carrying(NamedTuple):
+    """A value that each position of the loop hands to the next: see `ir.Carry`."""
+
+    name: str
+    begin: Expr
+    value: Expr
+
+
 class Stored(NamedTuple):
     """A value that is written."""
 
@@ -49,7 +57,7 @@ class Partial(NamedTuple):
     value: Expr
 
 
-Statement: TypeAlias = "Reduced | Kept | Stored | Partial | Bound"
+Statement: TypeAlias = "Reduced | Carrying | Kept | Stored | Partial | Bound"
 
 
 @dataclass
@@ -165,11 +173,11 @@ def drafted(values: Values, stores: Sequence[Tensor], across: Sequence[Across]) 
         part = Partial(whole, whole.value)
         (draft.after if is_row else loop(nature.level)).append(part)
     for tensor in stores:
-        stored = Stored(values.place(tensor), values.stored(tensor))
-        nature = natures.of(stored.value)
         wide = sum([dim != 1 for dim in tensor.shape])
         is_row = group.rows is not None and wide < len(values.axes)
-        (draft.after if is_row else loop(nature.level)).append(stored)
+        for stored in [Stored(*one) for one in values.stores(tensor)]:
+            nature = natures.of(stored.value)
+            (draft.after if is_row else loop(nature.level)).append(stored)
     if group.rows is not None:
         _keep(draft, natures)
     return draft
@@ -237,6 +245,8 @@ def with_value(statement: Statement, value: Expr) -> Statement:
 
 def roots_of(statement: Statement) -> tuple[Expr, ...]:
     """Return the expressions that a statement needs."""
+    if isinstance(statement, Carrying):
+        return (statement.begin, statement.value)
     return (statement.value,)
 
 

@@ -15,6 +15,7 @@ from graphfw.runtime.kernels.ir import (
     Accumulate,
     Axis,
     Buffer,
+    Carry,
     Check,
     Const,
     Draw,
@@ -33,6 +34,7 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.lower_cells import Work, columns, is_long, pieces, tiles, whole_rows
 from graphfw.runtime.kernels.lower_loops import (
+    Carrying,
     Draft,
     Kept,
     Partial,
@@ -154,6 +156,8 @@ def epilogue(
                 if not any(done.operands[read] is s for s in (product, *factors))
             ]
         ),
+        sections=finisher.sections,
+        begins=tuple(finisher.begins.items()),
     )
 
 
@@ -179,6 +183,7 @@ class _Finisher:
         self.target = target
         self.product = product
         self.reads_product = False
+        self.begins: dict[int, int] = {}
         self.leaves: dict[Element | Drawn | At, None] = {}
         roots = [root for s in draft.statements() for root in roots_of(s)]
         for expr in postorder(roots, lambda expr: False):
@@ -338,10 +343,24 @@ class _Finisher:
             self._values.append(self.inner[0].extent)
         return Param(number)
 
+    @property
+    def sections(self) -> int:
+        """How often the kernel's columns go into those of the product."""
+        assert self.product is not None
+        whole, part = self.product.shape[-1], self.inner[0].extent
+        return whole // part if isinstance(whole, int) and isinstance(part, int) and part else 1
+
     def _of_product(self, expr: Element) -> Expr:
         row, column = self._names[self.outer[0].last], self._names[self.inner[0].last]
         self.reads_product = True
-        access = Access(0, ((row, self.row_stride), (column, 1)))
+        begin: Size = 0
+        offset, part = expr.place.offset, self.inner[0].extent
+        if isinstance(offset, int) and isinstance(part, int) and offset:
+            number = self.begins.setdefault(offset // part, len(self._values))
+            if number == len(self._values):
+                self._values.append(offset)
+            begin = Param(number)
+        access = Access(begin, ((row, self.row_stride), (column, 1)))
         return Load(expr.dtype, self._buffer(expr.place.storage, written=False), access)
 
     def _number(self, index: Affine) -> Expr:
@@ -402,6 +421,8 @@ class _Finisher:
         value = self._swap(s.value)
         if isinstance(s, Reduced):
             return Reduce(s.name, s.kind, value)
+        if isinstance(s, Carrying):
+            return Carry(s.name, self._swap(s.begin), value)
         if isinstance(s, Kept):
             return Keep(s.name, value)
         if isinstance(s, Bound):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce as fold
 from itertools import product
 from typing import NamedTuple, cast
 
@@ -127,7 +128,8 @@ class Values:
         self._known: dict[tuple[Tensor, Index], Expr] = {}
         self._fills: dict[Tensor, Const | None] = {}
         for node in group.nodes:
-            self._make(node)
+            if facts.role[node] is not Role.JOIN:
+                self._make(node)
 
     # Indices.
 
@@ -140,10 +142,23 @@ class Values:
         left = iter(axes)
         return tuple([ZERO if dim == 1 else index_of(next(left)) for dim in tensor.shape])
 
-    def place(self, tensor: Tensor) -> Place:
-        """Return where the group's loops write a tensor."""
-        run = self._run_through(tensor)
-        return _placed(tensor, self.standard(run), 0, contiguous(run.shape))
+    def stores(self, tensor: Tensor) -> list[tuple[Place, Expr]]:
+        """Return where the group's loops write a tensor, and what, in its own dtype."""
+        node = tensor.node
+        if self.facts.role[node] is not Role.JOIN:
+            run = self._run_through(tensor)
+            index = self.standard(run)
+            place = placed(tensor, index, 0, contiguous(run.shape))
+            return [(place, K.cast(self._known[tensor, index], tensor.dtype))]
+        axis: int = node.op.axis  # type: ignore[attr-defined]
+        strides = contiguous(tensor.shape)
+        begin: DimLike = 0
+        found = []
+        for part in node.inputs:
+            place = placed(tensor, self.standard(part), begin * strides[axis], strides)
+            found += [(place, value) for _, value in self.stores(part)]
+            begin = begin + part.shape[axis]
+        return found
 
     def _run_through(self, tensor: Tensor) -> Tensor:
         """Return whose dims the loops run through when they write a tensor."""
@@ -152,10 +167,6 @@ class Values:
         return tensor.node.inputs[0] if is_copy else tensor
 
     # Values.
-
-    def stored(self, tensor: Tensor) -> Expr:
-        """Return the value of an output, in its own dtype."""
-        return K.cast(self._known[tensor, self.standard(self._run_through(tensor))], tensor.dtype)
 
     def value(self, tensor: Tensor, index: Index) -> Expr:
         """Return an element of a tensor; floats of 16 bits as float32."""
@@ -177,22 +188,19 @@ class Values:
         return value
 
     def _fill(self, root: Tensor) -> Const | None:
-        """Return the value of a constant whose elements are all the same."""
         if root not in self._fills:
-            fill = fill_value(root) if root.node.op.name == "constant" else None
-            dtype = float32 if root.dtype.is_low_precision else root.dtype
-            self._fills[root] = None if fill is None else Const(dtype, fill.item())
+            self._fills[root] = filled(root)
         return self._fills[root]
 
     def _load(self, tensor: Tensor, index: Index) -> Expr:
         layout = self.facts.layout_of(tensor)
-        place = _placed(layout.root, index, layout.offset, layout.strides)
+        place = placed(layout.root, index, layout.offset, layout.strides)
         used = {variable for variable, _ in place.strides}
         for one in index:
             for variable in one.terms:
                 if isinstance(variable, Computed) and variable not in used:
                     self.bounds.append(Bound(variable.value, variable.extent))
-        return _widened(Element(tensor.dtype, place))
+        return widened(Element(tensor.dtype, place))
 
     def _make(self, node: Node) -> None:
         """Compute a node's output where the loops run through it."""
@@ -211,15 +219,12 @@ class Values:
 
     def _computed(self, node: Node, index: Index) -> Expr:
         op = node.op
-        if op.name == "arange":
-            count = index[0] * op.step + op.start  # type: ignore[attr-defined]
-            return self._rounded(K.cast(At(int64, count), node.types[0].dtype))
-        if op.name == "dim_value":
-            dim = At(int64, Affine(op.dim, {}))  # type: ignore[attr-defined]
-            return self._rounded(K.cast(dim, node.types[0].dtype))
+        number = counted(node, index)
+        if number is not None:
+            return number
         if op.name == "random_bits":
             (bits,) = node.outputs
-            place = _placed(bits, index, 0, contiguous(bits.shape))
+            place = placed(bits, index, 0, contiguous(bits.shape))
             return Drawn(bits.dtype, op.key, place)  # type: ignore[attr-defined]
         if op.name == "gather":
             return self._gathered(node, index)
@@ -230,13 +235,10 @@ class Values:
         if self.facts.role[node] is Role.REDUCE or op.scalar is None:
             raise _misfit(node, "it is needed out of order")
         xs = [self.value(t, broadcast_index(index, t.shape)) for t in node.inputs]
-        result: Expr | None = op.scalar(K, *xs)
+        result = applied(node, xs)
         if result is None:
             raise _misfit(node, "it has no scalar form")
-        return self._rounded(K.cast(result, node.types[0].dtype))
-
-    def _rounded(self, x: Expr) -> Expr:
-        return _widened(x)
+        return result
 
     # Reductions.
 
@@ -258,7 +260,7 @@ class Values:
             name = f"r{len(self.reduced)}"
             self.reduced.append(Reduced(name, kind, value))
             dtype = int64 if kind in ("argmax", "argmin") else value.dtype
-            result = self._rounded(K.cast(Ref(dtype, name), output.dtype))
+            result = widened(K.cast(Ref(dtype, name), output.dtype))
             self._known[output, self.standard(output)] = result
             return
         self.across.append(Across(node, kind, value, bool(kept), not is_full))
@@ -266,25 +268,21 @@ class Values:
     def _written_out(self, node: Node, index: Index) -> Expr:
         """Return a reduction of few elements as a function of all of them."""
         x, gone = self.facts.reduction(node)
-        join = {"sum": K.add, "prod": K.mul, "max": K.max, "min": K.min}[node.op.combine]
         counts = [range(cast(int, x.shape[axis])) for axis in gone]
-        total: Expr | None = None
+        indices = []
         for numbers in product(*counts):
             places = [Affine(number, {}) for number in numbers]
-            at = unreduced(index, node.types[0].shape, x.shape, gone, places)
-            value = self.value(x, at)
-            total = value if total is None else join(total, value)
-        assert total is not None
-        return self._rounded(K.cast(total, node.types[0].dtype))
+            indices.append(unreduced(index, node.types[0].shape, x.shape, gone, places))
+        return joined(node, [self.value(x, at) for at in indices])
 
     def _of_one(self, node: Node, value: Expr) -> Expr:
         """Return the reduction of one element."""
         kind, dtype = node.op.combine, node.types[0].dtype
-        if kind == "sum":
-            value = K.add(value, 0)  # -0.0 becomes 0.0
-        elif kind in ("argmax", "argmin"):
+        if kind in ("sum", "prod", "max", "min"):
+            return joined(node, [value])
+        if kind in ("argmax", "argmin"):
             value = Const(int64, 0)
-        return self._rounded(K.cast(value, dtype))
+        return widened(K.cast(value, dtype))
 
     # Elements that integers name.
 
@@ -311,11 +309,7 @@ class Values:
             only = next(iter(place.terms), None)
             if only is not None and place == index_of(only) and always_ge(size, only.extent):
                 return place
-        value = K.cast(self.value(tensor, index), int64)
-        if not node.op.refusal and tensor.dtype.kind == "int":  # type: ignore[attr-defined]
-            whole = At(int64, Affine(size, {}))
-            value = K.select(K.lt(value, 0), K.add(value, whole), value)
-        return index_of(Computed(value, size))
+        return named_place(node, self.value(tensor, index), size)
 
     def _bound(self, place: Affine) -> None:
         for variable in place.terms:
@@ -336,7 +330,7 @@ class Values:
         more = K.add(base, self.value(values, (*index[:axis], *middle)))
         here = K.eq(At(int64, index[-1]), _as_value(place))
         result = K.select(here, more, base)
-        return self._rounded(K.cast(result, node.types[0].dtype))
+        return widened(K.cast(result, node.types[0].dtype))
 
 
 def _misfit(node: Node, why: str) -> PassError:
@@ -354,14 +348,58 @@ def _as_value(place: Affine) -> Expr:
     return At(int64, place)
 
 
-def _placed(storage: Storage, index: Index, offset: DimLike, strides: Sequence[DimLike]) -> Place:
+def filled(root: Tensor) -> Const | None:
+    """Return the value of a constant whose elements are all the same."""
+    fill = fill_value(root) if root.node.op.name == "constant" else None
+    return None if fill is None else Const(_wide(root.dtype), fill.item())
+
+
+def counted(node: Node, index: Index) -> Expr | None:
+    """Return an element of a range, or a size as a value; None for other nodes."""
+    op = node.op
+    if op.name == "arange":
+        place = index[0] * op.step + op.start  # type: ignore[attr-defined]
+    elif op.name == "dim_value":
+        place = Affine(op.dim, {})  # type: ignore[attr-defined]
+    else:
+        return None
+    return widened(K.cast(At(int64, place), node.types[0].dtype))
+
+
+def applied(node: Node, xs: Sequence[Expr]) -> Expr | None:
+    """Return an element of an elementwise node's output, rounded; None if it has no scalar form."""
+    result: Expr | None = node.op.scalar(K, *xs)  # type: ignore[misc]
+    return None if result is None else widened(K.cast(result, node.types[0].dtype))
+
+
+def named_place(node: Node, value: Expr, size: DimLike) -> Affine:
+    """Return the place along a dim of a size that an index is, of a gather or the like."""
+    place = K.cast(value, int64)
+    if not node.op.refusal and value.dtype.kind == "int":  # type: ignore[attr-defined]
+        whole = At(int64, Affine(size, {}))
+        place = K.select(K.lt(place, 0), K.add(place, whole), place)
+    return index_of(Computed(place, size))
+
+
+def joined(node: Node, elements: Sequence[Expr]) -> Expr:
+    """Return the reduction of a few elements, one after the other."""
+    join = {"sum": K.add, "prod": K.mul, "max": K.max, "min": K.min}[node.op.combine]
+    total = fold(join, elements)
+    if node.op.combine == "sum" and len(elements) == 1:
+        total = K.add(total, 0)  # -0.0 becomes 0.0
+    return widened(K.cast(total, node.types[0].dtype))
+
+
+def placed(storage: Storage, index: Index, offset: DimLike, strides: Sequence[DimLike]) -> Place:
+    """Return where the element at an index lies."""
     total = Affine(offset, {})
     for place, stride in zip(index, strides, strict=True):
         total = total + place * stride
     return Place(storage, total.offset, tuple(total.terms.items()))
 
 
-def _widened(x: Expr) -> Expr:
+def widened(x: Expr) -> Expr:
+    """Return a value as kernels compute with it: a float of 16 bits as float32."""
     return K.cast(x, float32) if x.dtype.is_low_precision else x
 
 

@@ -10,6 +10,8 @@ from graphfw.runtime.kernels.ir import (
     Accumulate,
     Axis,
     Call,
+    Carried,
+    Carry,
     Check,
     Const,
     Draw,
@@ -82,6 +84,8 @@ def show(kernel: Kernel) -> str:
     over = ", ".join([axis.name for axis in kernel.inner])
     for item in kernel.body:
         if isinstance(item, Loop):
+            for statement in item.body:
+                lines += [f"{indent}{line}" for line in names.begin(statement)]
             lines.append(f"{indent}for {over}:")
             for statement in item.body:
                 lines += [f"{indent}  {line}" for line in names.statement(statement)]
@@ -102,13 +106,25 @@ class _Names:
             for statement in item.body if isinstance(item, Loop) else (item,):
                 for root in (statement.value, *_terms(statement)):
                     self._count(root)
+                if isinstance(statement, Carry):
+                    self._count(statement.begin)
 
-    def statement(self, statement: Reduce | Keep | Store | Accumulate | Check) -> list[str]:
+    def begin(self, statement: Reduce | Carry | Keep | Store | Accumulate | Check) -> list[str]:
+        """Return the lines of what happens before a statement's loop."""
+        self._lines = []
+        if isinstance(statement, Carry):
+            text = self._text(statement.begin)
+            self._lines.append(f"{statement.name} = {text}")
+        return self._lines
+
+    def statement(self, statement: Reduce | Carry | Keep | Store | Accumulate | Check) -> list[str]:
         """Return the lines of a statement: the names that it makes, and itself."""
         self._lines = []
         value = self._text(statement.value)
         if isinstance(statement, Reduce):
             text = f"{statement.name} = {statement.kind}({value})"
+        elif isinstance(statement, Carry):
+            text = f"next {statement.name} = {value}"
         elif isinstance(statement, Keep):
             text = f"keep {statement.name} = {value}"
         elif isinstance(statement, Check):
@@ -157,7 +173,7 @@ class _Names:
             return expr.axis
         if isinstance(expr, SizeValue):
             return f"size({_size(expr.size)})"
-        if isinstance(expr, Ref):
+        if isinstance(expr, Ref | Carried):
             return expr.name if expr.dtype is float32 else f"{expr.name}:{expr.dtype}"
         if isinstance(expr, Load):
             return f"b{expr.buffer}{self._access(expr.access)}"
@@ -192,7 +208,7 @@ def _bracketed(text: str) -> str:
     return text
 
 
-def _terms(statement: Reduce | Keep | Store | Accumulate | Check) -> list[Expr]:
+def _terms(statement: Reduce | Carry | Keep | Store | Accumulate | Check) -> list[Expr]:
     if isinstance(statement, Store | Accumulate):
         return [term.value for term in statement.access.terms]
     return []

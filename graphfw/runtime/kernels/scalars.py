@@ -127,8 +127,9 @@ PRIMITIVES: dict[str, Primitive] = {
     # float64 to float32, towards 0, and the last bit set where that was not exact: so that rounding
     # to 16 bits afterwards is as if there had been one rounding.
     "narrow": Primitive(1, "library", "float", "cast", lambda x, to: _narrow(x)),
-    # Whole quotients. Of integers by 0: 0; the least integer by -1: itself, remainder 0.
-    "floor_divide": Primitive(2, "library", "real", "same", np.floor_divide),
+    # Whole quotients. Of integers by 0: 0; the least integer by -1: itself, remainder 0. Of an
+    # infinity: x / y.
+    "floor_divide": Primitive(2, "library", "real", "same", partial(numerics.floor_divide, np)),
     "remainder": Primitive(2, "library", "real", "same", np.remainder),
     "pow": Primitive(2, "library", "real", "same", _pow),
     "exp": _library(1, np.exp),
@@ -196,6 +197,8 @@ class Scalars:
     def call(self, function: str, *operands: Operand) -> Expr:
         """A call of a primitive whose operands have one dtype."""
         args = _same_dtype(*operands)
+        if function == "pow" and isinstance(args[1], Const) and args[1].value == 2:
+            return self.call("mul", args[0], args[0])  # as NumPy does
         dtype = bool_ if PRIMITIVES[function].result == "bool" else args[0].dtype
         return Call(dtype, function, args)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
@@ -20,6 +21,9 @@ class Code(Protocol):
     pointers in the order of the step's operands, an array of i64, which cell to compute, and memory
     of the thread's own, aligned to 64 bytes. It returns 0, or another number where a check failed;
     the run then stops and is repeated by the reference path, which has the error message.
+
+    A code that calls functions which others call too, and which are compiled once for all of them,
+    has these as its attribute `parts`: a tuple of codes.
     """
 
     @property
@@ -33,6 +37,13 @@ class Code(Protocol):
         All other definitions in it are `internal`; it may declare what the C library has.
         """
         ...
+
+
+def with_parts(codes: Iterable[Code]) -> Iterator[Code]:
+    """Yield codes, each after those that it calls: see `Code`."""
+    for code in codes:
+        yield from with_parts(getattr(code, "parts", ()))
+        yield code
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +73,8 @@ class Step:
         nodes: What it computes, for reports and errors.
         code: What the native function is made from.
         operands: The arrays whose addresses it is given, in order.
-        written: For each operand whether it is written (all of it) rather than read.
+        written: For each operand whether it is written (all of it) rather than read. Two steps may
+            write one on the same level, if only one of them has cells in a run.
         params: The run-time integers it is given.
         cells: How many cells there are: independent pieces that threads claim, 10 to 100 µs each.
         scratch: How many bytes of scratch memory each thread needs.
@@ -117,6 +129,10 @@ class Epilogue(NamedTuple):
             a piece of the product lies in a block of its own, whose rows are as far apart as it is
             wide. What stands at this place in `params` is not used.
         in_place: Pairs of buffers, (written, read), that may be one array: see `Step`.
+        sections: Into how many equal parts the columns of the product are divided: the kernel's
+            columns are those of a part, and it reads elements of each.
+        begins: Pairs of a part's number, not 0, and which of `params` is how far it lies behind
+            the first, and nothing else: what stands at that place is not used.
     """
 
     kernel: Kernel
@@ -125,6 +141,16 @@ class Epilogue(NamedTuple):
     product: int
     row_stride: int
     in_place: tuple[tuple[int, int], ...] = ()
+    sections: int = 1
+    begins: tuple[tuple[int, int], ...] = ()
+
+    def params_with(self, row: DimLike, section: DimLike = 0) -> tuple[DimLike, ...]:
+        """Return `params` for a block in which rows and parts of the product are so far apart."""
+        params = list(self.params)
+        params[self.row_stride] = row
+        for number, place in self.begins:
+            params[place] = number * section
+        return tuple(params)
 
 
 @dataclass(frozen=True, eq=False)

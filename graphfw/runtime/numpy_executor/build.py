@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,11 +17,11 @@ from graphfw.ops.regions import Region
 from graphfw.passes.fuse import partition
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.lower import CanCompile, lower
-from graphfw.runtime.kernels.steps import Prepared, Step, Storage, View
+from graphfw.runtime.kernels.steps import Prepared, ReferenceStep, Step, Storage, View
 from graphfw.runtime.kernels.views import is_whole, view
 from graphfw.runtime.numpy_executor.copies import copied, marked
-from graphfw.runtime.numpy_executor.engine import function_names
 from graphfw.runtime.numpy_executor.layout import ARENA, KnownView, Layout, blocks_of, stretches
+from graphfw.runtime.numpy_executor.names import name_of
 from graphfw.runtime.numpy_executor.recipe import Part, PreparedPart, Recipe
 from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.numpy_executor.regions import CompiledRegion
@@ -94,7 +95,7 @@ class Build:
             plan.levels, plan.lifetimes, self.bases, self.storage_of
         )
         codes = [step.code for step in (*self.steps, *[one.step for one in self.prepared])]
-        names = function_names(codes)
+        names = [name_of(code) for code in codes]
         self.codes = dict(zip(names, codes, strict=True))
         numbers = {name: number for number, name in enumerate(self.codes)}
         function_of = iter([numbers[name] for name in names])
@@ -157,11 +158,15 @@ class Build:
         if known is None:
             storage, offset, shape, strides = self.view(tensor)
             env = layout.sizes
+            dims = [evaluate(dim, env) for dim in shape]
+            steps = [evaluate(stride, env) for stride in strides]
+            item = storage.dtype.itemsize
             known = layout.views[tensor] = KnownView(
                 storage,
-                evaluate(offset, env),
-                tuple([evaluate(dim, env) for dim in shape]),
-                tuple([evaluate(stride, env) for stride in strides]),
+                evaluate(offset, env) * item,
+                tuple(dims),
+                tuple([step * item for step in steps]),
+                steps == [math.prod(dims[axis:]) for axis in range(1, len(dims) + 1)],
             )
         return known
 
@@ -180,7 +185,9 @@ class Build:
 
     def _fetched(self, outputs: Sequence[Tensor], items: list[Item]) -> list[Storage]:
         """Return for each fetched output a storage of its own that holds it, in its order."""
-        free = {s for item in items for s in written(item)}
+        # What a trip makes is to lie where its loop says. A loop inside of it says so itself.
+        kept = [item for item in items if not (self.program.is_trip and _is_region(item))]
+        free = {s for item in kept for s in written(item)}
         found: list[Storage] = []
         for tensor in outputs:
             place = self.view(tensor)
@@ -192,6 +199,10 @@ class Build:
                 items.append(step)
                 found.append(temp)
         return found
+
+
+def _is_region(item: Item) -> bool:
+    return isinstance(item, ReferenceStep) and isinstance(item.node.op, Region)
 
 
 def _copy_of(storage: Storage) -> tuple[Step, Storage]:

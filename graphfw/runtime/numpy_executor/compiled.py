@@ -74,7 +74,7 @@ class CompiledExecutable(NativeExecutable):
         run = ReadyRun(self.loaded, layout, self._threads)
         arena = self._arenas.take(layout.arena)
         try:
-            self._preparation.provide(run, inputs, version)
+            self.preparation.provide(run, inputs, version)
             given = self.loaded.given(inputs, rng)
             yield run, Execution(self.loaded, layout, run, arena, given, self.build)
         finally:

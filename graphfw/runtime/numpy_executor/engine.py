@@ -10,17 +10,19 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import hashlib
 import itertools
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphfw.errors import ExecutorError
+from graphfw.runtime.kernels.steps import with_parts
+from graphfw.runtime.numpy_executor.bundles import Bundle, collect
+from graphfw.runtime.numpy_executor.bundles import keep as keep_bundle
 from graphfw.runtime.numpy_executor.cache import Cache, folder
 from graphfw.runtime.numpy_executor.machine import machine
+from graphfw.runtime.numpy_executor.names import name_of
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.recipe import Recipe, restored
 
@@ -35,11 +37,6 @@ def compile_codes(codes: Sequence[Code]) -> list[int]:
         ExecutorError: LLVM refuses the text of one, or it calls what this process does not have.
     """
     return _engine().addresses(codes)
-
-
-def function_names(codes: Sequence[Code]) -> list[str]:
-    """Return under which names `codes` are kept; equal names are one function."""
-    return [_name(code) for code in codes]
 
 
 def recalled(key: str) -> tuple[Recipe, list[int]] | None:
@@ -81,33 +78,28 @@ def assembly(code: Code) -> str:
         return text
 
 
-def sources(*folders: Path) -> str:
-    """Return the state of the source files in folders, as one word."""
-    parts: list[str] = []
-    todo = [str(folder) for folder in folders]
-    while todo:
-        with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
-            for entry in entries:
-                if entry.name.endswith((".py", ".ll")):
-                    # Times instead of contents: reading the sources would cost more than loading
-                    # the code.
-                    state = entry.stat()
-                    parts.append(f"{entry.path} {state.st_size} {state.st_mtime_ns}")
-                elif entry.name != "__pycache__" and entry.is_dir():
-                    todo.append(entry.path)
-    return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
+_EACH = 2
+"""How many groups of functions a worker compiles at most: the second evens out how long the first
+has taken."""
+_LEAST = 400
+"""The least cost of a group: a module takes as long as a hundred, whatever is in it."""
 
 
-@functools.cache
-def _generator() -> str:
-    """What generates LLVM text, in one word: machine code of another generator is not used."""
-    here = Path(__file__).parent
-    return sources(here, here.parent / "kernels")
+def _cost(text: str) -> int:
+    """Return how long code generation takes, about, in lines."""
+    return text.count("\n") + 6 * text.count("br ")
 
 
-def _name(code: Code) -> str:
-    text = f"{code.key}\0{machine().key}\0{_generator()}"
-    return "gf_" + hashlib.sha256(text.encode()).hexdigest()[:40]
+def _groups(texts: Mapping[str, str], workers: int) -> list[dict[str, str]]:
+    """Return texts that are compiled together, in groups for some workers; the largest first."""
+    costs = {name: _cost(text) for name, text in texts.items()}
+    count = max(min(_EACH * workers, sum(costs.values()) // _LEAST), 1)
+    groups: list[tuple[int, dict[str, str]]] = [(0, {}) for _ in range(count)]
+    for name in sorted(texts, key=costs.__getitem__, reverse=True):
+        place = min(range(len(groups)), key=lambda i: groups[i][0])
+        cost, group = groups[place]
+        groups[place] = cost + costs[name], {**group, name: texts[name]}
+    return [group for _, group in sorted(groups, key=lambda g: -g[0]) if group]
 
 
 class Engine:
@@ -138,10 +130,9 @@ class Engine:
     def addresses(self, codes: Sequence[Code]) -> list[int]:
         """Return the addresses of the functions of `codes`, in order."""
         with _lock:
-            names = function_names(codes)
-            missing = {n: c for n, c in zip(names, codes, strict=True) if n not in self._found}
-            if missing:
-                self._load(missing)
+            names = [name_of(code) for code in codes]
+            if any([name not in self._found for name in names]):
+                self._load({name_of(code): code for code in with_parts(codes)})
             return [self._found[name] for name in names]
 
     def recalled(self, key: str) -> tuple[Recipe, list[int]] | None:
@@ -154,11 +145,10 @@ class Engine:
         except (ValueError, KeyError, TypeError):
             return None
         with _lock:
-            missing = [name for name in recipe.functions if name not in self._found]
-            objects = [found for name in missing if (found := self.cache.load(name)) is not None]
-            if len(objects) < len(missing):
+            bundles, absent = collect(self.cache, recipe.functions, self._found)
+            if absent:
                 return None
-            self._link(missing, objects)
+            self._link(bundles)
             return recipe, [self._found[name] for name in recipe.functions]
 
     @contextlib.contextmanager
@@ -166,7 +156,7 @@ class Engine:
         """Yield the module of `code` after LLVM's passes, and the target machine."""
         with _lock:
             target = self._target()
-            module = self._parsed(code.llvm(_name(code)), target)
+            module = self._parsed(code.llvm(name_of(code)), target, self._llvm.create_context())
             self._optimise(module, target)
             yield module, target
 
@@ -179,30 +169,35 @@ class Engine:
         self._llvm.ffi.lib._lock.__exit__()
 
     def _load(self, codes: Mapping[str, Code]) -> None:
-        """Compile what is not on the disk, and link."""
-        objects = {name: self.cache.load(name) for name in codes}
-        absent = [name for name, found in objects.items() if found is None]
+        """Compile what is neither loaded nor on the disk, and link."""
+        bundles, absent = collect(self.cache, codes, self._found)
         texts = {name: codes[name].llvm(name) for name in absent}
-        # The longest first: it would be the last to end otherwise, with nobody beside it.
-        absent.sort(key=lambda name: len(texts[name]), reverse=True)
-        workers = min(len(absent), default_threads())
-        if workers > 1:
+        workers = default_threads()
+        groups = _groups(texts, workers)
+        if len(groups) > 1 and workers > 1:
             # Importing it takes longer than loading a plan's code from the disk.
             from concurrent.futures import ThreadPoolExecutor
 
             with ThreadPoolExecutor(workers) as pool:
-                made = list(pool.map(lambda name: self._compiled(texts[name], name), absent))
+                bundles += pool.map(lambda group: self._compiled(group, codes), groups)
         else:
-            made = [self._compiled(texts[name], name) for name in absent]
-        objects.update(zip(absent, made, strict=True))
-        self._link(list(objects), list(objects.values()))
+            bundles += [self._compiled(group, codes) for group in groups]
+        self._link(bundles)
 
-    def _link(self, names: Sequence[str], objects: Sequence[bytes | None]) -> None:
+    def _link(self, bundles: Sequence[Bundle]) -> None:
+        """Load bundles, which may call each other's functions and those loaded before."""
+        if not bundles:
+            return
         library = self._llvm.JITLibraryBuilder().add_current_process()
         for name, address in self.defined.items():
             library.import_symbol(name, address)
-        for name, content in zip(names, objects, strict=True):
-            library.add_object_img(content).export_symbol(name)
+        names = {name for bundle in bundles for name in bundle.defines}
+        for name in {name for bundle in bundles for name in bundle.calls} - names:
+            library.import_symbol(name, self._found[name])
+        for bundle in bundles:
+            library.add_object_img(bundle.content)
+        for name in names:
+            library.export_symbol(name)
         try:
             linked = library.link(self._jit, f"graphfw{next(self._numbers)}")
         except RuntimeError as error:
@@ -210,31 +205,48 @@ class Engine:
         self._libraries.append(linked)
         self._found.update((name, linked[name]) for name in names)
 
-    def _compiled(self, text: str, symbol: str) -> bytes:
-        """Return the object code of `symbol`, made now and stored."""
+    def _compiled(self, texts: Mapping[str, str], beside: Container[str]) -> Bundle:
+        """Return the machine code of some functions, made now and stored.
+
+        Args:
+            texts: Their modules, by their names.
+            beside: The functions that they may call.
+        """
         target = self._target()
-        module = self._parsed(text, target)
+        # A context of its own: modules of one context can't be compiled at the same time.
+        context = self._llvm.create_context()
+        module, *rest = [self._parsed(text, target, context) for text in texts.values()]
+        for other in rest:
+            module.link_in(other)
+        calls: list[str] = []
         for name in [function.name for function in module.functions if function.is_declaration]:
+            if name in beside:
+                calls.append(name)
+                continue
             known = name in self.defined or self._llvm.address_of_symbol(name)
             if not known and not name.startswith("llvm."):
                 raise ExecutorError(
                     f"generated code calls {name}, which this process does not have"
                 )
         self._optimise(module, target)
-        content = self._emit(module, target)
-        self.cache.store(symbol, content)
-        return content
+        made = Bundle(tuple(texts), tuple(calls), self._emit(module, target))
+        keep_bundle(self.cache, made)
+        return made
 
     def _target(self) -> Any:
         here = machine()
+        features = here.features
+        if here.architecture == "x86_64":
+            # For each division of 64-bit integers LLVM would write two ways, one with 32 bits. They
+            # are done a few times a cell, so that only code generation would notice.
+            features += ",-idivq-to-divl"
         return self._llvm.Target.from_triple(here.triple).create_target_machine(
-            cpu=here.cpu, features=here.features, opt=3, reloc="pic", codemodel="small", jit=True
+            cpu=here.cpu, features=features, opt=3, reloc="pic", codemodel="small", jit=True
         )
 
-    def _parsed(self, text: str, target: Any) -> Any:
+    def _parsed(self, text: str, target: Any, context: Any) -> Any:
         try:
-            # A context of its own: modules of one context can't be compiled at the same time.
-            module = self._llvm.parse_assembly(text, self._llvm.create_context())
+            module = self._llvm.parse_assembly(text, context)
             module.triple = machine().triple
             module.data_layout = str(target.target_data)
             module.verify()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,7 @@ class Loaded:
         layouts: Makes what depends on the sizes.
         direct: For each direct output its number among all outputs, and what makes its arrays.
         spares: The same for the updates.
+        is_random: Whether it draws.
     """
 
     def __init__(self, recipe: Recipe, addresses: Sequence[int]) -> None:
@@ -53,15 +54,34 @@ class Loaded:
         recyclers = [(k, Recycler(as_dtype(name).dtype)) for k, name in enumerate(recipe.dtypes)]
         self.direct = [recyclers[k] for k in recipe.direct]
         self.spares = recyclers[len(recyclers) - len(recipe.overwritten) :]
+        self.is_random = bool(recipe.drawn)
         self._draws = Draws(recipe.drawn)
+
+    @cached_property
+    def read(self) -> frozenset[int]:
+        """The numbers of the addresses that native steps use."""
+        parts = [part for level in self.recipe.levels for part in level]
+        return frozenset([number for part in parts for number in part.operands])
 
     def given(self, inputs: Sequence[Array], rng: Rng) -> Sequence[Array]:
         """Return the arrays that a run begins with: its inputs, and what it draws from."""
-        return (*inputs, self.drawn(rng)) if self._draws else inputs
+        return (*inputs, self.drawn(rng)) if self.is_random else inputs
 
     def drawn(self, rng: Rng) -> Array:
         """Return what a run draws from."""
         return self._draws.array(rng)
+
+
+class Outside(NamedTuple):
+    """A node outside of native code at known sizes.
+
+    Attributes:
+        compute: Returns its results, which are nobody else's.
+        outputs: What they are; for what native steps read, the number of its address.
+    """
+
+    compute: Callable[[Sequence[Array], Rng], Sequence[Array]]
+    outputs: list[tuple[Tensor, int | None]]
 
 
 class ReadyRun:
@@ -72,6 +92,7 @@ class ReadyRun:
         calls: For each stretch, what computes its native steps; None where there are none.
         whole: The only call, of a program that is native as a whole and updates nothing; else None.
         makers: What makes the arrays of the direct outputs.
+        outside: Of the nodes outside of native code, those that have been computed.
         version: For which contents of the variables the prepared operands are set.
     """
 
@@ -88,6 +109,7 @@ class ReadyRun:
         self.whole = self.calls[0] if recipe.is_plain else None
         self._recipe = recipe
         self.makers = [recycler.maker(*layout.shapes[k]) for k, recycler in loaded.direct]
+        self.outside: dict[Node, Outside] = {}
         self.version = -1
         self.held: Sequence[Array] = ()
 
@@ -206,46 +228,62 @@ class Execution:
 
     def _outside(self, node: Node, rng: Rng) -> None:
         """Compute a node with its op's `eval`, or as a loop or a branch of compiled bodies."""
+        run = self._run
         arrays = [self._array(tensor) for tensor in node.inputs]
-        region = self._build.regions.get(node)
         try:
-            with np.errstate(all="ignore"):
-                if region is None:
-                    results = _evaluated(node, arrays, self._layout.sizes, rng)
-                else:
-                    results = region(arrays, self._layout.sizes, rng)
+            ready = run.outside.get(node)
+            if ready is None:
+                ready = run.outside[node] = self._ready(node)
+            results = ready.compute(arrays, rng)
         except Exception as error:
             raise concrete.failed(node, arrays, error) from error
-        for tensor, array in zip(node.outputs, results, strict=True):
-            # Views would refer to memory that is written again.
-            copy = True if ALIAS in node.op.traits else None
-            own = np.array(array, order="C", copy=copy)
-            self._made[tensor] = own
-            number = self._build.bases.get(tensor)
+        for (tensor, number), array in zip(ready.outputs, results, strict=True):
+            self._made[tensor] = array
             if number is not None:
-                self._run.run.bases[number] = own.ctypes.data
+                run.run.bases[number] = array.ctypes.data
+
+    def _ready(self, node: Node) -> Outside:
+        """Find out what computes a node at these sizes."""
+        build, sizes = self._build, self._layout.sizes
+        region = build.regions.get(node)
+        compute = _evaluation(node, sizes) if region is None else region.ready(sizes)
+        read = self._loaded.read
+        numbers = [build.bases[tensor] for tensor in node.outputs]
+        outputs = [
+            (tensor, number if number in read else None)
+            for tensor, number in zip(node.outputs, numbers, strict=True)
+        ]
+        return Outside(compute, outputs)
 
     def _array(self, tensor: Tensor) -> Array:
         """Return a tensor as an array, which may be a view of memory that will be written again."""
-        storage, offset, shape, strides = self._build.view_at(tensor, self._layout)
-        flat = self.flat(storage)
-        if 0 in shape:
-            return np.empty(shape, flat.dtype)
-        item = flat.itemsize
+        known = self._build.view_at(tensor, self._layout)
+        held = self._held(known.storage)
+        if known.is_dense and held.shape == known.shape:  # so it is all of it
+            return held
+        if 0 in known.shape:
+            return np.empty(known.shape, held.dtype)
         # What `as_strided` does, in a twentieth of its time.
-        return np.ndarray(
-            shape, flat.dtype, flat, offset * item, [stride * item for stride in strides]
-        )
+        return np.ndarray(known.shape, held.dtype, held, known.offset, known.strides)
 
     def flat(self, storage: Storage) -> Array:
         """Return the elements of a storage, as far as they have been computed."""
+        return self._held(storage).reshape(-1)
+
+    def _held(self, storage: Storage) -> Array:
+        """Return the elements of a storage in C order, in some shape."""
         made = self._made.get(storage)
         if made is not None:
-            return made.reshape(-1)
+            return made
         place = self._build.array_of.get(storage)
         if place is not None:
-            arrays = (*self._inputs, *self._results, *self._updates)
-            return np.ascontiguousarray(arrays[place]).reshape(-1)
+            inputs = self._inputs
+            found = (
+                inputs[place]
+                if place < len(inputs)
+                else (*self._results, *self._updates)[place - len(inputs)]
+            )
+            return found if found.flags.c_contiguous else np.ascontiguousarray(found)
         if isinstance(storage, Tensor):
             constant = constant_array(storage)
             if constant is not None:
@@ -255,9 +293,20 @@ class Execution:
         return self._arena.array[begin : begin + nbytes].view(storage.dtype.dtype)
 
 
-def _evaluated(node: Node, arrays: list[Array], sizes: dict[str, int], rng: Rng) -> Sequence[Any]:
+def _evaluation(
+    node: Node, sizes: dict[str, int]
+) -> Callable[[Sequence[Array], Rng], Sequence[Array]]:
+    """Return what computes a node by its op's `eval`."""
     op = node.op.bind(sizes)
     call = op.kernel(np, *[t.dtype for t in node.inputs])
-    result = call(*arrays, rng=rng) if RANDOM in op.traits else call(*arrays)
-    results: Sequence[Any] = result if op.multiple else (result,)
-    return results
+    is_random = RANDOM in op.traits
+    # Views would refer to memory that is written again.
+    copy = True if ALIAS in op.traits else None
+
+    def compute(arrays: Sequence[Array], rng: Rng) -> Sequence[Array]:
+        with np.errstate(all="ignore"):
+            result = call(*arrays, rng=rng) if is_random else call(*arrays)
+        results: Sequence[Any] = result if op.multiple else (result,)
+        return [np.array(array, order="C", copy=copy) for array in results]
+
+    return compute

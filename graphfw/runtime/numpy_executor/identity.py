@@ -6,18 +6,22 @@ import functools
 import hashlib
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from graphfw.ir.body import Body
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType
 from graphfw.ir.literal import Literal
+from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.executor import Options
-from graphfw.runtime.numpy_executor.engine import keeps, sources
+from graphfw.runtime.numpy_executor.engine import keeps
 from graphfw.runtime.numpy_executor.machine import machine, tiles_here
+from graphfw.runtime.numpy_executor.names import sources
 from graphfw.runtime.program import Program
 
 _SHORT = 64
@@ -70,16 +74,30 @@ def _described(program: Program) -> list[str]:
         ",".join([str(numbers.get(t.node)) for t in program.feeds]),
         ",".join([str(numbers.get(t.node)) for t in program.variables]),
         ",".join([str(places[t]) for t in program.updated]),
-        ",".join([f"{numbers[t.node]}.{t.index}" for t in program.source.outputs]),
+        _places(program.source.outputs, numbers),
         str(program.fetch_count),
     ]
-    for node in numbers:
-        op = node.op
-        if not type(op).__module__.startswith("graphfw."):
-            raise _UnknownError
-        inputs = ",".join([f"{numbers[t.node]}.{t.index}" for t in node.inputs])
-        lines.append(f"{op.name}({inputs}){_text(op.values)}")
-    return lines
+    return [*lines, *[_line(node, numbers) for node in numbers]]
+
+
+def _line(node: Node, numbers: Mapping[Node, int]) -> str:
+    op = node.op
+    if not type(op).__module__.startswith("graphfw."):
+        raise _UnknownError
+    return f"{op.name}({_places(node.inputs, numbers)}){_text(op.values)}"
+
+
+def _places(tensors: Sequence[Tensor], numbers: Mapping[Node, int]) -> str:
+    return ",".join([f"{numbers[t.node]}.{t.index}" for t in tensors])
+
+
+def _body(body: Body) -> str:
+    """Return a text that equal bodies have."""
+    given = [t.node for t in body.parameters]
+    numbers = {node: number for number, node in enumerate([*given, *body.nodes])}
+    kinds = ",".join([str(t.type) for t in body.parameters])
+    lines = "\n".join([_line(node, numbers) for node in body.nodes])
+    return f"body({kinds}){{{lines}}}{_places(body.outputs, numbers)}{body.sizes}"
 
 
 def _text(value: Any) -> str:
@@ -93,6 +111,8 @@ def _text(value: Any) -> str:
         return f"dim {value}"
     if kind is DType:
         return f"dtype {value.name}"
+    if kind is Body:
+        return _body(value)
     if kind is slice:
         return f"slice{_text((value.start, value.stop, value.step))}"
     if kind is Literal:

@@ -35,12 +35,17 @@ def stretches(levels: Sequence[Level]) -> tuple[Stretch, ...]:
 
 
 class KnownView(NamedTuple):
-    """A `View` at known sizes."""
+    """A `View` at known sizes, offset and strides in bytes.
+
+    Attributes:
+        is_dense: Whether its elements lie one after the other, in C order.
+    """
 
     storage: Storage
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    is_dense: bool
 
 
 @dataclass(eq=False)

@@ -1,17 +1,20 @@
-; A loop whose trips are all native: the runner is called once a trip. `loops.py` lays out what is
+; A loop whose trips are all native. `loops.py` lays out what is
 ; read here. Offsets, in i64 words:
 ;
-;   loop   0 the runner  1 an empty tuple  2 stretch of the body  3 its bases
+;   loop   0 what computes a trip: the runner, or a chain  1 an empty tuple  2 what of: a stretch, or
+;          a chain's table  3 bases of the body
 ;          4 number of the next trip  5 what is added to it  6 trips that are left
-;          7 where the body finds the number  8 how many moves  9 moves
+;          7 the number, as the body reads it  8 how many moves  9 moves
 ;         10 how many carries  11 carries  12 stretch of the condition, or null  13 its bases
 ;         14 for each carry the condition's base  15 where the condition says yes or no
-;         16 trips that this call may make
+;         16 number of the first trip  17 trips that may be made  18 addresses of the arrays
+;         19 how many ways  20 ways  21 where the trips of all loops of a call are counted down to
+;          the next pause  22 where a body with loops says how far it is in a pause; 0: all done
+;         23 the runner, for the condition
 ;   move   0 base  1 address in trip 0  2 bytes a trip
 ;   carry  0 base that is read  1 base that is written  2 where it is now  3 where it goes next
 ;          4 where it goes after that
-;
-; Returns 0 when all is done, 1 when this call has made its trips, -1 when a step has failed.
+;   way    0 the number of an array  1 what is added to its address  2 where the sum goes
 
 define internal void @place(ptr %bases, i64 %number, i64 %address) alwaysinline {
   %target = getelementptr i64, ptr %bases, i64 %number
@@ -101,7 +104,63 @@ done:
   ret void
 }
 
-define i64 @${symbol}(ptr %loop) {
+; Look up where the arrays of a call lie; returns the number of one that can't be taken, or -1.
+define internal i64 @look(ptr %addresses, ptr %arrays, i64 %count) {
+entry:
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %good ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %body, label %done
+body:
+  %item = getelementptr ptr, ptr %arrays, i64 %i
+  %array = load ptr, ptr %item
+  %address = call i64 @elements(ptr %array)
+  %refused = icmp eq i64 %address, -1
+  br i1 %refused, label %bad, label %good
+good:
+  call void @place(ptr %addresses, i64 %i, i64 %address)
+  %next = add i64 %i, 1
+  br label %head
+bad:
+  ret i64 %i
+done:
+  ret i64 -1
+}
+
+; Write the addresses of the arrays wherever they are needed.
+define internal void @spread(ptr %addresses, ptr %ways, i64 %count) {
+entry:
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %body ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %body, label %done
+body:
+  %word = mul i64 %i, 3
+  %way = getelementptr i64, ptr %ways, i64 %word
+  %array = load i64, ptr %way
+  %address_at = getelementptr i64, ptr %addresses, i64 %array
+  %address = load i64, ptr %address_at
+  %offset_at = getelementptr i64, ptr %way, i64 1
+  %offset = load i64, ptr %offset_at
+  %sum = add i64 %address, %offset
+  %target_at = getelementptr i64, ptr %way, i64 2
+  %target = load ptr, ptr %target_at
+  store i64 %sum, ptr %target
+  %next = add i64 %i, 1
+  br label %head
+done:
+  ret void
+}
+
+; What Python calls: begin a loop with a tuple of arrays, or go on, and make up to `limit` trips,
+; those of loops inside counted. Inside of another loop `limit` is negative: the other's counts.
+; With no arrays, their addresses have been written already.
+;
+; Returns how many trips there were when all is done, -1 when there are more, -2 when a step has
+; failed, -3 - n when the array n can't be taken; then nothing is done.
+define i64 @${symbol}(ptr %loop, ptr %tuple, i64 %limit, i64 %fresh) {
 entry:
   %run = load ptr, ptr %loop
   %l1 = getelementptr i64, ptr %loop, i64 1
@@ -114,8 +173,7 @@ entry:
   %l5 = getelementptr i64, ptr %loop, i64 5
   %step = load i64, ptr %l5
   %left_at = getelementptr i64, ptr %loop, i64 6
-  %l7 = getelementptr i64, ptr %loop, i64 7
-  %number_at = load ptr, ptr %l7
+  %number_at = getelementptr i64, ptr %loop, i64 7
   %l8 = getelementptr i64, ptr %loop, i64 8
   %move_count = load i64, ptr %l8
   %l9 = getelementptr i64, ptr %loop, i64 9
@@ -130,54 +188,100 @@ entry:
   %asked_bases = load ptr, ptr %l13
   %l14 = getelementptr i64, ptr %loop, i64 14
   %asked = load ptr, ptr %l14
-  %l15 = getelementptr i64, ptr %loop, i64 15
-  %answer_at = load ptr, ptr %l15
+  %answer_at = getelementptr i64, ptr %loop, i64 15
   %l16 = getelementptr i64, ptr %loop, i64 16
-  %limit = load i64, ptr %l16
+  %first = load i64, ptr %l16
+  %l17 = getelementptr i64, ptr %loop, i64 17
+  %all = load i64, ptr %l17
+  %l18 = getelementptr i64, ptr %loop, i64 18
+  %addresses = load ptr, ptr %l18
+  %l21 = getelementptr i64, ptr %loop, i64 21
+  %until_at = load ptr, ptr %l21
+  %l22 = getelementptr i64, ptr %loop, i64 22
+  %progress_at = load ptr, ptr %l22
+  %l23 = getelementptr i64, ptr %loop, i64 23
+  %runner = load ptr, ptr %l23
   %counted = icmp eq ptr %condition, null
+  %inside = icmp slt i64 %limit, 0
+  br i1 %inside, label %enter, label %allow
+allow:
+  store i64 %limit, ptr %until_at
+  br label %enter
+enter:
+  %again = icmp eq i64 %fresh, 0
+  br i1 %again, label %resume, label %look
+resume:
+  %progress = load i64, ptr %progress_at
+  %whole = icmp eq i64 %progress, 0
+  br i1 %whole, label %head, label %compute
+look:
+  %length_at = getelementptr i8, ptr %tuple, i64 16
+  %length = load i64, ptr %length_at
+  %items = getelementptr i8, ptr %tuple, i64 24
+  %refused = call i64 @look(ptr %addresses, ptr %items, i64 %length)
+  %taken = icmp slt i64 %refused, 0
+  br i1 %taken, label %spread, label %unbound
+unbound:
+  %unfit = sub i64 -3, %refused
+  ret i64 %unfit
+spread:
+  %l19 = getelementptr i64, ptr %loop, i64 19
+  %way_count = load i64, ptr %l19
+  %l20 = getelementptr i64, ptr %loop, i64 20
+  %ways = load ptr, ptr %l20
+  call void @spread(ptr %addresses, ptr %ways, i64 %way_count)
+  store i64 %first, ptr %trip_at
+  store i64 %all, ptr %left_at
+  store i64 0, ptr %progress_at
   br label %head
 head:
-  %made = phi i64 [ 0, %entry ], [ %after, %turn ]
   %left = load i64, ptr %left_at
   %over = icmp eq i64 %left, 0
-  br i1 %over, label %done, label %look
-look:
-  %enough = icmp eq i64 %made, %limit
+  br i1 %over, label %done, label %weigh
+weigh:
+  %until = load i64, ptr %until_at
+  %enough = icmp eq i64 %until, 0
   br i1 %enough, label %pause, label %decide
 decide:
+  %fewer_until = sub i64 %until, 1
+  store i64 %fewer_until, ptr %until_at
   br i1 %counted, label %begin, label %ask
 ask:
   call void @ask(ptr %asked_bases, ptr %asked, ptr %carries, i64 %carry_count)
-  %unasked = call i64 %run(ptr %condition, ptr %nothing)
+  %unasked = call i64 %runner(ptr %condition, ptr %nothing)
   %known = icmp eq i64 %unasked, 0
   br i1 %known, label %answer, label %failed
 answer:
   %yes = load i8, ptr %answer_at
   %no = icmp eq i8 %yes, 0
-  br i1 %no, label %stop, label %begin
+  br i1 %no, label %done, label %begin
 begin:
   %trip = load i64, ptr %trip_at
   store i64 %trip, ptr %number_at
   call void @move(ptr %bases, ptr %moves, i64 %move_count, i64 %trip)
   call void @carry(ptr %bases, ptr %carries, i64 %carry_count, i1 false)
-  %bad = call i64 %run(ptr %stretch, ptr %nothing)
-  %good = icmp eq i64 %bad, 0
-  br i1 %good, label %turn, label %failed
+  br label %compute
+compute:
+  %state = call i64 %run(ptr %stretch, ptr %nothing)
+  switch i64 %state, label %failed [
+    i64 0, label %turn
+    i64 -1, label %pause
+  ]
 turn:
   call void @carry(ptr %bases, ptr %carries, i64 %carry_count, i1 true)
-  %further = add i64 %trip, %step
+  %now = load i64, ptr %trip_at
+  %further = add i64 %now, %step
   store i64 %further, ptr %trip_at
-  %fewer = sub i64 %left, 1
+  %before = load i64, ptr %left_at
+  %fewer = sub i64 %before, 1
   store i64 %fewer, ptr %left_at
-  %after = add i64 %made, 1
   br label %head
-stop:
-  store i64 0, ptr %left_at
-  br label %done
 done:
-  ret i64 0
+  %rest = load i64, ptr %left_at
+  %total = sub i64 %all, %rest
+  ret i64 %total
 pause:
-  ret i64 1
-failed:
   ret i64 -1
+failed:
+  ret i64 -2
 }

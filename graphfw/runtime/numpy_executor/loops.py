@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from string import Template
@@ -14,7 +15,9 @@ import numpy as np
 
 from graphfw.ir.literal import Array
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from graphfw.runtime.numpy_executor.runner import Record, runner_address
+from graphfw.runtime.numpy_executor.execution import ReadyRun
+from graphfw.runtime.numpy_executor.native import DATA_OFFSET, FLAGS_OFFSET
+from graphfw.runtime.numpy_executor.runner import Arrays, Run, reads_arrays, runner_address
 
 _TRIPS = 16
 """After so many trips Python looks for signals; then after twice as many, while these are short."""
@@ -23,20 +26,27 @@ _SHORT = 0.02
 
 _MANY = 1 << 62
 
-_WORDS = 17
-"""Of a loop, in `loop.ll`."""
+_WORDS = 26
+"""Of a loop, in `loop.ll`; the last two are what its words 21 and 22 point to, if nothing else."""
+_NUMBER, _ANSWER, _UNTIL, _PROGRESS = 7, 15, 24, 25
+_UNTIL_AT = 21
 _EMPTY = 4
 """Words of what is an empty tuple as far as the runner looks."""
+_PAUSED, _FAILED = -1, -2
+"""What the native function returns besides numbers of trips, and of arrays that it can't take."""
 
 
 class LoopCode:
-    """The function `i64 (ptr loop)` that makes trips; see `loop.ll`."""
+    """The function `i64 (ptr loop, ptr tuple, i64 limit, i64 fresh)` that makes trips."""
 
     key = "loop"
 
     def llvm(self, symbol: str) -> str:
-        text = (Path(__file__).parent / "loop.ll").read_text("utf-8")
-        return Template(text).substitute(symbol=symbol)
+        folder = Path(__file__).parent
+        text = "\n".join((folder / name).read_text("utf-8") for name in ("arrays.ll", "loop.ll"))
+        return Template(text).substitute(
+            symbol=symbol, data_offset=DATA_OFFSET, flags_offset=FLAGS_OFFSET
+        )
 
 
 class Move(NamedTuple):
@@ -44,12 +54,14 @@ class Move(NamedTuple):
 
     Attributes:
         base: Where its address goes.
-        first: Its address in trip 0.
+        array: The number of the array that it is in.
+        offset: Where it lies in trip 0, in bytes.
         nbytes: How much farther it is in the next.
     """
 
     base: int
-    first: int
+    array: int
+    offset: int
     nbytes: int
 
 
@@ -60,105 +72,230 @@ class Carry(NamedTuple):
         taken: Where the address of what is read goes.
         made: Where the address of what is written goes.
         asked: Where the condition has it.
-        begin: What the first trip reads.
-        rooms: Two arrays that trips write to in turn, the first one first.
+        begin: The number of the array that the first trip reads.
+        rooms: Those of two arrays that trips write to in turn, the first one first.
     """
 
     taken: int
     made: int
     asked: int
-    begin: Array
-    rooms: tuple[Array, Array]
+    begin: int
+    rooms: tuple[int, int]
+
+
+class Work(NamedTuple):
+    """What a trip computes.
+
+    Attributes:
+        function: The address of `i64 (ptr table, ptr nothing)`: 0 when all is done, -1 for a pause.
+        table: What it is given.
+        run: Where its addresses are.
+        progress: The word where it notes how far it is in a pause; 0 where there is none.
+        loops: Those inside.
+        held: What the table refers to.
+    """
+
+    function: int
+    table: int
+    run: Run
+    progress: int
+    loops: tuple[Trips, ...]
+    held: object
+
+
+def work_of(run: ReadyRun) -> Work:
+    """Return the work of a body without loops inside."""
+    record = run.whole_record
+    return Work(runner_address(), ctypes.addressof(record), run.run, 0, (), record)
 
 
 class Condition(NamedTuple):
     """What is asked before each trip.
 
     Attributes:
-        stretch: What computes it.
-        bases: Its addresses.
-        answer: What it writes.
+        run: What computes it.
+        kept: For the arrays that stay, by their numbers, where their addresses go.
+        answer: Where the address of the answer goes.
     """
 
-    stretch: Record
-    bases: Array
-    answer: Array
+    run: ReadyRun
+    kept: Mapping[int, int]
+    answer: int
 
 
-def make_trips(
-    stretch: Record,
-    bases: Array,
-    number: Array,
-    moves: Sequence[Move],
-    carries: Sequence[Carry],
-    *,
-    trips: int | None,
-    backwards: bool = False,
-    condition: Condition | None = None,
-) -> int:
-    """Make the trips of a loop, and return how many there were; -1 where a step failed.
+class Trips:
+    """The trips of a loop, laid out for sizes: it is called with arrays, by one thread at a time.
+
+    Attributes:
+        here: The address of the table.
 
     Args:
-        stretch: What computes a trip.
-        bases: Its addresses; those of what stays are set.
-        number: Where the trip's number goes.
+        work: What computes a trip.
+        number: Where the address of the trip's number goes.
+        kept: For the arrays that stay, by their numbers, where their addresses go.
         moves: What moves.
         carries: What is carried. After n trips, n > 0, it is in `rooms[(n - 1) % 2]`.
-        trips: How many; None to go by the condition.
+        arrays: How many arrays each call is given.
+        trips: How many trips there are; None to go by the condition.
         backwards: Begin with the last number.
         condition: What is asked.
     """
-    total = _MANY if trips is None else trips
-    # One table for all: asking NumPy for an address takes longer than some trips.
-    first_move = _WORDS + _EMPTY
-    first_carry = first_move + 3 * len(moves)
-    first_asked = first_carry + 5 * len(carries)
-    loop = np.zeros(first_asked + len(carries), np.int64)
-    here = loop.ctypes.data
-    loop[:_WORDS] = (
-        runner_address(),
-        here + 8 * _WORDS,
-        ctypes.addressof(stretch),
-        bases.ctypes.data,
-        total - 1 if backwards else 0,
-        -1 if backwards else 1,
-        total,
-        number.ctypes.data,
-        len(moves),
-        here + 8 * first_move,
-        len(carries),
-        here + 8 * first_carry,
-        0 if condition is None else ctypes.addressof(condition.stretch),
-        0 if condition is None else condition.bases.ctypes.data,
-        here + 8 * first_asked,
-        0 if condition is None else condition.answer.ctypes.data,
-        _TRIPS,
-    )
-    loop[first_move:] = [
-        *chain.from_iterable(moves),
-        *chain.from_iterable(
-            (c.taken, c.made, c.begin.ctypes.data, *[room.ctypes.data for room in c.rooms])
-            for c in carries
-        ),
-        *[c.asked for c in carries],
-    ]
-    call = _native()
-    state = 1
-    while state > 0:
-        begin = time.perf_counter()
-        state = call(here)
-        if time.perf_counter() - begin < _SHORT:
-            loop[_WORDS - 1] *= 2
-    if state < 0:
-        return -1
-    return abs(int(loop[4]) - (total - 1 if backwards else 0))
+
+    def __init__(
+        self,
+        work: Work,
+        number: int,
+        kept: Mapping[int, int],
+        moves: Sequence[Move],
+        carries: Sequence[Carry],
+        *,
+        arrays: int,
+        trips: int | None,
+        backwards: bool = False,
+        condition: Condition | None = None,
+    ) -> None:
+        total = _MANY if trips is None else trips
+        # One table for all.
+        first_move = _WORDS + _EMPTY
+        first_carry = first_move + 3 * len(moves)
+        first_asked = first_carry + 5 * len(carries)
+        first_address = first_asked + len(carries)
+        first_way = first_address + arrays
+        ways = len(kept) + len(moves) + 3 * len(carries)
+        if condition is not None:
+            ways += len(condition.kept)
+        self._loop = loop = np.zeros(first_way + 3 * ways, np.int64)
+        self.here = here = loop.ctypes.data
+        self._first_carry, self._first_address = first_carry, first_address
+        bases = work.run.bases.ctypes.data
+        rows = [(array, 0, bases + 8 * base) for array, base in kept.items()]
+        for word, move in enumerate(moves):
+            rows.append((move.array, move.offset, here + 8 * (first_move + 3 * word + 1)))
+        for word, carry in enumerate(carries):
+            places = enumerate((carry.begin, *carry.rooms), first_carry + 5 * word + 2)
+            rows += [(array, 0, here + 8 * place) for place, array in places]
+        work.run.bases[number] = here + 8 * _NUMBER
+        asked = asked_bases = 0
+        if condition is not None:
+            asked = ctypes.addressof(condition.run.whole_record)
+            asked_bases = condition.run.run.bases.ctypes.data
+            rows += [(array, 0, asked_bases + 8 * base) for array, base in condition.kept.items()]
+            condition.run.run.bases[condition.answer] = here + 8 * _ANSWER
+        loop[:_WORDS] = (
+            work.function,
+            here + 8 * _WORDS,
+            work.table,
+            bases,
+            0,
+            -1 if backwards else 1,
+            0,
+            0,
+            len(moves),
+            here + 8 * first_move,
+            len(carries),
+            here + 8 * first_carry,
+            asked,
+            asked_bases,
+            here + 8 * first_asked,
+            0,
+            total - 1 if backwards else 0,
+            total,
+            here + 8 * first_address,
+            len(rows),
+            here + 8 * first_way,
+            0,
+            work.progress or here + 8 * _PROGRESS,
+            runner_address(),
+            0,
+            0,
+        )
+        loop[first_move:first_address] = [
+            *chain.from_iterable((move.base, 0, move.nbytes) for move in moves),
+            *chain.from_iterable((carry.taken, carry.made, 0, 0, 0) for carry in carries),
+            *[carry.asked for carry in carries],
+        ]
+        loop[first_way:] = [*chain.from_iterable(rows)]
+        self._held = condition  # the table refers to it
+        self._work = work
+        self._count_in(here + 8 * _UNTIL)
+        native = _native()
+        self._make: Callable[[Arrays, int, bool], int] = functools.partial(native.call, here)
+        if not reads_arrays():
+            self._make = functools.partial(
+                _slowly, native.call_on_addresses, here, loop[first_address:first_way]
+            )
+
+    def _count_in(self, until: int) -> None:
+        """Say where trips are counted until the next pause: for all loops of a call in one word."""
+        self._loop[_UNTIL_AT] = until
+        for inner in self._work.loops:
+            inner._count_in(until)
+
+    def address_word(self, array: int) -> int:
+        """Return where the address of an array is, by its number."""
+        return self.here + 8 * (self._first_address + array)
+
+    def carry_word(self, carry: int) -> int:
+        """Return where the address of what the last trip has made of a carry is."""
+        return self.here + 8 * (self._first_carry + 5 * carry + 2)
+
+    def __call__(self, arrays: Arrays) -> int | None:
+        """Make the trips, and return how many there were; None where a step failed.
+
+        What is read need not lie in a row; what is written must.
+        """
+        limit, fresh = _TRIPS, True
+        while True:
+            begin = time.perf_counter()
+            made = self._make(arrays, limit, fresh)
+            if made >= 0:
+                return made
+            if made == _FAILED:
+                return None
+            if made == _PAUSED:
+                fresh = False
+                if time.perf_counter() - begin < _SHORT:
+                    limit *= 2
+            else:  # an array does not lie in a row
+                arrays = tuple([np.require(a, requirements=["C", "A"]) for a in arrays])
 
 
-_known: list[Callable[[int], int]] = []
+def _slowly(
+    call: Callable[..., int], here: int, addresses: Array, arrays: Arrays, limit: int, fresh: bool
+) -> int:
+    """Do what the native function does where it can't read this Python's objects."""
+    if fresh:
+        for number, array in enumerate(arrays):
+            if not (array.flags.c_contiguous and array.flags.aligned):
+                return -3 - number
+            addresses[number] = array.ctypes.data
+    return call(here, here + 8 * _WORDS, limit, fresh)
 
 
-def _native() -> Callable[[int], int]:
-    if not _known:
+class _Native:
+    """The native function, for a tuple of arrays and for what is empty as far as it looks."""
+
+    def __init__(self) -> None:
         (address,) = compile_codes([LoopCode()])
-        _known.append(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address))
+        self.address = address
+        word = ctypes.c_int64
+        self.call: Callable[..., int] = ctypes.CFUNCTYPE(word, word, ctypes.py_object, word, word)(
+            address
+        )
+        self.call_on_addresses: Callable[..., int] = ctypes.CFUNCTYPE(word, word, word, word, word)(
+            address
+        )
+
+
+_known: list[_Native] = []
+
+
+def _native() -> _Native:
+    if not _known:
+        _known.append(_Native())
     return _known[0]
+
+
+def loop_address() -> int:
+    """Return where the function is."""
+    return _native().address

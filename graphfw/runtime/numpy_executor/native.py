@@ -39,7 +39,7 @@ class RunnerCode:
     def llvm(self, symbol: str) -> str:
         here = machine()
         apple = "darwin" in here.triple or "macos" in here.triple
-        files = ["runner.ll"]
+        files = ["arrays.ll", "runner.ll"]
         if "windows" in here.triple:
             files += ["alone.ll"]
         else:

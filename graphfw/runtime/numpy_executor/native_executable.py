@@ -23,7 +23,7 @@ from graphfw.runtime.numpy_executor.identity import key_of
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.prepare import Preparation
-from graphfw.runtime.numpy_executor.recycle import Arenas
+from graphfw.runtime.numpy_executor.recycle import NO_MEMORY, Arenas
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program, without_collection
 
@@ -49,7 +49,7 @@ class NativeExecutable(Executable):
         self._options = options
         self._threads = options.threads or default_threads()
         self._arenas = arenas
-        self._preparation = Preparation(loaded.recipe, loaded.addresses, self._threads)
+        self.preparation = Preparation(loaded.recipe, loaded.addresses, self._threads)
         self._layouts: OrderedDict[tuple[int, ...], Layout] = OrderedDict()
         self._lock = threading.RLock()
 
@@ -66,10 +66,11 @@ class NativeExecutable(Executable):
         except ArithmeticError:
             raise self._refusal(inputs, sizes, rng) from None
         run = self.ready_run(layout)
-        arena = self._arenas.take(layout.arena)
-        given = self.loaded.given(inputs, rng)
+        arena = self._arenas.take(layout.arena) if layout.arena else NO_MEMORY
+        given = self.loaded.given(inputs, rng) if self.loaded.is_random else inputs
         try:
-            self._preparation.provide(run, inputs, version)
+            if run.version != version:
+                self.preparation.provide(run, inputs, version)
             if run.whole is not None:  # the short way, which is what small graphs feel
                 run.run.bases[ARENA] = arena.address
                 outputs = [make() for make in run.makers]
@@ -80,7 +81,8 @@ class NativeExecutable(Executable):
                 return execution.outputs()
         finally:
             layout.runs.append(run)
-            self._arenas.give(arena)
+            if layout.arena:
+                self._arenas.give(arena)
         # A check in native code has failed, before anything was overwritten.
         raise self._refusal(inputs, sizes, rng)
 
@@ -91,10 +93,6 @@ class NativeExecutable(Executable):
         except IndexError:
             run = ReadyRun(self.loaded, layout, self._threads)
         return run
-
-    def prepare(self, run: ReadyRun, inputs: Sequence[Any], version: int) -> None:
-        """Set the addresses of the operands that are prepared once for each version."""
-        self._preparation.provide(run, inputs, version)
 
     def layout(self, sizes: tuple[int, ...]) -> Layout:
         """Return the layout at some sizes.

@@ -12,6 +12,10 @@ import numpy as np
 
 from graphfw.ir.literal import Array
 from graphfw.runtime.numpy_executor.arena import ALIGNMENT
+from graphfw.runtime.numpy_executor.residue import give_back
+
+_LARGE = 32 << 20
+"""Bytes that take the system longer to give than it takes to give it back what is not needed."""
 
 _KEPT = 4
 """How many past arrays of one output are looked at."""
@@ -116,8 +120,11 @@ class Arenas:
         try:
             arena = self._free.pop()
         except IndexError:
-            arena = _NO_MEMORY
+            arena = NO_MEMORY
         if arena.array.nbytes < nbytes:
+            arena = NO_MEMORY  # let the smaller one go before
+            if nbytes >= _LARGE:
+                give_back()
             array = aligned(nbytes)
             arena = Memory(array, array.ctypes.data)
         return arena
@@ -127,4 +134,5 @@ class Arenas:
         self._free.append(arena)
 
 
-_NO_MEMORY = Memory(np.empty(0, np.uint8), 0)
+NO_MEMORY = Memory(np.empty(0, np.uint8), 0)
+"""The arena of what needs none."""

@@ -16,6 +16,7 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.regions import Region
 from graphfw.runtime.executor import Replayed
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
@@ -38,6 +39,9 @@ def label_of(step: Step | Node, regions: Mapping[Node, CompiledRegion]) -> str:
         return f"{step.op.name} ({how})"
     if not step.nodes:
         return next((one.why for one in step.operands if isinstance(one, Temp)), "nothing")
+    (node, *others) = step.nodes
+    if isinstance(node.op, Region) and not others:
+        return f"{node.op.name} (its trips are one kernel)"
     names = [node.op.name for node in step.nodes]
     counted = [
         f"{name}×{names.count(name)}" if names.count(name) > 1 else name

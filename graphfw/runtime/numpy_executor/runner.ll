@@ -137,14 +137,10 @@ body:
 look:
   %item = getelementptr ptr, ptr %arrays, i64 %i
   %array = load ptr, ptr %item
-  %flags_at = getelementptr i8, ptr %array, i64 ${flags_offset}
-  %flags = load i32, ptr %flags_at
-  %held = and i32 %flags, 257
-  %fine = icmp eq i32 %held, 257
-  br i1 %fine, label %good, label %bad
+  %data = call i64 @elements(ptr %array)
+  %refused = icmp eq i64 %data, -1
+  br i1 %refused, label %bad, label %good
 good:
-  %data_at = getelementptr i8, ptr %array, i64 ${data_offset}
-  %data = load i64, ptr %data_at
   %base = getelementptr i64, ptr %target, i64 %i
   store i64 %data, ptr %base
   br label %head

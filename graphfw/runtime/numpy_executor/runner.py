@@ -265,6 +265,11 @@ def _reads_arrays() -> bool:
     return True
 
 
+def reads_arrays() -> bool:
+    """Return whether native functions may look arrays up in tuples themselves."""
+    return _native().reads_arrays
+
+
 def runner_address() -> int:
     """Return where the runner is: `i64 (ptr record, ptr tuple)`."""
     return _native().address

@@ -100,8 +100,8 @@ def _direct(
 ) -> dict[Storage, Step]:
     """Find the steps that may run last of all and write new contents over the variables' old ones.
 
-    Nobody reads what they write, and of the variables that are updated they read only those that
-    they write themselves, element by element.
+    Nobody else reads or writes what they write, and of the variables that are updated they read
+    only those that they write themselves, element by element.
     """
     new: dict[Storage, Variable] = {}
     wanted = {*fetched}
@@ -109,8 +109,11 @@ def _direct(
         if storage in new:  # can be written over one variable only
             wanted.add(storage)
         new[storage] = variable
+    made_by_one: set[Storage] = set()
     for item in items:
         wanted.update(_reads(item, storage_of))
+        wanted.update(made_by_one.intersection(written(item)))  # and now by two
+        made_by_one.update(written(item))
     old = {variable: storage for variable, storage in updates}
     found: dict[Storage, Step] = {}
     for item in items:

@@ -300,6 +300,32 @@ def concats():
     return [F.concat([x, y], axis=1), F.sum(F.concat([x, y], axis=0), axis=0) + 1.0]
 
 
+def joined_parts():
+    x, w = f32("n", 3), f32(6, 2, name="w")
+    parts = [F.exp(x), F.tanh(x) * 2.0]
+    rows = [part - F.sum(part, axis=1, keepdims=True) for part in parts]
+    wide = F.stack([F.sin(x), F.cos(x)], axis=1)
+    narrow = [F.astype(part, gf.float16) for part in parts]
+    return [
+        F.concat(parts, axis=1) @ w, F.concat([*parts, parts[0]], axis=0), parts[1],
+        F.concat(rows, axis=1), wide, F.concat(narrow, axis=1), F.sum(F.concat(rows, axis=0)),
+    ]  # fmt: skip
+
+
+def gates():
+    x, w, b = f32("n", 4), f32(4, 12, name="w"), f32(12, name="b")
+    enter, forget, cell, leave = F.split(F.sin(x @ w + b), 4, axis=-1)
+    state = F.sigmoid(forget) + F.sigmoid(enter) * F.tanh(cell)
+    again = F.concat([state, F.tanh(leave), F.exp(cell)], axis=1)
+    return [F.sigmoid(leave) * state, again]
+
+
+def gates_of_batches():
+    x, w, z = f32(3, "n", 4), f32(3, 4, 6, name="w"), f32("n", 6, name="z")
+    y = x @ w + z
+    return [y[..., 2:4] * y[..., :2] - y[..., 2:4], F.exp(x @ w)]
+
+
 CASES = [
     elementwise, one_long_axis, row_and_column_broadcast, transposed_input, sliced_input,
     transposed_in_tiles,
@@ -307,7 +333,8 @@ CASES = [
     positions, log_softmax, softmax_of_leading_axis, softmax_of_middle_axis,
     reductions, nothing_reduced, embedding, picks,
     narrow_floats, integers, complex_numbers, products, products_of_views, batched_products,
-    products_of_one, group_norm, concats, pairs_of_narrow_floats_and_integers,
+    products_of_one, group_norm, concats, joined_parts, gates, gates_of_batches,
+    pairs_of_narrow_floats_and_integers,
     read_across_by_all_rows, sums_with_something_done_to_them,
 ]  # fmt: skip
 NOT_EMPTY = [

@@ -191,6 +191,13 @@ def test_numbers_take_the_dtype_of_the_other_operand() -> None:
         assert k.lt(x, 3).dtype is bool_
 
 
+@pytest.mark.parametrize("dtype", [float32, float64, int8], ids=str)
+def test_squares_are_products(dtype: DType) -> None:
+    k, x = Scalars(), Expr(dtype)
+    assert (k.pow(x, 2).function, k.pow(x, 2).args) == ("mul", (x, x))
+    assert k.pow(x, 3).function == k.pow(2, x).function == "pow"
+
+
 def test_mistakes_are_refused() -> None:
     k = Scalars()
     with pytest.raises(TypeError, match="operands of"):

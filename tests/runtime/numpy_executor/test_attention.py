@@ -14,6 +14,7 @@ from graphfw.ir.op import lookup
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.attention import steps as attention
 from graphfw.runtime.numpy_executor.codegen import target
+from graphfw.runtime.plan import Plan
 from tests.runtime.numpy_executor.attention_runs import run_into, run_natively
 
 Array = np.ndarray[Any, Any]
@@ -373,6 +374,30 @@ def test_a_cache_may_have_any_length(rng: np.random.Generator) -> None:
         mask = rng.random(keys) < 0.5
         expected, _ = lookup("attention")().eval(np, *given, mask)
         np.testing.assert_allclose(plan(*given, mask), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_how_many_queries_there_are_is_seen_in_the_run(
+    masked: bool, rng: np.random.Generator
+) -> None:
+    """A plan for any number computes what a plan for this number does."""
+    given = draw(rng, 2, 3, 200, 16), draw(rng, 2, 3, 200, 16)
+    any_number = queries_plan("t", masked)
+    for queries in (0, 1, 4, 5, 130):
+        inputs = (draw(rng, 2, 3, queries, 16), *given)
+        mask = (rng.random((queries, 200)) < 0.6,) if masked else ()
+        own = queries_plan(queries, masked)(*inputs, *mask)
+        for a, b in zip(any_number(*inputs, *mask), own, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def queries_plan(queries: object, masked: bool) -> Plan:
+    with gf.Graph() as graph:
+        q = gf.placeholder((2, 3, queries, 16))
+        k, v = (gf.placeholder((2, 3, 200, 16)) for _ in range(2))
+        mask = [gf.placeholder((queries, 200), gf.bool)] if masked else []
+        fetches = emit_all(lookup("attention")(), q, k, v, *mask)
+    return gf.Session(graph).compile(fetches, feeds=[q, k, v, *mask])
 
 
 def symbolic_steps() -> list[Step]:

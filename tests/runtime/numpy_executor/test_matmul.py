@@ -6,17 +6,19 @@ import numpy as np
 import pytest
 
 from graphfw.ir.dim import DimLike, symbol
-from graphfw.ir.dtype import as_dtype, float32
+from graphfw.ir.dtype import DType, as_dtype, float32
 from graphfw.runtime.kernels.ir import (
     Access,
     Axis,
     Buffer,
     Call,
     Const,
+    Expr,
     Kernel,
     Load,
     Loop,
     Param,
+    Size,
     Store,
 )
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Storage, Temp, View
@@ -268,6 +270,103 @@ def test_epilogue_with_an_unknown_batch(rng):
         got = np.full((count, 70), np.nan, np.float32)
         run(steps, {left: a, right: b, given: bias, out: got}, {"rows": count})
         np.testing.assert_allclose(got, np.maximum(a @ b + bias, 0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(not host().large, reason="the processor has no such stores")
+@pytest.mark.parametrize("begin", [0, 3])
+def test_large_results_of_epilogues_go_past_the_caches(begin, rng):
+    """Those that are aligned; results that are known to be small have no code for that."""
+    m, n, k = 70, 256, 20
+    a, b = random(rng, (m, k), "float32"), random(rng, (k, n), "float32")
+    bias = rng.standard_normal(n).astype("float32")
+    codes = []
+    for large in (1, 1 << 30):
+        memory: dict[Storage, Array] = {}
+        left, right = view_of(a, memory), view_of(b, memory)
+        room = np.zeros(m * n + 64, np.float32)
+        skip = -room.ctypes.data % 64 // 4 + begin
+        got = room[skip : skip + m * n].reshape(m, n)
+        given, out = storage_of(bias), storage_of(got)
+        memory |= {given: bias, out: got}
+        kernel, params = relu_after_bias(n, m)
+        epilogue = Epilogue(kernel, (None, given, out), params, product=0, row_stride=2)
+        target = host()._replace(large=large)
+        steps = matmul_steps((), left, right, None, epilogue, target=target)
+        run(steps, memory)
+        np.testing.assert_allclose(got, np.maximum(a @ b + bias, 0), 1e-5, 1e-5)
+        assert not room[:skip].any()
+        assert not room[skip + m * n :].any()
+        codes.append(steps[0].code)
+    past = ["nontemporal !" in code.llvm("f") for code in codes]
+    assert past == [True, False]
+    assert codes[0].key != codes[1].key
+
+
+def gated(dtype: DType, part: int, rows: int) -> tuple[Kernel, tuple[DimLike, ...]]:
+    """max(first, third) + second, of thirds of a product's columns; see `relu_after_bias`."""
+    inner = float32 if dtype.is_low_precision else dtype
+
+    def third(begin: Size) -> Expr:
+        x = Load(dtype, 0, Access(begin, (("i", Param(2)), ("j", 1))))
+        return Call(inner, "cast", (x,)) if inner is not dtype else x
+
+    larger = Call(inner, "max", (third(0), third(Param(5))))
+    value: Expr = Call(inner, "add", (larger, third(Param(4))))
+    if inner is not dtype:
+        value = Call(dtype, "cast", (value,))
+    store = Store(1, Access(0, (("i", Param(3)), ("j", 1))), value)
+    kernel = Kernel(
+        form="rows",
+        outer=(Axis("i", Param(0)),),
+        inner=(Axis("j", Param(1)),),
+        per_cell=1,
+        split=None,
+        buffers=(Buffer(dtype, False), Buffer(dtype, True)),
+        params=6,
+        body=(Loop((store,)),),
+    )
+    return kernel, (rows, part, -1, part, -1, -1)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("batch", "m", "part", "k"),
+    [
+        ((), 32, 64, 70),
+        ((), 1, 32, 50),
+        ((), 3, 7, 40),
+        ((), 37, 33, 300),
+        ((), 300, 160, 40),
+        ((2,), 18, 96, 20),
+        ((), 9, 40, 20000),
+        ((), 6, 40, 0),
+    ],
+)
+def test_sections(batch, m, part, k, dtype, kept, rng):
+    """An element of each part of the columns at a time, in whatever way the product is made."""
+    kind = as_dtype(dtype)
+    for turned_b, fixed_b in [(False, False), (True, False), (False, True), (True, True)]:
+        a = random(rng, (*batch, m, k), kind.dtype)
+        b = random(rng, (*batch, k, 3 * part), kind.dtype, turned=turned_b)
+        whole = product(a, b)
+        first, second, third = np.split(whole, 3, axis=-1)
+        expected = np.maximum(first, third) + second
+        memory: dict[Storage, Array] = {}
+        left, right = view_of(a, memory), view_of(b, memory)
+        out, target = storage_of(expected), storage_of(whole)
+        memory[out], memory[target] = np.zeros_like(expected), np.zeros_like(whole)
+        kernel, params = gated(kind, part, math.prod(batch) * m)
+        places = ((1, 4), (2, 5))
+        epilogue = Epilogue(kernel, (None, out), params, 0, 2, sections=3, begins=places)
+        steps = matmul_steps((), left, right, target if kept else None, epilogue, fixed_b=fixed_b)
+        run(steps, memory)
+        scale = float(np.abs(whole.astype("float64")).max(initial=1))
+        eps = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}[dtype]
+        close = np.abs(memory[out].astype("float64") - expected.astype("float64")) <= eps * scale
+        assert close.all()
+        if kept:
+            assert_product(memory[target], a, b)
 
 
 def test_equal_layers_of_other_widths_share_code():

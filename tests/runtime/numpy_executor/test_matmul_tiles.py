@@ -18,7 +18,7 @@ from graphfw.runtime.kernels.steps import Storage, Temp, View
 from graphfw.runtime.numpy_executor import identity, machine, target
 from graphfw.runtime.numpy_executor.codegen import AVX512, host
 from graphfw.runtime.numpy_executor.matmul import matmul_steps, trust
-from graphfw.runtime.numpy_executor.matmul.cell import MatmulCode
+from graphfw.runtime.numpy_executor.matmul.code import MatmulCode
 from tests.runtime.numpy_executor.matmul_runs import (
     LAYOUTS,
     Array,
@@ -186,7 +186,7 @@ def test_instructions_of_processors_that_have_tiles(dtype, precision, products):
     llvm.initialize_all_asmprinters()
     triple = "x86_64-unknown-linux-gnu"
     processor = llvm.Target.from_triple(triple).create_target_machine(cpu="sapphirerapids", opt=1)
-    module = llvm.parse_assembly(code(dtype, "amx", precision=precision).llvm("cell"))
+    module = llvm.parse_assembly(code(dtype, "amx", precision=precision).cell.llvm("cell"))
     module.triple = triple
     module.verify()
     text = processor.emit_assembly(module)
@@ -202,7 +202,7 @@ def test_instructions_of_processors_that_have_dot_products_of_pairs():
     llvm.initialize_all_asmprinters()
     triple = "x86_64-unknown-linux-gnu"
     processor = llvm.Target.from_triple(triple).create_target_machine(cpu="znver4", opt=1)
-    module = llvm.parse_assembly(code("bfloat16", "avx512bf16").llvm("cell"))
+    module = llvm.parse_assembly(code("bfloat16", "avx512bf16").cell.llvm("cell"))
     module.triple = triple
     module.verify()
     assert processor.emit_assembly(module).count("vdpbf16ps") == 16
@@ -226,11 +226,11 @@ def test_dot_products_of_pairs(turned_a, turned_b, rng):
 
 
 def test_where_tiles_are_used():
-    assert code("float64", "emulated").tiles is None
-    assert code("float32", "avx512bf16").tiles is None
-    assert code("bfloat16", "avx512bf16").tiles is not None
-    assert code("float32", "emulated", m=4).tiles is None
-    assert code("float32", None).tiles is None
+    assert code("float64", "emulated").cell.tiles is None
+    assert code("float32", "avx512bf16").cell.tiles is None
+    assert code("bfloat16", "avx512bf16").cell.tiles is not None
+    assert code("float32", "emulated", m=4).cell.tiles is None
+    assert code("float32", None).cell.tiles is None
     keys = [
         code("float32", form, precision=p).key
         for form in ("amx", "emulated")

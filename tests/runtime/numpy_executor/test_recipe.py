@@ -219,6 +219,38 @@ def test_plans_with_nodes_outside_of_native_code_are_not_kept(kept):
     assert not recipes(kept)
 
 
+def looped(factor=2.0, trips=5, *, backwards=False):
+    with gf.Graph() as g:
+        x = gf.placeholder(("n",), name="x")
+        xs = gf.placeholder((trips,), name="xs")
+        rows = gf.scan(lambda c, v: (gf.sin(c) * factor + v, c), x, xs, reverse=backwards)[1]
+    return g, x, xs, rows
+
+
+def test_plans_with_loops_that_are_kernels_are_recalled(rng, kept):
+    results = []
+    for kind in (CompiledExecutable, RecalledExecutable):
+        g, x, xs, rows = looped()
+        with gf.Session(g, verify="off") as session:
+            plan = session.compile(rows, [x, xs])
+            assert type(plan._run) is kind
+            results.append(plan(np.ones(3, np.float32), np.arange(5, dtype=np.float32)))
+            assert "its trips are one kernel" in plan.explain()
+    np.testing.assert_array_equal(*results)
+
+
+def test_keys_differ_where_bodies_do():
+    def key_of(*args, **kwargs):
+        g, x, xs, rows = looped(*args, **kwargs)
+        with gf.Session(g, verify="off") as session:
+            return identity.key_of(session.compile(rows, [x, xs]).program, Options())
+
+    keys = [key_of(), key_of(3.0), key_of(trips=6), key_of(backwards=True)]
+    assert len(set(keys)) == 4
+    assert keys[0] == key_of()
+    assert None not in keys
+
+
 @pytest.mark.parametrize("damage", ["cut", "text", "function", "absent", "size"])
 def test_what_is_not_sound_is_compiled_anew(damage, rng, kept, monkeypatch):
     arrays = fed(rng)
@@ -234,7 +266,7 @@ def test_what_is_not_sound_is_compiled_anew(damage, rng, kept, monkeypatch):
         cache.store(path.name, content[:20])
     elif damage == "absent":
         use(cache, monkeypatch)
-        (kept / facts["functions"][0]).unlink()
+        (kept / cache.load(facts["functions"][0]).decode()).unlink()
     else:
         if damage == "function":
             facts["functions"][0] = "gf_" + "0" * 40

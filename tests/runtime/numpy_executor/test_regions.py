@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import _thread
+import gc
+import multiprocessing
+import os
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.runtime.numpy_executor import regions
+from graphfw.runtime.numpy_executor import runner
+from graphfw.runtime.numpy_executor.loops import Trips
 
 
 @pytest.fixture(autouse=True)
@@ -21,13 +27,14 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many trips each native call has made."""
     made: list[int] = []
-    real = regions.make_trips
+    real = Trips.__call__
 
-    def counted(*args: Any, **kwargs: Any) -> int:
-        made.append(real(*args, **kwargs))
-        return made[-1]
+    def counted(self: Trips, arrays: Any) -> int | None:
+        trips = real(self, arrays)
+        made.append(-1 if trips is None else trips)
+        return trips
 
-    monkeypatch.setattr(regions, "make_trips", counted)
+    monkeypatch.setattr(Trips, "__call__", counted)
     return made
 
 
@@ -171,3 +178,218 @@ def test_stacks_of_carries(reverse: bool) -> None:
         empty_end, empty = session.run([last, stacks], {x: value[:0]})
         np.testing.assert_array_equal(empty_end, [np.zeros(3), np.ones(3)])
         assert [stack.shape for stack in empty] == [(0, 3)] * 4
+
+
+def halving() -> tuple[gf.Graph, Any, Any]:
+    """Return a loop whose number of trips its input decides, and one with a product a trip."""
+    with gf.Graph() as graph:
+        x = gf.placeholder(("n",), gf.float64, name="x")
+        w = gf.placeholder(("n", "n"), gf.float64, name="w")
+        small, count = gf.while_loop(
+            lambda s: gf.max(gf.abs(s[0])) >= 1, lambda s: (s[0] / 2, s[1] + 1), (x, gf.asarray(0))
+        )
+        last, rows = gf.scan(lambda c, _: (gf.sin(c @ w), c), small + x, length=3)
+    return graph, (x, w), (small, count, last, rows)
+
+
+def halved(x: Any, w: Any) -> list[Any]:
+    small, count = x, 0
+    while np.max(np.abs(small)) >= 1:
+        small, count = small / 2, count + 1
+    carry, rows = small + x, []
+    for _ in range(3):
+        rows.append(carry)
+        carry = np.sin(carry @ w)
+    return [small, count, carry, np.stack(rows)]
+
+
+def feeds_of(size: int, top: float, seed: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, size)
+    x[0] = top
+    return x, rng.normal(size=(size, size)) / size
+
+
+def check_halved(got: list[Any], x: Any, w: Any) -> None:
+    for found, wanted in zip(got, halved(x, w), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def test_threads_run_one_plan_with_other_numbers_of_trips_and_sizes() -> None:
+    graph, feeds, fetches = halving()
+    given = [feeds_of(n, top, n) for n, top in ((3, 0.5), (3, 900.0), (40, 7.0), (1, 1e9), (5, 3))]
+    errors: list[BaseException] = []
+    with gf.Session(graph) as session:
+        plan = session.compile(fetches, feeds=feeds)
+
+        def work(number: int) -> None:
+            try:
+                for turn in range(30):
+                    x, w = given[(number + turn) % len(given)]
+                    check_halved(plan(x, w), x, w)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not errors
+
+
+def test_what_one_run_has_made_stays_when_others_follow() -> None:
+    graph, feeds, fetches = halving()
+    with gf.Session(graph) as session:
+        plan = session.compile(fetches, feeds=feeds)
+        given = [feeds_of(6, top, n) for n, top in enumerate((0.1, 1.5, 3.0, 7.0, 0.1, 20.0))]
+        results = [plan(*pair) for pair in given]  # no trips, then odd and even numbers of them
+        for got, pair in zip(results, given, strict=True):
+            check_halved(got, *pair)
+        for number, got in enumerate(results):
+            for array in (got[0], got[2], got[3]):
+                array[...] = number
+        check_halved(plan(*given[3]), *given[3])
+        for number, got in enumerate(results):
+            assert all((array == number).all() for array in (got[0], got[2], got[3]))
+
+
+def test_feeds_that_share_memory_or_do_not_lie_in_a_row() -> None:
+    graph, feeds, fetches = halving()
+    memory = np.random.default_rng(5).uniform(-3, 3, (8, 8))
+    crooked = np.zeros(8 * 8 + 1, np.int8)[1:].view(np.float64)
+    crooked[:] = memory[3]
+    pairs = [
+        (memory[2], memory),
+        (memory[:, 2], memory.T),
+        (memory[::2, 1], memory[1::2, ::2]),
+        (crooked, memory),
+    ]
+    kept = memory.copy()
+    with gf.Session(graph) as session:
+        plan = session.compile(fetches, feeds=feeds)
+        for x, w in pairs:
+            check_halved(plan(x, w), x, w)
+            check_halved(plan(x.copy(), w.copy()), x, w)
+    np.testing.assert_array_equal(memory, kept)
+
+
+def test_where_python_looks_arrays_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner._native(), "reads_arrays", False)
+    graph, feeds, fetches = halving()
+    x, w = feeds_of(8, 40.0, 0)
+    with gf.Session(graph) as session:
+        plan = session.compile(fetches, feeds=feeds)
+        for a, b in ((x, w), (x[::-1], w.T), (x, w)):
+            check_halved(plan(a, b), a, b)
+
+
+def test_a_loop_goes_on_after_a_trip_that_failed() -> None:
+    with gf.Graph() as graph:
+        places = gf.placeholder((5,), gf.int64)
+        table = gf.placeholder((4, 4), gf.float64)
+        last = gf.scan(lambda c, i: (c @ table + gf.take(table, i, axis=0), None), table[0], places)
+    value = np.random.default_rng(7).normal(size=(4, 4))
+    with gf.Session(graph) as session:
+        plan = session.compile(last[0], feeds=[places, table])
+        for good in ([0, 1, 2, 3, 0], [3, 3, 3, 3, 1]):
+            carry = value[0]
+            for place in good:
+                carry = carry @ value + value[place]
+            np.testing.assert_allclose(plan(good, value), carry)
+            with pytest.raises(gf.ExecutionError, match="trip 2 of the scan"):
+                plan([0, 1, 9, 3, 0], value)
+
+
+def test_an_interrupted_loop_begins_anew() -> None:
+    with gf.Graph() as graph:
+        end = gf.placeholder((), gf.int64)
+        x = gf.placeholder((), gf.float64)
+        loop = gf.while_loop(lambda s: s[0] < end, lambda s: (s[0] + 1, s[1] + x), (end * 0, x))
+    with gf.Session(graph) as session:
+        plan = session.compile(loop, feeds=[end, x])
+        assert plan(3, 2.0) == (3, 8.0)
+        timer = threading.Timer(0.2, _thread.interrupt_main)
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            plan(1 << 60, 2.0)
+        timer.join()
+        for trips in (0, 1, 100, 5):
+            assert plan(trips, 2.0) == (trips, 2.0 * (trips + 1))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_loops_go_on_in_a_forked_process() -> None:
+    graph, feeds, fetches = halving()
+    given = [feeds_of(200, 50.0, 1), feeds_of(3, 9.0, 2)]
+    with gf.Session(graph) as session:
+        plan = session.compile(fetches, feeds=feeds)
+        for pair in given:
+            check_halved(plan(*pair), *pair)
+
+        def child() -> None:
+            for pair in (*given, feeds_of(7, 3.0, 3)):
+                check_halved(plan(*pair), *pair)
+
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join(60)
+        assert process.exitcode == 0
+        check_halved(plan(*given[0]), *given[0])
+
+
+def tables() -> list[Trips]:
+    gc.collect()
+    return [found for found in gc.get_objects() if isinstance(found, Trips)]
+
+
+def test_tables_are_freed_with_the_session() -> None:
+    graph, feeds, fetches = halving()
+    before = set(map(id, tables()))
+    session = gf.Session(graph)
+    plan = session.compile(fetches, feeds=feeds)
+    for seed in range(5):
+        plan(*feeds_of(4, 5.0, seed))
+    made = [weakref.ref(table) for table in tables() if id(table) not in before]
+    assert len(made) == 2  # one a loop, for all runs that follow one another
+    session.close()
+    del session, plan
+    gc.collect()
+    assert not any(table() for table in made)
+
+
+@pytest.mark.parametrize("true", [True, False])
+def test_branches_outside_of_loops(true: bool) -> None:
+    with gf.Graph() as graph:
+        x = gf.placeholder(("n", "n"), gf.float64)
+        pick = gf.placeholder((), gf.bool)
+        y = gf.cond(pick, lambda v: (v @ v, v), lambda v: (gf.sin(v), v @ v @ v), x)
+    with gf.Session(graph) as session:
+        plan = session.compile(y, feeds=[x, pick])
+        for n in (150, 3, 150, 1):
+            a = np.random.default_rng(n).normal(size=(n, n))
+            got = plan(a.T, true)
+            wanted = (a.T @ a.T, a.T) if true else (np.sin(a.T), a.T @ a.T @ a.T)
+            for found, right in zip(got, wanted, strict=True):
+                np.testing.assert_allclose(found, right, rtol=1e-9)
+                assert not np.may_share_memory(found, a)
+
+
+def test_results_of_loops_in_other_shapes() -> None:
+    with gf.Graph() as graph:
+        x = gf.placeholder(("n", 4), gf.float64)
+        last = gf.while_loop(lambda v: gf.max(v) > 1, lambda v: v / 2, x)
+        fetches = [gf.reshape(last, (-1,)), last, gf.expand_dims(last, axis=1), last.T]
+        small = gf.reshape(gf.while_loop(lambda v: gf.max(v) > 2, lambda v: v / 3, x), (2, -1))
+    with gf.Session(graph) as session:
+        plan = session.compile([*fetches, small], feeds=[x])
+        for size in (6, 2, 6):
+            value = np.random.default_rng(size).uniform(1, 2, (size, 4))
+            flat, whole, expanded, turned, other = plan(value)
+            half = value / 2
+            np.testing.assert_array_equal(flat, half.reshape(-1))
+            np.testing.assert_array_equal(whole, half)
+            np.testing.assert_array_equal(expanded, half[:, None])
+            np.testing.assert_array_equal(turned, half.T)
+            np.testing.assert_array_equal(other, value.reshape(2, -1))
+            assert not np.may_share_memory(flat, whole)

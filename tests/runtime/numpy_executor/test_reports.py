@@ -64,7 +64,7 @@ def stepped(plan, session, arrays, poison):
     arena = recycle.Arenas().take(layout.arena)
     if poison:
         arena.array[:] = 0xFF  # NaN, in all floats
-    run._preparation.provide(ready, inputs, session._state.snapshot.version)
+    run.preparation.provide(ready, inputs, session._state.snapshot.version)
     execution = Execution(run.loaded, layout, ready, arena, inputs, build)
     for number, _ in enumerate(execution.levels(Rng(0, 0))):
         if not poison:

@@ -123,6 +123,15 @@ def test_an_update_that_reads_other_elements_of_its_variable_is_copied(variables
     assert plan.updated == [copy.operands[1]]
 
 
+def test_an_update_that_one_of_two_steps_makes_is_copied(variables):
+    """Which one it is, is seen in the run."""
+    v, *_ = variables
+    new = temp("new")
+    few, many = step([v], [new], in_place=True), step([v], [new], in_place=True)
+    plan, (copy,) = planned([few, many], [(v, new)])
+    assert level_of(plan, copy) > level_of(plan, few) == level_of(plan, many)
+
+
 def test_an_update_that_is_fetched_or_read_later_is_copied(variables):
     v, *_ = variables
     new, other = temp("new"), temp("other")

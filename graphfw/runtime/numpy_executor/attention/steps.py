@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
@@ -120,9 +121,10 @@ def attention_steps(
     """Return the steps of an `attention` node, to be run one after the other.
 
     q, k, v: any float (`is_native`), with any strides, and mask: bool or of that dtype,
-    lie where the views say; their leading dims, and all dims of the mask, may be broadcast. The
-    first of two steps packs keys and values; there is one step where no head is known to need it.
-    Few queries, if it is known that they are, see `few`.
+    lie where the views say; their leading dims, and all dims of the mask, may be broadcast.
+
+    Few queries take other steps than many, see `few`. Where it is not known how many there are,
+    all these steps are there, and of those that are not for the number in a run there are 0 cells.
 
     Args:
         node: The node.
@@ -136,17 +138,41 @@ def attention_steps(
     """
     dtype = node.types[0].dtype
     problem = _Problem.of(q, k, v, node.types[1].shape[:-1], dtype)
-    tile, heads, sizes = problem.tile, problem.heads, problem.sizes
+    tile, sizes = problem.tile, problem.sizes
     causal, scale = _fields(node)
     kind = None if mask is None else mask.storage.dtype
     options = (len(problem.lead), causal, scale, kind)
     views = {"q": q, "k": k, "v": v, "out": out, **({} if mask is None else {"mask": mask})}
-    queries = sizes["queries"]
-    if isinstance(queries, int) and queries <= _FEW and not causal:  # causal ones see as few keys
-        return _few_steps(node, problem, FewCode(tile, *options), views, lse)
+    # Of a causal one few queries see as few keys.
+    few = 0 if causal else dim_max(0, dim_min(1, _FEW + 1 - sizes["queries"]))
+    of_few = _few_steps(node, problem, FewCode(tile, *options), views, lse, few) if few != 0 else []
+    if few == 1:
+        return of_few
+    of_many = _many_steps(node, problem, ForwardCode(tile, *options), views, lse, 1 - few)
+    if of_few:
+        # The last steps of both write the result: on one level, so that its memory is theirs then.
+        parts = of_few[0].operands[-1]
+        of_many[-1] = replace(of_many[-1], after=(parts,))
+    return of_many + of_few
+
+
+def _many_steps(
+    node: Node,
+    problem: _Problem,
+    code: ForwardCode,
+    views: Mapping[str, View],
+    lse: Storage,
+    used: DimLike,
+) -> list[Step]:
+    """Return the steps for many queries, if `used` is 1: one packs keys and values, one computes.
+
+    There is no first one where no head is known to need it.
+    """
+    tile, sizes, heads = problem.tile, problem.sizes, problem.heads * used
+    k, v = views["k"], views["v"]
     work = sizes["keys"] * (sizes["width"] + sizes["value_width"])
     rows = 32 * dim_max(1, dim_min(4, _CELL // dim_max(1, work)))
-    groups = ceil(queries, rows)
+    groups = ceil(sizes["queries"], rows)
     # The only cell of a head packs keys and values itself, in its scratch memory.
     packed = heads * dim_max(0, dim_min(1, groups - 1))
     width, value_width = sizes["width"], whole(sizes["value_width"], tile.columns)
@@ -162,13 +188,12 @@ def attention_steps(
         params=problem.params(pack.layout, {"blocks": blocks}, views),
         cells=packed * blocks,
     )
-    code = ForwardCode(tile, *options)
     storages: dict[str, Storage] = {name: view.storage for name, view in views.items()}
     is_packed = packed != 0
     storages.update(lse=lse, keys=keys, values=values)
     if not is_packed:  # known not to be read
         storages.update(keys=k.storage, values=v.storage)
-    strips = (1 if mask is None else 2) * tile.rows * strip_length(tile)
+    strips = (1 if code.mask is None else 2) * tile.rows * strip_length(tile)
     of_queries = rows * (whole(width, tile.lanes) + value_width + 2)
     attending = Step(
         nodes=(node,),
@@ -183,10 +208,15 @@ def attention_steps(
 
 
 def _few_steps(
-    node: Node, problem: _Problem, code: FewCode, views: Mapping[str, View], lse: Storage
+    node: Node,
+    problem: _Problem,
+    code: FewCode,
+    views: Mapping[str, View],
+    lse: Storage,
+    used: DimLike,
 ) -> list[Step]:
-    """Return the steps for few queries: one for chunks of keys, one that joins them."""
-    tile, heads, sizes = problem.tile, problem.heads, problem.sizes
+    """Return the steps for few queries, if `used` is 1: one for chunks of keys, one joins them."""
+    tile, sizes, heads = problem.tile, problem.sizes, problem.heads * used
     queries, width, value_width = sizes["queries"], sizes["width"], sizes["value_width"]
     most = _PIECE // dim_max(_PIECE // _MOST_KEYS, width + value_width)
     chunk = dim_max(1, most // tile.columns) * tile.columns
@@ -194,7 +224,8 @@ def _few_steps(
     padded, value_padded = whole(width, tile.lanes), whole(value_width, tile.lanes)
     length = value_padded + tile.lanes
     parts = Temp(tile.wide, heads * chunks * queries * length, "parts of the result")
-    strips = (1 if code.mask is None else 2) * queries * chunk
+    most_queries = dim_min(queries, _FEW)  # with more it is not run, and needs no scratch memory
+    strips = (1 if code.mask is None else 2) * most_queries * chunk
     copied = chunk * dim_max(padded, value_padded)
     reading = Step(
         nodes=(node,),
@@ -203,7 +234,7 @@ def _few_steps(
         written=tuple(name == "parts" for name in code.names),
         params=problem.params(code.layout, {"chunk": chunk, "chunks": chunks}, views),
         cells=heads * chunks,
-        scratch=(strips + queries * padded + copied) * tile.bytes,
+        scratch=(strips + most_queries * padded + copied) * tile.bytes,
     )
     joining = JoinCode(tile, code.lead)
     group = dim_max(1, _JOINED // dim_max(1, chunks * queries * length))

@@ -10,6 +10,7 @@ from graphfw.ir.dtype import DType, int64
 from graphfw.runtime.kernels.ir import (
     Access,
     Call,
+    Carried,
     Const,
     Draw,
     Expr,
@@ -120,7 +121,7 @@ class Evaluator:
             self._values.pop()
 
     def set_result(self, name: str, value: Registers) -> None:
-        """Say what a `Ref` to a reduction stands for from here on."""
+        """Say what a `Ref` to a reduction or a carry, or `Carried`, stands for from here on."""
         self._results[name] = value
 
     def evaluate(self, wanted: Iterable[Expr]) -> None:
@@ -172,6 +173,8 @@ class Evaluator:
             return self.positions(index, place.level) if place.varying else (index,)
         if isinstance(expr, SizeValue):
             return (self.size(expr.size),)
+        if isinstance(expr, Carried):
+            return self._results[expr.name]
         if isinstance(expr, Ref):
             if expr.name in self.facts.keeps:
                 keep = self.facts.keeps[expr.name]

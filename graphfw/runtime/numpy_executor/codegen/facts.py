@@ -16,6 +16,8 @@ from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
     Call,
+    Carried,
+    Carry,
     Check,
     Draw,
     Expr,
@@ -35,7 +37,7 @@ from graphfw.runtime.kernels.scalars import PRIMITIVES
 from graphfw.runtime.numpy_executor.codegen.registers import width
 from graphfw.runtime.numpy_executor.codegen.target import Target
 
-Statement = Reduce | Keep | Store | Accumulate | Check
+Statement = Reduce | Carry | Keep | Store | Accumulate | Check
 
 
 class Place(NamedTuple):
@@ -60,6 +62,7 @@ class Facts:
         vector_level: The level of its loop.
         levels: The level of each axis.
         keeps: The kept rows, by name.
+        carries: What is carried from position to position, by name.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -73,9 +76,27 @@ class Facts:
         self.levels[self.vector_axis] = self.vector_level
         self.keeps = {s.name: s for s in self.statements() if isinstance(s, Keep)}
         self._reduce_place = Place(1, not rows)
+        self.carries = {s.name: s for s in self.statements() if isinstance(s, Carry)}
+        self._different: set[str] = set()
         self._places: dict[Expr, Place] = {}
+        self._find_places()
+        # What is carried is taken for the same in all lanes until that shows to be wrong.
+        while found := {c.name for c in self.carries.values() if self._leads_to_different(c)}:
+            self._different |= found
+            self._find_places()
+
+    def _find_places(self) -> None:
+        self._places.clear()
         for expr in postorder([root for s in self.statements() for root in roots(s)]):
             self._places[expr] = self._place(expr)
+
+    def _leads_to_different(self, carry: Carry) -> bool:
+        places = [self._places[carry.begin], self._places[carry.value]]
+        return not self.differs(carry) and any([place.varying for place in places])
+
+    def differs(self, carry: Carry) -> bool:
+        """Return whether what is carried differs between the lanes of a vector."""
+        return carry.name in self._different
 
     def place(self, expr: Expr) -> Place:
         """Return where an expression is computed."""
@@ -124,6 +145,10 @@ class Facts:
     def _place(self, expr: Expr) -> Place:
         if isinstance(expr, Position):
             return self._axis_place(expr.axis)
+        if isinstance(expr, Carried):
+            return Place(self.depth, expr.name in self._different)
+        if isinstance(expr, Ref) and expr.name in self.carries:
+            return Place(1, expr.name in self._different)
         if isinstance(expr, Ref):
             return Place(self.depth, True) if expr.name in self.keeps else self._reduce_place
         if isinstance(expr, Draw | Load):
@@ -158,6 +183,8 @@ def vectors_of(facts: Facts, body: Iterable[Statement]) -> int:
     there is little, memory is what is waited for.
     """
     statements = list(body)
+    if facts.carries:
+        return _side_by_side(facts)
     exprs = list(postorder([root for s in statements for root in roots(s)]))
     calls = [expr for expr in exprs if isinstance(expr, Call) and facts.place(expr).varying]
     simple = all([PRIMITIVES[call.function].source == "instruction" for call in calls])
@@ -174,8 +201,20 @@ def vectors_of(facts: Facts, body: Iterable[Statement]) -> int:
     return 4 if reduces else 1
 
 
+def _side_by_side(facts: Facts) -> int:
+    """Return how many vectors go through a loop with carries at once.
+
+    Each position waits for the one before, so one vector would leave most units idle; more of them
+    than there are registers for would be written to the stack and read again.
+    """
+    calls = [expr for expr in facts.exprs if isinstance(expr, Call) and facts.place(expr).varying]
+    return 4 if len(calls) <= 32 else 2
+
+
 def roots(statement: Statement) -> tuple[Expr, ...]:
     """Return the expressions that a statement needs: its value, and the terms of its access."""
+    if isinstance(statement, Carry):
+        return (statement.begin, statement.value)
     if isinstance(statement, Store | Accumulate):
         return (statement.value, *(term.value for term in statement.access.terms))
     return (statement.value,)

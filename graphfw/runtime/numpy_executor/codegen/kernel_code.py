@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from graphfw.ir.dtype import DType
@@ -48,7 +49,7 @@ class KernelCode:
     kernel: Kernel
     target: Target = field(default_factory=host)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The kernel's text and the processor."""
         return f"{show(self.kernel)}for {self.target.name}\n"

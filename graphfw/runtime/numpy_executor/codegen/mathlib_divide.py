@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from graphfw.runtime.numpy_executor.codegen.mathlib_writer import Body, Value
 
 
 def floor_divide(m: Body, x: Value, y: Value) -> Value:
-    """The quotient, rounded down; of integers by 0: 0."""
+    """The quotient, rounded down; of integers by 0: 0; of an infinity x / y."""
     if not m.dtype.is_floating:
         return _integers(m, x, y)[0]
     rest = _fmod(m, x, y)
@@ -18,7 +20,8 @@ def floor_divide(m: Body, x: Value, y: Value) -> Value:
     # x - rest was rounded: the quotient may be just below a whole number.
     down = m.select(quotient - down > 0.5, down + 1, down)
     whole = m.select(quotient.equals(0), m.copysign(m.constant(0, x.element), fraction), down)
-    return m.select(y.equals(0), fraction, whole)
+    as_it_is = y.equals(0) | m.abs(x).equals(math.inf)
+    return m.select(as_it_is, fraction, whole)
 
 
 def remainder(m: Body, x: Value, y: Value) -> Value:

@@ -6,8 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import reduce as fold
 
-from graphfw.runtime.kernels.ir import Accumulate, Axis, Check, Keep, Kernel, Loop, Reduce, Store
+from graphfw.runtime.kernels.ir import (
+    Accumulate,
+    Axis,
+    Carry,
+    Check,
+    Keep,
+    Kernel,
+    Loop,
+    Reduce,
+    Store,
+)
 from graphfw.runtime.numpy_executor.codegen.ahead import Ahead
+from graphfw.runtime.numpy_executor.codegen.carrying import Carrying
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator, Registers
 from graphfw.runtime.numpy_executor.codegen.facts import (
     Facts,
@@ -105,13 +116,8 @@ class Nest:
         rows = self.range_of(block, per_cell, self.product(self.kernel.outer))
         self._line = block
         self._ahead = Ahead(self.kernel)
-        if self._large:
-            lanes = self._main.lanes
-            self._streams = Streams(self._evaluator, lanes, columns[0], self._large)
         with self._lasting_sums("%cell"):
             self.rows(rows, columns)
-        if self._streams:
-            self._streams.finish()
 
     @property
     def _vector_axis(self) -> Axis:
@@ -123,6 +129,9 @@ class Nest:
 
     def rows(self, rows: tuple[str, str], columns: tuple[str, str]) -> None:
         """Write the rows of a range, of each the inner positions of a range."""
+        if self._large:
+            lanes = self._main.lanes
+            self._streams = Streams(self._evaluator, lanes, columns[0], self._large)
         self._evaluator.reserve_keeps(1)
         outer = self.kernel.outer
         slots = self._start_outer(outer, rows[0], 0)
@@ -135,6 +144,8 @@ class Nest:
             self._is_last = self.writer.let(f"icmp eq i64 {following}, {rows[1]}", 1)
             self._row(lambda loop: self._inner_rows(loop, columns))
             self._step_outer(outer, slots)
+        if self._streams:
+            self._streams.finish()
 
     def columns(self, begin: str, end: str) -> None:
         """Write a block of the last outer axis."""
@@ -198,7 +209,7 @@ class Nest:
                 yield
         evaluator.shape = rest
         with evaluator.loop_on(axis, slot, end, str(rest.lanes * rest.vectors)):
-            if self._masked:
+            if rest.lanes > 1:
                 evaluator.masks = self._masks(end, level + 1)
             yield
         evaluator.masks = ()
@@ -212,6 +223,10 @@ class Nest:
         lanes, vectors = self._main
         whole = [self._main]
         columns = self.kernel.form == "columns"
+        if columns and self._vector_axis.extent == 1:
+            return [], Shape(1, 1)
+        if self._facts.carries and self._masked:
+            return whole, Shape(lanes, vectors // 2)
         if columns and vectors > 4:
             whole.append(Shape(lanes, 4))
         if columns and not self._masked:
@@ -268,10 +283,14 @@ class Nest:
     def _inner_columns(self, loop: Loop) -> None:
         lanes, vectors = self._evaluator.shape
         sums = self._row_sums(loop, [lanes] * vectors)
+        carrying = Carrying(self._evaluator, [s for s in loop.body if isinstance(s, Carry)])
         with ExitStack() as stack:
             for axis in self.kernel.inner:
                 stack.enter_context(self._evaluator.loop(axis.name, "0", self.size(axis)))
+            carrying.take()
             self._statements(loop.body, sums)
+            carrying.give()
+        carrying.take()
         for reduce, accumulators in sums.items():
             states = [accumulators.state(number, 1) for number in range(vectors)]
             self._evaluator.set_result(reduce.name, tuple([state[-1] for state in states]))
@@ -321,7 +340,7 @@ class Nest:
                 self._accumulate(statement)
             elif isinstance(statement, Check):
                 evaluator.check(statement.value, statement.bound)
-            elif sums is not None:
+            elif isinstance(statement, Reduce) and sums is not None:
                 self._take(sums[statement], statement)
 
     def _store(self, store: Store) -> None:

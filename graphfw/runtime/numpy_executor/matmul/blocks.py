@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphfw.runtime.numpy_executor.matmul import dots, streams, tiles
+from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 if TYPE_CHECKING:
-    from graphfw.runtime.numpy_executor.matmul.cell import MatmulCode
+    from graphfw.runtime.numpy_executor.matmul.cell import CellCode
 
 _IN_PLACE = 256
 """Up to so many rows of the product, a `b` whose rows are contiguous is not packed."""
@@ -46,7 +47,7 @@ class Scratch(NamedTuple):
     block: int
 
     @staticmethod
-    def of(code: MatmulCode) -> Scratch:
+    def of(code: CellCode) -> Scratch:
         """Return what a cell needs."""
         if code.few == "always":
             return Scratch(0, 0, 0, 0, 0, 0)
@@ -104,14 +105,16 @@ class Chunks:
     Args:
         code: Of the cell.
         body: The cell's function.
+        calls: What it is told of the product.
         m: The rows of the product.
         k: The length of the sums.
     """
 
-    def __init__(self, code: MatmulCode, body: Body, m: str, k: str) -> None:
+    def __init__(self, code: CellCode, body: Body, calls: Calls, m: str, k: str) -> None:
         self.code = code
         self.shape = code.shape
         self.body = body
+        self.calls = calls
         self.m = m
         self.k = k
         self.scratch = Scratch.of(code)
@@ -128,7 +131,7 @@ class Chunks:
             to = body.at(chunk.c, body.mul(column, self.shape.size))
             for height, row in body.pieces(self.code.few_heights, chunk.rows):
                 body.line(
-                    f"call fastcc void @dots_{height}_{step}("
+                    f"call fastcc void @{self.code.dots(height, step).name}("
                     f"ptr {body.at(a.address, body.mul(row, a.row))}, i64 {a.row}, "
                     f"ptr {here}, i64 {b.step}, "
                     f"ptr {body.at(to, body.mul(row, chunk.c_row))}, i64 {chunk.c_row}, "
@@ -144,7 +147,7 @@ class Chunks:
             to = body.at(chunk.c, body.mul(row, chunk.c_row))
             for places, k in body.pieces((streams.PLACES[height], 1), chunk.length):
                 body.line(
-                    f"call fastcc void @stream_{height}_{places}("
+                    f"call fastcc void @{self.code.stream(height, places).name}("
                     f"ptr {body.at(a_here, body.mul(k, a.step))}, i64 {a.row}, i64 {a.step}, "
                     f"ptr {body.at(start, body.mul(k, b.row))}, i64 {b.row}, "
                     f"ptr {to}, i64 {chunk.c_row}, i64 {k}, i64 {chunk.columns})"
@@ -201,8 +204,9 @@ class Chunks:
         inner = body.select(along, chunk.length, chunk.rows)
         to = self.area(self.scratch.left)
         body.line(
-            f"call fastcc void @widen(ptr {address}, i64 {body.select(along, row, step)}, "
-            f"i64 {body.select(along, step, row)}, ptr {to}, i64 {outer}, i64 {inner})"
+            f"call fastcc void @{self.code.widen.name}(ptr {address}, "
+            f"i64 {body.select(along, row, step)}, i64 {body.select(along, step, row)}, "
+            f"ptr {to}, i64 {outer}, i64 {inner})"
         )
         gap, size = body.mul(inner, self.shape.size), str(self.shape.size)
         return Matrix(to, body.select(along, gap, size), body.select(along, size, gap))
@@ -245,7 +249,7 @@ class Chunks:
     def pack(self, b: Matrix, source: str, to: str, gap: str, length: str, columns: str) -> None:
         """Call the packing function."""
         self.body.line(
-            f"call fastcc void @pack_{self.code.layout}(ptr {source}, i64 {b.row}, "
+            f"call fastcc void @{self.code.pack.name}(ptr {source}, i64 {b.row}, "
             f"i64 {b.step}, ptr {to}, i64 {gap}, i64 {length}, i64 {columns})"
         )
 
@@ -268,19 +272,16 @@ class Chunks:
 
     def rows(self, chunk: Chunk, panel: tuple[str, str], more: str) -> None:
         """Compute the columns of a panel, tile by tile."""
-        body, code, a = self.body, self.code, chunk.a
+        body, a = self.body, chunk.a
         narrow = body.test("sle", chunk.columns, self.shape.lanes)
-        for vectors in code.vectors:
-            use = narrow if vectors == 1 else body.opposite(narrow)
-            with body.where("true" if len(code.vectors) == 1 else use):
-                for height, row in body.pieces(code.heights, chunk.rows):
-                    body.line(
-                        f"call fastcc void @tile_{height}_{vectors}("
-                        f"ptr {body.at(a.address, body.mul(row, a.row))}, i64 {a.row}, "
-                        f"i64 {a.step}, ptr {panel[0]}, i64 {panel[1]}, "
-                        f"ptr {body.at(chunk.c, body.mul(row, chunk.c_row))}, i64 {chunk.c_row}, "
-                        f"i64 {chunk.length}, i1 {more}, i64 {chunk.columns})"
-                    )
+        with self.calls.tiles(chunk.rows, narrow) as (tile, row):
+            body.line(
+                f"call fastcc void {tile}(ptr {body.at(a.address, body.mul(row, a.row))}, "
+                f"i64 {a.row}, i64 {a.step}, ptr {panel[0]}, i64 {panel[1]}, "
+                f"ptr {body.at(chunk.c, body.mul(row, chunk.c_row))}, i64 {chunk.c_row}, "
+                f"i64 {chunk.length}, i1 {more}, i64 {chunk.columns}, "
+                f"i64 {body.sub(chunk.rows, row)})"
+            )
 
     # Matrix tiles.
 

@@ -1,20 +1,27 @@
-"""`MatmulCode`: the native function that computes one cell of a matrix product."""
+"""`CellCode`: how the cells of products are computed, the same for many products.
+
+    @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
+
+computes one cell; what differs between the products that share it lies at `calls`, as
+`code.MatmulCode` writes it: see `Calls`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from graphfw.runtime.kernels.ir import Kernel
-from graphfw.runtime.kernels.printer import show
-from graphfw.runtime.numpy_executor.codegen import Function, Target, module, region
+from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.matmul import dots, parts, streams
 from graphfw.runtime.numpy_executor.matmul.blocks import Chunk, Chunks, Matrix, Scratch
+from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
-from graphfw.runtime.numpy_executor.matmul.packing import Layout, packing, rounding, widening
+from graphfw.runtime.numpy_executor.matmul.packing import Layout
+from graphfw.runtime.numpy_executor.matmul.pieces import Piece
 from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape, tile
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
 from graphfw.runtime.numpy_executor.matmul.tiles import Tiles, is_configured, micro_kernel
+from graphfw.runtime.numpy_executor.names import name_of
 
 Few: TypeAlias = Literal["never", "maybe", "always"]
 
@@ -27,7 +34,9 @@ class P:
 
     M, N, K, A, A_ROW, A_K, B, B_K, B_COLUMN = range(9)
     ROW_BLOCKS, COLUMN_BLOCKS, GROUP, BATCH, SPLITS, CHUNK_ROWS, CHUNK_COLUMNS = range(9, 16)
-    DIMS = 16
+    SECTIONS = 16
+    """Of the columns: a cell has some of the first, and those at the same places of the others."""
+    DIMS = 17
     """From here on: extent, stride in a, stride in b of each batch dim; then the epilogue's."""
 
 
@@ -44,52 +53,28 @@ def few_heights(rows: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Region:
-    """The epilogue inside of a cell.
-
-    Attributes:
-        kernel: See `steps.Epilogue`.
-        operands: For each of its buffers which operand of the step it is; -1 for the product.
-    """
-
-    kernel: Kernel
-    operands: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class MatmulCode:
-    """A cell: some rows and columns of the product, of one or several members of the batch.
-
-    Operands: a, b (or its panels), then the product where it is kept, then the epilogue's.
+class CellCode:
+    """How a cell is computed: some rows and columns of the product, of members of the batch.
 
     Attributes:
         shape: The tiles.
-        target: The processor.
         layout: What is contiguous in b.
-        heights: The rows of the tiles in use, the largest first; they make up all rows. Those of
-            `dots` or `streams` where these always serve.
-        vectors: The widths of the tiles in use, in vectors.
         few: Whether there are few rows, for which `dots` or `streams` serve.
+        few_heights: The heights that these are needed for.
         batch_dims: How many batch dims there are.
-        kept: Whether the product is an operand.
         rounds: Whether the product is of another dtype than the one that is computed in.
-        tiles: How blocks are computed by matrix tiles; None where they are not.
         turned: Whether this is the transposed product: a row of it is a column of the epilogue's.
-        region: The epilogue.
+        tiles: How blocks are computed by matrix tiles; None where they are not.
     """
 
     shape: Shape
-    target: Target
     layout: Layout
-    heights: tuple[int, ...]
-    vectors: tuple[int, ...]
     few: Few
+    few_heights: tuple[int, ...]
     batch_dims: int
-    kept: bool
     rounds: bool
     turned: bool
     tiles: Tiles | None
-    region: Region | None
 
     @property
     def may_be_in_place(self) -> bool:
@@ -97,67 +82,100 @@ class MatmulCode:
         return self.layout == "rows" and not self.shape.converts and not self.tiles
 
     @property
-    def few_heights(self) -> tuple[int, ...]:
-        """The heights that `dots` or `streams` are needed for."""
-        if self.few == "never":
-            return ()
-        return self.heights if self.few == "always" else FEW_HEIGHTS
-
-    @property
     def key(self) -> str:
         """All that the code depends on."""
-        text = (
-            f"matmul {self.shape.stored} {self.layout} {self.heights} {self.vectors} {self.few} "
-            f"{self.batch_dims} {self.kept} {self.rounds} {self.turned} {self.tiles} "
-            f"for {self.target.name}\n"
+        shape = self.shape
+        return (
+            f"cell {shape.stored} {shape.lanes} {shape.rows} {self.layout} {self.few} "
+            f"{self.few_heights} {self.batch_dims} {self.rounds} {self.turned} {self.tiles}"
         )
-        if self.region is not None:
-            text += f"then {self.region.operands}\n{show(self.region.kernel)}"
-        return text
+
+    @property
+    def name(self) -> str:
+        """What calls it calls it by."""
+        return name_of(self)
+
+    @property
+    def declaration(self) -> dict[str, str]:
+        """By its symbol, the line that a module needs for calling it."""
+        return {self.name: f"declare fastcc void @{self.name}(ptr, ptr, i64, ptr, ptr)"}
+
+    def tile(self, rows: int, vectors: int, ragged: bool) -> Piece:
+        """Return the micro-kernel of a number of rows and vectors."""
+        return Piece("tile", self.shape, (rows, vectors, self.may_be_in_place, ragged))
+
+    def dots(self, rows: int, columns: int) -> Piece:
+        """Return what computes a number of rows and columns as dot products."""
+        return Piece("dots", self.shape, (rows, columns))
+
+    def stream(self, rows: int, places: int) -> Piece:
+        """Return what adds to a number of rows that of places of k."""
+        return Piece("stream", self.shape, (rows, places))
+
+    @property
+    def pack(self) -> Piece:
+        """What packs panels of b."""
+        return Piece("pack", self.shape, (self.layout,))
+
+    @property
+    def widen(self) -> Piece:
+        """What converts a piece of a."""
+        return Piece("widen", self.shape, ())
+
+    @property
+    def round(self) -> Piece:
+        """What rounds a chunk of the product."""
+        return Piece("round", self.shape, ())
+
+    @property
+    def parts(self) -> tuple[Piece, ...]:
+        """What it calls by name."""
+        found: list[Piece] = []
+        if self.few != "always":
+            if self.layout != "packed":
+                found.append(self.pack)
+            if self.shape.converts:
+                found.append(self.widen)
+        if self.rounds:
+            found.append(self.round)
+        for rows in self.few_heights:
+            if self.layout == "columns":
+                found += [self.dots(rows, columns) for columns in (dots.COLUMNS, 1)]
+            else:
+                found += [self.stream(rows, places) for places in (streams.PLACES[rows], 1)]
+        return tuple(found)
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         texts, declared = [], declarations(self.shape)
-        if self.few != "always":
-            ahead = self.may_be_in_place
-            texts += [tile(self.shape, h, v, ahead) for h in self.heights for v in self.vectors]
-            if self.layout != "packed":
-                texts.append(packing(self.shape, self.layout))
-            if self.shape.converts:
-                texts.append(widening(self.shape))
-            if self.tiles is not None:
-                dense_rows = self.layout == "rows"
-                for text, its in (
-                    micro_kernel(self.tiles),
-                    parts.splitting(self.shape, self.tiles, rows=dense_rows),
-                ):
-                    texts.append(text)
-                    declared |= its
-                texts.append(parts.unload(self.shape))
-        if self.rounds:
-            texts.append(rounding(self.shape))
-        for rows in self.few_heights:
-            if self.layout == "columns":
-                texts += [dots.dots(self.shape, rows, c) for c in (dots.COLUMNS, 1)]
-            else:
-                texts += [streams.stream(self.shape, rows, p) for p in (streams.PLACES[rows], 1)]
-        cell = _Cell(self).text(symbol)
-        functions = [Function("\n".join([*texts, cell]), declared, ())]
-        if self.region is not None:
-            functions.append(region(self.region.kernel, "epilogue", self.target))
-        return module(functions)
+        if self.few != "always" and self.tiles is not None:
+            dense_rows = self.layout == "rows"
+            for text, its in (
+                micro_kernel(self.tiles),
+                parts.splitting(self.shape, self.tiles, rows=dense_rows),
+            ):
+                texts.append(text)
+                declared |= its
+            texts.append(parts.unload(self.shape))
+        for piece in self.parts:
+            declared |= piece.declaration
+        texts.append(_Cell(self).text(symbol))
+        return module([Function("\n".join(texts), declared, ())])
 
 
 class _Cell:
     """Writes the function of a cell."""
 
-    def __init__(self, code: MatmulCode) -> None:
+    def __init__(self, code: CellCode) -> None:
         self.code = code
         self.shape = code.shape
         self.size = code.shape.size
         self.out_size = code.shape.stored.itemsize if code.rounds else self.size
         self.body = body = Body()
+        self.calls = Calls(body)
         self.m, self.n, self.k = (self.param(i) for i in (P.M, P.N, P.K))
+        self.sections = self.param(P.SECTIONS)
+        self.section = body.div(self.n, self.sections)
         a_size = code.shape.stored.itemsize
         b_size = self.size if code.layout == "packed" else a_size
         self.a = self.matrix(0, P.A, a_size)
@@ -166,7 +184,7 @@ class _Cell:
             self.b = self.b._replace(row=str(code.shape.columns * self.size))
         self.sizes = a_size, b_size
         self.block = body.at("%scratch", Scratch.of(code).block)
-        self.chunks = Chunks(code, body, self.m, self.k)
+        self.chunks = Chunks(code, body, self.calls, self.m, self.k)
 
     def param(self, place: int) -> str:
         """Read a run-time integer."""
@@ -180,12 +198,12 @@ class _Cell:
 
     def text(self, symbol: str) -> str:
         """Find the cell's part of the product; go through it in chunks that L2 holds."""
-        body, width, height = self.body, self.shape.columns, self.code.heights[0]
+        body, width, height = self.body, self.shape.columns, self.calls.unit
         if is_configured(self.code.tiles):
             body.line("call void @llvm.x86.ldtilecfg(ptr @tile_config)")
         row_blocks, column_blocks = self.param(P.ROW_BLOCKS), self.param(P.COLUMN_BLOCKS)
-        first, last = self.share(body.ceil(self.n, width), "%cell", column_blocks)
-        columns = body.mul(first, width), body.min(body.mul(last, width), self.n)
+        first, last = self.share(body.ceil(self.section, width), "%cell", column_blocks)
+        columns = body.mul(first, width), body.min(body.mul(last, width), self.section)
         rest = body.div("%cell", column_blocks)
         first, last = self.share(body.ceil(self.m, height), rest, row_blocks)
         rows = body.mul(first, height), body.min(body.mul(last, height), self.m)
@@ -204,8 +222,10 @@ class _Cell:
                     self.chunk(member, row, chunk)
         if is_configured(self.code.tiles):
             body.line("call void @llvm.x86.tilerelease()")
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        return body.function(head, "ret i32 0")
+        return body.function(
+            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, "
+            "ptr %calls)"
+        )
 
     def share(self, units: str, number: str, blocks: str) -> tuple[str, str]:
         """The units of the `number % blocks`-th of some blocks, which are as equal as can be."""
@@ -238,26 +258,32 @@ class _Cell:
 
     def chunk(self, member: str, first: str, chunk: Chunk) -> None:
         """Compute a chunk, then what is done to its elements."""
-        body, code = self.body, self.code
+        body, code, kept = self.body, self.code, self.calls.kept
         # The row of the product with the batch joined.
         row = body.add(body.mul(member, self.m), first)
-        block_row = body.mul(self.param(P.CHUNK_COLUMNS), self.size)
-        if code.kept:
-            c_row = body.mul(self.n, self.out_size)
-            c = body.at(body.array("%buffers", 2, "ptr"), body.mul(row, c_row))
-            c = body.at(c, body.mul(chunk.column, self.out_size))
-        else:
-            c_row, c = body.mul(self.param(P.CHUNK_COLUMNS), self.out_size), self.block
-        if code.rounds:
-            self.compute(chunk._replace(c=self.block, c_row=block_row))
-            body.line(
-                f"call fastcc void @round(ptr {self.block}, i64 {block_row}, ptr {c}, i64 {c_row}, "
-                f"i64 {chunk.rows}, i64 {chunk.columns})"
-            )
-        else:
-            self.compute(chunk._replace(c=c, c_row=c_row))
-        if code.region is not None:
-            self.epilogue(code.region, member, c, (row, chunk.rows), (chunk.column, chunk.columns))
+        block_gap = body.mul(self.param(P.CHUNK_COLUMNS), self.size)
+        block_row = body.mul(block_gap, self.sections)
+        # What is rounded in the block stays where it was computed.
+        gap = body.select(kept, body.mul(self.section, self.out_size), block_gap)
+        c_row = body.select(kept, body.mul(self.n, self.out_size), block_row)
+        c = body.at(body.array("%buffers", 2, "ptr"), body.mul(row, c_row))
+        c = body.at(c, body.mul(chunk.column, self.out_size))
+        c = body.select(kept, c, self.block, "ptr")
+        with body.loop(0, self.sections) as section:
+            column = body.add(chunk.column, body.mul(section, self.section))
+            to = body.at(c, body.mul(section, gap))
+            here = chunk._replace(column=column, c=to, c_row=c_row)
+            if code.rounds:
+                block = body.at(self.block, body.mul(section, block_gap))
+                self.compute(here._replace(c=block, c_row=block_row))
+                body.line(
+                    f"call fastcc void @{code.round.name}(ptr {block}, i64 {block_row}, "
+                    f"ptr {to}, i64 {c_row}, i64 {chunk.rows}, i64 {chunk.columns})"
+                )
+            else:
+                self.compute(here)
+        with body.where(self.calls.is_followed):
+            self.follow(member, (c, c_row), (row, chunk.rows), (chunk.column, chunk.columns))
 
     def compute(self, chunk: Chunk) -> None:
         """Compute a chunk in the way that suits its sizes."""
@@ -276,38 +302,28 @@ class _Cell:
             with body.where(body.opposite(is_few)):
                 self.chunks.blocks(chunk)
 
-    def epilogue(
+    def follow(
         self,
-        epilogue: Region,
         member: str,
-        c: str,
+        c: tuple[str, str],
         rows: tuple[str, str],
         columns: tuple[str, str],
     ) -> None:
         """Run the epilogue on a chunk, with the product's address such that it finds the chunk."""
-        body, count = self.body, len(epilogue.operands)
+        body = self.body
         if self.code.turned:
             # The product is one row here; there it is one column, its batch all the rows.
             first = body.add(body.mul(member, self.n), columns[0])
             rows, columns = (first, columns[1]), ("0", "1")
             before = body.mul(first, self.out_size)
         else:
-            stride = self.param(P.CHUNK_COLUMNS)
-            before = body.mul(body.add(body.mul(rows[0], stride), columns[0]), self.out_size)
-        buffers = body.slot(f"[{count} x ptr]")
-        for number, operand in enumerate(epilogue.operands):
-            if operand < 0 and self.code.kept:
-                value = body.array("%buffers", 2, "ptr")
-            elif operand < 0:
-                value = body.at(c, body.sub("0", before))
-            else:
-                value = body.array("%buffers", operand, "ptr")
-            place = body.let(f"getelementptr ptr, ptr {buffers}, i64 {number}")
-            body.set(place, value, "ptr")
+            before = body.mul(columns[0], self.out_size)
+            before = body.add(body.mul(rows[0], c[1]), before)
+        begin = body.at(c[0], body.sub("0", before))
+        product = body.select(self.calls.kept, body.array("%buffers", 2, "ptr"), begin, "ptr")
         params = body.at("%params", 8 * (P.DIMS + 3 * self.code.batch_dims))
-        # It cannot fail: see `matmul_steps`.
         body.line(
-            f"call i32 @epilogue(ptr {buffers}, ptr {params}, i64 {rows[0]}, "
-            f"i64 {body.add(rows[0], rows[1])}, i64 {columns[0]}, "
+            f"call fastcc void {self.calls.follow}(ptr %buffers, ptr {product}, ptr {params}, "
+            f"i64 {rows[0]}, i64 {body.add(rows[0], rows[1])}, i64 {columns[0]}, "
             f"i64 {body.add(columns[0], columns[1])}, ptr %scratch)"
         )

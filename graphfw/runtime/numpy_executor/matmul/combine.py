@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module, region
-from graphfw.runtime.numpy_executor.matmul.cell import Region
+from graphfw.runtime.numpy_executor.matmul.code import Region
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
@@ -37,7 +37,7 @@ class CombineCode:
             f"combine {self.shape.dtype} {self.shape.stored} {self.kept} for {self.target.name}\n"
         )
         if self.region is not None:
-            text += f"then {self.region.operands}\n{show(self.region.kernel)}"
+            text += f"then {self.region.operands} {self.target.large}\n{show(self.region.kernel)}"
         return text
 
     def llvm(self, symbol: str) -> str:

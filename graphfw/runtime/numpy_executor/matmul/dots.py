@@ -1,6 +1,6 @@
 """Products of few rows with a `b` whose columns are contiguous, as dot products along k.
 
-    @dots_r_c(ptr a, i64 rs, ptr b, i64 ns, ptr c, i64 cs, i64 n)
+    @dots(ptr a, i64 rs, ptr b, i64 ns, ptr c, i64 cs, i64 n)
 
 computes r rows and c columns of the product, where the rows of `a` and the columns of `b` are
 contiguous (`rs` and `ns` bytes apart): nothing is packed, `b` is read once.
@@ -19,8 +19,8 @@ COLUMNS = 4
 """The columns that are computed at once; what is left of them, one by one."""
 
 
-def dots(shape: Shape, rows: int, columns: int) -> str:
-    """Return the function for a number of rows and columns."""
+def dots(symbol: str, shape: Shape, rows: int, columns: int) -> str:
+    """Return the function for a number of rows and columns, under a name."""
     v, lanes, size = shape.vector, shape.lanes, shape.size
     body = Body()
     elements = Elements(body, shape, shape.stored)
@@ -56,6 +56,5 @@ def dots(shape: Shape, rows: int, columns: int) -> str:
         place = body.at(body.at("%c", body.mul("%cs", r)), c * size)
         body.line(f"store {shape.element} {total}, ptr {place}, align {size}")
     return body.function(
-        f"define internal fastcc void @dots_{rows}_{columns}(ptr %a, i64 %rs, ptr %b, i64 %ns, "
-        "ptr %c, i64 %cs, i64 %n) noinline"
+        f"define fastcc void @{symbol}(ptr %a, i64 %rs, ptr %b, i64 %ns, ptr %c, i64 %cs, i64 %n)"
     )

@@ -14,14 +14,15 @@ from graphfw.runtime.numpy_executor.codegen import Target, host
 from graphfw.runtime.numpy_executor.matmul.blocks import Scratch
 from graphfw.runtime.numpy_executor.matmul.cell import (
     FEW_HEIGHTS,
+    CellCode,
     Few,
-    MatmulCode,
-    Region,
     few_heights,
     few_rows,
 )
+from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, Region
 from graphfw.runtime.numpy_executor.matmul.combine import CombineCode
-from graphfw.runtime.numpy_executor.matmul.packing import Layout, PackCode
+from graphfw.runtime.numpy_executor.matmul.packing import Layout
+from graphfw.runtime.numpy_executor.matmul.panels import PackCode
 from graphfw.runtime.numpy_executor.matmul.plan import BY_TILES, CONVERTED, PLAIN, Cut, cut, vectors
 from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
 from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, Form, tiles_for
@@ -35,6 +36,9 @@ _PACK_COLUMNS = 4
 
 _TILE_ROWS = 9
 """From so many rows on matrix tiles are used, of which each has 16."""
+
+_LONGEST = 8
+"""The bytes of the longest elements that there are native kernels for."""
 
 _COMBINED = 1 << 14
 """How many elements a cell of `CombineCode` adds up."""
@@ -107,13 +111,14 @@ def matmul_steps(
     target = target or host()
     shape = shape_for(a.storage.dtype, target)
     it = _normal(a, b)
-    m, n, k = it.sizes
+    m, n, _ = it.sizes
+    sections = 1 if epilogue is None else epilogue.sections
     layout = _layout(it.b)
     few, heights = _few(shape, layout, it)
     by_tiles = tiles is not None and _suits(tiles, shape, few, m)
     costs = BY_TILES if by_tiles else CONVERTED if shape.converts else PLAIN
-    how = cut(shape, costs, m, n, k, it.members)
-    if it.turned and how.splits > 1:
+    how = cut(shape, costs, it.sizes, it.members, sections)
+    if (it.turned or sections > 1) and how.splits > 1:
         how = how._replace(splits=1)
     right: Storage = it.b.storage
     right_view = it.b
@@ -123,6 +128,9 @@ def matmul_steps(
     is_packed = is_sized and fixed_b and not it.turned
     is_packed = is_packed and not (shape.converts and few == "always")
     is_packed = is_packed and not (by_tiles and layout == "rows")
+    part = n // sections if isinstance(n, int) else n
+    # Sections begin with a panel of their own.
+    is_packed = is_packed and (sections == 1 or part % shape.columns == 0)
     if is_packed and all([dim.b == 0 for dim in it.batch]):
         right = _prepared(nodes, shape, target, it.b, layout)
         right_view = View(right, 0, it.b.shape, (0, 0))
@@ -140,30 +148,33 @@ def matmul_steps(
         written.append(True)
     region, in_place = _region(own, operands, written)
     rounds = shape.converts and parts is None
-    code = MatmulCode(
+    cell = CellCode(
         shape,
-        target,
         layout,
-        heights or how.heights,
-        vectors(shape, n),
         few,
+        FEW_HEIGHTS if few == "maybe" else heights,
         len(it.batch),
-        target_storage is not None,
         rounds,
         it.turned,
         tiles_for(tiles, shape.stored, precision) if tiles is not None and by_tiles else None,
-        region,
     )
-    params = _params(it, right_view, how)
-    scratch = Scratch.of(code).block
+    kept = target_storage is not None
+    ragged = not isinstance(m, int)
+    tall = heights or how.heights
+    own_target = _with_stores(target, it)
+    code = MatmulCode(cell, own_target, tall, ragged, vectors(shape, part), kept, region)
+    params = _params(it, right_view, how, sections)
+    scratch = Scratch.of(cell).block
     if own is not None or rounds:
-        scratch += how.chunk_rows * how.chunk_columns * shape.size
+        scratch += how.chunk_rows * sections * how.chunk_columns * shape.size
     if own is not None:
+        gap = how.chunk_columns * (shape.size // shape.stored.itemsize)
         if it.turned:
-            stride: DimLike = 1
+            params += own.params_with(1)
+        elif product is None:
+            params += own.params_with(sections * gap, gap)
         else:
-            stride = how.chunk_columns if product is None else n
-        params += _stride_set(own, stride)
+            params += own.params_with(n, part)
     groups = (it.members * how.splits + how.group - 1) // how.group
     step = Step(
         nodes,
@@ -178,6 +189,17 @@ def matmul_steps(
     if parts is None:
         return [step]
     return [step, _combine(nodes, shape, target, it, how.splits, parts, product, epilogue)]
+
+
+def _with_stores(target: Target, it: _Product) -> Target:
+    """The processor; without stores past the caches where results are known to be small.
+
+    An epilogue's loops are written once then.
+    """
+    m, n, _ = it.sizes
+    nbytes = it.members * m * n * _LONGEST
+    is_small = isinstance(nbytes, int) and nbytes < target.large
+    return target._replace(large=0) if is_small else target
 
 
 def _normal(a: View, b: View) -> _Product:
@@ -281,7 +303,7 @@ def _region(
     return Region(epilogue.kernel, tuple(numbers)), tuple(pairs)
 
 
-def _params(it: _Product, right: View, how: Cut) -> tuple[DimLike, ...]:
+def _params(it: _Product, right: View, how: Cut, sections: int) -> tuple[DimLike, ...]:
     """The integers of `MatmulCode`, in the order of `cell.P`."""
     m, n, k = it.sizes
     batch = [size for dim in it.batch for size in dim]
@@ -290,16 +312,9 @@ def _params(it: _Product, right: View, how: Cut) -> tuple[DimLike, ...]:
         *(it.a.offset, *it.a.strides),
         *(right.offset, *right.strides),
         *(how.row_blocks, how.column_blocks, how.group, it.members, how.splits),
-        *(how.chunk_rows, how.chunk_columns),
+        *(how.chunk_rows, how.chunk_columns, sections),
         *batch,
     )
-
-
-def _stride_set(epilogue: Epilogue, stride: DimLike) -> tuple[DimLike, ...]:
-    """The epilogue's integers, with the stride of the product's rows."""
-    params = list(epilogue.params)
-    params[epilogue.row_stride] = stride
-    return tuple(params)
 
 
 def _combine(
@@ -324,10 +339,10 @@ def _combine(
     per_cell = max(_COMBINED // max(n, 1), 1) if isinstance(n, int) else 1
     params: tuple[DimLike, ...] = (rows, n, splits, per_cell)
     if epilogue is not None:
-        params += _stride_set(epilogue, n)
+        params += epilogue.params_with(n)
     return Step(
         nodes,
-        CombineCode(shape, target, product is not None, region),
+        CombineCode(shape, _with_stores(target, it), product is not None, region),
         tuple(operands),
         tuple(written),
         params,

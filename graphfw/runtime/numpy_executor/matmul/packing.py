@@ -1,22 +1,18 @@
 """Packing: columns of `b` copied to panels, `[panel][k][two vectors]`.
 
-    @pack_rows   (ptr b, i64 ks, i64 ns, ptr to, i64 gap, i64 n, i64 columns)
-    @pack_columns(the same)
-    @pack_other  (the same)
+    @pack(ptr b, i64 ks, i64 ns, ptr to, i64 gap, i64 n, i64 columns)
 
-copy n places of k of a number of columns; `ks` and `ns` are the bytes from place to place and from
-column to column, `gap` those from panel to panel. Which is used depends on how `b` lies: with its
-rows contiguous, its columns, or neither. What follows the last column in its panel is any numbers:
-what is computed from them is not stored.
+copies n places of k of a number of columns; `ks` and `ns` are the bytes from place to place and
+from column to column, `gap` those from panel to panel. There is one for each way in which `b` may
+lie: with its rows contiguous, its columns, or neither. What follows the last column in its panel is
+any numbers: what is computed from them is not stored.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from graphfw.runtime.numpy_executor.codegen import Function, Target, module
-from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.elements import Elements
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
@@ -27,13 +23,13 @@ _AHEAD = 8
 """How many rows ahead memory is asked for: rows lie too far apart for the processor to guess."""
 
 
-def packing(shape: Shape, layout: Layout) -> str:
-    """Return the function that packs a layout."""
+def packing(symbol: str, shape: Shape, layout: Layout) -> str:
+    """Return the function that packs a layout, under a name."""
     body = Body()
     {"rows": _rows, "columns": _columns, "other": _elements}[layout](body, shape)
     return body.function(
-        f"define internal fastcc void @pack_{layout}(ptr %b, i64 %ks, i64 %ns, ptr %to, "
-        "i64 %gap, i64 %n, i64 %columns) noinline"
+        f"define fastcc void @{symbol}(ptr %b, i64 %ks, i64 %ns, ptr %to, i64 %gap, i64 %n, "
+        "i64 %columns)"
     )
 
 
@@ -148,8 +144,8 @@ def _elements(body: Body, shape: Shape) -> None:
             body.line(f"store {shape.element} {value}, ptr {place}")
 
 
-def widening(shape: Shape) -> str:
-    """Return the function that converts a matrix to the dtype that is computed in.
+def widening(symbol: str, shape: Shape) -> str:
+    """Return the function, under a name, that converts a matrix to the dtype that is computed in.
 
         @widen(ptr from, i64 os, i64 is, ptr to, i64 outer, i64 inner)
 
@@ -174,13 +170,13 @@ def widening(shape: Shape) -> str:
             value = stored.load(body.at(source, body.mul(i, "%is")), 1)
             body.line(f"store {shape.element} {value}, ptr {body.at(to, body.mul(i, shape.size))}")
     return body.function(
-        "define internal fastcc void @widen(ptr %from, i64 %os, i64 %is, ptr %to, i64 %outer, "
-        "i64 %inner) noinline"
+        f"define fastcc void @{symbol}(ptr %from, i64 %os, i64 %is, ptr %to, i64 %outer, "
+        "i64 %inner)"
     )
 
 
-def rounding(shape: Shape) -> str:
-    """Return the function that rounds a block of the product to the dtype that it is stored as.
+def rounding(symbol: str, shape: Shape) -> str:
+    """Return the function, under a name, that rounds a block to the dtype that it is stored as.
 
         @round(ptr from, i64 fs, ptr to, i64 ts, i64 rows, i64 columns)
 
@@ -196,44 +192,6 @@ def rounding(shape: Shape) -> str:
             place = body.at(to, body.mul(column, shape.stored.itemsize))
             stored.store_some(value, place, mask)
     return body.function(
-        "define internal fastcc void @round(ptr %from, i64 %fs, ptr %to, i64 %ts, i64 %rows, "
-        "i64 %columns) noinline"
+        f"define fastcc void @{symbol}(ptr %from, i64 %fs, ptr %to, i64 %ts, i64 %rows, "
+        "i64 %columns)"
     )
-
-
-@dataclass(frozen=True)
-class PackCode:
-    """A cell: some panels of a `b` that is packed ahead, over all of k.
-
-    Operands: b, the panels. Integers: k, n, offset of b, its strides along k and along the columns,
-    columns in a cell (a multiple of those of a panel).
-    """
-
-    shape: Shape
-    target: Target
-    layout: Layout
-
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"pack {self.shape.stored} {self.layout} for {self.target.name}\n"
-
-    def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
-        body, size = Body(), self.shape.stored.itemsize
-        k, n, offset, k_stride, n_stride, per_cell = (body.array("%params", i) for i in range(6))
-        column = body.mul("%cell", per_cell)
-        columns = body.min(body.sub(n, column), per_cell)
-        k_bytes, n_bytes = body.mul(k_stride, size), body.mul(n_stride, size)
-        b = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, size))
-        gap = body.mul(k, self.shape.columns * self.shape.size)
-        panels = body.mul(body.div(column, self.shape.columns), gap)
-        body.line(
-            f"call fastcc void @pack_{self.layout}(ptr {body.at(b, body.mul(column, n_bytes))}, "
-            f"i64 {k_bytes}, i64 {n_bytes}, "
-            f"ptr {body.at(body.array('%buffers', 1, 'ptr'), panels)}, "
-            f"i64 {gap}, i64 {k}, i64 {columns})"
-        )
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        text = packing(self.shape, self.layout) + body.function(head, "ret i32 0")
-        return module([Function(text, declarations(self.shape), ())])

@@ -76,12 +76,31 @@ class Cut(NamedTuple):
     chunk_columns: int
 
 
-def cut(shape: Shape, costs: Costs, m: DimLike, n: DimLike, k: DimLike, batch: DimLike) -> Cut:
-    """Return how a product is cut."""
+def cut(
+    shape: Shape,
+    costs: Costs,
+    sizes: tuple[DimLike, DimLike, DimLike],
+    batch: DimLike,
+    sections: int = 1,
+) -> Cut:
+    """Return how a product is cut.
+
+    Args:
+        shape: The tiles.
+        costs: What the parts of the work take.
+        sizes: Rows, columns, length of the sums.
+        batch: How many products there are.
+        sections: Of how many parts of its columns a cell has the same ones. The cut is that of a
+            part; all of them make as much work as one with longer sums.
+    """
+    m, n, k = sizes
+    if sections > 1:
+        assert isinstance(n, int)
+        n, k = n // sections, k * sections
     heights = _heights(shape, m)
     rows = min(CHUNK_ROWS, m) if isinstance(m, int) else CHUNK_ROWS
     chunk_rows = max(rows // heights[0], 1) * heights[0]
-    panels = min(_CHUNK // chunk_rows // shape.columns, 128)
+    panels = min(max(_CHUNK // chunk_rows // shape.columns // sections, 1), 128)
     if isinstance(n, int):
         panels = max(min(panels, -(-n // shape.columns)), 1)
     chunk_columns = panels * shape.columns
@@ -101,10 +120,9 @@ def vectors(shape: Shape, n: DimLike) -> tuple[int, ...]:
 
 
 def _heights(shape: Shape, m: DimLike) -> tuple[int, ...]:
-    """One height and the rest where the rows are known, else halves down to 1."""
+    """One height and the rest where the rows are known, else two for any number."""
     if not isinstance(m, int):
-        largest = 8 if shape.rows >= 8 else 4
-        return tuple([h for h in (8, 4, 2, 1) if h <= largest])
+        return (8, 4) if shape.rows >= 8 else (4,)
     if m <= shape.rows:
         return (max(m, 1),)
 

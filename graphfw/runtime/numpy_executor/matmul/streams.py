@@ -1,6 +1,6 @@
 """Products of few rows with a `b` whose rows are contiguous: `b` streams through, row by row.
 
-    @stream_r_p(ptr a, i64 rs, i64 ks, ptr b, i64 bs, ptr c, i64 cs, i64 more, i64 columns)
+    @stream(ptr a, i64 rs, i64 ks, ptr b, i64 bs, ptr c, i64 cs, i64 more, i64 columns)
 
 adds to r rows of the product what p places of k contribute, or with `more` = 0 sets them to it; the
 strides are those of `tile`. Each of the p rows of `b` has load instructions of its own: so the
@@ -22,8 +22,8 @@ PLACES = {4: 4, 2: 8, 1: 8}
 """For each height how many rows of `b` stream at once; what is left of them, one by one."""
 
 
-def stream(shape: Shape, rows: int, places: int) -> str:
-    """Return the function for a number of rows and of places of k."""
+def stream(symbol: str, shape: Shape, rows: int, places: int) -> str:
+    """Return the function for a number of rows and of places of k, under a name."""
     v, body = shape.vector, Body()
     stored, computed = Elements(body, shape, shape.stored), Elements(body, shape, shape.dtype)
     factors = {}
@@ -70,6 +70,6 @@ def stream(shape: Shape, rows: int, places: int) -> str:
         ):
             computed.store_some(total, place, kept)
     return body.function(
-        f"define internal fastcc void @stream_{rows}_{places}(ptr %a, i64 %rs, i64 %ks, ptr %b, "
-        "i64 %bs, ptr %c, i64 %cs, i64 %more, i64 %columns) noinline"
+        f"define fastcc void @{symbol}(ptr %a, i64 %rs, i64 %ks, ptr %b, i64 %bs, ptr %c, "
+        "i64 %cs, i64 %more, i64 %columns)"
     )

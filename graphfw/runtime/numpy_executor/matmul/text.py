@@ -94,9 +94,16 @@ class Body:
         """Repeat for `begin, begin + step, ...` below `end`; gives the index."""
         return self._writer.loop(str(begin), end, str(step))
 
-    def whole(self, slot: str, end: str, step: int) -> AbstractContextManager[str]:
-        """Go on from where a variable stands as long as a whole step fits; gives its value."""
-        return self._writer.loop_on(slot, self.sub(end, step - 1) if step > 1 else end, str(step))
+    def whole(
+        self, slot: str, end: str, step: str | int, least: str | int | None = None
+    ) -> AbstractContextManager[str]:
+        """Go on from where a variable stands as long as a whole step fits; gives its value.
+
+        With `least`, as long as there is so much of a step.
+        """
+        least = step if least is None else least
+        last = end if least == 1 else self.add(self.sub(end, least), 1)
+        return self._writer.loop_on(slot, last, str(step))
 
     def pieces(self, sizes: tuple[int, ...], end: str) -> Iterator[tuple[int, str]]:
         """Go through 0 to `end` in steps of the first size, then of the next; give size and begin.

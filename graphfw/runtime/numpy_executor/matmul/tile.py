@@ -1,11 +1,13 @@
 """The micro-kernels: a tile of the product that stays in registers while k runs.
 
-    @tile_r_v(ptr a, i64 rs, i64 ks, ptr b, i64 bs, ptr c, i64 cs, i64 n, i1 more, i64 columns)
+    @tile(ptr a, i64 rs, i64 ks, ptr b, i64 bs, ptr c, i64 cs, i64 n, i1 more, i64 columns,
+        i64 rows)
 
 computes r rows and v vectors of columns, of which only `columns` are stored: the sum over n places
 of the elements of `a` (`rs` bytes from row to row, `ks` from place to place) times the rows of `b`
 (`bs` bytes apart, all v vectors readable), stored to `c` (`cs` bytes from row to row), or added to
-what is there with `more`. All are of the dtype that is computed in.
+what is there with `more`. All are of the dtype that is computed in. There are r rows or more; where
+a tile is ragged, one is enough: it computes the last of them several times, which changes nothing.
 """
 
 from __future__ import annotations
@@ -77,43 +79,39 @@ def shape_for(dtype: DType, target: Target) -> Shape:
     return Shape(dtype, computed, lanes, 14 if target.masked else 6)
 
 
-def tile(shape: Shape, rows: int, vectors: int, ahead: bool) -> str:
-    """Return the micro-kernel of a number of rows and vectors.
+def tile(symbol: str, shape: Shape, rows: int, vectors: int, ahead: bool, ragged: bool) -> str:
+    """Return the micro-kernel of a number of rows and vectors, under a name.
 
     With `ahead` it asks for the memory of `b` before it needs it: for a `b` that is not packed,
     where what follows in memory is the next panel.
     """
-    return _Tile(shape, rows, vectors, ahead).text()
+    return _Tile(shape, rows, vectors, ahead, ragged).text(symbol)
 
 
 class _Tile:
     """Writes one micro-kernel."""
 
-    def __init__(self, shape: Shape, rows: int, vectors: int, ahead: bool) -> None:
+    def __init__(self, shape: Shape, rows: int, vectors: int, ahead: bool, ragged: bool) -> None:
         self.shape = shape
         self.rows = rows
         self.vectors = vectors
         self.ahead = ahead
+        self.ragged = ragged
         # Few rows: several sums for each element, over every second, fourth place.
         self.chains = max([1, *(n for n in (2, 4) if rows * vectors * n <= 2 * _CHAINS)])
-        # Three rows share a pointer: the next two lie rs and 2 * rs behind it.
-        self.pointers = ["%b"] + [f"%a{row}" for row in range(0, rows, 3)]
+        # Three rows share a pointer: the next two lie rs and 2 * rs behind it. In a ragged tile all
+        # share one, and have each a distance from it.
+        self.pointers = ["%b"] + [f"%a{row}" for row in range(0, 1 if ragged else rows, 3)]
         self.names = [f"{r}.{v}" for r in range(rows) for v in range(vectors)]
 
-    def text(self) -> str:
+    def text(self, symbol: str) -> str:
         shape = self.shape
         lines = [
-            f"define internal fastcc void @tile_{self.rows}_{self.vectors}(ptr %a0, i64 %rs, "
-            "i64 %ks, ptr %b, i64 %bs, ptr %c, i64 %cs, i64 %n, i1 %more, i64 %columns) "
-            f"noinline {ATTRIBUTES} {{",
+            f"define fastcc void @{symbol}(ptr %a0, i64 %rs, i64 %ks, ptr %b, i64 %bs, ptr %c, "
+            f"i64 %cs, i64 %n, i1 %more, i64 %columns, i64 %rows) {ATTRIBUTES} {{",
             "entry:",
-            "%rs2 = mul i64 %rs, 2",
+            *self._rows(),
         ]
-        for row in range(3, self.rows, 3):
-            lines += [
-                f"%o{row} = mul i64 %rs, {row}",
-                f"%a{row} = getelementptr i8, ptr %a0, i64 %o{row}",
-            ]
         zeros = {f"{c}.{n}": "zeroinitializer" for c in range(self.chains) for n in self.names}
         start = {p: p for p in self.pointers}
         if self.chains > 1:
@@ -129,6 +127,25 @@ class _Tile:
             lines += self._loop("one", "entry", "%n", 1, start, zeros)
         totals = self._totals(lines)
         return "\n".join([*lines, *self._stores(shape, totals), "}", ""])
+
+    def _rows(self) -> list[str]:
+        """Where rows of `a` begin, and how far from `c` those of the product do."""
+        if self.ragged:
+            lines = ["%last = sub i64 %rows, 1"]
+            for row in range(self.rows):
+                lines += [
+                    f"%row{row} = call i64 @llvm.smin.i64(i64 {row}, i64 %last)",
+                    f"%o{row} = mul i64 %rs, %row{row}",
+                    f"%co{row} = mul i64 %cs, %row{row}",
+                ]
+            return lines
+        lines = ["%rs2 = mul i64 %rs, 2"]
+        for row in range(3, self.rows, 3):
+            lines += [
+                f"%o{row} = mul i64 %rs, {row}",
+                f"%a{row} = getelementptr i8, ptr %a0, i64 %o{row}",
+            ]
+        return [*lines, *[f"%co{row} = mul i64 %cs, {row}" for row in range(self.rows)]]
 
     def _loop(
         self,
@@ -185,11 +202,13 @@ class _Tile:
                     f"call void @llvm.prefetch.p0(ptr %ahead{n}.{end}, i32 0, i32 3, i32 1)",
                 ]
         for row in range(self.rows):
-            base, rest = current[f"%a{row // 3 * 3}"], row % 3
-            pointer = base
-            if rest:
+            shared = 0 if self.ragged else row // 3 * 3
+            pointer = base = current[f"%a{shared}"]
+            if row > shared:
                 pointer = f"%ap{row}.{end}"
-                offset = "%rs" if rest == 1 else "%rs2"
+                offset = "%rs" if row - shared == 1 else "%rs2"
+                if self.ragged:
+                    offset = f"%o{row}"
                 lines.append(f"{pointer} = getelementptr i8, ptr {base}, i64 {offset}")
             lines += [
                 f"%x{row}.{end} = load {e}, ptr {pointer}, align {shape.size}",
@@ -220,7 +239,6 @@ class _Tile:
         v, lanes, align = shape.vector, shape.lanes, shape.size
         lines = []
         for row in range(self.rows):
-            lines.append(f"%co{row} = mul i64 %cs, {row}")
             for i in range(self.vectors):
                 lines += [
                     f"%cr{row}.{i} = getelementptr i8, ptr %c, i64 %co{row}",
@@ -236,12 +254,13 @@ class _Tile:
             "ret void",
             "added:",
         ]
+        # All are read before one is written: rows of a ragged tile may be the same.
         for n in self.names:
             lines += [
                 f"%old{n} = load {v}, ptr %cp{n}, align {align}",
                 f"%both{n} = fadd {v} %old{n}, {totals[n]}",
-                f"store {v} %both{n}, ptr %cp{n}, align {align}",
             ]
+        lines += [f"store {v} %both{n}, ptr %cp{n}, align {align}" for n in self.names]
         mask = f"<{lanes} x i1>"
         lines += [
             "ret void",
@@ -264,7 +283,11 @@ class _Tile:
                 f"%was{name} = call {v} @llvm.masked.load.{shape.suffix}.p0(ptr %cp{name}, "
                 f"i32 {align}, {mask} %there{column}, {v} zeroinitializer)",
                 f"%is{name} = fadd {v} %was{name}, {totals[name]}",
-                f"call void @llvm.masked.store.{shape.suffix}.p0({v} %is{name}, ptr %cp{name}, "
-                f"i32 {align}, {mask} %kept{column})",
             ]
+        for name in self.names:
+            column = name.split(".")[1]
+            lines.append(
+                f"call void @llvm.masked.store.{shape.suffix}.p0({v} %is{name}, ptr %cp{name}, "
+                f"i32 {align}, {mask} %kept{column})"
+            )
         return [*lines, "ret void"]

@@ -1,0 +1,38 @@
+"""Concatenations whose parts are computed by one group: it writes them where they belong.
+
+Afterwards the group has the concatenation for an output. The parts are not stored for it, and
+nothing is copied.
+"""
+
+from __future__ import annotations
+
+from graphfw.ir.graph import Graph
+from graphfw.ir.tensor import Node
+from graphfw.passes.fuse_clusters import Cluster, Clusters
+from graphfw.passes.fuse_nodes import Role
+
+
+def join_parts(clusters: Clusters, graph: Graph) -> None:
+    """Give concatenations to the groups that compute all of their parts."""
+    for node in graph.nodes:
+        if node.op.name != "concat" or clusters.facts.role[node] is not Role.REFERENCE:
+            continue
+        alone, source = clusters.of(node), _source(clusters, node)
+        if alone is not None and source is not None:
+            clusters.facts.role[node] = Role.JOIN
+            alone.nodes, alone.sources, alone.into = [], set(), source
+            source.nodes.append(node)
+            source.high = max(source.high, clusters.places[node])
+
+
+def _source(clusters: Clusters, node: Node) -> Cluster | None:
+    """Return the cluster that computes all parts, where its loops run through each of them."""
+    found: set[Cluster] = set()
+    for x in node.inputs:
+        source = clusters.of(x.node)
+        if source is None or not clusters.facts.is_plain(x.node) or clusters.facts.waits(node):
+            return None
+        if len(clusters.out[x.node]) != len(source.axes):
+            return None
+        found.add(source)
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,126 @@
+"""Lanes along several axes as lanes along one, where what is read does not allow to join the axes.
+
+A kernel of columns has vectors along its last axis alone. Where that is short, and something that
+is the same along the axes before keeps it from being joined with these, most of each vector would
+be empty. So all lanes are numbered in a row, and what is not read in a row is looked up by the
+places along the axes, which are computed from the number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphfw.ir.affine import Affine, Variable, index_of
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dtype import int64
+from graphfw.ir.shape import size_of
+from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.kernels.ir import Expr
+from graphfw.runtime.kernels.lower_loops import (
+    Carrying,
+    Draft,
+    Statement,
+    Stored,
+    Swap,
+    postorder,
+    roots_of,
+)
+from graphfw.runtime.kernels.lower_values import At, Computed, Element, K, Place
+
+_LONG = 256
+"""Of so many lanes along the last axis vectors are full anyway, and dense memory is faster."""
+
+
+def in_a_row(draft: Draft) -> Draft:
+    """Return a kernel of columns whose lanes are one axis, or the kernel itself if it need not be.
+
+    Args:
+        draft: A kernel of `Carrying` and `Stored` alone, whose outer axes are the lanes.
+    """
+    last = draft.outer[-1].extent
+    is_long = isinstance(last, int) and last >= _LONG
+    row = _InARow(draft.outer)
+    if len(draft.outer) == 1 or is_long or row.joins_all(draft):
+        return draft
+    return row.draft(draft)
+
+
+class _InARow:
+    """Numbers lanes along several axes in a row.
+
+    Args:
+        lanes: The axes.
+    """
+
+    def __init__(self, lanes: Sequence[Variable]) -> None:
+        sizes = [lane.extent for lane in lanes]
+        self._first, self._last = lanes[0], lanes[-1]
+        self._row = Variable("lane", size_of(sizes))
+        self._steps = dict(zip(lanes, contiguous(sizes), strict=True))
+        self._computed = {lane: self._place_along(lane) for lane in lanes}
+        self._swap = Swap(self._replaced)
+
+    def draft(self, draft: Draft) -> Draft:
+        """Return the same kernel of lanes in a row."""
+        loops = [[self._statement(s) for s in loop] for loop in draft.loops]
+        after = [self._statement(s) for s in draft.after]
+        return Draft(draft.form, [self._row], draft.inner, loops=loops, after=after)
+
+    def joins_all(self, draft: Draft) -> bool:
+        """Whether all that a kernel reads and writes allows to join the axes."""
+        roots = [root for statement in draft.statements() for root in roots_of(statement)]
+        leaves = list(postorder(roots, lambda expr: False))
+        places = [x.place for x in leaves if isinstance(x, Element)]
+        places += [s.place for s in draft.statements() if isinstance(s, Stored)]
+        # An axis that is looked at as a number is not joined.
+        numbers = [v for x in leaves if isinstance(x, At) for v in x.index.terms]
+        return self._steps.keys().isdisjoint(numbers) and all(map(self.joins, places))
+
+    def joins(self, place: Place) -> bool:
+        """Whether lanes in a row lie in a row."""
+        strides = dict(place.strides)
+        last = strides.get(self._last, 0)
+        return all(strides.get(lane, 0) == last * step for lane, step in self._steps.items())
+
+    def _place_along(self, lane: Variable) -> Computed:
+        """Return where along an axis the lane of a number is."""
+        value: Expr = At(int64, index_of(self._row))
+        step = self._steps[lane]
+        if step != 1:
+            value = K.floor_divide(value, _size(step))
+        if lane is not self._first:
+            value = K.remainder(value, _size(lane.extent))
+        return Computed(value, lane.extent)
+
+    def _statement(self, s: Statement) -> Statement:
+        if isinstance(s, Carrying):
+            return s._replace(begin=self._swap(s.begin), value=self._swap(s.value))
+        assert isinstance(s, Stored)
+        return Stored(self._placed(s.place), self._swap(s.value))
+
+    def _replaced(self, expr: Expr) -> Expr | None:
+        if isinstance(expr, Element):
+            return Element(expr.dtype, self._placed(expr.place))
+        if isinstance(expr, At):
+            index = expr.index
+            terms = {self._variable(v): factor for v, factor in index.terms.items()}
+            return At(expr.dtype, Affine(index.offset, terms))
+        return None
+
+    def _placed(self, place: Place) -> Place:
+        if not self.joins(place):
+            strides = [(self._variable(v), stride) for v, stride in place.strides]
+            return place._replace(strides=tuple(strides))
+        rest = [(self._variable(v), s) for v, s in place.strides if v not in self._steps]
+        last = dict(place.strides).get(self._last, 0)
+        return place._replace(strides=(*rest, *([(self._row, last)] if last != 0 else [])))
+
+    def _variable(self, variable: Variable) -> Variable:
+        """Return what stands for a variable: a lane's, or one whose value depends on lanes."""
+        if isinstance(variable, Computed):
+            return Computed(self._swap(variable.value), variable.extent)
+        return self._computed.get(variable, variable)
+
+
+def _size(size: DimLike) -> Expr:
+    return At(int64, Affine(size, {}))

@@ -1,0 +1,301 @@
+"""The elements of a loop body's tensors in one trip, as expressions.
+
+As with the elements of a group (`lower_values`), everything is found from indices. What is known of
+an index by number picks the part of a concatenation that it lies in; so values that are stacked and
+taken apart again, as systems of equations are, cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import TypeAlias
+
+from graphfw.ir.affine import Affine, Index, Variable, broadcast_index, index_of
+from graphfw.ir.dim import DimLike, always_ge
+from graphfw.ir.dtype import float32, int64
+from graphfw.ir.op import ELEMENTWISE
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.scans import Scan
+from graphfw.passes.fuse_nodes import Facts
+from graphfw.passes.fuse_views import own_layout, renamed, renames, unreduced
+from graphfw.runtime.kernels.ir import Carried, Expr
+from graphfw.runtime.kernels.lower_values import (
+    At,
+    Computed,
+    Element,
+    applied,
+    counted,
+    filled,
+    joined,
+    named_place,
+    placed,
+    widened,
+)
+
+FEW = 16
+"""So many elements along axes that are taken apart have each a value of its own."""
+
+_COUNTS = ("int64", "float32", "float64")
+
+Entry: TypeAlias = tuple[Tensor, Index]
+
+
+class MisfitError(Exception):
+    """Why the trips of a loop are no kernel."""
+
+
+class TripValues:
+    """Makes expressions of what one trip of a scan computes.
+
+    Args:
+        op: The scan.
+        inputs: What it is given, in the graph around it.
+        facts: Of that graph.
+
+    Attributes:
+        trip: How many trips there were before.
+        number: The trip's number, as an index.
+        carried: What is carried, as far as it was asked for: by the number of the carry and the
+            index of the element.
+    """
+
+    def __init__(self, op: Scan, inputs: Sequence[Tensor], facts: Facts) -> None:
+        self.trip = Variable("trip", op.length)
+        before = index_of(self.trip)
+        self.number: Affine = op.length - 1 - before if op.backwards else before
+        self.carried: dict[tuple[int, Index], Carried] = {}
+        self._op = op
+        self._inputs = inputs
+        self._facts = facts
+        self._places = {t: place for place, t in enumerate(op.body.parameters)}
+        self._known: dict[Entry, Expr] = {}
+        self._gathered: dict[Entry, Entry] = {}
+
+    def carry(self, number: int, index: Index) -> Carried:
+        """Return an element of what is carried, as the trip is given it."""
+        key = number, index
+        if key not in self.carried:
+            dtype = self._inputs[number].dtype
+            dtype = float32 if dtype.is_low_precision else dtype
+            self.carried[key] = Carried(dtype, f"c{len(self.carried)}")
+        return self.carried[key]
+
+    def outside(self, tensor: Tensor, index: Index) -> Expr:
+        """Return an element of a tensor of the graph around the loop."""
+        layout = self._facts.layout_of(tensor)
+        fill = filled(layout.root)
+        computed = {v for place in index for v in place.terms if isinstance(v, Computed)}
+        if fill is not None and not computed:
+            return fill
+        place = placed(layout.root, index, layout.offset, layout.strides)
+        if not computed <= {variable for variable, _ in place.strides}:
+            raise MisfitError("gather reads what lies everywhere the same")
+        return widened(Element(tensor.dtype, place))
+
+    def value(self, tensor: Tensor, index: Index) -> Expr:
+        """Return an element of a tensor of the body; floats of 16 bits as float32.
+
+        Raises:
+            MisfitError: It is no function of single elements of what the trip is given.
+        """
+        todo = [_behind_views(tensor, index)]
+        while todo:
+            entry = todo[-1]
+            if entry in self._known:
+                todo.pop()
+                continue
+            needed = self._needed(*entry)
+            missing = [one for one in needed if one not in self._known]
+            todo += missing
+            if not missing:
+                self._known[entry] = self._made(*entry, [self._known[one] for one in needed])
+        return self._known[_behind_views(tensor, index)]
+
+    def summands(self, number: int, index: Index) -> list[Entry]:
+        """Return the sums that a trip adds to an element of what is carried.
+
+        Nothing where it does anything else to it.
+        """
+        found: list[Entry] = []
+        own = 0
+        todo = [_behind_views(self._op.body.outputs[number], index)]
+        while todo:
+            root, at = todo.pop()
+            node = root.node
+            if self._places.get(root) == 1 + number and at == index:
+                own += 1
+            elif node.op.combine == "sum":
+                found.append((root, at))
+            elif node.op.name == "add":
+                todo += [_behind_views(t, broadcast_index(at, t.shape)) for t in node.inputs]
+            else:
+                return []
+        return found if own == 1 else []
+
+    def axes_of(self, node: Node) -> list[DimLike]:
+        """Return the sizes of the axes that a reduction is over."""
+        x, gone = self._facts.reduction(node)
+        return [x.shape[axis] for axis in gone]
+
+    def reduced(self, node: Node, index: Index, places: Sequence[Sequence[Affine]]) -> list[Entry]:
+        """Return the elements that a reduction takes.
+
+        Args:
+            node: The reduction.
+            index: Of its result.
+            places: For each axis that it is over, which elements along it.
+        """
+        x, gone = self._facts.reduction(node)
+        shape, dtype = node.types[0].shape, node.types[0].dtype
+        if x.dtype is not dtype or dtype.is_bool or dtype.is_complex:
+            raise MisfitError(f"{node.op.name} is a reduction")
+        every = [unreduced(index, shape, x.shape, gone, each) for each in product(*places)]
+        return [_behind_views(x, at) for at in every]
+
+    def _needed(self, root: Tensor, index: Index) -> list[Entry]:
+        """Return what an element is computed from."""
+        node = root.node
+        if root in self._places or not node.inputs:
+            return []
+        if node.op.combine:
+            return self._few(node, index)
+        if node.op.name == "gather":
+            return self._of_gather(root, index)
+        is_complex = any([t.dtype.is_complex for t in (*node.inputs, root)])
+        if ELEMENTWISE not in node.op.traits or node.op.scalar is None or is_complex:
+            raise _not_elementwise(node)
+        return [_behind_views(t, broadcast_index(index, t.shape)) for t in node.inputs]
+
+    def _few(self, node: Node, index: Index) -> list[Entry]:
+        """Return the few elements that a reduction takes."""
+        x, gone = self._facts.reduction(node)
+        count = size_of([x.shape[axis] for axis in gone])
+        is_few = isinstance(count, int) and 1 <= count <= FEW
+        if node.op.combine not in ("sum", "prod", "max", "min") or not is_few:
+            raise MisfitError(f"{node.op.name} is a reduction")
+        numbers = [range(_known(x.shape[axis], node)) for axis in gone]
+        return self.reduced(node, index, [[Affine(n, {}) for n in each] for each in numbers])
+
+    def _of_gather(self, root: Tensor, index: Index) -> list[Entry]:
+        """Return what names an element and, once that is known, the element too."""
+        node, entry = root.node, (root, index)
+        x, *indices = node.inputs
+        axis: int = node.op.axis  # type: ignore[attr-defined]
+        count = len(index) - (x.ndim - len(indices))
+        middle = index[axis : axis + count]
+        names = [_behind_views(t, broadcast_index(middle, t.shape)) for t in indices]
+        if entry not in self._gathered and all([name in self._known for name in names]):
+            values = [self._known[name] for name in names]
+            sizes = x.shape[axis : axis + len(indices)]
+            places = [self._named(node, *one) for one in zip(values, sizes, strict=True)]
+            found = _behind_views(x, (*index[:axis], *places, *index[axis + count :]))
+            if found[0] not in self._places:  # whose place is not in memory is not checked
+                raise _not_elementwise(node)
+            self._gathered[entry] = found
+        return [*names, self._gathered[entry]] if entry in self._gathered else names
+
+    def _named(self, node: Node, value: Expr, size: DimLike) -> Affine:
+        """Return the place along a dim of a size that a value names."""
+        is_number = isinstance(value, At) and value.index == self.number
+        if is_number and always_ge(size, self._op.length):
+            return self.number
+        return named_place(node, value, size)
+
+    def _made(self, root: Tensor, index: Index, xs: Sequence[Expr]) -> Expr:
+        node, place = root.node, self._places.get(root)
+        if place is not None:
+            return self._given(place, index)
+        if node.op.name == "constant":
+            fill, layout = filled(root), own_layout(root)
+            return fill or widened(Element(root.dtype, placed(root, index, 0, layout.strides)))
+        if node.op.combine:
+            return joined(node, xs)
+        if node.op.name == "gather":
+            return xs[-1]
+        # Of what other dtypes may not hold, eval makes an error.
+        number = counted(node, index) if root.dtype.name in _COUNTS else None
+        if number is not None:
+            return number
+        value = applied(node, xs) if xs else None
+        if value is None:
+            raise _not_elementwise(node)
+        return value
+
+    def _given(self, place: int, index: Index) -> Expr:
+        """Return an element of a parameter of the body."""
+        carries, elements = self._op.carries, self._op.carries + self._op.sequences
+        if place == 0:
+            return At(int64, self.number)
+        if place <= carries:
+            return self.carry(place - 1, index)
+        if place <= elements:
+            index = (self.number, *index)
+        return self.outside(self._inputs[place - 1], index)
+
+
+def _behind_views(tensor: Tensor, index: Index) -> Entry:
+    """Return the element that is seen through views and what joins tensors."""
+    while True:
+        node = tensor.node
+        if node.op.name == "barrier":  # in a trip all is computed at once
+            tensor = node.inputs[tensor.index]
+        elif node.op.name == "concat":
+            tensor, index = _part(node, index)
+        elif node.op.name == "slice_set":
+            tensor, index = _set_or_not(node, index)
+        elif renames(node):
+            proved = node.op.name != "reshape" or node.inputs[0].type.size == tensor.type.size
+            found = renamed(tensor, index) if proved else None
+            if found is None:
+                raise MisfitError(f"{node.op.name} reads its elements in an order of its own")
+            tensor, index = node.inputs[0], found
+        else:
+            return tensor, index
+
+
+def _part(node: Node, index: Index) -> Entry:
+    """Return the element of the part of a concatenation that an index lies in."""
+    axis: int = node.op.axis % len(index)  # type: ignore[attr-defined]
+    number = _number(index[axis], node)
+    for x in node.inputs:
+        size = x.shape[axis]
+        if not isinstance(size, int):
+            break
+        if number < size:
+            return x, (*index[:axis], Affine(number, {}), *index[axis + 1 :])
+        number -= size
+    raise MisfitError("concat joins parts of unknown sizes")
+
+
+def _set_or_not(node: Node, index: Index) -> Entry:
+    """Return the element behind a slice_set: of the new values, or of the tensor itself."""
+    x, values = node.inputs
+    found: list[Affine] = []
+    windows = node.op.axes()  # type: ignore[attr-defined]
+    for place, (start, length, step), size in zip(index, windows, x.shape, strict=True):
+        if start == 0 and length == size and step == 1:
+            found.append(place)
+            continue
+        behind, rest = divmod(_number(place, node) - _known(start, node), step)
+        if rest or not 0 <= behind < _known(length, node):
+            return x, index
+        found.append(Affine(behind, {}))
+    return values, tuple(found)
+
+
+def _not_elementwise(node: Node) -> MisfitError:
+    return MisfitError(f"{node.op.name} is not computed element by element")
+
+
+def _number(place: Affine, node: Node) -> int:
+    if place.terms:
+        raise MisfitError(f"{node.op.name} is along an axis whose elements are lanes")
+    return _known(place.offset, node)
+
+
+def _known(size: DimLike, node: Node) -> int:
+    if not isinstance(size, int):
+        raise MisfitError(f"{node.op.name} is of unknown sizes")
+    return size

@@ -1,0 +1,330 @@
+"""Loops whose trips are one kernel: what is carried stays in registers from trip to trip.
+
+Where a body computes element by element, what is carried falls apart into lanes that know nothing
+of each other. Each goes through all trips by itself: so the lanes are the outer loop of a kernel,
+along vectors and over threads, and the trips the inner one.
+
+Short axes that the body takes apart, the coordinates of a system of equations, are no lanes: their
+elements are values side by side in each lane. Which axes these are is tried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, combinations, product
+from math import prod
+from typing import NamedTuple, TypeAlias
+
+from graphfw.ir.affine import ZERO, Affine, Index, Variable, index_of
+from graphfw.ir.constants import fill_value
+from graphfw.ir.dim import DimLike
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.scans import Scan
+from graphfw.passes.fuse_nodes import Facts
+from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.kernels.ir import Call, Carried, Expr, Ref
+from graphfw.runtime.kernels.lower_lanes import in_a_row
+from graphfw.runtime.kernels.lower_loops import (
+    Carrying,
+    Draft,
+    Statement,
+    Stored,
+    is_cheap_call,
+    postorder,
+    roots_of,
+)
+from graphfw.runtime.kernels.lower_steps import KernelTarget, finished, step
+from graphfw.runtime.kernels.lower_trip_values import FEW, MisfitError, TripValues
+from graphfw.runtime.kernels.lower_values import Element, K, Place, Reduced, placed
+from graphfw.runtime.kernels.steps import Step, Temp
+
+_WORK = 2048
+"""So many instructions a trip has at most, about: more of them in one piece compile slowly."""
+
+_LIBRARY = 16
+"""Instructions of a function of the math library."""
+
+Lanes: TypeAlias = tuple[Variable, ...]
+
+Labels: TypeAlias = tuple[Variable | None, ...]
+"""For each axis of a tensor the lanes that it runs along; None where elements are values apart."""
+
+
+def trip_steps(node: Node, facts: Facts, target: KernelTarget) -> list[Step]:
+    """Return the steps of a scan whose trips are one kernel, or nothing.
+
+    Args:
+        node: The scan.
+        facts: Of its graph.
+        target: What compiles kernels.
+    """
+    assert isinstance(node.op, Scan)
+    outputs = node.op.body.outputs
+    if not outputs or len(node.op.body.nodes) > _WORK:
+        return []
+    seed = max(range(len(outputs)), key=lambda number: _width(outputs[number]))
+    for apart in _choices(outputs[seed].shape):
+        try:
+            return _Trips(node, facts, seed, apart).steps(target)
+        except MisfitError:
+            continue
+    return []
+
+
+def _width(tensor: Tensor) -> int:
+    return sum([dim != 1 for dim in tensor.shape])
+
+
+def _choices(shape: Sequence[DimLike]) -> Iterator[frozenset[int]]:
+    """Yield which axes might be taken apart, the fewest elements first."""
+    short = [axis for axis, dim in enumerate(shape) if isinstance(dim, int) and 1 < dim <= FEW]
+    chosen = [c for count in range(len(short) + 1) for c in combinations(short, count)]
+    sizes = {c: prod([int(shape[axis]) for axis in c]) for c in chosen}
+    yield from [frozenset(c) for c in sorted(chosen, key=sizes.__getitem__) if sizes[c] <= FEW]
+
+
+class _Total(NamedTuple):
+    """A sum over lanes: each adds up its own part, and after the trips these are added.
+
+    Attributes:
+        number: The carry that it is.
+        at: Which of its elements.
+        parts: What the lanes have added up.
+    """
+
+    number: int
+    at: Index
+    parts: Temp
+
+
+class _Trips:
+    """The kernels of one scan.
+
+    Args:
+        node: The scan.
+        facts: Of its graph.
+        seed: The output of the body, by number, whose axes are the lanes.
+        apart: Those of its axes that are none.
+
+    Raises:
+        MisfitError: There are none.
+    """
+
+    def __init__(self, node: Node, facts: Facts, seed: int, apart: frozenset[int]) -> None:
+        assert isinstance(node.op, Scan)
+        self._node = node
+        self._outputs = node.op.body.outputs
+        self._values = TripValues(node.op, node.inputs, facts)
+        lanes = [
+            None if dim == 1 or axis in apart else Variable(f"lane{axis}", dim)
+            for axis, dim in enumerate(self._outputs[seed].shape)
+        ]
+        self._lanes = tuple([lane for lane in lanes if lane is not None])
+        self._labels: dict[int, Labels] = {seed: tuple(lanes)}
+        self._next: dict[tuple[int, Index], Expr] = {}
+        self._carrying: dict[str, Carrying] = {}
+        # By the lanes that it has, what is stored in each trip, and after all of them.
+        self._stacked: dict[Lanes, list[Statement]] = {}
+        self._last: dict[Lanes, list[Statement]] = {}
+        self._totals: dict[Lanes, list[_Total]] = {}
+        carries = node.op.carries
+        found = {number: self._labels_of_sum(number) for number in range(carries)}
+        sums = {number: labels for number, labels in found.items() if labels is not None}
+        self._cover([number for number in range(len(self._outputs)) if number not in sums], carries)
+        self._labels |= sums
+        for number in sums:
+            for index in self._indices(number):
+                self._add_up(number, index)
+        self._follow()
+        for (number, index), register in self._values.carried.items():
+            if number in sums:
+                raise MisfitError("a trip reads a sum over lanes")
+            begin, name = self._values.outside(node.inputs[number], index), register.name
+            self._carrying[name] = Carrying(name, begin, self._next[number, index])
+            last = self._stored(node.outputs[number], index, Ref(register.dtype, name))
+            self._last.setdefault(self._lanes_of(number), []).append(last)
+        _require_little([*chain.from_iterable(self._stacked.values()), *self._carrying.values()])
+
+    def steps(self, target: KernelTarget) -> list[Step]:
+        """Return the steps: a kernel of all lanes, and one of what only some of them tell apart."""
+        steps: list[Step] = []
+        for lanes in dict.fromkeys([*self._stacked, *self._last]):
+            done = finished(self._draft(lanes), target)
+            steps.append(step(done, (self._node,), target))
+        for kept, totals in self._totals.items():
+            steps.append(step(finished(self._added_up(kept, totals), target), (), target))
+        return steps
+
+    def _draft(self, lanes: Lanes) -> Draft:
+        """Return the kernel of what has some lanes."""
+        stacked, last = self._stacked.get(lanes, []), self._last.get(lanes, [])
+        roots = [root for statement in (*stacked, *last) for root in roots_of(statement)]
+        found: dict[str, Carrying] = {}
+        while roots:
+            names = [
+                x.name for x in postorder(roots, lambda expr: False) if isinstance(x, Carried | Ref)
+            ]
+            new = {name: self._carrying[name] for name in names if name not in found}
+            found |= new
+            roots = [root for carrying in new.values() for root in roots_of(carrying)]
+        trip = self._values.trip
+        if not found:  # trips that hand nothing on are elements like others
+            return Draft("rows", [trip, *lanes], None, loops=[stacked])
+        # Without lanes there is one.
+        outer = lanes or (Variable("one", 1),)
+        loop: list[Statement] = [*found.values(), *stacked]
+        return in_a_row(Draft("columns", outer, [trip], loops=[loop], after=last))
+
+    def _lanes_of(self, number: int) -> Lanes:
+        labels = self._labels[number]
+        return tuple([lane for lane in self._lanes if lane in labels])
+
+    def _cover(self, numbers: Sequence[int], carries: int) -> None:
+        """Ask for all elements of outputs of the body."""
+        todo = dict.fromkeys(numbers)
+        while todo:
+            # What is known of axes first: it may tell those of others.
+            number = next((n for n in todo if n in self._labels), None)
+            if number is None:
+                number = next(iter(todo))
+                self._labels[number] = self._guessed(self._outputs[number].shape)
+            del todo[number]
+            for index in self._indices(number):
+                if number < carries:
+                    self._values.carry(number, index)
+                else:
+                    value = self._values.value(self._outputs[number], index)
+                    at = (self._values.number, *index)
+                    stored = self._stored(self._node.outputs[number], at, value)
+                    self._stacked.setdefault(self._lanes_of(number), []).append(stored)
+            self._follow()
+
+    def _follow(self) -> None:
+        """Find the next values of all that is carried."""
+        carried = self._values.carried
+        while len(self._next) < len(carried):
+            for number, index in list(carried)[len(self._next) :]:
+                self._check(number, index)
+                self._next[number, index] = self._values.value(self._outputs[number], index)
+
+    def _check(self, number: int, index: Index) -> None:
+        """Require that each lane reads of what is carried its own elements alone."""
+        labels = tuple([self._lane_of(place) for place in index])
+        if self._labels.setdefault(number, labels) != labels:
+            raise MisfitError("a trip reads elements of other lanes")
+
+    def _lane_of(self, place: Affine) -> Variable | None:
+        if not place.terms:
+            return None
+        lane = next((lane for lane in self._lanes if place == index_of(lane)), None)
+        if lane is None:
+            raise MisfitError("a trip reads elements of other lanes")
+        return lane
+
+    def _guessed(self, shape: Sequence[DimLike]) -> Labels:
+        """Return labels of an output: those of one of the same shape, or else the last that fit."""
+        for number, labels in self._labels.items():
+            if self._outputs[number].shape == tuple(shape):
+                return labels
+        return self._matched(shape, self._lanes)
+
+    def _matched(self, sizes: Sequence[DimLike], lanes: Lanes) -> Labels:
+        """Return labels of axes of these sizes, from the last to the first."""
+        left = list(lanes)
+        found: list[Variable | None] = []
+        for size in reversed(sizes):
+            place = next((i for i in reversed(range(len(left))) if left[i].extent == size), None)
+            found.insert(0, None if place is None else left[place])
+            del left[len(left) if place is None else place :]
+        return tuple(found)
+
+    def _indices(self, number: int) -> list[Index]:
+        """Return the indices that together are all elements of an output, in all lanes."""
+        shape = self._outputs[number].shape
+        return list(product(*_places(shape, self._labels[number])))
+
+    def _stored(self, tensor: Tensor, index: Index, value: Expr) -> Stored:
+        place = placed(tensor, index, 0, contiguous(tensor.shape))
+        return Stored(place, K.cast(value, tensor.dtype))
+
+    # Sums over lanes that trips only add to, as gradients of what lanes share are.
+
+    def _labels_of_sum(self, number: int) -> Labels | None:
+        """Return labels of a carry that begins with 0, and to which sums over lanes are added.
+
+        None where anything else happens to it.
+        """
+        fill, output = fill_value(self._node.inputs[number]), self._outputs[number]
+        labels = self._matched(output.shape, self._lanes)
+        gone = self._without(labels)
+        if not gone or fill is None or fill != 0 or output.dtype.is_low_precision:
+            return None
+        index = tuple([ZERO if lane is None else index_of(lane) for lane in labels])
+        try:
+            summands = self._values.summands(number, index)
+        except MisfitError:
+            return None
+        over = [self._matched(self._values.axes_of(root.node), gone) for root, _ in summands]
+        return labels if over and all([{*gone} == {*one} - {None} for one in over]) else None
+
+    def _without(self, labels: Labels) -> Lanes:
+        return tuple([lane for lane in self._lanes if lane not in labels])
+
+    def _add_up(self, number: int, index: Index) -> None:
+        """Add the statements that compute an element of such a carry."""
+        dtype, values = self._outputs[number].dtype, self._values
+        name = f"t{len(self._carrying)}"
+        total: Expr = Carried(dtype, name)
+        gone = self._without(self._labels[number])
+        for root, at in values.summands(number, index):
+            sizes = values.axes_of(root.node)
+            for entry in values.reduced(root.node, at, _places(sizes, self._matched(sizes, gone))):
+                total = K.add(total, values.value(*entry))
+        self._carrying[name] = Carrying(name, K.const(0, dtype), total)
+        sizes = [lane.extent for lane in self._lanes]
+        parts = Temp(dtype, size_of(sizes), "parts of sums over lanes")
+        stored = Stored(self._part(parts), Ref(dtype, name))
+        self._last.setdefault(self._lanes, []).append(stored)
+        kept = self._lanes_of(number)
+        self._totals.setdefault(kept, []).append(_Total(number, index, parts))
+
+    def _part(self, parts: Temp) -> Place:
+        """Return where a lane leaves its part of a sum."""
+        strides = contiguous([lane.extent for lane in self._lanes])
+        return Place(parts, 0, tuple(zip(self._lanes, strides, strict=True)))
+
+    def _added_up(self, kept: Lanes, totals: Sequence[_Total]) -> Draft:
+        """Return the kernel that adds up what lanes have left, over all lanes that are not kept."""
+        sums: list[Statement] = []
+        stores: list[Statement] = []
+        for place, (number, at, parts) in enumerate(totals):
+            name = f"r{place}"
+            sums.append(Reduced(name, "sum", Element(parts.dtype, self._part(parts))))
+            result = Ref(parts.dtype, name)
+            stores.append(self._stored(self._node.outputs[number], at, result))
+        gone = [lane for lane in self._lanes if lane not in kept]
+        form = "columns" if self._lanes[-1] in kept else "rows"
+        return Draft(form, kept, gone, loops=[sums], after=stores)
+
+
+def _places(sizes: Sequence[DimLike], labels: Labels) -> list[list[Affine]]:
+    """Return for each axis where its elements lie, in all lanes."""
+    found: list[list[Affine]] = []
+    apart = 1
+    for size, lane in zip(sizes, labels, strict=True):
+        if lane is not None:
+            found.append([index_of(lane)])
+            continue
+        apart *= size if isinstance(size, int) else FEW + 1
+        if apart > FEW:
+            raise MisfitError("not all has the shape of the lanes")
+        found.append([Affine(number, {}) for number in range(int(size))])
+    return found
+
+
+def _require_little(statements: Sequence[Statement]) -> None:
+    roots = [root for statement in statements for root in roots_of(statement)]
+    calls = [expr for expr in postorder(roots, lambda expr: False) if isinstance(expr, Call)]
+    if sum([1 if is_cheap_call(call) else _LIBRARY for call in calls]) > _WORK:
+        raise MisfitError("a trip is a lot of work")

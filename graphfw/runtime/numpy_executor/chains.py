@@ -1,0 +1,96 @@
+"""Bodies with loops inside that leave Python too.  `chain.ll` has the offsets."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from string import Template
+from typing import NamedTuple
+
+import numpy as np
+
+from graphfw.ir.literal import Array
+from graphfw.runtime.numpy_executor.engine import compile_codes
+from graphfw.runtime.numpy_executor.loops import Trips, Work, loop_address
+from graphfw.runtime.numpy_executor.runner import Record, Run, runner_address
+
+_PROGRESS = 2
+_ADDRESSES, _COPIES, _STRETCH, _LOOP = range(4)
+
+
+class ChainCode:
+    """The function `i64 (ptr chain, ptr nothing)` that goes through a chain; see `chain.ll`."""
+
+    key = "chain"
+
+    def llvm(self, symbol: str) -> str:
+        text = (Path(__file__).parent / "chain.ll").read_text("utf-8")
+        return Template(text).substitute(symbol=symbol)
+
+
+class Source(NamedTuple):
+    """Where something lies: so many bytes behind the address that a word in memory holds."""
+
+    word: int
+    offset: int
+
+    def behind(self, nbytes: int) -> Source:
+        """Return what lies so many bytes behind."""
+        return Source(self.word, self.offset + nbytes)
+
+
+class Chain:
+    """What a body computes in a trip, link by link."""
+
+    def __init__(self) -> None:
+        self._links: list[tuple[int, int, int]] = []
+        self._held: list[object] = []
+        self._loops: list[Trips] = []
+
+    def source_of(self, array: Array) -> Source:
+        """Return where an array lies, which stays as it is."""
+        held = np.require(array, requirements=["C", "A"])
+        self._held.append(held)
+        return Source(self._laid([held.ctypes.data]), 0)
+
+    def add_stretch(self, record: Record) -> None:
+        """Compute native steps."""
+        self._links.append((_STRETCH, ctypes.addressof(record), 0))
+        self._held.append(record)
+
+    def add_addresses(self, pairs: Sequence[tuple[Source, int]]) -> None:
+        """Write where sources lie to words in memory."""
+        rows = [(source.word, source.offset, target) for source, target in pairs]
+        self._links.append((_ADDRESSES, self._laid([*chain.from_iterable(rows)]), len(rows)))
+
+    def add_copies(self, copies: Sequence[tuple[Source, Source, int]]) -> None:
+        """Copy from sources to targets, so many bytes each."""
+        rows = [(*source, *target, nbytes) for source, target, nbytes in copies]
+        self._links.append((_COPIES, self._laid([*chain.from_iterable(rows)]), len(rows)))
+
+    def add_loop(self, trips: Trips) -> None:
+        """Make the trips of a loop, the addresses of whose arrays have been written."""
+        self._links.append((_LOOP, trips.here, 0))
+        self._loops.append(trips)
+
+    def work(self, run: Run) -> Work:
+        """Return what a loop is given, with the body's tables."""
+        links = self._laid([*chain.from_iterable(self._links)])
+        here = self._laid([len(self._links), links, 0, runner_address(), loop_address()])
+        return Work(_address(), here, run, here + 8 * _PROGRESS, tuple(self._loops), self)
+
+    def _laid(self, words: Sequence[int]) -> int:
+        array = np.array(words, np.int64)
+        self._held.append(array)
+        return array.ctypes.data
+
+
+_known: list[int] = []
+
+
+def _address() -> int:
+    if not _known:
+        _known.extend(compile_codes([ChainCode()]))
+    return _known[0]

@@ -1,0 +1,83 @@
+"""`Calls`: what a cell is told about the product that it belongs to, in words of 8 bytes.
+
+| word | what |
+|---|---|
+| 0 | the function that follows, see `code.MatmulCode`; null for none |
+| 1 | 1 where the product is an operand, else 0 |
+| 2 | of how many rows the blocks of rows are multiples |
+| 3 | how many heights of tiles follow |
+| 4, 8, … | a `Tile`, those of the most rows first |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from graphfw.runtime.numpy_executor.matmul.text import Body
+
+_FIRST, _EACH = 4, 4
+
+
+class Tile(NamedTuple):
+    """What computes a number of rows: functions are names with an `@`.
+
+    Attributes:
+        rows: How many at a time.
+        least: For how many it is used.
+        narrow: The function for one vector of columns.
+        wide: That for two.
+    """
+
+    rows: int
+    least: int
+    narrow: str
+    wide: str
+
+
+def constant(follow: str, kept: bool, unit: int, tiles: Sequence[Tile]) -> str:
+    """Return the words as an LLVM constant; `follow` is a name with an `@`, or null."""
+    words = [f"ptr {follow}", f"i64 {int(kept)}", f"i64 {unit}", f"i64 {len(tiles)}"]
+    for tile in tiles:
+        words += [f"i64 {tile.rows}", f"i64 {tile.least}", f"ptr {tile.narrow}", f"ptr {tile.wide}"]
+    kinds = ", ".join([word.split()[0] for word in words])
+    return f"{{ {kinds} }} {{ {', '.join(words)} }}"
+
+
+class Calls:
+    """Reads the words, which lie at `%calls`.
+
+    Attributes:
+        follow: The function that follows.
+        is_followed: Whether there is one.
+        kept: Whether the product is an operand.
+        unit: Of how many rows the blocks of rows are multiples.
+    """
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self.follow = body.array("%calls", 0, "ptr")
+        self.is_followed = body.let(f"icmp ne ptr {self.follow}, null")
+        self.kept = body.test("ne", body.array("%calls", 1), 0)
+        self.unit = body.array("%calls", 2)
+        self._heights = body.array("%calls", 3)
+
+    @contextmanager
+    def tiles(self, rows: str, narrow: str) -> Iterator[tuple[str, str]]:
+        """Go through a number of rows tile by tile: gives the function, and the tile's first row.
+
+        Args:
+            rows: How many.
+            narrow: Whether one vector is enough.
+        """
+        body = self._body
+        done = body.slot()
+        body.set(done, 0)
+        which = body.select(narrow, str(_FIRST + 2), str(_FIRST + 3))
+        with body.loop(0, self._heights) as number:
+            place = body.mul(number, _EACH)
+            height, least = (body.array("%calls", body.add(place, _FIRST + i)) for i in range(2))
+            function = body.array("%calls", body.add(place, which), "ptr")
+            with body.whole(done, rows, height, least) as row:
+                yield function, row

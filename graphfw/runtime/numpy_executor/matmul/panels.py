@@ -1,0 +1,56 @@
+"""`PackCode`: the native function that packs a right operand ahead, once for many runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.matmul.elements import declarations
+from graphfw.runtime.numpy_executor.matmul.packing import Layout
+from graphfw.runtime.numpy_executor.matmul.pieces import Piece
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+
+@dataclass(frozen=True)
+class PackCode:
+    """A cell: some panels of a `b` that is packed ahead, over all of k.
+
+    Operands: b, the panels. Integers: k, n, offset of b, its strides along k and along the columns,
+    columns in a cell (a multiple of those of a panel).
+    """
+
+    shape: Shape
+    target: Target
+    layout: Layout
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"pack {self.shape.stored} {self.layout} for {self.target.name}\n"
+
+    @property
+    def parts(self) -> tuple[Piece, ...]:
+        """What it calls."""
+        return (Piece("pack", self.shape, (self.layout,)),)
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        body, size = Body(), self.shape.stored.itemsize
+        (pack,) = self.parts
+        k, n, offset, k_stride, n_stride, per_cell = (body.array("%params", i) for i in range(6))
+        column = body.mul("%cell", per_cell)
+        columns = body.min(body.sub(n, column), per_cell)
+        k_bytes, n_bytes = body.mul(k_stride, size), body.mul(n_stride, size)
+        b = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, size))
+        gap = body.mul(k, self.shape.columns * self.shape.size)
+        panels = body.mul(body.div(column, self.shape.columns), gap)
+        body.line(
+            f"call fastcc void @{pack.name}(ptr {body.at(b, body.mul(column, n_bytes))}, "
+            f"i64 {k_bytes}, i64 {n_bytes}, "
+            f"ptr {body.at(body.array('%buffers', 1, 'ptr'), panels)}, "
+            f"i64 {gap}, i64 {k}, i64 {columns})"
+        )
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        declared = declarations(self.shape) | pack.declaration
+        return module([Function(body.function(head, "ret i32 0"), declared, ())])

@@ -1,0 +1,72 @@
+"""`Piece`: a function that the cells of many products call, compiled once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.matmul.dots import dots
+from graphfw.runtime.numpy_executor.matmul.elements import declarations
+from graphfw.runtime.numpy_executor.matmul.packing import packing, rounding, widening
+from graphfw.runtime.numpy_executor.matmul.streams import stream
+from graphfw.runtime.numpy_executor.matmul.tile import Shape, tile
+from graphfw.runtime.numpy_executor.names import name_of
+
+Kind: TypeAlias = Literal["tile", "pack", "dots", "stream", "widen", "round"]
+
+_WRITERS: dict[Kind, Callable[..., str]] = {
+    "tile": tile,
+    "pack": packing,
+    "dots": dots,
+    "stream": stream,
+    "widen": widening,
+    "round": rounding,
+}
+
+_TYPES: dict[Kind, str] = {
+    "tile": "ptr, i64, i64, ptr, i64, ptr, i64, i64, i1, i64, i64",
+    "pack": "ptr, i64, i64, ptr, i64, i64, i64",
+    "dots": "ptr, i64, ptr, i64, ptr, i64, i64",
+    "stream": "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64",
+    "widen": "ptr, i64, i64, ptr, i64, i64",
+    "round": "ptr, i64, ptr, i64, i64, i64",
+}
+"""The types of their arguments."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A function that the cells of many products call.
+
+    Attributes:
+        kind: What it does; see the modules that write the text.
+        shape: The tiles.
+        choices: Which of its kind it is.
+    """
+
+    kind: Kind
+    shape: Shape
+    choices: tuple[int | str, ...]
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        shape = self.shape
+        return f"{self.kind} {shape.stored} {shape.lanes} {shape.rows} {self.choices}"
+
+    @property
+    def name(self) -> str:
+        """What calls it calls it by."""
+        return name_of(self)
+
+    @property
+    def declaration(self) -> dict[str, str]:
+        """By its symbol, the line that a module needs for calling it."""
+        return {self.name: f"declare fastcc void @{self.name}({_TYPES[self.kind]})"}
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        text = _WRITERS[self.kind](symbol, self.shape, *self.choices)
+        return module([Function(text, declarations(self.shape), ())])

@@ -1,0 +1,45 @@
+"""Under what names machine code is known and kept: hashes of all that it is made from."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphfw.runtime.numpy_executor.machine import machine
+
+if TYPE_CHECKING:
+    from graphfw.runtime.kernels.steps import Code
+
+
+def name_of(code: Code) -> str:
+    """Return the symbol of a code's function, which is its name on disk; equal codes have one."""
+    text = f"{code.key}\0{machine().key}\0{_generator()}"
+    return "gf_" + hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+@functools.cache
+def _generator() -> str:
+    """What generates LLVM text, in one word: machine code of another generator is not used."""
+    here = Path(__file__).parent
+    return sources(here, here.parent / "kernels")
+
+
+def sources(*folders: Path) -> str:
+    """Return the state of the source files in folders, as one word."""
+    parts: list[str] = []
+    todo = [str(folder) for folder in folders]
+    while todo:
+        with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                if entry.name.endswith((".py", ".ll")):
+                    # Times instead of contents: reading the sources would cost more than loading
+                    # the code.
+                    state = entry.stat()
+                    parts.append(f"{entry.path} {state.st_size} {state.st_mtime_ns}")
+                elif entry.name != "__pycache__" and entry.is_dir():
+                    todo.append(entry.path)
+    return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()

@@ -1,0 +1,200 @@
+"""Loops with a condition, compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+
+from graphfw.ir.concrete import in_trip
+from graphfw.ir.literal import Array
+from graphfw.ir.op import Rng
+from graphfw.ops.whiles import Loop
+from graphfw.runtime.executor import Options
+from graphfw.runtime.numpy_executor.bodies import (
+    Compiled,
+    FailedError,
+    Maker,
+    NotNativeError,
+    ReadyBody,
+    ReadyRegion,
+    Sizes,
+    nbytes_of,
+    new_version,
+    shape_of,
+    trip_number,
+    whole,
+)
+from graphfw.runtime.numpy_executor.chains import Chain, Source
+from graphfw.runtime.numpy_executor.loops import Carry, Condition, Trips
+from graphfw.runtime.numpy_executor.recycle import Arenas, Recycler
+from graphfw.runtime.numpy_executor.while_blocks import in_blocks
+
+
+class LoopRegion:
+    """A loop while a condition holds, and passes back over its trips."""
+
+    def __init__(self, op: Loop, options: Options, arenas: Arenas) -> None:
+        self.op = op = in_blocks(op)
+        captures = len(op.condition.parameters) - op.carries[0]
+        self.condition = Compiled(op.condition, captures, options, arenas, is_trip=True)
+        self.passes = [
+            Compiled(body, captures, options, arenas, is_trip=True) for body in op.passes
+        ]
+        self.bodies = (self.condition, *self.passes)
+        self.is_native = (
+            len(self.passes) == 1
+            and self.condition.made.loaded.recipe.is_plain
+            and self.passes[0].is_native
+            and not any(body.is_random for body in self.bodies)
+        )
+        self._carries = [Recycler(t.dtype.dtype) for t in op.passes[0].outputs[: op.carries[0]]]
+
+    def ready(self, sizes: Sizes) -> ReadyRegion:
+        if self.is_native:
+            with suppress(NotNativeError):
+                return self.native(sizes)
+        own = [body.own(sizes) for body in self.passes]
+        return partial(self._slowly, self.condition.own(sizes), own)
+
+    def native(self, sizes: Sizes) -> NativeLoop:
+        return NativeLoop(self, sizes)
+
+    def carry_makers(self, sizes: Sizes) -> list[Maker]:
+        """Return what makes arrays for the carries."""
+        pairs = zip(self._carries, self.op.passes[0].outputs, strict=True)
+        return [recycler.maker(shape_of(t, sizes), nbytes_of(t, sizes)) for recycler, t in pairs]
+
+    def _slowly(
+        self,
+        asked: tuple[int, ...],
+        own: Sequence[tuple[int, ...]],
+        arrays: Sequence[Array],
+        rng: Rng,
+    ) -> Sequence[Array]:
+        firsts, rest = self.op.split(arrays)
+        captures = whole(rest)
+        carry = [np.array(a, order="C") for a in firsts[0]]
+        version = new_version()
+        count = self.op.carries[0]
+        records: list[list[Array]] = []
+        while self.condition([*carry, *captures], asked, rng, version)[0]:
+            trip = len(records)
+            inputs = [trip_number(trip), *carry, *captures]
+            with in_trip(trip):
+                made = self.passes[0](inputs, own[0], rng.fold(trip), version)
+            records.append([*carry, *made[count:]] if len(self.passes) > 1 else [])
+            carry = made[:count]
+        results = carry
+        for number in range(1, len(self.passes)):
+            body = partial(self.passes[number], own=own[number], version=version)
+            results += self._pass(number, body, firsts[number], captures, records, rng)
+        return results
+
+    def _pass(
+        self,
+        number: int,
+        body: Callable[..., list[Array]],
+        carry: Sequence[Array],
+        captures: Sequence[Array],
+        records: list[list[Array]],
+        rng: Rng,
+    ) -> list[Array]:
+        carry = [np.array(a, order="C") for a in carry]
+        order = range(len(records))
+        for trip in reversed(order) if self.op.backwards[number] else order:
+            inputs = [trip_number(trip), *carry, *records[trip], *captures]
+            with in_trip(trip):
+                made = body(inputs, rng=rng.fold(trip))
+            records[trip] += [*carry, *made[len(carry) :]]
+            carry = made[: len(carry)]
+        return carry
+
+
+class NativeLoop:
+    """The trips of a loop of one pass, at some sizes.
+
+    The arrays of a call are the node's inputs, then for each carry one that odd trips write to,
+    then for each one that even trips write to.
+    """
+
+    def __init__(self, loop: LoopRegion, sizes: Sizes) -> None:
+        body, condition = loop.passes[0], loop.condition
+        first, given = loop.op.carries[0], len(body.body.parameters) - 1
+        self._first = first
+        self._body = ReadyBody(body, sizes)
+        self._condition = ReadyBody(condition, sizes)
+        self.parts = (self._body, self._condition)
+        self._nbytes = [nbytes_of(t, sizes) for t in loop.op.passes[0].outputs]
+        self._makers = loop.carry_makers(sizes)
+        captures = range(first, given)
+        self._make_trips = Trips(
+            self._body.work,
+            body.place(0),
+            {i: body.place(1 + i) for i in captures},
+            (),
+            [
+                Carry(
+                    body.place(1 + i),
+                    body.place(1 + given + i),
+                    condition.place(i),
+                    i,
+                    (given + i, given + first + i),
+                )
+                for i in range(first)
+            ],
+            arrays=given + 2 * first,
+            trips=None,
+            condition=Condition(
+                self._condition.run,
+                {i: condition.place(i) for i in captures},
+                condition.place(given),
+            ),
+        )
+
+    def __call__(self, arrays: Sequence[Array], rng: Rng) -> Sequence[Array]:
+        body, condition = self._body, self._condition
+        captures = arrays[self._first :]
+        body.prepare(captures)
+        condition.prepare(captures)
+        odd = [make() for make in self._makers]
+        even = [make() for make in self._makers]
+        arena, other = body.take(), condition.take()
+        try:
+            made = self._make_trips((*arrays, *odd, *even))
+        finally:
+            body.give(arena)
+            condition.give(other)
+        if made is None:
+            raise FailedError
+        if not made:
+            return [np.array(a, order="C") for a in arrays[: self._first]]
+        return odd if made % 2 else even
+
+    def join(
+        self, chain: Chain, sources: Sequence[Source], room: Callable[[int], Source]
+    ) -> list[Source]:
+        """Add it to a chain; see `NativeScan.join`."""
+        trips = self._make_trips
+        odd = [room(nbytes) for nbytes in self._nbytes]
+        even = [room(nbytes) for nbytes in self._nbytes]
+        for body in self.parts:
+            body.join(chain, sources)
+        arrays = [*sources, *odd, *even]
+        chain.add_addresses([(s, trips.address_word(n)) for n, s in enumerate(arrays)])
+        chain.add_loop(trips)
+        # Wherever the last trip has written, or what it began with.
+        ends = enumerate(self._nbytes)
+        chain.add_copies(
+            [
+                (
+                    Source(trips.carry_word(i), 0),
+                    Source(trips.address_word(len(sources) + i), 0),
+                    nbytes,
+                )
+                for i, nbytes in ends
+            ]
+        )
+        return odd

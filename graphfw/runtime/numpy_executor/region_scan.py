@@ -1,0 +1,269 @@
+"""Scans, compiled: loops over a known number of trips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from graphfw.ir.body import Body
+from graphfw.ir.concrete import in_trip
+from graphfw.ir.dim_text import evaluate
+from graphfw.ir.literal import Array
+from graphfw.ir.op import Rng
+from graphfw.ir.tensor import Tensor
+from graphfw.ops.scans import Scan
+from graphfw.runtime.executor import Options
+from graphfw.runtime.numpy_executor.bodies import (
+    Compiled,
+    FailedError,
+    Maker,
+    NotNativeError,
+    ReadyBody,
+    ReadyRegion,
+    Sizes,
+    nbytes_of,
+    new_version,
+    shape_of,
+    trip_number,
+    whole,
+)
+from graphfw.runtime.numpy_executor.chains import Chain, Source
+from graphfw.runtime.numpy_executor.loops import Carry, Move, Trips
+from graphfw.runtime.numpy_executor.recycle import Arenas, Recycler
+
+T = TypeVar("T")
+
+_NO_RNG = Rng(0, 0)
+
+
+class ScanRegion:
+    """A loop over a known number of trips.
+
+    Attributes:
+        op: What it computes.
+        body: Yields the carry, then the stacks whose elements are no carry.
+        rest: What these are stacks of.
+        histories: The numbers of the carries whose values are kept, with the first and the last.
+    """
+
+    def __init__(self, op: Scan, options: Options, arenas: Arenas) -> None:
+        self.op = op
+        first = op.carries
+        carried, stacked = op.body.outputs[:first], op.body.outputs[first:]
+        place = {t: (i, False) for i, t in enumerate(op.body.parameters[1 : 1 + first])}
+        place.update({t: (i, True) for i, t in enumerate(carried)})
+        # The stacks of what is carried: which carry, and whether it is the one after the trip.
+        self._rows = {number: place[t] for number, t in enumerate(stacked) if t in place}
+        self.rest = [t for number, t in enumerate(stacked) if number not in self._rows]
+        captures = len(op.body.parameters) - 1 - first - op.sequences
+        body = Body(op.body.parameters, (*carried, *self.rest))
+        self.body = Compiled(body, captures, options, arenas, is_trip=True)
+        self.bodies = (self.body,)
+        self.is_native = self.body.is_native
+        self.histories = sorted({carry for carry, _ in self._rows.values()})
+        self._carries = [Recycler(t.dtype.dtype) for t in carried]
+        self._stacks = [Recycler(t.dtype.dtype) for t in self.rest]
+
+    def ready(self, sizes: Sizes) -> ReadyRegion:
+        if self.is_native:
+            with suppress(NotNativeError):
+                return self.native(sizes)
+        return partial(self._slowly, sizes, evaluate(self.op.length, sizes))
+
+    def native(self, sizes: Sizes) -> NativeScan:
+        trips = evaluate(self.op.length, sizes)
+        if not trips:
+            raise NotNativeError
+        return NativeScan(self, sizes, trips)
+
+    def stack_makers(self, sizes: Sizes, trips: int) -> list[Maker]:
+        """Return what makes arrays for the stacks of `rest`."""
+        pairs = zip(self._stacks, self.rest, strict=True)
+        return [_rows_maker(recycler, t, sizes, trips) for recycler, t in pairs]
+
+    def history_makers(self, sizes: Sizes, trips: int) -> list[Maker]:
+        """Return what makes arrays for the histories."""
+        outputs = self.body.body.outputs
+        return [_rows_maker(self._carries[i], outputs[i], sizes, trips + 1) for i in self.histories]
+
+    def carry_maker(self, carry: int, sizes: Sizes) -> Maker:
+        """Return what makes arrays for a carry."""
+        tensor = self.body.body.outputs[carry]
+        return self._carries[carry].maker(shape_of(tensor, sizes), nbytes_of(tensor, sizes))
+
+    def results(
+        self, carry: Iterable[T], rest: Iterable[T], history_from: Callable[[int, int], T]
+    ) -> list[T]:
+        """Return what the node yields; the stacks of carries are rows of their histories.
+
+        Args:
+            carry: The last carry.
+            rest: The other stacks.
+            history_from: Returns a stack that is in a history, given the number of the latter and
+                in which row the stack begins.
+        """
+        found = list(carry)
+        others = iter(rest)
+        for number in range(len(self.rest) + len(self._rows)):
+            if number in self._rows:
+                i, is_new = self._rows[number]
+                place = self.histories.index(i)
+                found.append(history_from(place, int(is_new != self.op.backwards)))
+            else:
+                found.append(next(others))
+        return found
+
+    def _slowly(
+        self, sizes: Sizes, trips: int, arrays: Sequence[Array], rng: Rng
+    ) -> Sequence[Array]:
+        op = self.op
+        backwards = op.backwards
+        first, last = op.carries, op.carries + op.sequences
+        carry = [np.array(a, order="C") for a in arrays[:first]]
+        sequences, captures = arrays[first:last], whole(arrays[last:])
+        stacks = [make() for make in self.stack_makers(sizes, trips)]
+        histories = [make() for make in self.history_makers(sizes, trips)]
+        for i, history in zip(self.histories, histories, strict=True):
+            history[trips if backwards else 0] = carry[i]
+        own, version = self.body.own(sizes), new_version()
+        for trip in reversed(range(trips)) if backwards else range(trips):
+            elements = [np.asarray(s[trip]) for s in sequences]
+            inputs = [trip_number(trip), *carry, *elements, *captures]
+            with in_trip(trip):
+                made = self.body(inputs, own, rng.fold(trip), version)
+            carry = made[:first]
+            for stack, result in zip(stacks, made[first:], strict=True):
+                stack[trip] = result
+            for i, history in zip(self.histories, histories, strict=True):
+                history[trip + (not backwards)] = carry[i]
+        return self.results(carry, stacks, lambda n, first: histories[n][first : first + trips])
+
+
+class NativeScan:
+    """The trips of a scan, one or more, at some sizes.
+
+    The arrays of a call are the node's inputs, what random nodes draw from, the stacks, the
+    histories, the last carries, and what trips write in turns with these.
+    """
+
+    def __init__(self, scan: ScanRegion, sizes: Sizes, trips: int) -> None:
+        op, body, backwards = scan.op, scan.body, scan.op.backwards
+        first, last = op.carries, op.carries + op.sequences
+        given = len(body.body.parameters) - 1
+        rows = [nbytes_of(t, sizes) for t in (*body.body.parameters[1:], *body.body.outputs)]
+        self._scan = scan
+        self._trips = trips
+        self._body = ReadyBody(body, sizes)
+        self.parts = (self._body,)
+        self._rows = rows
+        self._stacks = scan.stack_makers(sizes, trips)
+        self._histories = scan.history_makers(sizes, trips)
+        self._begin, self._end = (trips, 0) if backwards else (0, trips)
+        self._held = [i for i in range(first) if i not in scan.histories]
+        self._ends = [scan.carry_maker(i, sizes) for i in self._held]
+        outputs = 1 + given + body.is_random
+        stacks = given + body.is_random
+        histories = stacks + len(self._stacks)
+        ends = histories + len(self._histories)
+        turns = ends + len(self._ends)
+        moves = [Move(body.place(1 + i), i, 0, rows[i]) for i in range(first, last)]
+        if body.is_random:
+            moves.append(
+                Move(body.place(1 + given), given, 0, body.made.loaded.drawn(_NO_RNG).nbytes)
+            )
+        for number, _ in enumerate(scan.rest):
+            nbytes = rows[given + first + number]
+            moves.append(Move(body.place(outputs + first + number), stacks + number, 0, nbytes))
+        for number, i in enumerate(scan.histories, histories):
+            moves.append(Move(body.place(1 + i), number, rows[i] * backwards, rows[i]))
+            moves.append(Move(body.place(outputs + i), number, rows[i] * (not backwards), rows[i]))
+        carries = []
+        for number, i in enumerate(self._held):
+            rooms = (ends + number, turns + number)
+            turn = rooms if trips % 2 else rooms[::-1]
+            carries.append(Carry(body.place(1 + i), body.place(outputs + i), 0, i, turn))
+        self._make_trips = Trips(
+            self._body.work,
+            body.place(0),
+            {i: body.place(1 + i) for i in range(last, given)},
+            moves,
+            carries,
+            arrays=turns + len(self._ends),
+            trips=trips,
+            backwards=backwards,
+        )
+
+    def __call__(self, arrays: Sequence[Array], rng: Rng) -> Sequence[Array]:
+        scan, body = self._scan, self._body
+        stacks = [make() for make in self._stacks]
+        histories = [make() for make in self._histories]
+        for i, history in zip(scan.histories, histories, strict=True):
+            history[self._begin] = arrays[i]
+        ends = [make() for make in self._ends]
+        turns = [make() for make in self._ends]
+        drawn = []
+        if scan.body.is_random:
+            loaded = scan.body.made.loaded
+            drawn.append(np.stack([loaded.drawn(rng.fold(trip)) for trip in range(self._trips)]))
+        body.prepare(arrays[scan.op.carries + scan.op.sequences :])
+        arena = body.take()
+        try:
+            made = self._make_trips((*arrays, *drawn, *stacks, *histories, *ends, *turns))
+        finally:
+            body.give(arena)
+        if made is None:
+            raise FailedError
+        if histories:
+            carry = dict(zip(self._held, ends, strict=True))
+            for i, history in zip(scan.histories, histories, strict=True):
+                carry[i] = np.array(history[self._end])  # of scalars, too
+            ends = [carry[i] for i in range(len(carry))]
+        trips = self._trips
+        return scan.results(ends, stacks, lambda n, first: histories[n][first : first + trips])
+
+    def join(
+        self, chain: Chain, sources: Sequence[Source], room: Callable[[int], Source]
+    ) -> list[Source]:
+        """Add it to a chain.
+
+        Args:
+            chain: The chain.
+            sources: Where the node's inputs lie.
+            room: Makes room for so many bytes.
+
+        Returns:
+            Where the results lie.
+        """
+        scan, trips = self._scan, self._make_trips
+        first, given = scan.op.carries, len(sources)
+        stacks = [room(self._trips * n) for n in self._rows[given + first :]]
+        histories = [room((self._trips + 1) * self._rows[i]) for i in scan.histories]
+        ends = [room(self._rows[i]) for i in self._held]
+        turns = [room(self._rows[i]) for i in self._held]
+        self._body.join(chain, sources)
+        arrays = [*sources, *stacks, *histories, *ends, *turns]
+        chain.add_addresses([(s, trips.address_word(n)) for n, s in enumerate(arrays)])
+        begins = []
+        for number, i in enumerate(scan.histories, given + len(stacks)):
+            nbytes = self._rows[i]
+            target = Source(trips.address_word(number), self._begin * nbytes)
+            begins.append((Source(trips.address_word(i), 0), target, nbytes))
+        chain.add_copies(begins)
+        chain.add_loop(trips)
+        carry = dict(zip(self._held, ends, strict=True))
+        for i, history in zip(scan.histories, histories, strict=True):
+            carry[i] = history.behind(self._end * self._rows[i])
+        return scan.results(
+            [carry[i] for i in range(first)],
+            stacks,
+            lambda n, row: histories[n].behind(row * self._rows[scan.histories[n]]),
+        )
+
+
+def _rows_maker(recycler: Recycler, tensor: Tensor, sizes: Sizes, count: int) -> Maker:
+    """Return what makes arrays of so many rows, each like a tensor."""
+    return recycler.maker((count, *shape_of(tensor, sizes)), count * nbytes_of(tensor, sizes))

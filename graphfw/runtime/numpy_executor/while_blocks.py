@@ -1,0 +1,80 @@
+"""Loops of unknown length in blocks of trips, each of which is one kernel.
+
+Whether there is another trip is decided inside of the kernel; after the last one what is left of
+the block changes nothing any more. Between blocks Python can be asked for signals as ever.
+"""
+
+from __future__ import annotations
+
+from graphfw.ir.body import Body, BodyGraph
+from graphfw.ir.build import emit_all
+from graphfw.ir.dtype import bool_
+from graphfw.ir.functions import F
+from graphfw.ir.op import ALIAS, ELEMENTWISE
+from graphfw.ir.types import TensorType
+from graphfw.ops.args import as_tensor
+from graphfw.ops.scans import Scan
+from graphfw.ops.whiles import Loop
+from graphfw.passes.fuse_nodes import Facts
+from graphfw.runtime.kernels.lower import CanCompile
+from graphfw.runtime.kernels.lower_trips import trip_steps
+from graphfw.runtime.numpy_executor.special.draws import Draws
+from graphfw.runtime.numpy_executor.target import CpuTarget
+
+_BLOCK = 16
+"""Trips of a block: as many may be made for nothing, but one."""
+
+_SMALL = 1 << 12
+"""Elements that all a loop carries may have: of more, a trip for nothing costs too much."""
+
+
+def in_blocks(loop: Loop) -> Loop:
+    """Return a loop that computes the same in fewer trips, where each of them can be one kernel.
+
+    Otherwise return the loop itself.
+    """
+    if len(loop.passes) > 1 or not all(map(_is_little, loop.bodies)):
+        return loop
+    body = loop.passes[0]
+    count = loop.carries[0]
+    scan = _block(loop)
+    graph = BodyGraph("loop")
+    with graph:
+        given = [graph.parameter(t.type) for t in body.parameters]
+        number, *state = given
+        carry, captures = state[:count], state[count:]
+        made = emit_all(scan, *carry, as_tensor(True), number * _BLOCK, *captures)
+    blocks = Body(given, made[:count])
+    target = CpuTarget(Draws(()))
+    facts = Facts(blocks.graph, CanCompile(target))
+    if not trip_steps(made[0].node, facts, target):
+        return loop
+    return Loop(loop.condition, (blocks,), loop.carries, loop.backwards)
+
+
+def _is_little(body: Body) -> bool:
+    for node in body.nodes:
+        if not {ELEMENTWISE, ALIAS} & node.op.traits and node.op.name != "constant":
+            return False
+    sizes = [t.type.size for t in body.parameters]
+    return all([isinstance(size, int) for size in sizes]) and sum(sizes) <= _SMALL
+
+
+def _block(loop: Loop) -> Scan:
+    """Return the trips of a block: it carries besides whether there is another trip."""
+    (body,), (count,) = loop.passes, loop.carries
+    number, *state = [t.type for t in body.parameters]
+    graph = BodyGraph("loop")
+    with graph:
+        here = graph.parameter(number)
+        carry = [graph.parameter(kind) for kind in state[:count]]
+        going = graph.parameter(TensorType(bool_, ()))
+        before = graph.parameter(number)
+        captures = [graph.parameter(kind) for kind in state[count:]]
+        made = body.inline(before + here, *carry, *captures)
+        pairs = zip(made, carry, strict=True)
+        new = [F.where(going, after, old) for after, old in pairs]
+        (more,) = loop.condition.inline(*new, *captures)
+        outputs = [*new, F.logical_and(going, more)]
+    parameters = [here, *carry, going, before, *captures]
+    return Scan(Body(parameters, outputs), _BLOCK, count + 1, 0)
