@@ -141,6 +141,7 @@ from graphfw.ops.control import (
     switch,
     while_loop,
 )
+from graphfw.ops.convolution import conv, conv_transpose
 from graphfw.ops.counting import arange, eye, linspace, tril, triu
 from graphfw.ops.creation import (
     asarray,
@@ -252,6 +253,14 @@ from graphfw.ops.normalise import (
 )
 from graphfw.ops.norms import matrix_norm, norm, vector_norm
 from graphfw.ops.padding import pad
+from graphfw.ops.pooling import (
+    adaptive_avg_pool,
+    adaptive_max_pool,
+    avg_pool,
+    local_response_norm,
+    lp_pool,
+    max_pool,
+)
 from graphfw.ops.reduce import (
     all,
     any,
@@ -264,6 +273,8 @@ from graphfw.ops.reduce import (
     prod,
     sum,
 )
+from graphfw.ops.resize import resize
+from graphfw.ops.sampling import affine_grid, grid_sample, pixel_shuffle, pixel_unshuffle
 from graphfw.ops.scatter import index_add, index_set, scatter_add
 from graphfw.ops.select import clip, nan_to_num, where
 from graphfw.ops.selection import take
@@ -279,6 +290,7 @@ from graphfw.ops.sets import (
 )
 from graphfw.ops.sorting import TopK, argsort, searchsorted, sort, topk
 from graphfw.ops.statistics import mean, median, std, var
+from graphfw.ops.windows import fold, unfold
 from graphfw.runtime.functions import Function, function
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.session import Session
@@ -346,7 +358,10 @@ __all__ = [
     "abs",
     "acos",
     "acosh",
+    "adaptive_avg_pool",
+    "adaptive_max_pool",
     "add",
+    "affine_grid",
     "all",
     "any",
     "apply",
@@ -363,6 +378,7 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "avg_pool",
     "batch_norm",
     "bfloat16",
     "bitwise_and",
@@ -387,6 +403,8 @@ __all__ = [
     "cond",
     "conj",
     "constant",
+    "conv",
+    "conv_transpose",
     "copysign",
     "cos",
     "cosh",
@@ -427,6 +445,7 @@ __all__ = [
     "float64",
     "floor",
     "floor_divide",
+    "fold",
     "fori_loop",
     "from_dlpack",
     "full",
@@ -440,6 +459,7 @@ __all__ = [
     "grad",
     "greater",
     "greater_equal",
+    "grid_sample",
     "group",
     "group_norm",
     "hardsigmoid",
@@ -475,6 +495,7 @@ __all__ = [
     "linalg",
     "linearize",
     "linspace",
+    "local_response_norm",
     "log",
     "log1p",
     "log2",
@@ -487,12 +508,14 @@ __all__ = [
     "logical_or",
     "logical_xor",
     "logsumexp",
+    "lp_pool",
     "make_graph",
     "map",
     "matmul",
     "matrix_norm",
     "matrix_transpose",
     "max",
+    "max_pool",
     "maximum",
     "mean",
     "median",
@@ -524,6 +547,8 @@ __all__ = [
     "parse",
     "permute_dims",
     "pi",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "placeholder",
     "polygamma",
     "positive",
@@ -540,6 +565,7 @@ __all__ = [
     "repeat",
     "reset_default_executor",
     "reshape",
+    "resize",
     "result_type",
     "rms_norm",
     "roll",
@@ -590,6 +616,7 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "unfold",
     "unique_all",
     "unique_counts",
     "unique_inverse",

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphfw.errors import DTypeError, did_you_mean
 
-Kind: TypeAlias = Literal["bool", "int", "uint", "float", "complex"]
+Kind: TypeAlias = Literal["bool", "int", "uint", "float", "complex", "storage"]
 
 
 class DType:
@@ -35,7 +35,8 @@ class DType:
     def dtype(self) -> np.dtype[Any]:
         """The NumPy dtype; under this name NumPy itself finds it."""
         if self._np is None:
-            self._np = _bfloat16() if self.name == "bfloat16" else np.dtype(self.name)
+            numpy_has_it = self.kind != "storage" and self.name != "bfloat16"
+            self._np = np.dtype(self.name) if numpy_has_it else _ml_dtype(self.name)
         return self._np
 
     @property
@@ -62,6 +63,11 @@ class DType:
     def is_inexact(self) -> bool:
         """Whether gradients flow through it: floating-point or complex."""
         return self.kind in ("float", "complex")
+
+    @property
+    def is_storage(self) -> bool:
+        """Whether numbers are only kept in it: `astype` converts them, nothing computes with it."""
+        return self.kind == "storage"
 
     @property
     def is_low_precision(self) -> bool:
@@ -96,10 +102,10 @@ class DType:
         return (as_dtype, (self.name,))
 
 
-def _bfloat16() -> np.dtype[Any]:
+def _ml_dtype(name: str) -> np.dtype[Any]:
     import ml_dtypes  # here, not above: few programs need it and `import graphfw` should be quick
 
-    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
     return dtype
 
 
@@ -127,7 +133,16 @@ INTEGERS: tuple[DType, ...] = tuple(d for d in ALL if d.is_integer)
 FLOATS: tuple[DType, ...] = tuple(d for d in ALL if d.is_floating)
 INEXACT: tuple[DType, ...] = tuple(d for d in ALL if d.is_inexact)
 NUMERIC: tuple[DType, ...] = tuple(d for d in ALL if not d.is_bool)
-BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
+STORAGE: tuple[DType, ...] = tuple(
+    DType(name, "storage", 1)
+    for name in (
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+        *("float4_e2m1fn", "int4", "uint4", "int2", "uint2"),
+    )
+)
+"""What quantised models keep numbers in, each in a byte of its own."""
+
+BY_NAME: dict[str, DType] = {d.name: d for d in (*ALL, *STORAGE)}
 
 DTypeLike: TypeAlias = DType | str | type | np.dtype[Any]
 """What is accepted where a dtype is wanted: `gf.float32`, `"float32"`, `np.float32`, `float`, …"""
@@ -185,6 +200,12 @@ def promote(first: DType, second: DType) -> DType:
     """
     if first is second:
         return first
+    if first.is_storage or second.is_storage:
+        kept, other = (first, second) if first.is_storage else (second, first)
+        raise DTypeError(
+            f"{kept.name} is for storage alone: it doesn't meet {other.name}",
+            fix="convert it first: gf.astype(x, gf.float32)",
+        )
     low, high = sorted((first, second), key=lambda d: _RANK[d.kind])
     if _RANK[low.kind] < _RANK[high.kind]:
         if high.is_complex and low is float64:

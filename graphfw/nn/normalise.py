@@ -140,7 +140,7 @@ class RMSNorm(Module):
         return f"{', '.join(map(str, self.features))}, {options}"
 
 
-class _PerChannel(Module):
+class PerChannel(Module):
     """What layers with a scale and a shift for each channel share."""
 
     weight: Variable | None
@@ -176,7 +176,7 @@ class _PerChannel(Module):
         return place
 
 
-class BatchNorm(_PerChannel):
+class BatchNorm(PerChannel):
     """Normalise each channel over all other dims: the batch and positions.  x: [*B, C] -> [*B, C]
 
     In training by the batch's own mean and variance, else by running ones. The running ones are
@@ -278,7 +278,7 @@ def _bessel(count: DimLike, like: Tensor) -> float | Tensor:
     return factor
 
 
-class GroupNorm(_PerChannel):
+class GroupNorm(PerChannel):
     """Normalise groups of channels, with all positions, in each element.  x: [N, *S, C] -> the same
 
     See `gf.group_norm`.

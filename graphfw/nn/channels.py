@@ -1,0 +1,171 @@
+"""Layers that treat each channel as a whole, for x [N, C, *S]."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from graphfw.ir.dtype import DTypeLike
+from graphfw.ir.functions import F
+from graphfw.ir.tensor import Tensor
+from graphfw.nn.convolution import check_rank
+from graphfw.nn.dropout import Dropout
+from graphfw.nn.normalise import BatchNorm, PerChannel
+from graphfw.ops.activations import dropout
+from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.composed import floats
+from graphfw.ops.normalise import instance_norm
+
+
+class _ChannelBatchNorm(BatchNorm):
+    """`BatchNorm` with the channels in dim 1."""
+
+    rank: ClassVar[int]
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        dtype: DTypeLike | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(num_features, momentum, eps, affine, dtype, axis=1, name=name)
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Normalise.  x: [N, C, *S] -> [N, C, *S]"""
+        tensor = as_tensor(x)
+        check_rank(type(self).__name__, self.rank, tensor)
+        return super().forward(tensor)
+
+
+class BatchNorm1d(_ChannelBatchNorm):
+    """Normalise each channel over batch and positions.  x: [N, C] or [N, C, L] -> the same
+
+    See `BatchNorm`; the arguments have PyTorch's order.
+    """
+
+    rank = 1
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Normalise.  x: [N, C] or [N, C, L] -> the same"""
+        tensor = as_tensor(x)
+        return BatchNorm.forward(self, tensor) if tensor.ndim == 2 else super().forward(tensor)
+
+
+class BatchNorm2d(_ChannelBatchNorm):
+    """Normalise each channel over batch and positions.  x: [N, C, H, W] -> the same
+
+    See `BatchNorm`; the arguments have PyTorch's order.
+    """
+
+    rank = 2
+
+
+class BatchNorm3d(_ChannelBatchNorm):
+    """Normalise each channel over batch and positions.  x: [N, C, D, H, W] -> the same
+
+    See `BatchNorm`; the arguments have PyTorch's order.
+    """
+
+    rank = 3
+
+
+class _InstanceNorm(PerChannel):
+    """What the layers for one, two and three spatial dims share."""
+
+    rank: ClassVar[int]
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        affine: bool = False,
+        dtype: DTypeLike | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(num_features, eps, affine, dtype, 1, name)
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Normalise.  x: [N, C, *S] -> [N, C, *S]"""
+        layer = type(self).__name__
+        tensor = floats(layer, x)
+        check_rank(layer, self.rank, tensor)
+        return instance_norm(tensor, self.weight, self.bias, axis=self._place(tensor), eps=self.eps)
+
+    def extra_repr(self) -> str:
+        """Say the size and options."""
+        return f"{self.channels}, eps={self.eps}, affine={self.weight is not None}"
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Normalise each channel of each element over its positions.  x: [N, C, L] -> the same
+
+    See `gf.instance_norm`. There are no running statistics.
+    """
+
+    rank = 1
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Normalise each channel of each element over its positions.  x: [N, C, H, W] -> the same
+
+    See `gf.instance_norm`. There are no running statistics.
+    """
+
+    rank = 2
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Normalise each channel of each element over its positions.  x: [N, C, D, H, W] -> the same
+
+    See `gf.instance_norm`. There are no running statistics.
+    """
+
+    rank = 3
+
+
+class _ChannelDropout(Dropout):
+    """Drops whole channels."""
+
+    rank: ClassVar[int]
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Drop.  x: [N, C, *S] -> [N, C, *S]"""
+        layer = type(self).__name__
+        tensor = floats(layer, x)
+        check_rank(layer, self.rank, tensor)
+        if not self.is_training or self.rate == 0:
+            return tensor
+        ones = F.ones((*tensor.shape[:2], *[1] * self.rank), dtype=tensor.dtype)
+        return tensor * dropout(ones, self.rate)
+
+
+class Dropout1d(_ChannelDropout):
+    """In training, zero whole channels at random and scale up the others.  x: [N, C, L]
+
+    See `Dropout`.
+    """
+
+    rank = 1
+
+
+class Dropout2d(_ChannelDropout):
+    """In training, zero whole channels at random and scale up the others.  x: [N, C, H, W]
+
+    See `Dropout`. J. Tompson et al., "Efficient object localization using convolutional networks",
+    2015.
+    """
+
+    rank = 2
+
+
+class Dropout3d(_ChannelDropout):
+    """In training, zero whole channels at random and scale up the others.  x: [N, C, D, H, W]
+
+    See `Dropout`.
+    """
+
+    rank = 3

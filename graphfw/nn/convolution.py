@@ -1,0 +1,312 @@
+"""Convolutions and transposed convolutions over one, two or three spatial dims."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from graphfw.errors import ShapeError
+from graphfw.ir.dtype import DTypeLike
+from graphfw.ir.functions import F
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Initializer, Variable
+from graphfw.nn import init
+from graphfw.nn.checks import checked_size, explained
+from graphfw.nn.module import Module, parameter
+from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.composed import demand
+from graphfw.ops.convolution import conv, conv_transpose
+from graphfw.ops.padding import PadMode
+from graphfw.ops.spatial import Ints, Padding, each, padding_pairs, slidings
+
+_PAD_MODES: dict[str, PadMode] = {
+    "zeros": "constant",
+    "reflect": "reflect",
+    "replicate": "edge",
+    "circular": "wrap",
+}
+
+
+def check_rank(layer: str, rank: int, x: Tensor) -> None:
+    """Demand that x has a dim for the batch, one for the channels, and `rank` spatial ones."""
+    fix = "give it dims for batch, channels and positions"
+    if x.ndim == rank + 1:
+        fix = "x[None] adds a dim for the batch"
+    elif 3 <= x.ndim <= 5:
+        fix = f"use the layer for {x.ndim - 2}d"
+    names = "NCL" if rank == 1 else "NC" + "DHW"[3 - rank :]
+    message = f"{layer}: x must be [{', '.join(names)}], and has {x.ndim} dims"
+    demand(x.ndim == rank + 2, message, {"x": x}, fix=fix, error=ShapeError)
+
+
+class _Kernels(Module):
+    """What convolutions and their transposes share: the weights, and the arguments."""
+
+    rank: ClassVar[int]
+    bias: Variable | None
+
+    def __init__(
+        self,
+        channels: tuple[int, int],
+        shape: tuple[int, int],
+        facts: dict[str, Any],
+        bias: bool,
+        dtype: DTypeLike | None,
+        weight_init: Initializer | None,
+        bias_init: Initializer | None,
+        name: str | None,
+    ) -> None:
+        super().__init__(name=name)
+        self.in_channels, self.out_channels = channels
+        self.kernel_size, self.facts = facts.pop("kernel_size"), facts
+        full = (*shape, *self.kernel_size)
+        fan_in, _ = init.fans(full, in_axis=1, out_axis=0)
+        spread = init.uniform(low=-(fan_in**-0.5), high=fan_in**-0.5)
+        self.weight = parameter(weight_init or spread, full, dtype)
+        own = (self.out_channels,)
+        self.bias = parameter(bias_init or spread, own, dtype) if bias else None
+
+    def _checked(self, x: TensorLike) -> Tensor:
+        tensor = as_tensor(x)
+        check_rank(type(self).__name__, self.rank, tensor)
+        return tensor
+
+    def _fix(self, x: Tensor) -> str:
+        """Say what to do about an input that does not fit."""
+        me, wanted, found = type(self).__name__, self.in_channels, x.shape[1]
+        if found == wanted:
+            return ""
+        if x.shape[-1] == wanted:
+            return f"{me} wants the channels in dim 1: gf.moveaxis(x, -1, 1)"
+        return f"{me}(in_channels={wanted}) receives {found} channels: use in_channels={found}"
+
+    def extra_repr(self) -> str:
+        """Say the sizes and options."""
+        ones = (1,) * self.rank
+        defaults = {
+            "stride": ones,
+            "padding": 0,
+            "output_padding": (0,) * self.rank,
+            "dilation": ones,
+            "groups": 1,
+            "padding_mode": "zeros",
+        }
+        said = [f"{k}={v!r}, " for k, v in self.facts.items() if v != defaults[k]]
+        options = f"kernel_size={self.kernel_size}, {''.join(said)}bias={self.bias is not None}"
+        return f"{self.in_channels} -> {self.out_channels}, {options}"
+
+
+def _channels(layer: str, inputs: int, outputs: int, groups: int) -> tuple[int, int, int]:
+    """Return the numbers of channels and groups, after checking that they go together."""
+    count = checked_size(layer, "groups", groups)
+    sizes = checked_size(layer, "in_channels", inputs), checked_size(layer, "out_channels", outputs)
+    for what, size in zip(("in_channels", "out_channels"), sizes, strict=True):
+        message = f"{layer}: {what}={size} is no multiple of groups={count}"
+        demand(size % count == 0, message, fix=f"choose groups that divide {size}, such as 1")
+    return (*sizes, count)
+
+
+class _Conv(_Kernels):
+    """A convolution with learnt kernels."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Ints,
+        stride: Ints = 1,
+        padding: Padding = 0,
+        dilation: Ints = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        dtype: DTypeLike | None = None,
+        *,
+        weight_init: Initializer | None = None,
+        bias_init: Initializer | None = None,
+        name: str | None = None,
+    ) -> None:
+        layer, rank = type(self).__name__, self.rank
+        inputs, outputs, count = _channels(layer, in_channels, out_channels, groups)
+        known = ", ".join(_PAD_MODES)
+        message = f"{layer}: padding_mode={padding_mode!r} is none of {known}"
+        demand(padding_mode in _PAD_MODES, message, fix='use "zeros"')
+        facts: dict[str, Any] = {
+            "kernel_size": each(layer, "kernel_size", kernel_size, rank),
+            "stride": each(layer, "stride", stride, rank),
+            "padding": padding,
+            "dilation": each(layer, "dilation", dilation, rank),
+            "groups": count,
+            "padding_mode": padding_mode,
+        }
+        sizes = slidings((1,) * rank, facts["kernel_size"], facts["stride"], facts["dilation"])
+        padding_pairs(layer, padding, sizes)
+        shape = (outputs, inputs // count)
+        super().__init__((inputs, outputs), shape, facts, bias, dtype, weight_init, bias_init, name)
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Convolve.  x: [N, C, *S] -> [N, O, *T]"""
+        tensor = self._checked(x)
+        options = dict(self.facts)
+        mode = _PAD_MODES[options.pop("padding_mode")]
+        with explained(lambda: self._fix(tensor)):
+            padded = tensor
+            if mode != "constant":
+                steps = (options["stride"], options["dilation"])
+                windows = slidings(tensor.shape[2:], self.kernel_size, *steps)
+                pairs = padding_pairs(type(self).__name__, options["padding"], windows)
+                padded = F.pad(tensor, ((0, 0), (0, 0), *pairs), mode=mode)
+                options["padding"] = 0
+            return conv(padded, self.weight, self.bias, **options)
+
+
+class Conv1d(_Conv):
+    """Convolve sequences.  x: [N, C, L] -> [N, O, L']
+
+    Arguments: see `Conv2d`.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph():
+    ...     x = gf.placeholder(("batch", 16, "time"), name="x")
+    ...     gf.nn.Conv1d(16, 32, 3, padding="same")(x).shape
+    (batch, 32, time)
+    """
+
+    rank = 1
+
+
+class Conv2d(_Conv):
+    """Convolve images.  x: [N, C, H, W] -> [N, O, H', W']
+
+    See `gf.conv`.
+
+    Args:
+        in_channels: How many channels x has, C.
+        out_channels: How many the result has, O.
+        kernel_size: The kernel's size: one int, or one for each spatial dim.
+        stride: How far the kernel moves.
+        padding: How much to add at both ends: numbers, "same" or "valid", as for `gf.conv`.
+        dilation: How far the kernel's elements are apart.
+        groups: Into how many groups the channels are divided.
+        bias: Whether to add a bias.
+        padding_mode: What to add: "zeros", or elements of x: "reflect", "replicate" (the edge), or
+            "circular" (the other end).
+        dtype: The weights' dtype, the default dtype when there is none.
+        weight_init: Initial weights; uniform in ±1/sqrt(C/groups K) when there is none.
+        bias_init: Initial bias; the same.
+        name: See `Module`.
+
+    Attributes:
+        weight: [O, C/groups, *K].
+        bias: [O], or None.
+
+    Raises:
+        ArgumentError: An argument is not what it should be.
+        ShapeError: In a call: x has other dims or channels, or is smaller than the kernel.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph():
+    ...     x = gf.placeholder(("batch", 3, 32, 32), name="x")
+    ...     gf.nn.Conv2d(3, 8, 3, stride=2, padding=1)(x).shape
+    (batch, 8, 16, 16)
+    """
+
+    rank = 2
+
+
+class Conv3d(_Conv):
+    """Convolve volumes.  x: [N, C, D, H, W] -> [N, O, D', H', W']
+
+    Arguments: see `Conv2d`.
+    """
+
+    rank = 3
+
+
+class _ConvTranspose(_Kernels):
+    """The transpose of a convolution, with learnt kernels."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Ints,
+        stride: Ints = 1,
+        padding: Padding = 0,
+        output_padding: Ints = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Ints = 1,
+        dtype: DTypeLike | None = None,
+        *,
+        weight_init: Initializer | None = None,
+        bias_init: Initializer | None = None,
+        name: str | None = None,
+    ) -> None:
+        layer, rank = type(self).__name__, self.rank
+        inputs, outputs, count = _channels(layer, in_channels, out_channels, groups)
+        facts: dict[str, Any] = {
+            "kernel_size": each(layer, "kernel_size", kernel_size, rank),
+            "stride": each(layer, "stride", stride, rank),
+            "padding": padding,
+            "output_padding": each(layer, "output_padding", output_padding, rank, 0),
+            "dilation": each(layer, "dilation", dilation, rank),
+            "groups": count,
+        }
+        shape = (inputs, outputs // count)
+        super().__init__((inputs, outputs), shape, facts, bias, dtype, weight_init, bias_init, name)
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Do the transpose of a convolution.  x: [N, C, *S] -> [N, O, *T]"""
+        tensor = self._checked(x)
+        with explained(lambda: self._fix(tensor)):
+            return conv_transpose(tensor, self.weight, self.bias, **self.facts)
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """Do the transpose of a convolution of sequences.  x: [N, C, L] -> [N, O, L']
+
+    Arguments: see `ConvTranspose2d`.
+    """
+
+    rank = 1
+
+
+class ConvTranspose2d(_ConvTranspose):
+    """Do the transpose of a convolution of images.  x: [N, C, H, W] -> [N, O, H', W']
+
+    See `gf.conv_transpose`.
+
+    Args:
+        in_channels: How many channels x has, C.
+        out_channels: How many the result has, O.
+        kernel_size: The kernel's size: one int, or one for each spatial dim.
+        stride: How far apart the elements of x come to lie.
+        padding: How much to cut off at both ends.
+        output_padding: How much longer the result is than it has to be.
+        groups: Into how many groups the channels are divided.
+        bias: Whether to add a bias.
+        dilation: How far the kernel's elements are apart.
+        dtype: The weights' dtype, the default dtype when there is none.
+        weight_init: Initial weights; uniform in ±1/sqrt(O/groups K) when there is none.
+        bias_init: Initial bias; the same.
+        name: See `Module`.
+
+    Attributes:
+        weight: [C, O/groups, *K].
+        bias: [O], or None.
+
+    Raises:
+        ArgumentError: An argument is not what it should be.
+        ShapeError: In a call: x has other dims or channels, or nothing is left of the result.
+    """
+
+    rank = 2
+
+
+class ConvTranspose3d(_ConvTranspose):
+    """Do the transpose of a convolution of volumes.  x: [N, C, D, H, W] -> [N, O, D', H', W']
+
+    Arguments: see `ConvTranspose2d`.
+    """
+
+    rank = 3

@@ -1,0 +1,229 @@
+"""Reductions of what sliding windows see, for pooling, and what their gradients take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from graphfw.errors import DTypeError
+from graphfw.ir.build import emit
+from graphfw.ir.dtype import DType, int64
+from graphfw.ir.functions import F
+from graphfw.ir.op import NONDIFF, Case, Cost, bad, ok, op
+from graphfw.ir.shape import require, shape_text
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape, TensorType
+from graphfw.ops.dtypes import compute_dtype, require_indices, require_numeric, require_ordered
+from graphfw.ops.windows import SAMPLE, Fold, Windowed
+
+
+class WindowReduction(Windowed):
+    """The base of ops that reduce what a window sees.  x: [*B, *S]  ->  [*B, *P]"""
+
+    def shape(self, x: Shape) -> Shape:
+        return self.placed(x)
+
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        flops = outputs[0].size * math.prod(self.window)
+        return super().cost(outputs, *inputs)._replace(flops=flops)
+
+    def seen(self, xp: Any, x: Any) -> Iterator[Any]:
+        """Yield each element of the window, in all places, as what is computed with."""
+        values = x.astype(compute_dtype(xp, x.dtype), copy=False)
+        places = self.places(x.shape[x.ndim - len(self.window) :])
+        for _, key in self.taps(places):
+            yield values[key]
+
+
+@op("window_sum")
+class WindowSum(WindowReduction):
+    """The sum of what a window sees in each place.  x: [*B, *S]  ->  [*B, *P]"""
+
+    linear = "jointly"
+
+    def dtype(self, x: DType) -> DType:
+        return require_numeric(x)
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        first, *others = self.seen(xp, x)
+        total = xp.array(first)
+        for values in others:
+            total += values
+        return total.astype(x.dtype, copy=False)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        lead = x.ndim - len(self.window)
+        back = Fold(self.window, self.strides, self.dilations, x.shape[lead:])
+        ones = (*ct.shape[:lead], *[1] * len(self.window), *ct.shape[lead:])
+        full = (*ct.shape[:lead], *self.window, *ct.shape[lead:])
+        return (lambda: emit(back, F.broadcast_to(F.reshape(ct, ones), full)),)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[2, n]", window=(2,), strides=(1,), dilations=(2,))
+        yield ok("float32[5, 7]", window=(2, 3), strides=(2, 1), dilations=(1, 2))
+        yield ok("int32[2, 3, 3, 2]", window=(1, 3, 2), strides=(1, 1, 3), dilations=(1, 1, 1))
+        yield ok("complex64[4]", window=(2,), strides=(2,), dilations=(1,))
+        yield bad("float32[5]", window=(2, 2), strides=(1, 1), dilations=(1, 1), match="over 1")
+        yield bad(
+            "bool[5]",
+            window=(2,),
+            strides=(1,),
+            dilations=(1,),
+            match="wants numeric",
+            error=DTypeError,
+        )
+
+
+class WindowChoice(WindowReduction):
+    """The base of what finds the largest: the first of those that tie, or a NaN if there is one."""
+
+    def dtype(self, x: DType) -> DType:
+        return require_ordered(x)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[2, n]", window=(2,), strides=(1,), dilations=(2,))
+        yield ok("float32[5, 7]", window=(2, 3), strides=(2, 1), dilations=(1, 2))
+        yield ok("int32[2, 3, 3, 2]", window=(1, 3, 2), strides=(1, 1, 3), dilations=(1, 1, 1))
+        yield bad("float32[5]", window=(2, 2), strides=(1, 1), dilations=(1, 1), match="over 1")
+        yield bad(
+            "bool[5]",
+            window=(2,),
+            strides=(1,),
+            dilations=(1,),
+            match="wants real",
+            error=DTypeError,
+        )
+
+
+@op("window_max")
+class WindowMax(WindowChoice):
+    """The largest that a window sees in each place.  x: [*B, *S]  ->  [*B, *P]"""
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        first, *others = self.seen(xp, x)
+        largest = xp.array(first)
+        for values in others:
+            xp.maximum(largest, values, out=largest)
+        return largest.astype(x.dtype, copy=False)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
+        def gradient() -> Tensor:
+            number = emit(WindowArgmax(self.window, self.strides, self.dilations), x)
+            dims = x.shape[x.ndim - len(self.window) :]
+            return emit(WindowPut(self.window, self.strides, self.dilations, dims), ct, number)
+
+        return (gradient,)
+
+
+@op("window_argmax")
+class WindowArgmax(WindowChoice):
+    """Which of its elements, counted in order, is the largest.  x: [*B, *S]  ->  [*B, *P]"""
+
+    vjp = NONDIFF
+
+    def dtype(self, x: DType) -> DType:
+        require_ordered(x)
+        return int64
+
+    def eval(self, xp: Any, x: Any) -> Any:
+        first, *others = self.seen(xp, x)
+        largest = xp.array(first)
+        kind = xp.uint8 if len(others) < 256 else xp.int64
+        place = xp.zeros(largest.shape, kind)
+        for number, values in enumerate(others, 1):
+            better = (values > largest) | (values != values)  # of several NaNs the last
+            xp.maximum(largest, values, out=largest)
+            xp.maximum(place, better * kind(number), out=place)  # numbers only grow
+        return place.astype(xp.int64, copy=False)
+
+
+def _only(mask: Any, values: Any) -> Any:
+    """Return values where the mask is true, else 0: as bits, much faster than with `where`."""
+    bits = f"i{values.dtype.itemsize}"
+    return (values.view(bits) & -mask.astype(bits)).view(values.dtype)
+
+
+@op("window_take")
+class WindowTake(Windowed):
+    """The element of a number in each place.  x: [*B, *S]  number: [*B, *P]  ->  [*B, *P]"""
+
+    linear = "jointly"
+
+    def shape(self, x: Shape, number: Shape) -> Shape:
+        places = self.placed(x)
+        message = f"there must be a number for each place, {shape_text(places)}"
+        require(number == places, message, fix="use what window_argmax returns")
+        return places
+
+    def dtype(self, x: DType, number: DType) -> DType:
+        require_indices(number)
+        return require_ordered(x)
+
+    def eval(self, xp: Any, x: Any, number: Any) -> Any:
+        taken = xp.zeros(number.shape, x.dtype)
+        for tap, (_, key) in enumerate(self.taps(number.shape[x.ndim - len(self.window) :])):
+            taken += _only(number == tap, x[key])
+        return taken
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor, number: Tensor) -> tuple[Any, ...]:
+        dims = x.shape[x.ndim - len(self.window) :]
+        back = WindowPut(self.window, self.strides, self.dilations, dims)
+        return (lambda: emit(back, ct, number), None)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[2, 5]", "int64[2, 3]", ints=(0, 2), **SAMPLE)
+        yield ok("float32[0, 5]", "int64[0, 3]", ints=(0, 2), **SAMPLE)
+        yield ok(
+            "float32[5, 7]",
+            "int32[2, 3]",
+            window=(2, 3),
+            strides=(2, 1),
+            dilations=(1, 2),
+            ints=(0, 6),
+        )
+        yield bad("float32[5]", "int32[2]", match="a number for each place, \\[3\\]", **SAMPLE)
+        yield bad("float32[5]", "float32[3]", match="integers", error=DTypeError, **SAMPLE)
+
+
+@op("window_put")
+class WindowPut(Windowed):
+    """x added up where the elements of the numbers lie.  x, number: [*B, *P]  ->  [*B, *dims]"""
+
+    dims: Shape
+    linear = "jointly"
+
+    def shape(self, x: Shape, number: Shape) -> Shape:
+        self.check(self.dims)
+        places = self.places(self.dims)
+        lead = len(x) - len(places)
+        fits = x == number and lead >= 0 and x[lead:] == places
+        message = f"both must end in the places, {shape_text(places)}"
+        require(fits, message, fix="use what window_argmax returns")
+        return (*x[:lead], *self.dims)
+
+    def dtype(self, x: DType, number: DType) -> DType:
+        require_indices(number)
+        return require_ordered(x)
+
+    def eval(self, xp: Any, x: Any, number: Any) -> Any:
+        rank = len(self.window)
+        values = x.astype(compute_dtype(xp, x.dtype), copy=False)
+        total = xp.zeros((*x.shape[: x.ndim - rank], *self.dims), values.dtype)
+        for tap, (_, key) in enumerate(self.taps(x.shape[x.ndim - rank :])):
+            total[key] += _only(number == tap, values)
+        return total.astype(x.dtype, copy=False)
+
+    def vjp(self, ct: Tensor, y: Tensor, x: Tensor, number: Tensor) -> tuple[Any, ...]:
+        forward = WindowTake(self.window, self.strides, self.dilations)
+        return (lambda: emit(forward, ct, number), None)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[n, 3]", "int64[n, 3]", dims=(5,), ints=(0, 2), **SAMPLE)
+        yield ok("int32[3]", "int8[3]", dims=(5,), ints=(0, 2), **SAMPLE)
+        yield bad("float32[2]", "int64[2]", dims=(5,), match="end in the places", **SAMPLE)
+        yield bad("bool[3]", "int64[3]", dims=(5,), match="wants real", error=DTypeError, **SAMPLE)

@@ -1,0 +1,144 @@
+"""Constant weights that take over what multiplies and shifts each channel of their product.
+
+A trained network's batch norm multiplies and shifts each channel of a convolution by constants:
+conv(x, w) * f + s is conv(x, w * f) + s, which goes over the data once less. The numbers are
+rounded at other places, so they differ in their last bits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphfw.ir.build import constant, emit
+from graphfw.ir.constants import constant_array
+from graphfw.ir.functions import F
+from graphfw.ir.graph import Graph
+from graphfw.ir.literal import Array, Literal
+from graphfw.ir.rebuild import live_nodes, rebuild
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.walk import users
+from graphfw.passes.base import Pass
+
+_PRODUCTS = {"conv": (1, 0), "matmul": (-1, -1)}
+"""For each product: the axis of its channels, and the axis of the weight that makes them."""
+
+_SIDES = {"add": (0, 1), "divide": (0,), "multiply": (0, 1), "subtract": (0,)}
+"""Steps that keep a product scaled and shifted, and at which of their inputs it may stand."""
+
+
+@dataclass(frozen=True)
+class ScaleWeights(Pass):
+    """Fold what multiplies and shifts a product's channels: at most one shift remains."""
+
+    name = "scale-weights"
+
+    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
+        nodes = live_nodes(graph)
+        chains = _chains(nodes, {t.node for t in graph.outputs})
+        ends = {chain.product: node for node, chain in chains.items()}  # the last ones remain
+        scaled = {node: chains[node] for node in ends.values() if chains[node].is_shorter}
+        if not scaled:
+            return graph
+        sources: dict[Node, Tensor] = {}
+
+        def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+            if node in ends:
+                sources[node] = inputs[0]
+            if node not in scaled:
+                return None
+            hits["scaled"] += 1
+            return scaled[node].emit(sources[scaled[node].product])
+
+        return rebuild(graph, rewrite)
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """A product with constant weights, and what its channels are multiplied and shifted by.
+
+    Attributes:
+        product: The product's node.
+        factor, shift: A number for each channel, or one for all; float64.
+        multiplied, shifted: How many nodes did that.
+    """
+
+    product: Node
+    factor: Array
+    shift: Array
+    multiplied: int = 0
+    shifted: int = 0
+
+    @property
+    def is_shorter(self) -> bool:
+        """Whether a scaled weight, with one shift behind it, is less than what is there."""
+        finite = np.isfinite(self._weight()).all() and np.isfinite(self.shift).all()
+        return bool(finite) and (self.multiplied > 0 or self.shifted > 1)
+
+    def followed_by(self, step: str, by: Array) -> _Scaled:
+        """Return it with one step more."""
+        if step in ("multiply", "divide"):
+            factor = by if step == "multiply" else 1 / by
+            return dataclasses.replace(
+                self,
+                factor=self.factor * factor,
+                shift=self.shift * factor,
+                multiplied=self.multiplied + 1,
+            )
+        shift = self.shift + (by if step == "add" else -by)
+        return dataclasses.replace(self, shift=shift, shifted=self.shifted + 1)
+
+    def emit(self, x: Tensor) -> Tensor:
+        """Make the product with scaled weights, and the one shift behind it."""
+        product = emit(self.product.op, x, constant(Literal(self._weight())))
+        if not self.shift.any():
+            return product
+        behind = product.ndim - 1 - _PRODUCTS[self.product.op.name][0] % product.ndim
+        shift = self.shift.astype(self._weight().dtype).reshape(-1, *[1] * behind)
+        return F.add(product, constant(Literal(shift)))  # type: ignore[no-any-return]
+
+    def _weight(self) -> Array:
+        weight = constant_array(self.product.inputs[1])
+        assert weight is not None  # so it was found
+        axis = _PRODUCTS[self.product.op.name][1] % weight.ndim
+        factor = self.factor.reshape(-1, *[1] * (weight.ndim - 1 - axis))
+        scaled: Array = (weight * factor).astype(weight.dtype)
+        return scaled
+
+
+def _chains(nodes: Sequence[Node], fetched: set[Node]) -> dict[Node, _Scaled]:
+    """Return the products, and each node whose value is one of them, scaled and shifted."""
+    if not any(node.op.name in _PRODUCTS for node in nodes):
+        return {}
+    used = users(nodes)
+    chains: dict[Node, _Scaled] = {}
+    for node in nodes:
+        if node.op.name in _PRODUCTS and constant_array(node.inputs[1]) is not None:
+            if node.types[0].dtype.name in ("float32", "float64"):
+                chains[node] = _Scaled(node, np.ones(1), np.zeros(1))
+            continue
+        for side in _SIDES.get(node.op.name, ()):
+            before = node.inputs[side].node
+            # A value that others read as well is needed as it is.
+            if before in chains and len(used[before]) == 1 and before not in fetched:
+                by = _of_channels(chains[before].product, node, node.inputs[1 - side])
+                if by is not None:
+                    chains[node] = chains[before].followed_by(node.op.name, by)
+    return chains
+
+
+def _of_channels(product: Node, step: Node, tensor: Tensor) -> Array | None:
+    """Return a constant's number for each channel of a product, None if it is no such constant."""
+    array = constant_array(tensor)
+    if array is None or step.types[0].shape != product.types[0].shape:
+        return None
+    rank = len(product.types[0].shape)
+    channel = _PRODUCTS[product.op.name][0] % rank
+    sizes = (1,) * (rank - array.ndim) + array.shape
+    if any(size != 1 for axis, size in enumerate(sizes) if axis != channel):
+        return None
+    return array.reshape(-1).astype(np.float64)
