@@ -77,7 +77,8 @@ class _AttentionOp(Op):
         q = q[..., rows, :] * self._factor(q.shape[-1])
         scores = xp.matmul(q, k[..., : block.seen, :].swapaxes(-1, -2))
         if mask is not None:
-            seen = mask[..., : block.seen] if mask.shape[-1:] != (1,) else mask
+            spreads = mask.ndim == 0 or mask.shape[-1] == 1
+            seen = mask if spreads else mask[..., : block.seen]
             if mask.ndim > 1 and mask.shape[-2] != 1:
                 seen = seen[..., rows, :]
             if mask.dtype == bool:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from graphfw.errors import ArgumentError, GradientError, GraphError, a_type
 from graphfw.ir import ambient, concrete
+from graphfw.ir.collecting import without_collection
 from graphfw.ir.dtype import DType, float64, int64
 from graphfw.ir.graph import Graph, current_graph, open_graph
 from graphfw.ir.tensor import Tensor
@@ -251,7 +252,7 @@ class Optimizer(abc.ABC):
     ) -> Update:
         state = self._states[0]
         pairs: list[tuple[Variable, Tensor]] = [(state.step, state.next_step), *carried]
-        with ambient.override(ambient.current_scope, state.name):
+        with without_collection(), ambient.override(ambient.current_scope, state.name):
             clipped = iter(self._clipped([g for _, found in rules for g, _ in found]))
             for rule, found in rules:
                 made = [(next(clipped), variable) for _, variable in found]

@@ -52,7 +52,7 @@ class Natives(Protocol):
         ...
 
     def matmul(self, node: Node) -> bool:
-        """Whether there is a native product of these dtypes."""
+        """Whether there is native code for a matrix product or a convolution."""
         ...
 
 
@@ -65,7 +65,7 @@ class Role(enum.Enum):
     POINTWISE = "an element of the output is a function of one of each input"
     REDUCE = "a reduction"
     COPY = "a view that does not lie regularly: it is copied"
-    MATMUL = "a matrix product"
+    MATMUL = "a matrix product, or a convolution"
     REFERENCE = "is computed by itself"
     JOIN = "its parts are written where they belong, by what computes them"
 
@@ -177,7 +177,7 @@ class Facts:
             return self._view_or(node, Role.COPY if proved else Role.REFERENCE)
         if op.name in ("arange", "dim_value"):
             return self._recipe(node)
-        if op.name == "matmul":
+        if op.name in ("matmul", "conv"):
             return Role.MATMUL if self._natives.matmul(node) else Role.REFERENCE
         if op.combine:
             short = self._written_out(node)

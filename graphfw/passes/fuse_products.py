@@ -1,5 +1,7 @@
 """What is done to the elements of a matrix product while they are in cache: its epilogue.
 
+So are those of a convolution, whose columns are all its spatial dims.
+
 Products are given epilogues when all other groups are settled. A group of elementwise nodes that
 reads a product joins it. Of a group with reductions, the part up to one tensor moves, where all
 that comes of the product goes through that tensor: no more is written for it, and the group reads
@@ -30,7 +32,8 @@ def attach_products(clusters: Clusters, graph: Graph) -> None:
     for node in reversed(graph.nodes):
         if clusters.facts.role[node] is not Role.MATMUL or node.outputs[0] in demanded:
             continue
-        if node.types[0].shape[-1] != 1:
+        columns = node.types[0].shape[2 if node.op.name == "conv" else -1 :]
+        if any([dim != 1 for dim in columns]):
             _attach(clusters, node, demanded)
             if node.op.name == "matmul":
                 _attach_sections(clusters, node, demanded)

@@ -106,7 +106,8 @@ class _Scaled:
         assert weight is not None  # so it was found
         axis = _PRODUCTS[self.product.op.name][1] % weight.ndim
         factor = self.factor.reshape(-1, *[1] * (weight.ndim - 1 - axis))
-        scaled: Array = (weight * factor).astype(weight.dtype)
+        with np.errstate(all="ignore"):  # what is not finite is found there
+            scaled: Array = (weight * factor).astype(weight.dtype)
         return scaled
 
 

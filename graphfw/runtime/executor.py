@@ -7,7 +7,7 @@ with the part of the name behind a colon (`"mine:1"` gives `"1"`, `"mine"` gives
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
@@ -178,8 +178,15 @@ class Executor(abc.ABC):
     def from_host(self, array: np.ndarray[Any, Any]) -> Any:
         """Return a copy of a NumPy array as an array of this executor."""
 
-    def from_hosts(self, arrays: Sequence[np.ndarray[Any, Any]]) -> Sequence[Any]:
-        """Return copies of NumPy arrays, as `from_host` does of one."""
+    def from_hosts(
+        self, arrays: Iterable[np.ndarray[Any, Any]], sizes: Sequence[int]
+    ) -> Sequence[Any]:
+        """Return copies of NumPy arrays, as `from_host` does of one.
+
+        Args:
+            arrays: Made when they are asked for, so that each can go before the next one comes.
+            sizes: Their bytes.
+        """
         return [self.from_host(array) for array in arrays]
 
     @abc.abstractmethod

@@ -25,6 +25,7 @@ from graphfw.errors import (
     a_type,
 )
 from graphfw.ir import ambient, concrete, nest
+from graphfw.ir.collecting import without_collection
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, to_array
@@ -40,7 +41,7 @@ from graphfw.runtime.executor import Executable, Executor, checked_options, find
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.profile import Profile
-from graphfw.runtime.program import Program, lower, without_collection, without_passes
+from graphfw.runtime.program import Program, lower, without_passes
 from graphfw.runtime.running import reading, updating
 from graphfw.runtime.state import Snapshot, State, batches, checked_seed, number_in
 
@@ -231,10 +232,11 @@ class Session(Uncopied):
                 slots.append(len(tensors))
                 tensors.append(found)
         with self._compiling:
-            # In a context of its own: an interrupt must not leave the compiler's graphs open here.
-            program = copy_context().run(
-                lower, tensors, updates, placeholders, self.graph, self._verify
-            )
+            with without_collection():
+                # In a context of its own: an interrupt must not leave the compiler's graphs open.
+                program = copy_context().run(
+                    lower, tensors, updates, placeholders, self.graph, self._verify
+                )
             if self._debug:
                 program = without_passes(program)
             self._start(self.graph.variables)
@@ -280,8 +282,8 @@ class Session(Uncopied):
         context = copy_context()  # as for lower
         values: dict[Variable, Any] = {}
         for some in batches(new):
-            arrays = self.executor.from_hosts([context.run(self._initial, v) for v in some])
-            values.update(zip(some, arrays, strict=True))
+            made = (context.run(self._initial, v) for v in some)
+            values.update(zip(some, self.executor.from_hosts(made, [*some.values()]), strict=True))
         with self._state.writing:
             current = self._state.snapshot.values
             self._state.commit({v: a for v, a in values.items() if v not in current})

@@ -129,17 +129,17 @@ class State:
             )
 
 
-def batches(variables: Sequence[Variable]) -> Iterator[list[Variable]]:
-    """Cut variables into pieces of some 32 MiB, whose initial values are made together."""
-    some: list[Variable] = []
+def batches(variables: Sequence[Variable]) -> Iterator[dict[Variable, int]]:
+    """Cut variables into pieces of some 32 MiB, whose contents lie together; yield their bytes."""
+    some: dict[Variable, int] = {}
     nbytes = 0
     for variable in variables:
         size = variable.type.nbytes
         assert isinstance(size, int)  # variables have static shapes
         if some and nbytes + size > _TOGETHER:
             yield some
-            some, nbytes = [], 0
-        some.append(variable)
+            some, nbytes = {}, 0
+        some[variable] = size
         nbytes += size
     yield some
 

@@ -9,6 +9,7 @@ from graphfw.errors import ArgumentError, GradientError, ShapeError, a_type
 from graphfw.ir import ambient, concrete
 from graphfw.ir.body import BodyGraph
 from graphfw.ir.build import admitted, emit_all
+from graphfw.ir.collecting import without_collection
 from graphfw.ir.functions import F, public
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import RANDOM, SOURCE
@@ -241,7 +242,8 @@ def cotangents(
         seeds: The cotangents of the ys.
         may_refuse: Return a `Refusal` for an x whose cotangent nobody says, rather than raise it.
     """
-    found = _backward(ys, xs, seeds)
+    with without_collection():
+        found = _backward(ys, xs, seeds)
     for one in found:
         if isinstance(one, Refusal) and not may_refuse:
             one()

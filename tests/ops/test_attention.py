@@ -53,6 +53,16 @@ def test_bool_mask(rng: np.random.Generator) -> None:
     check(*sample(rng), mask)
 
 
+def test_a_mask_of_one_number(rng: np.random.Generator) -> None:
+    q, k, v = sample(rng)
+    with gf.Graph() as graph:
+        x, bias = gf.placeholder(q.shape, q.dtype, name="x"), gf.placeholder((), q.dtype)
+        y = attention(x, gf.constant(k), gf.constant(v), bias)
+    with gf.Session(graph) as session:
+        made = session.run(y, {x: q, bias: 3.0})
+    np.testing.assert_allclose(made, attention(q, k, v).numpy(), rtol=1e-5)
+
+
 def test_float_mask(rng: np.random.Generator) -> None:
     mask = rng.normal(size=(2, 1, 5, 7))
     mask[0, 0, 1, 3] = -np.inf

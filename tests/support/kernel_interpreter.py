@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from graphfw.ir.dim_text import evaluate
-from graphfw.ir.dtype import DType
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse import Partition, partition
@@ -85,8 +84,8 @@ class Interpreted:
     def scratch(self, kernel: Kernel) -> tuple[int, int]:
         return 0, 0
 
-    def multiplies(self, dtype: DType) -> bool:
-        return dtype.name in ("float32", "float64")
+    def multiplies(self, node: Node) -> bool:
+        return node.op.name == "matmul" and node.types[0].dtype.name in ("float32", "float64")
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
         return ()

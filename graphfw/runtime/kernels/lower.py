@@ -46,8 +46,8 @@ Item: TypeAlias = "Step | ReferenceStep"
 class Target(KernelTarget, Protocol):
     """What makes native code."""
 
-    def multiplies(self, dtype: DType) -> bool:
-        """Whether it has matrix products of a dtype."""
+    def multiplies(self, node: Node) -> bool:
+        """Whether it has code for a matrix product or a convolution."""
         ...
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
@@ -73,6 +73,30 @@ class Target(KernelTarget, Protocol):
             product: Where the product goes; None where only the epilogue has outputs.
             epilogue: What is done to its elements.
             fixed_b: Whether b's storage has the same contents in all runs.
+        """
+        ...
+
+    def conv(
+        self,
+        node: Node,
+        nodes: tuple[Node, ...],
+        x: View,
+        weight: View,
+        product: Storage | None,
+        epilogue: Epilogue | None,
+        *,
+        fixed_weight: bool,
+    ) -> Sequence[Step]:
+        """Return the steps of a convolution; arguments are like those of `matmul`.
+
+        Args:
+            node: The convolution.
+            nodes: What the steps compute.
+            x: [N, C, *S].
+            weight: [O, C/G, *K].
+            product: Where the result goes; None where only the epilogue has outputs.
+            epilogue: What is done to its elements.
+            fixed_weight: Whether the weight's storage has the same contents in all runs.
         """
         ...
 
@@ -105,8 +129,8 @@ class CanCompile:
         return self._form(node)[2]
 
     def matmul(self, node: Node) -> bool:
-        """Whether there is a native product of these dtypes."""
-        return self._target.multiplies(node.types[0].dtype)
+        """Whether there is native code for a matrix product or a convolution."""
+        return self._target.multiplies(node)
 
     def _form(self, node: Node) -> _Form:
         key = (node.op, tuple([t.dtype for t in node.inputs]))
@@ -239,31 +263,48 @@ class _Lowering:
 
     def _matmul(self, group: Group) -> list[Step]:
         product = next(n for n in group.nodes if self.facts.role[n] is Role.MATMUL)
-        batch = product.types[0].shape[:-2]
-        a, b = [_with_batch(view(t, self.facts), batch) for t in product.inputs]
-        root = self.facts.root_of(product.inputs[1])
-        fixed_b = root in self.fixed or root.node.op.name == "constant"
         (output,) = product.outputs
         rest = tuple([node for node in group.nodes if node is not product])
         outputs = tuple([t for t in group.outputs if t is not output])
         if not outputs:
-            return list(self.target.matmul((product,), a, b, output, None, fixed_b=fixed_b))
+            return self._product(product, (product,), output, None)
         after = replace(group, kind="kernel", nodes=rest, outputs=outputs)
-        joined = self._epilogue(after, output, (a.storage, b.storage))
+        joined = self._epilogue(after, product)
         if joined is not None:
             kept = output if len(outputs) < len(group.outputs) else None
-            return list(self.target.matmul(group.nodes, a, b, kept, joined, fixed_b=fixed_b))
-        steps = list(self.target.matmul((product,), a, b, output, None, fixed_b=fixed_b))
-        return [*steps, *self._kernels(after)]
+            return self._product(product, group.nodes, kept, joined)
+        return [*self._product(product, (product,), output, None), *self._kernels(after)]
 
-    def _epilogue(
-        self, group: Group, product: Tensor, factors: Sequence[Storage]
-    ) -> Epilogue | None:
+    def _product(
+        self,
+        node: Node,
+        nodes: tuple[Node, ...],
+        product: Storage | None,
+        epilogue: Epilogue | None,
+    ) -> list[Step]:
+        """Return the steps of a matrix product or a convolution, and of what follows it."""
+        left, right = [view(tensor, self.facts) for tensor in node.inputs]
+        root = self.facts.root_of(node.inputs[1])
+        fixed = root in self.fixed or root.node.op.name == "constant"
+        if node.op.name == "conv":
+            steps = self.target.conv(
+                node, nodes, left, right, product, epilogue, fixed_weight=fixed
+            )
+        else:
+            batch = node.types[0].shape[:-2]
+            a, b = _with_batch(left, batch), _with_batch(right, batch)
+            steps = self.target.matmul(nodes, a, b, product, epilogue, fixed_b=fixed)
+        return list(steps)
+
+    def _epilogue(self, group: Group, node: Node) -> Epilogue | None:
         """Return what a group does to a product's elements, if it can be done piece by piece."""
         values = Values(group, self.facts)
         draft = drafted(values, group.outputs, ())
-        draft.outer, draft.inner = values.axes[:-1], values.axes[-1:]
-        return epilogue(draft, self.target, product, factors)
+        columns = node.types[0].shape[2:] if node.op.name == "conv" else (None,)
+        rows = len(values.axes) - len([dim for dim in columns if dim != 1])
+        draft.outer, draft.inner = values.axes[:rows], values.axes[rows:]
+        factors = [self.facts.root_of(tensor) for tensor in node.inputs]
+        return epilogue(draft, self.target, node.outputs[0], factors)
 
 
 def _with_batch(operand: View, batch: Sequence[DimLike]) -> View:

@@ -131,6 +131,8 @@ def epilogue(
 ) -> Epilogue | None:
     """Settle a draft as what is done to a product's elements; None where it does not fit that.
 
+    The product is that of a matrix product or a convolution.
+
     Args:
         draft: The draft.
         target: What compiles it.
@@ -138,7 +140,8 @@ def epilogue(
         factors: Where the product's operands lie.
     """
     finisher = _Finisher(draft, target, product)
-    if len(finisher.outer) != 1 or len(finisher.inner) != 1:
+    is_conv = product.node.op.name == "conv"
+    if len(finisher.outer) > 1 + is_conv or len(finisher.inner) != 1:
         return None
     done = finisher.result()
     if done.can_fail or not finisher.reads_product:
@@ -158,6 +161,7 @@ def epilogue(
         ),
         sections=finisher.sections,
         begins=tuple(finisher.begins.items()),
+        member=finisher.member,
     )
 
 
@@ -337,10 +341,19 @@ class _Finisher:
     @property
     def row_stride(self) -> Param:
         """The parameter that is the distance between rows of the product alone."""
-        (row,) = self.outer
-        number = self._params.setdefault(("product", row.extent), len(self._values))
+        return self._distance(self.outer[-1])
+
+    @property
+    def member(self) -> tuple[int, DimLike] | None:
+        """See `Epilogue`."""
+        if len(self.outer) == 1:
+            return None
+        return self._distance(self.outer[0]).number, self.outer[-1].extent
+
+    def _distance(self, axis: Joined) -> Param:
+        number = self._params.setdefault(("product", axis.last), len(self._values))
         if number == len(self._values):
-            self._values.append(self.inner[0].extent)
+            self._values.append(axis.extent)  # not used: see `Epilogue`
         return Param(number)
 
     @property
@@ -348,10 +361,12 @@ class _Finisher:
         """How often the kernel's columns go into those of the product."""
         assert self.product is not None
         whole, part = self.product.shape[-1], self.inner[0].extent
-        return whole // part if isinstance(whole, int) and isinstance(part, int) and part else 1
+        if not isinstance(whole, int) or not isinstance(part, int) or not 0 < part < whole:
+            return 1
+        return whole // part
 
     def _of_product(self, expr: Element) -> Expr:
-        row, column = self._names[self.outer[0].last], self._names[self.inner[0].last]
+        column = self._names[self.inner[0].last]
         self.reads_product = True
         begin: Size = 0
         offset, part = expr.place.offset, self.inner[0].extent
@@ -360,7 +375,8 @@ class _Finisher:
             if number == len(self._values):
                 self._values.append(offset)
             begin = Param(number)
-        access = Access(begin, ((row, self.row_stride), (column, 1)))
+        rows = [(self._names[axis.last], self._distance(axis)) for axis in self.outer]
+        access = Access(begin, (*rows, (column, 1)))
         return Load(expr.dtype, self._buffer(expr.place.storage, written=False), access)
 
     def _number(self, index: Affine) -> Expr:

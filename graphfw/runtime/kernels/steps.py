@@ -23,7 +23,8 @@ class Code(Protocol):
     the run then stops and is repeated by the reference path, which has the error message.
 
     A code that calls functions which others call too, and which are compiled once for all of them,
-    has these as its attribute `parts`: a tuple of codes.
+    has these as its attribute `parts`: a tuple of codes. What is worth telling about the
+    instructions that it is made of is its attribute `note`.
     """
 
     @property
@@ -133,6 +134,8 @@ class Epilogue(NamedTuple):
             columns are those of a part, and it reads elements of each.
         begins: Pairs of a part's number, not 0, and which of `params` is how far it lies behind
             the first, and nothing else: what stands at that place is not used.
+        member: Where the rows are not one axis of the kernel but two: which of `params` is the
+            distance between rows of the first of these, and how many rows the other has.
     """
 
     kernel: Kernel
@@ -143,6 +146,7 @@ class Epilogue(NamedTuple):
     in_place: tuple[tuple[int, int], ...] = ()
     sections: int = 1
     begins: tuple[tuple[int, int], ...] = ()
+    member: tuple[int, DimLike] | None = None
 
     def params_with(self, row: DimLike, section: DimLike = 0) -> tuple[DimLike, ...]:
         """Return `params` for a block in which rows and parts of the product are so far apart."""
@@ -150,6 +154,9 @@ class Epilogue(NamedTuple):
         params[self.row_stride] = row
         for number, place in self.begins:
             params[place] = number * section
+        if self.member is not None:
+            place, rows = self.member
+            params[place] = rows * row
         return tuple(params)
 
 

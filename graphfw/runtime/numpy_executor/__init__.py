@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -50,8 +50,8 @@ class NumpyExecutor(Executor):
     def from_host(self, array: Array) -> Array:
         return np.array(array, order="C")
 
-    def from_hosts(self, arrays: Sequence[Array]) -> Sequence[Array]:
-        return copied_together(arrays)
+    def from_hosts(self, arrays: Iterable[Array], sizes: Sequence[int]) -> Sequence[Array]:
+        return copied_together(arrays, sizes)
 
     def to_host(self, array: Array) -> Array:
         return np.array(array)

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from graphfw.errors import ExecutionError, MemoryLimitError
+from graphfw.ir.collecting import without_collection
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import Rng
@@ -24,7 +25,7 @@ from graphfw.runtime.numpy_executor.layout import Layouts
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.profile import Profile
-from graphfw.runtime.program import Program, without_collection, without_passes
+from graphfw.runtime.program import Program, without_passes
 
 _KNOWN_SIZES = 1024
 

@@ -64,16 +64,20 @@ def machine() -> Machine:
 
 
 @functools.cache
-def tiles_here() -> Literal["amx", "avx512bf16"] | None:
+def tiles_here() -> Literal["amx"] | None:
     """Return what multiplies matrix tiles on this machine; None for nothing."""
     if _may_use_tiles():
         # Not at the top: it generates code, and what runs on other machines does without.
         trust = import_module("graphfw.runtime.numpy_executor.matmul.trust")
         if trust.agrees("amx"):
             return "amx"
+    return None
+
+
+def pairs_here() -> bool:
+    """Return whether vectors make dot products of pairs of bfloat16 on this machine."""
     here = machine()
-    has_dots = here.architecture == "x86_64" and here.has("avx512bf16")
-    return "avx512bf16" if has_dots else None
+    return here.architecture == "x86_64" and here.has("avx512bf16")
 
 
 def _may_use_tiles() -> bool:

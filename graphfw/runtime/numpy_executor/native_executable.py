@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfw.errors import ExecutionError
+from graphfw.ir.collecting import without_collection
 from graphfw.ir.op import Rng
 from graphfw.ops.effects import quiet
 from graphfw.runtime.array_executor import ArrayExecutable
@@ -25,7 +26,7 @@ from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.prepare import Preparation
 from graphfw.runtime.numpy_executor.recycle import NO_MEMORY, Arenas
 from graphfw.runtime.profile import Profile
-from graphfw.runtime.program import Program, without_collection
+from graphfw.runtime.program import Program
 
 if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.build import Build

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +16,12 @@ from graphfw.runtime.numpy_executor.residue import give_back
 
 _LARGE = 32 << 20
 """Bytes that take the system longer to give than it takes to give it back what is not needed."""
+
+LARGE_PAGE = 2 << 20
+"""Bytes of the large pages of most systems."""
+
+_MANY_PAGES = 16 << 20
+"""Bytes that are worth an end that is not used."""
 
 _KEPT = 4
 """How many past arrays of one output are looked at."""
@@ -58,7 +64,7 @@ class Recycler:
         if memory is None:
             memory = np.empty(nbytes + ALIGNMENT, np.uint8)
         self._past.append(memory)
-        return _aligned(memory, nbytes).view(self.dtype).reshape(shape)
+        return _aligned(memory, nbytes, ALIGNMENT).view(self.dtype).reshape(shape)
 
     def _unused(self, nbytes: int) -> Array | None:
         past = self._past
@@ -74,31 +80,50 @@ class Recycler:
         return None
 
 
-def copied_together(arrays: Sequence[Array]) -> list[Array]:
-    """Return copies of arrays, side by side in one piece of memory.
+def copied_together(arrays: Iterable[Array], sizes: Sequence[int]) -> list[Array]:
+    """Return copies of arrays of some sizes in bytes, side by side in one piece of memory.
 
     The system gives large pieces as large pages: some hundred times fewer than it would give for
-    each array by itself, and it takes as long for each.
+    each array by itself, and it takes as long for each. It gives them when they are first written
+    to, as zeros: zeros that are there already are left to the first run, and its many threads.
     """
-    rooms = [-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]
-    memory = aligned(sum(rooms))
+    rooms = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
+    memory = aligned(sum(rooms), np.zeros)
     copies: list[Array] = []
     begin = 0
-    for array, room in zip(arrays, rooms, strict=True):
+    made = iter(arrays)
+    for room in rooms:
+        array = next(made)
         copy = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
-        copy[...] = array
+        if not _is_one_zero(array):
+            copy[...] = array
+        del array  # before the next one is made
         copies.append(copy)
         begin += room
     return copies
 
 
-def aligned(nbytes: int) -> Array:
-    """Return bytes that begin at a cache line."""
-    return _aligned(np.empty(nbytes + ALIGNMENT, np.uint8), nbytes)
+def _is_one_zero(array: Array) -> bool:
+    """Whether all elements are one and the same in memory, and its bits are 0: not those of -0."""
+    return not any(array.strides) and not any(array[(slice(1),) * array.ndim].tobytes())
 
 
-def _aligned(memory: Array, nbytes: int) -> Array:
-    skip = -memory.ctypes.data % ALIGNMENT
+def aligned(nbytes: int, make: Callable[..., Array] = np.empty) -> Array:
+    """Return bytes that begin at a cache line; large pieces at a large page.
+
+    Args:
+        nbytes: How many.
+        make: What makes arrays with what they are to hold at first, of a size and a dtype.
+    """
+    if nbytes < _MANY_PAGES:
+        return _aligned(make(nbytes + ALIGNMENT, np.uint8), nbytes, ALIGNMENT)
+    # The end, too: the system gives what is beside large pages as hundreds of small ones.
+    room = -(-nbytes // LARGE_PAGE) * LARGE_PAGE
+    return _aligned(make(room + LARGE_PAGE, np.uint8), nbytes, LARGE_PAGE)
+
+
+def _aligned(memory: Array, nbytes: int, boundary: int) -> Array:
+    skip = -memory.ctypes.data % boundary
     return memory[skip : skip + nbytes]
 
 

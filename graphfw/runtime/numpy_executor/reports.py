@@ -28,6 +28,7 @@ from graphfw.runtime.numpy_executor.execution import Execution
 from graphfw.runtime.numpy_executor.layout import Layout, nbytes
 from graphfw.runtime.numpy_executor.regions import CompiledRegion
 from graphfw.runtime.numpy_executor.schedule import written
+from graphfw.runtime.numpy_executor.target import why_not_native
 from graphfw.runtime.places import place_of, places_of
 from graphfw.runtime.profile import Event, Label, Profile, profile
 
@@ -215,6 +216,9 @@ def explain(build: Build, sizes: Sequence[int] | None) -> str:
         for step in steps:
             lines.append(f"  {number:>3}  {label_of(step, build.regions)}")
             lines.append(f"       {_cost_text(step, env)}")
+            note = getattr(step.code, "note", "") if isinstance(step, Step) else ""
+            if note:
+                lines.append(f"       by {note}")
             nodes = _nodes_of(step)
             if nodes:
                 lines.append(f"       at {places_of(nodes)}")
@@ -222,6 +226,9 @@ def explain(build: Build, sizes: Sequence[int] | None) -> str:
             for tensor, reason in group.reasons.items() if group else ():
                 lines.append(f"       reads {tensor.node.op.name} {tensor.type}: {reason}")
             number += 1
+            reason = why_not_native(step) if isinstance(step, Node) else ""
+            if reason:
+                lines.append(f"       not native: {reason}")
             if isinstance(step, Node) and step in build.regions:
                 lines += [f"         | {line}" for line in build.regions[step].explain(env)]
     return "\n".join(lines)

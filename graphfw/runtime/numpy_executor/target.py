@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from graphfw.ir.dtype import DType
 from graphfw.ir.tensor import Node
+from graphfw.ops.correlation import Conv
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage, View
 from graphfw.runtime.limits import Precision
@@ -15,7 +15,16 @@ from graphfw.runtime.numpy_executor.attention.steps import (
     is_native,
 )
 from graphfw.runtime.numpy_executor.codegen import KernelCode, scratch_bytes
-from graphfw.runtime.numpy_executor.machine import tiles_here
+from graphfw.runtime.numpy_executor.convolution import (
+    conv_steps,
+    conv_weight_steps,
+    pool_steps,
+    spread_steps,
+    why_not,
+    why_not_spread,
+    why_not_weight,
+)
+from graphfw.runtime.numpy_executor.machine import pairs_here, tiles_here
 from graphfw.runtime.numpy_executor.matmul.lowering import matmul_steps, supported
 from graphfw.runtime.numpy_executor.special.draws import Draws
 from graphfw.runtime.numpy_executor.special.joining import (
@@ -49,8 +58,10 @@ class CpuTarget:
     def drawn(self, key: str) -> tuple[Storage, int]:
         return self._draws.storage, self._draws.place(key)
 
-    def multiplies(self, dtype: DType) -> bool:
-        return supported(dtype)
+    def multiplies(self, node: Node) -> bool:
+        if node.op.name == "conv":
+            return not why_not(node)
+        return supported(node.types[0].dtype)
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
         make = _ALONE.get(node.op.name)
@@ -75,7 +86,28 @@ class CpuTarget:
             fixed_b=fixed_b,
             precision=self._precision,
             tiles=tiles_here(),
+            pairs=pairs_here(),
         )
+
+    def conv(
+        self,
+        node: Node,
+        nodes: tuple[Node, ...],
+        x: View,
+        weight: View,
+        product: Storage | None,
+        epilogue: Epilogue | None,
+        *,
+        fixed_weight: bool,
+    ) -> Sequence[Step]:
+        assert isinstance(node.op, Conv)
+        return conv_steps(nodes, node.op, x, weight, product, epilogue, fixed_weight=fixed_weight)
+
+
+def why_not_native(node: Node) -> str:
+    """Return why there is no native code for a node, where there is for others with its op."""
+    reason = {"conv": why_not_spread, "conv_weight": why_not_weight}.get(node.op.name)
+    return "" if reason is None else reason(node)
 
 
 def _attention(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
@@ -107,4 +139,8 @@ _ALONE: Mapping[str, Callable[[Node, Sequence[View], Sequence[View]], Sequence[S
     "roll": roll_steps,
     "slice": slice_steps,
     "slice_set": slice_set_steps,
+    "conv": spread_steps,
+    "conv_weight": conv_weight_steps,
+    "window_max": pool_steps,
+    "window_sum": pool_steps,
 }

@@ -1,12 +1,23 @@
 """Memory that is used again: never while anybody can see it."""
 
+import mmap
+import sys
 import threading
+import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from graphfw.ir.dtype import bfloat16
 from graphfw.runtime.numpy_executor.arena import ALIGNMENT
-from graphfw.runtime.numpy_executor.recycle import Arenas, Recycler, aligned
+from graphfw.runtime.numpy_executor.recycle import (
+    LARGE_PAGE,
+    Arenas,
+    Recycler,
+    aligned,
+    copied_together,
+)
 
 SHAPE = (256, 128)
 NBYTES = 4 * 256 * 128
@@ -137,3 +148,66 @@ def test_aligned_bytes():
         array = aligned(nbytes)
         assert array.nbytes == nbytes
         assert array.ctypes.data % ALIGNMENT == 0 or not nbytes
+
+
+def test_large_pieces_begin_at_a_large_page_and_have_the_end_of_the_last_one():
+    array = aligned((33 << 20) + 5)
+    assert array.nbytes == (33 << 20) + 5
+    assert array.ctypes.data % LARGE_PAGE == 0
+    end = array.base.ctypes.data + array.base.nbytes
+    assert end >= array.ctypes.data + (34 << 20)
+
+
+def test_copies_lie_side_by_side():
+    rng = np.random.default_rng(7)
+    arrays = [
+        rng.standard_normal((5, 3), np.float32),
+        np.broadcast_to(np.float32(0), (17, 1)),
+        np.broadcast_to(np.float64(-0.0), (3, 2)),
+        np.broadcast_to(np.int8(3), (70,)),
+        np.empty((0, 4), np.float32),
+        rng.integers(0, 9, (4, 6)).T[::2],
+        np.array(0, bfloat16.dtype),
+        np.array(2.5, bfloat16.dtype),
+        np.zeros((2, 2), bool),
+    ]
+    copies = copied_together(iter(arrays), [array.nbytes for array in arrays])
+    assert len({id(copy.base) for copy in copies}) == 1
+    for array, copy in zip(arrays, copies, strict=True):
+        assert copy.dtype == array.dtype
+        assert copy.shape == array.shape
+        assert copy.tobytes() == array.tobytes()
+        assert copy.flags.writeable
+        assert copy.flags.c_contiguous
+        assert copy.ctypes.data % ALIGNMENT == 0 or not copy.size
+        copy[...] = 1
+    assert arrays[1][0, 0] == 0
+
+
+def test_each_array_can_go_before_the_next_one_is_made():
+    past = []
+
+    def made(value):
+        assert not any(array() is not None for array in past)
+        array = np.full((9, 9), value)
+        past.append(weakref.ref(array))
+        return array
+
+    copies = copied_together(map(made, range(4)), [9 * 9 * 8] * 4)
+    assert [int(copy[3, 3]) for copy in copies] == [0, 1, 2, 3]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_zeros_take_no_memory_before_they_are_written():
+    def resident():
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+        return pages * mmap.PAGESIZE
+
+    size = 256 << 20
+    zeros = np.broadcast_to(np.float32(0), (size // 4,))
+    before = resident()
+    (copy,) = copied_together([zeros], [size])
+    assert resident() - before < size // 4
+    copy[::1024] = 1
+    assert resident() - before > size // 2
+    assert copy[:1030].sum() == 2

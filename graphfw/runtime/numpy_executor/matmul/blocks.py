@@ -24,7 +24,17 @@ CHUNK_ROWS = 256
 
 def depth(shape: Shape) -> int:
     """Return how many places of k are done at a time: a strip fits into the L2 cache."""
-    return 1024 // shape.size
+    return 1024 // shape.size * shape.places
+
+
+def part_of(body: Body, shape: Shape, length: str, number: str, parts: str) -> tuple[str, str]:
+    """Where one of several equal parts of k begins and ends; they cut no pair."""
+    pairs = body.ceil(length, shape.places) if shape.places > 1 else length
+    begin = body.div(body.mul(pairs, number), parts)
+    end = body.div(body.mul(pairs, body.add(number, 1)), parts)
+    if shape.places == 1:
+        return begin, end
+    return body.mul(begin, shape.places), body.min(body.mul(end, shape.places), length)
 
 
 class Scratch(NamedTuple):
@@ -53,9 +63,10 @@ class Scratch(NamedTuple):
             return Scratch(0, 0, 0, 0, 0, 0)
         shape, length = code.shape, depth(code.shape)
         split = 2 * code.tiles.parts * length if code.tiles else 0
+        nbytes = length // shape.places * shape.size
         sizes = (
-            STRIP * shape.columns * length * shape.size,
-            CHUNK_ROWS * length * shape.size if shape.converts else 0,
+            STRIP * shape.columns * nbytes,
+            CHUNK_ROWS * nbytes if shape.converts else 0,
             CHUNK_ROWS * split,
             STRIP * shape.columns * split,
             4 * tiles.TILE if split else 0,
@@ -163,13 +174,13 @@ class Chunks:
             most = body.select(in_place, str(depth(self.shape) // 2), most)
         pieces = body.max(body.ceil(chunk.length, most), "1")
         with body.loop(0, pieces) as piece:
-            begin = body.div(body.mul(chunk.length, piece), pieces)
-            end = body.div(body.mul(chunk.length, body.add(piece, 1)), pieces)
+            begin, end = part_of(body, self.shape, chunk.length, piece, pieces)
             length = body.sub(end, begin)
             more = body.test("ne", piece, 0)
             here = chunk._replace(a=self.from_place(chunk.a, begin), length=length)
             if self.code.tiles is None:
-                here = here._replace(a=self.widened(here))
+                left = self.widened if self.shape.places == 1 else self.paired
+                here = here._replace(a=left(here))
                 fits = ""
             else:
                 fits = self.split_left(here)
@@ -204,12 +215,32 @@ class Chunks:
         inner = body.select(along, chunk.length, chunk.rows)
         to = self.area(self.scratch.left)
         body.line(
-            f"call fastcc void @{self.code.widen.name}(ptr {address}, "
+            f"call fastcc void @{self.code.left.name}(ptr {address}, "
             f"i64 {body.select(along, row, step)}, i64 {body.select(along, step, row)}, "
             f"ptr {to}, i64 {outer}, i64 {inner})"
         )
         gap, size = body.mul(inner, self.shape.size), str(self.shape.size)
         return Matrix(to, body.select(along, gap, size), body.select(along, size, gap))
+
+    def paired(self, chunk: Chunk) -> Matrix:
+        """A piece of a, as pairs: where it lies if these are there."""
+        body, (address, row, step) = self.body, chunk.a
+        dense = body.test("eq", step, self.shape.stored.itemsize)
+        even = body.test("eq", body.rem(chunk.length, 2), 0)
+        in_place = body.let(f"and i1 {dense}, {even}")
+        to, size = self.area(self.scratch.left), str(self.shape.size)
+        with body.where(body.opposite(in_place)):
+            body.line(
+                f"call fastcc void @{self.code.left.name}(ptr {address}, i64 {row}, i64 {step}, "
+                f"ptr {to}, i64 {chunk.rows}, i64 {chunk.length})"
+            )
+        row_gap = body.mul(body.ceil(chunk.length, 2), size)
+        row_gap = body.select(dense, row_gap, size)
+        return Matrix(
+            body.select(in_place, address, to, "ptr"),
+            body.select(in_place, row, row_gap),
+            body.select(dense, size, body.mul(chunk.rows, size)),
+        )
 
     def from_row(self, chunk: Chunk, begin: str, column: str) -> str:
         """Where the right operand begins for a place of k and a column, or its panel."""
@@ -221,7 +252,11 @@ class Chunks:
 
     def gap(self, length: str) -> str:
         """The bytes from panel to panel."""
-        return self.body.mul(length, self.shape.columns * self.shape.size)
+        return self.body.mul(self.steps(length), self.shape.columns * self.shape.size)
+
+    def steps(self, length: str) -> str:
+        """In how many steps a tile goes through places of k."""
+        return length if self.shape.places == 1 else self.body.ceil(length, self.shape.places)
 
     def by_vectors(self, strip: Chunk, in_place: str, more: str) -> None:
         """Compute a strip of panels, packed unless they are used in place, panel by panel."""
@@ -273,13 +308,13 @@ class Chunks:
     def rows(self, chunk: Chunk, panel: tuple[str, str], more: str) -> None:
         """Compute the columns of a panel, tile by tile."""
         body, a = self.body, chunk.a
-        narrow = body.test("sle", chunk.columns, self.shape.lanes)
+        narrow, steps = body.test("sle", chunk.columns, self.shape.lanes), self.steps(chunk.length)
         with self.calls.tiles(chunk.rows, narrow) as (tile, row):
             body.line(
                 f"call fastcc void {tile}(ptr {body.at(a.address, body.mul(row, a.row))}, "
                 f"i64 {a.row}, i64 {a.step}, ptr {panel[0]}, i64 {panel[1]}, "
                 f"ptr {body.at(chunk.c, body.mul(row, chunk.c_row))}, i64 {chunk.c_row}, "
-                f"i64 {chunk.length}, i1 {more}, i64 {chunk.columns}, "
+                f"i64 {steps}, i1 {more}, i64 {chunk.columns}, "
                 f"i64 {body.sub(chunk.rows, row)})"
             )
 

@@ -13,13 +13,13 @@ from typing import Literal, TypeAlias
 
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.matmul import dots, parts, streams
-from graphfw.runtime.numpy_executor.matmul.blocks import Chunk, Chunks, Matrix, Scratch
+from graphfw.runtime.numpy_executor.matmul.blocks import Chunk, Chunks, Matrix, Scratch, part_of
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
-from graphfw.runtime.numpy_executor.matmul.pieces import Piece
+from graphfw.runtime.numpy_executor.matmul.pieces import Piece, packs
 from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
 from graphfw.runtime.numpy_executor.matmul.tiles import Tiles, is_configured, micro_kernel
 from graphfw.runtime.numpy_executor.names import name_of
 
@@ -82,11 +82,16 @@ class CellCode:
         return self.layout == "rows" and not self.shape.converts and not self.tiles
 
     @property
+    def ahead(self) -> Ahead:
+        """Which operand its tiles ask for."""
+        return "b" if self.may_be_in_place else ""
+
+    @property
     def key(self) -> str:
         """All that the code depends on."""
         shape = self.shape
         return (
-            f"cell {shape.stored} {shape.lanes} {shape.rows} {self.layout} {self.few} "
+            f"cell {shape.key} {self.layout} {self.few} "
             f"{self.few_heights} {self.batch_dims} {self.rounds} {self.turned} {self.tiles}"
         )
 
@@ -100,10 +105,6 @@ class CellCode:
         """By its symbol, the line that a module needs for calling it."""
         return {self.name: f"declare fastcc void @{self.name}(ptr, ptr, i64, ptr, ptr)"}
 
-    def tile(self, rows: int, vectors: int, ragged: bool) -> Piece:
-        """Return the micro-kernel of a number of rows and vectors."""
-        return Piece("tile", self.shape, (rows, vectors, self.may_be_in_place, ragged))
-
     def dots(self, rows: int, columns: int) -> Piece:
         """Return what computes a number of rows and columns as dot products."""
         return Piece("dots", self.shape, (rows, columns))
@@ -115,12 +116,12 @@ class CellCode:
     @property
     def pack(self) -> Piece:
         """What packs panels of b."""
-        return Piece("pack", self.shape, (self.layout,))
+        return packs(self.shape, self.layout)
 
     @property
-    def widen(self) -> Piece:
-        """What converts a piece of a."""
-        return Piece("widen", self.shape, ())
+    def left(self) -> Piece:
+        """What converts a piece of a, or makes pairs of it."""
+        return Piece("widen" if self.shape.places == 1 else "pair_left", self.shape, ())
 
     @property
     def round(self) -> Piece:
@@ -135,7 +136,7 @@ class CellCode:
             if self.layout != "packed":
                 found.append(self.pack)
             if self.shape.converts:
-                found.append(self.widen)
+                found.append(self.left)
         if self.rounds:
             found.append(self.round)
         for rows in self.few_heights:
@@ -181,7 +182,7 @@ class _Cell:
         self.a = self.matrix(0, P.A, a_size)
         self.b = self.matrix(1, P.B, b_size)
         if code.layout == "packed":
-            self.b = self.b._replace(row=str(code.shape.columns * self.size))
+            self.b = self.b._replace(row=str(code.shape.columns * self.size // code.shape.places))
         self.sizes = a_size, b_size
         self.block = body.at("%scratch", Scratch.of(code).block)
         self.chunks = Chunks(code, body, self.calls, self.m, self.k)
@@ -239,8 +240,7 @@ class _Cell:
         body = self.body
         part, rest = body.div(member, batch), body.rem(member, batch)
         splits = self.param(P.SPLITS)
-        begin = body.div(body.mul(self.k, part), splits)
-        end = body.div(body.mul(self.k, body.add(part, 1)), splits)
+        begin, end = part_of(body, self.shape, self.k, part, splits)
         # Of `a` the places of k are its columns, of `b` its rows.
         a_offset, b_offset = body.mul(begin, self.a.step), body.mul(begin, self.b.row)
         for dim in reversed(range(self.code.batch_dims)):

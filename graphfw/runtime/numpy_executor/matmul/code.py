@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple, Protocol
 
+from graphfw.ir.dim import DimLike
+from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
-from graphfw.runtime.kernels.steps import Code
+from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module, region
 from graphfw.runtime.numpy_executor.matmul import calls
-from graphfw.runtime.numpy_executor.matmul.cell import CellCode
+from graphfw.runtime.numpy_executor.matmul.cell import CellCode, Few
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
 from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,102 @@ class Region:
 
     kernel: Kernel
     operands: tuple[int, ...]
+
+
+class Operands(NamedTuple):
+    """What a step is given: see `steps.Step`.
+
+    Attributes:
+        storages: What it reads, the product where that is kept, what the epilogue reads and writes.
+        written: Which of them are written.
+        region: The epilogue.
+        in_place: Pairs of those that may be one array.
+    """
+
+    storages: tuple[Storage, ...]
+    written: tuple[bool, ...]
+    region: Region | None
+    in_place: tuple[tuple[int, int], ...]
+
+    def step(
+        self,
+        nodes: tuple[Node, ...],
+        code: Code,
+        params: tuple[DimLike, ...],
+        cells: DimLike,
+        scratch: DimLike,
+    ) -> Step:
+        """Return the step that is given these."""
+        storages, written, _, in_place = self
+        return Step(nodes, code, storages, written, params, cells, scratch, in_place)
+
+
+def operands_of(
+    inputs: Sequence[Storage], product: Storage | None, epilogue: Epilogue | None
+) -> Operands:
+    """Return the operands of a step that reads some inputs; without a product it is not kept."""
+    storages = [*inputs, *([] if product is None else [product])]
+    written = [False] * len(inputs) + [True] * (len(storages) - len(inputs))
+    if epilogue is None:
+        return Operands(tuple(storages), tuple(written), None, ())
+    numbers = []
+    for storage, buffer in zip(epilogue.operands, epilogue.kernel.buffers, strict=True):
+        if storage is None:
+            numbers.append(-1)
+            continue
+        numbers.append(len(storages))
+        storages.append(storage)
+        written.append(buffer.written)
+    pairs = [(numbers[out], numbers[read]) for out, read in epilogue.in_place]
+    region = Region(epilogue.kernel, tuple(numbers))
+    return Operands(tuple(storages), tuple(written), region, tuple(pairs))
+
+
+_LONGEST = 8
+"""The bytes of the longest elements that there are native kernels for."""
+
+
+def with_stores(target: Target, size: DimLike) -> Target:
+    """The processor; without stores past the caches where results are known to be small.
+
+    An epilogue's loops are written once then.
+
+    Args:
+        target: The processor.
+        size: How many elements the result has.
+    """
+    nbytes = size * _LONGEST
+    is_small = isinstance(nbytes, int) and nbytes < target.large
+    return target._replace(large=0) if is_small else target
+
+
+class Cell(Code, Protocol):
+    """How cells are computed, the same for many products: a `CellCode` or one of its kind."""
+
+    @property
+    def shape(self) -> Shape:
+        """The tiles."""
+        ...
+
+    @property
+    def few(self) -> Few:
+        """Whether it calls no tiles: "always"."""
+        ...
+
+    @property
+    def ahead(self) -> Ahead:
+        """Which operand its tiles ask for."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """What calls it calls it by."""
+        ...
+
+    @property
+    def declaration(self) -> dict[str, str]:
+        """By its symbol, the line that a module needs for calling it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -46,7 +147,7 @@ class MatmulCode:
         region: The epilogue.
     """
 
-    cell: CellCode
+    cell: Cell
     target: Target
     heights: tuple[int, ...]
     ragged: bool
@@ -66,6 +167,14 @@ class MatmulCode:
         return text
 
     @property
+    def note(self) -> str:
+        """What multiplies, if it isn't vectors: for reports."""
+        if isinstance(self.cell, CellCode) and self.cell.tiles is not None:
+            return "matrix tiles"
+        has_pairs = self.cell.shape.places == 2 and self.cell.few != "always"
+        return "dot products of pairs of bfloat16" if has_pairs else ""
+
+    @property
     def heights_of_tiles(self) -> tuple[int, ...]:
         """The rows of the tiles that it calls."""
         return () if self.cell.few == "always" else self.heights
@@ -78,7 +187,8 @@ class MatmulCode:
 
     def tile(self, height: int, vectors: int) -> Piece:
         """Return the micro-kernel of a number of rows and vectors."""
-        return self.cell.tile(height, vectors, self.ragged)
+        cell = self.cell
+        return Piece("tile", cell.shape, (height, vectors, cell.ahead, self.ragged))
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""

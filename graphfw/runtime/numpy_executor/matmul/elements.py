@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from graphfw.ir.dtype import DType, float16
+from graphfw.ir.dtype import DType, bfloat16, float16
 from graphfw.runtime.numpy_executor.codegen.registers import iota, memory, vector
 from graphfw.runtime.numpy_executor.matmul.text import Body, declared
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.tile import DOT_OF_PAIRS, Shape
 
 
 class Elements:
@@ -15,12 +15,14 @@ class Elements:
         body: Where to.
         shape: Whose vectors.
         dtype: Of the elements in memory.
+        align: Their addresses are multiples of it; 0 for the bytes of an element.
     """
 
-    def __init__(self, body: Body, shape: Shape, dtype: DType) -> None:
+    def __init__(self, body: Body, shape: Shape, dtype: DType, align: int = 0) -> None:
         self.body = body
         self.shape = shape
         self.dtype = dtype
+        self.align = align or dtype.itemsize
         self.mask_type = f"<{shape.lanes} x i1>"
         # Under a mask 16-bit floats are moved as integers: all processors do that one way.
         element = f"i{dtype.itemsize * 8}" if dtype.is_low_precision else memory(dtype)
@@ -51,7 +53,7 @@ class Elements:
         """Read a vector, of fewer lanes than there are or of all."""
         lanes = lanes or self.shape.lanes
         kind = vector(memory(self.dtype), lanes)
-        value = self.body.let(f"load {kind}, ptr {place}, align {self.dtype.itemsize}")
+        value = self.body.let(f"load {kind}, ptr {place}, align {self.align}")
         return self.body.primitives(lanes).from_memory(self.dtype, value)
 
     def load_some(self, place: str, mask: str) -> str:
@@ -65,7 +67,7 @@ class Elements:
         """The same without a conversion: 16-bit floats as their bits."""
         v = self._moved
         return self.body.let(
-            f"call {v} @llvm.masked.load.{self._suffix}(ptr {place}, i32 {self.dtype.itemsize}, "
+            f"call {v} @llvm.masked.load.{self._suffix}(ptr {place}, i32 {self.align}, "
             f"{self.mask_type} {mask}, {v} zeroinitializer)"
         )
 
@@ -83,17 +85,22 @@ class Elements:
         """Write a vector."""
         content = self.body.primitives(self.shape.lanes).to_memory(self.dtype, value)
         kind = vector(memory(self.dtype), self.shape.lanes)
-        self.body.line(f"store {kind} {content}, ptr {place}, align {self.dtype.itemsize}")
+        self.body.line(f"store {kind} {content}, ptr {place}, align {self.align}")
 
     def store_some(self, value: str, place: str, mask: str) -> None:
         """Write the lanes of a mask."""
-        v = self._moved
         content = self.body.primitives(self.shape.lanes).to_memory(self.dtype, value)
         if self.dtype is float16:
-            content = self.body.let(f"bitcast <{self.shape.lanes} x half> {content} to {v}")
+            content = self.body.let(
+                f"bitcast <{self.shape.lanes} x half> {content} to {self._moved}"
+            )
+        self.move(content, place, mask)
+
+    def move(self, content: str, place: str, mask: str) -> None:
+        """The same without a conversion."""
         self.body.line(
-            f"call void @llvm.masked.store.{self._suffix}({v} {content}, ptr {place}, "
-            f"i32 {self.dtype.itemsize}, {self.mask_type} {mask})"
+            f"call void @llvm.masked.store.{self._suffix}({self._moved} {content}, ptr {place}, "
+            f"i32 {self.align}, {self.mask_type} {mask})"
         )
 
 
@@ -109,4 +116,7 @@ def declarations(shape: Shape) -> dict[str, str]:
     )
     for dtype in (shape.dtype, shape.stored):
         result |= Elements(Body(), shape, dtype).declarations()
+    if shape.places == 2:
+        result |= Elements(Body(), shape._replace(lanes=shape.columns), bfloat16).declarations()
+        result |= declared(f"{v} @{DOT_OF_PAIRS}({v}, {shape.words}, {shape.words})")
     return result

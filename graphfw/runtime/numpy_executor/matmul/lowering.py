@@ -19,11 +19,19 @@ from graphfw.runtime.numpy_executor.matmul.cell import (
     few_heights,
     few_rows,
 )
-from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, Region
+from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of, with_stores
 from graphfw.runtime.numpy_executor.matmul.combine import CombineCode
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.panels import PackCode
-from graphfw.runtime.numpy_executor.matmul.plan import BY_TILES, CONVERTED, PLAIN, Cut, cut, vectors
+from graphfw.runtime.numpy_executor.matmul.plan import (
+    BY_PAIRS,
+    BY_TILES,
+    CONVERTED,
+    PLAIN,
+    Cut,
+    cut,
+    vectors,
+)
 from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
 from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, Form, tiles_for
 
@@ -36,9 +44,6 @@ _PACK_COLUMNS = 4
 
 _TILE_ROWS = 9
 """From so many rows on matrix tiles are used, of which each has 16."""
-
-_LONGEST = 8
-"""The bytes of the longest elements that there are native kernels for."""
 
 _COMBINED = 1 << 14
 """How many elements a cell of `CombineCode` adds up."""
@@ -90,6 +95,7 @@ def matmul_steps(
     precision: Precision = "highest",
     target: Target | None = None,
     tiles: Form | None = None,
+    pairs: bool = False,
 ) -> list[Step]:
     """Return the steps of a (batched) matrix product, [*B, M, K] @ [*B, K, N] -> [*B, M, N].
 
@@ -107,16 +113,19 @@ def matmul_steps(
         precision: How exact a product of float32 must be, where there are tiles.
         target: The processor; this machine's by default.
         tiles: What matrix tiles there are; None for none.
+        pairs: Whether there are dot products of pairs of bfloat16, which serve where tiles don't.
     """
     target = target or host()
-    shape = shape_for(a.storage.dtype, target)
+    shape = shape_for(a.storage.dtype, target, pairs=pairs and tiles is None)
     it = _normal(a, b)
     m, n, _ = it.sizes
     sections = 1 if epilogue is None else epilogue.sections
     layout = _layout(it.b)
     few, heights = _few(shape, layout, it)
-    by_tiles = tiles is not None and _suits(tiles, shape, few, m)
-    costs = BY_TILES if by_tiles else CONVERTED if shape.converts else PLAIN
+    by_tiles = tiles is not None and _suits(shape, few, m)
+    costs = CONVERTED if shape.converts else PLAIN
+    if by_tiles or shape.places == 2:
+        costs = BY_TILES if by_tiles else BY_PAIRS
     how = cut(shape, costs, it.sizes, it.members, sections)
     if (it.turned or sections > 1) and how.splits > 1:
         how = how._replace(splits=1)
@@ -141,12 +150,7 @@ def matmul_steps(
         parts = Temp(shape.dtype, how.splits * it.members * m * n, "parts of a matrix product")
     target_storage = product if parts is None else parts
     own = epilogue if parts is None else None
-    operands: list[Storage] = [it.a.storage, right]
-    written = [False, False]
-    if target_storage is not None:
-        operands.append(target_storage)
-        written.append(True)
-    region, in_place = _region(own, operands, written)
+    operands = operands_of([it.a.storage, right], target_storage, own)
     rounds = shape.converts and parts is None
     cell = CellCode(
         shape,
@@ -161,8 +165,8 @@ def matmul_steps(
     kept = target_storage is not None
     ragged = not isinstance(m, int)
     tall = heights or how.heights
-    own_target = _with_stores(target, it)
-    code = MatmulCode(cell, own_target, tall, ragged, vectors(shape, part), kept, region)
+    own_target = with_stores(target, it.members * m * n)
+    code = MatmulCode(cell, own_target, tall, ragged, vectors(shape, part), kept, operands.region)
     params = _params(it, right_view, how, sections)
     scratch = Scratch.of(cell).block
     if own is not None or rounds:
@@ -176,30 +180,11 @@ def matmul_steps(
         else:
             params += own.params_with(n, part)
     groups = (it.members * how.splits + how.group - 1) // how.group
-    step = Step(
-        nodes,
-        code,
-        tuple(operands),
-        tuple(written),
-        params,
-        groups * how.row_blocks * how.column_blocks,
-        scratch,
-        in_place,
-    )
+    cells = groups * how.row_blocks * how.column_blocks
+    step = operands.step(nodes, code, params, cells, scratch)
     if parts is None:
         return [step]
     return [step, _combine(nodes, shape, target, it, how.splits, parts, product, epilogue)]
-
-
-def _with_stores(target: Target, it: _Product) -> Target:
-    """The processor; without stores past the caches where results are known to be small.
-
-    An epilogue's loops are written once then.
-    """
-    m, n, _ = it.sizes
-    nbytes = it.members * m * n * _LONGEST
-    is_small = isinstance(nbytes, int) and nbytes < target.large
-    return target._replace(large=0) if is_small else target
 
 
 def _normal(a: View, b: View) -> _Product:
@@ -260,11 +245,10 @@ def _few(shape: Shape, layout: Layout, it: _Product) -> tuple[Few, tuple[int, ..
     return "maybe", ()
 
 
-def _suits(tiles: Form, shape: Shape, few: Few, m: DimLike) -> bool:
+def _suits(shape: Shape, few: Few, m: DimLike) -> bool:
     """Whether matrix tiles serve: panels are as wide as they, and rows enough to pay."""
     enough = few != "always" and not (isinstance(m, int) and m < _TILE_ROWS)
-    is_one = shape.stored is bfloat16 or tiles != "avx512bf16"
-    return enough and is_one and shape.dtype is float32 and shape.columns == SIDE
+    return enough and shape.dtype is float32 and shape.columns == SIDE
 
 
 def _prepared(
@@ -273,7 +257,8 @@ def _prepared(
     """Panels of all of b, computed once."""
     (k, n), width = b.shape, shape.columns
     panels = (n + width - 1) // width
-    memory = Temp(shape.dtype, panels * width * k, "a packed matrix")
+    steps = (k + shape.places - 1) // shape.places
+    memory = Temp(shape.dtype, panels * width * steps, "a packed matrix")
     step = Step(
         nodes,
         PackCode(shape, target, layout),
@@ -283,24 +268,6 @@ def _prepared(
         (panels + _PACK_COLUMNS - 1) // _PACK_COLUMNS,
     )
     return Prepared(memory.dtype, memory.size, memory.why, step)
-
-
-def _region(
-    epilogue: Epilogue | None, operands: list[Storage], written: list[bool]
-) -> tuple[Region | None, tuple[tuple[int, int], ...]]:
-    """Add the operands of the epilogue to those of a step; also `Step.in_place`."""
-    if epilogue is None:
-        return None, ()
-    numbers = []
-    for storage, buffer in zip(epilogue.operands, epilogue.kernel.buffers, strict=True):
-        if storage is None:
-            numbers.append(-1)
-            continue
-        numbers.append(len(operands))
-        operands.append(storage)
-        written.append(buffer.written)
-    pairs = [(numbers[out], numbers[read]) for out, read in epilogue.in_place]
-    return Region(epilogue.kernel, tuple(numbers)), tuple(pairs)
 
 
 def _params(it: _Product, right: View, how: Cut, sections: int) -> tuple[DimLike, ...]:
@@ -329,24 +296,14 @@ def _combine(
 ) -> Step:
     """The step that adds up the parts of a product."""
     m, n, _ = it.sizes
-    operands, written = [parts], [False]
-    if product is not None:
-        operands.append(product)
-        written.append(True)
-    region, in_place = _region(epilogue, operands, written)
+    operands = operands_of([parts], product, epilogue)
     rows = it.members * m
     # Parts are made only where n is known.
     per_cell = max(_COMBINED // max(n, 1), 1) if isinstance(n, int) else 1
     params: tuple[DimLike, ...] = (rows, n, splits, per_cell)
     if epilogue is not None:
         params += epilogue.params_with(n)
-    return Step(
-        nodes,
-        CombineCode(shape, _with_stores(target, it), product is not None, region),
-        tuple(operands),
-        tuple(written),
-        params,
-        (rows + per_cell - 1) // per_cell,
-        per_cell * n * shape.stored.itemsize if product is None else 0,
-        in_place,
-    )
+    target = with_stores(target, it.members * m * n)
+    code = CombineCode(shape, target, product is not None, operands.region)
+    scratch = per_cell * n * shape.stored.itemsize if product is None else 0
+    return operands.step(nodes, code, params, (rows + per_cell - 1) // per_cell, scratch)

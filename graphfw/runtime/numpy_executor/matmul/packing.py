@@ -26,7 +26,10 @@ _AHEAD = 8
 def packing(symbol: str, shape: Shape, layout: Layout) -> str:
     """Return the function that packs a layout, under a name."""
     body = Body()
-    {"rows": _rows, "columns": _columns, "other": _elements}[layout](body, shape)
+    if layout == "columns":
+        columns(body, shape, Elements(body, shape, shape.stored), "%n")
+    else:
+        (_rows if layout == "rows" else _elements)(body, shape)
     return body.function(
         f"define fastcc void @{symbol}(ptr %b, i64 %ks, i64 %ns, ptr %to, i64 %gap, i64 %n, "
         "i64 %columns)"
@@ -44,18 +47,15 @@ def _rows(body: Body, shape: Shape) -> None:
     rest_from, rest_to = body.mul(panels, width * old), body.mul(panels, "%gap")
     with body.loop(0, "%n") as k:
         row = body.at("%b", body.mul(k, "%ks"))
-        ahead = body.at(row, body.mul("%ks", _AHEAD))
         to = body.at("%to", body.mul(k, width * new))
         with body.loop(0, panels) as panel:
             offset = body.mul(panel, width * old)
             place = body.at(to, body.mul(panel, "%gap"))
             for n in range(2):
                 lane = n * shape.lanes
-                body.line(
-                    "call void @llvm.prefetch.p0(ptr "
-                    f"{body.at(body.at(ahead, offset), lane * old)}, i32 0, i32 3, i32 1)"
-                )
-                value = stored.load(body.at(body.at(row, offset), lane * old))
+                here = body.at(body.at(row, offset), lane * old)
+                ahead(body, here, "%ks")
+                value = stored.load(here)
                 computed.store(value, body.at(place, lane * new))
         with body.where(is_rest):
             for n in range(2):
@@ -64,31 +64,37 @@ def _rows(body: Body, shape: Shape) -> None:
                 computed.store(value, body.at(body.at(to, rest_to), lane * new))
 
 
-def _columns(body: Body, shape: Shape) -> None:
-    """Blocks of as many columns as a vector has lanes.
+def ahead(body: Body, place: str, gap: str) -> None:
+    """Ask for memory that lies some rows behind a place."""
+    there = body.at(place, body.mul(gap, _AHEAD))
+    body.line(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")
+
+
+def columns(body: Body, shape: Shape, stored: Elements, n: str) -> None:
+    """Pack n contiguous elements of each column, of as many columns at a time as there are lanes.
 
     A register is put together of pieces of 16 bytes of every q-th column; q of these are transposed
     within each 16 bytes. Where there are no more columns the last one is repeated.
     """
     q, lanes, size = 16 // shape.size, shape.lanes, shape.size
-    stored, computed = Elements(body, shape, shape.stored), Elements(body, shape, shape.dtype)
+    computed, item = Elements(body, shape, shape.dtype), stored.dtype.itemsize
     last = body.sub("%columns", 1)
-    places = body.mul(body.div("%n", q), q)
+    places = body.mul(body.div(n, q), q)
     with body.loop(0, "%columns", lanes) as column:
         numbers = [body.min(body.add(column, c), last) for c in range(lanes)]
-        columns = [body.at("%b", body.mul(number, "%ns")) for number in numbers]
-        to = _place(body, shape, column)
+        starts = [body.at("%b", body.mul(number, "%ns")) for number in numbers]
+        to = place_of(body, shape, column)
         with body.loop(0, places, q) as k:
-            offset = body.mul(k, shape.stored.itemsize)
-            pieces = [stored.load(body.at(c, offset), q) for c in columns]
+            offset = body.mul(k, item)
+            pieces = [stored.load(body.at(c, offset), q) for c in starts]
             registers = [_joined(body, shape.element, q, pieces[i::q]) for i in range(q)]
             row = body.at(to, body.mul(k, shape.columns * size))
             for place, value in enumerate(_transpose(body, shape, q, registers)):
                 computed.store(value, body.at(row, place * shape.columns * size))
-        with body.loop(places, "%n") as k:
+        with body.loop(places, n) as k:
             row = body.at(to, body.mul(k, shape.columns * size))
-            offset = body.mul(k, shape.stored.itemsize)
-            for c, source in enumerate(columns):
+            offset = body.mul(k, item)
+            for c, source in enumerate(starts):
                 value = stored.load(body.at(source, offset), 1)
                 body.line(f"store {shape.element} {value}, ptr {body.at(row, c * size)}")
 
@@ -125,7 +131,7 @@ def _transpose(body: Body, shape: Shape, q: int, registers: list[str]) -> list[s
     return registers
 
 
-def _place(body: Body, shape: Shape, column: str) -> str:
+def place_of(body: Body, shape: Shape, column: str) -> str:
     """Where the first place of a column goes."""
     panel = body.div(column, shape.columns)
     within = body.mul(body.rem(column, shape.columns), shape.size)
@@ -136,7 +142,7 @@ def _elements(body: Body, shape: Shape) -> None:
     """Element by element."""
     stored = Elements(body, shape, shape.stored)
     with body.loop(0, "%columns") as column:
-        to = _place(body, shape, column)
+        to = place_of(body, shape, column)
         start = body.at("%b", body.mul(column, "%ns"))
         with body.loop(0, "%n") as k:
             value = stored.load(body.at(start, body.mul(k, "%ks")), 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
-from graphfw.runtime.numpy_executor.matmul.pieces import Piece
+from graphfw.runtime.numpy_executor.matmul.pieces import Piece, packs
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
@@ -27,12 +27,12 @@ class PackCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"pack {self.shape.stored} {self.layout} for {self.target.name}\n"
+        return f"pack {self.shape.key} {self.layout} for {self.target.name}\n"
 
     @property
     def parts(self) -> tuple[Piece, ...]:
         """What it calls."""
-        return (Piece("pack", self.shape, (self.layout,)),)
+        return (packs(self.shape, self.layout),)
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
@@ -43,7 +43,7 @@ class PackCode:
         columns = body.min(body.sub(n, column), per_cell)
         k_bytes, n_bytes = body.mul(k_stride, size), body.mul(n_stride, size)
         b = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, size))
-        gap = body.mul(k, self.shape.columns * self.shape.size)
+        gap = body.mul(body.ceil(k, self.shape.places), self.shape.columns * self.shape.size)
         panels = body.mul(body.div(column, self.shape.columns), gap)
         body.line(
             f"call fastcc void @{pack.name}(ptr {body.at(b, body.mul(column, n_bytes))}, "

@@ -9,12 +9,15 @@ from typing import Literal, TypeAlias
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.matmul.dots import dots
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
-from graphfw.runtime.numpy_executor.matmul.packing import packing, rounding, widening
+from graphfw.runtime.numpy_executor.matmul.packing import Layout, packing, rounding, widening
+from graphfw.runtime.numpy_executor.matmul.pairs import pair_left, pair_right
 from graphfw.runtime.numpy_executor.matmul.streams import stream
 from graphfw.runtime.numpy_executor.matmul.tile import Shape, tile
 from graphfw.runtime.numpy_executor.names import name_of
 
-Kind: TypeAlias = Literal["tile", "pack", "dots", "stream", "widen", "round"]
+Kind: TypeAlias = Literal[
+    "tile", "pack", "dots", "stream", "widen", "round", "pair_left", "pair_right"
+]
 
 _WRITERS: dict[Kind, Callable[..., str]] = {
     "tile": tile,
@@ -23,6 +26,8 @@ _WRITERS: dict[Kind, Callable[..., str]] = {
     "stream": stream,
     "widen": widening,
     "round": rounding,
+    "pair_left": pair_left,
+    "pair_right": pair_right,
 }
 
 _TYPES: dict[Kind, str] = {
@@ -32,6 +37,8 @@ _TYPES: dict[Kind, str] = {
     "stream": "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64",
     "widen": "ptr, i64, i64, ptr, i64, i64",
     "round": "ptr, i64, ptr, i64, i64, i64",
+    "pair_left": "ptr, i64, i64, ptr, i64, i64",
+    "pair_right": "ptr, i64, i64, ptr, i64, i64, i64",
 }
 """The types of their arguments."""
 
@@ -54,7 +61,7 @@ class Piece:
     def key(self) -> str:
         """All that the code depends on."""
         shape = self.shape
-        return f"{self.kind} {shape.stored} {shape.lanes} {shape.rows} {self.choices}"
+        return f"{self.kind} {shape.key} {self.choices}"
 
     @property
     def name(self) -> str:
@@ -70,3 +77,8 @@ class Piece:
         """Return the LLVM module."""
         text = _WRITERS[self.kind](symbol, self.shape, *self.choices)
         return module([Function(text, declarations(self.shape), ())])
+
+
+def packs(shape: Shape, layout: Layout) -> Piece:
+    """Return what packs panels of a right operand."""
+    return Piece("pack" if shape.places == 1 else "pair_right", shape, (layout,))

@@ -39,6 +39,7 @@ class Costs(NamedTuple):
 
 PLAIN = Costs(speed=1, a=0, b=6)
 CONVERTED = Costs(speed=1, a=4, b=6)
+BY_PAIRS = Costs(speed=2, a=0, b=8)
 BY_TILES = Costs(speed=2, a=6, b=6)
 
 _PART = 1024
@@ -82,6 +83,8 @@ def cut(
     sizes: tuple[DimLike, DimLike, DimLike],
     batch: DimLike,
     sections: int = 1,
+    *,
+    may_split: bool = True,
 ) -> Cut:
     """Return how a product is cut.
 
@@ -92,12 +95,13 @@ def cut(
         batch: How many products there are.
         sections: Of how many parts of its columns a cell has the same ones. The cut is that of a
             part; all of them make as much work as one with longer sums.
+        may_split: Whether k may be cut.
     """
     m, n, k = sizes
     if sections > 1:
         assert isinstance(n, int)
         n, k = n // sections, k * sections
-    heights = _heights(shape, m)
+    heights = heights_for(shape, m)
     rows = min(CHUNK_ROWS, m) if isinstance(m, int) else CHUNK_ROWS
     chunk_rows = max(rows // heights[0], 1) * heights[0]
     panels = min(max(_CHUNK // chunk_rows // shape.columns // sections, 1), 128)
@@ -105,7 +109,7 @@ def cut(
         panels = max(min(panels, -(-n // shape.columns)), 1)
     chunk_columns = panels * shape.columns
     if isinstance(m, int) and isinstance(n, int) and isinstance(k, int) and isinstance(batch, int):
-        fixed = _fixed(shape, costs, heights[0], (m, n, k, batch))
+        fixed = _fixed(shape, costs, heights[0], (m, n, k, batch), may_split=may_split)
         return Cut(heights, *fixed, chunk_rows, chunk_columns)
     return Cut(heights, *_symbolic(costs, m, n, k, batch), chunk_rows, chunk_columns)
 
@@ -119,8 +123,8 @@ def vectors(shape: Shape, n: DimLike) -> tuple[int, ...]:
     return (2, 1) if 0 < n % shape.columns <= shape.lanes else (2,)
 
 
-def _heights(shape: Shape, m: DimLike) -> tuple[int, ...]:
-    """One height and the rest where the rows are known, else two for any number."""
+def heights_for(shape: Shape, m: DimLike) -> tuple[int, ...]:
+    """Return one height and the rest where the rows are known, else two for any number."""
     if not isinstance(m, int):
         return (8, 4) if shape.rows >= 8 else (4,)
     if m <= shape.rows:
@@ -136,15 +140,20 @@ def _heights(shape: Shape, m: DimLike) -> tuple[int, ...]:
 
 
 def _fixed(
-    shape: Shape, costs: Costs, height: int, sizes: tuple[int, int, int, int]
+    shape: Shape,
+    costs: Costs,
+    height: int,
+    sizes: tuple[int, int, int, int],
+    *,
+    may_split: bool,
 ) -> tuple[int, int, int, int]:
     """Blocks of rows, of columns, members of the batch in a cell, parts of k."""
     m, n, k, batch = sizes
     cells = _cells(costs.work(m, n, k) * batch)
-    if k >= 4 * _PART and -(-m // 64) * -(-n // 128) * batch < min(cells, 8):
+    if may_split and k >= 4 * _PART and -(-m // 64) * -(-n // 128) * batch < min(cells, 8):
         # Smaller blocks of the product would spend their time on packing.
         return 1, 1, 1, min(k // _PART, 16)
-    if k >= 8 * _PART and m * n * batch <= _SPLIT:
+    if may_split and k >= 8 * _PART and m * n * batch <= _SPLIT:
         # Panels of a long k leave the cache before they are used again.
         return 1, 1, 1, min(k // (2 * _PART), 16)
     if batch >= cells:

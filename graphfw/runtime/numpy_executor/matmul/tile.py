@@ -6,15 +6,16 @@
 computes r rows and v vectors of columns, of which only `columns` are stored: the sum over n places
 of the elements of `a` (`rs` bytes from row to row, `ks` from place to place) times the rows of `b`
 (`bs` bytes apart, all v vectors readable), stored to `c` (`cs` bytes from row to row), or added to
-what is there with `more`. All are of the dtype that is computed in. There are r rows or more; where
+what is there with `more`. All are of the dtype that is computed in; with dot products of pairs, a
+place is two of bfloat16 side by side, in `a` as well as in `b`. There are r rows or more; where
 a tile is ragged, one is enough: it computes the last of them several times, which changes nothing.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
-from graphfw.ir.dtype import DType, float32
+from graphfw.ir.dtype import DType, bfloat16, float32
 from graphfw.runtime.numpy_executor.codegen.registers import iota, memory, vector
 from graphfw.runtime.numpy_executor.codegen.target import Target
 from graphfw.runtime.numpy_executor.codegen.writer import ATTRIBUTES
@@ -22,8 +23,14 @@ from graphfw.runtime.numpy_executor.codegen.writer import ATTRIBUTES
 _CHAINS = 8
 """How many sums must be under way so that no addition waits for the one before it."""
 
-_AHEAD = 512
-"""How many bytes ahead memory is asked for."""
+_AHEAD = {"a": 4096, "b": 512}
+"""How many bytes ahead memory of an operand is asked for."""
+
+DOT_OF_PAIRS = "llvm.x86.avx512bf16.dpbf16ps.512"
+"""Adds the products of two elements to each lane."""
+
+Ahead: TypeAlias = Literal["", "a", "b"]
+"""Which operand's memory a tile asks for before it needs it."""
 
 
 class Shape(NamedTuple):
@@ -34,12 +41,25 @@ class Shape(NamedTuple):
         dtype: The dtype that is computed in: float32 for floats of 16 bits.
         lanes: How many elements a vector register holds.
         rows: The rows of the largest tile.
+        places: How many places of k a multiplication takes: two by dot products of pairs, of
+            bfloat16 as it is.
     """
 
     stored: DType
     dtype: DType
     lanes: int
     rows: int
+    places: int = 1
+
+    @property
+    def key(self) -> str:
+        """All of it in one text."""
+        return f"{self.stored} {self.lanes} {self.rows}{' in pairs' * (self.places == 2)}"
+
+    @property
+    def words(self) -> str:
+        """The LLVM type of a vector of what is multiplied."""
+        return self.vector if self.places == 1 else f"<{2 * self.lanes} x bfloat>"
 
     @property
     def columns(self) -> int:
@@ -72,18 +92,22 @@ class Shape(NamedTuple):
         return self.stored is not self.dtype
 
 
-def shape_for(dtype: DType, target: Target) -> Shape:
-    """Return the tiles for a dtype: 28 sums of 32 registers, or 12 of 16."""
+def shape_for(dtype: DType, target: Target, *, pairs: bool = False) -> Shape:
+    """Return the tiles for a dtype: 28 sums of 32 registers, or 12 of 16.
+
+    With `pairs` those of bfloat16 are made of dot products of pairs, which AVX-512 has.
+    """
     computed = float32 if dtype.is_low_precision else dtype
     lanes = target.vector_bytes // computed.itemsize
-    return Shape(dtype, computed, lanes, 14 if target.masked else 6)
+    places = 2 if pairs and dtype is bfloat16 and target.masked else 1
+    return Shape(dtype, computed, lanes, 14 if target.masked else 6, places)
 
 
-def tile(symbol: str, shape: Shape, rows: int, vectors: int, ahead: bool, ragged: bool) -> str:
+def tile(symbol: str, shape: Shape, rows: int, vectors: int, ahead: Ahead, ragged: bool) -> str:
     """Return the micro-kernel of a number of rows and vectors, under a name.
 
-    With `ahead` it asks for the memory of `b` before it needs it: for a `b` that is not packed,
-    where what follows in memory is the next panel.
+    It asks ahead for a `b` that is not packed, where what follows in memory is the next panel, and
+    for an `a` that is read once, place by place, and comes from memory.
     """
     return _Tile(shape, rows, vectors, ahead, ragged).text(symbol)
 
@@ -91,7 +115,7 @@ def tile(symbol: str, shape: Shape, rows: int, vectors: int, ahead: bool, ragged
 class _Tile:
     """Writes one micro-kernel."""
 
-    def __init__(self, shape: Shape, rows: int, vectors: int, ahead: bool, ragged: bool) -> None:
+    def __init__(self, shape: Shape, rows: int, vectors: int, ahead: Ahead, ragged: bool) -> None:
         self.shape = shape
         self.rows = rows
         self.vectors = vectors
@@ -189,18 +213,21 @@ class _Tile:
     def _place(self, name: str, place: int, current: dict[str, str]) -> list[str]:
         """One place of k: load vectors of b, spread elements of a, multiply and add."""
         shape, lines = self.shape, []
-        v, e, lanes = shape.vector, shape.element, shape.lanes
+        v, w, lanes = shape.vector, shape.words, shape.lanes
+        # A pair is moved as one number.
+        e, many = ("i32", f"<{lanes} x i32>") if shape.places == 2 else (shape.element, v)
+        multiply = DOT_OF_PAIRS if shape.places == 2 else f"llvm.fmuladd.{shape.suffix}"
+        align = shape.size // shape.places
         end = f"{place}.{name}"
         for n in range(self.vectors):
             lines += [
-                f"%bp{n}.{end} = getelementptr {v}, ptr {current['%b']}, i64 {n}",
-                f"%bv{n}.{end} = load {v}, ptr %bp{n}.{end}, align {shape.size}",
+                f"%bp{n}.{end} = getelementptr {w}, ptr {current['%b']}, i64 {n}",
+                f"%bv{n}.{end} = load {w}, ptr %bp{n}.{end}, align {shape.size}",
             ]
-            if self.ahead:
-                lines += [
-                    f"%ahead{n}.{end} = getelementptr i8, ptr %bp{n}.{end}, i64 {_AHEAD}",
-                    f"call void @llvm.prefetch.p0(ptr %ahead{n}.{end}, i32 0, i32 3, i32 1)",
-                ]
+            if self.ahead == "b":
+                lines += self._asked(f"%ahead{n}.{end}", f"%bp{n}.{end}")
+        if self.ahead == "a":
+            lines += self._asked(f"%ahead.{end}", current["%a0"])
         for row in range(self.rows):
             shared = 0 if self.ragged else row // 3 * 3
             pointer = base = current[f"%a{shared}"]
@@ -211,18 +238,26 @@ class _Tile:
                     offset = f"%o{row}"
                 lines.append(f"{pointer} = getelementptr i8, ptr {base}, i64 {offset}")
             lines += [
-                f"%x{row}.{end} = load {e}, ptr {pointer}, align {shape.size}",
-                f"%y{row}.{end} = insertelement {v} poison, {e} %x{row}.{end}, i32 0",
-                f"%z{row}.{end} = shufflevector {v} %y{row}.{end}, {v} poison, "
+                f"%x{row}.{end} = load {e}, ptr {pointer}, align {align}",
+                f"%y{row}.{end} = insertelement {many} poison, {e} %x{row}.{end}, i32 0",
+                f"%s{row}.{end} = shufflevector {many} %y{row}.{end}, {many} poison, "
                 f"<{lanes} x i32> zeroinitializer",
+                f"%z{row}.{end} = bitcast {many} %s{row}.{end} to {w}",
             ]
             for n in range(self.vectors):
                 acc = f"{place}.{row}.{n}"
-                lines.append(
-                    f"%new{acc}.{name} = call {v} @llvm.fmuladd.{shape.suffix}("
-                    f"{v} %z{row}.{end}, {v} %bv{n}.{end}, {v} %acc{acc}.{name})"
-                )
+                factors = f"{w} %z{row}.{end}, {w} %bv{n}.{end}"
+                total = f"{v} %acc{acc}.{name}"
+                order = f"{total}, {factors}" if shape.places == 2 else f"{factors}, {total}"
+                lines.append(f"%new{acc}.{name} = call {v} @{multiply}({order})")
         return lines
+
+    def _asked(self, name: str, pointer: str) -> list[str]:
+        """Ask for the memory that lies some way behind an address."""
+        return [
+            f"{name} = getelementptr i8, ptr {pointer}, i64 {_AHEAD[self.ahead]}",
+            f"call void @llvm.prefetch.p0(ptr {name}, i32 0, i32 3, i32 1)",
+        ]
 
     def _totals(self, lines: list[str]) -> dict[str, str]:
         """Add up the chains of each element."""

@@ -1,4 +1,4 @@
-"""Products by matrix tiles, of bfloat16 parts: AMX, an emulation of it, or vectors of pairs.
+"""Products by matrix tiles, of bfloat16 parts: AMX, or an emulation of it.
 
 A tile is 16 rows of 64 bytes. A dot product of tiles adds to 16 x 16 float32 the product of
 16 x 32 bfloat16 and 32 x 16, the latter with two places of k side by side.
@@ -23,12 +23,8 @@ SIDE = 32
 TILE = 1024
 """The bytes of a tile."""
 
-Form: TypeAlias = Literal["amx", "avx512bf16", "emulated"]
-"""What multiplies tiles. "avx512bf16" is vectors' dot products of pairs: for bfloat16 alone, since
-several of them take longer than one product of float32."""
-
-_ROWS = 8
-"""The rows whose sums are in vector registers at a time."""
+Form: TypeAlias = Literal["amx", "emulated"]
+"""What multiplies tiles."""
 
 
 class Tiles(NamedTuple):
@@ -203,8 +199,6 @@ def micro_kernel(tiles: Tiles) -> tuple[str, dict[str, str]]:
 
     Tiles 0 to 3 are the sums, 4 and 5 parts of a, 6 and 7 parts of b.
     """
-    if tiles.form == "avx512bf16":
-        return _by_vectors()
     body, do = Body(), _Amx() if tiles.form == "amx" else _Emulated()
     for c in range(4):
         do.zero(body, c)
@@ -227,39 +221,3 @@ def micro_kernel(tiles: Tiles) -> tuple[str, dict[str, str]]:
         place = body.at("%to", c // 2 * 16 * 4 * SIDE + c % 2 * 64)
         do.store(body, c, place, 4 * SIDE)
     return do.definition + body.function(_HEAD), do.declarations
-
-
-def _by_vectors() -> tuple[str, dict[str, str]]:
-    """Return `@tiles` of vectors, for operands of one part: eight rows at a time."""
-    body, v, pairs = Body(), "<16 x float>", "<32 x bfloat>"
-    dot = "llvm.x86.avx512bf16.dpbf16ps.512"
-    with body.loop(0, str(SIDE), _ROWS) as row:
-        left = body.at("%a", body.mul(row, 64))
-        sums = {(r, n): body.slot(v) for r in range(_ROWS) for n in range(2)}
-        for slot in sums.values():
-            body.set(slot, "zeroinitializer", v)
-        with body.loop(0, "%blocks") as block:
-            offset = body.mul(block, 2 * TILE)
-            a_tile, b_tile = body.at(left, offset), body.at("%b", offset)
-            with body.loop(0, "16") as pair:
-                b_row = body.at(b_tile, body.mul(pair, 64))
-                right = [body.get(body.at(b_row, n * TILE), pairs) for n in range(2)]
-                a_pair = body.at(a_tile, body.mul(pair, 4))
-                for r in range(_ROWS):
-                    one = body.let(f"load i32, ptr {body.at(a_pair, 64 * r)}")
-                    first = body.let(f"insertelement <16 x i32> poison, i32 {one}, i32 0")
-                    every = body.let(
-                        f"shufflevector <16 x i32> {first}, <16 x i32> poison, "
-                        "<16 x i32> zeroinitializer"
-                    )
-                    x = body.let(f"bitcast <16 x i32> {every} to {pairs}")
-                    for n, y in enumerate(right):
-                        total = body.let(
-                            f"call {v} @{dot}({v} {body.get(sums[r, n], v)}, {pairs} {x}, "
-                            f"{pairs} {y})"
-                        )
-                        body.set(sums[r, n], total, v)
-        to = body.at("%to", body.mul(row, 4 * SIDE))
-        for (r, n), slot in sums.items():
-            body.set(body.at(to, 4 * SIDE * r + 64 * n), body.get(slot, v), v)
-    return body.function(_HEAD), declared(f"{v} @{dot}({v}, {pairs}, {pairs})")

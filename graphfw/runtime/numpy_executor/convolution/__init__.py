@@ -1,0 +1,16 @@
+"""Convolutions by the micro-kernels of matrix products, and pooling."""
+
+from graphfw.runtime.numpy_executor.convolution.gradient import conv_weight_steps, why_not_weight
+from graphfw.runtime.numpy_executor.convolution.lowering import conv_steps, why_not
+from graphfw.runtime.numpy_executor.convolution.pooling import pool_steps
+from graphfw.runtime.numpy_executor.convolution.spreading import spread_steps, why_not_spread
+
+__all__ = [
+    "conv_steps",
+    "conv_weight_steps",
+    "pool_steps",
+    "spread_steps",
+    "why_not",
+    "why_not_spread",
+    "why_not_weight",
+]

@@ -1,0 +1,375 @@
+"""`ConvCell`: how the cells of convolutions are computed, the same for many of them.
+
+    @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
+
+A convolution is a matrix product: rows are outputs, columns places of the window, and k counts what
+a window sees. Panels of the right operand, which exist nowhere as a whole, are laid out in scratch
+memory when they are needed. What differs between the convolutions that share a cell lies at
+`calls`, see `matmul.calls.Calls`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.convolution.seeing import D, Step
+from graphfw.runtime.numpy_executor.convolution.windows import P, windows
+from graphfw.runtime.numpy_executor.matmul.calls import Calls
+from graphfw.runtime.numpy_executor.matmul.cell import Few
+from graphfw.runtime.numpy_executor.matmul.elements import declarations
+from graphfw.runtime.numpy_executor.matmul.pieces import Piece
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
+from graphfw.runtime.numpy_executor.names import name_of
+
+PANEL = 32 << 10
+"""The bytes of a panel, which the L1 cache holds beside a tile of kernels."""
+
+
+def depth(shape: Shape) -> int:
+    """Return how many places of k are done at a time."""
+    return PANEL // (shape.columns * shape.size)
+
+
+@dataclass(frozen=True)
+class WindowsCode:
+    """The function that lays out panels, compiled once for all cells; see `windows`."""
+
+    shape: Shape
+    rank: int
+    step: Step
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"windows {self.shape.stored} {self.shape.lanes} {self.rank} {self.step}"
+
+    @property
+    def name(self) -> str:
+        """What calls it calls it by."""
+        return name_of(self)
+
+    @property
+    def declaration(self) -> dict[str, str]:
+        """By its symbol, the line that a module needs for calling it."""
+        types = "ptr, ptr, i64, i64, i64, i64, ptr"
+        return {self.name: f"declare fastcc void @{self.name}({types})"}
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        text = windows(symbol, self.shape, self.rank, self.step)
+        return module([Function(text, declarations(self.shape), ())])
+
+
+AT_ONCE = 1024
+"""How many places of k a cell of `PanelsCode` lays out."""
+
+
+@dataclass(frozen=True)
+class PanelsCode:
+    """A cell: some places of k of a panel, of one group of one image.
+
+    Operands: x, the panels [images, groups, panels, k, columns]. Integers: see `windows.P`.
+    """
+
+    shape: Shape
+    rank: int
+    step: Step
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"panels {self.windows.key}"
+
+    @property
+    def windows(self) -> WindowsCode:
+        """What lays out panels."""
+        return WindowsCode(self.shape, self.rank, self.step)
+
+    @property
+    def parts(self) -> tuple[WindowsCode]:
+        """What it calls by name."""
+        return (self.windows,)
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        body, width = Body(), self.shape.columns
+        n, k, groups = (body.array("%params", i) for i in (P.N, P.K, P.GROUPS))
+        pieces, panels = body.ceil(k, AT_ONCE), body.ceil(n, width)
+        begin = body.mul(body.rem("%cell", pieces), AT_ONCE)
+        rest = body.div("%cell", pieces)
+        column, member = body.mul(body.rem(rest, panels), width), body.div(rest, panels)
+        line = body.add(body.mul(rest, k), begin)
+        to = body.at(body.array("%buffers", 1, "ptr"), body.mul(line, width * self.shape.size))
+        x = image_at(body, self.shape, groups, member)
+        body.line(
+            f"call fastcc void @{self.windows.name}(ptr {x}, ptr %params, i64 {begin}, "
+            f"i64 {body.min(body.sub(k, begin), AT_ONCE)}, i64 {column}, "
+            f"i64 {body.min(body.sub(n, column), width)}, ptr {to})"
+        )
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        declared = declarations(self.shape) | self.windows.declaration
+        return module([Function(body.function(head, "ret i32 0"), declared, ())])
+
+
+def image_at(body: Body, shape: Shape, groups: str, member: str) -> str:
+    """Where the channels of one group of one image begin."""
+    image, group = body.div(member, groups), body.rem(member, groups)
+    offset, image_gap, group_gap = (body.array("%params", i) for i in (P.X, P.X_BATCH, P.X_GROUP))
+    offset = body.add(offset, body.mul(image, image_gap))
+    offset = body.add(offset, body.mul(group, group_gap))
+    return body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, shape.stored.itemsize))
+
+
+@dataclass(frozen=True)
+class ConvCell:
+    """How a cell is computed: some outputs and places, of images and groups.
+
+    Operands: x, or what `PanelsCode` has made of it; the tiles of kernels, see `weights`.
+
+    Attributes:
+        shape: The tiles.
+        rank: How many spatial dims there are.
+        step: See `windows`.
+        is_ahead: Whether panels have been laid out before.
+        is_joined: Whether the images are the first spatial dim, so that places of several of them
+            are columns side by side.
+    """
+
+    shape: Shape
+    rank: int
+    step: Step
+    is_ahead: bool
+    is_joined: bool
+    few: ClassVar[Few] = "never"
+    ahead: ClassVar[Ahead] = "a"
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        shape = self.shape
+        what = f"{self.rank} {self.step} {self.is_ahead} {self.is_joined}"
+        return f"convolution {shape.stored} {shape.lanes} {shape.rows} {what}"
+
+    @property
+    def name(self) -> str:
+        """What calls it calls it by."""
+        return name_of(self)
+
+    @property
+    def declaration(self) -> dict[str, str]:
+        """By its symbol, the line that a module needs for calling it."""
+        return {self.name: f"declare fastcc void @{self.name}(ptr, ptr, i64, ptr, ptr)"}
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the result is of another dtype than the one that is computed in."""
+        return self.shape.converts
+
+    @property
+    def round(self) -> Piece:
+        """What rounds a chunk of the result."""
+        return Piece("round", self.shape, ())
+
+    @property
+    def windows(self) -> WindowsCode:
+        """What lays out panels."""
+        return WindowsCode(self.shape, self.rank, self.step)
+
+    @property
+    def parts(self) -> tuple[Piece | WindowsCode, ...]:
+        """What it calls by name."""
+        windows = () if self.is_ahead else (self.windows,)
+        return (*windows, self.round) if self.rounds or self.is_joined else windows
+
+    @property
+    def panel_bytes(self) -> int:
+        """How much scratch memory a panel takes; a chunk of the result lies behind it."""
+        return 0 if self.is_ahead else self.shape.columns * self.shape.size * depth(self.shape)
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        declared = declarations(self.shape)
+        for part in self.parts:
+            declared |= part.declaration
+        return module([Function(_Cell(self).text(symbol), declared, ())])
+
+
+class _Cell:
+    """Writes the function of a cell."""
+
+    def __init__(self, code: ConvCell) -> None:
+        self.code = code
+        self.shape = code.shape
+        self.size = code.shape.size
+        self.out_size = code.shape.stored.itemsize
+        self.body = body = Body()
+        self.calls = Calls(body)
+        self.m, self.n, self.k = (self.param(i) for i in (P.M, P.N, P.K))
+        self.block = body.at("%scratch", code.panel_bytes)
+        self.line = code.shape.columns * code.shape.size
+        self.panel = body.mul(self.k, self.line)
+
+    def param(self, place: int) -> str:
+        """Read a run-time integer."""
+        return self.body.array("%params", place)
+
+    def text(self, symbol: str) -> str:
+        """Find the cell's part of the result; go through it in chunks of columns."""
+        body, width, height = self.body, self.shape.columns, self.calls.unit
+        row_blocks, column_blocks = self.param(P.ROW_BLOCKS), self.param(P.COLUMN_BLOCKS)
+        # Neighbouring cells differ in their columns: they read the same kernels.
+        first, last = self.share(body.ceil(self.n, width), "%cell", column_blocks)
+        columns = body.mul(first, width), body.min(body.mul(last, width), self.n)
+        rest = body.div("%cell", column_blocks)
+        first, last = self.share(body.ceil(self.m, height), rest, row_blocks)
+        rows = body.mul(first, height), body.min(body.mul(last, height), self.m)
+        together = self.param(P.TOGETHER)
+        begin = body.mul(body.div(rest, row_blocks), together)
+        end = body.min(body.add(begin, together), self.param(P.MEMBERS))
+        with body.loop(begin, end) as member:
+            image, kernels = self.operands(member)
+            kernels = body.at(kernels, body.mul(body.mul(rows[0], self.k), self.size))
+            row = body.add(body.mul(member, self.m), rows[0])
+            with body.loop(*columns, self.param(P.CHUNK_COLUMNS)) as column:
+                most = self.param(P.CHUNK_COLUMNS)
+                count = body.min(body.sub(columns[1], column), most)
+                self.chunk(row, body.sub(rows[1], rows[0]), column, count, (image, kernels))
+        return body.function(
+            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, "
+            "ptr %calls)"
+        )
+
+    def share(self, units: str, number: str, blocks: str) -> tuple[str, str]:
+        """The units of the `number % blocks`-th of some blocks, which are as equal as can be."""
+        body = self.body
+        block = body.rem(number, blocks)
+        first = body.div(body.mul(units, block), blocks)
+        return first, body.div(body.mul(units, body.add(block, 1)), blocks)
+
+    def operands(self, member: str) -> tuple[str, str]:
+        """Where the channels of one group of one image begin, and its kernels."""
+        body, groups = self.body, self.param(P.GROUPS)
+        if self.code.is_ahead:
+            panels = body.mul(member, body.ceil(self.n, self.shape.columns))
+            x = body.at(body.array("%buffers", 0, "ptr"), body.mul(panels, self.panel))
+        else:
+            x = image_at(body, self.shape, groups, member)
+        group = body.rem(member, groups)
+        room = body.mul(body.ceil(self.m, self.calls.unit), self.calls.unit)
+        before = body.mul(body.mul(group, room), body.mul(self.k, self.size))
+        return x, body.at(body.array("%buffers", 1, "ptr"), before)
+
+    def chunk(
+        self, row: str, rows: str, column: str, columns: str, operands: tuple[str, str]
+    ) -> None:
+        """Compute a chunk, then what is done to its elements; `row` counts over all members."""
+        body, code = self.body, self.code
+        block_row = body.mul(self.param(P.CHUNK_COLUMNS), self.size)
+        if code.is_joined:
+            self.compute(operands, rows, column, columns, (self.block, block_row))
+            self.images(block_row, row, rows, column, columns)
+            return
+        to = self.place(block_row, row, column, self.block)
+        if code.rounds:
+            self.compute(operands, rows, column, columns, (self.block, block_row))
+            self.copy((self.block, block_row), to, rows, columns)
+        else:
+            self.compute(operands, rows, column, columns, to)
+        with body.where(self.calls.is_followed):
+            self.follow(to, row, rows, column, columns)
+
+    def images(self, block_row: str, row: str, rows: str, column: str, columns: str) -> None:
+        """Take a chunk with places of several images apart; `row` counts over one image."""
+        body, places = self.body, self.param(P.PLACES)
+        end = body.add(column, columns)
+        with body.loop(body.div(column, places), body.ceil(end, places)) as image:
+            before = body.mul(image, places)
+            begin = body.max(before, column)
+            count = body.sub(body.min(body.add(before, places), end), begin)
+            part = body.at(self.block, body.mul(body.sub(begin, column), self.size))
+            here = body.add(body.mul(image, self.m), row)
+            first = body.sub(begin, before)
+            to = self.place(block_row, here, first, part)
+            is_moved = body.let(
+                f"or i1 {self.calls.kept}, {'true' if self.code.rounds else 'false'}"
+            )
+            with body.where(is_moved):
+                self.copy((part, block_row), to, rows, count)
+            with body.where(self.calls.is_followed):
+                self.follow(to, here, rows, first, count)
+
+    def place(self, block_row: str, row: str, column: str, block: str) -> tuple[str, str]:
+        """Where a part of the result goes, to a block if not kept; the bytes from row to row."""
+        body, kept = self.body, self.calls.kept
+        gap = body.mul(self.param(P.PLACES), self.out_size)
+        whole = body.at(body.array("%buffers", 2, "ptr"), body.mul(row, gap))
+        whole = body.at(whole, body.mul(column, self.out_size))
+        return body.select(kept, whole, block, "ptr"), body.select(kept, gap, block_row)
+
+    def copy(self, block: tuple[str, str], to: tuple[str, str], rows: str, columns: str) -> None:
+        """Copy a part of the result from a block, rounded to its dtype."""
+        self.body.line(
+            f"call fastcc void @{self.code.round.name}(ptr {block[0]}, i64 {block[1]}, "
+            f"ptr {to[0]}, i64 {to[1]}, i64 {rows}, i64 {columns})"
+        )
+
+    def follow(self, to: tuple[str, str], row: str, rows: str, column: str, columns: str) -> None:
+        """Run the epilogue, with an address from which it finds this part of the result."""
+        body, (c, c_row) = self.body, to
+        before = body.add(body.mul(row, c_row), body.mul(column, self.out_size))
+        begin = body.at(c, body.sub("0", before))
+        params = body.at("%params", 8 * (P.DIMS + D.COUNT * self.code.rank))
+        body.line(
+            f"call fastcc void {self.calls.follow}(ptr %buffers, ptr {begin}, ptr {params}, "
+            f"i64 {row}, i64 {body.add(row, rows)}, i64 {column}, "
+            f"i64 {body.add(column, columns)}, ptr %scratch)"
+        )
+
+    def compute(
+        self,
+        operands: tuple[str, str],
+        rows: str,
+        column: str,
+        columns: str,
+        to: tuple[str, str],
+    ) -> None:
+        """Compute a chunk piece by piece of k, panel by panel."""
+        body, (image, kernels), (c, c_row) = self.body, operands, to
+        unit = self.calls.unit
+        line = body.mul(unit, self.size)
+        # All tiles of a piece of k lie one after the other.
+        room = body.mul(body.mul(body.ceil(rows, unit), unit), self.size)
+        pieces = body.max(body.ceil(self.k, depth(self.shape)), "1")
+        with body.loop(0, pieces) as piece:
+            begin = body.div(body.mul(self.k, piece), pieces)
+            end = body.div(body.mul(self.k, body.add(piece, 1)), pieces)
+            length = body.sub(end, begin)
+            more = body.test("ne", piece, 0)
+            kernels_here = body.at(kernels, body.mul(begin, room))
+            with body.loop(0, columns, self.shape.columns) as within:
+                left = body.min(body.sub(columns, within), self.shape.columns)
+                panel = "%scratch"
+                if self.code.is_ahead:
+                    number = body.div(body.add(column, within), self.shape.columns)
+                    panel = body.at(image, body.mul(number, self.panel))
+                    panel = body.at(panel, body.mul(begin, self.line))
+                else:
+                    body.line(
+                        f"call fastcc void @{self.code.windows.name}(ptr {image}, ptr %params, "
+                        f"i64 {begin}, i64 {length}, i64 {body.add(column, within)}, i64 {left}, "
+                        "ptr %scratch)"
+                    )
+                there = body.at(c, body.mul(within, self.size))
+                narrow = body.test("sle", left, self.shape.lanes)
+                with self.calls.tiles(rows, narrow) as (tile, row):
+                    offset = body.mul(body.mul(row, length), self.size)
+                    tile_begin = body.at(kernels_here, offset)
+                    body.line(
+                        f"call fastcc void {tile}(ptr {tile_begin}, i64 {self.size}, i64 {line}, "
+                        f"ptr {panel}, i64 {self.line}, "
+                        f"ptr {body.at(there, body.mul(row, c_row))}, i64 {c_row}, i64 {length}, "
+                        f"i1 {more}, i64 {left}, i64 {body.sub(rows, row)})"
+                    )

@@ -1,0 +1,132 @@
+"""`DepthwiseCode`: the gradient of kernels that each see one channel, row by row of the image."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.convolution.seeing import D, Seeing, Step
+from graphfw.runtime.numpy_executor.matmul.elements import declarations
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+MOST = 32
+"""So many elements of a kernel at most are written out: each has a vector of sums."""
+
+
+class H:
+    """The places of a cell's run-time integers; distances are in elements."""
+
+    IMAGES, ROWS, MULTIPLE = range(3)
+    X, X_BATCH, X_CHANNEL, Y, Y_BATCH, Y_OUTPUT = range(3, 9)
+    DIMS = 9
+    """From here on: the integers of each spatial dim, see `D`."""
+
+
+@dataclass(frozen=True)
+class DepthwiseCode:
+    """A cell: the gradient of one output's kernel, summed up over all places of all images.
+
+    Operands: x, y, the gradient. In y a plane lies contiguously.
+
+    Attributes:
+        shape: The vectors.
+        step: See `seeing`; not 0.
+        kernel: Its size along each spatial dim.
+        target: The processor.
+    """
+
+    shape: Shape
+    step: Step
+    kernel: tuple[int, ...]
+    target: Target
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        what = f"{self.step} {self.kernel} for {self.target.name}"
+        return f"depthwise gradient {self.shape.stored} {what}\n"
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        return module([Function(_Depthwise(self).text(symbol), declarations(self.shape), ())])
+
+
+class _Depthwise(Seeing):
+    """Writes the function."""
+
+    def __init__(self, code: DepthwiseCode) -> None:
+        super().__init__(code.shape, len(code.kernel), code.step, H.DIMS)
+        self.code = code
+        self.item = code.shape.stored.itemsize
+
+    def bytes_of(self, place: int) -> str:
+        """Read a distance, in bytes."""
+        return self.body.mul(self.body.array("%params", place), self.item)
+
+    def text(self, symbol: str) -> str:
+        body, shape = self.body, self.shape
+        images, rows, multiple = (body.array("%params", i) for i in (H.IMAGES, H.ROWS, H.MULTIPLE))
+        x, y, result = (body.array("%buffers", i, "ptr") for i in range(3))
+        channel = body.mul(body.div("%cell", multiple), self.bytes_of(H.X_CHANNEL))
+        x = body.at(body.at(x, self.bytes_of(H.X)), channel)
+        y = body.at(body.at(y, self.bytes_of(H.Y)), body.mul("%cell", self.bytes_of(H.Y_OUTPUT)))
+        taps = list(itertools.product(*map(range, self.code.kernel)))
+        totals = {tap: body.slot(shape.vector) for tap in taps}
+        for total in totals.values():
+            body.set(total, "zeroinitializer", shape.vector)
+        places = self.dims[-1][D.PLACES]
+        with body.loop(0, images) as image:
+            source = body.at(x, body.mul(image, self.bytes_of(H.X_BATCH)))
+            plane = body.at(y, body.mul(image, self.bytes_of(H.Y_BATCH)))
+            with body.loop(0, places, shape.lanes) as place:
+                run = body.min(body.sub(places, place), shape.lanes)
+                along = []
+                for k in range(self.code.kernel[-1]):
+                    offset, low, high = self.seen_along(place, str(k))
+                    along.append((offset, self.masks(low, body.min(high, run), 1)))
+                kept = self.stored.mask(run)
+                with body.loop(0, rows) as row:
+                    offset = body.mul(body.add(body.mul(row, places), place), self.item)
+                    factor = self.stored.load_some(body.at(plane, offset), kept)
+                    self.row(source, row, factor, along, totals)
+        gap = len(taps) * self.item
+        to = body.at(result, body.mul("%cell", gap))
+        for number, total in enumerate(totals.values()):
+            self.store(body.get(total, shape.vector), body.at(to, number * self.item))
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        return body.function(head, "ret i32 0")
+
+    def row(
+        self,
+        source: str,
+        row: str,
+        factor: str,
+        along: list[tuple[str, list[str]]],
+        totals: dict[tuple[int, ...], str],
+    ) -> None:
+        """Add what a vector of places in a row sees, times `factor`."""
+        body, vector = self.body, self.shape.vector
+        outer = self.split(row, D.PLACES, self.dims[:-1])
+        for tap in itertools.product(*map(range, self.code.kernel[:-1])):
+            here, is_outside = self.row_seen(source, outer, [str(k) for k in tap])
+            with body.where(body.opposite(is_outside)):
+                for k, (offset, masks) in enumerate(along):
+                    (value,) = self.read(body.at(here, offset), masks)
+                    slot = totals[*tap, k]
+                    total = body.let(
+                        f"call {vector} @llvm.fmuladd.{self.shape.suffix}({vector} {factor}, "
+                        f"{vector} {value}, {vector} {body.get(slot, vector)})"
+                    )
+                    body.set(slot, total, vector)
+
+    def store(self, total: str, to: str) -> None:
+        """Write the sum of a vector."""
+        body, shape = self.body, self.shape
+        zero = f"{shape.element} 0.0"
+        one = body.let(
+            f"call {shape.element} @llvm.vector.reduce.fadd.{shape.suffix}({zero}, "
+            f"{shape.vector} {total})"
+        )
+        value = body.let(f"insertelement {shape.vector} poison, {shape.element} {one}, i32 0")
+        self.stored.store_some(value, to, self.stored.mask("1"))

@@ -1,0 +1,72 @@
+"""`SpatialDim`: what steps are told of each spatial dim of a convolution or of pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from graphfw.ir.dim import DimLike
+from graphfw.runtime.numpy_executor.convolution.seeing import Step
+
+
+class SpatialDim(NamedTuple):
+    """A spatial dim, in the order of `seeing.D`.
+
+    Attributes:
+        size: Of the image.
+        in_memory: How far apart its elements are, in elements.
+        places: The size of the result.
+        kernel: That of the window.
+        stride: How far the window moves.
+        dilation: How far the window's elements are apart.
+        before: How many zeros it sees before the image.
+    """
+
+    size: DimLike
+    in_memory: DimLike
+    places: DimLike
+    kernel: int
+    stride: int
+    dilation: DimLike
+    before: DimLike
+
+    @property
+    def is_still(self) -> bool:
+        """Whether each place sees the element of the same number."""
+        return self.kernel == self.stride == 1 and self.before == 0 and self.places == self.size
+
+    @property
+    def step(self) -> Step:
+        """Its stride if what neighbouring places see can be read as vectors, else 0."""
+        is_dense = self.in_memory == 1 or self.size == 1
+        return 1 if is_dense and self.stride == 1 else 2 if is_dense and self.stride == 2 else 0
+
+
+def joined(dims: Iterable[SpatialDim]) -> list[SpatialDim]:
+    """Join dims to those before them where the window has one element of them.
+
+    So runs of places in a row are as long as can be.
+    """
+    found: list[SpatialDim] = []
+    for dim in dims:
+        last = found[-1] if found else dim
+        width = dim.size
+        is_one = last.stride == 1 and last.in_memory == dim.in_memory * width
+        if found and dim.is_still and is_one:
+            found[-1] = SpatialDim(
+                last.size * width,
+                dim.in_memory,
+                last.places * width,
+                last.kernel,
+                1,
+                last.dilation * width,
+                last.before * width,
+            )
+        else:
+            found.append(dim)
+    return found
+
+
+def numbers(dims: Iterable[SpatialDim]) -> list[DimLike]:
+    """Return the run-time integers of dims."""
+    return [number for dim in dims for number in dim]

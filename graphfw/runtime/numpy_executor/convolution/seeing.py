@@ -1,0 +1,136 @@
+"""`Seeing`: which elements of an image the places in a row of the result see."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from graphfw.runtime.numpy_executor.codegen.registers import iota
+from graphfw.runtime.numpy_executor.matmul.elements import Elements
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+Step: TypeAlias = Literal[1, 2, 0]
+"""The stride along the last dim, where that is contiguous in memory; 0 for all other cases."""
+
+
+class D:
+    """The run-time integers of a spatial dim; distances in memory are in elements."""
+
+    SIZE, IN_MEMORY, PLACES, KERNEL, STRIDE, DILATION, BEFORE = range(7)
+    COUNT = 7
+
+
+class Seeing:
+    """Writes what finds and reads elements, into a function with `%params`.
+
+    Args:
+        shape: The vectors, and the dtype in memory.
+        rank: How many spatial dims there are.
+        step: See `Step`.
+        first: Where the run-time integers of the dims begin.
+    """
+
+    def __init__(self, shape: Shape, rank: int, step: Step, first: int) -> None:
+        self.shape = shape
+        self.step = step
+        self.body = body = Body()
+        self.stored = Elements(body, shape, shape.stored)
+        self.computed = Elements(body, shape, shape.dtype)
+        self.dims = [
+            [body.array("%params", first + D.COUNT * dim + i) for i in range(D.COUNT)]
+            for dim in range(rank)
+        ]
+
+    def split(self, index: str, which: int, dims: list[list[str]]) -> list[str]:
+        """An index of several dims joined, as one of each."""
+        found: list[str] = []
+        for dim in reversed(dims[1:]):
+            found.insert(0, self.body.rem(index, dim[which]))
+            index = self.body.div(index, dim[which])
+        return [index, *found] if dims else []
+
+    def seen(self, image: str, place: list[str], tap: list[str]) -> tuple[str, str, str]:
+        """Where the element is that the first place of a run sees, and which places see any.
+
+        The address may be one that is not in memory; `high` is not above the places of the image.
+        """
+        row, is_outside = self.row_seen(image, place[:-1], tap[:-1])
+        offset, low, high = self.seen_along(place[-1], tap[-1])
+        return self.body.at(row, offset), low, self.body.select(is_outside, "0", high)
+
+    def row_seen(self, image: str, place: list[str], tap: list[str]) -> tuple[str, str]:
+        """Where the row of the image begins that a row of places sees; whether there is none."""
+        body, is_outside = self.body, "false"
+        for dim, p, k in zip(self.dims, place, tap, strict=False):
+            index, offset = self.index(dim, p, k)
+            image = body.at(image, offset)
+            # As an unsigned number a negative one is large.
+            off = body.test("uge", index, dim[D.SIZE])
+            is_outside = body.let(f"or i1 {is_outside}, {off}")
+        return image, is_outside
+
+    def seen_along(self, place: str, tap: str) -> tuple[str, str, str]:
+        """The same along a row, of an offset in bytes: place l of a run sees index + l * stride."""
+        body, dim = self.body, self.dims[-1]
+        index, offset = self.index(dim, place, tap)
+        stride = self.step or dim[D.STRIDE]
+        low = body.ceil(body.max(body.sub("0", index), "0"), stride)
+        return offset, low, body.ceil(body.max(body.sub(dim[D.SIZE], index), "0"), stride)
+
+    def index(self, dim: list[str], place: str, tap: str) -> tuple[str, str]:
+        """What a place sees along a dim, and how many bytes that lies behind the first element."""
+        body = self.body
+        index = body.add(body.mul(place, dim[D.STRIDE]), body.mul(tap, dim[D.DILATION]))
+        index = body.sub(index, dim[D.BEFORE])
+        distance = body.mul(dim[D.IN_MEMORY], self.shape.stored.itemsize)
+        return index, body.mul(index, distance)
+
+    def distance(self) -> str:
+        """The bytes between elements that neighbouring places see."""
+        stride, in_memory = self.dims[-1][D.STRIDE], self.dims[-1][D.IN_MEMORY]
+        return self.body.mul(self.body.mul(stride, in_memory), self.shape.stored.itemsize)
+
+    def is_inside(self, low: str, high: str, run: str) -> str:
+        """Whether all places of a run see an element."""
+        body = self.body
+        return body.let(f"and i1 {body.test('sle', low, 0)}, {body.test('sge', high, run)}")
+
+    def masks(self, low: str, high: str, vectors: int) -> list[str]:
+        """Which lanes to read, of the vectors in memory, for places from `low` up to `high`."""
+        body, lanes = self.body, self.shape.lanes
+        if self.step == 2:
+            # Nothing behind the last place is read: it may not be in memory.
+            low, high = body.mul(low, 2), body.sub(body.mul(high, 2), 1)
+        return [self.between(low, high, n * lanes) for n in range(self.step * vectors)]
+
+    def read(self, here: str, masks: list[str]) -> list[str]:
+        """Read vectors of what places see; those that see nothing have 0."""
+        shape, item = self.shape, self.shape.stored.itemsize
+        values = [
+            self.stored.load_some(self.body.at(here, n * shape.lanes * item), mask)
+            for n, mask in enumerate(masks)
+        ]
+        if self.step == 1:
+            return values
+        pairs = zip(values[::2], values[1::2], strict=True)
+        order = ", ".join([f"i32 {2 * i}" for i in range(shape.lanes)])
+        return [
+            self.body.let(
+                f"shufflevector {shape.vector} {first}, {shape.vector} {second}, "
+                f"<{shape.lanes} x i32> <{order}>"
+            )
+            for first, second in pairs
+        ]
+
+    def between(self, low: str, high: str, first: int) -> str:
+        """Which lanes, the first of which counts as `first`, lie from `low` up to `high`."""
+        body, lanes = self.body, self.shape.lanes
+        kind = f"<{lanes} x i64>"
+        bits = []
+        for how, bound in (("sge", low), ("slt", high)):
+            one = body.let(f"insertelement {kind} poison, i64 {bound}, i32 0")
+            every = body.let(
+                f"shufflevector {kind} {one}, {kind} poison, <{lanes} x i32> zeroinitializer"
+            )
+            bits.append(body.let(f"icmp {how} {kind} {iota('i64', lanes, first)}, {every}"))
+        return body.let(f"and <{lanes} x i1> {bits[0]}, {bits[1]}")

@@ -1,0 +1,282 @@
+"""`SlideCell`: what each channel alone sees through a window, along the width of the image.
+
+    @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
+
+Depthwise convolutions, and the sums and maxima of pooling: vectors are places in a row of the
+result; each element of the window is read as such a vector.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+from graphfw.ir.dim import DimLike, dim_max
+from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
+from graphfw.runtime.numpy_executor.convolution.seeing import D, Seeing, Step
+from graphfw.runtime.numpy_executor.matmul.calls import Calls
+from graphfw.runtime.numpy_executor.matmul.cell import Few
+from graphfw.runtime.numpy_executor.matmul.elements import declarations
+from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
+from graphfw.runtime.numpy_executor.names import name_of
+
+Kind: TypeAlias = Literal["products", "sums", "maxima"]
+"""What is made of what a window sees; products with the elements of a kernel are added up."""
+
+
+_CELL = 1 << 18
+"""About how many elements a cell reads, all that each place sees counted."""
+
+
+def rows_together(width: DimLike, window: int) -> DimLike:
+    """Return how many rows of the result a cell computes.
+
+    Args:
+        width: How many places a row has.
+        window: How many elements each of them sees.
+    """
+    return dim_max(1, _CELL // dim_max(1, dim_max(width, 16) * window))
+
+
+_WIDEST = 8
+"""Windows of such a width at most are written out along a row."""
+
+
+def written_width(kernel: int) -> int:
+    """Return the `width` of a `SlideCell` for a window's width."""
+    return kernel if kernel <= _WIDEST else 0
+
+
+class S:
+    """The places of a cell's run-time integers; distances are in elements."""
+
+    PLANES, ROWS, TOGETHER, OUTPUTS, MULTIPLE = range(5)
+    X, X_BATCH, X_CHANNEL, KERNEL, KERNEL_OUTPUT = range(5, 10)
+    DIMS = 10
+    """From here on: the integers of each spatial dim, see `D`; the kernel's distances; then the
+    epilogue's."""
+
+
+@dataclass(frozen=True)
+class SlideCell:
+    """How a cell is computed: some rows of the result, counted over all images and outputs.
+
+    Operands: x; the kernels, for products.
+
+    Attributes:
+        shape: The vectors.
+        rank: How many spatial dims there are.
+        step: See `seeing`.
+        kind: What is computed.
+        width: That of the window, along the last dim, where it is small; else 0.
+    """
+
+    shape: Shape
+    rank: int
+    step: Step
+    kind: Kind
+    width: int
+    few: ClassVar[Few] = "always"
+    ahead: ClassVar[Ahead] = ""
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        what = f"{self.rank} {self.step} {self.kind} {self.width}"
+        return f"sliding {self.shape.stored} {self.shape.lanes} {what}"
+
+    @property
+    def name(self) -> str:
+        """What calls it calls it by."""
+        return name_of(self)
+
+    @property
+    def declaration(self) -> dict[str, str]:
+        """By its symbol, the line that a module needs for calling it."""
+        return {self.name: f"declare fastcc void @{self.name}(ptr, ptr, i64, ptr, ptr)"}
+
+    @property
+    def inputs(self) -> int:
+        """How many operands come before the result."""
+        return 2 if self.kind == "products" else 1
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        return module([Function(_Slide(self).text(symbol), declarations(self.shape), ())])
+
+
+class _Slide(Seeing):
+    """Writes the function of a cell."""
+
+    def __init__(self, code: SlideCell) -> None:
+        super().__init__(code.shape, code.rank, code.step, S.DIMS)
+        self.code = code
+        self.calls = Calls(self.body)
+        self.item = code.shape.stored.itemsize
+        gaps = S.DIMS + D.COUNT * code.rank
+        self.gaps = [self.param(gaps + dim) for dim in range(code.rank)]
+
+    def param(self, place: int) -> str:
+        """Read a run-time integer."""
+        return self.body.array("%params", place)
+
+    def text(self, symbol: str) -> str:
+        body, rows, places = self.body, self.param(S.ROWS), self.dims[-1][D.PLACES]
+        together = self.param(S.TOGETHER)
+        begin = body.mul("%cell", together)
+        end = body.min(body.add(begin, together), body.mul(self.param(S.PLANES), rows))
+        line = body.mul(places, self.item)
+        with body.loop(body.div(begin, rows), body.ceil(end, rows)) as plane:
+            before = body.mul(plane, rows)
+            first = body.max(body.sub(begin, before), "0")
+            last = body.min(body.sub(end, before), rows)
+            whole = body.array("%buffers", self.code.inputs, "ptr")
+            # Where the result is not kept, the rows of a plane go to scratch memory.
+            kept = body.at(whole, body.mul(before, line))
+            block = body.at("%scratch", body.sub("0", body.mul(first, line)))
+            to = body.select(self.calls.kept, kept, block, "ptr")
+            self.plane(self.operands(plane), (first, last), to, line)
+            with body.where(self.calls.is_followed):
+                product = body.select(self.calls.kept, whole, to, "ptr")
+                params = S.DIMS + (D.COUNT + 1) * self.code.rank
+                body.line(
+                    f"call fastcc void {self.calls.follow}(ptr %buffers, ptr {product}, "
+                    f"ptr {body.at('%params', 8 * params)}, i64 {plane}, i64 {body.add(plane, 1)}, "
+                    f"i64 {body.mul(first, places)}, i64 {body.mul(last, places)}, ptr %scratch)"
+                )
+        return body.function(
+            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, "
+            "ptr %calls)"
+        )
+
+    def operands(self, plane: str) -> tuple[str, str]:
+        """Where the channel lies that a plane of the result sees, and its kernel."""
+        body, outputs = self.body, self.param(S.OUTPUTS)
+        image, output = body.div(plane, outputs), body.rem(plane, outputs)
+        channel = body.div(output, self.param(S.MULTIPLE))
+        offset = body.add(self.param(S.X), body.mul(image, self.param(S.X_BATCH)))
+        offset = body.add(offset, body.mul(channel, self.param(S.X_CHANNEL)))
+        x = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, self.item))
+        if self.code.kind != "products":
+            return x, ""
+        offset = body.mul(output, self.param(S.KERNEL_OUTPUT))
+        offset = body.add(self.param(S.KERNEL), offset)
+        return x, body.at(body.array("%buffers", 1, "ptr"), body.mul(offset, self.item))
+
+    def plane(self, operands: tuple[str, str], rows: tuple[str, str], to: str, line: str) -> None:
+        """Compute some rows of a plane, two vectors wide; one by one where elements lie apart."""
+        body, places = self.body, self.dims[-1][D.PLACES]
+        if not self.step:
+            with body.loop(0, places) as place:
+                there = body.at(to, body.mul(place, self.item))
+                self.strip(operands, rows, (place, "1"), (there, line), 0)
+            return
+        with body.loop(0, places, self.shape.columns) as place:
+            run = body.min(body.sub(places, place), self.shape.columns)
+            there = body.at(to, body.mul(place, self.item))
+            few = body.test("sle", run, self.shape.lanes)
+            for vectors, bit in ((1, few), (2, body.opposite(few))):
+                with body.where(bit):
+                    self.strip(operands, rows, (place, run), (there, line), vectors)
+
+    def strip(
+        self,
+        operands: tuple[str, str],
+        rows: tuple[str, str],
+        run: tuple[str, str],
+        to: tuple[str, str],
+        vectors: int,
+    ) -> None:
+        """Compute the same places of some rows: so many vectors, or one place alone where 0.
+
+        Where the window's width is known, what it sees along a row is found once for all rows.
+        """
+        body, (image, kernel) = self.body, operands
+        known = [self.along(run, str(k), vectors) for k in range(self.code.width)]
+        kind = self.shape.vector if vectors else self.shape.element
+        with body.loop(*rows) as row:
+            totals = [body.slot(kind) for _ in range(vectors or 1)]
+            for total in totals:
+                body.set(total, self.start(vectors), kind)
+            place = self.split(row, D.PLACES, self.dims[:-1])
+            with ExitStack() as loops:
+                tap = [loops.enter_context(body.loop(0, dim[D.KERNEL])) for dim in self.dims[:-1]]
+                here, is_outside = self.row_seen(image, place, tap)
+                loops.enter_context(body.where(body.opposite(is_outside)))
+                if known:
+                    for k, (offset, masks) in enumerate(known):
+                        factor = self.factor(kernel, [*tap, str(k)], vectors)
+                        self.add(totals, body.at(here, offset), masks, factor)
+                else:
+                    along = loops.enter_context(body.loop(0, self.dims[-1][D.KERNEL]))
+                    offset, masks = self.along(run, along, vectors)
+                    factor = self.factor(kernel, [*tap, along], vectors)
+                    self.add(totals, body.at(here, offset), masks, factor)
+            there = body.at(to[0], body.mul(row, to[1]))
+            for n, total in enumerate(totals):
+                self.store(body.get(total, kind), there, run[1], n, vectors)
+
+    def along(self, run: tuple[str, str], tap: str, vectors: int) -> tuple[str, list[str]]:
+        """The offset of what a run sees along a row, and which lanes see it; one bit where 0."""
+        place, count = run
+        offset, low, high = self.seen_along(place, tap)
+        if not vectors:
+            return offset, [self.is_inside(low, high, count)]
+        if self.code.kind != "products":
+            return offset, self.masks("0", count, vectors)  # pooling sees no zeros: they are there
+        return offset, self.masks(low, self.body.min(high, count), vectors)
+
+    def start(self, vectors: int) -> str:
+        """What nothing adds up to."""
+        shape = self.shape
+        value = literal(-math.inf if self.code.kind == "maxima" else 0.0, shape.dtype)
+        return splat(shape.element, value, shape.lanes if vectors else 1)
+
+    def store(self, value: str, to: str, run: str, n: int, vectors: int) -> None:
+        """Write the n-th vector of a run, or one number: under a mask of one lane."""
+        shape, body = self.shape, self.body
+        if not vectors:
+            value = body.let(f"insertelement {shape.vector} poison, {shape.element} {value}, i32 0")
+        mask = self.stored.mask(run, n)
+        self.stored.store_some(value, body.at(to, n * shape.lanes * self.item), mask)
+
+    def factor(self, kernel: str, tap: list[str], vectors: int) -> str:
+        """An element of the kernel, in all lanes of a vector; "" where there is none."""
+        if not kernel:
+            return ""
+        body = self.body
+        for k, gap in zip(tap, self.gaps, strict=True):
+            kernel = body.at(kernel, body.mul(body.mul(k, gap), self.item))
+        return self.stored.spread(kernel) if vectors else self.stored.load(kernel, 1)
+
+    def add(self, totals: list[str], here: str, masks: list[str], factor: str) -> None:
+        """Take one more element of the window into the results."""
+        if self.step:
+            for slot, value in zip(totals, self.read(here, masks), strict=True):
+                self.add_one(slot, value, factor, self.shape.vector)
+        else:
+            with self.body.where(masks[0]):
+                self.add_one(totals[0], self.stored.load(here, 1), factor, self.shape.element)
+
+    def add_one(self, slot: str, value: str, factor: str, kind: str) -> None:
+        body, shape = self.body, self.shape
+        total = body.get(slot, kind)
+        if self.code.kind == "maxima":
+            bits = f"<{shape.lanes} x i1>" if kind == shape.vector else "i1"
+            # A NaN stays; it is taken, because it is not less.
+            larger = body.let(f"fcmp ogt {kind} {total}, {value}")
+            is_nan = body.let(f"fcmp uno {kind} {total}, {total}")
+            stays = body.let(f"or {bits} {larger}, {is_nan}")
+            total = body.let(f"select {bits} {stays}, {kind} {total}, {kind} {value}")
+        elif self.code.kind == "sums":
+            total = body.let(f"fadd {kind} {total}, {value}")
+        elif kind == shape.vector:
+            function = f"call {kind} @llvm.fmuladd.{shape.suffix}"
+            total = body.let(f"{function}({kind} {factor}, {kind} {value}, {kind} {total})")
+        else:
+            product = body.let(f"fmul {kind} {factor}, {value}")
+            total = body.let(f"fadd {kind} {total}, {product}")
+        body.set(slot, total, kind)

@@ -1,0 +1,199 @@
+"""`spread_steps`: the steps of convolutions of spread elements: gradients of strided ones.
+
+Of the places of the result, those with the same remainder by the spread see the same elements of
+the kernel, and x without gaps: each such phase is a convolution, and the last step puts the phases
+together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from graphfw.ir.dim import DimLike, dim_max
+from graphfw.ir.dtype import DType
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node
+from graphfw.ops.correlation import Conv
+from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
+from graphfw.runtime.numpy_executor.codegen import Function, Target, host, module
+from graphfw.runtime.numpy_executor.convolution.lowering import conv_steps, why_never
+from graphfw.runtime.numpy_executor.matmul.text import Body
+
+_MOST = 16
+"""So many phases at most: the code that puts them together grows with them."""
+
+_CELL = 1 << 14
+"""About how many elements a cell puts together."""
+
+
+class _Phase(NamedTuple):
+    """Along one dim: which elements of the kernel the places of a phase see.
+
+    Attributes:
+        first: The first of them.
+        step: How far they are apart.
+        taps: How many there are.
+        dilation: How far they are apart in x.
+        before: How many elements before x the first place begins to see.
+    """
+
+    first: int
+    step: int
+    taps: int
+    dilation: int
+    before: DimLike
+
+
+def why_not_spread(node: Node) -> str:
+    """Return why there is no native code for a convolution of spread elements; "" if there is."""
+    op = node.op
+    assert isinstance(op, Conv)
+    reason = why_never(node)
+    if reason:
+        return reason
+    for spread, stride, before in zip(op.spreads, op.strides, op.before, strict=True):
+        if spread != 1 and (stride != 1 or not isinstance(before, int)):
+            return "the elements of x are spread, and the window moves by more than 1"
+    return "" if math.prod(op.spreads) <= _MOST else "the elements of x are spread far"
+
+
+def spread_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
+    """Return the steps of a convolution of spread elements; none where there is a reason not to."""
+    if why_not_spread(node):
+        return []
+    op, (x, weight), (result,) = node.op, inputs, outputs
+    assert isinstance(op, Conv)
+    steps: list[Step] = []
+    temps: list[Temp] = []
+    is_there = []
+    lead = (x.shape[0], weight.shape[0])
+    for phases in itertools.product(*map(range, op.spreads)):
+        facts = zip(*(phases, op.spreads, op.dilations, op.before, weight.shape[2:]), strict=True)
+        seen = [_phase(*fact) for fact in facts]
+        is_there.append(all([one.taps for one in seen]))
+        if not is_there[-1]:
+            continue
+        places = tuple(map(_places, op.places, op.spreads, phases))
+        before = tuple([one.before for one in seen])
+        dilations = tuple([one.dilation for one in seen])
+        rank = len(places)
+        part = Conv(places, before, op.strides, dilations, (1,) * rank, op.groups)
+        temp = Temp(x.storage.dtype, size_of((*lead, *places)), "a phase of a convolution")
+        steps += conv_steps((node,), part, x, _part(weight, seen), temp, None)
+        temps.append(temp)
+    code = PhasesCode(x.storage.dtype, op.spreads, tuple(is_there), host())
+    size = size_of(op.places)
+    together = dim_max(1, _CELL // dim_max(1, size))
+    planes = size_of(lead)
+    operands: tuple[Storage, ...] = (*temps, result.storage)
+    written = (*[False] * len(temps), True)
+    params = (planes, together, *op.places)
+    cells = (planes + together - 1) // together
+    return [*steps, Step((node,), code, operands, written, params, cells)]
+
+
+def _places(size: DimLike, spread: int, phase: int) -> DimLike:
+    return (size - phase + spread - 1) // spread
+
+
+def _phase(phase: int, spread: int, dilation: int, before: DimLike, kernel: DimLike) -> _Phase:
+    """Return what the places `spread * q + phase` see: x at q + t * dilation - before."""
+    if spread == 1:
+        assert isinstance(kernel, int)
+        return _Phase(0, 1, kernel, dilation, before)
+    assert isinstance(before, int)
+    assert isinstance(kernel, int)
+    step = spread // math.gcd(spread, dilation)
+    seen = [k for k in range(kernel) if (phase + k * dilation - before) % spread == 0]
+    first = seen[0] if seen else 0
+    begin = (phase + first * dilation - before) // spread
+    return _Phase(first, step, len(seen), step * dilation // spread, -begin)
+
+
+def _part(weight: View, seen: Sequence[_Phase]) -> View:
+    """Return a view of the elements of the kernels that a phase sees."""
+    offset = weight.offset
+    for one, stride in zip(seen, weight.strides[2:], strict=True):
+        offset = offset + one.first * stride
+    pairs = zip(seen, weight.strides[2:], strict=True)
+    return View(
+        weight.storage,
+        offset,
+        (*weight.shape[:2], *[one.taps for one in seen]),
+        (*weight.strides[:2], *[one.step * stride for one, stride in pairs]),
+    )
+
+
+@dataclass(frozen=True)
+class PhasesCode:
+    """A cell: some planes of the result, put together from the phases.
+
+    Operands: the phases that are not 0 everywhere, the result. Integers: how many planes there are,
+    how many a cell has, the sizes of a plane.
+
+    Attributes:
+        dtype: Of the elements.
+        spreads: Into how many phases each dim is divided.
+        is_there: For each phase whether it is an operand; else it is 0.
+        target: The processor.
+    """
+
+    dtype: DType
+    spreads: tuple[int, ...]
+    is_there: tuple[bool, ...]
+    target: Target
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        what = f"{self.spreads} {self.is_there} for {self.target.name}"
+        return f"phases of {self.dtype.itemsize} bytes {what}\n"
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        body, item = Body(), self.dtype.itemsize
+        kind, rank = f"i{8 * item}", len(self.spreads)
+        planes, together = body.array("%params", 0), body.array("%params", 1)
+        sizes = [body.array("%params", 2 + dim) for dim in range(rank)]
+        gaps = [str(item)]
+        for size in reversed(sizes):
+            gaps.insert(0, body.mul(size, gaps[0]))
+        begin = body.mul("%cell", together)
+        end = body.min(body.add(begin, together), planes)
+        result = body.array("%buffers", sum(self.is_there), "ptr")
+        operand = 0
+        phases = itertools.product(*map(range, self.spreads))
+        for phase, is_there in zip(phases, self.is_there, strict=True):
+            counts = [
+                body.div(body.add(size, spread - 1 - one), spread)
+                for size, spread, one in zip(sizes, self.spreads, phase, strict=True)
+            ]
+            source = ""
+            if is_there:
+                source = body.array("%buffers", operand, "ptr")
+                operand += 1
+            with ExitStack() as loops:
+                plane = loops.enter_context(body.loop(begin, end))
+                place, to = plane, body.at(result, body.mul(plane, gaps[0]))
+                facts = zip(counts, self.spreads, phase, gaps[1:], strict=True)
+                for count, spread, one, gap in facts:
+                    index = loops.enter_context(body.loop(0, count))
+                    place = body.add(body.mul(place, count), index)
+                    along = body.add(body.mul(index, spread), one)
+                    to = body.at(to, body.mul(along, gap))
+                value = "0"
+                if source:
+                    value = body.let(
+                        f"load {kind}, ptr {body.at(source, body.mul(place, item))}, align {item}"
+                    )
+                body.line(f"store {kind} {value}, ptr {to}, align {item}")
+        declared = {
+            name: f"declare i64 @{name}(i64, i64)" for name in ("llvm.smin.i64", "llvm.smax.i64")
+        }
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        return module([Function(body.function(head, "ret i32 0"), declared, ())])

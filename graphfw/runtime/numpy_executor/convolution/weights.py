@@ -1,0 +1,89 @@
+"""`WeightsCode`: the native function that lays out kernels as the left operand of a product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+
+class W:
+    """The places of its run-time integers; distances are in elements."""
+
+    TILE, OUTPUTS, TILES, BLOCKS, DEPTH, CHANNELS, TAPS, OFFSET, OUTPUT, CHANNEL = range(10)
+    DIMS = 10
+    """From here on: the kernel's size and its distance of each spatial dim."""
+
+
+@dataclass(frozen=True)
+class WeightsCode:
+    """A cell: the kernels of one tile of outputs, `[k][outputs]`, where k is [*K, C].
+
+    They lie in the order in which `ConvCell` reads them: block by block of outputs, piece by piece
+    of k, then tile by tile. A group's last tile may have fewer outputs than it has room.
+
+    Operands: the weight, the tiles.
+
+    Attributes:
+        shape: The tiles.
+        rank: How many spatial dims there are.
+        target: The processor.
+    """
+
+    shape: Shape
+    rank: int
+    target: Target
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"kernels {self.shape.stored} {self.rank} for {self.target.name}\n"
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        body, shape = Body(), self.shape
+        item = shape.stored.itemsize
+        stored = Elements(body, shape, shape.stored)
+        numbers = [body.array("%params", i) for i in range(W.DIMS + 2 * self.rank)]
+        tile, outputs, tiles, blocks, depth, channels, taps, offset, output, channel = numbers[
+            : W.DIMS
+        ]
+        output, channel = body.mul(output, item), body.mul(channel, item)
+        group, number = body.div("%cell", tiles), body.rem("%cell", tiles)
+        first = body.mul(number, tile)
+        rows = body.min(body.sub(outputs, first), tile)
+        source = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, item))
+        source = body.at(source, body.mul(body.add(body.mul(group, outputs), first), output))
+        k = body.mul(channels, taps)
+        # The block of the tile: where it begins and ends, in tiles.
+        block = body.div(body.sub(body.mul(body.add(number, 1), blocks), 1), tiles)
+        begin = body.div(body.mul(tiles, block), blocks)
+        end = body.div(body.mul(tiles, body.add(block, 1)), blocks)
+        line = body.mul(tile, shape.size)
+        before = body.mul(body.mul(body.add(body.mul(group, tiles), begin), k), line)
+        to = body.at(body.array("%buffers", 1, "ptr"), before)
+        pieces = body.max(body.ceil(k, depth), "1")
+        with body.loop(0, pieces) as piece:
+            k_begin = body.div(body.mul(k, piece), pieces)
+            k_end = body.div(body.mul(k, body.add(piece, 1)), pieces)
+            length = body.mul(body.sub(k_end, k_begin), line)
+            there = body.at(to, body.mul(body.mul(k_begin, body.sub(end, begin)), line))
+            there = body.at(there, body.mul(body.sub(number, begin), length))
+            with body.loop(k_begin, k_end) as place:
+                rest, here = body.div(place, channels), source
+                here = body.at(here, body.mul(body.rem(place, channels), channel))
+                for dim in reversed(range(self.rank)):
+                    size, distance = numbers[W.DIMS + 2 * dim : W.DIMS + 2 * dim + 2]
+                    index = body.rem(rest, size)
+                    rest = body.div(rest, size)
+                    here = body.at(here, body.mul(body.mul(index, distance), item))
+                last = body.at(there, body.mul(body.sub(place, k_begin), line))
+                with body.loop(0, rows) as row:
+                    value = stored.load(body.at(here, body.mul(row, output)), 1)
+                    one = body.at(last, body.mul(row, shape.size))
+                    body.line(f"store {shape.element} {value}, ptr {one}")
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        return module([Function(body.function(head, "ret i32 0"), declarations(shape), ())])

@@ -1,0 +1,126 @@
+"""What windows see, laid out as a panel of the right operand of a product: `[k][two vectors]`.
+
+    @windows(ptr image, ptr params, i64 k, i64 n, i64 column, i64 columns, ptr to)
+
+A column is a place of the window, all spatial dims joined; k counts the window's elements, the
+slowest, and the channels. It lays out n places of k for a number of columns, at most as many as a
+panel has. What follows the last column are any numbers: what is computed from them is not stored.
+
+A panel consists of runs: places in one row of the result, which see elements of one row of the
+image for each element of the window. So a run needs a mask for the zeros at both ends, and then
+goes through all channels.
+"""
+
+from __future__ import annotations
+
+from graphfw.runtime.numpy_executor.convolution.seeing import D, Seeing, Step
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+_AHEAD = 8
+"""How many channels ahead memory is asked for: they lie too far apart to be guessed."""
+
+
+class P:
+    """The places of a cell's run-time integers; distances are in elements."""
+
+    M, N, K, GROUPS, CHANNELS = range(5)
+    X, X_BATCH, X_GROUP, X_CHANNEL = range(5, 9)
+    ROW_BLOCKS, COLUMN_BLOCKS, TOGETHER, MEMBERS, CHUNK_COLUMNS, PLACES = range(9, 15)
+    DIMS = 15
+    """From here on: the integers of each spatial dim, see `D`; then the epilogue's."""
+
+
+def windows(symbol: str, shape: Shape, rank: int, step: Step) -> str:
+    """Return the function for a number of spatial dims, under a name."""
+    return _Windows(shape, rank, step).text(symbol)
+
+
+class _Windows(Seeing):
+    """Writes the function."""
+
+    def __init__(self, shape: Shape, rank: int, step: Step) -> None:
+        super().__init__(shape, rank, step, P.DIMS)
+        self.channels = self.body.array("%params", P.CHANNELS)
+        plane = self.body.array("%params", P.X_CHANNEL)
+        self.plane = self.body.mul(plane, shape.stored.itemsize)
+
+    def text(self, symbol: str) -> str:
+        body, places = self.body, self.dims[-1][D.PLACES]
+        end = body.add("%column", "%columns")
+        first = body.div("%column", places)
+        with body.loop(first, body.ceil(end, places)) as row:
+            begin = body.max(body.mul(row, places), "%column")
+            stop = body.min(body.mul(body.add(row, 1), places), end)
+            to = body.at("%to", body.mul(body.sub(begin, "%column"), self.shape.size))
+            along = body.sub(begin, body.mul(row, places))
+            place = [*self.split(row, D.PLACES, self.dims[:-1]), along]
+            run = body.sub(stop, begin)
+            few = body.test("sle", run, self.shape.lanes)
+            for vectors, bit in ((1, few), (2, body.opposite(few))):
+                with body.where(bit):
+                    self.run(place, run, to, vectors)
+        return body.function(
+            f"define fastcc void @{symbol}(ptr %image, ptr %params, i64 %k, i64 %n, i64 %column, "
+            "i64 %columns, ptr %to)"
+        )
+
+    def run(self, place: list[str], run: str, to: str, vectors: int) -> None:
+        """Lay out a run: for each element of the window that is wanted, all channels wanted."""
+        body = self.body
+        last = body.add("%k", "%n")
+        channels = body.max(self.channels, 1)
+        kept = [self.computed.mask(run, n) for n in range(vectors)]
+        inside = self.masks("0", run, vectors) if self.step else []
+        with body.loop(body.div("%k", channels), body.ceil(last, channels)) as tap:
+            before = body.mul(tap, self.channels)
+            begin = body.max(body.sub("%k", before), "0")
+            end = body.min(body.sub(last, before), self.channels)
+            source, low, high = self.seen("%image", place, self.split(tap, D.KERNEL, self.dims))
+            source = body.at(source, body.mul(begin, self.plane))
+            line = body.sub(body.add(before, begin), "%k")
+            there = body.at(to, body.mul(line, self.shape.columns * self.shape.size))
+            count = body.sub(end, begin)
+            if not self.step:
+                self.one_by_one(source, there, count, (low, body.min(high, run), run))
+            else:
+                is_inside = self.is_inside(low, high, run)
+                with body.where(is_inside):
+                    self.channel_by_channel(source, there, count, inside, kept)
+                with body.where(body.opposite(is_inside)):
+                    some = self.masks(low, body.min(high, run), vectors)
+                    self.channel_by_channel(source, there, count, some, kept)
+
+    def channel_by_channel(
+        self, source: str, there: str, count: str, read: list[str], kept: list[str]
+    ) -> None:
+        """Copy vectors of what is seen of each channel; places that see nothing are 0."""
+        body, shape, item = self.body, self.shape, self.shape.stored.itemsize
+        line = shape.columns * shape.size
+        ahead = body.mul(self.plane, _AHEAD)
+        with body.loop(0, count) as channel:
+            here = body.at(source, body.mul(channel, self.plane))
+            to = body.at(there, body.mul(channel, line))
+            later = body.at(here, ahead)
+            places = range(0, len(read) * shape.lanes * item, shape.lanes * item)
+            for place in places:
+                body.line(
+                    f"call void @llvm.prefetch.p0(ptr {body.at(later, place)}, i32 0, i32 3, i32 1)"
+                )
+            for n, (value, mask) in enumerate(zip(self.read(here, read), kept, strict=True)):
+                self.computed.store_some(value, body.at(to, n * shape.lanes * shape.size), mask)
+
+    def one_by_one(self, source: str, there: str, count: str, ends: tuple[str, str, str]) -> None:
+        """Copy the elements from `low` up to `high`, which lie apart; the others are 0."""
+        body, shape, (low, high, run) = self.body, self.shape, ends
+        distance = self.distance()
+        first = body.min(low, run)
+        with body.loop(0, count) as channel:
+            here = body.at(source, body.mul(channel, self.plane))
+            to = body.at(there, body.mul(channel, shape.columns * shape.size))
+            for begin, end, is_read in (("0", first, False), (low, high, True), (high, run, False)):
+                with body.loop(body.max(begin, "0"), end) as i:
+                    value = "0.0"
+                    if is_read:
+                        value = self.stored.load(body.at(here, body.mul(i, distance)), 1)
+                    place = body.at(to, body.mul(i, shape.size))
+                    body.line(f"store {shape.element} {value}, ptr {place}")
