@@ -12,6 +12,7 @@ from benchmarks.workloads import (
     loops,
     matmul,
     mlp,
+    models,
     normalise,
     optimiser,
     overhead,
@@ -39,6 +40,7 @@ _MODULES = (
     overhead,
     compile,
     programs,
+    models,
 )
 
 WORKLOADS: dict[str, Workload] = {w.name: w for module in _MODULES for w in module.WORKLOADS}

@@ -17,8 +17,13 @@ with gf.Session(g) as session:  # run
 The functions follow the Python Array API standard. Layers are in `graphfw.nn`, optimisers in
 `graphfw.optim`, random draws in `graphfw.random`.
 
+`graphfw.onnx` is imported when it is first used: it wants the package `onnx`.
+
 Long: it has a line for each public name.
 """
+
+import importlib
+from typing import TYPE_CHECKING
 
 from graphfw import errors, extend, fft, linalg, nn, optim
 from graphfw.errors import (
@@ -317,6 +322,16 @@ nan = float("nan")
 newaxis = None
 pi = 3.141592653589793
 
+if TYPE_CHECKING:
+    from graphfw import onnx
+else:
+
+    def __getattr__(name):
+        if name == "onnx":
+            return importlib.import_module("graphfw.onnx")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "ArgumentError",
     "AxisError",
@@ -540,6 +555,7 @@ __all__ = [
     "one_hot",
     "ones",
     "ones_like",
+    "onnx",
     "op",
     "optim",
     "outer",

@@ -33,7 +33,8 @@ def test_there_are_pages():
 
 @pytest.mark.usefixtures("_registries_restored")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_page_runs(page, monkeypatch):
+def test_page_runs(page, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # pages write files
     monkeypatch.delenv("GRAPHFW_JIT", raising=False)  # pages show what is compiled
     text = page.read_text("utf-8")
     module = ModuleType(f"docs_{page.stem}")

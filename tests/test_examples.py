@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -28,6 +29,31 @@ def test_digits(tmp_path):
     assert "predictions are the same" in said
     assert (tmp_path / "out" / "digits.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "out" / "digits.safetensors").stat().st_size > 50_826 * 4
+
+
+@pytest.mark.slow
+def test_convnet(tmp_path):
+    """It fails by itself where it learns too little."""
+    assert "46,410 parameters" in run("convnet.py", "--epochs", "4", folder=tmp_path)
+
+
+@pytest.mark.slow
+def test_ocr(tmp_path):
+    """All lines of the page that it draws, turned ones and the one on its head too."""
+    if importlib.util.find_spec("rapidocr_onnxruntime") is None:
+        pytest.skip("the models are not installed")
+    said = run("ocr.py", "--picture", "boxes.png", folder=tmp_path)
+    for text in ("Describe first, run later.", "Invoice No. 2026-1121", "stands on its head"):
+        assert text in said
+    assert (tmp_path / "boxes.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_finetune(tmp_path):
+    """It fails by itself where it learns too little."""
+    if importlib.util.find_spec("rapidocr_onnxruntime") is None:
+        pytest.skip("the network is not installed")
+    assert "trains" in run("finetune.py", "--steps", "100", folder=tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,11 @@ def _pytorch_half_pixel(xp: Any, n: Any, axis: _Axis) -> Any:
 
 
 def _align_corners(xp: Any, n: Any, axis: _Axis) -> Any:
-    return n * (axis.size - 1) / dim_max(axis.new - 1, 1)
+    if axis.scale is None or not isinstance(axis.size, int):
+        return n * (axis.size - 1) / dim_max(axis.new - 1, 1)
+    # ONNX takes the last place of the length before it is rounded to a size.
+    last = axis.size * axis.scale - 1
+    return n * (axis.size - 1) / last if last > 0 and axis.new > 1 else n * 0.0
 
 
 def _asymmetric(xp: Any, n: Any, axis: _Axis) -> Any:

@@ -1,0 +1,26 @@
+"""Models in ONNX's format: read them as graphs, and run them.
+
+```python
+import graphfw as gf
+
+graph = gf.onnx.load("model.onnx")
+with gf.Session(graph) as session:
+    (scores,) = session.run(graph.outputs, {"image": image})
+```
+
+It wants the extra: `pip install "graphfw[onnx]"`.
+"""
+
+try:
+    import onnx
+except ModuleNotFoundError as error:
+    raise ImportError('gf.onnx wants the package onnx: pip install "graphfw[onnx]"') from error
+
+from graphfw.onnx.errors import OnnxError, ValueNeeded
+from graphfw.onnx.importer import load
+from graphfw.onnx.running import run
+from graphfw.onnx.saving import save
+
+__all__ = ["OnnxError", "ValueNeeded", "load", "run", "save"]
+
+del onnx

@@ -1,0 +1,36 @@
+"""Errors of models in ONNX's format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphfw.errors import GraphfwError
+
+__all__ = ["OnnxError", "ValueNeeded"]
+
+
+class OnnxError(GraphfwError, ValueError):
+    """A model in ONNX's format can't be read, or means what no graph can say."""
+
+
+class ValueNeeded(OnnxError):
+    """A value decides about a shape, and is not known when the model is loaded.
+
+    Attributes:
+        inputs: The model's inputs that it depends on.
+    """
+
+    def __init__(self, summary: str, inputs: tuple[str, ...], **fields: Any) -> None:
+        names = ", ".join(inputs)
+        given = ", ".join(f"{name!r}: array" for name in inputs)
+        super().__init__(
+            summary,
+            why=f"it depends on the input{'s' if len(inputs) > 1 else ''} {names}"
+            if inputs
+            else "",
+            fix=f"give what is fed there when you load: values={{{given}}}"
+            if inputs
+            else "if it depends on sizes, give them when you load: shapes={name: (…)}",
+            **fields,
+        )
+        self.inputs = inputs

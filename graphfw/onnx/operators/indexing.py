@@ -1,0 +1,166 @@
+"""Operators that read and write elements by their places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import graphfw as gf
+from graphfw.ir.tensor import Tensor
+from graphfw.onnx.node import Call, Strings, Value, operator
+
+
+@operator("Gather")
+def _gather(node: Call, x: Value, indices: Tensor) -> Value:
+    axis = node.attr("axis", 0)
+    if isinstance(x, Strings):
+        return Strings(np.take(x.array, node.known(indices, "the indices"), axis=axis))
+    return gf.take(x, indices, axis=axis)
+
+
+@operator("GatherElements")
+def _gather_elements(node: Call, x: Tensor, indices: Tensor) -> Tensor:
+    axis = node.axis(node.attr("axis", 0), x.ndim)
+    node.require(indices.ndim == x.ndim, f"x has {x.ndim} dims, and its indices {indices.ndim}")
+    # Along the other axes indices may be shorter than x.
+    key = tuple([slice(None) if i == axis else slice(0, d) for i, d in enumerate(indices.shape)])
+    return gf.take_along_axis(x[key], indices, axis=axis)
+
+
+@operator("GatherND")
+def _gather_nd(node: Call, x: Tensor, indices: Tensor) -> Tensor:
+    return x[_key(node, x, indices, node.attr("batch_dims", 0))]
+
+
+def _key(node: Call, x: Tensor, indices: Tensor, batch_dims: int = 0) -> tuple[Tensor, ...]:
+    """Return what indexes a tensor at the tuples in the last dim of indices."""
+    count = indices.shape[-1] if indices.ndim else 0
+    node.require(
+        isinstance(count, int) and 0 <= batch_dims < indices.ndim and count + batch_dims <= x.ndim,
+        f"indices of shape {indices.shape} don't fit {x.ndim} dims",
+    )
+    places = gf.unstack(indices, axis=-1)
+    batch = []
+    for axis in range(batch_dims):
+        shape = [1] * (indices.ndim - 1)
+        shape[axis] = -1
+        batch.append(gf.reshape(gf.arange(indices.shape[axis]), shape))
+    return (*batch, *places)
+
+
+@operator("Scatter", "ScatterElements")
+def _scatter_elements(node: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    axis = node.axis(node.attr("axis", 0), x.ndim)
+    node.require(indices.ndim == x.ndim, f"x has {x.ndim} dims, and its indices {indices.ndim}")
+    key: list[Any] = []
+    for i, size in enumerate(indices.shape):
+        shape = [1] * x.ndim
+        shape[i] = -1
+        key.append(indices if i == axis else gf.reshape(gf.arange(size), shape))
+    return _reduced(node, x, tuple(key), updates)
+
+
+@operator("ScatterND")
+def _scatter_nd(node: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    return _reduced(node, x, _key(node, x, indices), updates)
+
+
+def _reduced(node: Call, x: Tensor, key: tuple[Any, ...], updates: Tensor) -> Tensor:
+    how = node.choice("reduction", "none", ("add", "max", "min", "mul", "none"))
+    if how == "none":
+        return gf.index_set(x, key, updates)
+    if how == "add":
+        return gf.index_add(x, key, updates)
+    function = {"mul": np.multiply, "max": np.maximum, "min": np.minimum}[how]
+
+    def at(x: Any, updates: Any, *key: Any) -> Any:
+        made = x.copy()
+        function.at(made, key, updates)
+        return made
+
+    kind = gf.TensorType(x.dtype, x.shape)
+    return gf.host_call(at, kind, x, updates, *key)  # type: ignore[no-any-return]
+
+
+@operator("TensorScatter")
+def _tensor_scatter(
+    node: Call, past: Tensor, update: Tensor, starts: Tensor | None = None
+) -> Tensor:
+    """Write an update into a cache along an axis, from each example's own place on.
+
+    past: [B, ..., S, ...], update: [B, ..., T, ...], starts: [B]
+    """
+    axis = node.axis(node.attr("axis", -2), past.ndim)
+    key: list[Any] = []
+    for i, size in enumerate(update.shape):
+        shape = [1] * past.ndim
+        shape[i] = -1
+        places = gf.reshape(gf.arange(size), shape)
+        if i == axis and starts is not None:
+            places = places + gf.reshape(starts, (-1, *[1] * (past.ndim - 1)))
+        key.append(places)
+    if node.attr("mode", "linear") == "circular":
+        key[axis] = gf.remainder(key[axis], past.shape[axis])
+    return gf.index_set(past, tuple(key), update)
+
+
+@operator("OneHot")
+def _one_hot(node: Call, indices: Tensor, depth: Tensor, values: Tensor) -> Tensor:
+    count = node.integer(depth, "the depth")
+    places = gf.remainder(gf.astype(indices, gf.int64), count)
+    inside = gf.logical_and(indices >= -count, indices < count)
+    hot = gf.one_hot(places, count, dtype=gf.bool, axis=node.attr("axis", -1))
+    hot = gf.logical_and(hot, gf.expand_dims(inside, node.attr("axis", -1)))
+    return gf.where(hot, values[1], values[0])
+
+
+@operator("Compress")
+def _compress(node: Call, x: Tensor, condition: Tensor) -> Tensor:
+    places = np.flatnonzero(node.known(condition, "the condition"))
+    axis = node.attr("axis", None)
+    if axis is None:
+        return gf.take(gf.reshape(x, (-1,)), gf.constant(places), axis=0)
+    return gf.take(x, gf.constant(places), axis=axis)
+
+
+@operator("NonZero")
+def _nonzero(node: Call, x: Tensor) -> Tensor:
+    return gf.constant(np.stack(np.nonzero(np.atleast_1d(node.known(x, "x")))).astype(np.int64))
+
+
+@operator("Unique")
+def _unique(node: Call, x: Tensor) -> tuple[Tensor, ...]:
+    value = node.known(x, "x")
+    axis = node.attr("axis", None)
+    values, first, inverse, counts = np.unique(value, True, True, True, axis=axis)
+    if not node.attr("sorted", 1):
+        order = np.argsort(first)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        values = np.take(values, order, axis=axis or 0)
+        first, counts, inverse = first[order], counts[order], rank[inverse]
+    others = [gf.constant(v.reshape(-1).astype(np.int64)) for v in (first, inverse, counts)]
+    return (gf.constant(values), *others)
+
+
+@operator("TopK")
+def _top_k(node: Call, x: Tensor, k: Tensor | None = None) -> tuple[Tensor, ...]:
+    count = node.attr("k") if k is None else node.dim(k, "k")
+    largest = bool(node.attr("largest", 1))
+    made = gf.topk(x, count, axis=node.attr("axis", -1), largest=largest)
+    return made.values, made.indices
+
+
+@operator("ReverseSequence")
+def _reverse_sequence(node: Call, x: Tensor, lengths: Tensor) -> Tensor:
+    time = node.axis(node.attr("time_axis", 0), x.ndim)
+    batch = node.axis(node.attr("batch_axis", 1), x.ndim)
+    places = gf.arange(x.shape[time])
+    shape = [1] * x.ndim
+    shape[time] = -1
+    places = gf.reshape(places, shape)
+    shape = [1] * x.ndim
+    shape[batch] = -1
+    ends = gf.reshape(lengths, shape)
+    return gf.take_along_axis(x, gf.where(places < ends, ends - 1 - places, places), axis=time)

@@ -1,0 +1,100 @@
+"""Normalisation over a batch, a channel, an example."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import graphfw as gf
+from graphfw.ir.tensor import Tensor
+from graphfw.onnx.node import Call, operator
+
+
+@operator("BatchNormalization")
+def _batch_normalization(
+    node: Call, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor
+) -> tuple[Tensor, ...] | Tensor:
+    epsilon, momentum = node.attr("epsilon", 1e-5), node.attr("momentum", 0.9)
+    if not node.attr("spatial", 1):  # opset 7: statistics for each element of an example
+        factor = scale * gf.rsqrt(var + epsilon)
+        return (x - mean) * factor + bias
+    node.require(x.ndim > 1, "x has no channels")
+    node.require(
+        node.version >= 14 or not any(node.outputs[1:]),
+        f"training in opset {node.version} is not supported: say training_mode in opset 14",
+    )
+    if not node.attr("training_mode", 0):
+        return _by_statistics(x, mean, var, scale, bias, epsilon)
+    axes = tuple([i for i in range(x.ndim) if i != 1])
+    now, spread = gf.mean(x, axis=axes), gf.var(x, axis=axes)
+    y = _by_statistics(x, now, spread, scale, bias, epsilon)
+    return y, mean * momentum + now * (1 - momentum), var * momentum + spread * (1 - momentum)
+
+
+def _by_statistics(
+    x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, bias: Tensor, epsilon: float
+) -> Tensor:
+    factor = scale * gf.rsqrt(var + epsilon)
+    return gf.astype(x * _wide(factor, x) + _wide(bias - mean * factor, x), x.dtype)
+
+
+def _wide(per_channel: Tensor, x: Tensor) -> Tensor:
+    """Lay one value a channel along axis 1 of x."""
+    return gf.reshape(per_channel, (-1, *[1] * (x.ndim - 2)))
+
+
+@operator("LayerNormalization")
+def _layer_normalization(
+    node: Call, x: Tensor, scale: Tensor, bias: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    axis = node.axis(node.attr("axis", -1), x.ndim)
+    y, mean, spread = standardised(x, axis, node.attr("epsilon", 1e-5))
+    y = y * scale
+    return y if bias is None else y + bias, mean, spread
+
+
+def standardised(
+    x: Tensor, axis: int, epsilon: float, *, is_centred: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Standardise over an axis and those behind it, in float32 at least.
+
+    Returns: what comes out, in x's dtype; the mean (0 where it is not to be centred); what it was
+    multiplied by.
+    """
+    axes = tuple(range(axis, x.ndim))
+    wide = gf.astype(x, gf.result_type(x.dtype, gf.float32))
+    mean = gf.mean(wide, axis=axes, keepdims=True)
+    centred = wide - mean if is_centred else wide
+    spread = gf.rsqrt(gf.mean(gf.square(centred), axis=axes, keepdims=True) + epsilon)
+    return gf.astype(centred * spread, x.dtype), mean, spread
+
+
+@operator("InstanceNormalization")
+def _instance_normalization(node: Call, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    axes = tuple(range(2, x.ndim))
+    y = _centred(x, axes, node.attr("epsilon", 1e-5))
+    return y * _wide(scale, x) + _wide(bias, x)
+
+
+def _centred(x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
+    centred = x - gf.mean(x, axis=axes, keepdims=True)
+    return centred * gf.rsqrt(gf.mean(gf.square(centred), axis=axes, keepdims=True) + epsilon)
+
+
+_MOST_CHANNELS = 4096
+"""That are added up: each is a part of the graph."""
+
+
+@operator("LRN")
+def _local_response_normalization(node: Call, x: Tensor) -> Tensor:
+    size = node.attr("size")
+    node.require(0 < size <= _MOST_CHANNELS, f"size={size} is not from 1 to {_MOST_CHANNELS}")
+    alpha, beta = node.attr("alpha", 1e-4), node.attr("beta", 0.75)
+    before = (size - 1) // 2
+    pairs = [(0, 0)] * x.ndim
+    pairs[1] = (before, size - 1 - before)
+    squares = gf.pad(gf.square(x), pairs)
+    channels = x.shape[1]
+    total = squares[:, :channels]
+    for i in range(1, size):
+        total = total + squares[:, i : channels + i]
+    return x / gf.pow(total * (alpha / size) + node.attr("bias", 1.0), beta)

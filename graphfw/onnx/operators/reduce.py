@@ -1,0 +1,147 @@
+"""Operators that make one value of many, and those that look along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import graphfw as gf
+from graphfw.ir.tensor import Tensor
+from graphfw.onnx.node import Call, operator
+
+
+def _log_sum(x: Tensor, **how: Any) -> Tensor:
+    return gf.log(gf.sum(x, **how))
+
+
+def _log_sum_exp(x: Tensor, **how: Any) -> Tensor:
+    if 0 in x.shape:
+        return gf.log(gf.sum(x, **how))
+    return gf.logsumexp(x, **how)
+
+
+def _l1(x: Tensor, **how: Any) -> Tensor:
+    return gf.sum(gf.abs(x), **how)
+
+
+def _l2(x: Tensor, **how: Any) -> Tensor:
+    squares = gf.sum(gf.square(x), **how)
+    if squares.dtype.is_floating:
+        return gf.sqrt(squares)
+    return gf.astype(gf.sqrt(gf.astype(squares, gf.float64)), squares.dtype)
+
+
+def _sum_square(x: Tensor, **how: Any) -> Tensor:
+    return gf.sum(gf.square(x), **how)
+
+
+def _extreme(name: str) -> Callable[..., Tensor]:
+    def reduced(x: Tensor, **how: Any) -> Tensor:
+        if x.dtype.is_bool:
+            made: Tensor = (gf.any if name == "max" else gf.all)(x, **how)
+            return made
+        least = gf.iinfo(x.dtype) if x.dtype.is_integer else None
+        low, high = (-gf.inf, gf.inf) if least is None else (least.min, least.max)
+        if 0 in x.shape:  # of nothing: the neutral element
+            kept = gf.sum(x, dtype=x.dtype, **how)
+            return gf.full_like(kept, low if name == "max" else high)
+        return gf.max(x, **how) if name == "max" else gf.min(x, **how)
+
+    return reduced
+
+
+_REDUCTIONS: dict[str, Callable[..., Tensor]] = {
+    "ReduceL1": _l1,
+    "ReduceL2": _l2,
+    "ReduceLogSum": _log_sum,
+    "ReduceLogSumExp": _log_sum_exp,
+    "ReduceMax": _extreme("max"),
+    "ReduceMean": gf.mean,
+    "ReduceMin": _extreme("min"),
+    "ReduceProd": gf.prod,
+    "ReduceSum": gf.sum,
+    "ReduceSumSquare": _sum_square,
+}
+
+
+@operator(*_REDUCTIONS)
+def _reduce(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
+    along = node.attr("axes", None) if axes is None else node.ints(axes, "the axes")
+    if not along and node.attr("noop_with_empty_axes", 0):
+        along = ()
+        if node.op_type in ("ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceSum"):
+            return x
+    elif not along:
+        along = None
+    function = _REDUCTIONS[node.op_type]
+    made = function(x, axis=along, keepdims=bool(node.attr("keepdims", 1)))
+    return gf.astype(made, x.dtype)
+
+
+@operator("ArgMax", "ArgMin")
+def _arg(node: Call, x: Tensor) -> Tensor:
+    axis, keepdims = node.attr("axis", 0), bool(node.attr("keepdims", 1))
+    find = gf.argmax if node.op_type == "ArgMax" else gf.argmin
+    if not node.attr("select_last_index", 0):
+        return find(x, axis=axis, keepdims=keepdims)
+    from_end = find(gf.flip(x, axis=axis), axis=axis, keepdims=keepdims)
+    return gf.asarray(x.shape[axis]) - 1 - from_end
+
+
+@operator("CumSum", "CumProd")
+def _cumulative(node: Call, x: Tensor, axis: Tensor) -> Tensor:
+    along = node.integer(axis, "the axis")
+    function = gf.cumulative_sum if node.op_type == "CumSum" else gf.cumulative_prod
+    backwards = bool(node.attr("reverse", 0))
+    if backwards:
+        x = gf.flip(x, axis=along)
+    exclusive = bool(node.attr("exclusive", 0))
+    made = function(x, axis=along, dtype=x.dtype, include_initial=exclusive)
+    if exclusive:
+        key: list[Any] = [slice(None)] * x.ndim
+        key[node.axis(along, x.ndim)] = slice(0, -1)
+        made = made[tuple(key)]
+    return gf.flip(made, axis=along) if backwards else made
+
+
+# Along an axis
+
+
+@operator("Softmax", "LogSoftmax", "Hardmax")
+def _softmax(node: Call, x: Tensor) -> Tensor:
+    build = _ALONG[node.op_type]
+    if node.version >= 13:
+        return build(x, axis=node.attr("axis", -1))
+    axis = node.axis(node.attr("axis", 1), max(x.ndim, 1))
+    if axis == x.ndim - 1:
+        return build(x, axis=-1)
+    # Of a matrix, as these opsets see x.
+    rows = gf.flatten(gf.flatten(x, axis, -1), 0, axis - 1) if axis else gf.flatten(x, 0, -1)
+    return gf.reshape(build(rows, axis=-1), x.shape)
+
+
+def _hardmax(x: Tensor, axis: int) -> Tensor:
+    places = gf.argmax(x, axis=axis)
+    return gf.one_hot(places, x.shape[axis], dtype=x.dtype, axis=axis)
+
+
+_ALONG: dict[str, Callable[..., Tensor]] = {
+    "Softmax": gf.softmax,
+    "LogSoftmax": gf.log_softmax,
+    "Hardmax": _hardmax,
+}
+
+
+@operator("LpNormalization")
+def _lp_normalization(node: Call, x: Tensor) -> Tensor:
+    order, axis = node.attr("p", 2), node.attr("axis", -1)
+    node.require(order in (1, 2), f"p={order} is neither 1 nor 2")
+    norm = (_l1 if order == 1 else _l2)(x, axis=axis, keepdims=True)
+    return gf.where(norm == 0, gf.zeros_like(x), x / norm)
+
+
+@operator("MeanVarianceNormalization")
+def _mean_variance_normalization(node: Call, x: Tensor) -> Tensor:
+    axes = node.attr("axes", (0, 2, 3))
+    centred = x - gf.mean(x, axis=axes, keepdims=True)
+    return centred / (gf.sqrt(gf.mean(gf.square(centred), axis=axes, keepdims=True)) + 1e-9)

@@ -1,0 +1,145 @@
+"""Other sizes: Resize and what came before it, and sampling on a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import graphfw as gf
+from graphfw.ir.dim import Dim, DimLike
+from graphfw.ir.tensor import Tensor
+from graphfw.onnx.errors import OnnxError
+from graphfw.onnx.node import Call, operator
+
+
+@operator("Resize")
+def _resize(
+    node: Call,
+    x: Tensor,
+    roi: Tensor | None = None,
+    scales: Tensor | None = None,
+    sizes: Tensor | None = None,
+) -> Tensor:
+    if node.version < 11:  # x, scales; like Upsample
+        return _upsampled(node, x, roi)
+    axes = [node.axis(a, x.ndim) for a in node.attr("axes", tuple(range(x.ndim)))]
+    factors = _factors(node, scales)
+    wanted = None if sizes is None or not sizes.size else list(node.dims(sizes, "the sizes"))
+    if wanted is not None:
+        wanted, factors = _kept(node, x, axes, wanted)
+    elif factors is None:
+        raise OnnxError("Resize: it has neither scales nor sizes")
+    where = node.choice("coordinate_transformation_mode", "half_pixel", _COORDINATES)
+    crops = where == "tf_crop_and_resize"
+    pairs = None
+    if crops and roi is not None:
+        edges = [float(v) for v in node.known(roi, "the region").reshape(-1)]
+        node.require(len(edges) == 2 * len(axes), f"its region has {len(edges)} elements")
+        pairs = list(zip(edges[: len(axes)], edges[len(axes) :], strict=True))
+    for place, axis in enumerate(axes):
+        _check_size(node, x.shape[axis], wanted, factors, place)
+    return gf.resize(
+        x,
+        wanted,
+        scales=factors,
+        axes=axes,
+        mode=node.choice("mode", "nearest", ("cubic", "linear", "nearest")),
+        coordinate_transformation_mode=_COORDINATES[where],
+        nearest_mode=node.attr("nearest_mode", "round_prefer_floor"),
+        cubic_coeff_a=node.attr("cubic_coeff_a", -0.75),
+        exclude_outside=bool(node.attr("exclude_outside", 0)),
+        antialias=bool(node.attr("antialias", 0)),
+        roi=pairs,
+        extrapolation_value=node.attr("extrapolation_value", 0.0),
+    )
+
+
+_LARGEST = 1 << 24
+"""Of what a dim is resized to: places and weights are computed when the model is loaded."""
+
+
+def _check_size(
+    node: Call,
+    old: DimLike,
+    sizes: Sequence[DimLike] | None,
+    factors: Sequence[float] | None,
+    place: int,
+) -> None:
+    given = (sizes, factors)
+    node.require(all(v is None or place < len(v) for v in given), "it has too few scales or sizes")
+    new: Any = sizes[place] if sizes else 0
+    if factors is not None:
+        factor = factors[place]
+        node.require(0 < factor < _LARGEST, f"a scale is {factor}")
+        new = old * factor if isinstance(old, int) else 0
+    node.require(isinstance(new, Dim) or new <= _LARGEST, f"it would have a dim of {new}")
+
+
+_COORDINATES = {
+    "align_corners": "align_corners",
+    "asymmetric": "asymmetric",
+    "half_pixel": "half_pixel",
+    "half_pixel_symmetric": "half_pixel_symmetric",
+    "pytorch_half_pixel": "pytorch_half_pixel",
+    "tf_crop_and_resize": "tf_crop_and_resize",
+}
+"""ONNX's names of what places of the result mean in x."""
+
+
+def _factors(node: Call, scales: Tensor | None) -> list[float] | None:
+    if scales is None or not scales.size:
+        return None
+    return [float(v) for v in node.known(scales, "the scales").reshape(-1)]
+
+
+def _kept(
+    node: Call, x: Tensor, axes: Sequence[int], sizes: list[DimLike]
+) -> tuple[list[DimLike], list[float] | None]:
+    """Return sizes of x's proportions that are not larger, or not smaller, than the wanted ones."""
+    policies = ("not_larger", "not_smaller", "stretch")
+    policy = node.choice("keep_aspect_ratio_policy", "stretch", policies)
+    if policy == "stretch":
+        return sizes, None
+    old = [x.shape[a] for a in axes]
+    if not all(isinstance(n, int) for n in (*old, *sizes)):
+        raise OnnxError("Resize: keep_aspect_ratio_policy wants sizes that are known")
+    choose: Any = min if policy == "not_larger" else max
+    factor = choose(new / n for new, n in zip(sizes, old, strict=True))  # type: ignore[operator]
+    kept: list[DimLike] = [int(factor * n + 0.5) for n in old]
+    return kept, [factor] * len(old)
+
+
+@operator("Upsample")
+def _upsample(node: Call, x: Tensor, scales: Tensor | None = None) -> Tensor:
+    return _upsampled(node, x, scales)
+
+
+def _upsampled(node: Call, x: Tensor, scales: Tensor | None) -> Tensor:
+    factors = _factors(node, scales) or list(node.attr("scales", ()))
+    if not factors:
+        raise OnnxError(f"{node.op_type}: it has no scales")
+    node.require(len(factors) == x.ndim, f"it has {len(factors)} scales for {x.ndim} dims")
+    for axis, size in enumerate(x.shape):
+        _check_size(node, size, None, factors, axis)
+    mode = node.choice("mode", "nearest", ("bilinear", "linear", "nearest"))
+    return gf.resize(
+        x,
+        scales=factors,
+        axes=range(x.ndim),
+        mode="nearest" if mode == "nearest" else "linear",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+
+
+@operator("GridSample")
+def _grid_sample(node: Call, x: Tensor, grid: Tensor) -> Tensor:
+    modes = {"bilinear": "linear", "bicubic": "cubic"}
+    mode = node.attr("mode", "linear")
+    return gf.grid_sample(
+        x,
+        grid,
+        mode=modes.get(mode, mode),
+        padding_mode=node.attr("padding_mode", "zeros"),
+        align_corners=bool(node.attr("align_corners", 0)),
+    )

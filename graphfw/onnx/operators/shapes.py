@@ -1,0 +1,301 @@
+"""Operators that make tensors, and those that only move elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import graphfw as gf
+from graphfw.errors import ShapeError
+from graphfw.ir.dim import Dim, DimLike, always_ge
+from graphfw.ir.tensor import Tensor
+from graphfw.onnx.errors import OnnxError
+from graphfw.onnx.fitting import expanded, joined, reshaped
+from graphfw.onnx.node import Call, Strings, Value, as_value, operator
+from graphfw.onnx.types import dtype_of
+
+# Tensors out of nothing
+
+
+@operator("Constant")
+def _constant(node: Call) -> Value:
+    for name in ("value", "sparse_value"):
+        if name in node.attributes:
+            return as_value(node.attr(name))
+    for name, dtype in (("int", np.int64), ("float", np.float32)):
+        for suffix in ("", "s"):
+            if f"value_{name}{suffix}" in node.attributes:
+                return gf.constant(np.asarray(node.attr(f"value_{name}{suffix}"), dtype))
+    for name in ("value_string", "value_strings"):
+        if name in node.attributes:
+            return Strings(node.attr(name))
+    raise OnnxError("Constant: it has no value")
+
+
+@operator("ConstantOfShape")
+def _constant_of_shape(node: Call, shape: Tensor) -> Tensor:
+    value = node.attr("value", np.zeros(1, np.float32))
+    return gf.full(node.dims(shape, "the shape"), gf.constant(value.reshape(())))
+
+
+@operator("EyeLike")
+def _eye_like(node: Call, x: Tensor) -> Tensor:
+    dtype = dtype_of(node.attr("dtype")) if "dtype" in node.attributes else x.dtype
+    node.require(x.ndim == 2, f"x has {x.ndim} dims, not 2")
+    return gf.eye(*x.shape, k=node.attr("k", 0), dtype=dtype)
+
+
+@operator("Range")
+def _range(node: Call, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+    if start.dtype.is_floating:
+        first, last, step = (node.real(x, "a bound") for x in (start, limit, delta))
+        node.require(step and math.isfinite((last - first) / step), "its step is 0, or a bound is")
+        count = max(math.ceil((last - first) / step), 0)
+        return start + gf.astype(gf.arange(count), start.dtype) * delta
+    begin, end = node.dim(start, "the start"), node.dim(limit, "the limit")
+    by = node.integer(delta, "the step")
+    node.require(by, "its step is 0")
+    return gf.arange(begin, end, by, dtype=start.dtype)
+
+
+@operator("Shape")
+def _shape(node: Call, x: Value) -> Tensor:
+    shape = x.array.shape if isinstance(x, Strings) else x.shape  # type: ignore[union-attr]
+    return _sizes(shape[slice(node.attr("start", 0), node.attr("end", None))])
+
+
+@operator("Size")
+def _size(node: Call, x: Value) -> Tensor:
+    shape = x.array.shape if isinstance(x, Strings) else x.shape  # type: ignore[union-attr]
+    size: DimLike = 1
+    for dim in shape:
+        size = size * dim
+    return gf.asarray(size, dtype=gf.int64)
+
+
+def _sizes(shape: Sequence[DimLike]) -> Tensor:
+    if all(isinstance(dim, int) for dim in shape):
+        return gf.constant(np.asarray(shape, np.int64))
+    return gf.stack([gf.asarray(dim, dtype=gf.int64) for dim in shape])
+
+
+# Other shapes
+
+
+@operator("Reshape")
+def _reshape(node: Call, x: Tensor, shape: Tensor | None = None) -> Tensor:
+    if shape is None:
+        dims: tuple[DimLike, ...] = node.attr("shape")
+    else:
+        dims = node.dims(shape, "the new shape")
+    if not node.attr("allowzero", 0):
+        node.require(0 not in dims[x.ndim :], f"x has no axis for each 0 of the new shape {dims}")
+        dims = tuple([x.shape[i] if d == 0 else d for i, d in enumerate(dims)])
+    return reshaped(x, dims)
+
+
+@operator("Flatten")
+def _flatten(node: Call, x: Tensor) -> Tensor:
+    axis = node.attr("axis", 1)  # from 0 to the rank, both included; negative ones count from it
+    axis = x.ndim if axis == x.ndim else node.axis(axis, x.ndim)
+    rows, columns = x.shape[:axis], x.shape[axis:]
+    return gf.reshape(x, (_product(rows), _product(columns)))
+
+
+def _product(dims: Sequence[DimLike]) -> DimLike:
+    made: DimLike = 1
+    for dim in dims:
+        made = made * dim
+    return made
+
+
+@operator("Unsqueeze")
+def _unsqueeze(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
+    places = _axes(node, axes) or ()
+    rank = x.ndim + len(places)
+    for axis in sorted(node.axis(a, rank) for a in places):
+        x = gf.expand_dims(x, axis)
+    return x
+
+
+@operator("Squeeze")
+def _squeeze(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
+    places = _axes(node, axes)
+    if places is None:
+        open_ = [d for d in x.shape if isinstance(d, Dim) and not always_ge(d, 2)]
+        if open_:
+            raise ShapeError(
+                f"Squeeze: without axes it takes those of size 1 away, and {open_[0]} may be 1",
+                fix="say it when you load: shapes={name: (…)}",
+            )
+        places = tuple([i for i, dim in enumerate(x.shape) if dim == 1])
+    return gf.squeeze(x, places)
+
+
+@operator("Transpose")
+def _transpose(node: Call, x: Tensor) -> Tensor:
+    return gf.permute_dims(x, node.attr("perm", None))
+
+
+@operator("Expand")
+def _expand(node: Call, x: Tensor, shape: Tensor) -> Tensor:
+    return expanded(x, node.dims(shape, "the shape"))
+
+
+@operator("Identity", "Optional")
+def _identity(node: Call, x: Value = None) -> Value:
+    return x
+
+
+# Parts and wholes
+
+
+@operator("Concat")
+def _concat(node: Call, *xs: Tensor) -> Tensor:
+    axis = node.axis(node.attr("axis"), xs[0].ndim)
+    return gf.concat(joined(xs, axis), axis=axis)
+
+
+@operator("Split")
+def _split(node: Call, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
+    axis = node.axis(node.attr("axis", 0), x.ndim)
+    parts, size = node.attr("num_outputs", len(node.outputs)), x.shape[axis]
+    lengths = node.attr("split", None) if sizes is None else node.dims(sizes, "the sizes")
+    if lengths is None:
+        node.require(parts == len(node.outputs), f"num_outputs is {parts}")
+        length = -(-size // parts)
+        lengths = [*[length] * (parts - 1), size - length * (parts - 1)]
+    total = sum(lengths)
+    same = total == size or isinstance(total, Dim) or isinstance(size, Dim)
+    fits = same and len(lengths) == len(node.outputs)
+    node.require(fits, f"the sizes {tuple(lengths)} are not those of {parts} parts of {size}")
+    places: list[DimLike] = []
+    end: DimLike = 0
+    for length in lengths[:-1]:
+        end = end + length
+        places.append(end)
+    if places:
+        return gf.split(x, places, axis=axis)
+    return (x,)
+
+
+@operator("Slice")
+def _slice(
+    node: Call,
+    x: Tensor,
+    starts: Tensor | None = None,
+    ends: Tensor | None = None,
+    axes: Tensor | None = None,
+    steps: Tensor | None = None,
+) -> Tensor:
+    if starts is None or ends is None:
+        first, last = node.attr("starts"), node.attr("ends")
+    else:
+        first, last = node.dims(starts, "the starts"), node.dims(ends, "the ends")
+    along = _axes(node, axes) or tuple(range(len(first)))
+    by = (1,) * len(first) if steps is None else node.ints(steps, "the steps")
+    counts = [len(v) for v in (first, last, along, by)]
+    node.require(len(set(counts)) == 1, f"its starts, ends, axes, steps are so many: {counts}")
+    node.require(0 not in by, "a step is 0")
+    key: list[Any] = [slice(None)] * x.ndim
+    for axis, start, end, step in zip(along, first, last, by, strict=True):
+        axis = node.axis(axis, x.ndim)
+        key[axis] = slice(
+            _bound(start, x.shape[axis], step), _bound(end, x.shape[axis], step), step
+        )
+    return x[tuple(key)]
+
+
+def _bound(place: DimLike, size: DimLike, step: int) -> DimLike | None:
+    """Return a slice's bound; None for one that lies beyond any size, as exporters write it."""
+    if not isinstance(place, int):
+        return place
+    if place >= 2**31 - 1:
+        return None
+    if place <= -(2**31) + 1 or (step < 0 and isinstance(size, int) and place < -size):
+        return None
+    return place
+
+
+@operator("Tile")
+def _tile(node: Call, x: Tensor, repeats: Tensor) -> Tensor:
+    counts = node.dims(repeats, "the repeats")
+    node.require(len(counts) == x.ndim, f"it has {len(counts)} repeats for {x.ndim} dims")
+    return gf.tile(x, counts)
+
+
+@operator("Pad")
+def _pad(
+    node: Call,
+    x: Tensor,
+    pads: Tensor | None = None,
+    value: Tensor | None = None,
+    axes: Tensor | None = None,
+) -> Tensor:
+    widths = node.attr("pads") if pads is None else node.dims(pads, "the pads")
+    along = range(x.ndim) if axes is None else node.ints(axes, "the axes")
+    pairs: list[tuple[DimLike, DimLike]] = [(0, 0)] * x.ndim
+    count = len(along)
+    node.require(len(widths) == 2 * count, f"it has {len(widths)} pads for {count} axes")
+    for i, axis in enumerate(along):
+        pairs[node.axis(axis, x.ndim)] = (widths[i], widths[count + i])
+    mode: Any = node.choice("mode", "constant", ("constant", "edge", "reflect", "wrap"))
+    x = x[tuple([slice(_cut(low), _cut(high, end=True)) for low, high in pairs])]
+    pairs = [(_more(low), _more(high)) for low, high in pairs]
+    if mode != "constant":
+        return gf.pad(x, pairs, mode=mode)  # its other modes are named as ONNX's
+    fill = node.attr("value", 0.0) if value is None else gf.reshape(value, ())
+    return gf.pad(x, pairs, constant_values=gf.astype(fill, x.dtype))
+
+
+def _cut(width: DimLike, end: bool = False) -> int | None:
+    """Return where to cut for a negative width of padding."""
+    if isinstance(width, int) and width < 0:
+        return width if end else -width
+    return None
+
+
+def _more(width: DimLike) -> DimLike:
+    return max(width, 0) if isinstance(width, int) else width
+
+
+@operator("Trilu")
+def _trilu(node: Call, x: Tensor, k: Tensor | None = None) -> Tensor:
+    place = 0 if k is None else node.integer(k, "k")
+    return gf.triu(x, k=place) if node.attr("upper", 1) else gf.tril(x, k=place)
+
+
+@operator("DepthToSpace")
+def _depth_to_space(node: Call, x: Tensor) -> Tensor:
+    (n, c, h, w), b = _image(node, x)
+    if node.choice("mode", "DCR", ("CRD", "DCR")) == "DCR":
+        x = gf.permute_dims(gf.reshape(x, (n, b, b, c // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
+    else:
+        x = gf.permute_dims(gf.reshape(x, (n, c // (b * b), b, b, h, w)), (0, 1, 4, 2, 5, 3))
+    return gf.reshape(x, (n, c // (b * b), h * b, w * b))
+
+
+@operator("SpaceToDepth")
+def _space_to_depth(node: Call, x: Tensor) -> Tensor:
+    (n, c, h, w), b = _image(node, x)
+    order = (0, 3, 5, 1, 2, 4) if node.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    x = gf.permute_dims(gf.reshape(x, (n, c, h // b, b, w // b, b)), order)
+    return gf.reshape(x, (n, c * b * b, h // b, w // b))
+
+
+def _image(node: Call, x: Tensor) -> tuple[Sequence[DimLike], int]:
+    """Return the sizes of images and those of a block."""
+    block = node.attr("blocksize")
+    node.require(x.ndim == 4, f"x has {x.ndim} dims, not 4")
+    node.require(block > 0, f"blocksize is {block}")
+    return x.shape, block
+
+
+def _axes(node: Call, axes: Tensor | None) -> tuple[int, ...] | None:
+    """Return axes of an attribute, as opsets before 13 have them, or of an input."""
+    if axes is None:
+        return node.attr("axes", None)  # type: ignore[no-any-return]
+    return node.ints(axes, "the axes")

@@ -1,0 +1,98 @@
+"""Fourier transforms and what goes with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import graphfw as gf
+from graphfw.ir.tensor import Tensor
+from graphfw.onnx.node import Call, operator
+from graphfw.onnx.types import dtype_of
+
+
+@operator("DFT")
+def _dft(node: Call, x: Tensor, length: Tensor | None = None, axis: Tensor | None = None) -> Tensor:
+    """Transform along an axis.  x: [..., 1] real or [..., 2] complex"""
+    along = node.attr("axis", 1 if node.version < 20 else -2)
+    if axis is not None:
+        along = node.integer(axis, "the axis")
+    along = along % x.ndim
+    count = None if length is None else node.integer(length, "the length")
+    inverse, onesided = node.attr("inverse", 0), node.attr("onesided", 0)
+    if inverse and onesided:
+        return gf.expand_dims(gf.fft.irfft(_complex(x), n=count, axis=along), -1)
+    if onesided:
+        return _pairs(gf.fft.rfft(x[..., 0], n=count, axis=along))
+    transform = gf.fft.ifft if inverse else gf.fft.fft
+    return _pairs(transform(_complex(x), n=count, axis=along))
+
+
+def _complex(x: Tensor) -> Tensor:
+    """Return the complex tensor of pairs of reals, or of reals alone."""
+    if x.shape[-1] == 1:
+        return gf.astype(x[..., 0], _complex_of(x))
+    unit = gf.asarray(1j, dtype=_complex_of(x))
+    return gf.astype(x[..., 0], _complex_of(x)) + gf.astype(x[..., 1], _complex_of(x)) * unit
+
+
+def _complex_of(x: Tensor) -> gf.DType:
+    return gf.complex128 if x.dtype == gf.float64 else gf.complex64
+
+
+def _pairs(x: Tensor) -> Tensor:
+    return gf.stack([gf.real(x), gf.imag(x)], axis=-1)
+
+
+@operator("STFT")
+def _stft(
+    node: Call,
+    signal: Tensor,
+    step: Tensor,
+    window: Tensor | None = None,
+    length: Tensor | None = None,
+) -> Tensor:
+    """Transform short pieces.  signal: [batch, samples, 1 or 2] -> [batch, frames, bins, 2]"""
+    hop = node.integer(step, "the step")
+    if length is not None:
+        size: Any = node.integer(length, "the length")
+    else:
+        node.require(window is not None, "it has neither a window nor a length")
+        size = window.shape[0]  # type: ignore[union-attr]
+    node.require(hop > 0, f"the step is {hop}")
+    frames = (signal.shape[1] - size) // hop + 1
+    places = gf.expand_dims(gf.arange(frames) * hop, -1) + gf.arange(size)
+    pieces = gf.take(signal, places, axis=1)  # [batch, frames, size, 1 or 2]
+    if window is not None:
+        pieces = pieces * gf.expand_dims(window, -1)
+    if node.attr("onesided", 1) and pieces.shape[-1] == 1:
+        return _pairs(gf.fft.rfft(pieces[..., 0], axis=2))
+    return _pairs(gf.fft.fft(_complex(pieces), axis=2))
+
+
+_MOST_BINS = 1 << 16
+
+
+@operator("MelWeightMatrix")
+def _mel_weight_matrix(
+    node: Call, bins: Tensor, length: Tensor, rate: Tensor, low: Tensor, high: Tensor
+) -> Tensor:
+    """Return what weighs frequencies into bins of the mel scale.  -> [length // 2 + 1, bins]"""
+    count, size, hz = (node.integer(x, "a size") for x in (bins, length, rate))
+    node.require(0 < count <= _MOST_BINS and 0 < size <= _MOST_BINS and hz > 0, "a size is wrong")
+    edges = [node.real(x, "a frequency") for x in (low, high)]
+    mel = 2595 * np.log10(1 + np.asarray(edges) / 700)
+    steps = np.arange(count + 2) * (mel[1] - mel[0]) / (count + 2) + mel[0]
+    places = np.floor((size + 1) * (700 * (10 ** (steps / 2595) - 1)) / hz).astype(int)
+    made = np.zeros((size // 2 + 1, count))
+    for i in range(count):
+        left, top, right = places[i : i + 3]
+        if top == left:
+            made[top, i] = 1
+        else:
+            for j in range(left, top + 1):
+                made[j, i] = (j - left) / (top - left)
+        for j in range(top, right):
+            made[j, i] = (right - j) / (right - top)
+    return gf.constant(made.astype(dtype_of(node.attr("output_datatype", 1)).dtype))

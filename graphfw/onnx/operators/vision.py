@@ -1,0 +1,143 @@
+"""Boxes, regions and images."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+
+import graphfw as gf
+from graphfw.ir.tensor import Tensor
+from graphfw.onnx.errors import OnnxError
+from graphfw.onnx.node import Call, operator
+
+
+@operator("NonMaxSuppression")
+def _non_max_suppression(
+    node: Call,
+    boxes: Tensor,
+    scores: Tensor,
+    most: Tensor | None = None,
+    overlap: Tensor | None = None,
+    least: Tensor | None = None,
+) -> Tensor:
+    """Choose boxes.  boxes: [B, N, 4], scores: [B, C, N] -> [chosen, 3] batch, class, box"""
+    limit = 0 if most is None else node.integer(most, "the limit")
+    threshold = 0.0 if overlap is None else node.real(overlap, "a bound")
+    lowest = -np.inf if least is None else node.real(least, "a bound")
+    b, s = node.known(boxes, "the boxes"), node.known(scores, "the scores")
+    node.require(b.ndim == s.ndim == 3, f"boxes and scores are {b.shape} and {s.shape}")
+    node.require(b.shape[::2] == (s.shape[0], 4) and b.shape[1] == s.shape[2], "they don't fit")
+    corners = _corners(b, bool(node.attr("center_point_box", 0)))
+    chosen = [
+        (batch, kind, box)
+        for batch in range(s.shape[0])
+        for kind in range(s.shape[1])
+        for box in _kept(corners[batch], s[batch, kind], limit, threshold, lowest)
+    ]
+    return gf.constant(np.asarray(chosen, np.int64).reshape(-1, 3))
+
+
+def _corners(boxes: Any, is_centred: bool) -> Any:
+    """Return the low and the high corners: y1, x1, y2, x2."""
+    if is_centred:
+        x, y, w, h = np.moveaxis(boxes, -1, 0)
+        return np.stack([y - h / 2, x - w / 2, y + h / 2, x + w / 2], axis=-1)
+    first, second = boxes[..., :2], boxes[..., 2:]
+    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=-1)
+
+
+def _kept(boxes: Any, scores: Any, limit: int, threshold: float, lowest: float) -> list[int]:
+    kept: list[int] = []
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    for box in np.argsort(-scores, kind="stable"):
+        if len(kept) >= limit or scores[box] <= lowest:
+            break
+        low = np.maximum(boxes[kept, :2], boxes[box, :2])
+        high = np.minimum(boxes[kept, 2:], boxes[box, 2:])
+        common = np.prod(np.maximum(high - low, 0), axis=-1)
+        if not np.any(common > threshold * (areas[kept] + areas[box] - common)):
+            kept.append(int(box))
+    return kept
+
+
+@operator("RoiAlign")
+def _roi_align(node: Call, x: Tensor, rois: Tensor, batches: Tensor) -> Tensor:
+    """Sample regions on a grid.  x: [N, C, H, W], rois: [R, 4] -> [R, C, height, width]"""
+    height, width = node.attr("output_height", 1), node.attr("output_width", 1)
+    ratio, scale = node.attr("sampling_ratio", 0), node.attr("spatial_scale", 1.0)
+    usual = "half_pixel" if node.version >= 16 else "output_half_pixel"
+    places = node.choice(
+        "coordinate_transformation_mode", usual, ("half_pixel", "output_half_pixel")
+    )
+    is_max = node.choice("mode", "avg", ("avg", "max")) == "max"
+    node.require(height > 0 and width > 0, f"the output has {height}×{width} places")
+    node.require(x.ndim == 4 and rois.ndim == 2, f"x and rois are {x.shape} and {rois.shape}")
+    shift = 0.5 if places == "half_pixel" else 0.0
+    low = rois[:, :2] * scale - shift  # x1, y1
+    size = rois[:, 2:] * scale - shift - low
+    if not shift:
+        size = gf.maximum(size, 1.0)
+    if ratio <= 0:
+        known = node.known(size, "the regions, of which the number of samples depends")
+        largest = [int(np.ceil(v)) for v in (known / (width, height)).max(axis=0, initial=1)]
+        if len({tuple(np.ceil(k / (width, height))) for k in known}) > 1:
+            raise OnnxError("RoiAlign: with regions of different sizes, give sampling_ratio")
+        counts = (largest[1], largest[0])
+    else:
+        counts = (ratio, ratio)
+    ys, weights_y = _lines(low[:, 1], size[:, 1], height, counts[0], x.shape[2])
+    xs, weights_x = _lines(low[:, 0], size[:, 0], width, counts[1], x.shape[3])
+    # ys: [2, R, height * count]; all four corners of each sample
+    total: Any = None
+    b = gf.reshape(batches, (-1, 1, 1))
+    planes = gf.permute_dims(x, (0, 2, 3, 1))
+    parts = []
+    for i in range(2):
+        for j in range(2):
+            at = planes[b, gf.expand_dims(ys[i], 2), gf.expand_dims(xs[j], 1)]
+            w = gf.expand_dims(weights_y[i], 2) * gf.expand_dims(weights_x[j], 1)
+            parts.append((at, gf.expand_dims(w, -1)))
+    if is_max:
+        for at, w in parts:
+            total = at * w if total is None else gf.maximum(total, at * w)
+    else:
+        for at, w in parts:
+            total = at * w if total is None else total + at * w
+    grid = gf.reshape(total, (total.shape[0], height, counts[0], width, counts[1], x.shape[1]))
+    pooled = (gf.max if is_max else gf.mean)(grid, axis=(2, 4))
+    return gf.permute_dims(pooled, (0, 3, 1, 2))
+
+
+def _lines(
+    low: Tensor, size: Tensor, bins: int, count: int, limit: Any
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Return where samples lie along one axis: both neighbours, and their weights."""
+    places = (gf.astype(gf.arange(bins * count), low.dtype) + 0.5) / count
+    at = gf.expand_dims(low, -1) + places * gf.expand_dims(size / bins, -1)
+    outside = gf.logical_or(at < -1.0, at > gf.astype(gf.asarray(limit), at.dtype))
+    at = gf.maximum(at, 0.0)
+    last = limit - 1
+    first = gf.minimum(gf.astype(gf.floor(at), gf.int64), last)
+    second = gf.minimum(first + 1, last)
+    part = gf.where(first >= last, gf.zeros_like(at), at - gf.astype(first, at.dtype))
+    zero = gf.zeros_like(at)
+    weights = gf.where(outside, zero, 1 - part), gf.where(outside, zero, part)
+    return (first, second), weights
+
+
+@operator("ImageDecoder")
+def _image_decoder(node: Call, data: Tensor) -> Tensor:
+    """Decode an image's file, with Pillow.  data: [bytes] uint8 -> [height, width, channels]"""
+    from PIL import Image, UnidentifiedImageError
+
+    wanted = node.choice("pixel_format", "RGB", ("BGR", "Grayscale", "RGB"))
+    try:
+        image = Image.open(io.BytesIO(node.known(data, "the image").tobytes()))
+        pixels = np.asarray(image.convert("L" if wanted == "Grayscale" else "RGB"))
+    except (UnidentifiedImageError, OSError) as error:
+        raise OnnxError(f"ImageDecoder: the image can't be decoded: {error}") from None
+    if wanted == "Grayscale":
+        return gf.constant(pixels[..., None])
+    return gf.constant(np.ascontiguousarray(pixels[..., ::-1] if wanted == "BGR" else pixels))

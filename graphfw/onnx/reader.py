@@ -1,0 +1,176 @@
+"""Reading model files, which may be broken or hostile.
+
+Nothing is believed that a file says of its own sizes: memory is taken for bytes that are there. No
+file is read that doesn't lie in the model's folder.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto, numpy_helper
+
+from graphfw.onnx.errors import OnnxError
+
+_PACKED: dict[int, int] = {
+    TensorProto.UINT4: 2,
+    TensorProto.INT4: 2,
+    TensorProto.FLOAT4E2M1: 2,
+    TensorProto.UINT2: 4,
+    TensorProto.INT2: 4,
+}
+"""How many elements of a type share a byte."""
+
+_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+
+
+def read_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Model:
+    """Read a model's file, or take its bytes or what `onnx.load` has read.
+
+    Raises:
+        OnnxError: There is no such file, or it is no model.
+    """
+    if isinstance(source, onnx.ModelProto):
+        return Model(source, None)
+    folder = None
+    if isinstance(source, bytes):
+        data = source
+    else:
+        path = Path(source)
+        if path.exists() and not path.is_file():
+            raise OnnxError(f"{path} is no file")
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise OnnxError(f"{path} can't be read: {error.strerror or error}") from None
+        folder = path.parent
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError:
+        name = "the bytes" if folder is None else str(source)
+        raise OnnxError(f"{name}: this is no ONNX model, or a part of one") from None
+    if not proto.HasField("graph"):
+        raise OnnxError("the model has no graph", fix="is it an ONNX file, and whole?")
+    return Model(proto, folder)
+
+
+class Model:
+    """A model's protobuf and the folder of its external data.
+
+    Attributes:
+        proto: What the file says.
+        opsets: The version of each domain's operators.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, folder: Path | None) -> None:
+        self.proto = proto
+        self._folder = folder
+        self._regions: dict[Path, dict[tuple[int, int], bytes]] = {}
+        self.opsets = opsets(proto)
+
+    def array(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
+        """Return a tensor's array; one of strings has dtype object.
+
+        Raises:
+            OnnxError: Its sizes, type and bytes don't belong together; its external data lies
+                outside of the model's folder.
+        """
+        what = f"the tensor {tensor.name!r}"
+        dims = tuple(tensor.dims)
+        if any(d < 0 for d in dims):
+            raise OnnxError(f"{what} has a negative size: {list(dims)}")
+        if tensor.data_type not in TensorProto.DataType.values() or not tensor.data_type:
+            raise OnnxError(f"{what} has the type {tensor.data_type}, which graphfw doesn't know")
+        count = math.prod(dims)
+        if tensor.data_location == TensorProto.EXTERNAL:
+            tensor = self._with_external(tensor, _bytes(tensor, count), what)
+        elif tensor.HasField("raw_data"):
+            _require_length(what, len(tensor.raw_data), _bytes(tensor, count), "bytes")
+        else:
+            _check_fields(tensor, count, what)
+        try:
+            array = numpy_helper.to_array(tensor)
+        except (ValueError, TypeError, KeyError, UnicodeDecodeError) as error:
+            raise OnnxError(f"{what} can't be read: {error}") from None
+        return array.reshape(dims)
+
+    def _with_external(self, tensor: TensorProto, length: int, what: str) -> TensorProto:
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        if self._folder is None:
+            raise OnnxError(
+                f"{what} lies in the file {location!r}",
+                fix="load the model by its path: data is sought beside it",
+            )
+        folder = self._folder.resolve()
+        path = (folder / location).resolve()
+        if not location or not path.is_relative_to(folder) or not path.is_file():
+            raise OnnxError(f"{what}: {location!r} is no file in the model's folder")
+        try:
+            offset = int(entries.get("offset", 0))
+            stated = int(entries.get("length", length))
+        except ValueError:
+            raise OnnxError(f"{what}: its place in {location!r} is no number") from None
+        _require_length(what, stated, length, "bytes")
+        if offset < 0 or offset + length > path.stat().st_size:
+            raise OnnxError(f"{what} would end behind the end of {location!r}")
+        inner = TensorProto(dims=tensor.dims, data_type=tensor.data_type, name=tensor.name)
+        inner.raw_data = self._region(path, offset, length, what)
+        return inner
+
+    def _region(self, path: Path, offset: int, length: int, what: str) -> bytes:
+        """Read a part of a file; parts that overlap would take more memory than the file has."""
+        regions = self._regions.setdefault(path, {})
+        if (offset, length) not in regions:
+            if sum(n for _, n in regions) + length > path.stat().st_size:
+                raise OnnxError(f"{what} overlaps another tensor's part of {path.name!r}")
+            with path.open("rb") as file:
+                file.seek(offset)
+                regions[offset, length] = file.read(length)
+        return regions[offset, length]
+
+
+def opsets(proto: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
+    """Return the version of each domain's operators; ONNX's own domain is ""."""
+    found = {_domain(o.domain): int(o.version) for o in proto.opset_import}
+    return found or {"": 1}
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _bytes(tensor: TensorProto, count: int) -> int:
+    if tensor.data_type == TensorProto.STRING:
+        raise OnnxError(f"the tensor {tensor.name!r} has strings as bytes")
+    packed = _PACKED.get(tensor.data_type)
+    if packed:
+        return -(-count // packed)
+    return count * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+
+
+def _check_fields(tensor: TensorProto, count: int, what: str) -> None:
+    """Check that as many elements are there as the dims say."""
+    lengths = {name: len(getattr(tensor, name)) for name in _FIELDS}
+    filled = [name for name, length in lengths.items() if length]
+    if len(filled) > 1:
+        raise OnnxError(f"{what} has its elements twice, as {' and '.join(filled)}")
+    there = lengths[filled[0]] if filled else 0
+    wanted = count
+    if tensor.data_type in _PACKED:
+        wanted = -(-count // _PACKED[tensor.data_type])
+    elif tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
+        wanted = 2 * count
+    _require_length(what, there, wanted, "elements")
+
+
+def _require_length(what: str, there: int, wanted: int, unit: str) -> None:
+    if there != wanted:
+        raise OnnxError(f"{what} should have {wanted:,} {unit} by its dims, and has {there:,}")

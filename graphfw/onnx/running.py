@@ -1,0 +1,98 @@
+"""One run of a model on arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphfw.errors import FeedError, ShapeError
+from graphfw.ir.tensor import Tensor
+from graphfw.onnx.errors import ValueNeeded
+from graphfw.onnx.importer import Import
+from graphfw.onnx.node import Strings, Value
+from graphfw.onnx.reader import Model, read_model
+from graphfw.runtime.session import Session
+
+
+def run(
+    source: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    feeds: Mapping[str, Any],
+    *,
+    executor: str | None = None,
+) -> dict[str, Any]:
+    """Run a model once.  -> its outputs by name
+
+    Inputs whose values decide about shapes, strings and sequences are made part of the graph, which
+    `load(values=…)` does for you to do once for many runs.
+
+    Args:
+        source: See `load`.
+        feeds: Arrays by the inputs' names; strings as arrays of dtype object, sequences as lists.
+        executor: See `Session`.
+
+    Raises:
+        OnnxError: See `load`.
+        FeedError: An input is missing, or its array has another dtype or shape.
+    """
+    imported = specialised(read_model(source), feeds)
+    fed: dict[Tensor | str, Any] = {name: feeds[name] for name in imported.inputs if name in feeds}
+    missing = [name for name in imported.inputs if name not in feeds]
+    if missing:
+        raise FeedError(f"the model wants {missing[0]!r}", fix=f"feeds={{{missing[0]!r}: array}}")
+    with Session(imported.graph, executor=executor) as session:
+        arrays = iter(session.run(list(imported.graph.outputs), fed))
+        return {name: _given(value, arrays) for name, value in imported.outputs.items()}
+
+
+def specialised(model: Model, feeds: Mapping[str, Any]) -> Import:
+    """Make a model a graph that runs on these feeds.
+
+    It is as general as it can be: the values of those inputs become part of it that it can't do
+    without, and the inputs' sizes where the model's own symbols don't fit.
+    """
+    inputs = model.proto.graph.input
+    values = {
+        i.name: feeds.get(i.name) for i in inputs if not _is_numbers(i.type, feeds.get(i.name))
+    }
+    shapes: dict[str, tuple[int, ...]] = {}
+    while True:
+        try:
+            return Import(model, shapes, values)
+        except ShapeError:
+            if shapes:
+                raise
+            shapes = _sizes(inputs, feeds, values)
+        except ValueNeeded as error:
+            found = [name for name in error.inputs if name in feeds and name not in values]
+            if found:
+                values.update({name: feeds[name] for name in found})
+            elif shapes:
+                raise
+            else:  # it depends on sizes
+                shapes = _sizes(inputs, feeds, values)
+
+
+def _sizes(
+    inputs: Iterable[onnx.ValueInfoProto], feeds: Mapping[str, Any], values: Mapping[str, Any]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of what is fed."""
+    names = [i.name for i in inputs if i.name in feeds and i.name not in values]
+    return {name: np.shape(feeds[name]) for name in names}
+
+
+def _is_numbers(kind: onnx.TypeProto, fed: Any) -> bool:
+    if kind.HasField("optional_type"):
+        return fed is not None and _is_numbers(kind.optional_type.elem_type, fed)
+    return kind.HasField("tensor_type") and kind.tensor_type.elem_type != onnx.TensorProto.STRING
+
+
+def _given(value: Value, arrays: Any) -> Any:
+    if isinstance(value, Tensor):
+        return next(arrays)
+    if isinstance(value, Strings):
+        return value.array
+    return value if value is None else [_given(v, arrays) for v in value]

@@ -1,0 +1,169 @@
+"""Files that are broken or hostile: an error of graphfw's, soon, and no file is read outside."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import graphfw as gf
+from graphfw.onnx import importer
+from tests.onnx.models import classifier, model
+
+
+def refused(source, match):
+    with pytest.raises(gf.errors.GraphfwError, match=match):
+        gf.onnx.load(source)
+
+
+def node(kind, inputs, outputs, name="", **attributes):
+    return helper.make_node(kind, inputs, outputs, name, **attributes)
+
+
+def test_no_model(tmp_path):
+    refused(tmp_path / "nothing.onnx", "No such file")
+    refused(tmp_path, "is no file")
+    refused(b"", "no graph")
+    refused(b"\x00\xff" * 50, "no ONNX model")
+    refused(b"Some text, not a model at all.", "no ONNX model")
+
+
+def test_cut_off_anywhere(rng):
+    data = classifier(rng).SerializeToString()
+    for end in range(0, len(data), 7):
+        with pytest.raises(gf.errors.GraphfwError):
+            gf.onnx.load(data[:end])
+
+
+def test_circles_and_what_is_missing():
+    circle = [node("Relu", ["b"], ["a"]), node("Relu", ["a"], ["b"])]
+    refused(model(circle, {"x": (1,)}, ["b"]), "nothing makes the value 'b'")
+    refused(model([node("Relu", ["x"], ["y"])], {"x": (1,)}, ["z"]), "nothing makes the value 'z'")
+    twice = [node("Relu", ["x"], ["y"]), node("Abs", ["x"], ["y"])]
+    refused(model(twice, {"x": (1,)}, ["y"]), "which was made before")
+    refused(model([node("Cast", ["x"], ["y"])], {"x": (1,)}, ["y"]), "attribute 'to' is missing")
+    no_opset = model([node("Relu", ["x"], ["y"], domain="")], {"x": (1,)}, ["y"])
+    del no_opset.opset_import[:]
+    no_opset.opset_import.append(helper.make_opsetid("other", 1))
+    refused(no_opset, "graphfw doesn't know|which opset")
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"dims": [3, 1 << 40]}, "should have"),
+        ({"dims": [-1]}, "negative size"),
+        ({"dims": [7]}, "should have 28 bytes"),
+        ({"data_type": 99}, "type 99"),
+        ({"data_type": 0}, "type 0"),
+    ],
+)
+def test_tensors_that_lie(change, match):
+    tensor = numpy_helper.from_array(np.arange(6, dtype=np.float32), "w")
+    for name, value in change.items():
+        if name == "dims":
+            del tensor.dims[:]
+            tensor.dims.extend(value)
+        else:
+            setattr(tensor, name, value)
+    proto = model([node("Add", ["x", "w"], ["y"])], {"x": (6,)}, ["y"])
+    proto.graph.initializer.append(tensor)
+    refused(proto, match)
+
+
+@pytest.mark.parametrize(
+    "location", ["../secret", "/etc/passwd", "", "folder", "link", "missing", "a/../../secret"]
+)
+def test_external_data_stays_in_the_folder(tmp_path, location):
+    folder = tmp_path / "model"
+    (folder / "folder").mkdir(parents=True)
+    (tmp_path / "secret").write_bytes(bytes(24))
+    (folder / "link").symlink_to(tmp_path / "secret")
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[6])
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": location, "length": "24"}.items():
+        tensor.external_data.append(onnx.StringStringEntryProto(key=key, value=value))
+    proto = model([node("Add", ["x", "w"], ["y"])], {"x": (6,)}, ["y"])
+    proto.graph.initializer.append(tensor)
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    refused(path, "is no file in the model's folder")
+    refused(proto.SerializeToString(), "load the model by its path|lies in the file")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("offset", "9"), ("length", "25"), ("offset", "x"), ("offset", "-4"), ("length", "1e3")],
+)
+def test_external_data_of_the_wrong_size(tmp_path, key, value):
+    (tmp_path / "data").write_bytes(bytes(24))
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[6])
+    tensor.data_location = TensorProto.EXTERNAL
+    for name, text in {"location": "data", key: value}.items():
+        tensor.external_data.append(onnx.StringStringEntryProto(key=name, value=text))
+    proto = model([node("Add", ["x", "w"], ["y"])], {"x": (6,)}, ["y"])
+    proto.graph.initializer.append(tensor)
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    refused(tmp_path / "model.onnx", "'w'")
+
+
+def test_functions_that_never_end(monkeypatch):
+    """One that calls itself, and a chain in which each calls the next twice."""
+    monkeypatch.setattr(importer, "_MOST_NODES", 5_000)  # as many as are made take their time
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    own = helper.make_function(
+        "own", "F", ["x"], ["y"], [node("F", ["x"], ["y"], domain="own")], opsets
+    )
+    refused(
+        model([node("F", ["x"], ["y"], domain="own")], {"x": (1,)}, ["y"], functions=[own]), "deep"
+    )
+    chain = [
+        helper.make_function(
+            "own",
+            f"F{i}",
+            ["x"],
+            ["y"],
+            [
+                node(f"F{i + 1}", ["x"], ["a"], domain="own"),
+                node(f"F{i + 1}", ["a"], ["y"], domain="own"),
+            ]
+            if i < 40
+            else [node("Relu", ["x"], ["y"])],
+            opsets,
+        )
+        for i in range(41)
+    ]
+    refused(
+        model([node("F0", ["x"], ["y"], domain="own")], {"x": (1,)}, ["y"], functions=chain),
+        "nodes with its functions",
+    )
+
+
+def test_sizes_that_no_memory_holds():
+    weights = {"to": np.array([1 << 40])}
+    proto = model(
+        [node("ConstantOfShape", ["to"], ["c"]), node("Add", ["x", "c"], ["y"])],
+        {"x": (1,)},
+        ["y"],
+        weights,
+    )
+    graph = gf.onnx.load(proto)  # it is only described
+    with gf.Session(graph, memory_limit="1GiB") as session, pytest.raises(gf.MemoryLimitError):
+        session.run(graph.outputs, {"x": np.zeros(1, np.float32)})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_flipped_bits_and_random_bytes(rng, seed):
+    data = classifier(rng).SerializeToString()
+    chance = random.Random(seed)
+    for _ in range(60):
+        damaged = bytearray(data)
+        for _ in range(chance.randint(1, 6)):
+            damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        try:
+            gf.onnx.load(bytes(damaged))
+        except gf.errors.GraphfwError:
+            pass

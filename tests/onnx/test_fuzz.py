@@ -1,0 +1,40 @@
+"""Damaged models by the thousand, in a process with little memory and time."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def fuzzed(seed, count):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.onnx.fuzz", str(seed), str(count)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    *findings, ends = done.stdout.splitlines()
+    assert not findings, "\n".join([*findings, done.stderr[-3000:]])
+    return ast.literal_eval(ends)
+
+
+def test_a_few_damaged_models():
+    ends = fuzzed(0, 300)
+    assert sum(ends.values()) == 300
+    assert ends["refused"] > 100
+    assert ends["run"] > 30
+
+
+@pytest.mark.slow  # 5 to 10 seconds each
+@pytest.mark.parametrize("seed", range(100_000, 112_000, 3_000))
+def test_thousands_of_damaged_models(seed):
+    fuzzed(seed, 3_000)

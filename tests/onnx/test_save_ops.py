@@ -1,0 +1,89 @@
+"""Every op's declared cases, written by `gf.onnx.save` and run by ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw.ir.build import emit_all
+from graphfw.ir.dtype import DType, bfloat16, float32
+from graphfw.ir.graph import Graph
+from graphfw.onnx.builder import EXPORTERS
+from tests.onnx.runtime import started
+from tests.ops.test_contracts import check_close
+from tests.support.samples import OWN, Declared, declared
+
+WITHOUT = frozenset(
+    "cholesky cofactors conj digamma eig eigh eigvals eigvalsh fft host_call imag inv irfft lgamma "
+    "matrix_rank nextafter pinv polygamma qr real resize rfft slogdet solve svd svdvals".split()
+)
+"""Ops that ONNX has nothing for."""
+
+GIVEN = frozenset(["placeholder", "variable", "random_bits"])
+"""Those that are inputs, and what is not computed."""
+
+
+def is_complex(one: Declared) -> bool:
+    return any(t.dtype.is_complex for t in (*one.types, *one.op.infer(*one.types)))
+
+
+written = [
+    d
+    for d in declared(lambda op, case: case.error is None)
+    if d.op_class.name not in WITHOUT | GIVEN and not is_complex(d)
+]
+
+
+def described(one: Declared, types, op) -> tuple[Graph, list]:
+    """Return a graph of the op alone, and its outputs."""
+    with Graph() as graph:
+        xs = [
+            gf.astype(gf.placeholder(t.shape, fed(t.dtype), f"x{i}"), t.dtype)
+            for i, t in enumerate(types)
+        ]
+        for name in one.symbols:  # some are in fields alone
+            gf.placeholder((name,), name=f"size_{name}")
+        return graph, [gf.astype(y, fed(y.dtype)) for y in emit_all(op, *xs)]
+
+
+def compare(one: Declared, types, op, rng, tmp_path, opset: int) -> None:
+    graph, ys = described(one, types, op)
+    path = tmp_path / "op.onnx"
+    gf.onnx.save(graph, {f"y{i}": y for i, y in enumerate(ys)}, path, opset=opset)
+    runtime = started(path)
+    sample = one.bound()
+    arrays = sample.draw(rng)
+    if one.op_class.name == "searchsorted":
+        arrays[0].sort()
+    feeds = {f"x{i}": widened(a) for i, a in enumerate(arrays)}
+    feeds |= {f"size_{n}": np.zeros(s, np.float32) for n, s in one.sizes.items()}
+    names = {i.name for i in runtime.get_inputs()}
+    made = runtime.run(None, {n: a for n, a in feeds.items() if n in names})
+    wanted = tuple(widened(y) for y in sample.evaluate(np, *arrays))
+    for value, reference in zip(made, wanted, strict=True):
+        assert value.dtype == reference.dtype
+    narrow = any(gf.asarray(a).dtype.is_low_precision for a in arrays)
+    check_close(tuple(made), wanted, rtol=8e-3 if narrow else None)
+
+
+def fed(dtype: DType) -> DType:
+    """Return what is fed instead: the runtime's Python has no bfloat16."""
+    return float32 if dtype is bfloat16 else dtype
+
+
+def widened(array):
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+
+@pytest.mark.parametrize("one", written, ids=str)
+def test_cases_in_onnx_runtime(one: Declared, rng, tmp_path):
+    compare(one, one.types, one.op, rng, tmp_path, 21)
+    sample = one.bound()
+    compare(one, sample.types, sample.op, rng, tmp_path, 21)
+
+
+def test_every_op_is_written_or_known_not_to_be():
+    names = set(OWN)
+    assert not WITHOUT & set(EXPORTERS)
+    assert names - set(EXPORTERS) - {"placeholder", "variable"} == WITHOUT
