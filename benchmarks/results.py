@@ -37,7 +37,7 @@ def _fingerprint(array: np.ndarray[Any, Any]) -> Fingerprint:
 def _array(value: Any) -> np.ndarray[Any, Any]:
     if hasattr(value, "detach"):  # PyTorch, whose bfloat16 NumPy does not know
         value = value.detach()
-        return np.asarray(value.float() if value.is_floating_point() else value)
+        return np.asarray(value.float() if str(value.dtype) == "torch.bfloat16" else value)
     return np.asarray(value)
 
 
