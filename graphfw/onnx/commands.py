@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 import graphfw as gf
-from graphfw.errors import ArgumentError, FeedError, did_you_mean
+from graphfw.errors import ArgumentError, ExecutorError, FeedError, did_you_mean
 from graphfw.ir.dim import Dim, substitute, symbols_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors
@@ -104,7 +104,11 @@ def _info(options: argparse.Namespace) -> None:
     with Session(graph, executor="numpy") as session:
         plan = session.compile(list(graph.outputs), feeds=list(imported.inputs.values()))
         shapes = [_static(t, sizes) for t in imported.inputs.values()]
-        _say(f"memory      {plan.memory(*shapes).peak / 2**20:,.1f} MiB at the peak of a run")
+        try:
+            peak = f"{plan.memory(*shapes).peak / 2**20:,.1f} MiB at the peak of a run"
+        except ExecutorError:  # GRAPHFW_JIT=0
+            peak = "is not planned: nothing is compiled"
+        _say(f"memory      {peak}")
 
 
 def _needed(graph: gf.Graph) -> list[Node]:

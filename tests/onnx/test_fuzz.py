@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ def fuzzed(seed, count):
     done = subprocess.run(
         [sys.executable, "-m", "tests.onnx.fuzz", str(seed), str(count)],
         cwd=ROOT,
+        env={**os.environ, "GRAPHFW_JIT": "1", "GRAPHFW_VERIFY": "off"},  # as users run them
         capture_output=True,
         text=True,
         timeout=600,

@@ -133,7 +133,9 @@ def test_subnormal_numbers_of_pairs_are_zeros():
 
 
 @has_pairs
-def test_where_pairs_are_used():
+def test_where_pairs_are_used(monkeypatch):
+    monkeypatch.setenv("GRAPHFW_JIT", "1")  # the plan is compiled
+
     def code(dtype: str, m: int = 64, *, pairs: bool = True):
         left, right, out = (storage_of(np.empty(64 * 64, half(dtype))) for _ in range(3))
         views = View(left, 0, (m, 64), (64, 1)), View(right, 0, (64, 64), (64, 1))
