@@ -57,6 +57,26 @@ def _two_pytensor(x: Any) -> Any:
 TWO = Formula(_sixteen, _two_graphfw, _two_numpy, _two_torch, _two_jax, _two_numexpr, _two_pytensor)
 
 
+# The same, called as a function of arrays
+
+
+def _called_graphfw() -> Case:
+    import graphfw as gf
+
+    return Case(functools.partial(gf.function(_two_graphfw), *_sixteen()))
+
+
+def _called_jax() -> Case:
+    import jax
+
+    compiled = jax.jit(_two_jax)
+    (x,) = map(jax.numpy.asarray, _sixteen())
+    return Case(lambda: compiled(x).block_until_ready())
+
+
+CALLED = {"graphfw": _called_graphfw, "torch": TWO.makers()["torch"], "jax": _called_jax}
+
+
 # A step of logistic regression by gradient descent.  x: [32, 64], y: [32] in {0, 1}
 
 
@@ -166,6 +186,13 @@ def _step_pytensor() -> Case:
 
 WORKLOADS = [
     Contest("two-ops", "exp(x) · 2 on 16 floats", TWO.makers(), (Target(1.0, "torch"),), atol=1e-5),
+    Contest(
+        "function-call",
+        "a function of 16 floats: gf.function, jax.jit",
+        CALLED,
+        (Target(1.0, "jax"),),
+        atol=1e-5,
+    ),
     Contest(
         "logistic-step",
         f"logistic-regression training step, batch {BATCH}, {FEATURES} features",

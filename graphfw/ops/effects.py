@@ -8,14 +8,14 @@ what they are asked for; a body yields one for its effects, which becomes a toke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from graphfw.ir import concrete
+from graphfw.ir.ambient import override
 from graphfw.ir.body import Body, BodyGraph, Traced
 from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dtype import DType, bool_
@@ -63,14 +63,9 @@ class Effect(Op):
         return lanes.everywhere(emit(self, *inputs), False)
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> override[bool]:
     """Let no effect happen: for those that evaluate a graph to look at it."""
-    before = _quiet.set(True)
-    try:
-        yield
-    finally:
-        _quiet.reset(before)
+    return override(_quiet, True)
 
 
 def happens(tokens: Sequence[Tensor]) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import reduce
 from typing import Any, NamedTuple, NoReturn, cast
 
 from graphfw.errors import GraphfwError
+from graphfw.ir.ambient import override
 from graphfw.ir.body import Body, BodyGraph
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, int64
@@ -95,8 +95,7 @@ class OutOfTrips(BaseException):
     """
 
 
-@contextmanager
-def at_most(trips: int) -> Iterator[None]:
+def at_most(trips: int) -> override[list[int] | None]:
     """Let loops that are evaluated inside make so many trips together.
 
     For those who evaluate a loop without being asked for its values: it may go on for ever.
@@ -104,11 +103,7 @@ def at_most(trips: int) -> Iterator[None]:
     Raises:
         OutOfTrips: They would make more.
     """
-    before = _left.set([trips])
-    try:
-        yield
-    finally:
-        _left.reset(before)
+    return override(_left, [trips])
 
 
 def count_trip() -> None:

@@ -36,6 +36,16 @@ class WindowReduction(Windowed):
             yield values[key]
 
 
+def _samples(of_bools: str) -> Iterator[Case]:
+    """Yield samples for contract tests, and what is said of bools."""
+    yield ok("float32[2, n]", window=(2,), strides=(1,), dilations=(2,))
+    yield ok("float32[5, 7]", window=(2, 3), strides=(2, 1), dilations=(1, 2))
+    yield ok("int32[2, 3, 3, 2]", window=(1, 3, 2), strides=(1, 1, 3), dilations=(1, 1, 1))
+    one = {"window": (2,), "strides": (1,), "dilations": (1,)}
+    yield bad("float32[5]", window=(2, 2), strides=(1, 1), dilations=(1, 1), match="over 1")
+    yield bad("bool[5]", **one, match=of_bools, error=DTypeError)
+
+
 @op("window_sum")
 class WindowSum(WindowReduction):
     """The sum of what a window sees in each place.  x: [*B, *S]  ->  [*B, *P]"""
@@ -61,19 +71,8 @@ class WindowSum(WindowReduction):
 
     @staticmethod
     def cases() -> Iterator[Case]:
-        yield ok("float32[2, n]", window=(2,), strides=(1,), dilations=(2,))
-        yield ok("float32[5, 7]", window=(2, 3), strides=(2, 1), dilations=(1, 2))
-        yield ok("int32[2, 3, 3, 2]", window=(1, 3, 2), strides=(1, 1, 3), dilations=(1, 1, 1))
+        yield from _samples("wants numeric")
         yield ok("complex64[4]", window=(2,), strides=(2,), dilations=(1,))
-        yield bad("float32[5]", window=(2, 2), strides=(1, 1), dilations=(1, 1), match="over 1")
-        yield bad(
-            "bool[5]",
-            window=(2,),
-            strides=(1,),
-            dilations=(1,),
-            match="wants numeric",
-            error=DTypeError,
-        )
 
 
 class WindowChoice(WindowReduction):
@@ -84,18 +83,7 @@ class WindowChoice(WindowReduction):
 
     @staticmethod
     def cases() -> Iterator[Case]:
-        yield ok("float32[2, n]", window=(2,), strides=(1,), dilations=(2,))
-        yield ok("float32[5, 7]", window=(2, 3), strides=(2, 1), dilations=(1, 2))
-        yield ok("int32[2, 3, 3, 2]", window=(1, 3, 2), strides=(1, 1, 3), dilations=(1, 1, 1))
-        yield bad("float32[5]", window=(2, 2), strides=(1, 1), dilations=(1, 1), match="over 1")
-        yield bad(
-            "bool[5]",
-            window=(2,),
-            strides=(1,),
-            dilations=(1,),
-            match="wants real",
-            error=DTypeError,
-        )
+        yield from _samples("wants real")
 
 
 @op("window_max")

@@ -6,6 +6,8 @@ import os
 import signal
 import threading
 import time
+import warnings
+from contextvars import Context
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ import pytest
 import graphfw as gf
 import graphfw.io.checkpoint  # now: an interrupt while a module is loaded leaves its file open
 from graphfw.ir.graph import current_graph
+from graphfw.ops.effects import quiet
+from graphfw.ops.regions import at_most
 from graphfw.runtime import session as session_module
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
@@ -260,3 +264,13 @@ def test_a_signal_handler_may_use_the_session(rng):
     with session._state._swapping:
         session.run(step, {x: 1.0})
     assert check_one_step(session) == count + 1
+
+
+@pytest.mark.parametrize("limit", [quiet, lambda: at_most(3)], ids=["quiet", "at_most"])
+def test_settings_that_an_interrupt_leaves_behind_end_where_they_are_collected(limit):
+    setting = limit()
+    Context().run(setting.__enter__)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del setting  # in another context than it was entered in
+        gc.collect()

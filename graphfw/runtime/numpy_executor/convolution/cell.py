@@ -16,13 +16,13 @@ from typing import ClassVar
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.convolution.seeing import D, Step
 from graphfw.runtime.numpy_executor.convolution.windows import P, windows
+from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.cell import Few
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
-from graphfw.runtime.numpy_executor.names import name_of
 
 PANEL = 32 << 10
 """The bytes of a panel, which the L1 cache holds beside a tile of kernels."""
@@ -34,7 +34,7 @@ def depth(shape: Shape) -> int:
 
 
 @dataclass(frozen=True)
-class WindowsCode:
+class WindowsCode(Called):
     """The function that lays out panels, compiled once for all cells; see `windows`."""
 
     shape: Shape
@@ -47,15 +47,9 @@ class WindowsCode:
         return f"windows {self.shape.stored} {self.shape.lanes} {self.rank} {self.step}"
 
     @property
-    def name(self) -> str:
-        """What calls it calls it by."""
-        return name_of(self)
-
-    @property
-    def declaration(self) -> dict[str, str]:
-        """By its symbol, the line that a module needs for calling it."""
-        types = "ptr, ptr, i64, i64, i64, i64, ptr"
-        return {self.name: f"declare fastcc void @{self.name}({types})"}
+    def types(self) -> str:
+        """The types of its arguments."""
+        return "ptr, ptr, i64, i64, i64, i64, ptr"
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
@@ -124,7 +118,7 @@ def image_at(body: Body, shape: Shape, groups: str, member: str) -> str:
 
 
 @dataclass(frozen=True)
-class ConvCell:
+class ConvCell(Called):
     """How a cell is computed: some outputs and places, of images and groups.
 
     Operands: x, or what `PanelsCode` has made of it; the tiles of kernels, see `weights`.
@@ -152,16 +146,6 @@ class ConvCell:
         shape = self.shape
         what = f"{self.rank} {self.step} {self.is_ahead} {self.is_joined}"
         return f"convolution {shape.stored} {shape.lanes} {shape.rows} {what}"
-
-    @property
-    def name(self) -> str:
-        """What calls it calls it by."""
-        return name_of(self)
-
-    @property
-    def declaration(self) -> dict[str, str]:
-        """By its symbol, the line that a module needs for calling it."""
-        return {self.name: f"declare fastcc void @{self.name}(ptr, ptr, i64, ptr, ptr)"}
 
     @property
     def rounds(self) -> bool:
@@ -221,10 +205,10 @@ class _Cell:
         body, width, height = self.body, self.shape.columns, self.calls.unit
         row_blocks, column_blocks = self.param(P.ROW_BLOCKS), self.param(P.COLUMN_BLOCKS)
         # Neighbouring cells differ in their columns: they read the same kernels.
-        first, last = self.share(body.ceil(self.n, width), "%cell", column_blocks)
+        first, last = body.share(body.ceil(self.n, width), "%cell", column_blocks)
         columns = body.mul(first, width), body.min(body.mul(last, width), self.n)
         rest = body.div("%cell", column_blocks)
-        first, last = self.share(body.ceil(self.m, height), rest, row_blocks)
+        first, last = body.share(body.ceil(self.m, height), rest, row_blocks)
         rows = body.mul(first, height), body.min(body.mul(last, height), self.m)
         together = self.param(P.TOGETHER)
         begin = body.mul(body.div(rest, row_blocks), together)
@@ -241,13 +225,6 @@ class _Cell:
             f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, "
             "ptr %calls)"
         )
-
-    def share(self, units: str, number: str, blocks: str) -> tuple[str, str]:
-        """The units of the `number % blocks`-th of some blocks, which are as equal as can be."""
-        body = self.body
-        block = body.rem(number, blocks)
-        first = body.div(body.mul(units, block), blocks)
-        return first, body.div(body.mul(units, body.add(block, 1)), blocks)
 
     def operands(self, member: str) -> tuple[str, str]:
         """Where the channels of one group of one image begin, and its kernels."""

@@ -17,11 +17,11 @@ from graphfw.ir.dim import DimLike, dim_max
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
 from graphfw.runtime.numpy_executor.convolution.seeing import D, Seeing, Step
+from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.cell import Few
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
-from graphfw.runtime.numpy_executor.names import name_of
 
 Kind: TypeAlias = Literal["products", "sums", "maxima"]
 """What is made of what a window sees; products with the elements of a kernel are added up."""
@@ -61,7 +61,7 @@ class S:
 
 
 @dataclass(frozen=True)
-class SlideCell:
+class SlideCell(Called):
     """How a cell is computed: some rows of the result, counted over all images and outputs.
 
     Operands: x; the kernels, for products.
@@ -87,16 +87,6 @@ class SlideCell:
         """All that the code depends on."""
         what = f"{self.rank} {self.step} {self.kind} {self.width}"
         return f"sliding {self.shape.stored} {self.shape.lanes} {what}"
-
-    @property
-    def name(self) -> str:
-        """What calls it calls it by."""
-        return name_of(self)
-
-    @property
-    def declaration(self) -> dict[str, str]:
-        """By its symbol, the line that a module needs for calling it."""
-        return {self.name: f"declare fastcc void @{self.name}(ptr, ptr, i64, ptr, ptr)"}
 
     @property
     def inputs(self) -> int:

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.matmul import dots, parts, streams
 from graphfw.runtime.numpy_executor.matmul.blocks import Chunk, Chunks, Matrix, Scratch, part_of
+from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
@@ -21,7 +22,6 @@ from graphfw.runtime.numpy_executor.matmul.pieces import Piece, packs
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
 from graphfw.runtime.numpy_executor.matmul.tiles import Tiles, is_configured, micro_kernel
-from graphfw.runtime.numpy_executor.names import name_of
 
 Few: TypeAlias = Literal["never", "maybe", "always"]
 
@@ -53,7 +53,7 @@ def few_heights(rows: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class CellCode:
+class CellCode(Called):
     """How a cell is computed: some rows and columns of the product, of members of the batch.
 
     Attributes:
@@ -94,16 +94,6 @@ class CellCode:
             f"cell {shape.key} {self.layout} {self.few} "
             f"{self.few_heights} {self.batch_dims} {self.rounds} {self.turned} {self.tiles}"
         )
-
-    @property
-    def name(self) -> str:
-        """What calls it calls it by."""
-        return name_of(self)
-
-    @property
-    def declaration(self) -> dict[str, str]:
-        """By its symbol, the line that a module needs for calling it."""
-        return {self.name: f"declare fastcc void @{self.name}(ptr, ptr, i64, ptr, ptr)"}
 
     def dots(self, rows: int, columns: int) -> Piece:
         """Return what computes a number of rows and columns as dot products."""
@@ -203,10 +193,10 @@ class _Cell:
         if is_configured(self.code.tiles):
             body.line("call void @llvm.x86.ldtilecfg(ptr @tile_config)")
         row_blocks, column_blocks = self.param(P.ROW_BLOCKS), self.param(P.COLUMN_BLOCKS)
-        first, last = self.share(body.ceil(self.section, width), "%cell", column_blocks)
+        first, last = body.share(body.ceil(self.section, width), "%cell", column_blocks)
         columns = body.mul(first, width), body.min(body.mul(last, width), self.section)
         rest = body.div("%cell", column_blocks)
-        first, last = self.share(body.ceil(self.m, height), rest, row_blocks)
+        first, last = body.share(body.ceil(self.m, height), rest, row_blocks)
         rows = body.mul(first, height), body.min(body.mul(last, height), self.m)
         batch = self.param(P.BATCH)
         group = self.param(P.GROUP)
@@ -227,13 +217,6 @@ class _Cell:
             f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, "
             "ptr %calls)"
         )
-
-    def share(self, units: str, number: str, blocks: str) -> tuple[str, str]:
-        """The units of the `number % blocks`-th of some blocks, which are as equal as can be."""
-        body = self.body
-        block = body.rem(number, blocks)
-        first = body.div(body.mul(units, block), blocks)
-        return first, body.div(body.mul(units, body.add(block, 1)), blocks)
 
     def operands(self, member: str, batch: str) -> tuple[Matrix, Matrix, str]:
         """Where a and b begin for one member of the batch and one part of k, and k's length."""

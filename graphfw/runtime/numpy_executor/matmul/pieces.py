@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.dots import dots
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.packing import Layout, packing, rounding, widening
 from graphfw.runtime.numpy_executor.matmul.pairs import pair_left, pair_right
 from graphfw.runtime.numpy_executor.matmul.streams import stream
 from graphfw.runtime.numpy_executor.matmul.tile import Shape, tile
-from graphfw.runtime.numpy_executor.names import name_of
 
 Kind: TypeAlias = Literal[
     "tile", "pack", "dots", "stream", "widen", "round", "pair_left", "pair_right"
@@ -44,7 +44,7 @@ _TYPES: dict[Kind, str] = {
 
 
 @dataclass(frozen=True)
-class Piece:
+class Piece(Called):
     """A function that the cells of many products call.
 
     Attributes:
@@ -64,14 +64,9 @@ class Piece:
         return f"{self.kind} {shape.key} {self.choices}"
 
     @property
-    def name(self) -> str:
-        """What calls it calls it by."""
-        return name_of(self)
-
-    @property
-    def declaration(self) -> dict[str, str]:
-        """By its symbol, the line that a module needs for calling it."""
-        return {self.name: f"declare fastcc void @{self.name}({_TYPES[self.kind]})"}
+    def types(self) -> str:
+        """The types of its arguments."""
+        return _TYPES[self.kind]
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""

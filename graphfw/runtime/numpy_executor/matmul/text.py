@@ -59,6 +59,12 @@ class Body:
         """Return how many pieces of at most y elements there are in x."""
         return self.div(self.sub(self.add(x, y), 1), y)
 
+    def share(self, units: str, number: str, blocks: str) -> tuple[str, str]:
+        """Return the bounds of the `number % blocks`-th of blocks as equal as can be."""
+        block = self.rem(number, blocks)
+        first = self.div(self.mul(units, block), blocks)
+        return first, self.div(self.mul(units, self.add(block, 1)), blocks)
+
     def test(self, how: str, x: str, y: str | int) -> str:
         """Return the bit of a comparison."""
         return self.let(f"icmp {how} i64 {x}, {y}")

@@ -1,0 +1,35 @@
+"""`Called`: a function that other functions call, compiled once for all of them."""
+
+from __future__ import annotations
+
+import abc
+
+from graphfw.runtime.numpy_executor.names import name_of
+
+
+class Called(abc.ABC):
+    """A `Code` that is known by a symbol which says what it is made from."""
+
+    @property
+    @abc.abstractmethod
+    def key(self) -> str:
+        """All that the code depends on."""
+
+    @abc.abstractmethod
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+
+    @property
+    def types(self) -> str:
+        """The types of its arguments: by default a cell's, which are told what they call."""
+        return "ptr, ptr, i64, ptr, ptr"
+
+    @property
+    def name(self) -> str:
+        """What calls it calls it by."""
+        return name_of(self)
+
+    @property
+    def declaration(self) -> dict[str, str]:
+        """By its symbol, the line that a module needs for calling it."""
+        return {self.name: f"declare fastcc void @{self.name}({self.types})"}
