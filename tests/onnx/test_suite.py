@@ -12,9 +12,12 @@ from tests.onnx.suite import KINDS, PASSING, cases, outcome, reasons
 PASSES = PASSING.read_text("utf-8").split()
 
 
-@pytest.fixture(scope="module", params=range(8))
+SHARES = [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 8))]
+
+
+@pytest.fixture(scope="module", params=SHARES)
 def share(request):
-    """An eighth of the cases, so that several processes can share them."""
+    """An eighth of the cases, so that several processes can share them; a plain run has one."""
     found = {name: case for kind in KINDS if kind != "real" for name, case in cases(kind).items()}
     return {name: found[name] for name in PASSES[request.param :: 8] if name in found}
 
