@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import signal
 import zlib
 
 import numpy as np
@@ -11,6 +12,9 @@ from graphfw.runtime.numpy_executor import identity
 
 # What is tested is compiled, and not recalled from the last time.
 identity.enabled = False
+
+# A shell starts its background jobs with Ctrl-C ignored, which tests would wait for.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @functools.cache
