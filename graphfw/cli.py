@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from graphfw.errors import GraphfwError
 
+_INTERRUPTED = 130
+"""The exit status that shells know of programs which Ctrl-C has ended."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says.  -> the exit status: 0, or 1 after an error
+    """Do what the command line says.  -> the exit status: 0, 1 after an error, 130 after Ctrl-C
 
     Args:
         arguments: What follows the program's name; that of this process when there is none.
@@ -24,19 +29,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         commands = importlib.import_module(options.module)  # it may want an extra
         commands.main(rest)
+        sys.stdout.flush()
     except GraphfwError as error:
-        sys.stderr.write(_told(error))
-        return 1
+        return _failed(_told(error))
     except ImportError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+        return _failed(str(error))
+    except MemoryError as error:
+        return _failed(f"MemoryError: {str(error) or 'there is not enough memory'}")
+    except KeyboardInterrupt:
+        return _failed("interrupted", _INTERRUPTED)
+    except BrokenPipeError:  # who reads has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
+def _failed(text: str, status: int = 1) -> int:
+    sys.stdout.flush()
+    sys.stderr.write(f"{text}\n")
+    return status
+
+
 def _told(error: GraphfwError) -> str:
-    """Return what an error says, without the line of code: the user has written none."""
-    lines = [f"{type(error).__name__}: {error.summary}"]
-    lines += [
-        f"  {name}  {text}" for name, text in (("why", error.why), ("fix", error.fix)) if text
-    ]
-    return "\n".join(lines) + "\n"
+    """Return what an error says, without lines of code: the user has written none."""
+    error.operands = tuple([replace(operand, loc=None) for operand in error.operands])
+    lines = [line for line in str(error).splitlines() if not line.startswith("  at   ")]
+    return "\n".join([f"{type(error).__name__}: {lines[0]}", *lines[1:]])

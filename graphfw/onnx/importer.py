@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +18,18 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 import graphfw as gf
 from graphfw.errors import ArgumentError, GraphfwError, did_you_mean
 from graphfw.ir.ambient import name_scope
+from graphfw.ir.build import constant
+from graphfw.ir.collecting import without_collection
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.graph import Graph
+from graphfw.ir.literal import Array, Literal
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.onnx import functions, operators, signature
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.facts import Facts
-from graphfw.onnx.node import Call, Strings, Value, as_value, find
+from graphfw.onnx.node import Call, Chosen, Maps, Strings, Value, as_value, find, tensors_of
 from graphfw.onnx.reader import Model, opsets, read_model
 from graphfw.onnx.rewriting import pruned
 from graphfw.onnx.types import dtype_of
@@ -73,7 +77,8 @@ def load(
         ValueNeeded: A shape depends on an input's values, and `values` doesn't have them.
         ShapeError, DTypeError: The model's nodes don't fit one another or the given shapes.
     """
-    return Import(read_model(source), shapes or {}, values or {}, trainable, outputs).graph
+    with without_collection():
+        return Import(read_model(source), shapes or {}, values or {}, trainable, outputs).graph
 
 
 @dataclass(frozen=True)
@@ -141,32 +146,29 @@ class Import:
         _check_names("shapes", shapes, proto)
         _check_names("values", values, proto)
         with self.graph:
-            scope = self._initial(proto)
+            scope = self._initial(proto, self._model.initializers())
             for info in proto.input:
                 if info.name not in scope:
                     scope[info.name] = self._input(info, shapes, values)
             place = Place(self._model.opsets, {}, 0)
             self._run(nodes, scope, place)
-            self._name_outputs(outputs, scope)
             self.graph.metadata = {p.key: p.value for p in self._model.proto.metadata_props}
+            self._name_outputs(outputs, scope)
 
     # Inputs and outputs.
 
-    def _initial(self, proto: GraphProto) -> dict[str, Value]:
-        scope: dict[str, Value] = {}
-        for tensor in proto.initializer:
-            scope[tensor.name] = self._weight(tensor, tensor.name)
+    def _initial(self, proto: GraphProto, arrays: Iterable[tuple[str, Array]]) -> dict[str, Value]:
+        scope = {name: self._weight(array, name) for name, array in arrays}
         for sparse in proto.sparse_initializer:
             scope[sparse.values.name] = self.dense(sparse)
         return scope
 
-    def _weight(self, tensor: onnx.TensorProto, name: str) -> Value:
-        array = self._model.array(tensor)
+    def _weight(self, array: Array, name: str) -> Value:
         if array.dtype == object:
             return Strings(array)
         if array.dtype.kind in "fV" and array.ndim and self._trainable(name):
             return Variable(array, name=name)
-        return gf.constant(array)
+        return constant(Literal.taken(array))
 
     def dense(self, sparse: onnx.SparseTensorProto) -> Tensor:
         """Return a sparse tensor with its zeros, for which no memory is taken yet."""
@@ -192,7 +194,7 @@ class Import:
     def _input(self, info: ValueInfoProto, shapes: Shapes, values: Mapping[str, Any]) -> Value:
         kind = info.type
         if info.name in values:
-            return as_value(values[info.name])
+            return as_value(values[info.name], kind)
         if kind.WhichOneof("value") == "optional_type":
             kind = kind.optional_type.elem_type
         if kind.WhichOneof("value") != "tensor_type":
@@ -237,8 +239,12 @@ class Import:
             if isinstance(value, Tensor) and name not in taken:
                 value = gf.identity(value, name=name)
                 taken.add(name)
+            elif isinstance(value, (Chosen, Maps)) and name not in taken:
+                value = value.of(gf.identity(value.tensor, name=name))
+                self.graph.metadata[f"{name}.labels"] = json.dumps(value.labels)
+                taken.add(name)
             self.outputs[name] = value
-            tensors.extend(_tensors(value))
+            tensors.extend(tensors_of(value))
         self.graph.outputs = tuple(tensors)
 
     # Nodes.
@@ -250,7 +256,9 @@ class Import:
                 raise OnnxError(f"the model has more than {_MOST_NODES:,} nodes with its functions")
             try:
                 if self._holds_weight(node, place) and self._trainable(node.output[0]):
-                    results: Sequence[Value] = [self._weight(node.attribute[0].t, node.output[0])]
+                    results: Sequence[Value] = [
+                        self._weight(self._model.array(node.attribute[0].t), node.output[0])
+                    ]
                 else:
                     with name_scope(_layer(node)):
                         results = self._built(node, scope, place)
@@ -305,7 +313,8 @@ class Import:
     def _call(self, node: NodeProto, version: int, scope: dict[str, Value], place: Place) -> Call:
         def subgraph(graph: GraphProto, given: Sequence[Value]) -> list[Value]:
             inner = dict(scope)  # a body sees what is around it
-            inner.update(self._initial(graph))
+            arrays = [(t.name, self._model.array(t)) for t in graph.initializer]
+            inner.update(self._initial(graph, arrays))
             for info, value in zip(graph.input, given, strict=False):
                 inner[info.name] = value
             for made in (name for each in graph.node for name in each.output):
@@ -422,14 +431,6 @@ def _check_versions(versions: Mapping[str, int]) -> None:
                 f"package onnx {onnx.__version__} knows those from 1 to {most}",
                 fix="pip install -U onnx",
             )
-
-
-def _tensors(value: Value) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _looked_up(name: str, scope: Mapping[str, Value]) -> Value:

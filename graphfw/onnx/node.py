@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -13,12 +15,16 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError, ValueNeeded
 from graphfw.onnx.facts import Facts
+from graphfw.onnx.types import dtype_of
 
 if TYPE_CHECKING:
     import onnx
 
-Value: TypeAlias = "Tensor | Strings | list[Value] | None"
-"""What a name in a model stands for. A list is a sequence; None is an optional without a value."""
+Value: TypeAlias = "Tensor | Strings | Map | Maps | list[Value] | None"
+"""What a name in a model stands for.
+
+A list is a sequence; None is an optional without a value.
+"""
 
 Build: TypeAlias = Callable[..., Any]
 """Called with a `Call` and its inputs; returns the outputs' values, or the only one's."""
@@ -29,41 +35,220 @@ _TABLE: dict[tuple[str, str], Build] = {}
 
 
 class Strings:
-    """A tensor of strings. They are known when a model is loaded: no kernel computes with them.
+    """A tensor of strings. No kernel computes with them.
 
     Attributes:
         array: Of Python's str, of dtype object.
+        shape: Its shape.
+        table: [K] All strings that there are, of dtype object.
+        places: The place of each element in the table, int64.
     """
 
     def __init__(self, array: Any) -> None:
-        self.array = np.asarray(array, dtype=object)
+        self._array = np.asarray(array, dtype=object)
 
-    def shaped(self, shape: Any) -> Strings:
-        """Return them in another shape."""
-        return Strings(self.array.reshape(shape))
+    @property
+    def array(self) -> Any:
+        """The strings, where they are known when the model is loaded."""
+        return self._array
+
+    @property
+    def shape(self) -> tuple[DimLike, ...]:
+        """The shape."""
+        shape: tuple[int, ...] = self._array.shape
+        return shape
+
+    @property
+    def table(self) -> Any:
+        """All strings that there are."""
+        return self._array.ravel()
+
+    @property
+    def places(self) -> Tensor:
+        """The place of each element in the table."""
+        return gf.constant(np.arange(self._array.size).reshape(self._array.shape))
 
 
-def as_value(value: Any) -> Value:
-    """Return what a value that the user gives stands for: an array, strings, a list, None."""
+class Chosen(Strings):
+    """Strings that each run chooses from a table: the labels of a classifier.
+
+    Attributes:
+        labels: The strings, as a list.
+        tensor: Their places, which a run computes in their stead.
+    """
+
+    def __init__(self, table: Any, places: Tensor, facts: Facts) -> None:
+        self.labels: list[str] = list(table)
+        self.tensor = places
+        self._facts = facts
+
+    @property
+    def array(self) -> Any:
+        """They are not known.
+
+        Raises:
+            ValueNeeded: Always.
+        """
+        raise ValueNeeded(
+            "an operator on strings wants to know them when the model is loaded, and they are "
+            "labels that depend on what is fed",
+            self._facts.inputs(self.tensor),
+        )
+
+    @property
+    def shape(self) -> tuple[DimLike, ...]:
+        """The shape."""
+        return self.tensor.shape
+
+    @property
+    def table(self) -> Any:
+        """All strings that there are."""
+        return np.asarray(self.labels, object)
+
+    @property
+    def places(self) -> Tensor:
+        """The place of each element in the table."""
+        return self.tensor
+
+    def of(self, tensor: Tensor) -> Chosen:
+        """Return the same choice by another tensor."""
+        return Chosen(self.labels, tensor, self._facts)
+
+    def decoded(self, array: Any) -> Any:
+        """Return the strings of places that a run has computed."""
+        return self.table[array]
+
+
+class Maps:
+    """A sequence of maps with the same keys: what ZipMap makes.
+
+    Attributes:
+        labels: The keys.
+        tensor: [N, keys] Their values in each map, which a run computes.
+    """
+
+    def __init__(self, labels: Sequence[Any], tensor: Tensor) -> None:
+        self.labels = list(labels)
+        self.tensor = tensor
+
+    def of(self, tensor: Tensor) -> Maps:
+        """Return maps of the same keys, with the values of another tensor."""
+        return Maps(self.labels, tensor)
+
+    def decoded(self, array: Any) -> Any:
+        """Return the maps of values that a run has computed."""
+        return [dict(zip(self.labels, row, strict=True)) for row in array.tolist()]
+
+
+@dataclass(frozen=True)
+class Map:
+    """A map whose values are known when the model is loaded.
+
+    Attributes:
+        items: Its values by its keys, which are all ints or all strings.
+        dtype: That of the values; dtype object is strings.
+    """
+
+    items: dict[Any, Any]
+    dtype: np.dtype[Any]
+
+    @property
+    def empty(self) -> Any:
+        """What stands for a value that there is not."""
+        return "" if self.dtype == object else 0
+
+
+def as_value(value: Any, kind: onnx.TypeProto | None = None) -> Value:
+    """Return what a value that the user gives stands for.
+
+    Args:
+        value: An array, strings, a list, a dict, None.
+        kind: What the model says of its type; a map's values take theirs from it.
+
+    Raises:
+        OnnxError: It is a dict, and the model wants no map with such keys.
+    """
     if value is None or isinstance(value, (Tensor, Strings)):
         return value
     if isinstance(value, list):
         return [as_value(v) for v in value]
+    if isinstance(value, dict):
+        return _as_map(value, kind)
     array = np.asarray(value)
     if array.dtype.kind in "OUST":
         return Strings(array)
     return gf.constant(array)
 
 
-def operator(*names: str, domain: str = "") -> Callable[[F], F]:
-    """Register a function as what builds the operators of these names."""
+def _as_map(value: dict[Any, Any], kind: onnx.TypeProto | None) -> Map:
+    if kind is None or not kind.HasField("map_type"):
+        raise OnnxError("a dict is given for what is no map")
+    of = kind.map_type
+    key: Any = str if of.key_type == _STRING else (int, np.integer)
+    if not all(isinstance(k, key) for k in value):
+        raise OnnxError(f"the map's keys are not all {'strings' if key is str else 'ints'}")
+    number = of.value_type.tensor_type.elem_type
+    dtype = np.dtype(object) if number == _STRING else dtype_of(number).dtype
+    items = {k: np.asarray(v, dtype)[()] for k, v in value.items()}
+    if dtype.kind != "f" and any(items[k] != v for k, v in value.items()):
+        raise OnnxError(f"the map's values are not all of dtype {dtype}")
+    return Map(items, dtype)
+
+
+_STRING = 8
+"""ONNX's number for the type of strings."""
+
+
+def tensors_of(value: Value) -> Iterator[Tensor]:
+    """Return what a run has to compute of a value."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (Chosen, Maps)):
+        yield value.tensor
+    elif isinstance(value, list):
+        for item in value:
+            yield from tensors_of(item)
+
+
+def operator(*names: str, domain: str = "", moves: bool = False) -> Callable[[F], F]:
+    """Register a function as what builds the operators of these names.
+
+    Args:
+        names: The operators.
+        domain: Their domain.
+        moves: Whether they only move elements: then they move strings, too.
+    """
 
     def register(build: F) -> F:
         for name in names:
-            _TABLE[domain, name] = build
+            _TABLE[domain, name] = _moving(build) if moves else build
         return build
 
     return register
+
+
+def _moving(build: Build) -> Build:
+    """Return what builds an operator for strings as well: it moves their places in a table."""
+
+    @functools.wraps(build)
+    def built(node: Call, *inputs: Value) -> Any:
+        if not any(isinstance(x, Strings) for x in inputs):
+            return build(node, *inputs)
+        node.require(node.attr("reduction", "none") == "none", "strings can't be reduced")
+        table = np.asarray([""], object)  # what a padding of zeros stands for
+        coded: list[Value] = []
+        for x in inputs:
+            if isinstance(x, Strings):
+                coded.append(x.places + len(table))
+                table = np.concatenate([table, x.table])
+            else:
+                coded.append(x)
+        made = build(node, *coded)
+        if isinstance(made, tuple):
+            return tuple([node.strings(table, places) for places in made])
+        return node.strings(table, made)
+
+    return built
 
 
 def find(domain: str, name: str) -> Build | None:
@@ -169,6 +354,13 @@ class Call:
     def wants(self, output: int) -> bool:
         """Whether the node has that output and it has a name."""
         return output < len(self.outputs) and bool(self.outputs[output])
+
+    def strings(self, table: Any, places: Tensor) -> Strings:
+        """Return the strings of a table at these places."""
+        known = self.facts.value(places)
+        if known is None or known.dtype == object:
+            return Chosen(table, places, self.facts)
+        return Strings(np.asarray(table, object)[known])
 
     def known(self, x: Tensor, what: str) -> np.ndarray[Any, Any]:
         """Return a value that must be known when the model is loaded.

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
-import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
+from graphfw.ir.literal import Array
+from graphfw.onnx import weights
 from graphfw.onnx.errors import OnnxError
 
 _PACKED: dict[int, int] = {
@@ -26,6 +28,22 @@ _PACKED: dict[int, int] = {
     TensorProto.INT2: 4,
 }
 """How many elements of a type share a byte."""
+
+_APART = (
+    TensorProto.FLOAT,
+    TensorProto.DOUBLE,
+    TensorProto.FLOAT16,
+    TensorProto.BFLOAT16,
+    TensorProto.INT8,
+    TensorProto.UINT8,
+    TensorProto.INT16,
+    TensorProto.UINT16,
+    TensorProto.INT32,
+    TensorProto.UINT32,
+    TensorProto.INT64,
+    TensorProto.UINT64,
+)
+"""Types whose bytes are an array's as they are."""
 
 _FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
@@ -38,54 +56,89 @@ def read_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Mode
     """
     if isinstance(source, onnx.ModelProto):
         return Model(source, None)
-    folder = None
     if isinstance(source, bytes):
-        data = source
-    else:
-        path = Path(source)
-        if path.exists() and not path.is_file():
-            raise OnnxError(f"{path} is no file")
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise OnnxError(f"{path} can't be read: {error.strerror or error}") from None
-        folder = path.parent
+        return Model(_parsed(source, "the bytes"), None)
+    path = Path(source)
+    if path.exists() and not path.is_file():
+        raise OnnxError(f"{path} is no file")
+    try:
+        with path.open("rb") as file:
+            found = weights.apart(file, os.fstat(file.fileno()).st_size)
+            if found is None:
+                file.seek(0)
+                return Model(_parsed(file.read(), str(path)), path.parent)
+            proto = _parsed(found.rest, str(path))
+            return Model(proto, path.parent, _read_apart(file, proto, found.spans))
+    except OSError as error:
+        raise OnnxError(f"{path} can't be read: {error.strerror or error}") from None
+
+
+def _parsed(data: bytes, name: str) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)
     except DecodeError:
-        name = "the bytes" if folder is None else str(source)
         raise OnnxError(f"{name}: this is no ONNX model, or a part of one") from None
     if not proto.HasField("graph"):
         raise OnnxError("the model has no graph", fix="is it an ONNX file, and whole?")
-    return Model(proto, folder)
+    return proto
+
+
+def _read_apart(
+    file: BinaryIO, proto: onnx.ModelProto, spans: Mapping[int, tuple[int, int]]
+) -> dict[int, Array]:
+    """Read the arrays of initializers that have been left out; other bytes are put back."""
+    wanted: dict[int, weights.Wanted] = {}
+    for number, (offset, length) in spans.items():
+        tensor = proto.graph.initializer[number]
+        if tensor.data_type in _APART:
+            what, dims = _checked_dims(tensor)
+            _require_length(what, length, _bytes(tensor, math.prod(dims)), "bytes")
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            wanted[number] = weights.Wanted(offset, dtype, dims)
+        else:
+            file.seek(offset)
+            tensor.raw_data = file.read(length)
+    arrays = weights.read(file, list(wanted.values()))
+    if arrays is None:
+        raise OnnxError("the file has become shorter while it was read")
+    return dict(zip(wanted, arrays, strict=True))
 
 
 class Model:
     """A model's protobuf and the folder of its external data.
 
     Attributes:
-        proto: What the file says.
+        proto: What the file says, without the bytes of large weights.
         opsets: The version of each domain's operators.
     """
 
-    def __init__(self, proto: onnx.ModelProto, folder: Path | None) -> None:
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        folder: Path | None,
+        apart: Mapping[int, Array] | None = None,
+    ) -> None:
         self.proto = proto
         self._folder = folder
+        self._apart = apart or {}
         self._regions: dict[Path, dict[tuple[int, int], bytes]] = {}
         self.opsets = opsets(proto)
 
-    def array(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
+    def initializers(self) -> Iterator[tuple[str, Array]]:
+        """Yield the names and the arrays of the main graph's initializers; see `array`."""
+        for number, tensor in enumerate(self.proto.graph.initializer):
+            array = self._apart.get(number)
+            yield tensor.name, self.array(tensor) if array is None else array
+
+    def array(self, tensor: TensorProto) -> Array:
         """Return a tensor's array; one of strings has dtype object.
 
         Raises:
             OnnxError: Its sizes, type and bytes don't belong together; its external data lies
                 outside of the model's folder.
         """
-        what = f"the tensor {tensor.name!r}"
-        dims = tuple(tensor.dims)
-        if any(d < 0 for d in dims):
-            raise OnnxError(f"{what} has a negative size: {list(dims)}")
+        what, dims = _checked_dims(tensor)
         if tensor.data_type not in TensorProto.DataType.values() or not tensor.data_type:
             raise OnnxError(f"{what} has the type {tensor.data_type}, which graphfw doesn't know")
         count = math.prod(dims)
@@ -135,6 +188,14 @@ class Model:
                 file.seek(offset)
                 regions[offset, length] = file.read(length)
         return regions[offset, length]
+
+
+def _checked_dims(tensor: TensorProto) -> tuple[str, tuple[int, ...]]:
+    """Return how errors call a tensor, and its dims."""
+    what, dims = f"the tensor {tensor.name!r}", tuple(tensor.dims)
+    if any(d < 0 for d in dims):
+        raise OnnxError(f"{what} has a negative size: {list(dims)}")
+    return what, dims
 
 
 def opsets(proto: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:

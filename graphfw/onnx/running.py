@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from graphfw.errors import FeedError, ShapeError
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import ValueNeeded
 from graphfw.onnx.importer import Import
-from graphfw.onnx.node import Strings, Value
+from graphfw.onnx.node import Chosen, Map, Maps, Strings, Value
 from graphfw.onnx.reader import Model, read_model
 from graphfw.runtime.session import Session
 
@@ -45,7 +45,7 @@ def run(
         raise FeedError(f"the model wants {missing[0]!r}", fix=f"feeds={{{missing[0]!r}: array}}")
     with Session(imported.graph, executor=executor) as session:
         arrays = iter(session.run(list(imported.graph.outputs), fed))
-        return {name: _given(value, arrays) for name, value in imported.outputs.items()}
+        return {name: given(value, arrays) for name, value in imported.outputs.items()}
 
 
 def specialised(model: Model, feeds: Mapping[str, Any]) -> Import:
@@ -90,9 +90,19 @@ def _is_numbers(kind: onnx.TypeProto, fed: Any) -> bool:
     return kind.HasField("tensor_type") and kind.tensor_type.elem_type != onnx.TensorProto.STRING
 
 
-def _given(value: Value, arrays: Any) -> Any:
+def given(value: Value, arrays: Iterator[Any]) -> Any:
+    """Return what an output is for the user.
+
+    Args:
+        value: The output.
+        arrays: What a run has computed of the outputs' tensors, in order: takes as many as it has.
+    """
     if isinstance(value, Tensor):
         return next(arrays)
+    if isinstance(value, (Chosen, Maps)):
+        return value.decoded(next(arrays))
     if isinstance(value, Strings):
         return value.array
-    return value if value is None else [_given(v, arrays) for v in value]
+    if isinstance(value, Map):
+        return value.items
+    return value if value is None else [given(v, arrays) for v in value]

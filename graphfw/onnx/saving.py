@@ -131,7 +131,8 @@ class Saving:
         self._session = session
         self._graph = graph
         tensors, updates, names = _leaves(graph, fetches)
-        program = lower(tensors, updates, _placeholders(graph, tensors, updates), graph, None)
+        feeds = _placeholders(graph, tensors, updates)
+        program = lower(tensors, updates, feeds, graph, None, passes=tuple)
         outputs = program.source.outputs
         self._fetches = outputs[: len(tensors)]
         self._next = outputs[len(outputs) - len(program.updated) :]

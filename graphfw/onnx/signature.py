@@ -17,7 +17,7 @@ from onnx import AttributeProto, NodeProto
 from graphfw.errors import did_you_mean
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
-from graphfw.onnx.node import Strings, Value
+from graphfw.onnx.node import Map, Strings, Value
 
 _VARIADIC = onnx.defs.OpSchema.FormalParameterOption.Variadic
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
@@ -25,7 +25,7 @@ _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 
 def newest(domain: str) -> int | None:
     """Return the newest opset of a domain that the package onnx knows; None if it knows none."""
-    return _newest().get(domain)
+    return _newest().get(domain) if domain else onnx.defs.onnx_opset_version()
 
 
 @functools.cache
@@ -33,7 +33,6 @@ def _newest() -> dict[str, int]:
     found: dict[str, int] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         found[schema.domain] = max(found.get(schema.domain, 0), schema.since_version)
-    found[""] = max(found[""], onnx.defs.onnx_opset_version())
     return found
 
 
@@ -94,11 +93,13 @@ def _check_attributes(node: NodeProto, known: Mapping[str, int], required: froze
 
 
 def kind_of(value: Value) -> str:
-    """Return what a value is: "tensor", "strings", "sequence" or "none"."""
+    """Return what a value is: "tensor", "strings", "sequence", "map" or "none"."""
     if isinstance(value, Tensor):
         return "tensor"
     if isinstance(value, Strings):
         return "strings"
+    if isinstance(value, Map):
+        return "map"
     return "none" if value is None else "sequence"
 
 
@@ -106,6 +107,7 @@ _WORDS = {
     "tensor": "a tensor",
     "strings": "a tensor of strings",
     "sequence": "a sequence",
+    "map": "a map",
     "none": "an optional without a value",
 }
 
@@ -137,6 +139,8 @@ def _kinds_of_type(text: str) -> Iterator[str]:
         yield from _kinds_of_type(text.removeprefix("optional(")[:-1])
     elif text.startswith("seq("):
         yield "sequence"
+    elif text.startswith("map("):
+        yield "map"
     else:
         yield "strings" if text == "tensor(string)" else "tensor"
 

@@ -191,6 +191,34 @@ def zoo(rng: np.random.Generator) -> dict[str, onnx.ModelProto]:
             {"x": ("n", 2)},
             ["y"],
         ),
+        "labels": model(
+            [
+                helper.make_node("SVMClassifier", ["x"], ["l", "s"], domain="ai.onnx.ml", **_SVM),
+                helper.make_node(
+                    "ZipMap", ["s"], ["m"], domain="ai.onnx.ml", classlabels_int64s=[1, 2, 3]
+                ),
+                helper.make_node(
+                    "LabelEncoder",
+                    ["l"],
+                    ["e"],
+                    domain="ai.onnx.ml",
+                    keys_strings=["b", "c"],
+                    values_floats=[1.0, 2.0],
+                ),
+                node("Constant", "", "t", value_strings=["ab", "b"]),
+                node("RegexFullMatch", "t", "r", pattern="(a+|[[:alpha:]]{2,9})*b?"),
+                node("Concat", "l t", "j", axis=0),
+                node("Reshape", "j rows", "y"),
+                node("MaxRoiPool", "image rois", "p", pooled_shape=[2, 1]),
+            ],
+            {"x": (3, 2)},
+            ["y", "m", "e", "r", "p"],
+            {
+                "rows": np.array([-1, 1]),
+                "image": f(1, 2, 4, 4),
+                "rois": np.float32([[0, 1, 1, 3, 2]]),
+            },
+        ),
         "attention": model(
             [
                 helper.make_node(
@@ -203,8 +231,12 @@ def zoo(rng: np.random.Generator) -> dict[str, onnx.ModelProto]:
             {"w": f(4, 12), "g": f(4)},
         ),
     }
-    for domain, name in (("ai.onnx.ml", "trees"), ("com.microsoft", "attention")):
-        made[name].opset_import.append(helper.make_opsetid(domain, 1))
+    for domain, version, name in (
+        ("ai.onnx.ml", 1, "trees"),
+        ("ai.onnx.ml", 2, "labels"),
+        ("com.microsoft", 1, "attention"),
+    ):
+        made[name].opset_import.append(helper.make_opsetid(domain, version))
     sparse = model([node("Add", "x w", "y")], {"x": (2, 3)}, ["y"])
     values = numpy_helper.from_array(np.array([2, 3], np.float32), "w")
     places = numpy_helper.from_array(np.array([1, 5]), "places")
@@ -234,6 +266,17 @@ _TREE = {
     "target_ids": [0, 0],
     "target_weights": [1.0, 2.0],
     "n_targets": 1,
+}
+_SVM = {
+    "kernel_type": "RBF",
+    "kernel_params": [0.5, 0.0, 0.0],
+    "support_vectors": [0.0, 1.0, 1.0, 0.0, 1.0, 1.0],
+    "vectors_per_class": [1, 1, 1],
+    "coefficients": [1.0, -1.0, 0.5, 1.0, 2.0, -0.5],
+    "rho": [0.1, 0.2, 0.3],
+    "prob_a": [-1.0, -2.0, -1.0],
+    "prob_b": [0.0, 0.1, 0.0],
+    "classlabels_strings": ["a", "b", "c"],
 }
 
 

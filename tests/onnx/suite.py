@@ -50,10 +50,10 @@ def outcome(case: Any) -> str:
         for inputs, outputs in _data(case, model):
             weights = {tensor.name for tensor in model.graph.initializer}
             names = [info.name for info in model.graph.input if info.name not in weights]
-            given = {n: _array(v) for n, v in zip(names, inputs, strict=False) if v is not None}
+            given = {n: as_array(v) for n, v in zip(names, inputs, strict=False) if v is not None}
             made = graphfw.onnx.run(model, given)
             for (name, value), wanted in zip(made.items(), outputs, strict=True):
-                _compare(name, value, wanted, case.rtol, case.atol)
+                compare(name, value, wanted, case.rtol, case.atol)
     except (graphfw.errors.GraphfwError, AssertionError) as error:
         return f"{type(error).__name__}: {error}"
     return ""
@@ -109,16 +109,18 @@ def _read(path: Path, kind: onnx.TypeProto) -> Any:
     return numpy_helper.to_array(onnx.TensorProto.FromString(data))
 
 
-def _array(value: Any) -> Any:
+def as_array(value: Any) -> Any:
+    """Return what the suite gives as an array or as a tensor's protobuf."""
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
-def _compare(name: str, value: Any, wanted: Any, rtol: float, atol: float) -> None:
-    wanted = _array(wanted)
+def compare(name: str, value: Any, wanted: Any, rtol: float, atol: float) -> None:
+    """Assert that an output is what it should be."""
+    wanted = as_array(wanted)
     if isinstance(wanted, (list, tuple)) and isinstance(value, list):
         assert len(value) == len(wanted), f"{name}: {len(value)} items, not {len(wanted)}"
         for item, expected in zip(value, wanted, strict=True):
-            _compare(name, item, expected, rtol, atol)
+            compare(name, item, expected, rtol, atol)
         return
     if wanted is None or value is None:
         assert value is wanted, f"{name}: {value}, not {wanted}"

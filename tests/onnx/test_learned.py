@@ -144,8 +144,6 @@ def test_labels_that_are_strings(tmp_path, rng, rows):
     how = {**forest(rng, "class", (0, 1, 2)), "classlabels_strings": ["a", "b", "c"]}
     model = learned("TreeEnsembleClassifier", (TEXT, REAL), **how)
     compared(tmp_path, model, rows)
-    with pytest.raises(gf.onnx.ValueNeeded, match="labels are strings"):
-        gf.onnx.load(model)
 
 
 def test_trees_that_are_none(rng):
@@ -160,11 +158,8 @@ def test_trees_that_are_none(rng):
 
 def test_values_inside_of_a_model():
     model = learned("Scaler", offset=[0.0], scale=[2.0])
-    more = helper.make_node("ZipMap", ["y0"], ["z"], domain="ai.onnx.ml", classlabels_int64s=[1])
-    model.graph.node.append(more)
+    model.graph.node.append(helper.make_node("Neg", ["y0"], ["z"]))
     model.graph.output[0].name = "z"
-    with pytest.raises(gf.onnx.OnnxError, match=r"outputs=\['y0'\]"):
-        gf.onnx.load(model)
     graph = gf.onnx.load(model, outputs=["y0"])
     with gf.Session(graph) as session:
         (y,) = session.run(graph.outputs, {"x": np.ones((1, 4), np.float32)})

@@ -217,3 +217,18 @@ def test_sparse_weights_and_strings():
     assert made["y"].tolist() == ["leftright"]
     with pytest.raises(gf.onnx.OnnxError, match="has strings"):
         gf.onnx.load(strings)
+
+
+def test_a_body_has_weights_of_its_own():
+    weight = numpy_helper.from_array(np.float32([1, 2]), "w")
+    body = helper.make_graph(
+        [node("Add", ["s", "e"], ["sum"]), node("Mul", ["sum", "w"], ["out"])],
+        "body",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, (2,)) for n in ("s", "e")],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, (2,)) for n in ("sum", "out")],
+        [weight],
+    )
+    scan = node("Scan", ["first", "x"], ["last", "all"], body=body, num_scan_inputs=1)
+    proto = model([scan], {"x": ("t", 2)}, ["all"], {"first": np.zeros(2, np.float32)})
+    (y,) = run(gf.onnx.load(proto), {"x": np.float32([[1, 1], [2, 3]])})
+    np.testing.assert_array_equal(y, [[1, 2], [3, 8]])

@@ -11,7 +11,7 @@ from graphfw.onnx.reader import read_model
 from graphfw.onnx.running import specialised
 from tests.onnx.models import classifier
 from tests.onnx.runtime import started
-from tests.onnx.suite import _array, _data, _path, cases
+from tests.onnx.suite import _data, _path, as_array, cases
 from tests.onnx.test_suite import PASSES
 
 MODELS = [n for kind in ("simple", "pytorch-operator", "pytorch-converted") for n in cases(kind)]
@@ -24,7 +24,7 @@ def prepared(case):
     inputs, _ = next(iter(_data(case, model)))
     weights = {tensor.name for tensor in model.graph.initializer}
     names = [info.name for info in model.graph.input if info.name not in weights]
-    given = {n: _array(v) for n, v in zip(names, inputs, strict=False) if v is not None}
+    given = {n: as_array(v) for n, v in zip(names, inputs, strict=False) if v is not None}
     made = specialised(read_model(model), given)
     fetches = {f"out{i}": t for i, t in enumerate(made.graph.outputs)}
     return made.graph, {n: given[n] for n in made.inputs}, fetches

@@ -12,6 +12,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
 from graphfw.onnx.builder import Builder, Val, composition, exporter
 from graphfw.onnx.exporters.movement import fields
+from graphfw.ops.window_reductions import least
 from graphfw.ops.windows import Fold, Windows
 
 _POOLED = ("float16", "bfloat16", "float32")
@@ -35,10 +36,11 @@ def _indices(op: Any, place: int, size: Any) -> Tensor:
     return gf.add(gf.expand_dims(inside, axis=1), starts)
 
 
-def _seen(op: Any, x: Tensor) -> Tensor:
+def _seen(op: Any, x: Tensor, outside: float = 0) -> Tensor:
     """Return the elements of the window in all places.  [*B, *S] -> [*B, K, *P]"""
-    seen = emit(Windows(op.window, op.strides, op.dilations), x)
     lead = x.ndim - len(op.window)
+    x = gf.pad(x, [*[(0, 0)] * lead, *op.pairs], constant_values=outside)
+    seen = emit(Windows(op.window, op.strides, op.dilations), x)
     places = seen.shape[lead + len(op.window) :]
     return gf.reshape(seen, (*seen.shape[:lead], size_of(op.window), *places))
 
@@ -50,17 +52,23 @@ def _pooled(b: Builder, node: Node, x: Val) -> Val:
     lead = len(shape) - rank
     is_max = node.op.name == "window_max"
     fits = x.dtype.name in (*_POOLED, *(("float64", "int8", "uint8") if is_max else ()))
+    # Padding is numbers there, and not as wide as the window has elements.
+    ends = zip(op.before, op.after, op.window, strict=True)
+    fits &= all(isinstance(b + a, int) and max(b, a) < size for b, a, size in ends)
     if not fits or rank > 3 or (b.opset < 19 and not is_max and set(op.dilations) != {1}):
         return b.expand(lambda t: _reduced(op, t), [x], [node.inputs[0].type])[0]
     if lead != 2:
         x = b.reshape(x, (size_of(shape[:lead]), 1, *shape[lead:]))
     options = {"kernel_shape": op.window, "strides": op.strides}
+    pads = [*op.before, *op.after]
+    if any(pads):
+        options["pads"] = pads
     if set(op.dilations) != {1}:
         options["dilations"] = op.dilations
     if is_max:
         made = b("MaxPool", x, **options)
     else:
-        mean = b("AveragePool", b.cast(x, float32), **options)
+        mean = b("AveragePool", b.cast(x, float32), count_include_pad=1, **options)
         made = b.cast(b("Mul", mean, b.scalar(size_of(op.window), float32)), x.dtype)  # type: ignore[arg-type]
     return made if lead == 2 else b.reshape(made, node.types[0].shape)
 
@@ -68,13 +76,13 @@ def _pooled(b: Builder, node: Node, x: Val) -> Val:
 def _reduced(op: Any, x: Tensor) -> Tensor:
     axis = x.ndim - len(op.window)
     if op.name == "window_max":
-        return gf.max(_seen(op, x), axis=axis)
+        return gf.max(_seen(op, x, least(x.dtype)), axis=axis)
     return gf.sum(_seen(op, x), axis=axis, dtype=x.dtype)
 
 
 @composition("window_argmax")
 def _argmax(op: Any, x: Tensor) -> Tensor:
-    return gf.argmax(_seen(op, x), axis=x.ndim - len(op.window))
+    return gf.argmax(_seen(op, x, least(x.dtype)), axis=x.ndim - len(op.window))
 
 
 @composition("window_take")
@@ -89,7 +97,9 @@ def _put(op: Any, x: Tensor, number: Tensor) -> Tensor:
     lead = x.ndim - len(op.window)
     each = gf.where(_is_number(op, number, lead), gf.expand_dims(x, axis=lead), 0)
     laid = gf.reshape(each, (*x.shape[:lead], *op.window, *x.shape[lead:]))
-    return emit(Fold(op.window, op.strides, op.dilations, op.dims), laid)
+    whole = emit(Fold(op.window, op.strides, op.dilations, op.wider(op.dims)), laid)
+    inside: Tensor = op.inside(whole, op.dims)
+    return inside
 
 
 def _is_number(op: Any, number: Tensor, axis: int) -> Tensor:

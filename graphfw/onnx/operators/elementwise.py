@@ -122,8 +122,13 @@ def _towards_zero(a: Tensor, b: Tensor) -> Tensor:
 @operator("Equal")
 def _equal(node: Call, a: Value, b: Value) -> Tensor:
     if isinstance(a, Strings) and isinstance(b, Strings):
-        return gf.constant(a.array == b.array)
+        number = {text: place for place, text in enumerate([*a.table, *b.table])}
+        a, b = (_numbered(x, number) for x in (a, b))
     return gf.equal(*_laid(node, a, b))  # type: ignore[arg-type]
+
+
+def _numbered(x: Strings, number: dict[str, int]) -> Tensor:
+    return gf.constant(np.asarray([number[text] for text in x.table], np.int64))[x.places]
 
 
 @operator("Mod")
@@ -173,7 +178,7 @@ def _is_inf(node: Call, x: Tensor) -> Tensor:
     return infinite
 
 
-@operator("Where")
+@operator("Where", moves=True)
 def _where(node: Call, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return gf.where(*fitted(condition, x, y))
 
@@ -203,7 +208,9 @@ _STRINGS = 8
 def _as_text(node: Call, x: Value) -> Strings:
     if isinstance(x, Strings):
         return x
-    return Strings([str(v) for v in node.known(x, "x").ravel()]).shaped(x.shape)  # type: ignore[arg-type,union-attr]
+    value = node.known(x, "x")  # type: ignore[arg-type]
+    texts = np.asarray([str(v) for v in value.ravel()], object)
+    return Strings(texts.reshape(value.shape))
 
 
 def _as_numbers(x: Strings, wanted: DType) -> Any:

@@ -8,18 +8,15 @@ import numpy as np
 
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, Strings, Value, operator
+from graphfw.onnx.node import Call, operator
 
 
-@operator("Gather")
-def _gather(node: Call, x: Value, indices: Tensor) -> Value:
-    axis = node.attr("axis", 0)
-    if isinstance(x, Strings):
-        return Strings(np.take(x.array, node.known(indices, "the indices"), axis=axis))
-    return gf.take(x, indices, axis=axis)
+@operator("Gather", moves=True)
+def _gather(node: Call, x: Tensor, indices: Tensor) -> Tensor:
+    return gf.take(x, indices, axis=node.attr("axis", 0))
 
 
-@operator("GatherElements")
+@operator("GatherElements", moves=True)
 def _gather_elements(node: Call, x: Tensor, indices: Tensor) -> Tensor:
     axis = node.axis(node.attr("axis", 0), x.ndim)
     node.require(indices.ndim == x.ndim, f"x has {x.ndim} dims, and its indices {indices.ndim}")
@@ -28,7 +25,7 @@ def _gather_elements(node: Call, x: Tensor, indices: Tensor) -> Tensor:
     return gf.take_along_axis(x[key], indices, axis=axis)
 
 
-@operator("GatherND")
+@operator("GatherND", moves=True)
 def _gather_nd(node: Call, x: Tensor, indices: Tensor) -> Tensor:
     return x[_key(node, x, indices, node.attr("batch_dims", 0))]
 
@@ -49,7 +46,7 @@ def _key(node: Call, x: Tensor, indices: Tensor, batch_dims: int = 0) -> tuple[T
     return (*batch, *places)
 
 
-@operator("Scatter", "ScatterElements")
+@operator("Scatter", "ScatterElements", moves=True)
 def _scatter_elements(node: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     axis = node.axis(node.attr("axis", 0), x.ndim)
     node.require(indices.ndim == x.ndim, f"x has {x.ndim} dims, and its indices {indices.ndim}")
@@ -61,7 +58,7 @@ def _scatter_elements(node: Call, x: Tensor, indices: Tensor, updates: Tensor) -
     return _reduced(node, x, tuple(key), updates)
 
 
-@operator("ScatterND")
+@operator("ScatterND", moves=True)
 def _scatter_nd(node: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     return _reduced(node, x, _key(node, x, indices), updates)
 
@@ -83,7 +80,7 @@ def _reduced(node: Call, x: Tensor, key: tuple[Any, ...], updates: Tensor) -> Te
     return gf.host_call(at, kind, x, updates, *key)  # type: ignore[no-any-return]
 
 
-@operator("TensorScatter")
+@operator("TensorScatter", moves=True)
 def _tensor_scatter(
     node: Call, past: Tensor, update: Tensor, starts: Tensor | None = None
 ) -> Tensor:
@@ -105,7 +102,7 @@ def _tensor_scatter(
     return gf.index_set(past, tuple(key), update)
 
 
-@operator("OneHot")
+@operator("OneHot", moves=True)
 def _one_hot(node: Call, indices: Tensor, depth: Tensor, values: Tensor) -> Tensor:
     count = node.integer(depth, "the depth")
     places = gf.remainder(gf.astype(indices, gf.int64), count)
@@ -115,7 +112,7 @@ def _one_hot(node: Call, indices: Tensor, depth: Tensor, values: Tensor) -> Tens
     return gf.where(hot, values[1], values[0])
 
 
-@operator("Compress")
+@operator("Compress", moves=True)
 def _compress(node: Call, x: Tensor, condition: Tensor) -> Tensor:
     places = np.flatnonzero(node.known(condition, "the condition"))
     axis = node.attr("axis", None)
@@ -152,7 +149,7 @@ def _top_k(node: Call, x: Tensor, k: Tensor | None = None) -> tuple[Tensor, ...]
     return made.values, made.indices
 
 
-@operator("ReverseSequence")
+@operator("ReverseSequence", moves=True)
 def _reverse_sequence(node: Call, x: Tensor, lengths: Tensor) -> Tensor:
     time = node.axis(node.attr("time_axis", 0), x.ndim)
     batch = node.axis(node.attr("batch_axis", 1), x.ndim)

@@ -12,23 +12,24 @@ import numpy as np
 
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, Strings, Value, operator
+from graphfw.onnx.node import Call, Map, Maps, Strings, Value, as_value, operator
 
 ML = "ai.onnx.ml"
 
 POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 """By the numbers that opset 5 has for them."""
 
+_MOST_KEYS = 1 << 20
+
+_ZERO = 1e-7
+"""What SOFTMAX_ZERO takes for zero, in ONNX's reference and in ONNX Runtime."""
+
 
 # Features
 
 
-@operator("ArrayFeatureExtractor", domain=ML)
-def _extract(node: Call, x: Value, places: Tensor) -> Value:
-    if isinstance(x, Strings):
-        found = x.array[..., node.known(places, "the places").reshape(-1)]
-        return Strings(found.reshape(1, -1) if x.array.ndim == 1 else found)
-    assert isinstance(x, Tensor)
+@operator("ArrayFeatureExtractor", domain=ML, moves=True)
+def _extract(node: Call, x: Tensor, places: Tensor) -> Tensor:
     made = gf.take(x, gf.reshape(places, (-1,)), axis=-1)
     return gf.reshape(made, (1, -1)) if x.ndim == 1 else made
 
@@ -98,14 +99,43 @@ def _scale(node: Call, x: Tensor) -> Tensor:
     return (gf.astype(x, gf.float32) - gf.constant(offset)) * gf.constant(scale)
 
 
+# Maps
+
+
 @operator("ZipMap", domain=ML)
-def _zip_map(node: Call, x: Tensor) -> Tensor:
-    node.require(
-        False,
-        "it makes a dictionary for each example, which no graph has; load what it is made from, "
-        f"outputs=[{node.inputs[0]!r}], or convert the model without it (zipmap=False)",
-    )
-    return x
+def _zip_map(node: Call, x: Tensor) -> Maps:
+    labels = node.attr("classlabels_strings", ()) or node.attr("classlabels_int64s", ())
+    row = gf.reshape(x, (1, -1)) if x.ndim == 1 else x
+    fits = row.ndim == 2 and (not isinstance(row.shape[1], int) or row.shape[1] == len(labels))
+    node.require(labels and fits, f"its {len(labels)} labels don't fit x, {x.shape}")
+    return Maps(labels, row)
+
+
+@operator("DictVectorizer", domain=ML)
+def _vectorize_map(node: Call, x: Map) -> Value:
+    """Lay out the values in the order of a vocabulary.  -> [1, words]"""
+    keys = node.attr("string_vocabulary", ()) or node.attr("int64_vocabulary", ())
+    unknown = [key for key in x.items if key not in keys]
+    node.require(not unknown, f"the map's key {unknown[:1]} is not in its vocabulary")
+    return as_value(np.asarray([[x.items.get(key, x.empty) for key in keys]], x.dtype))
+
+
+@operator("CastMap", domain=ML)
+def _cast_map(node: Call, x: Map) -> Value:
+    """Lay out the values in the order of their keys, or each at its key.  -> [1, values]"""
+    if node.choice("map_form", "DENSE", ("DENSE", "SPARSE")) == "DENSE":
+        row = [x.items[key] for key in sorted(x.items)]
+    else:
+        count = node.attr("max_map", 1)
+        node.require(0 <= count <= _MOST_KEYS, f"max_map is not from 0 to {_MOST_KEYS}")
+        inside = 0 <= min(x.items, default=0) and max(x.items, default=0) < count
+        node.require(inside, f"a key of the map is not from 0 to max_map - 1, {count - 1}")
+        row = [x.items.get(key, x.empty) for key in range(count)]
+    to = node.choice("cast_to", "TO_FLOAT", ("TO_FLOAT", "TO_INT64", "TO_STRING"))
+    if to == "TO_STRING":
+        return Strings([[v if isinstance(v, str) else f"{v:f}" for v in row]])
+    numbers = np.asarray([[float(v or 0) for v in row]], np.float32)
+    return gf.constant(numbers if to == "TO_FLOAT" else numbers.astype(np.int64))
 
 
 # Linear models
@@ -144,10 +174,10 @@ def _linear(node: Call, x: Tensor, count: int) -> Tensor:
 
 
 def labelled(node: Call, places: Tensor, labels: Sequence[Any]) -> Value:
-    """Return the labels at places; strings only where the places are known."""
+    """Return the labels at places."""
     node.require(len(labels), "it has no labels")
     if isinstance(labels[0], str):
-        return Strings(np.asarray(labels, object)[node.known(places, "labels are strings: x")])
+        return node.strings(labels, places)
     return gf.constant(np.asarray(labels, np.int64))[places]
 
 
@@ -166,13 +196,18 @@ def two_classes(
     rest to 1 where scores are probabilities, and else the score's negative.
     """
     places = gf.astype(score > threshold, gf.int64)
+    return labelled(node, places, labels), paired(score, transform, adds_up=adds_up)
+
+
+def paired(score: Tensor, transform: str, *, adds_up: bool) -> Tensor:
+    """Return the scores of two classes of which one has this score.  [N] -> [N, 2]"""
     if transform == "LOGISTIC":
         pair = [gf.sigmoid(-score), gf.sigmoid(score)]
     elif adds_up:
         pair = [1 - score, score]
     else:
         pair = [-score, score]
-    return labelled(node, places, labels), gf.stack(pair, axis=-1)
+    return gf.stack(pair, axis=-1)
 
 
 def transformed(x: Tensor, kind: str) -> Tensor:
@@ -184,8 +219,8 @@ def transformed(x: Tensor, kind: str) -> Tensor:
     if kind == "PROBIT":
         return gf.erfinv(2 * x - 1) * float(np.sqrt(2))
     if kind == "SOFTMAX_ZERO":
-        zero = x == 0
-        parts = gf.where(zero, gf.zeros_like(x), gf.exp(x - gf.max(x, axis=-1, keepdims=True)))
+        most = gf.max(x, axis=-1, keepdims=True)
+        parts = gf.where(gf.abs(x) <= _ZERO, x * gf.exp(-most), gf.exp(x - most))
         total = gf.sum(parts, axis=-1, keepdims=True)
-        return gf.where(total == 0, parts, parts / total)
+        return gf.where(total == 0, 0.5, parts / total)
     return x

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 import graphfw as gf
+from graphfw.ir.constants import constant_array
+from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.node import Call, operator
+from graphfw.ops.composed import power_of_positive
 
 
 @operator("BatchNormalization")
@@ -33,8 +38,27 @@ def _batch_normalization(
 def _by_statistics(
     x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, bias: Tensor, epsilon: float
 ) -> Tensor:
-    factor = scale * gf.rsqrt(var + epsilon)
-    return gf.astype(x * _wide(factor, x) + _wide(bias - mean * factor, x), x.dtype)
+    found = [constant_array(t) for t in (mean, var, scale, bias)]
+    known = [array for array in found if array is not None]
+    if len(known) == len(found):
+        factor, shift = _known_statistics(known, epsilon)
+    else:
+        factor = scale * gf.rsqrt(var + epsilon)
+        shift = bias - mean * factor
+    return gf.astype(x * _wide(factor, x) + _wide(shift, x), x.dtype)
+
+
+def _known_statistics(arrays: Sequence[Array], epsilon: float) -> tuple[Tensor, Tensor]:
+    """Return what x is multiplied by and what is added, each rounded once.
+
+    Networks have hundreds of these, and each of them would be a dozen nodes to fold.
+    """
+    dtype = gf.result_type(*[array.dtype for array in arrays]).dtype
+    mean, var, scale, bias = [array.astype(np.float64) for array in arrays]
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(var + epsilon)
+        shift = bias - mean * factor
+        return gf.constant(factor.astype(dtype)), gf.constant(shift.astype(dtype))
 
 
 def _wide(per_channel: Tensor, x: Tensor) -> Tensor:
@@ -97,4 +121,7 @@ def _local_response_normalization(node: Call, x: Tensor) -> Tensor:
     total = squares[:, :channels]
     for i in range(1, size):
         total = total + squares[:, i : channels + i]
-    return x / gf.pow(total * (alpha / size) + node.attr("bias", 1.0), beta)
+    bias = node.attr("bias", 1.0)
+    divisor = total * (alpha / size) + bias
+    positive = bias > 0 and alpha >= 0
+    return x / (power_of_positive(divisor, beta) if positive else gf.pow(divisor, beta))

@@ -62,16 +62,14 @@ def _range(node: Call, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
 
 
 @operator("Shape")
-def _shape(node: Call, x: Value) -> Tensor:
-    shape = x.array.shape if isinstance(x, Strings) else x.shape  # type: ignore[union-attr]
-    return _sizes(shape[slice(node.attr("start", 0), node.attr("end", None))])
+def _shape(node: Call, x: Tensor | Strings) -> Tensor:
+    return _sizes(x.shape[slice(node.attr("start", 0), node.attr("end", None))])
 
 
 @operator("Size")
-def _size(node: Call, x: Value) -> Tensor:
-    shape = x.array.shape if isinstance(x, Strings) else x.shape  # type: ignore[union-attr]
+def _size(node: Call, x: Tensor | Strings) -> Tensor:
     size: DimLike = 1
-    for dim in shape:
+    for dim in x.shape:
         size = size * dim
     return gf.asarray(size, dtype=gf.int64)
 
@@ -85,7 +83,7 @@ def _sizes(shape: Sequence[DimLike]) -> Tensor:
 # Other shapes
 
 
-@operator("Reshape")
+@operator("Reshape", moves=True)
 def _reshape(node: Call, x: Tensor, shape: Tensor | None = None) -> Tensor:
     if shape is None:
         dims: tuple[DimLike, ...] = node.attr("shape")
@@ -97,7 +95,7 @@ def _reshape(node: Call, x: Tensor, shape: Tensor | None = None) -> Tensor:
     return reshaped(x, dims)
 
 
-@operator("Flatten")
+@operator("Flatten", moves=True)
 def _flatten(node: Call, x: Tensor) -> Tensor:
     axis = node.attr("axis", 1)  # from 0 to the rank, both included; negative ones count from it
     axis = x.ndim if axis == x.ndim else node.axis(axis, x.ndim)
@@ -112,7 +110,7 @@ def _product(dims: Sequence[DimLike]) -> DimLike:
     return made
 
 
-@operator("Unsqueeze")
+@operator("Unsqueeze", moves=True)
 def _unsqueeze(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
     places = _axes(node, axes) or ()
     rank = x.ndim + len(places)
@@ -121,7 +119,7 @@ def _unsqueeze(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
     return x
 
 
-@operator("Squeeze")
+@operator("Squeeze", moves=True)
 def _squeeze(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
     places = _axes(node, axes)
     if places is None:
@@ -135,12 +133,12 @@ def _squeeze(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
     return gf.squeeze(x, places)
 
 
-@operator("Transpose")
+@operator("Transpose", moves=True)
 def _transpose(node: Call, x: Tensor) -> Tensor:
     return gf.permute_dims(x, node.attr("perm", None))
 
 
-@operator("Expand")
+@operator("Expand", moves=True)
 def _expand(node: Call, x: Tensor, shape: Tensor) -> Tensor:
     return expanded(x, node.dims(shape, "the shape"))
 
@@ -153,13 +151,13 @@ def _identity(node: Call, x: Value = None) -> Value:
 # Parts and wholes
 
 
-@operator("Concat")
+@operator("Concat", moves=True)
 def _concat(node: Call, *xs: Tensor) -> Tensor:
     axis = node.axis(node.attr("axis"), xs[0].ndim)
     return gf.concat(joined(xs, axis), axis=axis)
 
 
-@operator("Split")
+@operator("Split", moves=True)
 def _split(node: Call, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
     axis = node.axis(node.attr("axis", 0), x.ndim)
     parts, size = node.attr("num_outputs", len(node.outputs)), x.shape[axis]
@@ -182,7 +180,7 @@ def _split(node: Call, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, 
     return (x,)
 
 
-@operator("Slice")
+@operator("Slice", moves=True)
 def _slice(
     node: Call,
     x: Tensor,
@@ -220,14 +218,14 @@ def _bound(place: DimLike, size: DimLike, step: int) -> DimLike | None:
     return place
 
 
-@operator("Tile")
+@operator("Tile", moves=True)
 def _tile(node: Call, x: Tensor, repeats: Tensor) -> Tensor:
     counts = node.dims(repeats, "the repeats")
     node.require(len(counts) == x.ndim, f"it has {len(counts)} repeats for {x.ndim} dims")
     return gf.tile(x, counts)
 
 
-@operator("Pad")
+@operator("Pad", moves=True)
 def _pad(
     node: Call,
     x: Tensor,
@@ -262,13 +260,13 @@ def _more(width: DimLike) -> DimLike:
     return max(width, 0) if isinstance(width, int) else width
 
 
-@operator("Trilu")
+@operator("Trilu", moves=True)
 def _trilu(node: Call, x: Tensor, k: Tensor | None = None) -> Tensor:
     place = 0 if k is None else node.integer(k, "k")
     return gf.triu(x, k=place) if node.attr("upper", 1) else gf.tril(x, k=place)
 
 
-@operator("DepthToSpace")
+@operator("DepthToSpace", moves=True)
 def _depth_to_space(node: Call, x: Tensor) -> Tensor:
     (n, c, h, w), b = _image(node, x)
     if node.choice("mode", "DCR", ("CRD", "DCR")) == "DCR":
@@ -278,7 +276,7 @@ def _depth_to_space(node: Call, x: Tensor) -> Tensor:
     return gf.reshape(x, (n, c // (b * b), h * b, w * b))
 
 
-@operator("SpaceToDepth")
+@operator("SpaceToDepth", moves=True)
 def _space_to_depth(node: Call, x: Tensor) -> Tensor:
     (n, c, h, w), b = _image(node, x)
     order = (0, 3, 5, 1, 2, 4) if node.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,8 @@ import graphfw as gf
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.node import Call, Strings, Value, operator
+from graphfw.onnx.operators.learned import ML
+from graphfw.onnx.patterns import Pattern, PatternError
 
 
 @operator("StringConcat")
@@ -47,70 +48,87 @@ def _normalise(node: Call, x: Strings) -> Strings:
 @operator("RegexFullMatch")
 def _match(node: Call, x: Strings) -> Tensor:
     try:
-        pattern = re.compile(node.attr("pattern"))
-    except re.error as error:
-        raise OnnxError(f"RegexFullMatch: the pattern is broken: {error}") from None
-    found = [bool(pattern.fullmatch(v)) for v in x.array.ravel()]
+        pattern = Pattern(node.attr("pattern"))
+        found = [pattern.matches(text) for text in x.array.ravel()]
+    except PatternError as error:
+        raise OnnxError(f"RegexFullMatch: the pattern {node.attr('pattern')!r}: {error}") from None
     return gf.constant(np.asarray(found, bool).reshape(x.array.shape))
 
 
-@operator("LabelEncoder", domain="ai.onnx.ml")
-def _encode(node: Call, x: Value) -> Value:
+# Tables from labels to labels: either may be strings
+
+
+@operator("LabelEncoder", domain=ML)
+def _encode(node: Call, x: Tensor | Strings) -> Value:
     """Replace each key by its value."""
     if "classes_strings" in node.attributes:  # opset 1
-        return _mapped(node, x, node.attr("classes_strings"))
-    keys = _either(node, "keys", ("strings", "int64s", "floats", "tensor"))
-    values = _either(node, "values", ("strings", "int64s", "floats", "tensor"))
-    if isinstance(values[0], str):
-        default: Any = node.attr("default_string", "_Unused")
-    elif "default_tensor" in node.attributes:
-        default = node.attr("default_tensor").reshape(-1)[0]
-    elif isinstance(values[0], int):
+        strings = node.attr("classes_strings")
+        return _replaced(node, x, strings, np.arange(len(strings)))
+    keys, values = _column(node, "keys"), _column(node, "values")
+    node.require(len(keys) == len(values), f"it has {len(keys)} keys for {len(values)} values")
+    if "default_tensor" in node.attributes:
+        default: Any = node.attr("default_tensor").reshape(-1)[0]
+    elif values.dtype == object:
+        default = node.attr("default_string", "_Unused")
+    elif values.dtype.kind == "i":
         default = node.attr("default_int64", -1)
     else:
         default = node.attr("default_float", -0.0)
-    table = dict(zip(keys, values, strict=True))
-    array = x.array if isinstance(x, Strings) else node.known(x, "x")  # type: ignore[arg-type]
-    made = [table.get(v, default) for v in array.ravel().tolist()]
-    if isinstance(values[0], str):
-        return Strings(np.asarray(made, object).reshape(array.shape))
-    typed = node.attributes.get("values_tensor")
-    dtype = typed.dtype if typed is not None else np.asarray(values).dtype
-    if "values_floats" in node.attributes:
-        dtype = np.dtype(np.float32)
-    return gf.constant(np.asarray(made, dtype).reshape(array.shape))
+    return _mapped(node, x, keys, values, default)
 
 
-def _either(node: Call, what: str, kinds: tuple[str, ...]) -> list[Any]:
-    for kind in kinds:
-        value = node.attributes.get(f"{what}_{kind}")
-        if value is not None:
-            return list(np.asarray(value).ravel().tolist())
-    raise OnnxError(f"LabelEncoder: it has no {what}")
+def _column(node: Call, what: str) -> Any:
+    """Return the keys or the values, in whichever attribute they are."""
+    for kind, dtype in (("strings", object), ("int64s", np.int64), ("floats", np.float32)):
+        if f"{what}_{kind}" in node.attributes:
+            return np.asarray(node.attr(f"{what}_{kind}"), dtype)
+    return node.attr(f"{what}_tensor").reshape(-1)
 
 
-@operator("CategoryMapper", domain="ai.onnx.ml")
-def _category(node: Call, x: Value) -> Value:
+@operator("CategoryMapper", domain=ML)
+def _category(node: Call, x: Tensor | Strings) -> Value:
     strings, numbers = node.attr("cats_strings", ()), node.attr("cats_int64s", ())
     node.require(len(strings) == len(numbers), "cats_strings and cats_int64s differ in length")
-    return _mapped(node, x, strings, numbers)
+    return _replaced(node, x, strings, np.asarray(numbers, np.int64))
 
 
-def _mapped(
-    node: Call, x: Value, strings: Sequence[str], numbers: Sequence[int] | None = None
-) -> Value:
-    """Replace strings by their numbers, or numbers by their strings; by default their places."""
-    numbers = range(len(strings)) if numbers is None else numbers
+def _replaced(node: Call, x: Tensor | Strings, strings: Sequence[str], numbers: Any) -> Value:
+    """Replace strings by their numbers, or numbers by their strings."""
+    texts = np.asarray(strings, object)
     if isinstance(x, Strings):
-        to_number = dict(zip(strings, numbers, strict=True))
-        default = node.attr("default_int64", -1)
-        made = [to_number.get(v, default) for v in x.array.ravel()]
-        return gf.constant(np.asarray(made, np.int64).reshape(x.array.shape))
-    assert isinstance(x, Tensor)
-    to_string = dict(zip(numbers, strings, strict=True))
-    array = node.known(x, "numbers become strings: x")
-    fallback = node.attr("default_string", "_Unused")
-    return Strings([to_string.get(v, fallback) for v in array.ravel().tolist()]).shaped(array.shape)
+        return _mapped(node, x, texts, numbers, node.attr("default_int64", -1))
+    return _mapped(node, x, numbers, texts, node.attr("default_string", "_Unused"))
+
+
+def _mapped(node: Call, x: Tensor | Strings, keys: Any, values: Any, default: Any) -> Value:
+    """Replace each key by its value, and what is no key by the default."""
+    node.require(
+        (keys.dtype == object) == isinstance(x, Strings), "its keys are not of the type of x"
+    )
+    row = {key: place for place, key in enumerate(keys.tolist())}
+    if isinstance(x, Strings):
+        rows = np.asarray([row.get(text, len(keys)) for text in x.table], np.int64)
+        places = gf.constant(rows)[x.places]
+    else:
+        places = _found(x, keys)
+    table = np.asarray([*values.tolist(), default], values.dtype)
+    if values.dtype == object:
+        return node.strings(table, places)
+    return gf.constant(table)[places]
+
+
+def _found(x: Tensor, keys: Any) -> Tensor:
+    """Return the last place of each number among the keys; where there is none, their count."""
+    missing = np.isnan(keys)
+    order = np.argsort(keys, kind="stable")[: len(keys) - missing.sum()]
+    places = gf.full(x.shape, len(keys), dtype=gf.int64)
+    if len(order):
+        ordered = gf.constant(keys[order])
+        at = gf.maximum(gf.searchsorted(ordered, x, side="right") - 1, 0)
+        places = gf.where(gf.equal(ordered[at], x), gf.constant(order)[at], places)
+    if missing.any():
+        places = gf.where(gf.isnan(x), int(np.flatnonzero(missing)[-1]), places)
+    return places
 
 
 _MOST_COUNTS = 1 << 20

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import math
 from typing import Any
 
 import numpy as np
 
 import graphfw as gf
+from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.node import Call, operator
@@ -125,6 +127,40 @@ def _lines(
     zero = gf.zeros_like(at)
     weights = gf.where(outside, zero, 1 - part), gf.where(outside, zero, part)
     return (first, second), weights
+
+
+@operator("MaxRoiPool")
+def _max_roi_pool(node: Call, x: Tensor, rois: Tensor) -> Tensor:
+    """Take the largest of each part of a region.
+
+    x: [N, C, H, W], rois: [R, 5] batch, x1, y1, x2, y2 -> [R, C, height, width]; 0 for parts that
+    are empty.
+    """
+    bins = node.numbers("pooled_shape", (0, 0))
+    node.require(min(bins) > 0, f"pooled_shape {bins} must be positive")
+    node.require(x.ndim == 4 and rois.ndim == 2, f"x and rois are {x.shape} and {rois.shape}")
+    made = gf.take(x, gf.astype(rois[:, 0], gf.int64), axis=0)
+    corners = gf.astype(rois[:, 1:], gf.result_type(x.dtype, gf.float32))
+    corners = corners * node.attr("spatial_scale", 1.0)
+    corners = gf.sign(corners) * gf.floor(gf.abs(corners) + 0.5)  # halves go away from zero
+    rows = _parts(corners[:, 1], corners[:, 3], bins[0], x.shape[2])  # [R, height, H]
+    columns = _parts(corners[:, 0], corners[:, 2], bins[1], x.shape[3])  # [R, width, W]
+    in_rows = gf.reshape(rows, (rows.shape[0], 1, bins[0], x.shape[2], 1))
+    made = gf.max(gf.where(in_rows, gf.expand_dims(made, 2), -math.inf), axis=3)
+    in_columns = gf.reshape(columns, (columns.shape[0], 1, 1, bins[1], x.shape[3]))
+    made = gf.max(gf.where(in_columns, gf.expand_dims(made, 3), -math.inf), axis=4)
+    some = gf.logical_and(gf.any(in_rows, axis=3), gf.any(in_columns, axis=4))
+    return gf.where(some, made, 0.0)
+
+
+def _parts(low: Tensor, high: Tensor, bins: int, limit: DimLike) -> Tensor:
+    """Return which places belong to the parts of a region along one axis.  -> [R, bins, limit]"""
+    step = gf.expand_dims(gf.maximum(high - low + 1, 1.0) / bins, -1)
+    number = gf.astype(gf.arange(bins), low.dtype)
+    first = gf.expand_dims(gf.floor(number * step) + gf.expand_dims(low, -1), -1)
+    end = gf.expand_dims(gf.ceil((number + 1) * step) + gf.expand_dims(low, -1), -1)
+    place = gf.astype(gf.arange(limit), low.dtype)
+    return gf.logical_and(place >= first, place < end)
 
 
 @operator("ImageDecoder")
