@@ -1,6 +1,7 @@
 """Run workloads and print a table of medians and ratios; `--json` writes them to a file.
 
-`python -m benchmarks sweep` measures a few functions over all sizes and plots them.
+`python -m benchmarks sweep` measures a few functions over all sizes and plots them, `python -m
+benchmarks strategies` the ways to compute the layers of networks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import machine, report, sweep
+from benchmarks import machine, report, strategies, sweep
 from benchmarks.registry import WORKLOADS
 from benchmarks.workers import Pool
 from benchmarks.workload import Result, Settings, Workload
@@ -20,9 +21,10 @@ from benchmarks.workload import Result, Settings, Workload
 
 def main() -> None:
     """Read the command line and run; the exit status is 1 if a contender failed."""
-    if sys.argv[1:2] == ["sweep"]:
-        sweep.main(sys.argv[2:])
-        return
+    for name, part in (("strategies", strategies), ("sweep", sweep)):
+        if sys.argv[1:2] == [name]:
+            part.main(sys.argv[2:])
+            return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("workloads", nargs="*", metavar="workload", help="names, or gelu-*")
     parser.add_argument("--list", action="store_true", help="list the workloads and stop")

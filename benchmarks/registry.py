@@ -6,14 +6,17 @@ from benchmarks.workload import Workload
 from benchmarks.workloads import (
     attention,
     compile,
+    convnets,
     distances,
     elementwise,
     gpt,
+    load,
     loops,
     matmul,
     mlp,
     models,
     normalise,
+    ocr,
     optimiser,
     overhead,
     programs,
@@ -41,6 +44,9 @@ _MODULES = (
     compile,
     programs,
     models,
+    ocr,
+    load,
+    convnets,
 )
 
 WORKLOADS: dict[str, Workload] = {w.name: w for module in _MODULES for w in module.WORKLOADS}

@@ -6,7 +6,7 @@ Each training step turns, moves and stretches its images at random: `gf.random` 
 `gf.grid_sample` applies them, so augmentation is compiled with the rest and follows the session's
 seed. It makes half the mistakes that `digits.py`'s classifier makes, with as many parameters.
 
-Needs the extra `examples` (scikit-learn for the data, tqdm). Takes half a minute.
+Needs the extra `examples` (scikit-learn for the data, tqdm). Takes about ten seconds.
 """
 
 from __future__ import annotations

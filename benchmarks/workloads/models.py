@@ -79,7 +79,8 @@ def _weight(rng: np.random.Generator, shape: tuple[int, ...], value: float) -> A
     return rng.standard_normal(shape, np.float32) * scale
 
 
-def _image(proto: Any) -> Any:
+def image_of(proto: Any) -> Any:
+    """Return a random input of a network."""
     shape = [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim]
     return np.random.default_rng(1).standard_normal(shape, np.float32)
 
@@ -88,7 +89,7 @@ def _graphfw_network(name: str) -> Case:
     import graphfw as gf
 
     proto = model(name)
-    image = _image(proto)
+    image = image_of(proto)
     graph = gf.onnx.load(proto)
     session = gf.Session(graph)
     plan = session.compile(graph.outputs[0], feeds=[graph.find(proto.graph.input[0].name)])
@@ -96,16 +97,21 @@ def _graphfw_network(name: str) -> Case:
 
 
 def _onnxruntime_network(name: str) -> Case:
+    proto = model(name)
+    image = image_of(proto)
+    session = onnxruntime_session(proto.SerializeToString())
+    feeds = {proto.graph.input[0].name: image}
+    return Case(lambda: session.run(None, feeds)[0])
+
+
+def onnxruntime_session(source: str | bytes) -> Any:
+    """Return ONNX Runtime's session of a model, with as many threads as this process has cores."""
     import onnxruntime
 
-    proto = model(name)
-    image = _image(proto)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = len(cores())
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    feeds = {proto.graph.input[0].name: image}
-    return Case(lambda: session.run(None, feeds)[0])
+    return onnxruntime.InferenceSession(source, options)
 
 
 def _network(name: str, title: str) -> Contest:

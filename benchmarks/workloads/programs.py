@@ -51,7 +51,7 @@ def _program(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={k: v for k, v in {**os.environ, **environment}.items() if k != _NO_BYTECODE},
+        env=with_bytecode({**os.environ, **environment}),
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -63,8 +63,13 @@ def _program(
     return taken, json.loads(said)["grown_mib"]
 
 
+def with_bytecode(environment: dict[str, str]) -> dict[str, str]:
+    """Return an environment in which Python may write and keep bytecode."""
+    return {k: v for k, v in environment.items() if k != _NO_BYTECODE}
+
+
 @functools.cache
-def _compile_package() -> None:
+def compile_package() -> None:
     """Write the bytecode of graphfw, as pip does where it installs a package."""
     root = Path(__file__).parents[2]
     for folder in ("graphfw", "benchmarks"):
@@ -72,7 +77,7 @@ def _compile_package() -> None:
 
 
 def _environment(runner: Runner) -> dict[str, str]:
-    _compile_package()
+    compile_package()
     threads = str(runner.settings.threads)
     return {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
 

@@ -52,11 +52,11 @@ class Constant(Op):
     vjp = NONDIFF
 
     def shape(self) -> Shape:
-        shape: Shape = self.value.array.shape
+        shape: Shape = self.value.shape
         return shape
 
     def dtype(self) -> DType:
-        return as_dtype(self.value.array.dtype)
+        return as_dtype(self.value.dtype)
 
     def eval(self, xp: Any) -> Any:
         return xp.asarray(self.value.array)

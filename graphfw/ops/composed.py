@@ -47,6 +47,17 @@ def safe_root(x: Tensor) -> Tensor:
     return root
 
 
+def power_of_positive(x: Tensor, exponent: float) -> Tensor:
+    """Return a power of x, which is above 0: by square roots where they serve, which are faster."""
+    if exponent not in (0.25, 0.5, 0.75):
+        return x**exponent
+    root: Tensor = F.sqrt(x)
+    if exponent == 0.5:
+        return root
+    fourth: Tensor = F.sqrt(root)
+    return fourth if exponent == 0.25 else root * fourth
+
+
 def wide(x: Tensor) -> Tensor:
     """Return the tensor in the dtype that its sums are made in: float32 for 16-bit floats."""
     return converted(x, wide_dtype(x.dtype))

@@ -10,13 +10,11 @@ from typing import Any
 from graphfw.errors import ShapeError
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike, always_le, dim_max, divisible, exact_div
-from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor, converted, ruled
-from graphfw.ops.cast import iinfo
-from graphfw.ops.composed import demand, floats, safe_root, wide
+from graphfw.ops.composed import demand, floats, power_of_positive, safe_root, wide
 from graphfw.ops.dtypes import require_ordered
 from graphfw.ops.selection import Slice
 from graphfw.ops.spatial import (
@@ -30,7 +28,7 @@ from graphfw.ops.spatial import (
     slidings,
     spatial_rank,
 )
-from graphfw.ops.window_reductions import WindowArgmax, WindowMax, WindowSum
+from graphfw.ops.window_reductions import WindowArgmax, WindowMax, WindowSum, least
 from graphfw.ops.windows import fields_of, widened
 
 __all__ = [
@@ -56,6 +54,16 @@ class _Pooling:
     windows: Sequence[Sliding]
     given: Pairs
     pairs: Pairs
+
+    @property
+    def fields(self) -> tuple[Any, ...]:
+        """The fields of an op that reduces what the windows see."""
+        return _fields(self.windows, self.pairs)
+
+
+def _fields(windows: Sequence[Sliding], pairs: Pairs) -> tuple[Any, ...]:
+    before, after = zip(*pairs, strict=True)
+    return (*fields_of(windows), before, after)
 
 
 def _read(
@@ -129,17 +137,10 @@ def max_pool(
     tensor = as_tensor(x)
     ruled("max_pool", tensor, require_ordered, tensor.dtype)
     how = _read("max_pool", tensor, kernel_size, stride, padding, dilation, ceil_mode)
-    padded = widened(tensor, how.pairs, _least(tensor.dtype))
-    fields = fields_of(how.windows)
-    largest = emit(WindowMax(*fields), padded)
+    largest = emit(WindowMax(*how.fields), tensor)
     if not return_indices:
         return largest
-    return largest, _places(emit(WindowArgmax(*fields), padded), how)
-
-
-def _least(dtype: DType) -> float | int:
-    """Return what nothing is smaller than."""
-    return -math.inf if dtype.is_floating else int(iinfo(dtype).min)
+    return largest, _places(emit(WindowArgmax(*how.fields), tensor), how)
 
 
 def _places(numbers: Tensor, how: _Pooling) -> Tensor:
@@ -212,7 +213,11 @@ def avg_pool(
 
 
 def _added_up(x: Tensor, how: _Pooling) -> Tensor:
-    return emit(WindowSum(*fields_of(how.windows)), widened(x, how.pairs))
+    ways = zip(how.windows, how.pairs, strict=True)
+    if all(window.kernel == window.size and pair == (0, 0) for window, pair in ways):
+        total: Tensor = F.sum(x, axis=tuple(range(2, x.ndim)), keepdims=True)
+        return total
+    return emit(WindowSum(*how.fields), x)
 
 
 def _count(
@@ -228,8 +233,8 @@ def _count(
     counted, before, after = window.size, *pair
     if with_padding:
         counted, before, after = counted + sum(given), 0, after - given[1]
-    ones = widened(F.ones(counted), ((before, dim_max(after, 0)),))
-    count = emit(WindowSum(*fields_of([window])), ones)
+    fields = _fields([window], ((before, dim_max(after, 0)),))
+    count = emit(WindowSum(*fields), F.ones(counted))
     # Where windows may not begin beyond the end, not all of the padding is seen.
     return count if count.shape == (places,) else emit(Slice((0,), (places,), (1,)), count)
 
@@ -275,7 +280,9 @@ def lp_pool(
     how = _read("lp_pool", tensor, kernel_size, stride, padding, dilation, ceil_mode)
     values = wide(tensor)
     if ord == math.inf:
-        largest = emit(WindowMax(*fields_of(how.windows)), widened(F.abs(values), how.pairs))
+        # A window of which nothing lies inside sees zeros.
+        padded = widened(F.abs(values), how.pairs)
+        largest = emit(WindowMax(*_fields(how.windows, ((0, 0),) * len(how.pairs))), padded)
         return converted(largest, tensor.dtype)
     if ord == 2:
         return converted(safe_root(_added_up(values * values, how)), tensor.dtype)
@@ -308,8 +315,12 @@ def adaptive_avg_pool(x: TensorLike, /, output_size: Any) -> Tensor:
     Tensor([[[1.5, 4.5]]], dtype=float32)
     """
     tensor = floats("adaptive_avg_pool", x)
-    result = wide(tensor)
-    for axis, size in _outputs("adaptive_avg_pool", tensor, output_size):
+    changes = _outputs("adaptive_avg_pool", tensor, output_size)
+    whole = tuple([axis for axis, size in changes if size == 1])
+    result = F.mean(wide(tensor), axis=whole, keepdims=True)
+    for axis, size in changes:
+        if axis in whole:
+            continue
         parts, inside = _parts(result, axis, size)
         if inside is None:
             result = F.mean(parts, axis=axis + 1)
@@ -351,7 +362,7 @@ def adaptive_max_pool(x: TensorLike, /, output_size: Any, *, return_indices: boo
     for axis, size in wanted:
         parts, inside = _parts(values, axis, size)
         if inside is not None:
-            parts = F.where(inside, parts, _least(tensor.dtype))
+            parts = F.where(inside, parts, least(tensor.dtype))
         choice = F.argmax(parts, axis=axis + 1, keepdims=True)
         values = F.squeeze(F.take_along_axis(parts, choice, axis=axis + 1), axis + 1)
         if return_indices:
@@ -425,8 +436,11 @@ def local_response_norm(
     rank = spatial_rank(name, tensor)
     (width,) = each(name, "size", size, 1)
     values = wide(tensor)
-    pairs = ((width // 2, (width - 1) // 2), *[(0, 0)] * rank)
-    ones = (1,) * rank
-    operation = WindowSum((width, *ones), (1, *ones), (1, *ones))
-    mean = emit(operation, widened(values * values, pairs)) / width
-    return converted(values / (k + alpha * mean) ** beta, tensor.dtype)
+    ones, zeros = (1,) * rank, (0,) * rank
+    before, after = width // 2, (width - 1) // 2
+    over_channels = (width, *ones), (1, *ones), (1, *ones), (before, *zeros), (after, *zeros)
+    mean = emit(WindowSum(*over_channels), values * values) / width
+    divisor = k + alpha * mean
+    positive = k > 0 and alpha >= 0
+    power = power_of_positive(divisor, beta) if positive else divisor**beta
+    return converted(values / power, tensor.dtype)

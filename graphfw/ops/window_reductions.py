@@ -8,17 +8,74 @@ from typing import Any
 
 from graphfw.errors import DTypeError
 from graphfw.ir.build import emit
-from graphfw.ir.dtype import DType, int64
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dtype import DType, as_dtype, int64
 from graphfw.ir.functions import F
 from graphfw.ir.op import NONDIFF, Case, Cost, bad, ok, op
 from graphfw.ir.shape import require, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
+from graphfw.ops.cast import iinfo
 from graphfw.ops.dtypes import compute_dtype, require_indices, require_numeric, require_ordered
+from graphfw.ops.spatial import Pairs
 from graphfw.ops.windows import SAMPLE, Fold, Windowed
 
+_PADDED: dict[str, Any] = {**SAMPLE, "before": (2,), "after": (1,)}
 
-class WindowReduction(Windowed):
+
+def least(dtype: DType) -> float | int:
+    """Return what nothing is smaller than."""
+    return -math.inf if dtype.is_floating else int(iinfo(dtype).min)
+
+
+class Padded(Windowed):
+    """The base of ops whose windows reach beyond x, where they see what changes nothing.
+
+    Attributes:
+        before: How far they reach, before the first element of each dim.
+        after: How far they reach behind the last.
+    """
+
+    before: tuple[DimLike, ...]
+    after: tuple[DimLike, ...]
+
+    @property
+    def pairs(self) -> Pairs:
+        """How many elements a window sees before and after each dim."""
+        return tuple(zip(self.before, self.after, strict=True))
+
+    def check(self, x: Shape) -> tuple[Shape, Shape]:
+        rank = len(self.window)
+        message = f"a window of {rank} dims needs as many numbers of elements before and after"
+        fits = len(self.before) == len(self.after) == rank
+        require(fits, message, fix="give one int for each dim")
+        return super().check(x)
+
+    def wider(self, sizes: Shape) -> Shape:
+        """Return the sizes of all that the windows see."""
+        return tuple([size + sum(pair) for size, pair in zip(sizes, self.pairs, strict=True)])
+
+    @property
+    def reaches(self) -> bool:
+        """Whether windows see anything but x."""
+        return self.pairs != ((0, 0),) * len(self.window)
+
+    def widened(self, xp: Any, x: Any, value: Any) -> Any:
+        """Return an array of all that the windows see, with a value outside of x."""
+        if not self.reaches:
+            return x
+        pairs = [(0, 0)] * (x.ndim - len(self.window)) + list(self.pairs)
+        return xp.pad(x, pairs, constant_values=value)
+
+    def inside(self, x: Any, sizes: Shape) -> Any:
+        """Return of all that the windows see what is x."""
+        if not self.reaches:
+            return x
+        ends = zip(self.before, sizes, strict=True)
+        return x[(..., *[slice(before, before + size) for before, size in ends])]
+
+
+class WindowReduction(Padded):
     """The base of ops that reduce what a window sees.  x: [*B, *S]  ->  [*B, *P]"""
 
     def shape(self, x: Shape) -> Shape:
@@ -28,9 +85,14 @@ class WindowReduction(Windowed):
         flops = outputs[0].size * math.prod(self.window)
         return super().cost(outputs, *inputs)._replace(flops=flops)
 
+    def neutral(self, dtype: DType) -> float | int:
+        """Return what windows see outside of x."""
+        return 0
+
     def seen(self, xp: Any, x: Any) -> Iterator[Any]:
         """Yield each element of the window, in all places, as what is computed with."""
         values = x.astype(compute_dtype(xp, x.dtype), copy=False)
+        values = self.widened(xp, values, self.neutral(as_dtype(x.dtype)))
         places = self.places(x.shape[x.ndim - len(self.window) :])
         for _, key in self.taps(places):
             yield values[key]
@@ -38,12 +100,25 @@ class WindowReduction(Windowed):
 
 def _samples(of_bools: str) -> Iterator[Case]:
     """Yield samples for contract tests, and what is said of bools."""
-    yield ok("float32[2, n]", window=(2,), strides=(1,), dilations=(2,))
-    yield ok("float32[5, 7]", window=(2, 3), strides=(2, 1), dilations=(1, 2))
-    yield ok("int32[2, 3, 3, 2]", window=(1, 3, 2), strides=(1, 1, 3), dilations=(1, 1, 1))
-    one = {"window": (2,), "strides": (1,), "dilations": (1,)}
-    yield bad("float32[5]", window=(2, 2), strides=(1, 1), dilations=(1, 1), match="over 1")
-    yield bad("bool[5]", **one, match=of_bools, error=DTypeError)
+    yield ok("float32[2, n]", **_PADDED)
+    yield ok("float32[5, 7]", window=(2, 3), strides=(2, 1), dilations=(1, 2), **_none(2))
+    yield ok(
+        "int32[2, 3, 3, 2]",
+        window=(1, 3, 2),
+        strides=(1, 1, 3),
+        dilations=(1, 1, 1),
+        before=(0, 1, 0),
+        after=(1, 0, 1),
+    )
+    yield bad(
+        "float32[5]", window=(2, 2), strides=(1, 1), dilations=(1, 1), **_none(2), match="over 1"
+    )
+    yield bad("float32[5]", **SAMPLE, **_none(2), match="numbers of elements before")
+    yield bad("bool[5]", **_PADDED, match=of_bools, error=DTypeError)
+
+
+def _none(rank: int) -> dict[str, Any]:
+    return {"before": (0,) * rank, "after": (0,) * rank}
 
 
 @op("window_sum")
@@ -64,15 +139,16 @@ class WindowSum(WindowReduction):
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         lead = x.ndim - len(self.window)
-        back = Fold(self.window, self.strides, self.dilations, x.shape[lead:])
+        sizes = x.shape[lead:]
+        back = Fold(self.window, self.strides, self.dilations, self.wider(sizes))
         ones = (*ct.shape[:lead], *[1] * len(self.window), *ct.shape[lead:])
         full = (*ct.shape[:lead], *self.window, *ct.shape[lead:])
-        return (lambda: emit(back, F.broadcast_to(F.reshape(ct, ones), full)),)
+        return (lambda: self.inside(emit(back, F.broadcast_to(F.reshape(ct, ones), full)), sizes),)
 
     @staticmethod
     def cases() -> Iterator[Case]:
         yield from _samples("wants numeric")
-        yield ok("complex64[4]", window=(2,), strides=(2,), dilations=(1,))
+        yield ok("complex64[4]", **_PADDED)
 
 
 class WindowChoice(WindowReduction):
@@ -80,6 +156,9 @@ class WindowChoice(WindowReduction):
 
     def dtype(self, x: DType) -> DType:
         return require_ordered(x)
+
+    def neutral(self, dtype: DType) -> float | int:
+        return least(dtype)
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -99,9 +178,9 @@ class WindowMax(WindowChoice):
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         def gradient() -> Tensor:
-            number = emit(WindowArgmax(self.window, self.strides, self.dilations), x)
+            number = emit(WindowArgmax(*self.values), x)
             dims = x.shape[x.ndim - len(self.window) :]
-            return emit(WindowPut(self.window, self.strides, self.dilations, dims), ct, number)
+            return emit(WindowPut(*[*self.values, dims]), ct, number)
 
         return (gradient,)
 
@@ -135,8 +214,11 @@ def _only(mask: Any, values: Any) -> Any:
 
 
 @op("window_take")
-class WindowTake(Windowed):
-    """The element of a number in each place.  x: [*B, *S]  number: [*B, *P]  ->  [*B, *P]"""
+class WindowTake(Padded):
+    """The element of a number in each place.  x: [*B, *S]  number: [*B, *P]  ->  [*B, *P]
+
+    Outside of x it is 0.
+    """
 
     linear = "jointly"
 
@@ -151,35 +233,39 @@ class WindowTake(Windowed):
         return require_ordered(x)
 
     def eval(self, xp: Any, x: Any, number: Any) -> Any:
-        taken = xp.zeros(number.shape, x.dtype)
+        taken, x = xp.zeros(number.shape, x.dtype), self.widened(xp, x, 0)
         for tap, (_, key) in enumerate(self.taps(number.shape[x.ndim - len(self.window) :])):
             taken += _only(number == tap, x[key])
         return taken
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor, number: Tensor) -> tuple[Any, ...]:
         dims = x.shape[x.ndim - len(self.window) :]
-        back = WindowPut(self.window, self.strides, self.dilations, dims)
+        back = WindowPut(*[*self.values, dims])
         return (lambda: emit(back, ct, number), None)
 
     @staticmethod
     def cases() -> Iterator[Case]:
-        yield ok("float32[2, 5]", "int64[2, 3]", ints=(0, 2), **SAMPLE)
-        yield ok("float32[0, 5]", "int64[0, 3]", ints=(0, 2), **SAMPLE)
+        yield ok("float32[2, 5]", "int64[2, 6]", ints=(0, 2), **_PADDED)
+        yield ok("float32[0, 5]", "int64[0, 3]", ints=(0, 2), **SAMPLE, **_none(1))
         yield ok(
             "float32[5, 7]",
             "int32[2, 3]",
             window=(2, 3),
             strides=(2, 1),
             dilations=(1, 2),
+            **_none(2),
             ints=(0, 6),
         )
-        yield bad("float32[5]", "int32[2]", match="a number for each place, \\[3\\]", **SAMPLE)
-        yield bad("float32[5]", "float32[3]", match="integers", error=DTypeError, **SAMPLE)
+        yield bad("float32[5]", "int32[2]", match="a number for each place, \\[6\\]", **_PADDED)
+        yield bad("float32[5]", "float32[6]", match="integers", error=DTypeError, **_PADDED)
 
 
 @op("window_put")
-class WindowPut(Windowed):
-    """x added up where the elements of the numbers lie.  x, number: [*B, *P]  ->  [*B, *dims]"""
+class WindowPut(Padded):
+    """x added up where the elements of the numbers lie.  x, number: [*B, *P]  ->  [*B, *dims]
+
+    What lies outside goes nowhere.
+    """
 
     dims: Shape
     linear = "jointly"
@@ -200,18 +286,19 @@ class WindowPut(Windowed):
     def eval(self, xp: Any, x: Any, number: Any) -> Any:
         rank = len(self.window)
         values = x.astype(compute_dtype(xp, x.dtype), copy=False)
-        total = xp.zeros((*x.shape[: x.ndim - rank], *self.dims), values.dtype)
+        total = xp.zeros((*x.shape[: x.ndim - rank], *self.wider(self.dims)), values.dtype)
         for tap, (_, key) in enumerate(self.taps(x.shape[x.ndim - rank :])):
             total[key] += _only(number == tap, values)
-        return total.astype(x.dtype, copy=False)
+        return xp.ascontiguousarray(self.inside(total, self.dims).astype(x.dtype, copy=False))
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor, number: Tensor) -> tuple[Any, ...]:
-        forward = WindowTake(self.window, self.strides, self.dilations)
+        forward = WindowTake(*self.values[:-1])
         return (lambda: emit(forward, ct, number), None)
 
     @staticmethod
     def cases() -> Iterator[Case]:
-        yield ok("float32[n, 3]", "int64[n, 3]", dims=(5,), ints=(0, 2), **SAMPLE)
-        yield ok("int32[3]", "int8[3]", dims=(5,), ints=(0, 2), **SAMPLE)
-        yield bad("float32[2]", "int64[2]", dims=(5,), match="end in the places", **SAMPLE)
-        yield bad("bool[3]", "int64[3]", dims=(5,), match="wants real", error=DTypeError, **SAMPLE)
+        yield ok("float32[n, 6]", "int64[n, 6]", dims=(5,), ints=(0, 2), **_PADDED)
+        yield ok("int32[3]", "int8[3]", dims=(5,), ints=(0, 2), **SAMPLE, **_none(1))
+        yield bad("float32[2]", "int64[2]", dims=(5,), match="end in the places", **_PADDED)
+        bools: dict[str, Any] = {"dims": (5,), "match": "wants real", "error": DTypeError}
+        yield bad("bool[6]", "int64[6]", **bools, **_PADDED)

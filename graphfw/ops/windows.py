@@ -1,6 +1,6 @@
 """Sliding windows: laid out (im2col) and added up in place (col2im).
 
-In the ops there is no padding: elements are added to x before.
+In these ops there is no padding: elements are added to x before.
 """
 
 from __future__ import annotations
@@ -59,7 +59,12 @@ class Windowed(Op):
     def places(self, sizes: Shape) -> Shape:
         """Return in how many places the window fits, along each dim."""
         windows = slidings(sizes, self.window, self.strides, self.dilations)
-        return tuple([window.count(0, 0) for window in windows])
+        return tuple([w.count(*pair) for w, pair in zip(windows, self.pairs, strict=True)])
+
+    @property
+    def pairs(self) -> Pairs:
+        """How many elements a window sees before and after each dim: none, by default."""
+        return ((0, 0),) * len(self.window)
 
     def check(self, x: Shape) -> tuple[Shape, Shape]:
         """Return the leading dims and those that the window slides over."""

@@ -13,7 +13,7 @@ from graphfw.ir.constants import constant_array
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, Literal
 from graphfw.ir.op import ALIAS, EFFECT, PURE, RANDOM, SOURCE
-from graphfw.ir.rebuild import rebuild
+from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.regions import OutOfTrips, at_most
 from graphfw.passes.base import Pass
@@ -32,19 +32,23 @@ class Fold(Pass):
         max_bytes: Results larger than this are not kept in the graph.
         small_bytes: Results larger than this are kept only if they are no larger than the inputs:
             `zeros((10_000, 10_000))` had better stay a recipe.
+        view_bytes: Transposed matrices larger than this are not kept, where products alone read
+            them: these read them as they lie.
     """
 
     max_bytes: int = 1 << 24
     small_bytes: int = 1 << 12
+    view_bytes: int = 1 << 16
 
     name = "fold"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         if not any(self._folds(node, node.inputs) for node in graph.nodes):
             return graph
+        views = self._views(graph)
 
         def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-            if not self._folds(node, inputs):
+            if node in views or not self._folds(node, inputs):
                 return None
             values = _values(node, inputs)
             if values is None:
@@ -53,6 +57,21 @@ class Fold(Pass):
             return tuple([constant(Literal(value)) for value in values])
 
         return rebuild(graph, rewrite)
+
+    def _views(self, graph: Graph) -> set[Node]:
+        """Return the transposed matrices that are read by products alone."""
+        nodes = live_nodes(graph)
+        found = {
+            node
+            for node in nodes
+            if node.op.name == "permute_dims" and self._is_large(node.outputs[0])
+        }
+        found -= {t.node for t in graph.outputs}
+        readers = [node for node in nodes if node.op.name != "matmul"]
+        return found.difference([t.node for node in readers for t in node.inputs])
+
+    def _is_large(self, tensor: Tensor) -> bool:
+        return tensor.type.is_static and cast(int, tensor.type.nbytes) > self.view_bytes
 
     def _folds(self, node: Node, inputs: tuple[Tensor, ...]) -> bool:
         for tensor in inputs:

@@ -1,4 +1,8 @@
-"""The passes of a compilation, in order."""
+"""The passes of a compilation, in order.
+
+An executor chooses which: `NODEWISE` where each node is computed by itself, `DEFAULT` where many
+are computed together, so that to compute one of them twice may cost nothing.
+"""
 
 from __future__ import annotations
 
@@ -45,4 +49,6 @@ _PLAIN: tuple[Pass, ...] = (
     Prune(),
 )
 
-DEFAULT: tuple[Pass, ...] = (*_PLAIN, OptimiseBodies(_PLAIN), HoistInvariants(), Economise())
+NODEWISE: tuple[Pass, ...] = (*_PLAIN, OptimiseBodies(_PLAIN), HoistInvariants())
+
+DEFAULT: tuple[Pass, ...] = (*NODEWISE, Economise())

@@ -278,6 +278,7 @@ def _sizes(graph: Graph, size: int | None) -> dict[str, int]:
     for node in live_nodes(graph):
         for kind in node.types:
             names.update(dict.fromkeys(sorted(frozenset().union(*map(symbols_of, kind.shape)))))
+        names.update(dict.fromkeys(sorted(node.op.symbols)))  # as an op that gives a size has it
         if node.op.name != "assert_shape":
             continue
         for pair in zip(node.inputs[0].shape, node.types[0].shape, strict=True):

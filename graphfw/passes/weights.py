@@ -11,6 +11,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from graphfw.ir.build import constant, emit
 from graphfw.ir.constants import constant_array
 from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph
-from graphfw.ir.literal import Array, Literal
+from graphfw.ir.literal import Array, Literal, Scaling
 from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
@@ -41,18 +42,22 @@ class ScaleWeights(Pass):
         nodes = live_nodes(graph)
         chains = _chains(nodes, {t.node for t in graph.outputs})
         ends = {chain.product: node for node, chain in chains.items()}  # the last ones remain
-        scaled = {node: chains[node] for node in ends.values() if chains[node].is_shorter}
-        if not scaled:
+        shorter = [(node, chains[node]) for node in ends.values() if chains[node].is_shorter]
+        weights = {
+            node: weight for node, chain in shorter if (weight := chain.weight()) is not None
+        }
+        if not weights:
             return graph
         sources: dict[Node, Tensor] = {}
 
         def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
             if node in ends:
                 sources[node] = inputs[0]
-            if node not in scaled:
+            if node not in weights:
                 return None
             hits["scaled"] += 1
-            return scaled[node].emit(sources[scaled[node].product])
+            chain = chains[node]
+            return chain.emit(sources[chain.product], weights[node])
 
         return rebuild(graph, rewrite)
 
@@ -76,8 +81,7 @@ class _Scaled:
     @property
     def is_shorter(self) -> bool:
         """Whether a scaled weight, with one shift behind it, is less than what is there."""
-        finite = np.isfinite(self._weight()).all() and np.isfinite(self.shift).all()
-        return bool(finite) and (self.multiplied > 0 or self.shifted > 1)
+        return self.multiplied > 0 or self.shifted > 1
 
     def followed_by(self, step: str, by: Array) -> _Scaled:
         """Return it with one step more."""
@@ -92,23 +96,24 @@ class _Scaled:
         shift = self.shift + (by if step == "add" else -by)
         return dataclasses.replace(self, shift=shift, shifted=self.shifted + 1)
 
-    def emit(self, x: Tensor) -> Tensor:
-        """Make the product with scaled weights, and the one shift behind it."""
-        product = emit(self.product.op, x, constant(Literal(self._weight())))
+    def weight(self) -> Literal | None:
+        """Return the scaled weight; None where it, or the shift, would not be finite."""
+        op: Any = self.product.inputs[1].node.op
+        if not self.multiplied:
+            return op.value if np.isfinite(self.shift).all() else None
+        axis = _PRODUCTS[self.product.op.name][1] % len(op.value.shape)
+        scaling = Scaling(op.value, self.factor, axis)
+        is_finite = np.isfinite(self.shift).all() and scaling.is_finite()
+        return Literal.of(scaling) if is_finite else None
+
+    def emit(self, x: Tensor, weight: Literal) -> Tensor:
+        """Make the product with a scaled weight, and the one shift behind it."""
+        product = emit(self.product.op, x, constant(weight))
         if not self.shift.any():
             return product
         behind = product.ndim - 1 - _PRODUCTS[self.product.op.name][0] % product.ndim
-        shift = self.shift.astype(self._weight().dtype).reshape(-1, *[1] * behind)
+        shift = self.shift.astype(weight.dtype).reshape(-1, *[1] * behind)
         return F.add(product, constant(Literal(shift)))  # type: ignore[no-any-return]
-
-    def _weight(self) -> Array:
-        weight = constant_array(self.product.inputs[1])
-        assert weight is not None  # so it was found
-        axis = _PRODUCTS[self.product.op.name][1] % weight.ndim
-        factor = self.factor.reshape(-1, *[1] * (weight.ndim - 1 - axis))
-        with np.errstate(all="ignore"):  # what is not finite is found there
-            scaled: Array = (weight * factor).astype(weight.dtype)
-        return scaled
 
 
 def _chains(nodes: Sequence[Node], fetched: set[Node]) -> dict[Node, _Scaled]:

@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 
 from graphfw.errors import ExecutionError, ExecutorError, a_type, did_you_mean
+from graphfw.ir import ambient
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.runtime.limits import Precision, byte_count, checked_precision, checked_threads
+from graphfw.passes.base import Pass
+from graphfw.runtime.limits import (
+    Precision,
+    byte_count,
+    checked_precision,
+    checked_switch,
+    checked_threads,
+)
 from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
@@ -40,12 +48,23 @@ class Options:
         threads: How many threads a run may use; all cores where it is None.
         memory_limit: How many bytes a run's own memory may be; None for no limit.
         matmul_precision: Whether products of float32 may be a little less exact where that is
-            quicker; an executor that has no such way takes "high" for "highest".
+            quicker; an executor that has no such way takes "high" for "highest". None is "highest"
+            for matrix products, and permits Winograd's convolutions.
+        winograd: Whether convolutions may be computed by Winograd's algorithms.
+        tune: Whether the ways to compute a node are measured. That changes no result otherwise than
+            another way does; executors that know one way alone have nothing to measure.
     """
 
     threads: int | None = None
     memory_limit: int | None = None
-    matmul_precision: Precision = "highest"
+    matmul_precision: Precision | None = None
+    winograd: bool = True
+    tune: bool = False
+
+    @property
+    def may_use_winograd(self) -> bool:
+        """Whether nothing speaks against Winograd's algorithms."""
+        return self.winograd and self.matmul_precision != "highest"
 
     def require_no_limit(self, executor: str) -> None:
         """Refuse a memory limit, for executors that can't keep it.
@@ -61,7 +80,12 @@ class Options:
 
 
 def checked_options(
-    threads: int | None, memory_limit: int | str | None, matmul_precision: Precision
+    threads: int | None,
+    memory_limit: int | str | None,
+    matmul_precision: Precision | None,
+    *,
+    winograd: bool,
+    tune: bool,
 ) -> Options:
     """Return what a session asks of its executor.
 
@@ -69,7 +93,11 @@ def checked_options(
         ArgumentError: One of them is wrong.
     """
     return Options(
-        checked_threads(threads), byte_count(memory_limit), checked_precision(matmul_precision)
+        checked_threads(threads),
+        byte_count(memory_limit),
+        checked_precision(matmul_precision),
+        checked_switch("winograd", winograd),
+        checked_switch("tune", tune),
     )
 
 
@@ -164,6 +192,15 @@ class Executor(abc.ABC):
     def load(self, program: Program, options: Options) -> Executable:
         """Make a program ready to run."""
 
+    def passes(self) -> Sequence[Pass]:
+        """Return the passes that make `program.graph` of what the user has described.
+
+        By default those that are of use where each node is computed by itself.
+        """
+        # Not at the top: who has the code of a program already needs no passes.
+        found: Sequence[Pass] = import_module("graphfw.passes.pipelines").NODEWISE
+        return found
+
     @abc.abstractmethod
     def feed(self, placeholder: Tensor, value: Any) -> Any:
         """Return a fed value as an array of this executor with the placeholder's dtype.
@@ -207,12 +244,14 @@ def executor_names() -> list[str]:
     return sorted({*_BUILT_IN, *(point.name for point in _entry_points())})
 
 
-def find_executor(choice: str | Executor) -> Executor:
-    """Return an executor by name (`"numpy"`, `"cupy:1"`), or itself.
+def find_executor(choice: str | Executor | None) -> Executor:
+    """Return an executor by name (`"numpy"`, `"cupy:1"`), or itself; the default one for None.
 
     Raises:
         ExecutorError: There is none of that name, or it can't run on this machine.
     """
+    if choice is None:
+        return _default_executor()
     if isinstance(choice, Executor):
         return choice
     if not isinstance(choice, str):
@@ -226,6 +265,15 @@ def find_executor(choice: str | Executor) -> Executor:
     if not isinstance(made, Executor):
         raise ExecutorError(f'the executor "{name}" is {a_type(made)}, no Executor')
     return made
+
+
+def _default_executor() -> Executor:
+    name, origin = ambient.default_executor_with_origin()
+    try:
+        return find_executor(name)
+    except ExecutorError as error:
+        error.why = f"{origin} chose it" if origin else error.why
+        raise
 
 
 def _entry_points() -> list[EntryPoint]:

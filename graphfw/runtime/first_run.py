@@ -14,7 +14,6 @@ from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.rebuild import derive
 from graphfw.passes.manager import chosen_passes
-from graphfw.passes.pipelines import DEFAULT
 from graphfw.passes.suspects import Trial, blamed_pass, difference, values_of
 from graphfw.passes.values import Draw, Unknown, Value, warn_of_unknown
 from graphfw.runtime.executor import Claim, Executable, Executor, Replayed
@@ -73,7 +72,7 @@ class FirstRun(Executable):
         output = trial.first_difference(source, wanted, found)
         if output is not None:
             replayed = self._run.replay(inputs, sizes, rng, version)
-            raise blamed_pass(source, chosen_passes(DEFAULT), trial) or _blamed_step(
+            raise blamed_pass(source, chosen_passes(program.passes()), trial) or _blamed_step(
                 program, replayed, output, trial
             )
         self._source = None

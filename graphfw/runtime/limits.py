@@ -50,18 +50,29 @@ def checked_threads(threads: int | None) -> int | None:
     raise ArgumentError(f"threads={threads!r} is no number of threads", fix="pass 1 or more")
 
 
-def checked_precision(precision: Precision) -> Precision:
-    """Return how exact products of float32 are to be, where it is one of the choices.
+def checked_precision(precision: Precision | None) -> Precision | None:
+    """Return how exact products of float32 are to be, where it is one of the choices or none.
 
     Raises:
         ArgumentError: It is none.
     """
     choices = get_args(Precision)
-    if precision in choices:
+    if precision is None or precision in choices:
         return precision
     raise ArgumentError(
         f"matmul_precision={precision!r} is no precision", fix=f"there are: {', '.join(choices)}"
     )
+
+
+def checked_switch(name: str, value: bool) -> bool:
+    """Return whether an option is on.
+
+    Raises:
+        ArgumentError: It is neither on nor off.
+    """
+    if isinstance(value, (bool, np.bool)):
+        return bool(value)
+    raise ArgumentError(f"{name}={value!r} is neither True nor False", fix="pass one of these")
 
 
 def _is_int(value: object) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from graphfw.errors import FeedError, GraphError
 from graphfw.ir import concrete
@@ -20,8 +19,11 @@ from graphfw.ir.rebuild import derive
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Update, Variable
 from graphfw.loc import Loc
+from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, Report, Result, chosen_level, run_pipeline
 from graphfw.runtime.riding import riding
+
+Passes: TypeAlias = Callable[[], Sequence[Pass]]
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Program:
         shape_checks: What `assert_shape` promised.
         is_random: Whether it draws random numbers.
         level: How much of the passes' work is checked.
+        passes: Returns the passes that the executor wants.
         is_trip: Whether it is what a loop computes in each trip.
     """
 
@@ -76,6 +79,7 @@ class Program:
     shape_checks: tuple[ShapeCheck, ...]
     is_random: bool
     level: Level
+    passes: Passes
     is_trip: bool = False
 
     @property
@@ -104,8 +108,8 @@ class Program:
     def _result(self) -> Result:
         found: Result | None = self.__dict__.get("_passed")
         if found is None:
-            # Not at the top: who has the code already needs no passes.
-            passes = import_module("graphfw.passes.pipelines").DEFAULT
+            # Only now: who has the code already needs no passes.
+            passes = self.passes()
             with without_collection():
                 # In a context of its own: an interrupt must not leave the passes' graphs open here.
                 made = copy_context().run(run_pipeline, self.source, passes, verify=self.level)
@@ -120,6 +124,7 @@ def lower(
     feeds: Sequence[Tensor],
     graph: Graph,
     verify: Level | None,
+    passes: Passes,
 ) -> Program:
     """Take what the fetches and updates need of a graph, and put its inputs in order.
 
@@ -128,7 +133,7 @@ def lower(
         FeedError: A fetch needs a placeholder that is not fed, or a dim whose size nothing tells.
     """
     with without_collection():
-        return _lowered(fetches, updates, feeds, graph, verify)
+        return _lowered(fetches, updates, feeds, graph, verify, passes)
 
 
 def _lowered(
@@ -137,6 +142,7 @@ def _lowered(
     feeds: Sequence[Tensor],
     graph: Graph,
     verify: Level | None,
+    passes: Passes,
 ) -> Program:
     pairs = _update_pairs(updates)
     values = [value for _, value in pairs]
@@ -162,6 +168,7 @@ def _lowered(
         shape_checks=checks,
         is_random=any(RANDOM in node.op.traits for node in source.nodes),
         level=chosen_level(verify),
+        passes=passes,
     )
 
 
@@ -185,6 +192,7 @@ def body_program(body: Body, lasting: int, *, is_trip: bool) -> Program:
         shape_checks=(),
         is_random=body.is_random,
         level="off",
+        passes=tuple,
         is_trip=is_trip,
     )
     return without_passes(program)

@@ -16,7 +16,6 @@ from graphfw import io
 from graphfw.errors import (
     ArgumentError,
     DTypeError,
-    ExecutorError,
     FeedError,
     GraphError,
     GraphfwError,
@@ -76,6 +75,12 @@ class Session(Uncopied):
             begins.
         matmul_precision: `"high"` lets products of float32 be less exact where that is quicker: on
             CPUs with AMX tiles, by up to 2^-14 of each |a b|. Elsewhere it changes nothing.
+            `"highest"` permits nothing of the kind, Winograd's convolutions neither.
+        winograd: Whether convolutions may be computed by Winograd's algorithms, where these should
+            be faster; their errors are about 1e-5 of the output's scale.
+        tune: Measure the ways in which convolutions can be computed, where sizes are known, as
+            plans are compiled, instead of estimating which is the fastest. What is found is kept on
+            disk, for later sessions with `tune`.
         debug: Run node by node with NumPy, as the graph is described, without the compiler: slower,
             and errors name the line of the node. A function is called with each node, its inputs
             and its outputs, also with those inside of loops and branches.
@@ -104,7 +109,9 @@ class Session(Uncopied):
         check_finite: bool = False,
         threads: int | None = None,
         memory_limit: int | str | None = None,
-        matmul_precision: Precision = "highest",
+        matmul_precision: Precision | None = None,
+        winograd: bool = True,
+        tune: bool = False,
         debug: bool | Hook = False,
     ) -> None:
         if not isinstance(graph, Graph):
@@ -114,10 +121,12 @@ class Session(Uncopied):
         graph.check()
         graph.check_names()
         self.graph = graph
-        self.executor = _default_executor() if executor is None else find_executor(executor)
+        self.executor = find_executor(executor)
         self._verify = None if verify is None else checked_level(verify)
         self._check_finite = check_finite and self.executor.holds_values
-        self.options = checked_options(threads, memory_limit, matmul_precision)
+        self.options = checked_options(
+            threads, memory_limit, matmul_precision, winograd=winograd, tune=tune
+        )
         checked_debug(debug, self.executor, self.options)
         self._debug = debug
         self._state = State(checked_seed(seed))
@@ -234,9 +243,8 @@ class Session(Uncopied):
         with self._compiling:
             with without_collection():
                 # In a context of its own: an interrupt must not leave the compiler's graphs open.
-                program = copy_context().run(
-                    lower, tensors, updates, placeholders, self.graph, self._verify
-                )
+                how = self.graph, self._verify, self.executor.passes
+                program = copy_context().run(lower, tensors, updates, placeholders, *how)
             if self._debug:
                 program = without_passes(program)
             self._start(self.graph.variables)
@@ -484,15 +492,6 @@ class Session(Uncopied):
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"step {self._state.snapshot.step}"
         return f"<Session of {self.graph!r} on {self.executor.name}, {state}>"
-
-
-def _default_executor() -> Executor:
-    name, origin = ambient.default_executor_with_origin()
-    try:
-        return find_executor(name)
-    except ExecutorError as error:
-        error.why = f"{origin} chose it" if origin else error.why
-        raise
 
 
 def _ints(shape: Sequence[Any]) -> tuple[int, ...]:

@@ -50,6 +50,24 @@ def test_max_pool(rank: int, case: int, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(places.numpy(), expected.numpy(), strict=True)
 
 
+def test_padding_takes_no_op_of_its_own() -> None:
+    with gf.Graph() as graph:
+        x = gf.placeholder((1, 2, 7, 7))
+        gf.max_pool(x, 3, stride=2, padding=1, ceil_mode=True)
+        gf.avg_pool(x, 3, stride=2, padding=1)
+    names = [node.op.name for node in graph.nodes]
+    assert "window_max" in names
+    assert "window_sum" in names
+    assert "pad" not in names
+    assert "slice_set" not in names
+
+
+def test_one_window_on_all_there_is_is_a_sum() -> None:
+    with gf.Graph() as graph:
+        gf.avg_pool(gf.placeholder((1, 2, 3, 4)), (3, 4))
+    assert "window_sum" not in [node.op.name for node in graph.nodes]
+
+
 def test_padding_is_never_the_largest() -> None:
     x = -np.ones((1, 1, 3, 3))
     assert (gf.max_pool(x, 3, padding=1).numpy() == -1).all()
@@ -155,12 +173,13 @@ def test_one_part_is_global_and_none_stays(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(gf.adaptive_max_pool(x, (None, 1)).numpy()[..., 0], x.max(3))
 
 
+@pytest.mark.parametrize("beta", [0.25, 0.5, 0.6, 0.75])
 @pytest.mark.parametrize("size", [1, 2, 4, 7])
-def test_local_response_norm(size: int, rng: np.random.Generator) -> None:
+def test_local_response_norm(size: int, beta: float, rng: np.random.Generator) -> None:
     x = rng.normal(size=(2, 5, 3, 2))
     check_like_torch(
-        lambda x: gf.local_response_norm(x, size, alpha=0.3, beta=0.6, k=1.5),
-        lambda x: TF.local_response_norm(x, size, 0.3, 0.6, 1.5),
+        lambda x: gf.local_response_norm(x, size, alpha=0.3, beta=beta, k=1.5),
+        lambda x: TF.local_response_norm(x, size, 0.3, beta, 1.5),
         x,
     )
 

@@ -14,7 +14,7 @@ from graphfw.passes.manager import run_pipeline
 
 WIDTH, INNER, LAYERS, ROWS = 24, 56, 5, 37
 DEFAULT = pipelines.DEFAULT
-WITHOUT = tuple([one for one in DEFAULT if not isinstance(one, Economise)])
+WITHOUT = pipelines.NODEWISE
 
 
 @pytest.fixture(autouse=True)
@@ -208,6 +208,13 @@ def test_a_plan_says_so(monkeypatch):
     plan = plan_of(monkeypatch, DEFAULT, biased)
     (line,) = [line for line in plan.explain().splitlines() if line.startswith("economise")]
     assert f"tanh {LAYERS - 1}" in line
+
+
+def test_nothing_is_computed_twice_node_by_node(monkeypatch):
+    monkeypatch.setenv("GRAPHFW_JIT", "0")
+    lines = plan_of(monkeypatch, DEFAULT, biased).explain().splitlines()
+    assert [line for line in lines if line.startswith("simplify")]
+    assert not [line for line in lines if line.startswith("economise")]
 
 
 @pytest.mark.parametrize("level", ["values", "first-run"])

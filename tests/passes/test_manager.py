@@ -319,3 +319,9 @@ def test_the_default_pipeline_has_nothing_left_to_do_the_second_time():
 def test_ops_are_registered_under_the_names_that_rules_use():
     names = {root for one in SIMPLIFY.rules for root in one.roots if isinstance(root, str)}
     assert names <= set(REGISTRY)
+
+    def test_a_size_that_no_tensor_has(self):
+        with gf.Graph() as g:
+            x = gf.placeholder(("n", 3), name="x")
+            after = gf.asarray(x.shape[0]) + 1
+        run_pipeline(derive(g, [after]), DEFAULT, verify="values")

@@ -40,6 +40,19 @@ class TestPrune:
 
 
 class TestFold:
+    def test_large_transposed_matrices_stay_views_for_products(self, rng):
+        w = rng.standard_normal((300, 200), np.float32)
+        with gf.Graph() as graph:
+            x = gf.placeholder((3, 200), name="x")
+            turned, small = gf.permute_dims(gf.constant(w), (1, 0)), gf.constant(w[:3].copy())
+            y, z = x @ turned, x @ gf.permute_dims(small, (1, 0))
+            other = gf.exp(turned)
+        after, hits = run(Fold(), derive(graph, [y, z]))
+        assert ops_of(after).count("permute_dims") == 1
+        assert hits == {"folded": 1}
+        for outputs in ([y, turned], [y, other]):  # others would compute it in each run
+            assert "permute_dims" not in ops_of(run(Fold(), derive(graph, outputs))[0])
+
     def test_computes_what_depends_on_constants_alone(self, rng):
         graph = graph_of("x + exp(asarray([1.0, 2.0]) * 3)", takes="x: float32[2]")
         after, hits = run(Fold(), graph)

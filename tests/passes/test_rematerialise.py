@@ -183,7 +183,7 @@ def test_a_barrier_costs_nothing():
         late = gf.sum(y, axis=0)
         again, other = emit_all(Barrier(2), kept, x, late)
         outputs = [gf.sin(kept), gf.cos(again.T) + 1, gf.tanh(other), late]
-    build = Build(lower(outputs, [], [x, y], g, "off"), Options(), Arenas())
+    build = Build(lower(outputs, [], [x, y], g, "off", lambda: DEFAULT), Options(), Arenas())
     facts = build.partition.facts
     assert facts.root_of(again) is kept
     assert facts.waits(outputs[1].node.inputs[0].node) == [late]

@@ -10,6 +10,7 @@ import graphfw as gf
 from graphfw.errors import ExecutionError
 from graphfw.ir.build import emit_all
 from graphfw.ir.op import NONDIFF, Op, op
+from graphfw.passes.pipelines import NODEWISE
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.program import lower
 
@@ -82,7 +83,7 @@ def forget():
 
 
 def executable(fetches, feeds, graph, updates=()):
-    program = lower(fetches, updates, feeds, graph, None)
+    program = lower(fetches, updates, feeds, graph, None, lambda: NODEWISE)
     return ArrayExecutable(program, np), program
 
 

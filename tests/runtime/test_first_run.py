@@ -33,8 +33,8 @@ def net():
 
 
 def plant(monkeypatch, passes):
-    for module in (pipelines, first_run):
-        monkeypatch.setattr(module, "DEFAULT", passes)
+    for name in ("DEFAULT", "NODEWISE"):
+        monkeypatch.setattr(pipelines, name, passes)
 
 
 def test_what_is_right_passes_and_goes_on_as_without(net, rng):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
@@ -66,6 +66,29 @@ Storage: TypeAlias = "Tensor | Temp"
 """An array in memory, contiguous, the last dim fastest."""
 
 
+class Choice(NamedTuple):
+    """Why a node is computed as it is, where there are several ways.
+
+    Attributes:
+        name: Of the strategy that was chosen.
+        how: What has decided.
+        estimates: How many seconds a core should take, by strategy.
+        times: How many seconds a run took, by strategy; empty where nothing was measured.
+    """
+
+    name: str
+    how: str
+    estimates: Mapping[str, float]
+    times: Mapping[str, float]
+
+    def __str__(self) -> str:
+        if len(self.estimates) == 1:
+            return f"{self.name}, the only one that fits"
+        seconds, unit = (self.times, "µs") if self.times else (self.estimates, "µs of a core")
+        shown = [f"{name} {seconds[name] * 1e6:,.0f}" for name in seconds]
+        return f"{self.name}, {self.how}: {', '.join(shown)} {unit}"
+
+
 @dataclass(frozen=True, eq=False)
 class Step:
     """One native call.
@@ -84,6 +107,7 @@ class Step:
         can_fail: Whether it may return a number other than 0.
         nonzero: Sizes that must not be 0: of nothing, none is the largest.
         after: What must have been made before, though it is not read: nothing is kept for that.
+        choice: Why it is this step, and those before it for the same nodes; for reports.
     """
 
     nodes: tuple[Node, ...]
@@ -97,6 +121,7 @@ class Step:
     can_fail: bool = False
     nonzero: tuple[DimLike, ...] = ()
     after: tuple[Storage, ...] = ()
+    choice: Choice | None = None
 
 
 class View(NamedTuple):

@@ -12,6 +12,7 @@ import numpy as np
 from graphfw.errors import ArgumentError, ExecutorError
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Tensor
+from graphfw.passes.base import Pass
 from graphfw.runtime import feeding
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Executable, Executor, Options
@@ -43,6 +44,12 @@ class NumpyExecutor(Executor):
         limited = import_module("graphfw.runtime.numpy_executor.limited")
         made: Executable = limited.LimitedExecutable(program, options, self._arenas)
         return made
+
+    def passes(self) -> Sequence[Pass]:
+        if not _compiles():
+            return super().passes()
+        found: Sequence[Pass] = import_module("graphfw.passes.pipelines").DEFAULT
+        return found
 
     def feed(self, placeholder: Tensor, value: Any) -> Array:
         return feeding.host_array(placeholder, value)

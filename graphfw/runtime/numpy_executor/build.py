@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
-
-from graphfw.ir.constants import constant_array
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dim_text import written as sizes_of
-from graphfw.ir.literal import Array
+from graphfw.ir.literal import Literal
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.regions import Region
 from graphfw.passes.fuse import partition
@@ -19,15 +17,18 @@ from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.lower import CanCompile, lower
 from graphfw.runtime.kernels.steps import Prepared, ReferenceStep, Step, Storage, View
 from graphfw.runtime.kernels.views import is_whole, view
+from graphfw.runtime.numpy_executor.choice import by_estimate
 from graphfw.runtime.numpy_executor.copies import copied, marked
 from graphfw.runtime.numpy_executor.layout import ARENA, KnownView, Layout, blocks_of, stretches
 from graphfw.runtime.numpy_executor.names import name_of
-from graphfw.runtime.numpy_executor.recipe import Part, PreparedPart, Recipe
+from graphfw.runtime.numpy_executor.pool import default_threads
+from graphfw.runtime.numpy_executor.recipe import Measured, Part, PreparedPart, Recipe
 from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.numpy_executor.regions import CompiledRegion
 from graphfw.runtime.numpy_executor.schedule import Item, Level, schedule, written
 from graphfw.runtime.numpy_executor.special.draws import Draws, drawn_keys
 from graphfw.runtime.numpy_executor.target import CpuTarget
+from graphfw.runtime.numpy_executor.tuning import Tuner
 from graphfw.runtime.program import Program
 
 
@@ -49,12 +50,19 @@ class Build:
         recipe: What runs need to know of it.
     """
 
-    def __init__(self, program: Program, options: Options, arenas: Arenas) -> None:
+    def __init__(
+        self,
+        program: Program,
+        options: Options,
+        arenas: Arenas,
+        measured: Measured | None = None,
+    ) -> None:
         self.program = program
         graph = program.graph
         drawn = drawn_keys(graph)
         draws = Draws(drawn)
-        target = CpuTarget(draws, options.matmul_precision)
+        tuner = Tuner(options.threads or default_threads(), graph, measured)
+        target = CpuTarget(draws, options, tuner.choose if options.tune else by_estimate)
         self.partition = partition(graph, CanCompile(target))
         # What a plan updates changes the version of all contents, so it prepares constants alone.
         fixed = () if program.updated else program.variables
@@ -122,11 +130,12 @@ class Build:
             dtypes=tuple([tensor.dtype.name for tensor in graph.outputs]),
             fixed=len(lasting) + 1,
             arrays=len(arrays),
-            constants={self.bases[s]: array for s, array in self.constants.items()},
+            constants={self.bases[s]: literal for s, literal in self.constants.items()},
             prepared=tuple([self._prepared_part(one, next(function_of)) for one in self.prepared]),
             overwritten=tuple([self.array_of[variable] for variable in program.updated]),
             direct=tuple(direct),
             drawn=drawn,
+            measured=tuner.found,
         )
 
     def _part(self, step: Step, function: int) -> Part:
@@ -216,15 +225,14 @@ def _prepared(steps: Sequence[Step]) -> list[Prepared]:
     return list(dict.fromkeys(found))
 
 
-def _constants(steps: Sequence[Step], prepared: Sequence[Prepared]) -> dict[Storage, Array]:
+def _constants(steps: Sequence[Step], prepared: Sequence[Prepared]) -> dict[Storage, Literal]:
     """Collect the constants that steps read from memory."""
-    found: dict[Storage, Array] = {}
+    found: dict[Storage, Literal] = {}
     for step in (*steps, *[one.step for one in prepared]):
         for storage in step.operands:
-            if isinstance(storage, Tensor):
-                array = constant_array(storage)
-                if array is not None:
-                    found[storage] = np.require(array, requirements=["C", "A"])
+            if isinstance(storage, Tensor) and storage.node.op.name == "constant":
+                op: Any = storage.node.op
+                found[storage] = op.value
     return found
 
 

@@ -16,6 +16,7 @@ from graphfw.runtime.numpy_executor.execution import Execution, Loaded, ReadyRun
 from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.native import RunnerCode
 from graphfw.runtime.numpy_executor.native_executable import NativeExecutable
+from graphfw.runtime.numpy_executor.recipe import Measured
 from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
@@ -27,9 +28,14 @@ class CompiledExecutable(NativeExecutable):
     build: Build
 
     def __init__(
-        self, program: Program, options: Options, arenas: Arenas, build: Build | None = None
+        self,
+        program: Program,
+        options: Options,
+        arenas: Arenas,
+        build: Build | None = None,
+        measured: Measured | None = None,
     ) -> None:
-        self.build = Build(program, options, arenas) if build is None else build
+        self.build = build or Build(program, options, arenas, measured)
         # The runner too: whoever compiles it by itself has the other cores idle.
         *addresses, _ = compile_codes([*self.build.codes.values(), RunnerCode()])
         loaded = Loaded(self.build.recipe, addresses)

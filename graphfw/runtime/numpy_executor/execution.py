@@ -18,7 +18,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.executor import Claim
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout, Layouts
-from graphfw.runtime.numpy_executor.recipe import Recipe
+from graphfw.runtime.numpy_executor.recipe import Recipe, in_row
 from graphfw.runtime.numpy_executor.recycle import Memory, Recycler
 from graphfw.runtime.numpy_executor.runner import Record, Run
 from graphfw.runtime.numpy_executor.schedule import Level
@@ -56,6 +56,12 @@ class Loaded:
         self.spares = recyclers[len(recyclers) - len(recipe.overwritten) :]
         self.is_random = bool(recipe.drawn)
         self._draws = Draws(recipe.drawn)
+
+    @cached_property
+    def constants(self) -> dict[int, Array]:
+        """The constants that native steps read, but for those that prepare operands."""
+        constants = self.recipe.constants
+        return {number: in_row(constants[number]) for number in self.read & constants.keys()}
 
     @cached_property
     def read(self) -> frozenset[int]:
@@ -99,7 +105,7 @@ class ReadyRun:
     def __init__(self, loaded: Loaded, layout: Layout, threads: int) -> None:
         recipe = loaded.recipe
         self.run = Run(layout.tables, threads)
-        for number, constant in recipe.constants.items():
+        for number, constant in loaded.constants.items():
             self.run.bases[number] = constant.ctypes.data
         self.calls: list[Callable[[tuple[Array, ...]], int] | None] = []
         for stretch in recipe.stretches:

@@ -22,6 +22,7 @@ from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor.engine import keeps
 from graphfw.runtime.numpy_executor.machine import machine, tiles_here
 from graphfw.runtime.numpy_executor.names import sources
+from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.program import Program
 
 _SHORT = 64
@@ -45,8 +46,9 @@ def key_of(program: Program, options: Options) -> str | None:
     if not enabled or watched or options.memory_limit is not None or not keeps():
         return None
     try:
-        # Any number of threads runs the same steps.
-        chosen = f"{replace(options, threads=None)} {tiles_here()}"
+        # Any number of threads runs the same steps, except where they were measured with it.
+        threads = (options.threads or default_threads()) if options.tune else None
+        chosen = f"{replace(options, threads=threads)} {tiles_here()}"
         parts = [machine().key, _compiler(), chosen, *_described(program)]
     except _UnknownError:
         return None

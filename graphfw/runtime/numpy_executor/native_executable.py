@@ -13,6 +13,7 @@ import numpy as np
 
 from graphfw.errors import ExecutionError
 from graphfw.ir.collecting import without_collection
+from graphfw.ir.literal import Literal
 from graphfw.ir.op import Rng
 from graphfw.ops.effects import quiet
 from graphfw.runtime.array_executor import ArrayExecutable
@@ -24,6 +25,7 @@ from graphfw.runtime.numpy_executor.identity import key_of
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.prepare import Preparation
+from graphfw.runtime.numpy_executor.recipe import Measured
 from graphfw.runtime.numpy_executor.recycle import NO_MEMORY, Arenas
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
@@ -173,7 +175,9 @@ class RecalledExecutable(NativeExecutable):
         with self._lock:
             if self._twin is None:
                 with without_collection():
-                    self._twin = _compiled(self.program, self._options, self._arenas)
+                    self._twin = _compiled(
+                        self.program, self._options, self._arenas, self.loaded.recipe.measured
+                    )
             return self._twin
 
 
@@ -182,16 +186,25 @@ def executable(program: Program, options: Options, arenas: Arenas) -> NativeExec
     key = key_of(program, options)
     if key is None:
         return _compiled(program, options, arenas)
-    found = recalled(key)
+    own: list[Literal] = [
+        node.op.value  # type: ignore[attr-defined]
+        for node in program.source.nodes
+        if node.op.name == "constant"
+    ]
+    found = recalled(key, own)
     if found is not None:
         return RecalledExecutable(program, options, arenas, Loaded(*found))
     made = _compiled(program, options, arenas)
-    keep(key, made.loaded.recipe)
+    keep(key, made.loaded.recipe, own)
     return made
 
 
-def _compiled(program: Program, options: Options, arenas: Arenas) -> CompiledExecutable:
+def _compiled(
+    program: Program, options: Options, arenas: Arenas, measured: Measured | None = None
+) -> CompiledExecutable:
     # Not at the top: half of what importing the executor would take; who recalls does without.
     compiled = import_module("graphfw.runtime.numpy_executor.compiled")
-    made: CompiledExecutable = compiled.CompiledExecutable(program, options, arenas)
+    made: CompiledExecutable = compiled.CompiledExecutable(
+        program, options, arenas, measured=measured
+    )
     return made

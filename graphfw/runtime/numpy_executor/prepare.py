@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from graphfw.ir.literal import Array
-from graphfw.runtime.numpy_executor.recipe import Recipe
+from graphfw.runtime.numpy_executor.recipe import PreparedPart, Recipe, in_row
 from graphfw.runtime.numpy_executor.recycle import aligned
 from graphfw.runtime.numpy_executor.runner import Call, Run, Tables, Wave
 
 if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.execution import ReadyRun
+
+
+_LINE = 64
+_BATCH = 1 << 24
+"""Bytes of operands that are prepared together."""
 
 
 class Preparation:
@@ -52,14 +58,53 @@ class Preparation:
         run.version = version
 
     def _computed(self, inputs: Sequence[Array]) -> list[Array]:
-        tables, numbers = self._tables()
         made = self._memory()
-        lasting = {**self._recipe.constants, **made}
-        first = self._recipe.fixed
-        held = [lasting[n] if n in lasting else inputs[n - first] for n in numbers]
-        failed = Run(tables, self._threads).stretch(0, 1, hold=False)(tuple(held))
-        assert not failed, "steps that prepare can't fail"
+        batches = list(self._batches())
+        # What one batch is computed from lies where that of the batch before was.
+        rooms = [
+            sum([_in_lines(size) for size in self._missing(parts).values()]) for parts in batches
+        ]
+        memory = aligned(max(rooms, default=0))
+        for parts in batches:
+            missing = self._missing(parts)
+            lent = dict(zip(missing, _cut(memory, [*missing.values()]), strict=True))
+            tables, numbers = self._tables(parts)
+            held = [self._array(number, made, lent, inputs) for number in numbers]
+            failed = Run(tables, self._threads).stretch(0, 1, hold=False)(tuple(held))
+            assert not failed, "steps that prepare can't fail"
         return list(made.values())
+
+    def _missing(self, parts: Sequence[PreparedPart]) -> dict[int, int]:
+        """Return the constants that have to be computed for some operands, and their bytes."""
+        constants = self._recipe.constants
+        read = dict.fromkeys([number for part in parts for number in part.operands])
+        return {n: constants[n].nbytes_to_compute for n in read if n in constants}
+
+    def _array(
+        self,
+        number: int,
+        made: Mapping[int, Array],
+        lent: Mapping[int, Array],
+        inputs: Sequence[Array],
+    ) -> Array:
+        if number in made:
+            return made[number]
+        if number in lent:
+            return in_row(self._recipe.constants[number], lent[number])
+        return inputs[number - self._recipe.fixed]
+
+    def _batches(self) -> Iterator[list[PreparedPart]]:
+        """Yield what is computed together, so that few constants lie in memory twice."""
+        batch: list[PreparedPart] = []
+        size = 0
+        for part in self._recipe.prepared:
+            batch.append(part)
+            size += part.nbytes
+            if size > _BATCH:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
 
     def inside(self, run: ReadyRun) -> tuple[Run, list[tuple[int, int]]]:
         """Return a run that computes the operands of another one each time.
@@ -68,10 +113,12 @@ class Preparation:
             The run, of one wave; for each input that it reads, its number and where its address is
             to be written.
         """
-        tables, numbers = self._tables()
+        tables, numbers = self._tables(self._recipe.prepared)
         made = self._memory()
-        run.held = list(made.values())
-        lasting = {**self._recipe.constants, **made}
+        constants = self._recipe.constants
+        read_here = {n: in_row(constants[n]) for n in numbers if n in constants}
+        lasting = {**read_here, **made}
+        run.held = list(lasting.values())
         own = Run(tables, self._threads)
         read: list[tuple[int, int]] = []
         for place, number in enumerate(numbers):
@@ -85,15 +132,30 @@ class Preparation:
         return own, read
 
     def _memory(self) -> dict[int, Array]:
-        return {part.result: aligned(part.nbytes) for part in self._recipe.prepared}
+        """Return memory for the operands: of one piece, which can lie in large pages."""
+        sizes = [part.nbytes for part in self._recipe.prepared]
+        pieces = _cut(aligned(sum(map(_in_lines, sizes))), sizes)
+        results = [part.result for part in self._recipe.prepared]
+        return dict(zip(results, pieces, strict=True))
 
-    def _tables(self) -> tuple[Tables, list[int]]:
-        """Return what computes all operands, and the numbers of the arrays that it is given."""
+    def _tables(self, parts: Sequence[PreparedPart]) -> tuple[Tables, list[int]]:
+        """Return what computes operands, and the numbers of the arrays that it is given."""
         numbers: list[int] = []
         calls: list[Call] = []
-        for part in self._recipe.prepared:
+        for part in parts:
             refs = [(place, 0) for place in range(len(numbers), len(numbers) + len(part.operands))]
             numbers.extend(part.operands)
             address = self._addresses[part.function]
             calls.append(Call(address, refs, part.params, part.cells, part.scratch))
         return Tables([Wave(calls)], 0, len(numbers)), numbers
+
+
+def _cut(memory: Array, sizes: Sequence[int]) -> list[Array]:
+    """Return pieces of some bytes, each at the beginning of a cache line."""
+    begins = itertools.accumulate(map(_in_lines, sizes), initial=0)
+    return [memory[begin : begin + size] for begin, size in zip(begins, sizes, strict=False)]
+
+
+def _in_lines(nbytes: int) -> int:
+    """Return a number of bytes, rounded up to whole cache lines."""
+    return -(-nbytes // _LINE) * _LINE

@@ -6,23 +6,26 @@ It refers to no graph, so that it can be kept on disk: as JSON, and the constant
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from graphfw.ir.dim_text import Sizes
 from graphfw.ir.dtype import as_dtype
-from graphfw.ir.literal import Array
+from graphfw.ir.literal import Array, Literal, Scaling
 from graphfw.ir.tensor import Node
 from graphfw.runtime.numpy_executor.arena import Block
 
 _Row = TypeVar("_Row")
 
+Measured: TypeAlias = "Mapping[str, Mapping[str, float]]"
+"""How many seconds each of some strategies took, by what these times are kept under."""
+
 _LENGTH = 8
-_CONSTANTS = 1 << 20
-"""How many bytes of constants are worth keeping."""
+_CONSTANTS = 1 << 21
+"""How many bytes of constants are worth keeping; the program's own don't count."""
 
 
 class Part(NamedTuple):
@@ -94,11 +97,13 @@ class Recipe:
         dtypes: The names of the outputs' dtypes.
         fixed: How many addresses stay from call to call.
         arrays: How many come with each call.
-        constants: What lies at addresses that stay.
+        constants: What lies at addresses that stay. What is computed of the program's own constants
+            is computed again where it is needed again.
         prepared: What computes the prepared operands.
         overwritten: For each update the place of the variable among the arrays.
         direct: The numbers of the outputs that native steps write for the caller.
         drawn: The keys of the streams that random nodes draw from.
+        measured: What its steps were chosen by, where strategies were measured.
     """
 
     functions: tuple[str, ...]
@@ -111,11 +116,12 @@ class Recipe:
     dtypes: tuple[str, ...]
     fixed: int
     arrays: int
-    constants: Mapping[int, Array]
+    constants: Mapping[int, Literal]
     prepared: tuple[PreparedPart, ...]
     overwritten: tuple[int, ...]
     direct: tuple[int, ...]
     drawn: tuple[str, ...]
+    measured: Measured
 
     @property
     def is_plain(self) -> bool:
@@ -123,43 +129,108 @@ class Recipe:
         is_native = len(self.stretches) == 1 and not self.stretches[0].nodes
         return is_native and not self.overwritten
 
-    def stored(self) -> bytes | None:
-        """Return it as bytes; None where it has nodes or many constants, which are not stored."""
-        total = sum(array.nbytes for array in self.constants.values())
+    def stored(self, own: Sequence[Literal]) -> bytes | None:
+        """Return it as bytes; None where it has nodes or many constants, which are not stored.
+
+        Args:
+            own: The program's constants, of which it is enough to say which they are.
+        """
+        numbers = {id(literal): number for number, literal in enumerate(own)}
+        sources: dict[int, _Source] = {}
+        arrays: list[Array] = []
+        for number, literal in self.constants.items():
+            origin = literal.origin
+            if id(literal) in numbers:
+                sources[number] = _Source("own", numbers[id(literal)])
+            elif origin is not None and id(origin.source) in numbers:
+                count = origin.factor.size
+                sources[number] = _Source("scaled", numbers[id(origin.source)], origin.axis, count)
+                arrays.append(origin.factor)
+            else:
+                array = literal.array
+                sources[number] = _Source("here", as_dtype(array.dtype).name, array.shape)
+                arrays.append(array)
+        total = sum(array.nbytes for array in arrays)
         if total > _CONSTANTS or any(stretch.nodes for stretch in self.stretches):
             return None
-        constants = {
-            number: (as_dtype(array.dtype).name, array.shape)
-            for number, array in self.constants.items()
-        }
-        facts = {**vars(self), "stretches": [s[:2] for s in self.stretches], "constants": constants}
+        facts = {**vars(self), "stretches": [s[:2] for s in self.stretches], "constants": sources}
         text = json.dumps(facts, separators=(",", ":")).encode()
-        return b"".join(
-            [
-                len(text).to_bytes(_LENGTH, "little"),
-                text,
-                *[array.tobytes() for array in self.constants.values()],
-            ]
-        )
+        parts = [len(text).to_bytes(_LENGTH, "little"), text]
+        return b"".join([*parts, *[array.tobytes() for array in arrays]])
 
 
-def restored(content: bytes) -> Recipe:
+class _Source(NamedTuple):
+    """Where a constant of a stored recipe comes from.
+
+    Attributes:
+        kind: "own": it is the program's constant of number `what`; "scaled": it is that times
+            `numbers` numbers along `axis`, float64, which are stored; "here": it is stored, and of
+            the dtype `what` and the shape `axis`.
+    """
+
+    kind: str
+    what: Any
+    axis: Any = 0
+    numbers: int = 0
+
+
+class _Arrays:
+    """The arrays behind a stored recipe's text, one after the other."""
+
+    def __init__(self, content: bytes, begin: int) -> None:
+        self._content = content
+        self._begin = begin
+
+    def take(self, dtype: str, shape: Sequence[int]) -> Array:
+        array = np.zeros(shape, as_dtype(dtype).dtype)  # an array of its own is aligned
+        here = np.frombuffer(self._content, np.uint8, array.nbytes, self._begin)
+        array.reshape(-1).view(np.uint8)[:] = here
+        self._begin += array.nbytes
+        array.flags.writeable = False
+        return array
+
+
+def _constant(source: _Source, own: Sequence[Literal], arrays: _Arrays) -> Literal:
+    if source.kind == "here":
+        return Literal(arrays.take(source.what, source.axis))
+    known: Literal = own[source.what]
+    if source.kind == "own":
+        return known
+    factor = arrays.take("float64", (source.numbers,))
+    return Literal.of(Scaling(known, factor, source.axis))
+
+
+def in_row(constant: Literal, memory: Array | None = None) -> Array:
+    """Return a constant's array as native steps read it.
+
+    Args:
+        constant: The constant.
+        memory: Where it may be computed, if it has to be: `Literal.lent`.
+    """
+    array = constant.array if memory is None else constant.lent(memory)
+    return np.require(array, requirements=["C", "A"])
+
+
+def restored(content: bytes, own: Sequence[Literal]) -> Recipe:
     """Return a recipe from its bytes.
 
+    Args:
+        content: The bytes.
+        own: The program's constants.
+
     Raises:
-        ValueError, KeyError, TypeError: They are of no recipe.
+        ValueError, KeyError, TypeError, IndexError: They are of no recipe.
     """
     end = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
     facts: dict[str, Any] = json.loads(content[_LENGTH:end])
     parameters, texts, places = map(tuple, facts["sizes"])
     sizes = Sizes(parameters, texts, places)
     sizes.check()
-    constants: dict[int, Array] = {}
-    for number, (name, shape) in facts["constants"].items():
-        array = np.zeros(shape, as_dtype(name).dtype)  # an array of its own is aligned
-        array.reshape(-1).view(np.uint8)[:] = np.frombuffer(content, np.uint8, array.nbytes, end)
-        end += array.nbytes
-        constants[int(number)] = array
+    arrays = _Arrays(content, end)
+    constants = {
+        int(number): _constant(_row(_Source, source), own, arrays)
+        for number, source in facts["constants"].items()
+    }
     return Recipe(
         functions=tuple(facts["functions"]),
         levels=tuple([tuple([_row(Part, part) for part in level]) for level in facts["levels"]]),
@@ -176,6 +247,7 @@ def restored(content: bytes) -> Recipe:
         overwritten=tuple(facts["overwritten"]),
         direct=tuple(facts["direct"]),
         drawn=tuple(facts["drawn"]),
+        measured=facts["measured"],
     )
 
 

@@ -29,6 +29,7 @@ from graphfw.runtime.numpy_executor.layout import Layout, nbytes
 from graphfw.runtime.numpy_executor.regions import CompiledRegion
 from graphfw.runtime.numpy_executor.schedule import written
 from graphfw.runtime.numpy_executor.target import why_not_native
+from graphfw.runtime.numpy_executor.work import work_of
 from graphfw.runtime.places import place_of, places_of
 from graphfw.runtime.profile import Event, Label, Profile, profile
 
@@ -180,13 +181,7 @@ def _nodes_of(step: Step | Node) -> tuple[Node, ...]:
 def _work(step: Step | Node) -> tuple[DimLike, DimLike]:
     """Return the flops of a step, and the bytes of its operands."""
     operands = (*step.inputs, *step.outputs) if isinstance(step, Node) else step.operands
-    flops: DimLike = 0
-    for node in _nodes_of(step):
-        flops = flops + node.op.cost(node.types, *[t.type for t in node.inputs]).flops
-    moved: DimLike = 0
-    for storage in set(operands):
-        moved = moved + nbytes(storage)
-    return flops, moved
+    return work_of(_nodes_of(step), operands)
 
 
 def cost_of(step: Step | Node, env: Mapping[str, int]) -> StepCost:
@@ -219,6 +214,8 @@ def explain(build: Build, sizes: Sequence[int] | None) -> str:
             note = getattr(step.code, "note", "") if isinstance(step, Step) else ""
             if note:
                 lines.append(f"       by {note}")
+            if isinstance(step, Step) and step.choice is not None:
+                lines.append(f"       strategy {step.choice}")
             nodes = _nodes_of(step)
             if nodes:
                 lines.append(f"       at {places_of(nodes)}")

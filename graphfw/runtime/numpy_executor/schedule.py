@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from graphfw.ir.dim import DimLike, symbols_of
+from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
 from graphfw.runtime.kernels.steps import Prepared, ReferenceStep, Step, Storage
+from graphfw.runtime.numpy_executor.work import work_of
 
 Item: TypeAlias = "Step | ReferenceStep"
+
+
+_FLOPS, _BYTES = 1e11, 2e10
+"""What a thread does in a second, roughly."""
+
+_USUAL = 61
+_FEW = 16
+"""Steps of a level whose order matters: of more of them, the last is a small part."""
 
 
 class Level(NamedTuple):
@@ -166,7 +177,25 @@ def _levels(items: Sequence[Item], numbers: Sequence[int]) -> list[Level]:
             levels[number].nodes.append(item.node)
         else:
             levels[number].steps.append(item)
+    for level in levels:
+        if 1 < len(level.steps) <= _FEW:
+            # Threads take cells in this order: with long ones at the end some would wait for them.
+            level.steps.sort(key=_cell_seconds, reverse=True)
     return levels
+
+
+def _cell_seconds(step: Step) -> float:
+    """Return how long a cell takes, roughly; where sizes are not known, of sizes like others."""
+    flops, moved = work_of(step.nodes, step.operands)
+    seconds = _known(flops) / _FLOPS + _known(moved) / _BYTES
+    return seconds / max(_known(step.cells), 1)
+
+
+def _known(size: DimLike) -> int:
+    try:
+        return evaluate(size, dict.fromkeys(symbols_of(size), _USUAL))
+    except ZeroDivisionError:  # these sizes make no sense there
+        return 1
 
 
 def _lifetimes(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import Conv
+from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage, View
 from graphfw.runtime.limits import Precision
@@ -14,8 +15,10 @@ from graphfw.runtime.numpy_executor.attention.steps import (
     attention_steps,
     is_native,
 )
+from graphfw.runtime.numpy_executor.choice import Choose, by_estimate
 from graphfw.runtime.numpy_executor.codegen import KernelCode, scratch_bytes
 from graphfw.runtime.numpy_executor.convolution import (
+    choosing_steps,
     conv_steps,
     conv_weight_steps,
     pool_steps,
@@ -42,12 +45,18 @@ class CpuTarget:
 
     Args:
         draws: What the program's random nodes draw from.
-        precision: See `Options`.
+        options: What the session asks for.
+        choose: What chooses where a node can be computed in several ways.
     """
 
-    def __init__(self, draws: Draws, precision: Precision = "highest") -> None:
+    def __init__(
+        self, draws: Draws, options: Options | None = None, choose: Choose = by_estimate
+    ) -> None:
+        options = options or Options()
         self._draws = draws
-        self._precision = precision
+        self._precision: Precision = options.matmul_precision or "highest"
+        self._winograd = options.may_use_winograd
+        self._choose = choose
 
     def kernel(self, kernel: Kernel) -> Code:
         return KernelCode(kernel)
@@ -64,6 +73,10 @@ class CpuTarget:
         return supported(node.types[0].dtype)
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+        if node.op.name == "conv":
+            return spread_steps(node, inputs, outputs, winograd=self._winograd, choose=self._choose)
+        if node.op.name == "conv_weight":
+            return conv_weight_steps(node, inputs, outputs, winograd=self._winograd)
         make = _ALONE.get(node.op.name)
         return [] if make is None else make(node, inputs, outputs)
 
@@ -101,7 +114,17 @@ class CpuTarget:
         fixed_weight: bool,
     ) -> Sequence[Step]:
         assert isinstance(node.op, Conv)
-        return conv_steps(nodes, node.op, x, weight, product, epilogue, fixed_weight=fixed_weight)
+        return conv_steps(
+            nodes,
+            node.op,
+            x,
+            weight,
+            product,
+            epilogue,
+            fixed_weight=fixed_weight,
+            winograd=self._winograd,
+            choose=self._choose,
+        )
 
 
 def why_not_native(node: Node) -> str:
@@ -139,8 +162,10 @@ _ALONE: Mapping[str, Callable[[Node, Sequence[View], Sequence[View]], Sequence[S
     "roll": roll_steps,
     "slice": slice_steps,
     "slice_set": slice_set_steps,
-    "conv": spread_steps,
-    "conv_weight": conv_weight_steps,
+    "fold": choosing_steps,
+    "window_argmax": choosing_steps,
     "window_max": pool_steps,
+    "window_put": choosing_steps,
     "window_sum": pool_steps,
+    "window_take": choosing_steps,
 }

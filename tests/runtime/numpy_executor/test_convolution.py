@@ -10,14 +10,18 @@ from graphfw.ir.build import emit
 from graphfw.ir.dtype import as_dtype
 from graphfw.ops.correlation import Conv, ConvWeight
 from graphfw.ops.window_reductions import WindowMax, WindowSum
+from graphfw.runtime.numpy_executor import build
 from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, BASE, host
-from graphfw.runtime.numpy_executor.convolution import conv_steps, lowering, sliding
+from graphfw.runtime.numpy_executor.convolution import conv_steps, lowering, pools, turning
 from tests.runtime.numpy_executor.matmul_runs import run, storage_of, view_of
 from tests.runtime.numpy_executor.special_runs import assert_native, computed
 
 TARGETS = [t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes]
 ERRORS = {"float32": 1e-6, "float64": 1e-15, "float16": 1e-3, "bfloat16": 8e-3}
 GUARD = 64
+
+ways = pytest.mark.parametrize("way", ["direct", "turned"])
+"""The strategies that serve all sizes."""
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +40,16 @@ def op_for(x, w, stride=1, before=0, dilation=1, groups=1, after=None):
     return Conv(places, befores, strides, dilations, (1,) * rank, groups)
 
 
-def convolved(op, x, w, *, order=1, fixed=False, target=None):
+def by(way):
+    """Return what chooses the strategy of a name; the first where it does not serve."""
+
+    def choose(strategies):
+        return next((s for s in strategies if s.name == way), strategies[0]).make()
+
+    return choose
+
+
+def convolved(op, x, w, way="direct", *, order=1, fixed=False, target=None):
     """Return what native steps make of arrays; nothing is written beside it."""
     memory = {}
     image, kernels = view_of(x, memory), view_of(w, memory)
@@ -45,7 +58,8 @@ def convolved(op, x, w, *, order=1, fixed=False, target=None):
     out = room[GUARD : GUARD + math.prod(shape)]
     storage = storage_of(out)
     memory[storage] = out
-    steps = conv_steps((), op, image, kernels, storage, None, fixed_weight=fixed, target=target)
+    how = {"fixed_weight": fixed, "choose": by(way), "target": target}
+    steps = conv_steps((), op, image, kernels, storage, None, **how)
     run(steps, memory, order=order)
     assert (room[:GUARD] == 7).all()
     assert (room[-GUARD:] == 7).all()
@@ -64,36 +78,52 @@ def drawn(rng, shape, dtype="float32"):
     return rng.standard_normal(shape).astype(as_dtype(dtype).dtype)
 
 
+@ways
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("rank", [1, 2, 3])
-def test_any_window(rng, rank, target):
+def test_any_window(rng, rank, target, way):
     for _ in range(12):
         groups = int(rng.choice([1, 1, 2, 3]))
         channels, outputs = groups * rng.integers(1, 7), groups * rng.integers(1, 20)
         kernel, stride, dilation = (tuple(rng.integers(1, 4, rank).tolist()) for _ in range(3))
-        before, after = (tuple(rng.integers(0, 4, rank).tolist()) for _ in range(2))
+        most = int(rng.integers(0, 5))
+        before, after = (tuple(rng.integers(-most // 3, most + 1, rank).tolist()) for _ in range(2))
         sizes = tuple(rng.integers(1, 40 if rank < 3 else 8, rank).tolist())
         x = drawn(rng, (int(rng.integers(0, 3)), channels, *sizes))
         w = drawn(rng, (outputs, channels // groups, *kernel))
         op = op_for(x.shape, w.shape, stride, before, dilation, groups, after)
-        close(convolved(op, x, w, target=target), op, x, w, f"{op} of {x.shape} and {w.shape}")
+        what = f"{op} of {x.shape} and {w.shape}"
+        close(convolved(op, x, w, way, target=target), op, x, w, what)
 
 
+@ways
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("groups", [1, 5, 10])
-def test_any_dtype(rng, dtype, groups):
+def test_any_dtype(rng, dtype, groups, way):
     x, w = drawn(rng, (2, 10, 9, 35), dtype), drawn(rng, (20, 10 // groups, 3, 3), dtype)
     op = op_for(x.shape, w.shape, (1, 2), 1, 1, groups)
-    close(convolved(op, x, w), op, x, w)
+    close(convolved(op, x, w, way), op, x, w)
 
 
+@ways
 @pytest.mark.parametrize("kernel", [1, 3, 11])
 @pytest.mark.parametrize("stride", [1, 2, 3])
-def test_long_sums_in_pieces(rng, kernel, stride):
+def test_long_sums_in_pieces(rng, kernel, stride, way):
     """Several pieces of k, several panels, tiles of two heights."""
     x, w = drawn(rng, (1, 70, 14, 19)), drawn(rng, (45, 70, kernel, kernel))
     op = op_for(x.shape, w.shape, stride, kernel // 2)
-    close(convolved(op, x, w), op, x, w)
+    close(convolved(op, x, w, way), op, x, w)
+
+
+def test_rows_are_places_of_the_whole_image_where_windows_see_one_element(rng, monkeypatch):
+    """Long rows in tiles of 14; rows that would be too long; every second element in each dim."""
+    for sizes, stride in (((7, 7), 1), ((30, 31), 1), ((13, 9), 2), ((9, 40), (2, 3))):
+        x, w = drawn(rng, (2, 300, *sizes)), drawn(rng, (70, 300, 1, 1))
+        op = op_for(x.shape, w.shape, stride)
+        close(convolved(op, x, w, "turned"), op, x, w)
+        with monkeypatch.context() as patched:
+            patched.setattr(turning, "_TOGETHER", 1)
+            close(convolved(op, x, w, "turned"), op, x, w)
 
 
 @pytest.mark.parametrize("ahead", [0, 1 << 40])
@@ -106,8 +136,39 @@ def test_panels_laid_out_ahead_or_not_give_the_same(rng, monkeypatch, ahead):
     close(usual, op, x, w)
 
 
+@ways
+def test_one_plan_for_any_number_of_images(rng, monkeypatch, way):
+    monkeypatch.setattr(build, "by_estimate", by(way))
+    w, b = drawn(rng, (40, 30, 3, 3)), drawn(rng, (40,))
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 30, 7, 16))
+        y = gf.relu(gf.conv(x, w, b, padding=1))
+    plan = gf.Session(g).compile(y, feeds=[x])
+    for images in (1, 0, 5):
+        array = drawn(rng, (images, 30, 7, 16))
+        wanted = np.maximum(
+            op_for(array.shape, w.shape, 1, 1).eval(np, array, w) + b[:, None, None], 0
+        )
+        np.testing.assert_allclose(plan(array), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_long_rows_are_not_turned(rng):
+    x, w = drawn(rng, (1, 3, 5000)), drawn(rng, (20, 3, 3))
+    found = []
+
+    def choose(strategies):
+        found.extend([one.name for one in strategies])
+        return strategies[0].make()
+
+    op, memory = op_for(x.shape, w.shape), {}
+    out = storage_of(np.empty((1, 20, *op.places), np.float32))
+    conv_steps((), op, view_of(x, memory), view_of(w, memory), out, None, choose=choose)
+    assert "turned" not in found
+
+
+@ways
 @pytest.mark.parametrize("groups", [1, 2, 6])
-def test_operands_that_lie_in_any_way(rng, groups):
+def test_operands_that_lie_in_any_way(rng, groups, way):
     op = op_for((2, 6, 11, 20), (12, 6 // groups, 2, 3), (1, 2), 1, 1, groups)
     whole = drawn(rng, (20, 12, 3, 8))
     weights = drawn(rng, (3, 2, 6 // groups, 12))
@@ -120,16 +181,17 @@ def test_operands_that_lie_in_any_way(rng, groups):
     }
     turned = np.moveaxis(weights, (0, 1, 2, 3), (3, 2, 1, 0))[..., ::-1]
     for name, x in images.items():
-        close(convolved(op, x, turned), op, x, turned, name)
+        close(convolved(op, x, turned, way), op, x, turned, name)
 
 
+@ways
 @pytest.mark.parametrize("groups", [1, 16])
-def test_cells_in_any_order_and_fixed_weights_give_the_same_bits(rng, groups):
+def test_cells_in_any_order_and_fixed_weights_give_the_same_bits(rng, groups, way):
     x, w = drawn(rng, (3, 16, 33, 30)), drawn(rng, (48, 16 // groups, 3, 3))
     op = op_for(x.shape, w.shape, 1, 1, 1, groups)
-    usual = convolved(op, x, w)
-    assert np.array_equal(convolved(op, x, w, order=-1), usual)
-    assert np.array_equal(convolved(op, x, w, fixed=True), usual)
+    usual = convolved(op, x, w, way)
+    assert np.array_equal(convolved(op, x, w, way, order=-1), usual)
+    assert np.array_equal(convolved(op, x, w, way, fixed=True), usual)
 
 
 @pytest.mark.parametrize("groups", [1, 4])
@@ -163,10 +225,12 @@ FOLLOWING = {
 """What follows a convolution: functions of it, of a bias, and of something like it."""
 
 
+@ways
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("groups", [1, 3, 9])
 @pytest.mark.parametrize("following", FOLLOWING)
-def test_what_follows_a_convolution(rng, monkeypatch, following, groups, batch):
+def test_what_follows_a_convolution(rng, monkeypatch, following, groups, batch, way):
+    monkeypatch.setattr(build, "by_estimate", by(way))
     with gf.Graph() as g:
         x = gf.placeholder((batch, 9, 10, 13))
         r = gf.placeholder((batch, 18, 10, 13))
@@ -308,14 +372,18 @@ def test_gradients_of_sizes_known_later(rng, monkeypatch, stride):
         ((3, 3), (2, 1), (1, 2)),
         ((3, 2), (1, 3), (2, 1)),
         ((9, 10), (1, 1), (1, 1)),
+        ((11, 3), (1, 2), (1, 1)),
         ((4,), (2,), (1,)),
         ((2, 3, 2), (1, 1, 2), (1, 1, 1)),
     ],
 )
 def test_pooling(rng, monkeypatch, op, dtype, window, strides, dilations, cell):
     if cell == "many":
-        monkeypatch.setattr(sliding, "_CELL", 1)
-    op = op(window, strides, dilations)
+        monkeypatch.setattr(pools, "_CELL", 1)
+        monkeypatch.setattr(pools, "PART", 16)
+    rank = len(window)
+    before, after = (tuple(rng.integers(0, 4, rank).tolist()) for _ in range(2))
+    op = op(window, strides, dilations, before, after)
     for layout in ("plain", "transposed", "sliced", "flipped"):
         x = drawn(rng, (3, 4, 11, 12, 45)[-2 - len(window) :], dtype)
         got = computed(op, [x], [layout])
@@ -332,17 +400,17 @@ def test_the_largest_of_a_window_with_nan_is_nan(rng):
     x = drawn(rng, (2, 3, 20, 40))
     x.reshape(-1)[rng.integers(0, x.size, 60)] = np.nan
     x.reshape(-1)[rng.integers(0, x.size, 60)] = -np.inf
-    op = WindowMax((3, 3), (2, 2), (1, 1))
+    op = WindowMax((3, 3), (2, 2), (1, 1), (1, 0), (0, 1))
     assert np.array_equal(computed(op, [x]), op.eval(np, x), equal_nan=True)
 
 
 def test_pooling_over_sizes_known_later(rng):
+    op = WindowMax((3, 3), (2, 2), (1, 1), (1, 1), (1, 0))
     with gf.Graph() as g:
         x = gf.placeholder(("n", 5, "h", "w"))
-        y = emit(WindowMax((3, 3), (2, 2), (1, 1)), x)
+        y = emit(op, x)
     plan = gf.Session(g).compile(y, feeds=[x])
     assert_native(plan)
     for sizes in ((1, 5, 3, 3), (2, 5, 30, 41), (0, 5, 4, 4), (3, 5, 9, 100)):
         array = drawn(rng, sizes)
-        wanted = WindowMax((3, 3), (2, 2), (1, 1)).eval(np, array)
-        assert np.array_equal(plan(array), wanted)
+        assert np.array_equal(plan(array), op.eval(np, array))

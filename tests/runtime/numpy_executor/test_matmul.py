@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from graphfw.ir.dim import DimLike, symbol
+from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, as_dtype, float32
 from graphfw.runtime.kernels.ir import (
     Access,
@@ -24,6 +25,8 @@ from graphfw.runtime.kernels.ir import (
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Storage, Temp, View
 from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, BASE, host
 from graphfw.runtime.numpy_executor.matmul import matmul_steps, supported
+from graphfw.runtime.numpy_executor.matmul.plan import PLAIN, cut
+from graphfw.runtime.numpy_executor.matmul.tile import shape_for
 from tests.runtime.numpy_executor.matmul_runs import (
     LAYOUTS,
     Array,
@@ -381,3 +384,29 @@ def test_equal_layers_of_other_widths_share_code():
 def test_supported_dtypes():
     names = ("float32", "float64", "float16", "bfloat16", "int32", "complex64")
     assert [supported(as_dtype(name)) for name in names] == [*[True] * 4, False, False]
+
+
+def test_a_matrix_from_memory_that_one_row_reads_is_not_packed():
+    def places(m: int, n: int) -> set[type[Storage]]:
+        a, b = Temp(float32, m * 4096, ""), Temp(float32, n * 4096, "")
+        left, right = View(a, 0, (m, 4096), (4096, 1)), View(b, 0, (4096, n), (1, 4096))
+        steps = matmul_steps((), left, right, Temp(float32, m * n, ""), None, fixed_b=True)
+        return {type(storage) for step in steps for storage in step.operands}
+
+    assert places(1, 3000) == {Temp}
+    assert places(1, 300) == places(17, 3000) == {Temp, Prepared}
+
+
+@pytest.mark.parametrize("m", [16, 480])
+@pytest.mark.parametrize(("batch", "n"), [(1, 38_400), (6, 480), (500, 12), (1, 1), (3, 0)])
+def test_cells_of_sizes_that_only_the_run_knows(m, batch, n):
+    """Neither is all of a large product one cell, nor each of many small ones."""
+    symbols = symbol("batch"), symbol("n")
+    how = cut(shape_for(float32, AVX512), PLAIN, (m, symbols[1], 27), symbols[0])
+    sizes = {"batch": batch, "n": n}
+    rows, columns, group = (
+        evaluate(x, sizes) for x in (how.row_blocks, how.column_blocks, how.group)
+    )
+    cells = -(-batch // group) * rows * columns
+    work = batch * m * n * 27
+    assert work // (16 << 20) <= cells <= 4 + work // (1 << 19)

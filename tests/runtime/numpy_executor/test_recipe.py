@@ -99,6 +99,42 @@ def test_passes_run_only_when_somebody_asks(rng):
     assert "_passed" in vars(plan.program)
 
 
+def scored(weights, factor):
+    """A network whose constants take more bytes than recipes are to have, one of them scaled."""
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 3, 10, 10), name="x")
+        y = gf.conv(x, gf.constant(weights[0]), padding=1) * gf.constant(factor[:, None, None])
+        y = gf.relu(y).reshape((-1, 900)) @ gf.permute_dims(gf.constant(weights[1]), (1, 0))
+        y = y + gf.constant(weights[2])
+    return g, x, y
+
+
+def test_constants_of_the_program_are_not_stored_again(rng, kept):
+    shapes = (9, 3, 3, 3), (1000, 900), (1000,)
+    weights = [rng.standard_normal(shape, np.float32) for shape in shapes]
+    factor = rng.standard_normal(9).astype(np.float32)
+    x_array = rng.standard_normal((4, 3, 10, 10), np.float32)
+    results = []
+    for kind in (CompiledExecutable, RecalledExecutable):
+        g, x, y = scored(weights, factor)
+        with gf.Session(g, verify="off") as session:
+            plan = session.compile(y, [x])
+            assert type(plan._run) is kind
+            results.append(plan(x_array))
+            assert "scaled 1" in plan.explain()
+    np.testing.assert_array_equal(*results)
+    (recipe,) = recipes(kept)
+    assert recipe.stat().st_size < 50_000
+    for changed in (*weights, factor):
+        place = tuple([int(rng.integers(0, size)) for size in changed.shape])
+        changed[place] += 1
+        g, x, y = scored(weights, factor)
+        with gf.Session(g, verify="off") as session:
+            plan = session.compile(y, [x])
+            assert type(plan._run) is CompiledExecutable
+            assert not np.array_equal(plan(x_array), results[0])
+
+
 def test_prepared_operands_follow_the_variables(rng, kept):
     results = []
     for kind in (CompiledExecutable, RecalledExecutable):
@@ -284,7 +320,7 @@ def test_a_recipe_survives_being_stored(rng):
     with gf.Session(g, verify="off") as session:
         plan = session.compile([loss, train], [x, y])
     recipe = plan._run.loaded.recipe
-    again = restored(recipe.stored())
+    again = restored(recipe.stored([]), [])
     for field in dataclasses.fields(recipe):
         if field.name != "constants":
             assert getattr(again, field.name) == getattr(recipe, field.name)

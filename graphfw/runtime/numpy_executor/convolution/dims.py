@@ -68,5 +68,9 @@ def joined(dims: Iterable[SpatialDim]) -> list[SpatialDim]:
 
 
 def numbers(dims: Iterable[SpatialDim]) -> list[DimLike]:
-    """Return the run-time integers of dims."""
-    return [number for dim in dims for number in dim]
+    """Return the run-time integers of dims.
+
+    Of one element none is any distance apart; it is read as a part of a vector.
+    """
+    dense = [dim._replace(in_memory=1) if dim.size == 1 else dim for dim in dims]
+    return [number for dim in dense for number in dim]

@@ -5,44 +5,136 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphfw.ir.dim import DimLike
+from graphfw.ir.dim import DimLike, dim_max
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import ConvWeight
-from graphfw.runtime.kernels.steps import Step, View
+from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import Function, Target, host, module
+from graphfw.runtime.numpy_executor.codegen.registers import memory
 from graphfw.runtime.numpy_executor.convolution.cell import WindowsCode, depth, image_at
 from graphfw.runtime.numpy_executor.convolution.depthwise import MOST, DepthwiseCode
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
+from graphfw.runtime.numpy_executor.convolution.gradient_sums import fits, tiled_steps
+from graphfw.runtime.numpy_executor.convolution.parts import added, panel_tiles, tiles_of
 from graphfw.runtime.numpy_executor.convolution.windows import P
-from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.elements import declarations
+from graphfw.runtime.numpy_executor.matmul.lowering import supported
+from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
-from graphfw.runtime.numpy_executor.matmul.plan import heights_for
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
+
+_CELL = 1 << 15
+"""About how many elements a cell lays out."""
+
+_CELLS = 16
+"""With fewer cells than that, sums over all places are cut."""
+
+_CHUNK = 1 << 10
+"""Sums over so many places are not cut."""
+
+_SUMS = 1 << 17
+"""About so many sums are under way in a cell: the L2 cache holds them."""
 
 
 class G(P):
     """The places of a cell's run-time integers: those of `windows.P`, but for these."""
 
-    Y, Y_BATCH, Y_OUTPUT, Y_PLACE, IMAGES = range(9, 14)
+    TOTAL, CHUNK, SPAN, TOGETHER, ROWS = range(9, 14)
+    """The places of all images, and over how many of them a cell adds up; into how many elements of
+    the window panels divide, and how often; how many outputs a cell does."""
+
+
+class R:
+    """The places of the integers of a cell that lays out results; distances are in elements."""
+
+    OUTPUTS, IMAGES, PLACES, GROUPS = range(4)
+    Y, Y_BATCH, Y_OUTPUT, Y_PLACE, TOGETHER = range(4, 9)
+
+
+@dataclass(frozen=True)
+class ResultsCode:
+    """A cell: what a panel of outputs of a group has, in all places of some images.
+
+    Operands: y, the panels: [groups, panels, images, places, outputs of a panel].
+
+    Attributes:
+        shape: The panels.
+        layout: Whether the places of an output are contiguous.
+        target: The processor.
+    """
+
+    shape: Shape
+    layout: Layout
+    target: Target
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"results {self.pack.key} for {self.target.name}\n"
+
+    @property
+    def pack(self) -> Piece:
+        """What lays out panels."""
+        return Piece("pack", self.shape, (self.layout,))
+
+    @property
+    def parts(self) -> tuple[Piece]:
+        """What it calls."""
+        return (self.pack,)
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        body, shape, item = Body(), self.shape, self.shape.stored.itemsize
+        outputs, images, places, groups = (body.array("%params", i) for i in range(R.Y))
+        start, batch, output, place = (
+            body.mul(body.array("%params", i), item)
+            for i in (R.Y, R.Y_BATCH, R.Y_OUTPUT, R.Y_PLACE)
+        )
+        panels = body.mul(body.ceil(outputs, shape.columns), groups)
+        panel, number = body.rem("%cell", panels), body.div("%cell", panels)
+        together = body.array("%params", R.TOGETHER)
+        begin = body.mul(number, together)
+        end = body.min(body.add(begin, together), images)
+        each = body.div(panels, groups)
+        group = body.div(panel, each)
+        first = body.mul(body.rem(panel, each), shape.columns)
+        count = body.min(body.sub(outputs, first), shape.columns)
+        source = body.at(body.array("%buffers", 0, "ptr"), start)
+        first = body.add(body.mul(group, outputs), first)
+        source = body.at(source, body.mul(first, output))
+        with body.loop(begin, end) as image:
+            line = body.mul(body.add(body.mul(panel, images), image), places)
+            to = body.mul(line, shape.columns * shape.size)
+            body.line(
+                f"call fastcc void @{self.pack.name}(ptr {body.at(source, body.mul(image, batch))}"
+                f", i64 {place}, i64 {output}, ptr {body.at(body.array('%buffers', 1, 'ptr'), to)}"
+                f", i64 0, i64 {places}, i64 {count})"
+            )
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        declared = declarations(shape) | self.pack.declaration
+        return module([Function(body.function(head, "ret i32 0"), declared, ())])
 
 
 @dataclass(frozen=True)
 class GradientCode:
-    """A cell: for all outputs of a group some elements of their kernels, as many as a panel has.
+    """A cell: for some outputs of a group a panel of channels, with all elements of the kernel.
 
-    Windows are laid out as for a convolution, and transposed: here sums go over places. Operands:
-    x, y, the gradient.
+    Or, where there are few channels, a panel of all that a window sees. Windows are laid out as for
+    a convolution, and transposed: here sums go over places. Operands: x, what `ResultsCode` has
+    made of y, the gradient, or one for each part of the places.
 
     Attributes:
         windows: What lays out windows.
-        heights: The rows of the tiles, the largest first; they make up all outputs of a group.
+        results: The panels of results.
+        is_whole: Whether there is one part, which is rounded to the dtype of x.
         target: The processor.
     """
 
     windows: WindowsCode
-    heights: tuple[int, ...]
+    results: Shape
+    is_whole: bool
     target: Target
 
     @property
@@ -53,22 +145,19 @@ class GradientCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"gradient of {self.windows.key} {self.heights} for {self.target.name}\n"
-
-    @property
-    def tiles(self) -> tuple[Piece, ...]:
-        """The micro-kernels, one for each height."""
-        return tuple([Piece("tile", self.shape, (h, 2, "", False)) for h in self.heights])
-
-    @property
-    def transpose(self) -> Piece:
-        """What transposes windows."""
-        return Piece("pack", self.shape, ("columns",))
+        what = f"{self.results.columns} {self.is_whole} for {self.target.name}"
+        return f"gradient of {self.windows.key} {what}\n"
 
     @property
     def parts(self) -> tuple[Piece | WindowsCode, ...]:
         """What it calls."""
-        return (self.windows, self.transpose, *self.tiles)
+        return (self.windows, self.transpose, *panel_tiles(self.shape, self.results.columns))
+
+    @property
+    def transpose(self) -> Piece:
+        """What transposes windows; they are of the dtype that is computed in."""
+        shape = self.shape
+        return Piece("pack", shape._replace(stored=shape.dtype), ("columns",))
 
     @property
     def line(self) -> int:
@@ -82,90 +171,134 @@ class GradientCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        body = Body()
+        body, width = Body(), self.shape.columns
         declared = declarations(self.shape)
         for part in self.parts:
             declared |= part.declaration
         m, n, k, groups = (body.array("%params", i) for i in (G.M, G.N, G.K, G.GROUPS))
-        images = body.array("%params", G.IMAGES)
-        width = self.shape.columns
-        panels = body.ceil(k, width)
-        group, first = body.div("%cell", panels), body.mul(body.rem("%cell", panels), width)
-        count = body.min(body.sub(k, first), width)
+        total, chunk, span, together, most = (
+            body.array("%params", i) for i in range(G.TOTAL, G.ROWS + 1)
+        )
+        counts = [body.ceil(span, width), body.ceil(m, most), groups]
+        number, found = "%cell", []
+        for count in counts:
+            found.append(body.rem(number, count))
+            number = body.div(number, count)
+        first, row, group = body.mul(found[0], width), body.mul(found[1], most), found[2]
+        rows = body.min(body.sub(m, row), most)
+        count = body.min(body.sub(span, first), width)
+        plane = body.mul(body.mul(body.ceil(most, width), width), self.line)
         totals = body.at("%scratch", self.panel_bytes)
-        with body.loop(0, body.mul(m, self.line), self.shape.lanes * self.shape.size) as place:
-            vector, zeros = self.shape.vector, "zeroinitializer"
-            body.line(f"store {vector} {zeros}, ptr {body.at(totals, place)}")
-        with body.loop(0, images) as image:
-            x = image_at(body, self.shape, groups, body.add(body.mul(image, groups), group))
-            y, row_gap, place_gap = self.left(body, image, group, m)
-            with body.loop(0, n, depth(self.shape)) as place:
-                length = body.min(body.sub(n, place), depth(self.shape))
-                self.panel(body, x, (first, count), place, length)
-                here = body.at(y, body.mul(place, place_gap))
-                tiles = zip(self.tiles, body.pieces(self.heights, m), strict=True)
-                for tile, (height, row) in tiles:
-                    to = body.at(totals, body.mul(row, self.line))
-                    body.line(
-                        f"call fastcc void @{tile.name}(ptr {body.at(here, body.mul(row, row_gap))}"
-                        f", i64 {row_gap}, i64 {place_gap}, ptr %scratch, i64 {self.line}, "
-                        f"ptr {to}, i64 {self.line}, i64 {length}, i1 true, i64 {count}, "
-                        f"i64 {height})"
-                    )
-        self.store(body, totals, (group, m), (first, count))
+        end = body.mul(plane, together)
+        with body.loop(0, end, self.shape.lanes * self.shape.size) as place:
+            vector = self.shape.vector
+            body.line(f"store {vector} zeroinitializer, ptr {body.at(totals, place)}")
+        line = self.results.columns * self.shape.size
+        panels = body.mul(group, body.ceil(m, self.results.columns))
+        panels = body.add(panels, body.div(row, self.results.columns))
+        gap = body.mul(total, line)
+        left = body.at(body.array("%buffers", 1, "ptr"), body.mul(panels, gap))
+        begin = body.mul(number, chunk)
+        end = body.min(body.add(begin, chunk), total)
+        with body.loop(begin, end, depth(self.shape)) as place, body.loop(0, together) as turn:
+            last = body.min(body.add(place, depth(self.shape)), end)
+            wanted = body.add(body.mul(turn, span), first), count
+            with body.loop(body.div(place, n), body.ceil(last, n)) as image:
+                before = body.mul(image, n)
+                some = body.max(body.sub(place, before), "0"), body.min(body.sub(last, before), n)
+                x = image_at(body, self.shape, groups, body.add(body.mul(image, groups), group))
+                skipped = body.sub(body.add(before, some[0]), place)
+                to = body.at("%scratch", body.mul(skipped, self.line))
+                self.panel(body, x, wanted, some, to)
+            here = body.at(left, body.mul(place, line))
+            to = body.at(totals, body.mul(turn, plane))
+            self.multiply(body, here, gap, to, (rows, body.sub(last, place)))
+        member = body.add(body.mul(number, groups), group)
+        result = body.add(body.mul(member, m), row)
+        self.store(body, (totals, plane), body.mul(result, k), rows, (first, count))
         head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
         return module([Function(body.function(head, "ret i32 0"), declared, ())])
 
-    def left(self, body: Body, image: str, group: str, m: str) -> tuple[str, str, str]:
-        """Where the outputs of a group of an image lie; the bytes between them, and places."""
-        start, batch, output, place = (
-            body.mul(body.array("%params", i), self.shape.size)
-            for i in (G.Y, G.Y_BATCH, G.Y_OUTPUT, G.Y_PLACE)
-        )
-        offset = body.add(start, body.mul(image, batch))
-        offset = body.add(offset, body.mul(body.mul(group, m), output))
-        return body.at(body.array("%buffers", 1, "ptr"), offset), output, place
+    def multiply(
+        self, body: Body, left: str, gap: str, totals: str, sizes: tuple[str, str]
+    ) -> None:
+        """Multiply what results have at some places with what windows see, panel by panel."""
+        (rows, length), width, size = sizes, self.shape.columns, self.shape.size
+        with body.loop(0, rows, width) as row:
+            panel = body.at(left, body.mul(body.div(row, width), gap))
+            to = body.at(totals, body.mul(row, self.line))
+            for tile, within in tiles_of(self.shape, self.results.columns):
+                with body.where(body.test("sgt", body.sub(rows, row), within)):
+                    body.line(
+                        f"call fastcc void @{tile.name}(ptr {body.at(panel, within * size)}, "
+                        f"i64 {size}, i64 {self.results.columns * size}, ptr %scratch, "
+                        f"i64 {self.line}, "
+                        f"ptr {body.at(to, within * self.line)}, i64 {self.line}, i64 {length}, "
+                        f"i1 true, i64 {width}, i64 0)"
+                    )
 
-    def panel(self, body: Body, x: str, wanted: tuple[str, str], place: str, length: str) -> None:
+    def panel(
+        self, body: Body, x: str, wanted: tuple[str, str], places: tuple[str, str], to: str
+    ) -> None:
         """Lay out what windows see at some places, one row each, square by square."""
         width, size = self.shape.columns, self.shape.size
         square = body.at("%scratch", depth(self.shape) * self.line)
-        with body.loop(0, length, width) as within:
-            count = body.min(body.sub(length, within), width)
+        with body.loop(*places, width) as place:
+            count = body.min(body.sub(places[1], place), width)
             body.line(
                 f"call fastcc void @{self.windows.name}(ptr {x}, ptr %params, i64 {wanted[0]}, "
-                f"i64 {wanted[1]}, i64 {body.add(place, within)}, i64 {count}, ptr {square})"
+                f"i64 {wanted[1]}, i64 {place}, i64 {count}, ptr {square})"
             )
-            to = body.at("%scratch", body.mul(within, self.line))
+            there = body.at(to, body.mul(body.sub(place, places[0]), self.line))
             body.line(
                 f"call fastcc void @{self.transpose.name}(ptr {square}, i64 {size}, "
-                f"i64 {self.line}, ptr {to}, i64 0, i64 {count}, i64 {wanted[1]})"
+                f"i64 {self.line}, ptr {there}, i64 0, i64 {count}, i64 {wanted[1]})"
             )
 
     def store(
-        self, body: Body, totals: str, rows: tuple[str, str], wanted: tuple[str, str]
+        self,
+        body: Body,
+        totals: tuple[str, str],
+        begin: str,
+        rows: str,
+        wanted: tuple[str, str],
     ) -> None:
         """Write sums where they belong: in the result the window's elements are the fastest."""
-        shape, (group, m), (first, count) = self.shape, rows, wanted
-        stored = Elements(body, shape, shape.stored)
-        channels, k = (body.array("%params", i) for i in (G.CHANNELS, G.K))
+        shape, (first, count) = self.shape, wanted
+        kind = shape.stored if self.is_whole else shape.dtype
+        channels, k, together = (body.array("%params", i) for i in (G.CHANNELS, G.K, G.TOGETHER))
         taps = body.div(k, body.max(channels, 1))
-        result = body.array("%buffers", 2, "ptr")
-        result = body.at(result, body.mul(body.mul(body.mul(group, m), k), shape.size))
+        offsets = body.slot(f"[{shape.columns} x i64]")
         with body.loop(0, count) as column:
             place = body.add(first, column)
             tap, channel = body.div(place, channels), body.rem(place, channels)
-            offset = body.mul(body.add(body.mul(channel, taps), tap), shape.size)
-            to, source = body.at(result, offset), body.at(totals, body.mul(column, shape.size))
-            gap = body.mul(k, shape.size)
-            with body.loop(0, m) as row:
-                value = stored.load(body.at(source, body.mul(row, self.line)), 1)
-                place = body.at(to, body.mul(row, gap))
-                body.line(f"store {shape.element} {value}, ptr {place}")
+            offset = body.mul(body.add(body.mul(channel, taps), tap), kind.itemsize)
+            body.set(body.at(offsets, body.mul(column, 8)), offset)
+        result = body.at(body.array("%buffers", 2, "ptr"), body.mul(begin, kind.itemsize))
+        with body.loop(0, rows) as row, body.loop(0, count) as column:
+            to = body.at(result, body.mul(body.mul(row, k), kind.itemsize))
+            to = body.at(to, body.array(offsets, column))
+            source = body.at(totals[0], body.mul(row, self.line))
+            source = body.at(source, body.mul(column, shape.size))
+            with body.loop(0, together) as turn:
+                here = body.at(source, body.mul(turn, totals[1]))
+                value = body.let(f"load {shape.element}, ptr {here}")
+                value = body.primitives(1).to_memory(kind, value)
+                there = body.at(to, body.mul(turn, kind.itemsize))
+                body.line(f"store {memory(kind)} {value}, ptr {there}")
 
 
-def conv_weight_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
-    """Return the step of a `conv_weight`; none where `why_not_weight` says why."""
+def conv_weight_steps(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], *, winograd: bool = True
+) -> list[Step]:
+    """Return the steps of a `conv_weight`; none where `why_not_weight` says why.
+
+    Args:
+        node: It.
+        inputs: x and y, in any way; of y all places lie evenly.
+        outputs: The gradient.
+        winograd: Whether Winograd's algorithm may be used.
+    """
     if why_not_weight(node):
         return []
     op, (x, y), (result,) = node.op, inputs, outputs
@@ -184,30 +317,68 @@ def conv_weight_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View
     groups, channels, outputs_ = op.groups, result.shape[1], y.shape[1]
     assert isinstance(groups, int)
     assert isinstance(outputs_, int)
+    assert isinstance(channels, int)
     depthwise = _depthwise_step(node, x, y, result, dims)
     if depthwise is not None and along == 1:
         return [depthwise]
+    if winograd and fits(x, y, dims, groups):
+        return tiled_steps(node, x, y, result.storage, dims)
     dims = joined(dims)
     m, n, k = outputs_ // max(groups, 1), size_of(y.shape[2:]), size_of(result.shape[1:])
+    assert isinstance(k, int)
+    total, width = x.shape[0] * n, shape.columns
+    results = _narrowed(shape, m)
+    panels = groups * -(-m // results.columns)
+    size = panels * total * results.columns
+    laid_out = Temp(shape.dtype, size, "what the windows' places have")
+    together = dim_max(1, _CELL // dim_max(1, n * results.columns))
+    first = Step(
+        (node,),
+        ResultsCode(results, "columns" if along == 1 else "other", target),
+        (y.storage, laid_out),
+        (False, True),
+        (m, x.shape[0], n, groups, y.offset, *y.strides[:2], along, together),
+        panels * ((x.shape[0] + together - 1) // together),
+    )
+    span, turns = (channels, k // channels) if _by_channel(channels, k, width) else (k, 1)
+    rows = max(_SUMS // (turns * width) // width, 1) * width
+    rows = min(rows, -(-m // width) * width)
+    cells = groups * -(-m // max(rows, 1)) * -(-span // width)
+    chunk: DimLike = total
+    parts: DimLike = 1
+    to = result.storage
+    if cells < _CELLS:
+        chunk = dim_max(_CHUNK, (total * cells + _CELLS - 1) // _CELLS)
+        parts = dim_max(1, (total + chunk - 1) // chunk)
+        to = Temp(shape.dtype, parts * outputs_ * k, "gradients of kernels for parts of the places")
     windows = WindowsCode(shape, len(dims), dims[-1].step)
-    code = GradientCode(windows, heights_for(shape, m), target)
+    code = GradientCode(windows, results, to is result.storage, target)
     params = (
         *(m, n, k, groups, channels),
         *(x.offset, x.strides[0], channels * x.strides[1], x.strides[1]),
-        *(y.offset, *y.strides[:2], along, x.shape[0], n),
+        *(total, chunk, span, turns, rows),
+        *[0] * (P.DIMS - G.ROWS - 1),
         *numbers(dims),
     )
-    return [
-        Step(
-            (node,),
-            code,
-            (x.storage, y.storage, result.storage),
-            (False, False, True),
-            params,
-            groups * ((k + shape.columns - 1) // shape.columns),
-            code.panel_bytes + m * code.line,
-        )
-    ]
+    operands, written = (x.storage, laid_out, to), (False, False, True)
+    scratch = code.panel_bytes + turns * rows * code.line
+    steps = [first, Step((node,), code, operands, written, params, cells * parts, scratch)]
+    if to is not result.storage:
+        steps.append(added(node, shape, target, [to], parts, result.storage))
+    return steps
+
+
+def _narrowed(shape: Shape, m: int) -> Shape:
+    """Return panels with room for m columns, or with all that there can be."""
+    while m <= shape.lanes and shape.lanes * shape.size > 16:
+        shape = shape._replace(lanes=shape.lanes // 2)
+    return shape
+
+
+def _by_channel(channels: int, k: int, width: int) -> bool:
+    """Whether panels of channels are full, or most of them: then a cell writes whole kernels."""
+    is_full = channels >= 4 * width or (channels > 0 and channels % width == 0)
+    return is_full and k // channels * width**2 <= _SUMS
 
 
 def _depthwise_step(
@@ -234,7 +405,7 @@ def why_not_weight(node: Node) -> str:
     """Return why there is no native code for a gradient of kernels; "" if there is."""
     op, x = node.op, node.inputs[0]
     assert isinstance(op, ConvWeight)
-    if x.dtype.name not in ("float32", "float64"):
+    if not supported(x.dtype):
         return f"there is no native sum over places of {x.dtype}"
     if any(spread != 1 for spread in op.spreads):
         return "the elements of x are spread"

@@ -1,7 +1,10 @@
-"""`conv_steps`: from views of an image and of kernels to the steps that convolve them."""
+"""The steps of convolutions that run as products, or channel by channel: see `strategies`."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_min
@@ -9,9 +12,11 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import Conv
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp, View
-from graphfw.runtime.numpy_executor.codegen import Target, host
+from graphfw.runtime.numpy_executor.choice import CLOCK
+from graphfw.runtime.numpy_executor.codegen import Target
 from graphfw.runtime.numpy_executor.convolution.cell import AT_ONCE, ConvCell, PanelsCode, depth
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
+from graphfw.runtime.numpy_executor.convolution.seeing import Step as SpatialStep
 from graphfw.runtime.numpy_executor.convolution.sliding import (
     SlideCell,
     rows_together,
@@ -26,6 +31,21 @@ from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
 _PANEL = 4
 _RUN = 4
 """Laying out a panel, and each run of it, takes as long as multiplying it with so many rows."""
+
+_LAID_OUT: Mapping[SpatialStep, int] = {1: 8, 2: 15, 0: 40}
+"""What laying out a panel took on average, in rows, by the step along the last dim."""
+
+_TAP = 40
+"""The cycles that each element of the window takes in each run of a panel, besides."""
+
+_BEFORE = 26
+"""As many rows more it takes to have written it before."""
+
+_RESULT, _KERNEL = 0.5, 2.5
+"""The cycles for an element of the result, and of the kernels where each run lays these out."""
+
+_COPIED = 16
+"""Copying an element takes as long as multiplying so many."""
 
 _PLACES = 32
 """What is taken for the places in a row, where they are not known until the graph runs."""
@@ -62,46 +82,19 @@ def why_never(node: Node) -> str:
     return ""
 
 
-def conv_steps(
-    nodes: tuple[Node, ...],
-    op: Conv,
-    x: View,
-    weight: View,
-    product: Storage | None,
-    epilogue: Epilogue | None,
-    *,
-    fixed_weight: bool = False,
-    target: Target | None = None,
-) -> list[Step]:
-    """Return the steps of a convolution, [N, C, *S] and [O, C/G, *K] to [N, O, *places].
+class Convolution(NamedTuple):
+    """What is computed; see `strategies.conv_steps`.
 
-    The views may have any strides; N, S and the places may be symbolic.
-
-    Args:
-        nodes: What is computed, for reports.
-        op: How it convolves; see `why_not`.
-        x: The images: float32, float64, or a float of 16 bits, as matrix products.
-        weight: The kernels, of the same dtype; all sizes are known.
-        product: Where the result goes, contiguous; None where only the epilogue needs it.
-        epilogue: What is done to its elements: rows are images and outputs, joined or not, columns
-            places.
-        fixed_weight: Whether the weight stays the same from run to run: then it is laid out once.
-        target: The processor; this machine's by default.
+    Attributes:
+        nodes: For reports.
+        dims: The spatial dims.
+        x: The images.
+        weight: The kernels.
+        groups: How many there are.
+        images: How many there are.
+        target: The processor.
+        likely: How many images there may be, where that is not known: for estimates.
     """
-    facts = zip(
-        *(x.shape[2:], x.strides[2:], op.places, weight.shape[2:]),
-        *(op.strides, op.dilations, op.before),
-        strict=True,
-    )
-    dims = [SpatialDim(*fact) for fact in facts]
-    it = _Convolution(nodes, dims, x, weight, _known(op.groups), x.shape[0], target or host())
-    if weight.shape[1] == 1 < it.groups and 0 < it.outputs <= _MULTIPLE:
-        return [_slide(it, product, epilogue)]
-    return _multiply(it._replace(dims=joined(dims)), product, epilogue, fixed_weight)
-
-
-class _Convolution(NamedTuple):
-    """What is computed; see `conv_steps`."""
 
     nodes: tuple[Node, ...]
     dims: list[SpatialDim]
@@ -110,6 +103,7 @@ class _Convolution(NamedTuple):
     groups: int
     images: DimLike
     target: Target
+    likely: int = 1
 
     @property
     def outputs(self) -> int:
@@ -136,7 +130,23 @@ class _Convolution(NamedTuple):
         """How many products there are: one for each group of each image, or of all."""
         return self.images * self.groups
 
-    def with_images_joined(self) -> _Convolution:
+    @property
+    def assumed(self) -> tuple[int, int, int]:
+        """Outputs of a group, places of all images, and what a window sees: for estimates.
+
+        Places that are not known are taken for some in each dim.
+        """
+        places = [one.places if isinstance(one.places, int) else _PLACES for one in self.dims]
+        images = self.images if isinstance(self.images, int) else self.likely
+        channels = _known(self.weight.shape[1])
+        return self.outputs, images * math.prod(places), channels * self.kernel
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether outputs see one channel each, and are few: see `slide`."""
+        return self.weight.shape[1] == 1 < self.groups and 0 < self.outputs <= _MULTIPLE
+
+    def with_images_joined(self) -> Convolution:
         """Return the same with the images as one more spatial dim, the slowest."""
         images = SpatialDim(self.images, self.x.strides[0], self.images, 1, 1, 1, 0)
         return self._replace(dims=[images, *self.dims], images=1)
@@ -147,19 +157,16 @@ def _known(size: DimLike) -> int:
     return size
 
 
-def _multiply(
-    it: _Convolution, product: Storage | None, epilogue: Epilogue | None, fixed: bool
+def multiply(
+    it: Convolution, product: Storage | None, epilogue: Epilogue | None, fixed: bool
 ) -> list[Step]:
     """Return the steps of matrix products, whose right operand is what windows see."""
     shape, x, places = it.shape, it.x, it.places
     channels = _known(it.weight.shape[1])
-    is_joined = it.groups == 1 != x.shape[0] and isinstance(places, int) and places <= _FEW
-    if is_joined:
-        it = it.with_images_joined()
+    it, is_joined, how, is_ahead = _planned(it)
     m, n, k = it.outputs, it.places, channels * it.kernel
-    how, is_ahead = _cut(it, (m, n, k))
     cell = ConvCell(shape, len(it.dims), it.dims[-1].step, is_ahead, is_joined)
-    tiles, steps = _weights(it, how, fixed)
+    tiles, steps = kernels_as_tiles(it, how.heights[0], _known(how.row_blocks), fixed)
     params: tuple[DimLike, ...] = (
         *(m, n, k, it.groups, channels),
         *(x.offset, x.strides[0], channels * x.strides[1], x.strides[1]),
@@ -194,15 +201,42 @@ def _multiply(
     return [*steps, operands.step(it.nodes, code, params, cells, scratch)]
 
 
-def _cut(it: _Convolution, sizes: tuple[int, DimLike, int]) -> tuple[Cut, bool]:
+def multiply_seconds(it: Convolution, *, fixed: bool) -> float:
+    """Return how long `multiply`'s steps take, on one core."""
+    m, n, k = it.assumed
+    it, _, how, is_ahead = _planned(it)
+    shape, step = it.shape, it.dims[-1].step
+    images = max(it.images, 1) if isinstance(it.images, int) else it.likely
+    columns = -(-n // (images * shape.columns)) * images * shape.columns
+    rows = m + (_BEFORE if is_ahead else 0)
+    times = 1 if is_ahead else _known(how.row_blocks)
+    rows += times * _LAID_OUT[step]
+    cycles: float = rows * columns * k / (2 * shape.lanes)
+    cycles += _TAP * times * it.kernel * columns // shape.columns * _runs(it)
+    cycles += _RESULT * m * n
+    if not fixed:
+        cycles += _KERNEL * m * k
+    return cycles * it.groups / CLOCK
+
+
+def _planned(it: Convolution) -> tuple[Convolution, bool, Cut, bool]:
+    """Return how `multiply` sees a convolution: whether images are joined, and as of `_cut`."""
+    it = it._replace(dims=joined(it.dims))
+    few = isinstance(it.places, int) and it.places <= _FEW
+    is_joined = it.groups == 1 != it.x.shape[0] and few
+    if is_joined:
+        it = it.with_images_joined()
+    sizes = it.outputs, it.places, _known(it.weight.shape[1]) * it.kernel
+    return it, is_joined, *_cut(it, sizes)
+
+
+def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[Cut, bool]:
     """Return how a convolution is cut, and whether panels are laid out before.
 
     That pays where several cells need the same ones, as with small images.
     """
-    (m, n, k), last, shape = sizes, it.dims[-1], it.shape
-    places = last.places if isinstance(last.places, int) else _PLACES
-    runs = 1 + (shape.columns - 1) // max(places, 1)
-    costs = Costs(speed=1, a=0, b=_PANEL + _RUN * runs)
+    (m, n, k), shape = sizes, it.shape
+    costs = Costs(speed=1, a=0, b=_PANEL + _RUN * _runs(it))
     how = cut(shape, costs, sizes, it.members, may_split=False)
     nbytes = it.members * _panels(shape, n) * shape.columns * k * shape.size
     is_ahead = how.row_blocks != 1 and isinstance(nbytes, int) and nbytes <= _AHEAD
@@ -215,37 +249,68 @@ def _cut(it: _Convolution, sizes: tuple[int, DimLike, int]) -> tuple[Cut, bool]:
     return how._replace(chunk_rows=rows, chunk_columns=columns), is_ahead
 
 
+def _runs(it: Convolution) -> int:
+    """Return how many rows of places a panel has parts of."""
+    places = it.dims[-1].places
+    places = places if isinstance(places, int) else _PLACES
+    return 1 + (it.shape.columns - 1) // max(places, 1)
+
+
 def _panels(shape: Shape, n: DimLike) -> DimLike:
     return (n + shape.columns - 1) // shape.columns
 
 
-def _weights(it: _Convolution, how: Cut, fixed: bool) -> tuple[Storage, list[Step]]:
-    """Return the kernels as tiles, in the order in which cells read them, and what makes these."""
-    weight, shape, height = it.weight, it.shape, how.heights[0]
+def kernels_as_tiles(
+    it: Convolution, height: int, blocks: int, fixed: bool, *, by_channel: bool = False
+) -> tuple[Storage, list[Step]]:
+    """Return the kernels as tiles of so many outputs, and what makes these: see `WeightsCode`.
+
+    k is [*K, C], or [C, *K] with `by_channel`.
+    """
+    weight, shape = it.weight, it.shape
     channels = _known(weight.shape[1])
     tiles = -(-it.outputs // height)
     size = it.groups * tiles * height * channels * it.kernel
     memory = Temp(shape.dtype, size, "kernels as tiles")
-    pairs = zip(weight.shape[2:], weight.strides[2:], strict=True)
+    channel, *dims = zip(weight.shape[1:], weight.strides[1:], strict=True)
+    *slow, fast = (channel, *dims) if by_channel else (*dims, channel)
     step = Step(
         it.nodes,
         WeightsCode(shape, len(weight.shape) - 2, it.target),
         (weight.storage, memory),
         (False, True),
         (
-            *(height, it.outputs, tiles, _known(how.row_blocks), depth(shape)),
-            *(channels, it.kernel),
-            *(weight.offset, *weight.strides[:2]),
-            *[number for pair in pairs for number in pair],
+            *(height, it.outputs, tiles, blocks, depth(shape)),
+            *(fast[0], size_of([size for size, _ in slow])),
+            *(weight.offset, weight.strides[0], fast[1]),
+            *[number for pair in slow for number in pair],
         ),
         it.groups * tiles,
     )
     if fixed:
         return Prepared(memory.dtype, memory.size, memory.why, step), []
-    return memory, [step]
+    # They could be made long before they are needed: they would fill memory until then.
+    return memory, [replace(step, after=(it.x.storage,))]
 
 
-def _slide(it: _Convolution, product: Storage | None, epilogue: Epilogue | None) -> Step:
+def copied(it: Convolution, to: Storage) -> Step:
+    """Return the step that copies what windows of one element see, 0 where that is outside."""
+    rows, width = size_of([dim.places for dim in it.dims[:-1]]), it.dims[-1].places
+    images, channels = it.x.shape[:2]
+    together = rows_together(width, _COPIED)
+    params: tuple[DimLike, ...] = (
+        *(images * channels, rows, together, channels, 1),
+        *(it.x.offset, *it.x.strides[:2], 0, 0),
+        *numbers(it.dims),
+        *[0] * len(it.dims),
+    )
+    cell = SlideCell(it.shape, len(it.dims), it.dims[-1].step, "elements", 1)
+    code = MatmulCode(cell, it.target, (1,), False, (1,), True, None)
+    cells = (images * channels * rows + together - 1) // together
+    return Step(it.nodes, code, (it.x.storage, to), (False, True), params, cells)
+
+
+def slide(it: Convolution, product: Storage | None, epilogue: Epilogue | None) -> Step:
     """Return the step that computes each output of the one channel that it sees."""
     x, weight, multiple = it.x, it.weight, it.outputs
     outputs = it.groups * multiple

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.windows import Windowed
+from graphfw.ops.window_reductions import WindowReduction
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import host
+from graphfw.runtime.numpy_executor.convolution import pools
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, numbers
-from graphfw.runtime.numpy_executor.convolution.sliding import (
-    Kind,
-    SlideCell,
-    rows_together,
-    written_width,
-)
-from graphfw.runtime.numpy_executor.matmul.code import MatmulCode
+from graphfw.runtime.numpy_executor.convolution.seeing import Step as SpatialStep
+from graphfw.runtime.numpy_executor.convolution.sliding import written_width
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.tile import shape_for
 
-_KINDS: dict[str, Kind] = {"window_max": "maxima", "window_sum": "sums"}
+_KINDS: dict[str, pools.Kind] = {"window_max": "maxima", "window_sum": "sums"}
 
 
 def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
@@ -30,34 +27,36 @@ def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     Floats are, whose leading dims lie in memory as one or two.
     """
     op, (x,), (result,) = node.op, inputs, outputs
-    assert isinstance(op, Windowed)
+    assert isinstance(op, WindowReduction)
     rank = len(op.window)
     lead = _lead(x, len(x.shape) - rank)
     if not supported(x.storage.dtype) or len(lead) > 2:
         return []
-    (images, image_gap), (planes, plane_gap) = [(1, 0)] * (2 - len(lead)) + lead
     spatial = x.shape[len(x.shape) - rank :]
     facts = zip(
         *(spatial, x.strides[len(x.shape) - rank :], op.places(spatial), op.window),
-        *(op.strides, op.dilations, [0] * rank),
+        *(op.strides, op.dilations, op.before),
         strict=True,
     )
     dims = [SpatialDim(*fact) for fact in facts]
-    rows = size_of([dim.places for dim in dims[:-1]])
-    taps = size_of(op.window)
-    assert isinstance(taps, int)
-    together = rows_together(dims[-1].places, taps)
+    (images, image_gap), (planes, plane_gap) = [(1, 0)] * (2 - len(lead)) + lead
+    rows, parts = size_of([dim.places for dim in dims[:-1]]), pools.parts_of_row(dims[-1])
+    shape, last, together = shape_for(x.storage.dtype, host()), dims[-1], pools.parts_together(dims)
+    room, depth = pools.vectors_of_part(last, shape), pools.deep(rows * parts)
+    stride: SpatialStep = 1 if last.stride == 1 else 2 if last.stride == 2 else 0
     params = (
-        *(images * planes, rows, together, planes, 1),
-        *(x.offset, image_gap, plane_gap, 0, 0),
-        *numbers(dims),
-        *[0] * rank,
+        *(images * planes, rows, parts, together, planes, x.offset, image_gap, plane_gap),
+        *(depth, room, *numbers(dims)),
     )
-    shape = shape_for(x.storage.dtype, host())
-    cell = SlideCell(shape, rank, dims[-1].step, _KINDS[op.name], written_width(dims[-1].kernel))
-    code = MatmulCode(cell, host(), (1,), False, (1,), True, None)
-    cells = (images * planes * rows + together - 1) // together
-    return [Step((node,), code, (x.storage, result.storage), (False, True), params, cells)]
+    dense, rows_seen = last.in_memory == 1, op.window[:-1]
+    is_written = dense and math.prod(rows_seen) <= pools.MOST_ROWS
+    code = pools.PoolCode(
+        *(shape, rank, stride, dense, rows_seen if is_written else None),
+        *(0 if parts == 1 else pools.PART, _KINDS[op.name], written_width(last.kernel), host()),
+    )
+    cells = (images * planes * rows * parts + together - 1) // together
+    operands, scratch = (x.storage, result.storage), pools.scratch_bytes(depth, room, shape)
+    return [Step((node,), code, operands, (False, True), params, cells, scratch)]
 
 
 def _lead(x: View, count: int) -> list[tuple[DimLike, DimLike]]:

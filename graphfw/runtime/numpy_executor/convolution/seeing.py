@@ -103,23 +103,29 @@ class Seeing:
             low, high = body.mul(low, 2), body.sub(body.mul(high, 2), 1)
         return [self.between(low, high, n * lanes) for n in range(self.step * vectors)]
 
-    def read(self, here: str, masks: list[str]) -> list[str]:
-        """Read vectors of what places see; those that see nothing have 0."""
+    def read(self, here: str, masks: list[str], others: float = 0.0) -> list[str]:
+        """Read vectors of what places see: those that see nothing have a number.
+
+        Where a mask is "", all of a vector is read.
+        """
         shape, item = self.shape, self.shape.stored.itemsize
+        places = [self.body.at(here, n * shape.lanes * item) for n in range(len(masks))]
         values = [
-            self.stored.load_some(self.body.at(here, n * shape.lanes * item), mask)
-            for n, mask in enumerate(masks)
+            self.stored.load_some(place, mask, others) if mask else self.stored.load(place)
+            for place, mask in zip(places, masks, strict=True)
         ]
-        if self.step == 1:
-            return values
-        pairs = zip(values[::2], values[1::2], strict=True)
+        return values if self.step == 1 else self.every_second(values)
+
+    def every_second(self, values: list[str]) -> list[str]:
+        """Put vectors together of every second lane of pairs."""
+        shape = self.shape
         order = ", ".join([f"i32 {2 * i}" for i in range(shape.lanes)])
         return [
             self.body.let(
                 f"shufflevector {shape.vector} {first}, {shape.vector} {second}, "
                 f"<{shape.lanes} x i32> <{order}>"
             )
-            for first, second in pairs
+            for first, second in zip(values[::2], values[1::2], strict=True)
         ]
 
     def between(self, low: str, high: str, first: int) -> str:

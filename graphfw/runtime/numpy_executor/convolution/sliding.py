@@ -2,20 +2,18 @@
 
     @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
 
-Depthwise convolutions, and the sums and maxima of pooling: vectors are places in a row of the
-result; each element of the window is read as such a vector.
+Depthwise convolutions, and copies of what windows see: vectors are places in a row of the result;
+each element of the window is read as such a vector.
 """
 
 from __future__ import annotations
 
-import math
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dim import DimLike, dim_max
 from graphfw.runtime.numpy_executor.codegen import Function, module
-from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
 from graphfw.runtime.numpy_executor.convolution.seeing import D, Seeing, Step
 from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
@@ -23,8 +21,8 @@ from graphfw.runtime.numpy_executor.matmul.cell import Few
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
 
-Kind: TypeAlias = Literal["products", "sums", "maxima"]
-"""What is made of what a window sees; products with the elements of a kernel are added up."""
+Kind: TypeAlias = Literal["products", "elements"]
+"""What is added up of what a window sees: products with a kernel, or the elements themselves."""
 
 
 _CELL = 1 << 18
@@ -98,6 +96,18 @@ class SlideCell(Called):
         return module([Function(_Slide(self).text(symbol), declarations(self.shape), ())])
 
 
+class _Reading(NamedTuple):
+    """How a strip is read.
+
+    Attributes:
+        vectors: How many it is wide; 0 for one place alone.
+        masked: Whether it may reach beyond the image, or beyond a row of the result.
+    """
+
+    vectors: int
+    masked: bool
+
+
 class _Slide(Seeing):
     """Writes the function of a cell."""
 
@@ -162,15 +172,34 @@ class _Slide(Seeing):
         if not self.step:
             with body.loop(0, places) as place:
                 there = body.at(to, body.mul(place, self.item))
-                self.strip(operands, rows, (place, "1"), (there, line), 0)
+                self.strip(operands, rows, (place, "1"), (there, line), _Reading(0, False))
             return
         with body.loop(0, places, self.shape.columns) as place:
             run = body.min(body.sub(places, place), self.shape.columns)
             there = body.at(to, body.mul(place, self.item))
             few = body.test("sle", run, self.shape.lanes)
-            for vectors, bit in ((1, few), (2, body.opposite(few))):
+            ways = [(_Reading(1, True), few), (_Reading(2, True), body.opposite(few))]
+            if self.code.width:
+                is_whole = self.is_whole(place, run)
+                is_cut = body.let(f"and i1 {ways[1][1]}, {body.opposite(is_whole)}")
+                ways[1:] = [(_Reading(2, True), is_cut), (_Reading(2, False), is_whole)]
+            for reading, bit in ways:
                 with body.where(bit):
-                    self.strip(operands, rows, (place, run), (there, line), vectors)
+                    self.strip(operands, rows, (place, run), (there, line), reading)
+
+    def is_whole(self, place: str, run: str) -> str:
+        """Whether a strip sees elements only, in all lanes of the vectors that it reads."""
+        body, dim, width = self.body, self.dims[-1], self.shape.columns
+        first, _ = self.index(dim, place, "0")
+        last, _ = self.index(dim, place, str(self.code.width - 1))
+        end = body.add(last, self.step * width)
+        bits = [
+            body.test("eq", run, width),
+            body.test("sge", first, 0),
+            body.test("sle", end, dim[D.SIZE]),
+        ]
+        both = body.let(f"and i1 {bits[0]}, {bits[1]}")
+        return body.let(f"and i1 {both}, {bits[2]}")
 
     def strip(
         self,
@@ -178,19 +207,19 @@ class _Slide(Seeing):
         rows: tuple[str, str],
         run: tuple[str, str],
         to: tuple[str, str],
-        vectors: int,
+        reading: _Reading,
     ) -> None:
-        """Compute the same places of some rows: so many vectors, or one place alone where 0.
+        """Compute the same places of some rows.
 
         Where the window's width is known, what it sees along a row is found once for all rows.
         """
-        body, (image, kernel) = self.body, operands
-        known = [self.along(run, str(k), vectors) for k in range(self.code.width)]
+        body, (image, kernel), vectors = self.body, operands, reading.vectors
+        known = [self.along(run, str(k), reading) for k in range(self.code.width)]
         kind = self.shape.vector if vectors else self.shape.element
         with body.loop(*rows) as row:
             totals = [body.slot(kind) for _ in range(vectors or 1)]
             for total in totals:
-                body.set(total, self.start(vectors), kind)
+                body.set(total, "zeroinitializer" if vectors else "0.0", kind)
             place = self.split(row, D.PLACES, self.dims[:-1])
             with ExitStack() as loops:
                 tap = [loops.enter_context(body.loop(0, dim[D.KERNEL])) for dim in self.dims[:-1]]
@@ -202,28 +231,22 @@ class _Slide(Seeing):
                         self.add(totals, body.at(here, offset), masks, factor)
                 else:
                     along = loops.enter_context(body.loop(0, self.dims[-1][D.KERNEL]))
-                    offset, masks = self.along(run, along, vectors)
+                    offset, masks = self.along(run, along, reading)
                     factor = self.factor(kernel, [*tap, along], vectors)
                     self.add(totals, body.at(here, offset), masks, factor)
             there = body.at(to[0], body.mul(row, to[1]))
             for n, total in enumerate(totals):
                 self.store(body.get(total, kind), there, run[1], n, vectors)
 
-    def along(self, run: tuple[str, str], tap: str, vectors: int) -> tuple[str, list[str]]:
+    def along(self, run: tuple[str, str], tap: str, reading: _Reading) -> tuple[str, list[str]]:
         """The offset of what a run sees along a row, and which lanes see it; one bit where 0."""
         place, count = run
         offset, low, high = self.seen_along(place, tap)
-        if not vectors:
+        if not reading.vectors:
             return offset, [self.is_inside(low, high, count)]
-        if self.code.kind != "products":
-            return offset, self.masks("0", count, vectors)  # pooling sees no zeros: they are there
-        return offset, self.masks(low, self.body.min(high, count), vectors)
-
-    def start(self, vectors: int) -> str:
-        """What nothing adds up to."""
-        shape = self.shape
-        value = literal(-math.inf if self.code.kind == "maxima" else 0.0, shape.dtype)
-        return splat(shape.element, value, shape.lanes if vectors else 1)
+        if not reading.masked:
+            return offset, [""] * (self.step * reading.vectors)
+        return offset, self.masks(low, self.body.min(high, count), reading.vectors)
 
     def store(self, value: str, to: str, run: str, n: int, vectors: int) -> None:
         """Write the n-th vector of a run, or one number: under a mask of one lane."""
@@ -254,14 +277,7 @@ class _Slide(Seeing):
     def add_one(self, slot: str, value: str, factor: str, kind: str) -> None:
         body, shape = self.body, self.shape
         total = body.get(slot, kind)
-        if self.code.kind == "maxima":
-            bits = f"<{shape.lanes} x i1>" if kind == shape.vector else "i1"
-            # A NaN stays; it is taken, because it is not less.
-            larger = body.let(f"fcmp ogt {kind} {total}, {value}")
-            is_nan = body.let(f"fcmp uno {kind} {total}, {total}")
-            stays = body.let(f"or {bits} {larger}, {is_nan}")
-            total = body.let(f"select {bits} {stays}, {kind} {total}, {kind} {value}")
-        elif self.code.kind == "sums":
+        if self.code.kind == "elements":
             total = body.let(f"fadd {kind} {total}, {value}")
         elif kind == shape.vector:
             function = f"call {kind} @llvm.fmuladd.{shape.suffix}"

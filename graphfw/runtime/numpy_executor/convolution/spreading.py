@@ -20,8 +20,10 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import Conv
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
+from graphfw.runtime.numpy_executor.choice import Choose
 from graphfw.runtime.numpy_executor.codegen import Function, Target, host, module
-from graphfw.runtime.numpy_executor.convolution.lowering import conv_steps, why_never
+from graphfw.runtime.numpy_executor.convolution.lowering import why_never
+from graphfw.runtime.numpy_executor.convolution.strategies import conv_steps
 from graphfw.runtime.numpy_executor.matmul.text import Body
 
 _MOST = 16
@@ -62,8 +64,18 @@ def why_not_spread(node: Node) -> str:
     return "" if math.prod(op.spreads) <= _MOST else "the elements of x are spread far"
 
 
-def spread_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
-    """Return the steps of a convolution of spread elements; none where there is a reason not to."""
+def spread_steps(
+    node: Node,
+    inputs: Sequence[View],
+    outputs: Sequence[View],
+    *,
+    winograd: bool,
+    choose: Choose,
+) -> list[Step]:
+    """Return the steps of a convolution of spread elements; none where there is a reason not to.
+
+    The phases are computed as `conv_steps` says.
+    """
     if why_not_spread(node):
         return []
     op, (x, weight), (result,) = node.op, inputs, outputs
@@ -84,7 +96,16 @@ def spread_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) ->
         rank = len(places)
         part = Conv(places, before, op.strides, dilations, (1,) * rank, op.groups)
         temp = Temp(x.storage.dtype, size_of((*lead, *places)), "a phase of a convolution")
-        steps += conv_steps((node,), part, x, _part(weight, seen), temp, None)
+        steps += conv_steps(
+            (node,),
+            part,
+            x,
+            _part(weight, seen),
+            temp,
+            None,
+            winograd=winograd,
+            choose=choose,
+        )
         temps.append(temp)
     code = PhasesCode(x.storage.dtype, op.spreads, tuple(is_there), host())
     size = size_of(op.places)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from graphfw.ir.dtype import DType, bfloat16, float16
-from graphfw.runtime.numpy_executor.codegen.registers import iota, memory, vector
+from graphfw.runtime.numpy_executor.codegen.registers import iota, literal, memory, splat, vector
 from graphfw.runtime.numpy_executor.matmul.text import Body, declared
 from graphfw.runtime.numpy_executor.matmul.tile import DOT_OF_PAIRS, Shape
 
@@ -56,20 +58,29 @@ class Elements:
         value = self.body.let(f"load {kind}, ptr {place}, align {self.align}")
         return self.body.primitives(lanes).from_memory(self.dtype, value)
 
-    def load_some(self, place: str, mask: str) -> str:
-        """Read the lanes of a mask; the others are 0."""
-        value = self.moved(place, mask)
+    def load_some(self, place: str, mask: str, others: float = 0.0) -> str:
+        """Read the lanes of a mask; the others are one number."""
+        value = self.moved(place, mask, self._splat(others))
         if self.dtype is float16:
             value = self.body.let(f"bitcast {self._moved} {value} to <{self.shape.lanes} x half>")
         return self.body.primitives(self.shape.lanes).from_memory(self.dtype, value)
 
-    def moved(self, place: str, mask: str) -> str:
+    def moved(self, place: str, mask: str, others: str = "zeroinitializer") -> str:
         """The same without a conversion: 16-bit floats as their bits."""
         v = self._moved
         return self.body.let(
             f"call {v} @llvm.masked.load.{self._suffix}(ptr {place}, i32 {self.align}, "
-            f"{self.mask_type} {mask}, {v} zeroinitializer)"
+            f"{self.mask_type} {mask}, {v} {others})"
         )
+
+    def _splat(self, number: float) -> str:
+        """A vector of one number, as it lies in memory."""
+        if number == 0:
+            return "zeroinitializer"
+        if self.dtype.is_low_precision:
+            bits = np.asarray(number, self.dtype.dtype).view(np.uint16)
+            return splat("i16", str(int(bits)), self.shape.lanes)
+        return splat(memory(self.dtype), literal(number, self.dtype), self.shape.lanes)
 
     def spread(self, place: str) -> str:
         """Read one element into all lanes."""

@@ -42,6 +42,9 @@ _WIDE = 256
 _PACK_COLUMNS = 4
 """How many panels a cell of `PackCode` packs."""
 
+_BEYOND_CACHES = 1 << 25
+"""Bytes of a matrix that has to come from memory in each run."""
+
 _TILE_ROWS = 9
 """From so many rows on matrix tiles are used, of which each has 16."""
 
@@ -135,7 +138,7 @@ def matmul_steps(
     # are made of where that is as quick.
     is_sized = all([isinstance(size, int) for size in it.b.shape])  # else each run has its own
     is_packed = is_sized and fixed_b and not it.turned
-    is_packed = is_packed and not (shape.converts and few == "always")
+    is_packed = is_packed and not ((shape.converts or _is_read_once(shape, it)) and few == "always")
     is_packed = is_packed and not (by_tiles and layout == "rows")
     part = n // sections if isinstance(n, int) else n
     # Sections begin with a panel of their own.
@@ -185,6 +188,14 @@ def matmul_steps(
     if parts is None:
         return [step]
     return [step, _combine(nodes, shape, target, it, how.splits, parts, product, epilogue)]
+
+
+def _is_read_once(shape: Shape, it: _Product) -> bool:
+    """Whether it is a row times a matrix that no cache holds: reading that is all that counts."""
+    m, n, k = it.sizes
+    if not (m == 1 and it.members == 1 and isinstance(n, int) and isinstance(k, int)):
+        return False
+    return n * k * shape.stored.itemsize > _BEYOND_CACHES
 
 
 def _normal(a: View, b: View) -> _Product:

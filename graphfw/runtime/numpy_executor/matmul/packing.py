@@ -89,7 +89,7 @@ def columns(body: Body, shape: Shape, stored: Elements, n: str) -> None:
             pieces = [stored.load(body.at(c, offset), q) for c in starts]
             registers = [_joined(body, shape.element, q, pieces[i::q]) for i in range(q)]
             row = body.at(to, body.mul(k, shape.columns * size))
-            for place, value in enumerate(_transpose(body, shape, q, registers)):
+            for place, value in enumerate(transposed_pieces(body, shape, q, registers)):
                 computed.store(value, body.at(row, place * shape.columns * size))
         with body.loop(places, n) as k:
             row = body.at(to, body.mul(k, shape.columns * size))
@@ -111,7 +111,7 @@ def _joined(body: Body, element: str, length: int, pieces: list[str]) -> str:
     return pieces[0]
 
 
-def _transpose(body: Body, shape: Shape, q: int, registers: list[str]) -> list[str]:
+def transposed_pieces(body: Body, shape: Shape, q: int, registers: list[str]) -> list[str]:
     """Transpose the q registers as q-by-q matrices, one in each 16 bytes."""
     v, lanes, half = shape.vector, shape.lanes, q // 2
     for _ in range(q.bit_length() - 1):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
-from graphfw.ir.dim import DimLike, dim_max
+from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.runtime.numpy_executor.matmul.blocks import CHUNK_ROWS
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
@@ -139,6 +140,8 @@ def heights_for(shape: Shape, m: DimLike) -> tuple[int, ...]:
     return (best, m % best) if m % best else (best,)
 
 
+# Networks have the same layer many times, and estimates ask again.
+@functools.lru_cache(maxsize=1024)
 def _fixed(
     shape: Shape,
     costs: Costs,
@@ -205,13 +208,19 @@ def _symbolic(
     columns = n if isinstance(n, int) else _ASSUMED
     places = k if isinstance(k, int) else _ASSUMED
     work = costs.work(rows, columns, places)
-    column_blocks: DimLike = 1
-    row_blocks: DimLike = 1
-    if (isinstance(batch, int) and batch < 8) or work > 2 * _CELL:
-        # About as many columns as make a cell with 128 rows, then as many rows.
-        width = max(_CELL // costs.work(min(rows, 128), 1, max(places, 1)) // 64 * 64, 64)
-        column_blocks = dim_max(1, (n + width - 1) // width)
-        height = max(_CELL // costs.work(1, max(min(width, columns), 1), max(places, 1)), 128)
-        row_blocks = dim_max(1, (m + height - 1) // height)
+    is_large = (isinstance(batch, int) and batch < 8) or work > 2 * _CELL
+    if not is_large and isinstance(m, int) and isinstance(n, int):
+        return 1, 1, max(_CELL // max(work, 1), 1), 1
+    # About as many columns as make a cell with 128 rows, then as many rows.
+    width = max(_CELL // costs.work(min(rows, 128), 1, max(places, 1)) // 64 * 64, 64)
+    height = max(_CELL // costs.work(1, max(min(width, columns), 1), max(places, 1)), 128)
+    row_blocks = dim_max(1, (m + height - 1) // height)
+    column_blocks = dim_max(1, (n + width - 1) // width)
+    if is_large and not isinstance(m, int):
         return row_blocks, column_blocks, 1, 1
-    return 1, 1, max(_CELL // max(work, 1), 1), 1
+    # As `_cells` does: small ones where there are few, and several members where they are many.
+    all_of_it = (m * n // costs.speed + costs.a * m + costs.b * n) * places * batch
+    cells = dim_max(1, dim_max(all_of_it // _CELL, dim_min(8, all_of_it // _SMALLEST)))
+    blocks = cells // dim_max(1, batch * row_blocks)
+    column_blocks = dim_max(1, dim_min(dim_max(column_blocks, blocks), (n + 63) // 64))
+    return row_blocks, column_blocks, dim_max(1, batch // cells), 1

@@ -9,6 +9,8 @@ of the elements of `a` (`rs` bytes from row to row, `ks` from place to place) ti
 what is there with `more`. All are of the dtype that is computed in; with dot products of pairs, a
 place is two of bfloat16 side by side, in `a` as well as in `b`. There are r rows or more; where
 a tile is ragged, one is enough: it computes the last of them several times, which changes nothing.
+Where places of `a` do not lie equally far apart, `ks` is the address of n offsets, in bytes, and
+`rows` that of n lines of memory that are asked for: what is needed after this tile.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ _AHEAD = {"a": 4096, "b": 512}
 DOT_OF_PAIRS = "llvm.x86.avx512bf16.dpbf16ps.512"
 """Adds the products of two elements to each lane."""
 
-Ahead: TypeAlias = Literal["", "a", "b"]
-"""Which operand's memory a tile asks for before it needs it."""
+Ahead: TypeAlias = Literal["", "a", "b", "list"]
+"""Which operand's memory a tile asks for before it needs it; or a list says how `a` lies."""
 
 
 class Shape(NamedTuple):
@@ -125,7 +127,8 @@ class _Tile:
         self.chains = max([1, *(n for n in (2, 4) if rows * vectors * n <= 2 * _CHAINS)])
         # Three rows share a pointer: the next two lie rs and 2 * rs behind it. In a ragged tile all
         # share one, and have each a distance from it.
-        self.pointers = ["%b"] + [f"%a{row}" for row in range(0, 1 if ragged else rows, 3)]
+        self.starts = [f"%a{row}" for row in range(0, 1 if ragged else rows, 3)]
+        self.pointers = ["%b", *(["%list"] if ahead == "list" else self.starts)]
         self.names = [f"{r}.{v}" for r in range(rows) for v in range(vectors)]
 
     def text(self, symbol: str) -> str:
@@ -134,6 +137,7 @@ class _Tile:
             f"define fastcc void @{symbol}(ptr %a0, i64 %rs, i64 %ks, ptr %b, i64 %bs, ptr %c, "
             f"i64 %cs, i64 %n, i1 %more, i64 %columns, i64 %rows) {ATTRIBUTES} {{",
             "entry:",
+            *(self._list() if self.ahead == "list" else []),
             *self._rows(),
         ]
         zeros = {f"{c}.{n}": "zeroinitializer" for c in range(self.chains) for n in self.names}
@@ -152,6 +156,14 @@ class _Tile:
         totals = self._totals(lines)
         return "\n".join([*lines, *self._stores(shape, totals), "}", ""])
 
+    def _list(self) -> list[str]:
+        """The list, and where lines of memory lie, counted from eight times its address."""
+        return [
+            "%list = inttoptr i64 %ks to ptr",
+            "%eight = shl i64 %ks, 3",
+            "%lines = sub i64 %rows, %eight",
+        ]
+
     def _rows(self) -> list[str]:
         """Where rows of `a` begin, and how far from `c` those of the product do."""
         if self.ragged:
@@ -163,7 +175,7 @@ class _Tile:
                     f"%co{row} = mul i64 %cs, %row{row}",
                 ]
             return lines
-        lines = ["%rs2 = mul i64 %rs, 2"]
+        lines = ["%rs2 = mul i64 %rs, 2", "%rs3 = mul i64 %rs, 3"]
         for row in range(3, self.rows, 3):
             lines += [
                 f"%o{row} = mul i64 %rs, {row}",
@@ -204,7 +216,7 @@ class _Tile:
         for place in range(places):
             head += self._place(name, place, current)
             for p in self.pointers:
-                step = "%bs" if p == "%b" else "%ks"
+                step = {"%b": "%bs", "%list": "8"}.get(p, "%ks")
                 new = f"{p}n.{name}" if place == places - 1 else f"{p}.{place}.{name}"
                 head.append(f"{new} = getelementptr i8, ptr {current[p]}, i64 {step}")
                 current[p] = new
@@ -219,6 +231,22 @@ class _Tile:
         multiply = DOT_OF_PAIRS if shape.places == 2 else f"llvm.fmuladd.{shape.suffix}"
         align = shape.size // shape.places
         end = f"{place}.{name}"
+        if self.ahead == "list":
+            # Both step from place to place: a line of memory is eight offsets long.
+            lines += [
+                f"%offset.{end} = load i64, ptr {current['%list']}",
+                f"%here.{end} = ptrtoint ptr {current['%list']} to i64",
+                f"%step.{end} = shl i64 %here.{end}, 3",
+                f"%line.{end} = add i64 %step.{end}, %lines",
+                f"%asked.{end} = inttoptr i64 %line.{end} to ptr",
+                f"call void @llvm.prefetch.p0(ptr %asked.{end}, i32 0, i32 2, i32 1)",
+            ]
+            # One after the other: registers are short.
+            before, gap = "%a0", f"%offset.{end}"
+            for p in self.starts:
+                lines.append(f"{p}.{end} = getelementptr i8, ptr {before}, i64 {gap}")
+                before, gap = f"{p}.{end}", "%rs3"
+            current = current | {p: f"{p}.{end}" for p in self.starts}
         for n in range(self.vectors):
             lines += [
                 f"%bp{n}.{end} = getelementptr {w}, ptr {current['%b']}, i64 {n}",

@@ -1,0 +1,462 @@
+"""The steps of what gradients of pooling take: which element is chosen, and sums where they lie.
+
+window_argmax  x -> the number of the largest element that a window sees
+window_take    x, number -> that element
+window_put     y, number -> y added up where these elements lie
+fold           y of each element of the window -> added up where they lie
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from graphfw.ir.dim import DimLike, dim_max
+from graphfw.ir.dtype import int64
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node
+from graphfw.ops.windows import Windowed
+from graphfw.runtime.kernels.steps import Step, View
+from graphfw.runtime.numpy_executor.codegen import Function, Target, host, module
+from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
+from graphfw.runtime.numpy_executor.convolution import seeing
+from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, numbers
+from graphfw.runtime.numpy_executor.convolution.seeing import D, Seeing
+from graphfw.runtime.numpy_executor.convolution.sliding import written_width
+from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.lowering import supported
+from graphfw.runtime.numpy_executor.matmul.text import declared
+from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
+
+_CELL = 1 << 14
+"""About how many elements of the image a cell goes through."""
+
+_ADDS = ("window_put", "fold")
+"""These add to an image; the others read one."""
+
+
+class C:
+    """The places of a cell's run-time integers; distances are in elements."""
+
+    PLANES, TOGETHER, EACH, SIZE = range(4)
+    """All planes, those of a cell, how many make up one of the slower leading dim; a plane's
+    elements in memory."""
+    DIMS = 4
+    """From here on: the integers of each spatial dim, see `D`; then of each operand that is read
+    its first element and its distances, dim by dim."""
+
+
+@dataclass(frozen=True)
+class ChoosingCode:
+    """A cell: some planes of the result. Operands: those of the op, the result.
+
+    Attributes:
+        name: The op's.
+        shape: The vectors.
+        rank: How many spatial dims there are.
+        step: See `seeing`; 0, too, where another operand has places apart.
+        width: See `SlideCell`.
+        is_dense: Whether neighbouring elements of the window, along the last dim, are neighbours in
+            the image.
+        target: The processor.
+    """
+
+    name: str
+    shape: Shape
+    rank: int
+    step: seeing.Step
+    width: int
+    is_dense: bool
+    target: Target
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        what = f"{self.rank} {self.step} {self.width} {self.is_dense} for {self.target.name}"
+        return f"{self.name} {self.shape.stored} {self.shape.lanes} {what}\n"
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        lanes = self.shape.lanes
+        mask = f"<{lanes} x i1>"
+        whole = declarations(self.shape) | declared(
+            f"<{lanes} x i64> @llvm.masked.load.v{lanes}i64.p0(ptr, i32, {mask}, <{lanes} x i64>)",
+            f"void @llvm.masked.store.v{lanes}i64.p0(<{lanes} x i64>, ptr, i32, {mask})",
+            "void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+        )
+        return module([Function(_Choosing(self).text(symbol), whole, ())])
+
+
+class _Operand(NamedTuple):
+    """Where an operand begins, and the distances of its dims, in bytes."""
+
+    start: str
+    lead: list[str]
+    window: list[str]
+    places: list[str]
+
+
+class _Along(NamedTuple):
+    """What a strip sees along a row, of one element of the window or of two neighbours.
+
+    Attributes:
+        taps: Which elements.
+        offset: Where the first place sees the first of them, in bytes.
+        masks: Which lanes of the vectors in memory do.
+    """
+
+    taps: tuple[str, ...]
+    offset: str
+    masks: list[str]
+
+
+class _Tap(NamedTuple):
+    """The same, in one row of the window.
+
+    Attributes:
+        here: Where the first place sees the first element.
+        masks: Which lanes of the vectors in memory do.
+        numbers: The elements' numbers.
+        indices: What they are along each dim of the window.
+    """
+
+    here: str
+    masks: list[str]
+    numbers: list[str]
+    indices: list[list[str]]
+
+
+class _Choosing(Seeing):
+    """Writes the function."""
+
+    def __init__(self, code: ChoosingCode) -> None:
+        # An image that is added to holds what is computed with.
+        shape, self.adds = code.shape, code.name in _ADDS
+        seen = shape._replace(stored=shape.dtype) if self.adds else shape
+        super().__init__(seen, code.rank, code.step or 1, C.DIMS)
+        self.code = code
+        self.given = Elements(self.body, shape, shape.stored)
+        self.kind = shape.vector
+        self.operands = self._operands()
+
+    def _operands(self) -> list[_Operand]:
+        """Read where the operands lie."""
+        name, rank, body = self.code.name, self.code.rank, self.body
+        places = itertools.count(C.DIMS + D.COUNT * rank)
+        found = []
+        for number in range(1 if name in ("window_argmax", "fold") else 2):
+            item = 8 if number else self.given.dtype.itemsize
+            window = rank if name == "fold" else 0
+            first, *gaps = [
+                body.mul(body.array("%params", next(places)), item)
+                for _ in range(3 + window + rank)
+            ]
+            start = body.at(body.array("%buffers", number, "ptr"), first)
+            found.append(_Operand(start, gaps[:2], gaps[2 : 2 + window], gaps[2 + window :]))
+        return found
+
+    def text(self, symbol: str) -> str:
+        body = self.body
+        planes, together = (body.array("%params", i) for i in (C.PLANES, C.TOGETHER))
+        begin = body.mul("%cell", together)
+        with body.loop(begin, body.min(body.add(begin, together), planes)) as plane:
+            self.plane(plane)
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        return body.function(head, "ret i32 0")
+
+    def plane(self, plane: str) -> None:
+        """Go through a plane, strip by strip; each is as wide as a vector."""
+        body, code, lanes = self.body, self.code, self.shape.lanes
+        each = body.max(body.array("%params", C.EACH), 1)
+        lead = (body.div(plane, each), body.rem(plane, each))
+        starts = [self.offset(one.start, one.lead, lead) for one in self.operands]
+        rows, places = "1", self.dims[-1][D.PLACES]
+        for dim in self.dims[:-1]:
+            rows = body.mul(rows, dim[D.PLACES])
+        result = body.array("%buffers", len(self.operands), "ptr")
+        size, item = body.array("%params", C.SIZE), code.shape.stored.itemsize
+        if not self.adds:
+            image = starts[0]
+            line = 8 if code.name == "window_argmax" else item
+            result = body.at(result, body.mul(body.mul(plane, body.mul(rows, places)), line))
+        else:
+            result = body.at(result, body.mul(body.mul(plane, size), item))
+            image = "%scratch" if code.shape.converts else result
+            nbytes = body.mul(size, self.shape.size)
+            body.line(f"call void @llvm.memset.p0.i64(ptr {image}, i8 0, i64 {nbytes}, i1 false)")
+        with body.loop(0, places, lanes if code.step else 1) as place:
+            run = body.min(body.sub(places, place), lanes) if code.step else "1"
+            for some in self.groups(place, run):
+                with body.loop(0, rows) as row:
+                    self.strip(image, starts, result, (row, place, run), some)
+        if self.adds and code.shape.converts:
+            self.rounded(result, size)
+
+    def groups(self, place: str, run: str) -> list[list[_Along]]:
+        """Return what a strip sees along a row: what is done at a time for all rows of a plane.
+
+        An image that is added to is read soon after it was written, which is slow where the vectors
+        lie apart by less than their width: so all rows come before the next element.
+        """
+        width = self.code.width
+        if not self.adds or not width:
+            return [[self.along(place, run, (str(k),)) for k in range(width)]]
+        together = 2 if self.code.step == 2 and self.code.is_dense else 1
+        taps = [
+            tuple(map(str, range(k, min(k + together, width)))) for k in range(0, width, together)
+        ]
+        return [[self.along(place, run, some)] for some in taps]
+
+    def along(self, place: str, run: str, taps: tuple[str, ...]) -> _Along:
+        """Find what a strip sees along a row."""
+        body, size = self.body, self.dims[-1][D.SIZE]
+        offset, low, high = self.seen_along(place, taps[0])
+        if len(taps) == 1:
+            return _Along(taps, offset, self.masks(low, body.min(high, run), 1))
+        index, _ = self.index(self.dims[-1], place, taps[0])
+        low = body.max(body.sub("0", index), "0")
+        high = body.min(body.sub(size, index), body.mul(run, 2))
+        lanes = self.shape.lanes
+        return _Along(taps, offset, [self.between(low, high, n * lanes) for n in range(2)])
+
+    def strip(
+        self,
+        image: str,
+        starts: list[str],
+        result: str,
+        where: tuple[str, str, str],
+        known: Sequence[_Along],
+    ) -> None:
+        """Do the places of a strip, in one row."""
+        body, name, (row, place, run) = self.body, self.code.name, where
+        outer = self.split(row, D.PLACES, self.dims[:-1])
+        pairs = zip(starts, self.operands, strict=True)
+        there = [self.offset(start, one.places, [*outer, place]) for start, one in pairs]
+        kept, item = self.stored.mask(run), self.given.dtype.itemsize
+        taps = self.taps(image, outer, (place, run), known)
+        flat = body.add(body.mul(row, self.dims[-1][D.PLACES]), place)
+        if name == "window_argmax":
+            chosen = self.largest(taps)
+            self.store_numbers(chosen, body.at(result, body.mul(flat, 8)), kept)
+        elif name == "window_take":
+            taken = self.taken(taps, self.numbers(there[1], kept))
+            self.given.store_some(taken, body.at(result, body.mul(flat, item)), kept)
+        elif name == "window_put":
+            number, value = self.numbers(there[1], kept), self.given.load_some(there[0], kept)
+            for tap in taps:
+                self.add(tap, [self.only(value, number, one) for one in tap.numbers])
+        else:
+            gaps = self.operands[0].window
+            for tap in taps:
+                places = [self.offset(there[0], gaps, indices) for indices in tap.indices]
+                self.add(tap, [self.given.load_some(at, kept) for at in places])
+
+    def taps(
+        self,
+        image: str,
+        outer: list[str],
+        run: tuple[str, str],
+        known: Sequence[_Along],
+    ) -> Iterator[_Tap]:
+        """Go through the elements of the window of which there are any."""
+        body, last = self.body, self.dims[-1][D.KERNEL]
+        with ExitStack() as loops:
+            tap = [loops.enter_context(body.loop(0, dim[D.KERNEL])) for dim in self.dims[:-1]]
+            here, is_outside = self.row_seen(image, outer, tap)
+            loops.enter_context(body.where(body.opposite(is_outside)))
+            before = "0"
+            for dim, index in zip(self.dims[:-1], tap, strict=True):
+                before = body.add(body.mul(before, dim[D.KERNEL]), index)
+            before = body.mul(before, last)
+            if not known:
+                index = loops.enter_context(body.loop(0, last))
+                known = [self.along(*run, (index,))]
+            for one in known:
+                yield _Tap(
+                    body.at(here, one.offset),
+                    one.masks,
+                    [body.add(before, k) for k in one.taps],
+                    [[*tap, k] for k in one.taps],
+                )
+
+    def largest(self, taps: Iterator[_Tap]) -> str:
+        """Return the numbers of the largest, of NaNs that of the last."""
+        body, shape = self.body, self.shape
+        chosen, bits = f"<{shape.lanes} x i32>", f"<{shape.lanes} x i1>"
+        best, choice = body.slot(self.kind), body.slot(chosen)
+        body.set(
+            best, splat(shape.element, literal(-math.inf, shape.dtype), shape.lanes), self.kind
+        )
+        body.set(choice, "zeroinitializer", chosen)
+        for tap in taps:
+            (value,) = self.read(tap.here, tap.masks, -math.inf)
+            larger = body.let(f"fcmp ogt {self.kind} {value}, {body.get(best, self.kind)}")
+            is_nan = body.let(f"fcmp uno {self.kind} {value}, {value}")
+            is_better = body.let(f"or {bits} {larger}, {is_nan}")
+            news = ((best, value, self.kind), (choice, self.spread(tap.numbers[0]), chosen))
+            for slot, new, kind in news:
+                was = body.get(slot, kind)
+                now = body.let(f"select {bits} {is_better}, {kind} {new}, {kind} {was}")
+                body.set(slot, now, kind)
+        return body.get(choice, chosen)
+
+    def taken(self, taps: Iterator[_Tap], number: str) -> str:
+        """Return the elements of the numbers."""
+        body, kind = self.body, self.kind
+        total = body.slot(kind)
+        body.set(total, "zeroinitializer", kind)
+        for tap in taps:
+            value = self.only(self.read(tap.here, tap.masks)[0], number, tap.numbers[0])
+            body.set(total, body.let(f"fadd {kind} {body.get(total, kind)}, {value}"), kind)
+        return body.get(total, kind)
+
+    def offset(self, start: str, gaps: list[str], indices: Sequence[str]) -> str:
+        """Where an element lies."""
+        for index, gap in zip(indices, gaps, strict=True):
+            start = self.body.at(start, self.body.mul(index, gap))
+        return start
+
+    def spread(self, number: str) -> str:
+        """A number in all lanes, as i32."""
+        body, kind = self.body, f"<{self.shape.lanes} x i32>"
+        small = body.let(f"trunc i64 {number} to i32")
+        one = body.let(f"insertelement {kind} poison, i32 {small}, i32 0")
+        return body.let(f"shufflevector {kind} {one}, {kind} poison, {kind} zeroinitializer")
+
+    def numbers(self, at: str, kept: str) -> str:
+        """Read chosen numbers, as i32; what is no element's number stays none."""
+        lanes, body = self.shape.lanes, self.body
+        kind, most = f"<{lanes} x i64>", splat("i64", str(2**31 - 1), lanes)
+        value = body.let(
+            f"call {kind} @llvm.masked.load.v{lanes}i64.p0(ptr {at}, i32 8, <{lanes} x i1> {kept}, "
+            f"{kind} zeroinitializer)"
+        )
+        # As an unsigned number a negative one is large.
+        fits = body.let(f"icmp ult {kind} {value}, {most}")
+        value = body.let(f"select <{lanes} x i1> {fits}, {kind} {value}, {kind} {most}")
+        return body.let(f"trunc {kind} {value} to <{lanes} x i32>")
+
+    def store_numbers(self, chosen: str, to: str, kept: str) -> None:
+        """Write chosen numbers."""
+        lanes, body = self.shape.lanes, self.body
+        wide = body.let(f"zext <{lanes} x i32> {chosen} to <{lanes} x i64>")
+        body.line(
+            f"call void @llvm.masked.store.v{lanes}i64.p0(<{lanes} x i64> {wide}, ptr {to}, i32 8, "
+            f"<{lanes} x i1> {kept})"
+        )
+
+    def only(self, value: str, number: str, tap: str) -> str:
+        """Return values where their number is that of an element of the window, else 0."""
+        body, lanes = self.body, self.shape.lanes
+        is_it = body.let(f"icmp eq <{lanes} x i32> {number}, {self.spread(tap)}")
+        return body.let(
+            f"select <{lanes} x i1> {is_it}, {self.kind} {value}, {self.kind} zeroinitializer"
+        )
+
+    def add(self, tap: _Tap, values: list[str]) -> None:
+        """Add vectors, one for each element of the window, to what the places of a strip see."""
+        body, lanes, kind = self.body, self.shape.lanes, self.kind
+        first, second = [*values, "zeroinitializer"][:2]
+        for n, mask in enumerate(tap.masks):
+            part = first
+            if self.step == 2:
+                order = [n * lanes // 2 + i // 2 + i % 2 * lanes for i in range(lanes)]
+                text = ", ".join([f"i32 {i}" for i in order])
+                part = body.let(
+                    f"shufflevector {kind} {first}, {kind} {second}, <{lanes} x i32> <{text}>"
+                )
+            to = body.at(tap.here, n * lanes * self.shape.size)
+            total = body.let(f"fadd {kind} {self.stored.load_some(to, mask)}, {part}")
+            self.stored.store_some(total, to, mask)
+
+    def rounded(self, result: str, size: str) -> None:
+        """Write a plane from scratch memory."""
+        body, lanes = self.body, self.shape.lanes
+        with body.loop(0, size, lanes) as place:
+            mask = self.stored.mask(body.sub(size, place))
+            value = self.stored.load_some(
+                body.at("%scratch", body.mul(place, self.shape.size)), mask
+            )
+            to = body.at(result, body.mul(place, self.given.dtype.itemsize))
+            self.given.store_some(value, to, mask)
+
+
+def choosing_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
+    """Return the step of one of the ops; none where that is not native.
+
+    Floats are, with numbers of int64, whose leading dims lie in memory as one or two.
+    """
+    op, (result,), first = node.op, outputs, inputs[0]
+    assert isinstance(op, Windowed)
+    if not supported(first.storage.dtype):
+        return []
+    if any([view.storage.dtype is not int64 for view in inputs[1:]]):
+        return []
+    rank, adds = len(op.window), op.name in _ADDS
+    image = result if adds else first
+    lead = len(image.shape) - rank
+    cut = _cut(inputs, lead)
+    if cut is None:
+        return []
+    sizes = image.shape[lead:]
+    places = op.places(sizes)
+    facts = zip(
+        *(sizes, image.strides[lead:], places, op.window, op.strides, op.dilations),
+        [before for before, _ in op.pairs],
+        strict=True,
+    )
+    dims = [SpatialDim(*fact) for fact in facts]
+    beside = [view for view in inputs if view is not image]
+    is_dense = all([view.strides[-1] == 1 or places[-1] == 1 for view in beside])
+    shape = shape_for(first.storage.dtype, host())
+    size, planes = size_of(sizes), size_of(image.shape[:lead])
+    together = dim_max(1, _CELL // dim_max(1, dim_max(size, size_of(places))))
+    params: list[DimLike] = [planes, together, size_of(image.shape[cut:lead]), size]
+    params += numbers(dims)
+    for view in inputs:
+        slow, fast = _gaps(view, cut, lead)
+        assert slow is not None
+        assert fast is not None
+        params += [view.offset, slow, fast]
+        params += [0] * rank if view is image else view.strides[lead:]
+    step = dims[-1].step if is_dense else 0
+    width, is_near = written_width(dims[-1].kernel), op.dilations[-1] == 1
+    code = ChoosingCode(op.name, shape, rank, step, width, is_near, host())
+    operands = (*[view.storage for view in inputs], result.storage)
+    written = (*[False] * len(inputs), True)
+    scratch = size * shape.size if adds and shape.converts else 0
+    cells = (planes + together - 1) // together
+    return [Step((node,), code, operands, written, tuple(params), cells, scratch)]
+
+
+def _cut(views: Sequence[View], lead: int) -> int | None:
+    """Return where the leading dims can be cut in two, each part of which all views have as one."""
+    for cut in range(lead + 1):
+        if all([None not in _gaps(view, cut, lead) for view in views]):
+            return cut
+    return None
+
+
+def _gaps(view: View, cut: int, lead: int) -> list[DimLike | None]:
+    """Return the distances of the two parts of the leading dims; None where one has several."""
+    return [_gap(view, range(cut)), _gap(view, range(cut, lead))]
+
+
+def _gap(view: View, axes: range) -> DimLike | None:
+    """Return the distance between the elements of dims taken as one; None if that varies."""
+    gap: DimLike = 0
+    following: DimLike | None = None
+    for axis in reversed(axes):
+        size, stride = view.shape[axis], view.strides[axis]
+        if size == 1:
+            continue
+        if following is None:
+            gap = stride
+        elif stride != following:
+            return None
+        following = stride * size
+    return gap

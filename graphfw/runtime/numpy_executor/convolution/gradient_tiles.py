@@ -1,0 +1,180 @@
+"""`TilesCode`: tiles of images and of places, transformed for the gradient of 3 x 3 kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from graphfw.ir.dim import DimLike
+from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4, Matrix
+from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, transposed
+from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+GAP = 16
+"""Elements between matrices, so that equal places of all don't fall into one set of a cache."""
+
+Side: TypeAlias = Literal["image", "places"]
+"""What is transformed."""
+
+
+def turned(matrix: Matrix) -> Matrix:
+    """Return the transpose."""
+    return tuple(zip(*matrix, strict=True))
+
+
+class T:
+    """The places of the integers of a cell that transforms; distances are in elements."""
+
+    CHANNELS, OFFSET, BATCH, CHANNEL, ROW = range(5)
+    HEIGHT, WIDTH, BEFORE_DOWN, BEFORE_ACROSS = range(5, 9)
+    DOWN, ACROSS, STRIPS, TOGETHER, TILES = range(9, 14)
+    """Tiles along both dims of an image; of all images the rows of tiles, those of a cell, and the
+    tiles."""
+
+
+@dataclass(frozen=True)
+class TilesCode:
+    """A cell: some rows of tiles of a panel of channels, transformed.
+
+    Operands: an image, the result: for each element of a transformed tile and each panel of
+    channels a matrix [tiles][channels]. What follows the last channel is any numbers.
+
+    Attributes:
+        shape: The vectors and panels.
+        side: What is transformed.
+        target: The processor.
+    """
+
+    shape: Shape
+    side: Side
+    target: Target
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"tiles {self.side} {self.shape.stored} for {self.target.name}\n"
+
+    @property
+    def matrix(self) -> Matrix:
+        """What is multiplied with columns, and with rows."""
+        return F4.of_image if self.side == "image" else turned(F4.of_result)
+
+    def scratch(self, across: DimLike) -> DimLike:
+        """Return how many bytes a strip of tiles takes: as it is, and with columns transformed."""
+        lanes, seen = self.shape.lanes, len(self.matrix[0])
+        columns = (across * F4.places + 2 + lanes - 1) // lanes * lanes
+        return columns * (seen + F4.size) * lanes * self.shape.size
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        text = _Tiles(self).text(symbol)
+        return module([Function(text, declarations(self.shape), ())])
+
+
+class _Tiles:
+    """Writes the function."""
+
+    def __init__(self, code: TilesCode) -> None:
+        self.shape = code.shape
+        self.matrix = code.matrix
+        self.seen = len(code.matrix[0])
+        self.body = body = Body()
+        self.elements = Elements(body, self.shape, self.shape.dtype)
+        self.stored = Elements(body, self.shape, self.shape.stored)
+        self.line = self.shape.lanes * self.shape.size
+        columns = body.add(body.mul(self.param(T.ACROSS), F4.places), 2)
+        self.room = body.mul(body.ceil(columns, self.shape.lanes), self.shape.lanes)
+
+    def param(self, place: int) -> str:
+        """Read a run-time integer."""
+        return self.body.array("%params", place)
+
+    def distance(self, place: int) -> str:
+        """Read a distance, in bytes."""
+        return self.body.mul(self.param(place), self.shape.stored.itemsize)
+
+    def text(self, symbol: str) -> str:
+        body, shape, down = self.body, self.shape, self.param(T.DOWN)
+        channels, tiles = self.param(T.CHANNELS), self.param(T.TILES)
+        panels = body.ceil(channels, shape.columns)
+        panel, number = body.rem("%cell", panels), body.div("%cell", panels)
+        begin = body.mul(number, self.param(T.TOGETHER))
+        end = body.min(body.add(begin, self.param(T.TOGETHER)), self.param(T.STRIPS))
+        first = body.mul(panel, shape.columns)
+        whole = body.mul(panels, body.mul(tiles, shape.columns))
+        plane = body.mul(body.add(whole, GAP), shape.size)
+        x = body.at(body.array("%buffers", 0, "ptr"), self.distance(T.OFFSET))
+        to = body.array("%buffers", 1, "ptr")
+        to = body.at(to, body.mul(body.mul(panel, tiles), shape.columns * shape.size))
+        last = body.min(body.add(first, shape.columns), channels)
+        with body.loop(begin, end) as strip, body.loop(first, last, shape.lanes) as channel:
+            image, row = body.div(strip, down), body.rem(strip, down)
+            source = body.at(x, body.mul(image, self.distance(T.BATCH)))
+            self.strip(source, channel, row)
+            self.columns()
+            tile = body.mul(strip, self.param(T.ACROSS))
+            here = body.at(to, body.mul(tile, shape.columns * shape.size))
+            here = body.at(here, body.mul(body.sub(channel, first), shape.size))
+            self.rows(here, plane)
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        return body.function(head, "ret i32 0")
+
+    def strip(self, image: str, channel: str, row: str) -> None:
+        """Lay out what a row of tiles sees of a group of channels: `[line][column][channel]`."""
+        body, lanes, item = self.body, self.shape.lanes, self.shape.stored.itemsize
+        left = body.sub(body.sub(self.param(T.CHANNELS), channel), 1)
+        sources = [
+            body.at(
+                image, body.mul(body.add(channel, body.min(str(n), left)), self.distance(T.CHANNEL))
+            )
+            for n in range(lanes)
+        ]
+        top = body.sub(body.mul(row, F4.places), self.param(T.BEFORE_DOWN))
+        before = self.param(T.BEFORE_ACROSS)
+        with body.loop(0, str(self.seen)) as line:
+            y = body.add(top, line)
+            # As an unsigned number a negative one is large.
+            is_inside = body.test("ult", y, self.param(T.HEIGHT))
+            width = body.select(is_inside, self.param(T.WIDTH), "0")
+            here = body.mul(y, self.distance(T.ROW))
+            to = body.at("%scratch", body.mul(body.mul(line, self.room), self.line))
+            with body.loop(0, self.room, lanes) as column:
+                x = body.sub(column, before)
+                outside = self.stored.mask(body.sub("0", x))
+                inside = self.stored.mask(body.sub(width, x))
+                mask = body.let(f"icmp ugt <{lanes} x i1> {inside}, {outside}")
+                offset = body.add(here, body.mul(x, item))
+                vectors = [self.stored.load_some(body.at(s, offset), mask) for s in sources]
+                there = body.at(to, body.mul(column, self.line))
+                for n, vector in enumerate(transposed(body, self.shape, vectors)):
+                    self.elements.store(vector, body.at(there, n * self.line))
+
+    def columns(self) -> None:
+        """Transform all columns, behind the strip."""
+        body, gap = self.body, self.body.mul(self.room, self.line)
+        to = body.at("%scratch", body.mul(gap, self.seen))
+        with body.loop(0, self.room) as column:
+            offset = body.mul(column, self.line)
+            here, there = body.at("%scratch", offset), body.at(to, offset)
+            values = [self.elements.load(body.at(here, body.mul(gap, i))) for i in range(self.seen)]
+            for i, value in enumerate(mapped(body, self.shape, self.matrix, values)):
+                self.elements.store(value, body.at(there, body.mul(gap, i)))
+
+    def rows(self, to: str, plane: str) -> None:
+        """Transform the rows of each tile."""
+        body, gap = self.body, self.body.mul(self.room, self.line)
+        source = body.at("%scratch", body.mul(gap, self.seen))
+        with body.loop(0, self.param(T.ACROSS)) as tile:
+            first = body.at(source, body.mul(tile, F4.places * self.line))
+            there = body.at(to, body.mul(tile, self.shape.columns * self.shape.size))
+            for i in range(F4.size):
+                here = body.at(first, body.mul(gap, i))
+                values = [
+                    self.elements.load(body.at(here, n * self.line)) for n in range(self.seen)
+                ]
+                for j, value in enumerate(mapped(body, self.shape, self.matrix, values)):
+                    product = i * F4.size + j
+                    self.elements.store(value, body.at(there, body.mul(plane, product)))

@@ -1,0 +1,98 @@
+"""What gradients of kernels share: products of two panels, and sums that were cut into parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphfw.ir.dim import DimLike
+from graphfw.ir.tensor import Node
+from graphfw.runtime.kernels.steps import Step, Storage
+from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.pieces import Piece
+from graphfw.runtime.numpy_executor.matmul.plan import heights_for
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+_CELL = 1 << 12
+"""So many elements are done by a cell."""
+
+
+def tiles_of(shape: Shape, rows: int) -> list[tuple[Piece, int]]:
+    """Return the micro-kernels that do so many rows, each with its first."""
+    height, *rest = heights_for(shape, rows)
+    heights = [*[height] * (rows // height), *rest]
+    return [
+        (Piece("tile", shape, (height, 2, "a", False)), sum(heights[:number]))
+        for number, height in enumerate(heights)
+    ]
+
+
+def panel_tiles(shape: Shape, rows: int) -> tuple[Piece, ...]:
+    """Return the micro-kernels, each once."""
+    return tuple(dict.fromkeys([tile for tile, _ in tiles_of(shape, rows)]))
+
+
+@dataclass(frozen=True)
+class PartsCode:
+    """A cell: some elements of a sum of parts.
+
+    Operands: arrays in which parts lie one behind the other, the sum. Integers: how many each array
+    has, their elements.
+
+    Attributes:
+        shape: The vectors, and the dtype of the sum; parts are of the one that is computed in.
+        arrays: How many there are.
+        target: The processor.
+    """
+
+    shape: Shape
+    arrays: int
+    target: Target
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"sum of parts {self.shape.stored} {self.arrays} for {self.target.name}\n"
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        body, shape = Body(), self.shape
+        computed, stored = (Elements(body, shape, dtype) for dtype in (shape.dtype, shape.stored))
+        parts, size = (body.array("%params", i) for i in range(2))
+        *arrays, to = (body.array("%buffers", i, "ptr") for i in range(self.arrays + 1))
+        begin = body.mul("%cell", _CELL)
+        end = body.min(body.add(begin, _CELL), size)
+        total = body.slot(shape.vector)
+        with body.loop(begin, end, shape.lanes) as place:
+            mask = stored.mask(body.sub(end, place))
+            body.set(total, "zeroinitializer", shape.vector)
+            for source in arrays:
+                with body.loop(0, parts) as part:
+                    number = body.add(body.mul(part, size), place)
+                    value = computed.load_some(body.at(source, body.mul(number, shape.size)), mask)
+                    before = body.get(total, shape.vector)
+                    body.set(
+                        total, body.let(f"fadd {shape.vector} {before}, {value}"), shape.vector
+                    )
+            there = body.at(to, body.mul(place, shape.stored.itemsize))
+            stored.store_some(body.get(total, shape.vector), there, mask)
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        return module([Function(body.function(head, "ret i32 0"), declarations(shape), ())])
+
+
+def added(
+    node: Node,
+    shape: Shape,
+    target: Target,
+    arrays: Sequence[Storage],
+    parts: DimLike,
+    result: Storage,
+) -> Step:
+    """Return the step that adds up the parts in arrays, so many in each, to a result."""
+    size = result.size
+    assert isinstance(size, int)
+    code = PartsCode(shape, len(arrays), target)
+    written = (*[False] * len(arrays), True)
+    return Step((node,), code, (*arrays, result), written, (parts, size), -(-size // _CELL))

@@ -1,0 +1,343 @@
+"""`PoolCode`: the sums and maxima of what windows see, row by row of the result.
+
+Rows, or parts of long ones, are made in two passes: first the rows of the image that they see are
+reduced to one, in scratch memory, with what changes nothing before and behind it; then what windows
+see along that row. So no element is read more often than rows of windows overlap, and only the
+first pass needs masks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from graphfw.ir.dim import DimLike, dim_max, dim_min
+from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
+from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
+from graphfw.runtime.numpy_executor.convolution.seeing import D, Seeing, Step
+from graphfw.runtime.numpy_executor.matmul.elements import declarations
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+Kind: TypeAlias = Literal["sums", "maxima"]
+
+_CELL = 1 << 16
+"""About how many elements of the image a cell reads, as often as it does."""
+
+
+PART = 2048
+"""So many places of a row at most are done at a time: multiples of a vector, caches hold them."""
+
+MOST_ROWS = 9
+"""So many rows at most that a window sees are written out."""
+
+_DEEP = 8
+"""So many rows at most are done at a time: what has just been stored can't be read any way at once.
+"""
+
+
+def parts_together(dims: list[SpatialDim]) -> DimLike:
+    """Return how many parts of rows of the result a cell computes."""
+    rows = math.prod([dim.kernel for dim in dims[:-1]])
+    size = dim_min(dims[-1].size, PART * dims[-1].stride)
+    return dim_max(1, _CELL // dim_max(1, dim_max(size, 64) * rows))
+
+
+def parts_of_row(dim: SpatialDim) -> DimLike:
+    """Return into how many parts a row is cut."""
+    return dim_max((dim.places + PART - 1) // PART, 1)
+
+
+def vectors_of_part(dim: SpatialDim, shape: Shape) -> DimLike:
+    """Return how many vectors hold what windows see of a row, where there are whole ones of places.
+
+    They are scratch memory, `scratch_bytes` in all.
+    """
+    places = dim_min(dim.places, PART) + shape.columns
+    return (places * dim.stride + dim.kernel * dim.dilation + shape.columns) // shape.lanes + 1
+
+
+def deep(parts: DimLike) -> DimLike:
+    """Return how many parts of rows are done at a time, of those of a plane."""
+    return dim_min(_DEEP, dim_max(parts, 1))
+
+
+def scratch_bytes(parts: DimLike, vectors: DimLike, shape: Shape) -> DimLike:
+    """Return how many bytes a thread needs, for so many parts and one of nothing."""
+    return (parts + 1) * vectors * (shape.lanes * shape.size)
+
+
+class Q:
+    """The places of a cell's run-time integers; distances are in elements."""
+
+    PLANES, ROWS, PARTS, TOGETHER, EACH = range(5)
+    """All planes, the rows of one, the parts of a row, those of a cell; the planes of an image."""
+    X, X_BATCH, X_CHANNEL, DEEP, ROOM = range(5, 10)
+    """See `deep`; how many vectors of scratch memory a part has."""
+    DIMS = 10
+    """From here on: the integers of each spatial dim, see `D`."""
+
+
+@dataclass(frozen=True)
+class PoolCode:
+    """A cell: some parts of rows of the result, counted over all planes. Operands: x, the result.
+
+    Attributes:
+        shape: The vectors.
+        rank: How many spatial dims there are.
+        stride: How far windows move along a row: 1, 2, or 0 for all others.
+        dense: Whether rows of the image are contiguous in memory.
+        rows: The window's size along all dims but the last, where these rows are few and
+            contiguous; else None.
+        part: How many places of a row are done at a time; 0 for all.
+        kind: What is computed.
+        width: That of the window, where it is small; else 0.
+        target: The processor.
+    """
+
+    shape: Shape
+    rank: int
+    stride: Step
+    dense: bool
+    rows: tuple[int, ...] | None
+    part: int
+    kind: Kind
+    width: int
+    target: Target
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        how = f"{self.rank} {self.stride} {self.dense} {self.rows} {self.part}"
+        what = f"{self.shape.stored} {self.shape.lanes} {self.kind} {self.width}"
+        return f"pooling {how} {what} for {self.target.name}\n"
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        return module([Function(_Pool(self).text(symbol), declarations(self.shape), ())])
+
+
+class _Total(NamedTuple):
+    """Variables: results, and whether all that has been seen are numbers; their LLVM types."""
+
+    kind: str
+    bits: str
+    value: str
+    ordered: str
+
+
+class _Pool(Seeing):
+    """Writes the function."""
+
+    def __init__(self, code: PoolCode) -> None:
+        super().__init__(code.shape, code.rank, code.stride, Q.DIMS)
+        self.code = code
+        self.item = code.shape.stored.itemsize
+        self.size = code.shape.size
+        self.neutral = -math.inf if code.kind == "maxima" else 0.0
+        self.neutral_vector = splat(code.shape.element, self.number(self.neutral), code.shape.lanes)
+        self.room = self.body.mul(self.param(Q.ROOM), code.shape.lanes * self.size)
+        self.deep = self.param(Q.DEEP)
+        self.nothing = self.body.at("%scratch", self.body.mul(self.room, self.deep))
+
+    def param(self, place: int) -> str:
+        """Read a run-time integer."""
+        return self.body.array("%params", place)
+
+    def text(self, symbol: str) -> str:
+        body, count = self.body, self.param(Q.PARTS)
+        together, each = self.param(Q.TOGETHER), self.param(Q.EACH)
+        parts = body.mul(self.param(Q.ROWS), count)
+        begin = body.mul("%cell", together)
+        end = body.min(body.add(begin, together), body.mul(self.param(Q.PLANES), parts))
+        line = body.mul(self.dims[-1][D.PLACES], self.item)
+        x, y = (body.array("%buffers", i, "ptr") for i in range(2))
+        with body.loop(0, self.param(Q.ROOM)) as n:
+            place = body.mul(n, self.shape.lanes * self.item)
+            self.stored.store(self.neutral_vector, body.at(self.nothing, place))
+        with body.loop(body.div(begin, parts), body.ceil(end, parts)) as plane:
+            before = body.mul(plane, parts)
+            offset = body.mul(body.div(plane, each), self.param(Q.X_BATCH))
+            channel = body.mul(body.rem(plane, each), self.param(Q.X_CHANNEL))
+            offset = body.add(body.add(self.param(Q.X), offset), channel)
+            image = body.at(x, body.mul(offset, self.item))
+            first = body.max(body.sub(begin, before), "0")
+            last = body.min(body.sub(end, before), parts)
+            with body.loop(first, last, self.deep) as begun:
+                stop = body.min(body.add(begun, self.deep), last)
+                for is_second in (False, True):
+                    with body.loop(begun, stop) as part:
+                        row, place = part, "0"
+                        if self.code.part:
+                            row = body.div(part, count)
+                            place = body.mul(body.rem(part, count), self.code.part)
+                        here = body.mul(body.sub(part, begun), self.room)
+                        here = body.at("%scratch", here)
+                        run = self.dims[-1][D.PLACES]
+                        if self.code.part:
+                            run = body.min(body.sub(run, place), self.code.part)
+                        if is_second:
+                            row = body.add(body.mul(plane, self.param(Q.ROWS)), row)
+                            there = body.at(y, body.mul(row, line))
+                            there = body.at(there, body.mul(place, self.item))
+                            self.windows(here, there, run)
+                        else:
+                            places = [*self.split(row, D.PLACES, self.dims[:-1]), place]
+                            self.rows(image, places, run, here)
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        return body.function(head, "ret i32 0")
+
+    def number(self, value: float) -> str:
+        """A constant."""
+        return literal(value, self.shape.dtype)
+
+    def rows(self, image: str, place: list[str], run: str, to: str) -> None:
+        """Reduce the rows of the image that a run of places sees to one."""
+        body, dim = self.body, self.dims[-1]
+        start, _ = self.index(dim, place[-1], "0")
+        last = body.add(place[-1], body.sub(run, 1))
+        end, _ = self.index(dim, last, body.sub(dim[D.KERNEL], 1))
+        end = body.add(end, 1)
+        begin = body.max(start, "0")
+        count = body.max(body.sub(body.min(end, dim[D.SIZE]), begin), "0")
+        before = body.sub(body.min(begin, end), start)
+        # What lies around the image first: vectors may reach into what is written then.
+        for first, stop in (("0", before), (body.add(before, count), body.sub(end, start))):
+            with body.loop(first, stop, self.shape.lanes) as n:
+                self.computed.store(self.neutral_vector, body.at(to, body.mul(n, self.size)))
+        to = body.at(to, body.mul(before, self.size))
+        gap = body.mul(dim[D.IN_MEMORY], self.item)
+        image = body.at(image, body.mul(begin, gap))
+        seen: list[str] = []
+        if self.code.rows is not None:
+            for tap in itertools.product(*[map(str, range(size)) for size in self.code.rows]):
+                row, is_outside = self.row_seen(image, place[:-1], list(tap))
+                seen.append(body.select(is_outside, self.nothing, row, "ptr"))
+
+        def column(number: str, mask: str) -> None:
+            offset, total = body.mul(number, gap), self.start(lanes)
+            if seen:
+                rows = [body.at(row, offset) for row in seen]
+                self.add(total, [self.element(row, mask, lanes) for row in rows])
+            else:
+                with ExitStack() as loops:
+                    sizes = [one[D.KERNEL] for one in self.dims[:-1]]
+                    tap = [loops.enter_context(body.loop(0, size)) for size in sizes]
+                    row, is_outside = self.row_seen(image, place[:-1], tap)
+                    loops.enter_context(body.where(body.opposite(is_outside)))
+                    self.add(total, [self.element(body.at(row, offset), mask, lanes)])
+            there = body.at(to, body.mul(number, self.size))
+            if lanes == 1:
+                body.line(f"store {self.shape.element} {self.result(total)}, ptr {there}")
+            else:
+                self.computed.store(self.result(total), there)
+
+        lanes = self.shape.lanes if self.code.dense else 1
+        if self.code.dense:
+            self.each(count, column)
+            return
+        with body.loop(0, count) as number:
+            column(number, "")
+
+    def element(self, place: str, mask: str, lanes: int) -> str:
+        """Read a vector of a row, or one element."""
+        if mask:
+            return self.stored.load_some(place, mask, self.neutral)
+        return self.stored.load(place, lanes)
+
+    def each(self, count: str, make: Callable[[str, str], None]) -> None:
+        """Go through a number of elements, vector by vector; the last may need a mask."""
+        body, lanes = self.body, self.shape.lanes
+        rest = body.rem(count, lanes)
+        whole = body.sub(count, rest)
+        with body.loop(0, whole, lanes) as first:
+            make(first, "")
+        with body.where(body.test("ne", rest, 0)):
+            make(whole, self.stored.mask(rest))
+
+    def windows(self, row: str, to: str, run: str) -> None:
+        """Reduce what windows see along a row in scratch memory, in a run of places."""
+        body, dim = self.body, self.dims[-1]
+
+        def strip(place: str, mask: str) -> None:
+            first = body.mul(body.mul(place, dim[D.STRIDE]), self.size)
+            value = self.strip(body.at(row, first), self.shape.lanes if self.step else 1)
+            there = body.at(to, body.mul(place, self.item))
+            if mask:
+                self.stored.store_some(value, there, mask)
+            else:
+                self.stored.store(value, there)
+
+        if self.step:
+            self.each(run, strip)
+            return
+        only = self.stored.mask("1")
+        with body.loop(0, run) as place:
+            strip(place, only)
+
+    def strip(self, here: str, lanes: int) -> str:
+        """Reduce what a vector of places sees, or one place: the first lane."""
+        body, total = self.body, self.start(lanes)
+        gap = body.mul(self.dims[-1][D.DILATION], self.size)
+        if self.code.width:
+            places = [body.at(here, body.mul(gap, k)) for k in range(self.code.width)]
+            self.add(total, [self.seen_from(place, lanes) for place in places])
+        else:
+            with body.loop(0, self.dims[-1][D.KERNEL]) as k:
+                self.add(total, [self.seen_from(body.at(here, body.mul(gap, k)), lanes)])
+        value = self.result(total)
+        if lanes == 1:
+            only = f"{self.shape.vector} poison, {self.shape.element} {value}, i32 0"
+            return body.let(f"insertelement {only}")
+        return value
+
+    def seen_from(self, here: str, lanes: int) -> str:
+        """Read what a vector of places sees of a row in scratch memory, or one place."""
+        if lanes == 1:
+            return self.computed.load(here, 1)
+        places = [self.body.at(here, n * lanes * self.size) for n in range(self.step)]
+        values = [self.computed.load(place) for place in places]
+        return values[0] if self.step == 1 else self.every_second(values)[0]
+
+    def start(self, lanes: int) -> _Total:
+        """Variables for results in so many lanes: of nothing."""
+        body, shape = self.body, self.shape
+        kind, bits = (shape.vector, f"<{lanes} x i1>") if lanes > 1 else (shape.element, "i1")
+        total = _Total(kind, bits, body.slot(kind), body.slot(bits))
+        body.set(total.value, splat(shape.element, self.number(self.neutral), lanes), kind)
+        body.set(total.ordered, splat("i1", "true", lanes), bits)
+        return total
+
+    def add(self, total: _Total, values: list[str]) -> None:
+        """Take more elements into results."""
+        body, (kind, bits, slot, ordered) = self.body, total
+        result = body.get(slot, kind)
+        for value in values:
+            if self.code.kind == "sums":
+                result = body.let(f"fadd {kind} {result}, {value}")
+            else:
+                larger = body.let(f"fcmp ogt {kind} {result}, {value}")
+                result = body.let(f"select {bits} {larger}, {kind} {result}, {kind} {value}")
+        body.set(slot, result, kind)
+        if self.code.kind == "maxima":
+            # A NaN is lost on the way; one comparison finds it in two values.
+            are = body.get(ordered, bits)
+            for first, second in zip(values[::2], [*values[1::2], values[-1]], strict=False):
+                both = body.let(f"fcmp ord {kind} {first}, {second}")
+                are = body.let(f"and {bits} {are}, {both}")
+            body.set(ordered, are, bits)
+
+    def result(self, total: _Total) -> str:
+        """What has come out: NaN where one has been seen."""
+        body, (kind, bits, slot, ordered) = self.body, total
+        value = body.get(slot, kind)
+        if self.code.kind == "sums":
+            return value
+        lanes = 1 if bits == "i1" else self.shape.lanes
+        nan = splat(self.shape.element, self.number(math.nan), lanes)
+        are = body.get(ordered, bits)
+        return body.let(f"select {bits} {are}, {kind} {value}, {kind} {nan}")

@@ -1,0 +1,89 @@
+"""`conv_steps`: from views of an image and of kernels to steps, by one of several strategies.
+
+Each strategy is an entry of `_strategies`: a name, an estimate, and a function that makes steps
+from the same arguments as the others: they write `product` where it is not None, and end with
+`epilogue`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from graphfw.ir.tensor import Node
+from graphfw.ops.correlation import Conv
+from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, View
+from graphfw.runtime.numpy_executor.choice import Choose, Strategy, by_estimate
+from graphfw.runtime.numpy_executor.codegen import Target, host
+from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
+from graphfw.runtime.numpy_executor.convolution.lowering import (
+    Convolution,
+    multiply,
+    multiply_seconds,
+    slide,
+)
+from graphfw.runtime.numpy_executor.convolution.turning import turned_strategies
+from graphfw.runtime.numpy_executor.convolution.winograd import winograd_strategies
+
+_BATCH = 16
+"""How many images a batch is taken for, where that is not known, if the weights are trained."""
+
+
+def conv_steps(
+    nodes: tuple[Node, ...],
+    op: Conv,
+    x: View,
+    weight: View,
+    product: Storage | None,
+    epilogue: Epilogue | None,
+    *,
+    fixed_weight: bool = False,
+    winograd: bool = True,
+    choose: Choose = by_estimate,
+    target: Target | None = None,
+) -> list[Step]:
+    """Return the steps of a convolution, [N, C, *S] and [O, C/G, *K] to [N, O, *places].
+
+    The views may have any strides; N, S and the places may be symbolic.
+
+    Args:
+        nodes: What is computed, for reports.
+        op: How it convolves; see `why_not`.
+        x: The images: float32, float64, or a float of 16 bits, as matrix products.
+        weight: The kernels, of the same dtype; all sizes are known.
+        product: Where the result goes, contiguous; None where only the epilogue needs it.
+        epilogue: What is done to its elements: rows are images and outputs, joined or not, columns
+            places.
+        fixed_weight: Whether the weight stays the same from run to run: then it is laid out once.
+        winograd: Whether Winograd's algorithms may be used.
+        choose: What chooses among the strategies that fit.
+        target: The processor; this machine's by default.
+    """
+    facts = zip(
+        *(x.shape[2:], x.strides[2:], op.places, weight.shape[2:]),
+        *(op.strides, op.dilations, op.before),
+        strict=True,
+    )
+    dims = [SpatialDim(*fact) for fact in facts]
+    assert isinstance(op.groups, int)
+    likely = 1 if fixed_weight else _BATCH
+    it = Convolution(nodes, dims, x, weight, op.groups, x.shape[0], target or host(), likely)
+    return choose(_strategies(it, product, epilogue, fixed_weight=fixed_weight, winograd=winograd))
+
+
+def _strategies(
+    it: Convolution,
+    product: Storage | None,
+    epilogue: Epilogue | None,
+    *,
+    fixed_weight: bool,
+    winograd: bool,
+) -> list[Strategy]:
+    """Return the strategies that fit. Where sizes are symbolic, estimates are for assumed ones."""
+    if it.is_depthwise:
+        return [Strategy("sliding", 0, lambda: [slide(it, product, epilogue)])]
+    direct = partial(multiply, it, product, epilogue, fixed_weight)
+    found = [Strategy("direct", multiply_seconds(it, fixed=fixed_weight), direct)]
+    found += turned_strategies(it, product, epilogue, fixed_weight)
+    if winograd:
+        found += winograd_strategies(it, product, epilogue, fixed_weight)
+    return found

@@ -1,0 +1,287 @@
+"""`TurnedCell`: convolutions whose rows are places and whose columns are outputs.
+
+    @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
+
+The left operand of the product is the image as it lies: what is seen lies equally far apart for all
+places in a row of the result, and a list says how far apart for what the window sees. So nothing is
+laid out, and no columns are wasted where rows are short. The right operand is panels of kernels.
+What is computed, `[places][outputs]`, is transposed at last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.convolution.cell import depth
+from graphfw.runtime.numpy_executor.matmul.called import Called
+from graphfw.runtime.numpy_executor.matmul.calls import Calls
+from graphfw.runtime.numpy_executor.matmul.cell import Few
+from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
+
+
+class T:
+    """The places of a cell's run-time integers; distances are in elements."""
+
+    M, K, GROUPS, CHANNELS, IMAGES, ROWS, WIDTH = range(7)
+    X, X_BATCH, X_GROUP, X_CHANNEL = range(7, 11)
+    ROW_BLOCKS, OUTPUT_BLOCKS, TOGETHER = range(11, 14)
+    DIMS = 14
+    """From here on: for each spatial dim what `R` says; then the epilogue's."""
+
+
+class R:
+    """The run-time integers of a spatial dim: sizes, and how far apart neighbours lie in memory."""
+
+    PLACES, KERNEL, PLACE, TAP = range(4)
+    COUNT = 4
+
+
+@dataclass(frozen=True)
+class TurnCode(Called):
+    """The function that transposes a block of the result, and rounds it to its dtype.
+
+        @turn(ptr block, ptr to, i64 gap, i64 places, i64 outputs)
+
+    The block is `[places][two vectors]`, with room for places up to a multiple of the lanes; `gap`
+    is how many bytes the outputs are apart where it goes.
+    """
+
+    shape: Shape
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"turn {self.shape.stored} {self.shape.lanes}"
+
+    @property
+    def types(self) -> str:
+        """The types of its arguments."""
+        return "ptr, ptr, i64, i64, i64"
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        body, shape = Body(), self.shape
+        computed = Elements(body, shape, shape.dtype)
+        stored = Elements(body, shape, shape.stored)
+        line, lanes, item = shape.columns * shape.size, shape.lanes, shape.stored.itemsize
+        with body.loop(0, "%places", lanes) as place:
+            kept = stored.mask(body.sub("%places", place))
+            start = body.at("%block", body.mul(place, line))
+            there = body.at("%to", body.mul(place, item))
+            with body.loop(0, "%outputs", lanes) as output:
+                here = body.at(start, body.mul(output, shape.size))
+                rows = [computed.load(body.at(here, n * line)) for n in range(lanes)]
+                to = body.at(there, body.mul(output, "%gap"))
+                left = body.sub("%outputs", output)
+                for n, value in enumerate(transposed(body, shape, rows)):
+                    with body.where(body.test("sgt", left, n)):
+                        stored.store_some(value, body.at(to, body.mul("%gap", n)), kept)
+        head = (
+            f"define fastcc void @{symbol}(ptr %block, ptr %to, i64 %gap, i64 %places, "
+            "i64 %outputs)"
+        )
+        return module([Function(body.function(head), declarations(shape), ())])
+
+
+def transposed(body: Body, shape: Shape, rows: list[str]) -> list[str]:
+    """Transpose as many vectors as they have lanes: exchange ever smaller squares."""
+    v, lanes, side = shape.vector, shape.lanes, shape.lanes // 2
+    while side:
+        upper = [lane if not lane & side else lanes + lane - side for lane in range(lanes)]
+        lower = [lane + side if not lane & side else lanes + lane for lane in range(lanes)]
+        new = list(rows)
+        for n in range(lanes):
+            if not n & side:
+                for to, order in ((n, upper), (n + side, lower)):
+                    lane_list = ", ".join([f"i32 {lane}" for lane in order])
+                    new[to] = body.let(
+                        f"shufflevector {v} {rows[n]}, {v} {rows[n + side]}, "
+                        f"<{lanes} x i32> <{lane_list}>"
+                    )
+        rows, side = new, side // 2
+    return rows
+
+
+@dataclass(frozen=True)
+class TurnedCell(Called):
+    """How a cell is computed: some outputs of a group, some rows of places of all images.
+
+    Operands: x, in the dtype that is computed in, with all that windows see; the panels of kernels.
+
+    Attributes:
+        shape: The tiles.
+        rank: How many spatial dims there are.
+    """
+
+    shape: Shape
+    rank: int
+    few: ClassVar[Few] = "never"
+    ahead: ClassVar[Ahead] = "list"
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"turned convolution {self.shape.stored} {self.shape.lanes} {self.rank}"
+
+    @property
+    def turn(self) -> TurnCode:
+        """What transposes blocks."""
+        return TurnCode(self.shape)
+
+    @property
+    def parts(self) -> tuple[TurnCode]:
+        """What it calls by name."""
+        return (self.turn,)
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        declared = declarations(self.shape) | self.turn.declaration
+        return module([Function(_Turned(self).text(symbol), declared, ())])
+
+
+class _Turned:
+    """Writes the function of a cell."""
+
+    def __init__(self, code: TurnedCell) -> None:
+        self.code = code
+        self.shape = code.shape
+        self.size = code.shape.size
+        self.item = code.shape.stored.itemsize
+        self.body = body = Body()
+        self.calls = Calls(body)
+        self.m, self.k, self.rows, self.width = (self.param(i) for i in (T.M, T.K, T.ROWS, T.WIDTH))
+        self.dims = [
+            [self.param(T.DIMS + R.COUNT * dim + i) for i in range(R.COUNT)]
+            for dim in range(code.rank)
+        ]
+        self.line = code.shape.columns * code.shape.size
+        self.together = self.param(T.TOGETHER)
+        self.list = "%scratch"
+        # Lists and blocks begin at multiples of 64 bytes.
+        self.block = body.at(self.list, body.mul(body.ceil(self.k, 8), 64))
+        room = body.mul(body.ceil(body.mul(self.together, self.width), code.shape.lanes), self.line)
+        self.turned = body.at(self.block, body.mul(room, code.shape.lanes))
+
+    def param(self, place: int) -> str:
+        """Read a run-time integer."""
+        return self.body.array("%params", place)
+
+    def text(self, symbol: str) -> str:
+        """Find the cell's rows and outputs; go through the rows of each image in chunks."""
+        body, rows = self.body, self.rows
+        outputs, row_blocks = self.param(T.OUTPUT_BLOCKS), self.param(T.ROW_BLOCKS)
+        panels = body.share(body.ceil(self.m, self.shape.columns), "%cell", outputs)
+        rest = body.div("%cell", outputs)
+        begin, end = body.share(body.mul(self.param(T.IMAGES), rows), rest, row_blocks)
+        group = body.div(rest, row_blocks)
+        self.offsets()
+        with body.loop(body.div(begin, rows), body.ceil(end, rows)) as image:
+            before = body.mul(image, rows)
+            first = body.max(body.sub(begin, before), "0")
+            last = body.min(body.sub(end, before), rows)
+            offset = body.add(self.param(T.X), body.mul(image, self.param(T.X_BATCH)))
+            offset = body.add(offset, body.mul(group, self.param(T.X_GROUP)))
+            x = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, self.size))
+            member = body.add(body.mul(image, self.param(T.GROUPS)), group)
+            with body.loop(first, last, self.together) as row:
+                stop = body.min(body.add(row, self.together), last)
+                with body.loop(*panels) as panel:
+                    self.compute(x, group, panel, (row, stop))
+                    self.finish(member, panel, (row, stop))
+        return body.function(
+            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, "
+            "ptr %calls)"
+        )
+
+    def offsets(self) -> None:
+        """List where what the window sees lies, in bytes: of each channel all elements."""
+        body, channels = self.body, self.param(T.CHANNELS)
+        gap = body.mul(self.param(T.X_CHANNEL), self.size)
+        taps = body.div(self.k, body.max(channels, 1))
+        with body.loop(0, taps) as tap:
+            begin = self.place(tap, R.KERNEL, R.TAP, self.dims)
+            to = body.at(self.list, body.mul(tap, 8))
+            with body.loop(0, channels) as channel:
+                offset = body.add(begin, body.mul(channel, gap))
+                there = body.at(to, body.mul(channel, body.mul(taps, 8)))
+                body.line(f"store i64 {offset}, ptr {there}")
+
+    def place(self, index: str, size: int, gap: int, dims: list[list[str]]) -> str:
+        """How many bytes an index of several dims joined lies behind the first."""
+        body, total = self.body, "0"
+        for number, dim in reversed(list(enumerate(dims))):
+            along = index if number == 0 else body.rem(index, dim[size])
+            index = body.div(index, dim[size]) if number else index
+            total = body.add(body.mul(along, dim[gap]), total)
+        return body.mul(total, self.size)
+
+    def compute(self, x: str, group: str, panel: str, rows: tuple[str, str]) -> None:
+        """Compute what a panel of outputs is in some rows of places, piece by piece of k."""
+        body, width = self.body, self.shape.columns
+        panels = body.mul(group, body.ceil(self.m, width))
+        kernels = body.mul(body.mul(body.add(panels, panel), self.k), self.line)
+        kernels = body.at(body.array("%buffers", 1, "ptr"), kernels)
+        left = body.min(body.sub(self.m, body.mul(panel, width)), width)
+        narrow = body.test("sle", left, self.shape.lanes)
+        gap = body.mul(self.dims[-1][R.PLACE], self.size)
+        pieces = body.max(body.ceil(self.k, depth(self.shape)), "1")
+        with body.loop(0, pieces) as piece:
+            begin = body.div(body.mul(self.k, piece), pieces)
+            end = body.div(body.mul(self.k, body.add(piece, 1)), pieces)
+            more = body.test("ne", piece, 0)
+            b = body.at(kernels, body.mul(begin, self.line))
+            length = body.sub(end, begin)
+            offsets = body.let(f"ptrtoint ptr {body.at(self.list, body.mul(begin, 8))} to i64")
+            # The first tiles ask for the next kernels, a line for each place of k; the others for
+            # what is there.
+            ahead, nbytes = body.slot("ptr"), body.mul(length, self.line)
+            body.set(ahead, body.at(b, nbytes), "ptr")
+            last = body.at(b, body.mul(nbytes, 2))
+            with body.loop(*rows) as row:
+                here = body.at(x, self.place(row, R.PLACES, R.PLACE, self.dims[:-1]))
+                done = body.mul(body.sub(row, rows[0]), self.width)
+                to = body.at(self.block, body.mul(done, self.line))
+                with self.calls.tiles(self.width, narrow) as (tile, along):
+                    asked = body.get(ahead, "ptr")
+                    lines = body.let(f"ptrtoint ptr {asked} to i64")
+                    body.line(
+                        f"call fastcc void {tile}(ptr {body.at(here, body.mul(along, gap))}, "
+                        f"i64 {gap}, i64 {offsets}, ptr {b}, i64 {self.line}, "
+                        f"ptr {body.at(to, body.mul(along, self.line))}, i64 {self.line}, "
+                        f"i64 {length}, i1 {more}, i64 {left}, i64 {lines})"
+                    )
+                    behind = body.at(asked, body.mul(length, 64))
+                    is_left = body.let(f"icmp ult ptr {behind}, {last}")
+                    body.set(ahead, body.select(is_left, behind, b, "ptr"), "ptr")
+
+    def finish(self, member: str, panel: str, rows: tuple[str, str]) -> None:
+        """Transpose what has been computed; then do to its elements what is to be done."""
+        body, kept = self.body, self.calls.kept
+        output = body.mul(panel, self.shape.columns)
+        outputs = body.min(body.sub(self.m, output), self.shape.columns)
+        column = body.mul(rows[0], self.width)
+        columns = body.mul(body.sub(rows[1], rows[0]), self.width)
+        row = body.add(body.mul(member, self.m), output)
+        gap = body.mul(body.mul(self.rows, self.width), self.item)
+        whole = body.at(body.array("%buffers", 2, "ptr"), body.mul(row, gap))
+        whole = body.at(whole, body.mul(column, self.item))
+        to = body.select(kept, whole, self.turned, "ptr")
+        turned_gap = body.mul(body.mul(self.together, self.width), self.item)
+        to_gap = body.select(kept, gap, turned_gap)
+        body.line(
+            f"call fastcc void @{self.code.turn.name}(ptr {self.block}, ptr {to}, i64 {to_gap}, "
+            f"i64 {columns}, i64 {outputs})"
+        )
+        with body.where(self.calls.is_followed):
+            before = body.add(body.mul(row, to_gap), body.mul(column, self.item))
+            begin = body.at(to, body.sub("0", before))
+            params = body.at("%params", 8 * (T.DIMS + R.COUNT * self.code.rank))
+            body.line(
+                f"call fastcc void {self.calls.follow}(ptr %buffers, ptr {begin}, ptr {params}, "
+                f"i64 {row}, i64 {body.add(row, outputs)}, i64 {column}, "
+                f"i64 {body.add(column, columns)}, ptr %scratch)"
+            )

@@ -1,0 +1,175 @@
+"""`turned_strategies`: convolutions whose rows are places, see `turned`."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from graphfw.ir.dim import DimLike, dim_max, dim_min
+from graphfw.ir.shape import size_of
+from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp, View
+from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy
+from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined
+from graphfw.runtime.numpy_executor.convolution.lowering import (
+    Convolution,
+    copied,
+    kernels_as_tiles,
+)
+from graphfw.runtime.numpy_executor.convolution.turned import TurnedCell
+from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of, with_stores
+from graphfw.runtime.numpy_executor.matmul.plan import Costs, cut, heights_for, vectors
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+_TOGETHER = 256
+"""About how many places of an image are computed before they are transposed: L1 holds them."""
+
+_LONGEST = 4 * _TOGETHER
+"""Rows of more places are not computed at a time: the caches don't hold them."""
+
+_TILE, _LEAST = 0.3, 3.5
+"""What a tile takes besides its rows, in rows, and what the least takes."""
+
+_NARROW = 0.65
+"""What a panel takes of which one vector is used, of the time of a whole one."""
+
+_RESULT, _COPY, _KERNEL = 0.8, 0.2, 2.5
+"""The cycles for an element of the result, of what is copied, and of kernels that each run lays
+out."""
+
+_STEP = 8000
+"""The cycles for a step more."""
+
+
+def turned_strategies(
+    it: Convolution, product: Storage | None, epilogue: Epilogue | None, fixed: bool
+) -> list[Strategy]:
+    """Return the strategy, if it serves: the dtype is computed in, spatial sizes are known."""
+    sizes = [(dim.size, dim.places, dim.before, dim.dilation) for dim in it.dims]
+    known = all([isinstance(number, int) for numbers in sizes for number in numbers])
+    if it.shape.converts or not known or _width(it.dims) > _LONGEST:
+        return []
+    seconds = _seconds(it, fixed=fixed)
+    return [Strategy("turned", seconds, partial(_steps, it, product, epilogue, fixed))]
+
+
+def _seconds(it: Convolution, *, fixed: bool) -> float:
+    """Return how long the steps take, on one core."""
+    (m, n, k), shape = it.assumed, it.shape
+    whole, rest = divmod(m, shape.columns)
+    panels = whole + (0 if not rest else _NARROW if rest <= shape.lanes else 1)
+    cycles = n * _slack(shape, _seen(it)) * panels * k + _RESULT * m * n
+    if _is_copied(it):
+        cycles += _COPY * n * k / it.kernel * math.prod([dim.stride for dim in it.dims]) + _STEP
+    if not fixed:
+        cycles += _KERNEL * m * k
+    return cycles * it.groups / CLOCK
+
+
+def _seen(it: Convolution) -> list[SpatialDim]:
+    """Return the dims of what is multiplied: of x, or of a copy of what windows see of it.
+
+    They are joined where that makes better tiles; else cells may have some of the rows.
+    """
+    dims = it.dims
+    if _is_copied(it):
+        dims = []
+        gap: DimLike = 1
+        for dim in reversed(it.dims):
+            size = _extent(dim) if dim.kernel != 1 else dim.places
+            stride = dim.stride if dim.kernel != 1 else 1
+            dims.insert(0, dim._replace(size=size, in_memory=gap, stride=stride, before=0))
+            gap = gap * size
+    whole = joined(dims)
+    is_better = _slack(it.shape, whole) < 0.97 * _slack(it.shape, dims)
+    return whole if is_better and _width(whole) <= _TOGETHER else dims
+
+
+def _slack(shape: Shape, dims: list[SpatialDim]) -> float:
+    """Return how long a place takes in rows cut into tiles, where one in a large tile takes 1."""
+    width = _width(dims)
+    height = heights_for(shape, width)[0]
+    tiles, rest = divmod(width, height)
+    rows = tiles * (max(height, _LEAST) + _TILE) + (max(rest, _LEAST) + _TILE if rest else 0)
+    return rows / max(width, 1)
+
+
+def _width(dims: list[SpatialDim]) -> int:
+    width = dims[-1].places
+    assert isinstance(width, int)
+    return width
+
+
+def _is_copied(it: Convolution) -> bool:
+    """Whether windows see zeros beyond x; or rows would be longer with what they see in one."""
+    is_apart = it.kernel == 1 and any([dim.stride != 1 for dim in it.dims])
+    is_short = _width(it.dims) < it.shape.rows
+    return (is_apart and is_short) or not all(map(_is_inside, it.dims))
+
+
+def _is_inside(dim: SpatialDim) -> bool:
+    return dim.before == 0 and _extent(dim) <= dim.size
+
+
+def _extent(dim: SpatialDim) -> DimLike:
+    """How many elements all windows together see."""
+    return dim_max((dim.places - 1) * dim.stride + (dim.kernel - 1) * dim.dilation + 1, 0)
+
+
+def _copied(it: Convolution) -> tuple[View, Step]:
+    """Return a copy of what windows see, 0 where that is outside of x, and what makes it."""
+    ways = [
+        dim._replace(places=_extent(dim), kernel=1, stride=1, dilation=1)
+        if dim.kernel != 1
+        else dim
+        for dim in it.dims
+    ]
+    images, channels = it.x.shape[:2]
+    plane = size_of([dim.places for dim in ways])
+    memory = Temp(it.shape.stored, images * channels * plane, "what windows see")
+    step = copied(it._replace(dims=ways), memory)
+    return View(memory, 0, (images, channels, plane), (channels * plane, plane, 1)), step
+
+
+def _steps(
+    it: Convolution, product: Storage | None, epilogue: Epilogue | None, fixed: bool
+) -> list[Step]:
+    steps: list[Step] = []
+    x, dims, shape = it.x, _seen(it), it.shape
+    if _is_copied(it):
+        x, step = _copied(it)
+        steps.append(step)
+    channels = it.weight.shape[1]
+    assert isinstance(channels, int)
+    m, k = it.outputs, channels * it.kernel
+    width, rows = _width(dims), size_of([dim.places for dim in dims[:-1]])
+    panels = -(-m // shape.columns)
+    how = cut(shape, Costs(1, 1, 1), (it.images * rows * width, m, k), it.groups, may_split=False)
+    row_blocks = dim_min(how.row_blocks, it.images * rows)
+    tiles, made = kernels_as_tiles(it, shape.columns, panels, fixed, by_channel=True)
+    together = max(_TOGETHER // max(width, 1), 1)
+    params: tuple[DimLike, ...] = (
+        *(m, k, it.groups, channels, it.images, rows, width),
+        *(x.offset, x.strides[0], channels * x.strides[1], x.strides[1]),
+        *(row_blocks, how.column_blocks, together),
+    )
+    for dim in dims:
+        params += (dim.places, dim.kernel, dim.stride * dim.in_memory, dim.dilation * dim.in_memory)
+    operands = operands_of([x.storage, tiles], product, epilogue)
+    places = together * width
+    scratch = -(-k // 8) * 64 + -(-places // shape.lanes) * shape.lanes * shape.columns * shape.size
+    if epilogue is not None:
+        params += epilogue.params_with(it.places if product is not None else places)
+        scratch += places * shape.columns * shape.size
+    code = MatmulCode(
+        TurnedCell(shape, len(dims)),
+        with_stores(it.target, it.members * m * it.places),
+        heights_for(shape, width),
+        False,
+        vectors(shape, m),
+        product is not None,
+        operands.region,
+    )
+    cells = it.groups * row_blocks * how.column_blocks
+    if 0 in (m, it.places):
+        cells = 0
+    return [*steps, *made, operands.step(it.nodes, code, params, cells, scratch)]

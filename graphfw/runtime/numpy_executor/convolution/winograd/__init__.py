@@ -1,0 +1,5 @@
+"""Convolutions with 3 x 3 kernels by Winograd's algorithms."""
+
+from graphfw.runtime.numpy_executor.convolution.winograd.steps import winograd_strategies
+
+__all__ = ["winograd_strategies"]

@@ -1,0 +1,60 @@
+"""`AheadCode`: tiles of images that are transformed before they are needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
+from graphfw.runtime.numpy_executor.convolution.winograd.blocks import (
+    block_of,
+    seen_planes,
+    transform,
+)
+from graphfw.runtime.numpy_executor.convolution.winograd.images import ImagesCode
+from graphfw.runtime.numpy_executor.convolution.winograd.layout import P
+from graphfw.runtime.numpy_executor.matmul.elements import declarations
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+
+@dataclass(frozen=True)
+class AheadCode:
+    """A cell: a vector of channels of a block of tiles, transformed before they are needed.
+
+    Operands: x, the transformed tiles of all blocks. Integers: those of the cell that needs them.
+    """
+
+    shape: Shape
+    algorithm: Algorithm
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"winograd ahead {self.images.key}"
+
+    @property
+    def images(self) -> ImagesCode:
+        """What transforms tiles of images."""
+        return ImagesCode(self.shape, self.algorithm)
+
+    @property
+    def parts(self) -> tuple[ImagesCode]:
+        """What it calls by name."""
+        return (self.images,)
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        body = Body()
+        channels, lanes = body.array("%params", P.CHANNELS), self.shape.lanes
+        groups = body.ceil(channels, lanes)
+        number, first = body.div("%cell", groups), body.mul(body.rem("%cell", groups), lanes)
+        bounds = first, body.min(body.add(first, lanes), channels)
+        seen = seen_planes(body, self.shape, "")
+        before = body.mul(body.mul(number, seen.plane), self.algorithm.products)
+        here = body.at(body.array("%buffers", 1, "ptr"), before)
+        block = block_of(body, self.algorithm, number)
+        transform(body, self.images, block, bounds, seen._replace(address=here))
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        declared = declarations(self.shape) | self.images.declaration
+        return module([Function(body.function(head, "ret i32 0"), declared, ())])

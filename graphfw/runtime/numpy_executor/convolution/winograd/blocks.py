@@ -1,0 +1,71 @@
+"""Blocks of tiles: which of them a cell has, and what transforms those of images."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
+from graphfw.runtime.numpy_executor.convolution.winograd.images import ImagesCode
+from graphfw.runtime.numpy_executor.convolution.winograd.layout import P, Planes, planes
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+
+class Block(NamedTuple):
+    """A block of tiles: of which images, and which rows and columns of tiles of each."""
+
+    images: tuple[str, str]
+    down: tuple[str, str]
+    across: tuple[str, str]
+
+
+def block_of(body: Body, algorithm: Algorithm, number: str) -> Block:
+    """Return the block of a number."""
+    across, down = (
+        body.ceil(body.array("%params", places), algorithm.places) for places in (P.ACROSS, P.DOWN)
+    )
+    found = []
+    for total, place in (
+        (across, P.BLOCK_ACROSS),
+        (down, P.BLOCK_DOWN),
+        (body.array("%params", P.IMAGES), P.BLOCK_IMAGES),
+    ):
+        blocks = body.ceil(total, body.array("%params", place))
+        found.append(body.share(total, number, blocks))
+        number = body.div(number, blocks)
+    return Block(found[2], found[1], found[0])
+
+
+def block_count(body: Body, algorithm: Algorithm) -> str:
+    """How many blocks of tiles there are."""
+    count = body.ceil(body.array("%params", P.IMAGES), body.array("%params", P.BLOCK_IMAGES))
+    for places, block in ((P.ACROSS, P.BLOCK_ACROSS), (P.DOWN, P.BLOCK_DOWN)):
+        tiles = body.ceil(body.array("%params", places), algorithm.places)
+        count = body.mul(count, body.ceil(tiles, body.array("%params", block)))
+    return count
+
+
+def seen_planes(body: Body, shape: Shape, address: str) -> Planes:
+    """Return the transformed tiles of a block."""
+    channels, room = (body.array("%params", place) for place in (P.CHANNELS, P.ROOM))
+    columns = body.mul(body.ceil(channels, shape.lanes), shape.lanes)
+    return planes(body, shape, address, columns, room)
+
+
+def transform(
+    body: Body, code: ImagesCode, block: Block, channels: tuple[str, str], seen: Planes
+) -> None:
+    """Transform a block of tiles, of the channels from one up to another."""
+    size, x = code.shape.size, body.array("%buffers", 0, "ptr")
+    offset, batch = (body.mul(body.array("%params", i), size) for i in (P.X, P.X_BATCH))
+    rows, columns = (body.sub(high, low) for low, high in (block.down, block.across))
+    tiles = body.mul(rows, columns)
+    with body.loop(*block.images) as image:
+        here = body.at(x, body.add(offset, body.mul(image, batch)))
+        number = body.mul(body.sub(image, block.images[0]), tiles)
+        to = body.at(seen.address, body.mul(number, seen.gap))
+        body.line(
+            f"call fastcc void @{code.name}(ptr {here}, ptr %params, i64 {block.down[0]}, "
+            f"i64 {block.across[0]}, i64 {rows}, i64 {columns}, i64 {channels[0]}, "
+            f"i64 {channels[1]}, ptr %scratch, ptr {to}, i64 {seen.gap}, i64 {seen.plane})"
+        )

@@ -1,0 +1,227 @@
+"""`WinogradCell`: how the cells of convolutions by Winograd's algorithms are computed.
+
+    @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
+
+A cell is a block of tiles and a block of outputs. Its tiles are transformed, or have been before;
+then, for each of a tile's products, tiles times channels are multiplied with channels times outputs
+by the micro-kernels; what that gives is transformed to places, and the epilogue follows. What
+differs between the convolutions that share a cell lies at `calls`, see `matmul.calls.Calls`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
+from graphfw.runtime.numpy_executor.convolution.winograd.blocks import (
+    Block,
+    block_count,
+    block_of,
+    seen_planes,
+    transform,
+)
+from graphfw.runtime.numpy_executor.convolution.winograd.images import ImagesCode
+from graphfw.runtime.numpy_executor.convolution.winograd.layout import P, Planes, planes
+from graphfw.runtime.numpy_executor.convolution.winograd.results import ResultsCode
+from graphfw.runtime.numpy_executor.matmul.called import Called
+from graphfw.runtime.numpy_executor.matmul.calls import Calls
+from graphfw.runtime.numpy_executor.matmul.cell import Few
+from graphfw.runtime.numpy_executor.matmul.code import MatmulCode
+from graphfw.runtime.numpy_executor.matmul.elements import declarations
+from graphfw.runtime.numpy_executor.matmul.pieces import Piece
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
+
+_PANEL = 64 << 10
+"""The most bytes of a panel that are multiplied with all tiles of a block, from the L2 cache: with
+less, sums of long rows of channels would be read and written more often."""
+
+
+class WinogradCode(MatmulCode):
+    """Code whose tiles have all rows: where a block has fewer, there is memory for the others."""
+
+    def tile(self, height: int, vectors: int) -> Piece:
+        """Return the micro-kernel of a number of rows and vectors."""
+        return Piece("tile", self.cell.shape, (height, vectors, self.cell.ahead, False))
+
+
+@dataclass(frozen=True)
+class WinogradCell(Called):
+    """How a cell is computed.
+
+    Operands: x, or what `ahead.AheadCode` has made of it; the kernels, see `kernels.KernelsCode`.
+
+    Attributes:
+        shape: The micro-kernels' tiles.
+        algorithm: Which one.
+    """
+
+    shape: Shape
+    algorithm: Algorithm
+    few: ClassVar[Few] = "never"
+    ahead: ClassVar[Ahead] = "b"
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        shape = self.shape
+        return f"winograd {shape.stored} {shape.lanes} {shape.rows} {self.algorithm.places}"
+
+    @property
+    def images(self) -> ImagesCode:
+        """What transforms tiles of images."""
+        return ImagesCode(self.shape, self.algorithm)
+
+    @property
+    def results(self) -> ResultsCode:
+        """What transforms products of tiles."""
+        return ResultsCode(self.shape, self.algorithm)
+
+    @property
+    def parts(self) -> tuple[Called, ...]:
+        """What it calls by name."""
+        return self.images, self.results
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        declared = declarations(self.shape)
+        for part in self.parts:
+            declared |= part.declaration
+        return module([Function(_Cell(self).text(symbol), declared, ())])
+
+
+class _Cell:
+    """Writes the function of a cell."""
+
+    def __init__(self, code: WinogradCell) -> None:
+        self.code = code
+        self.shape = code.shape
+        self.size = code.shape.size
+        self.body = body = Body()
+        self.calls = Calls(body)
+        self.channels, self.outputs, self.room, self.chunk = (
+            body.array("%params", i) for i in (P.CHANNELS, P.OUTPUTS, P.ROOM, P.CHUNK)
+        )
+        self.panel = body.mul(self.channels, self.shape.columns * self.size)
+        width = body.mul(self.chunk, self.shape.columns)
+        address = self.scratch(P.PRODUCTS)
+        self.products = planes(body, self.shape, address, width, self.room)
+
+    def scratch(self, place: int) -> str:
+        """A part of scratch memory."""
+        return self.body.at("%scratch", self.body.array("%params", place))
+
+    def text(self, symbol: str) -> str:
+        """Find the cell's tiles and outputs; go through the outputs chunk by chunk."""
+        body, code = self.body, self.code
+        output_blocks = body.array("%params", P.OUTPUT_BLOCKS)
+        panels = body.ceil(self.outputs, self.shape.columns)
+        # Neighbouring cells differ in their tiles: they read the same kernels.
+        blocks = block_count(body, code.algorithm)
+        number, rest = body.rem("%cell", blocks), body.div("%cell", blocks)
+        block = block_of(body, code.algorithm, number)
+        first, last = body.share(body.ceil(panels, self.chunk), rest, output_blocks)
+        is_ahead = body.test("ne", body.array("%params", P.IS_AHEAD), 0)
+        seen = self.seen(number, is_ahead)
+        with body.where(body.opposite(is_ahead)):
+            transform(body, code.images, block, ("0", self.channels), seen)
+        with body.loop(first, last) as chunk:
+            begin = body.mul(chunk, self.chunk)
+            count = body.min(self.chunk, body.sub(panels, begin))
+            self.multiply(seen, block, begin, count)
+            self.transform(block, body.mul(begin, self.shape.columns), count)
+        return body.function(
+            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, "
+            "ptr %calls)"
+        )
+
+    def seen(self, number: str, is_ahead: str) -> Planes:
+        """Where the transformed tiles of a block lie."""
+        body = self.body
+        found = seen_planes(body, self.shape, self.scratch(P.SEEN))
+        before = body.mul(body.mul(number, found.plane), self.code.algorithm.products)
+        there = body.at(body.array("%buffers", 0, "ptr"), before)
+        return found._replace(address=body.select(is_ahead, there, found.address, "ptr"))
+
+    def multiply(self, seen: Planes, block: Block, begin: str, count: str) -> None:
+        """Multiply a block of tiles with a chunk of panels, product by product."""
+        body, shape = self.body, self.shape
+        products = self.code.algorithm.products
+        kernels = body.mul(body.mul(begin, products), self.panel)
+        kernels = body.at(body.array("%buffers", 1, "ptr"), kernels)
+        tiles = "1"
+        for low, high in block:
+            tiles = body.mul(body.sub(high, low), tiles)
+        depth = _PANEL // (shape.columns * self.size)
+        pieces = body.max(body.ceil(self.channels, depth), "1")
+        with body.loop(0, str(products)) as product, body.loop(0, count) as number:
+            column = body.mul(body.add(begin, number), shape.columns)
+            narrow = body.test("sle", body.sub(self.outputs, column), shape.lanes)
+            panel = body.mul(body.add(body.mul(product, count), number), self.panel)
+            panel = body.at(kernels, panel)
+            left = body.at(seen.address, body.mul(product, seen.plane))
+            to = body.at(self.products.address, body.mul(product, self.products.plane))
+            to = body.at(to, body.mul(number, shape.columns * self.size))
+            with body.loop(0, pieces) as piece:
+                first = body.div(body.mul(self.channels, piece), pieces)
+                last = body.div(body.mul(self.channels, body.add(piece, 1)), pieces)
+                here = body.at(left, body.mul(first, self.size))
+                right = body.at(panel, body.mul(first, shape.columns * self.size))
+                more = body.test("ne", piece, 0)
+                with self.calls.tiles(tiles, narrow) as (tile, row):
+                    body.line(
+                        f"call fastcc void {tile}(ptr {body.at(here, body.mul(row, seen.gap))}, "
+                        f"i64 {seen.gap}, i64 {self.size}, "
+                        f"ptr {right}, i64 {shape.columns * self.size}, "
+                        f"ptr {body.at(to, body.mul(row, self.products.gap))}, "
+                        f"i64 {self.products.gap}, i64 {body.sub(last, first)}, i1 {more}, "
+                        f"i64 {shape.columns}, i64 0)"
+                    )
+
+    def transform(self, block: Block, begin: str, count: str) -> None:
+        """Make places of the products of a chunk, and do what follows."""
+        body, m, lanes = self.body, self.code.algorithm.places, self.shape.lanes
+        across, down = (body.array("%params", place) for place in (P.ACROSS, P.DOWN))
+        rows, columns = (body.sub(high, low) for low, high in (block.down, block.across))
+        top, left = (body.mul(low, m) for low, _ in (block.down, block.across))
+        height = body.sub(body.min(body.mul(block.down[1], m), down), top)
+        width = body.sub(body.min(body.mul(block.across[1], m), across), left)
+        tiles = body.mul(rows, columns)
+        end = body.min(body.add(begin, body.mul(count, self.shape.columns)), self.outputs)
+        kept, size = self.calls.kept, self.size
+        places = body.mul(across, down)
+        first = body.add(body.mul(top, across), left)
+        line = body.mul(body.select(kept, places, body.array("%params", P.LINE)), size)
+        row = body.mul(body.select(kept, across, width), size)
+        # Rows of places lie one after the other where the block has all columns of an image.
+        is_whole = body.test("eq", width, across)
+        runs = body.select(is_whole, "1", height)
+        length = body.select(is_whole, body.mul(height, width), width)
+        with body.loop(*block.images) as image, body.loop(begin, end, lanes) as output:
+            number = body.mul(body.sub(image, block.images[0]), tiles)
+            source = body.at(self.products.address, body.mul(number, self.products.gap))
+            source = body.at(source, body.mul(body.sub(output, begin), size))
+            outputs = body.min(body.sub(end, output), lanes)
+            member = body.add(body.mul(image, self.outputs), output)
+            before = body.mul(body.add(body.mul(member, places), first), size)
+            whole = body.at(body.array("%buffers", 2, "ptr"), before)
+            to = body.select(kept, whole, self.scratch(P.ROWS), "ptr")
+            body.line(
+                f"call fastcc void @{self.code.results.name}(ptr {source}, "
+                f"i64 {self.products.gap}, i64 {self.products.plane}, i64 {rows}, i64 {columns}, "
+                f"i64 {height}, i64 {width}, i64 {outputs}, ptr %scratch, ptr {to}, i64 {row}, "
+                f"i64 {line})"
+            )
+            with body.where(self.calls.is_followed), body.loop(0, runs) as run:
+                place = body.add(first, body.mul(run, across))
+                here = body.at(to, body.mul(run, row))
+                before = body.add(body.mul(member, line), body.mul(place, size))
+                body.line(
+                    f"call fastcc void {self.calls.follow}(ptr %buffers, "
+                    f"ptr {body.at(here, body.sub('0', before))}, "
+                    f"ptr {body.at('%params', 8 * P.COUNT)}, "
+                    f"i64 {member}, i64 {body.add(member, outputs)}, "
+                    f"i64 {place}, i64 {body.add(place, length)}, ptr %scratch)"
+                )

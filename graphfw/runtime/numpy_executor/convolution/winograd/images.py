@@ -1,0 +1,151 @@
+"""`ImagesCode`: tiles of an image, transformed, as the left operands of products.
+
+    @images(ptr image, ptr params, i64 down, i64 across, i64 rows, i64 columns, i64 first, i64 last,
+        ptr scratch, ptr to, i64 gap, i64 plane)
+
+does `rows` times `columns` tiles, from the tile at `down` and `across` on, of the channels from
+`first`, a multiple of a vector's lanes, up to `last`. Element [product, tile, channel] goes to
+`to`, see `layout.Planes`; what follows the last channel in its vector is any numbers.
+
+Vectors are channels. So a strip of the image is transposed first; what lies outside of the image is
+0 in it. Then columns are transformed, which neighbouring tiles share, then rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
+from graphfw.runtime.numpy_executor.convolution.winograd.layout import P
+from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, transposed
+from graphfw.runtime.numpy_executor.matmul.called import Called
+from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+
+@dataclass(frozen=True)
+class ImagesCode(Called):
+    """The function, compiled once for all cells."""
+
+    shape: Shape
+    algorithm: Algorithm
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"winograd images {self.shape.stored} {self.shape.lanes} {self.algorithm.places}"
+
+    @property
+    def types(self) -> str:
+        """The types of its arguments."""
+        return "ptr, ptr, i64, i64, i64, i64, i64, i64, ptr, ptr, i64, i64"
+
+    def scratch(self, rows: int, columns: int) -> int:
+        """Return how many bytes of scratch memory it takes."""
+        here, lanes = self.algorithm, self.shape.lanes
+        width = -(-(columns * here.places + 2) // lanes) * lanes + 1
+        return (rows * here.places + 2 + here.size) * width * lanes * self.shape.size
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        return module([Function(_Images(self).text(symbol), declarations(self.shape), ())])
+
+
+class _Images:
+    """Writes the function."""
+
+    def __init__(self, code: ImagesCode) -> None:
+        self.shape = code.shape
+        self.algorithm = code.algorithm
+        self.body = body = Body()
+        self.elements = Elements(body, self.shape, self.shape.dtype)
+        self.line = self.shape.lanes * self.shape.size
+        self.height, self.width = (body.array("%params", i) for i in (P.HEIGHT, P.WIDTH))
+        self.x_channel, self.x_row = (
+            body.mul(body.array("%params", i), self.shape.size) for i in (P.X_CHANNEL, P.X_ROW)
+        )
+
+    def text(self, symbol: str) -> str:
+        """Group by group of channels."""
+        body, m, lanes = self.body, self.algorithm.places, self.shape.lanes
+        lines = body.add(body.mul("%rows", m), 2)
+        seen = body.add(body.mul("%columns", m), 2)
+        # Another line between rows keeps places below each other from one set of a cache.
+        room = body.add(body.mul(body.ceil(seen, lanes), self.line * lanes), self.line)
+        columns = body.at("%scratch", body.mul(lines, room))
+        with body.loop("%first", "%last", lanes) as channel:
+            self.strip(channel, lines, room)
+            to = body.at("%to", body.mul(channel, self.shape.size))
+            with body.loop(0, "%rows") as row:
+                here = body.at("%scratch", body.mul(body.mul(row, m), room))
+                self.down(here, columns, room, seen)
+                self.across(columns, room, body.at(to, body.mul(row, body.mul("%columns", "%gap"))))
+        return body.function(
+            f"define fastcc void @{symbol}(ptr %image, ptr %params, i64 %down, i64 %across, "
+            "i64 %rows, i64 %columns, i64 %first, i64 %last, ptr %scratch, ptr %to, i64 %gap, "
+            "i64 %plane)"
+        )
+
+    def strip(self, channel: str, lines: str, room: str) -> None:
+        """Lay out what the tiles see of a group of channels: `[line][column][channel]`."""
+        body, size, lanes, m = self.body, self.shape.size, self.shape.lanes, self.algorithm.places
+        last = body.sub(body.sub("%last", channel), 1)
+        image = body.at("%image", body.mul(channel, self.x_channel))
+        sources = [
+            body.at(image, body.mul(body.min(str(lane), last), self.x_channel))
+            for lane in range(lanes)
+        ]
+        top, left = (
+            body.sub(body.mul(first, m), body.array("%params", before))
+            for first, before in (("%down", P.BEFORE_DOWN), ("%across", P.BEFORE_ACROSS))
+        )
+        with body.loop(0, lines) as line:
+            y = body.add(top, line)
+            # As an unsigned number a negative one is large.
+            width = body.select(body.test("ult", y, self.height), self.width, "0")
+            row = body.mul(y, self.x_row)
+            to = body.at("%scratch", body.mul(line, room))
+            with body.loop(0, body.sub(body.div(room, self.line), 1), lanes) as column:
+                x = body.add(left, column)
+                outside = self.elements.mask(body.sub("0", x))
+                inside = self.elements.mask(body.sub(width, x))
+                mask = body.let(f"icmp ugt <{lanes} x i1> {inside}, {outside}")
+                offset = body.add(row, body.mul(x, size))
+                vectors = [
+                    self.elements.load_some(body.at(source, offset), mask) for source in sources
+                ]
+                there = body.at(to, body.mul(column, self.line))
+                for lane, vector in enumerate(transposed(body, self.shape, vectors)):
+                    self.elements.store(vector, body.at(there, lane * self.line))
+
+    def down(self, strip: str, to: str, room: str, seen: str) -> None:
+        """Transform the columns of a row of tiles."""
+        body = self.body
+        with body.loop(0, seen) as column:
+            offset = body.mul(column, self.line)
+            values = self.loaded(body.at(strip, offset), room)
+            there = body.at(to, offset)
+            for i, value in enumerate(mapped(body, self.shape, self.algorithm.of_image, values)):
+                self.elements.store(value, body.at(there, body.mul(room, i)))
+
+    def across(self, columns: str, room: str, to: str) -> None:
+        """Transform the rows of a row of tiles."""
+        body, algorithm = self.body, self.algorithm
+        with body.loop(0, str(algorithm.size)) as i:
+            here = body.at(columns, body.mul(i, room))
+            first = body.at(to, body.mul(body.mul(i, algorithm.size), "%plane"))
+            with body.loop(0, "%columns") as tile:
+                offset = body.mul(tile, algorithm.places * self.line)
+                values = self.loaded(body.at(here, offset), str(self.line))
+                there = body.at(first, body.mul(tile, "%gap"))
+                for j, value in enumerate(mapped(body, self.shape, algorithm.of_image, values)):
+                    self.elements.store(value, body.at(there, body.mul("%plane", j)))
+
+    def loaded(self, first: str, gap: str) -> list[str]:
+        """Read what a tile sees, along one dim."""
+        return [
+            self.elements.load(self.body.at(first, self.body.mul(gap, i)))
+            for i in range(self.algorithm.size)
+        ]

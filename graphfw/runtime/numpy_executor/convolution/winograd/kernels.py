@@ -1,0 +1,88 @@
+"""`KernelsCode`: the native function that transforms kernels to the right operands of products."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import TAPS, Algorithm
+from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped_twice
+from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+
+class K:
+    """The places of its run-time integers; distances are in elements."""
+
+    OUTPUTS, CHANNELS, CHUNK, OFFSET, OUTPUT, CHANNEL, DOWN, ACROSS = range(8)
+
+
+@dataclass(frozen=True)
+class KernelsCode:
+    """A cell: one panel of outputs, for all products.
+
+    They lie in the order in which cells read them: chunk by chunk of panels, product by product,
+    then panel by panel, `[channel][outputs]`. What follows the last output in its panel is 0.
+
+    Operands: the weight, the panels.
+    """
+
+    shape: Shape
+    algorithm: Algorithm
+    target: Target
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return (
+            f"winograd kernels {self.shape.stored} {self.algorithm.places} for {self.target.name}\n"
+        )
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        body, shape, algorithm = Body(), self.shape, self.algorithm
+        size, lanes, width = shape.size, shape.lanes, shape.columns
+        elements = Elements(body, shape, shape.dtype)
+        numbers = [body.array("%params", i) for i in range(8)]
+        outputs, channels, chunk = numbers[:3]
+        offset, output, channel, down, across = (body.mul(number, size) for number in numbers[3:])
+        first = body.mul("%cell", width)
+        count = body.min(body.sub(outputs, first), width)
+        source = body.at(body.array("%buffers", 0, "ptr"), offset)
+        source = body.at(source, body.mul(first, output))
+        panel = body.mul(channels, width * size)
+        begin = body.mul(body.div("%cell", chunk), chunk)
+        panels = body.min(chunk, body.sub(body.ceil(outputs, width), begin))
+        before = body.add(body.mul(begin, algorithm.products), body.sub("%cell", begin))
+        to = body.at(body.array("%buffers", 1, "ptr"), body.mul(before, panel))
+        plane = body.mul(panels, panel)
+        # The elements of the kernels of one channel: [element][output].
+        taps = TAPS * TAPS
+        block = body.slot(f"[{taps * width} x {shape.element}], align 64")
+        for n in range(taps * 2):
+            elements.store("zeroinitializer", body.at(block, n * lanes * size))
+        with body.loop(0, channels) as c:
+            here = body.at(source, body.mul(c, channel))
+            with body.loop(0, count) as o:
+                one = body.at(here, body.mul(o, output))
+                for tap in range(taps):
+                    place = body.add(body.mul(down, tap // TAPS), body.mul(across, tap % TAPS))
+                    value = elements.load(body.at(one, place), 1)
+                    there = body.at(block, body.mul(body.add(o, tap * width), size))
+                    body.line(f"store {shape.element} {value}, ptr {there}")
+            there = body.at(to, body.mul(c, width * size))
+            with body.loop(0, str(width), lanes) as lane:
+                at = body.mul(lane, size)
+                values = [
+                    elements.load(body.at(block, body.add(at, tap * width * size)))
+                    for tap in range(taps)
+                ]
+                rows = [values[tap : tap + TAPS] for tap in range(0, taps, TAPS)]
+                last = body.at(there, at)
+                products = mapped_twice(body, shape, algorithm.of_kernel, rows)
+                for product, value in enumerate(itertools.chain.from_iterable(products)):
+                    elements.store(value, body.at(last, body.mul(plane, product)))
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        return module([Function(body.function(head, "ret i32 0"), declarations(shape), ())])

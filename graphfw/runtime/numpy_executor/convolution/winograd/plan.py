@@ -1,0 +1,180 @@
+"""How a convolution by Winograd's algorithms is cut, and about how long it takes.
+
+It depends on sizes only, never on the number of threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
+from graphfw.runtime.numpy_executor.matmul.plan import heights_for
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+_TILES = 14, 112
+"""How many tiles a block should have at least, and may have: fewer read kernels too often."""
+
+_SCRATCH = 16 << 20
+"""The most bytes of the transformed tiles of a block."""
+
+_CHUNK = 2
+"""How many panels are done at a time: their products stay in the L2 cache."""
+
+_AHEAD = 8 << 20
+"""The most bytes of tiles that are transformed before they are needed: caches hold them."""
+
+_STRIP, _IMAGES, _RESULTS = 6, 6, 8
+"""The cycles that laying out a vector of an image takes, and transforming a tile's vector of the
+image or of the result, for each of its products."""
+
+_SEGMENT = 60
+"""Those that a piece of memory costs: of a channel, or of a row where blocks have parts of rows."""
+
+_KERNELS = 50
+"""Those for one channel of a panel of outputs, for each product."""
+
+_PLACES = 12
+"""A micro-kernel takes as long as for so many more places: for its beginning and its end."""
+
+_FROM_MEMORY, _FROM_CACHE = 11, 24
+"""The bytes of kernels that arrive in a cycle: the first time, and again."""
+
+_CELL, _STEP = 2000, 10000
+"""The cycles that claiming a cell costs, and a thread's waiting for the end of a step."""
+
+
+class Sizes(NamedTuple):
+    """What is computed: groups of channels and of outputs, tiles of each image."""
+
+    images: int
+    channels: int
+    outputs: int
+    down: int
+    across: int
+
+
+class Plan(NamedTuple):
+    """How a convolution is cut.
+
+    Attributes:
+        images: Of how many images a block has tiles: of several only whole ones.
+        down: How many rows of tiles it has.
+        across: How many columns of tiles it has.
+        output_blocks: Into how many blocks the outputs are cut.
+        chunk: How many panels of outputs are done at a time.
+        is_ahead: Whether tiles of images are transformed by a step of their own.
+        heights: The rows of the micro-kernels, the largest first; they make up those of a block.
+        cycles: How long it takes one core, about.
+    """
+
+    images: int
+    down: int
+    across: int
+    output_blocks: int
+    chunk: int
+    is_ahead: bool
+    heights: tuple[int, ...]
+    cycles: float
+
+    @property
+    def tiles(self) -> int:
+        """The tiles of a block."""
+        return self.images * self.down * self.across
+
+
+@functools.lru_cache(maxsize=256)
+def plan(shape: Shape, algorithm: Algorithm, sizes: Sizes) -> Plan:
+    """Return the cut with which 2, 4 or 8 threads should finish soonest."""
+    best, least = None, math.inf
+    panels = -(-sizes.outputs // shape.columns)
+    counts = [n for n in (1, 2, 4, 8, 16) if n <= max(panels, 1)]
+    most = _SCRATCH // (algorithm.products * sizes.channels * shape.size)
+    for block in _blocks(sizes, most):
+        tiles = math.prod(block)
+        heights = heights_for(shape, tiles)
+        for output_blocks, is_ahead in itertools.product(counts, (False, True)):
+            chunk = min(_CHUNK, -(-panels // output_blocks))
+            how = Plan(*block, output_blocks, chunk, is_ahead, heights, 0)
+            time, cycles = _time(shape, algorithm, sizes, how)
+            if time < least:
+                best, least = how._replace(cycles=cycles), time
+    assert best is not None
+    return best
+
+
+def _blocks(sizes: Sizes, most: int) -> Iterator[tuple[int, int, int]]:
+    """Images, rows and columns of tiles that a block may have; about `most` tiles at most."""
+    low, high = _TILES
+    high = max(min(high, most), low)
+    of_image = sizes.down * sizes.across
+    if of_image == 0 or sizes.images == 0:
+        yield 1, 1, 1
+        return
+    if sizes.images > 1 and 2 * of_image <= high:
+        for images in _pieces(sizes.images):
+            if min(low, sizes.images * of_image) <= images * of_image <= high:
+                yield images, sizes.down, sizes.across
+    for across, down in itertools.product(_pieces(sizes.across), _pieces(sizes.down)):
+        if min(low, of_image) <= across * down <= high:
+            yield 1, down, across
+
+
+def _pieces(units: int) -> Iterator[int]:
+    """How long the pieces may be into which units are cut: about 2/3 or 3/4 of the one before."""
+    last, count = 0, 1
+    while last != 1 and units > 0:
+        length = -(-units // count)
+        if length != last:
+            yield length
+        last = length
+        # 1, 2, 3, 4, 6, 8, 12, 16, ...
+        count += max(count // 2, 1) if count & (count - 1) == 0 else count // 3
+
+
+def _time(shape: Shape, algorithm: Algorithm, sizes: Sizes, how: Plan) -> tuple[float, float]:
+    """How long 2, 4 and 8 threads take in all, and how long one core."""
+    n, m, lanes = algorithm.products, algorithm.places, shape.lanes
+    blocks = 1
+    for total, each in zip((sizes.images, sizes.down, sizes.across), how[:3], strict=True):
+        blocks *= -(-total // each)
+    panels = -(-sizes.outputs // shape.columns)
+    chunks = -(-panels // how.chunk)
+    mine = min(-(-chunks // how.output_blocks) * how.chunk, panels)
+    groups = -(-sizes.channels // lanes)
+    segments = how.images * lanes
+    if how.across < sizes.across:
+        segments *= how.down * m
+    strip = how.images * (how.down * m + 2) * (how.across * m + 2)
+    images = (strip * _STRIP + n * _IMAGES * how.tiles + segments * _SEGMENT) * groups
+    # Half a panel is enough for few outputs.
+    used = -(-sizes.outputs // lanes) / 2 / panels
+    products = n * how.tiles * mine * used * (sizes.channels + _PLACES)
+    kernels = n * mine * sizes.channels * shape.columns * shape.size
+    results = (n * _RESULTS * how.tiles + segments * _SEGMENT) * 2 * mine
+    cell = products + kernels / _FROM_CACHE + results + _CELL
+    cells, ahead, ahead_cells, waiting = blocks * how.output_blocks, 0.0, 0, 0
+    if how.is_ahead:
+        seen = n * how.tiles * sizes.channels * shape.size
+        if seen * blocks > _AHEAD:
+            return math.inf, math.inf
+        cell += 2 * seen / _FROM_CACHE / how.output_blocks
+        ahead, ahead_cells, waiting = images / groups + _CELL, blocks * groups, _STEP
+    else:
+        cell += images
+    time = 0.0
+    for threads in (2, 4, 8):
+        rounds = -(-cells // threads) * cell + -(-ahead_cells // threads) * ahead
+        time += threads * (rounds + waiting)
+    whole = n * panels * sizes.channels * shape.columns * shape.size
+    from_memory = whole * (1 / _FROM_MEMORY - 1 / _FROM_CACHE)
+    return time, cells * cell + ahead_cells * ahead + waiting + from_memory
+
+
+def kernel_cycles(shape: Shape, algorithm: Algorithm, sizes: Sizes) -> float:
+    """Return how long transforming the kernels takes one core."""
+    panels = -(-sizes.outputs // shape.columns)
+    return panels * sizes.channels * algorithm.products * _KERNELS

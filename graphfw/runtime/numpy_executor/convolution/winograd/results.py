@@ -1,0 +1,124 @@
+"""`ResultsCode`: sums of products of tiles, transformed to places of the result.
+
+    @results(ptr from, i64 gap, i64 plane, i64 rows, i64 columns, i64 height, i64 width,
+        i64 outputs, ptr scratch, ptr to, i64 row, i64 line)
+
+does `rows` times `columns` tiles of some outputs, as many as a vector has lanes or fewer. Element
+[product, tile, output] is read from `from`, see `layout.Planes`; the first `height` times `width`
+places go to `to`, `row` bytes from row to row, `line` bytes from output to output.
+
+Vectors are outputs; a strip of places is then transposed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
+from graphfw.runtime.numpy_executor.convolution.winograd.vectors import (
+    mapped_twice,
+    transposed,
+)
+from graphfw.runtime.numpy_executor.matmul.called import Called
+from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+
+@dataclass(frozen=True)
+class ResultsCode(Called):
+    """The function, compiled once for all cells."""
+
+    shape: Shape
+    algorithm: Algorithm
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"winograd results {self.shape.stored} {self.shape.lanes} {self.algorithm.places}"
+
+    @property
+    def types(self) -> str:
+        """The types of its arguments."""
+        return "ptr, i64, i64, i64, i64, i64, i64, i64, ptr, ptr, i64, i64"
+
+    def scratch(self, rows: int, columns: int) -> int:
+        """Return how many bytes of scratch memory it takes."""
+        m, lanes = self.algorithm.places, self.shape.lanes
+        places = rows * m * columns * m + max(m, lanes)
+        return places * lanes * self.shape.size
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        return module([Function(_Results(self).text(symbol), declarations(self.shape), ())])
+
+
+class _Results:
+    """Writes the function."""
+
+    def __init__(self, code: ResultsCode) -> None:
+        self.shape = code.shape
+        self.algorithm = code.algorithm
+        self.body = body = Body()
+        self.elements = Elements(body, self.shape, self.shape.dtype)
+        self.line = self.shape.lanes * self.shape.size
+
+    def text(self, symbol: str) -> str:
+        """All tiles, then all places."""
+        body = self.body
+        with body.loop(0, "%rows") as row, body.loop(0, "%columns") as number:
+            # What a tile has beyond the last column lies where the next row begins: all that
+            # belongs there is written later.
+            column = body.sub(body.sub("%columns", number), 1)
+            self.tile(row, column)
+        dense = body.test("eq", "%row", body.mul("%width", self.shape.size))
+        runs = body.select(dense, "1", "%height")
+        length = body.select(dense, body.mul("%height", "%width"), "%width")
+        with body.loop(0, runs) as run:
+            strip = body.at("%scratch", body.mul(body.mul(run, "%width"), self.line))
+            self.turn(strip, length, body.at("%to", body.mul(run, "%row")))
+        return body.function(
+            f"define fastcc void @{symbol}(ptr %from, i64 %gap, i64 %plane, i64 %rows, "
+            "i64 %columns, i64 %height, i64 %width, i64 %outputs, ptr %scratch, ptr %to, i64 %row, "
+            "i64 %line)"
+        )
+
+    def tile(self, row: str, column: str) -> None:
+        """Transform a tile."""
+        body, algorithm = self.body, self.algorithm
+        number = body.add(body.mul(row, "%columns"), column)
+        source = body.at("%from", body.mul(number, "%gap"))
+        n, m = algorithm.size, algorithm.places
+        products = (
+            [self.elements.load(body.at(source, body.mul("%plane", i * n + j))) for j in range(n)]
+            for i in range(n)
+        )
+        first = body.add(body.mul(body.mul(row, m), "%width"), body.mul(column, m))
+        to = body.at("%scratch", body.mul(first, self.line))
+        places = mapped_twice(body, self.shape, algorithm.of_result, products)
+        for i, values in enumerate(places):
+            there = body.at(to, body.mul("%width", i * self.line))
+            for j, value in enumerate(values):
+                self.elements.store(value, body.at(there, j * self.line))
+
+    def turn(self, strip: str, length: str, to: str) -> None:
+        """Write a run of places, output by output."""
+        body, shape = self.body, self.shape
+        is_whole = body.test("sge", "%outputs", shape.lanes)
+        with body.loop(0, length, shape.lanes) as place:
+            here = body.at(strip, body.mul(place, self.line))
+            vectors = [self.elements.load(body.at(here, n * self.line)) for n in range(shape.lanes)]
+            turned = transposed(body, shape, vectors)
+            there = body.at(to, body.mul(place, shape.size))
+            left = body.sub(length, place)
+            is_full = body.let(f"and i1 {is_whole}, {body.test('sge', left, shape.lanes)}")
+            with body.where(is_full):
+                for output, vector in enumerate(turned):
+                    self.elements.store(vector, body.at(there, body.mul("%line", output)))
+            with body.where(body.opposite(is_full)):
+                for output, vector in enumerate(turned):
+                    is_one = body.test("slt", str(output), "%outputs")
+                    mask = self.elements.mask(body.select(is_one, left, "0"))
+                    row = body.at(there, body.mul("%line", output))
+                    self.elements.store_some(vector, row, mask)

@@ -1,0 +1,156 @@
+"""`winograd_strategies`: convolutions by Winograd's algorithms, as strategies to choose from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dtype import float32
+from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp
+from graphfw.runtime.numpy_executor.choice import Strategy
+from graphfw.runtime.numpy_executor.convolution.lowering import Convolution
+from graphfw.runtime.numpy_executor.convolution.winograd.ahead import AheadCode
+from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F2, F4, TAPS, Algorithm
+from graphfw.runtime.numpy_executor.convolution.winograd.cell import WinogradCell, WinogradCode
+from graphfw.runtime.numpy_executor.convolution.winograd.kernels import KernelsCode
+from graphfw.runtime.numpy_executor.convolution.winograd.layout import planes_bytes
+from graphfw.runtime.numpy_executor.convolution.winograd.plan import (
+    Plan,
+    Sizes,
+    kernel_cycles,
+    plan,
+)
+from graphfw.runtime.numpy_executor.matmul.code import operands_of, with_stores
+from graphfw.runtime.numpy_executor.matmul.plan import vectors
+
+_CLOCK = 4e9
+"""Cycles a second of the core that estimates are for."""
+
+_TILES = 14
+"""What is taken for the tiles along a dim, where they are not known until the graph runs."""
+
+ALGORITHMS = {"winograd-4x4": F4, "winograd-2x2": F2}
+"""By the names of their strategies."""
+
+
+def winograd_strategies(
+    it: Convolution, product: Storage | None, epilogue: Epilogue | None, fixed: bool
+) -> list[Strategy]:
+    """Return the strategies for a convolution; none where the algorithms are not for it."""
+    if not _suits(it):
+        return []
+    found = []
+    for name, algorithm in ALGORITHMS.items():
+        sizes = _sizes(it, algorithm)
+        how = plan(it.shape, algorithm, sizes)
+        cycles = how.cycles + (0 if fixed else kernel_cycles(it.shape, algorithm, sizes))
+        make = partial(winograd_steps, it, algorithm, how, product, epilogue, fixed)
+        found.append(Strategy(name, cycles / _CLOCK, make))
+    return found
+
+
+def _suits(it: Convolution) -> bool:
+    return (
+        it.x.storage.dtype is float32
+        and it.groups == 1
+        and 0 not in it.weight.shape
+        and len(it.dims) == 2
+        and all([(dim.kernel, dim.stride, dim.dilation) == (TAPS, 1, 1) for dim in it.dims])
+        and it.dims[-1].step == 1
+    )
+
+
+def _sizes(it: Convolution, algorithm: Algorithm) -> Sizes:
+    """What is cut; of what is not known until the graph runs what is likely."""
+    down, across = [
+        -(-dim.places // algorithm.places) if isinstance(dim.places, int) else _TILES
+        for dim in it.dims
+    ]
+    channels = it.weight.shape[1]
+    assert isinstance(channels, int)
+    images = it.images if isinstance(it.images, int) else it.likely
+    return Sizes(images, channels, it.outputs, down, across)
+
+
+def winograd_steps(
+    it: Convolution,
+    algorithm: Algorithm,
+    how: Plan,
+    product: Storage | None,
+    epilogue: Epilogue | None,
+    fixed: bool,
+) -> list[Step]:
+    """Return the steps of a convolution by an algorithm, cut as `plan` says."""
+    shape, x, m = it.shape, it.x, algorithm.places
+    channels, outputs = it.weight.shape[1], it.outputs
+    assert isinstance(channels, int)
+    down, across = it.dims
+    cell = WinogradCell(shape, algorithm)
+    groups = -(-channels // shape.lanes)
+    seen_bytes = planes_bytes(shape, groups * shape.lanes, how.tiles, algorithm.products)
+    # Scratch memory: strips, transformed tiles, their products, then rows of the result.
+    block = how.down, how.across
+    seen = -(-max(cell.images.scratch(*block), cell.results.scratch(*block)) // 64) * 64
+    products = seen + (0 if how.is_ahead else seen_bytes)
+    width = how.chunk * shape.columns
+    rows = products + planes_bytes(shape, width, how.tiles, algorithm.products)
+    line = how.down * m * how.across * m
+    scratch = rows + (0 if product is not None else line * shape.lanes * shape.size)
+    blocks: DimLike = 1
+    for total, each in (
+        (it.images, how.images),
+        ((down.places + m - 1) // m, how.down),
+        ((across.places + m - 1) // m, how.across),
+    ):
+        blocks = blocks * ((total + each - 1) // each)
+    params: tuple[DimLike, ...] = (
+        *(channels, outputs, it.images),
+        *(x.offset, *x.strides[:2], down.in_memory),
+        *(down.size, across.size, down.before, across.before, down.places, across.places),
+        *(how.images, how.down, how.across, how.tiles, how.output_blocks, how.chunk),
+        *(seen, products, rows, line, int(how.is_ahead)),
+    )
+    kernels, steps = _kernels(it, algorithm, how, fixed)
+    source = x.storage
+    if how.is_ahead:
+        source = Temp(shape.dtype, blocks * (seen_bytes // shape.size), "transformed tiles")
+        ahead = AheadCode(shape, algorithm)
+        operands = (x.storage, source)
+        steps.append(Step(it.nodes, ahead, operands, (False, True), params, blocks * groups, seen))
+    given = operands_of([source, kernels], product, epilogue)
+    if epilogue is not None:
+        params += epilogue.params_with(it.places if product is not None else line)
+    code = WinogradCode(
+        cell=cell,
+        target=with_stores(it.target, it.images * outputs * it.places),
+        heights=how.heights,
+        ragged=True,
+        vectors=vectors(shape, outputs),
+        kept=product is not None,
+        region=given.region,
+    )
+    return [*steps, given.step(it.nodes, code, params, blocks * how.output_blocks, scratch)]
+
+
+def _kernels(
+    it: Convolution, algorithm: Algorithm, how: Plan, fixed: bool
+) -> tuple[Storage, list[Step]]:
+    """Return the transformed kernels, and what makes them where they change from run to run."""
+    weight, shape = it.weight, it.shape
+    channels = weight.shape[1]
+    panels = -(-it.outputs // shape.columns)
+    size = algorithm.products * panels * channels * shape.columns
+    memory = Temp(shape.dtype, size, "transformed kernels")
+    step = Step(
+        it.nodes,
+        KernelsCode(shape, algorithm, it.target),
+        (weight.storage, memory),
+        (False, True),
+        (it.outputs, channels, how.chunk, weight.offset, *weight.strides),
+        panels,
+    )
+    if fixed:
+        return Prepared(memory.dtype, memory.size, memory.why, step), []
+    # They could be made long before they are needed: they would fill memory until then.
+    return memory, [replace(step, after=(it.x.storage,))]
