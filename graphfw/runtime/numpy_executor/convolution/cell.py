@@ -16,7 +16,7 @@ from typing import ClassVar
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.convolution.seeing import D, Step
 from graphfw.runtime.numpy_executor.convolution.windows import P, windows
-from graphfw.runtime.numpy_executor.matmul.called import Called
+from graphfw.runtime.numpy_executor.matmul.called import Called, calling
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.cell import Few
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
@@ -104,8 +104,7 @@ class PanelsCode:
             f"i64 {body.min(body.sub(n, column), width)}, ptr {to})"
         )
         head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        declared = declarations(self.shape) | self.windows.declaration
-        return module([Function(body.function(head, "ret i32 0"), declared, ())])
+        return calling(body.function(head, "ret i32 0"), self.shape, self.parts)
 
 
 def image_at(body: Body, shape: Shape, groups: str, member: str) -> str:
@@ -175,10 +174,7 @@ class ConvCell(Called):
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        declared = declarations(self.shape)
-        for part in self.parts:
-            declared |= part.declaration
-        return module([Function(_Cell(self).text(symbol), declared, ())])
+        return calling(_Cell(self).text(symbol), self.shape, self.parts)
 
 
 class _Cell:

@@ -10,7 +10,7 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import ConvWeight
 from graphfw.runtime.kernels.steps import Step, Temp, View
-from graphfw.runtime.numpy_executor.codegen import Function, Target, host, module
+from graphfw.runtime.numpy_executor.codegen import Target, host
 from graphfw.runtime.numpy_executor.codegen.registers import memory
 from graphfw.runtime.numpy_executor.convolution.cell import WindowsCode, depth, image_at
 from graphfw.runtime.numpy_executor.convolution.depthwise import MOST, DepthwiseCode
@@ -18,7 +18,7 @@ from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, 
 from graphfw.runtime.numpy_executor.convolution.gradient_sums import fits, tiled_steps
 from graphfw.runtime.numpy_executor.convolution.parts import added, panel_tiles, tiles_of
 from graphfw.runtime.numpy_executor.convolution.windows import P
-from graphfw.runtime.numpy_executor.matmul.elements import declarations
+from graphfw.runtime.numpy_executor.matmul.called import calling
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
@@ -113,8 +113,7 @@ class ResultsCode:
                 f", i64 0, i64 {places}, i64 {count})"
             )
         head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        declared = declarations(shape) | self.pack.declaration
-        return module([Function(body.function(head, "ret i32 0"), declared, ())])
+        return calling(body.function(head, "ret i32 0"), shape, self.parts)
 
 
 @dataclass(frozen=True)
@@ -172,9 +171,6 @@ class GradientCode:
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         body, width = Body(), self.shape.columns
-        declared = declarations(self.shape)
-        for part in self.parts:
-            declared |= part.declaration
         m, n, k, groups = (body.array("%params", i) for i in (G.M, G.N, G.K, G.GROUPS))
         total, chunk, span, together, most = (
             body.array("%params", i) for i in range(G.TOTAL, G.ROWS + 1)
@@ -217,7 +213,7 @@ class GradientCode:
         result = body.add(body.mul(member, m), row)
         self.store(body, (totals, plane), body.mul(result, k), rows, (first, count))
         head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        return module([Function(body.function(head, "ret i32 0"), declared, ())])
+        return calling(body.function(head, "ret i32 0"), self.shape, self.parts)
 
     def multiply(
         self, body: Body, left: str, gap: str, totals: str, sizes: tuple[str, str]

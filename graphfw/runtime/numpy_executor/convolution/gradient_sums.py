@@ -19,13 +19,14 @@ from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.dtype import float32
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
-from graphfw.runtime.numpy_executor.codegen import Function, Target, host, module
+from graphfw.runtime.numpy_executor.codegen import Target, host
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
 from graphfw.runtime.numpy_executor.convolution.gradient_tiles import GAP, TilesCode, turned
 from graphfw.runtime.numpy_executor.convolution.parts import added, panel_tiles, tiles_of
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4, TAPS
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, transposed
-from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.called import calling
+from graphfw.runtime.numpy_executor.matmul.elements import Elements
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
@@ -93,10 +94,7 @@ class KernelSumsCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        declared = declarations(self.shape)
-        for part in self.parts:
-            declared |= part.declaration
-        return module([Function(_Sums(self).text(symbol), declared, ())])
+        return calling(_Sums(self).text(symbol), self.shape, self.parts)
 
 
 class _Sums:

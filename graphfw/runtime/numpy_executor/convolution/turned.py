@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.convolution.cell import depth
-from graphfw.runtime.numpy_executor.matmul.called import Called
+from graphfw.runtime.numpy_executor.matmul.called import Called, calling
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.cell import Few
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
@@ -139,8 +139,7 @@ class TurnedCell(Called):
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        declared = declarations(self.shape) | self.turn.declaration
-        return module([Function(_Turned(self).text(symbol), declared, ())])
+        return calling(_Turned(self).text(symbol), self.shape, self.parts)
 
 
 class _Turned:

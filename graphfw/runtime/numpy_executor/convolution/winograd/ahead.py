@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.blocks import (
     block_of,
@@ -13,7 +12,7 @@ from graphfw.runtime.numpy_executor.convolution.winograd.blocks import (
 )
 from graphfw.runtime.numpy_executor.convolution.winograd.images import ImagesCode
 from graphfw.runtime.numpy_executor.convolution.winograd.layout import P
-from graphfw.runtime.numpy_executor.matmul.elements import declarations
+from graphfw.runtime.numpy_executor.matmul.called import calling
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
@@ -56,5 +55,4 @@ class AheadCode:
         block = block_of(body, self.algorithm, number)
         transform(body, self.images, block, bounds, seen._replace(address=here))
         head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        declared = declarations(self.shape) | self.images.declaration
-        return module([Function(body.function(head, "ret i32 0"), declared, ())])
+        return calling(body.function(head, "ret i32 0"), self.shape, self.parts)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.blocks import (
     Block,
@@ -25,11 +24,10 @@ from graphfw.runtime.numpy_executor.convolution.winograd.blocks import (
 from graphfw.runtime.numpy_executor.convolution.winograd.images import ImagesCode
 from graphfw.runtime.numpy_executor.convolution.winograd.layout import P, Planes, planes
 from graphfw.runtime.numpy_executor.convolution.winograd.results import ResultsCode
-from graphfw.runtime.numpy_executor.matmul.called import Called
+from graphfw.runtime.numpy_executor.matmul.called import Called, calling
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.cell import Few
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode
-from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
@@ -86,10 +84,7 @@ class WinogradCell(Called):
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        declared = declarations(self.shape)
-        for part in self.parts:
-            declared |= part.declaration
-        return module([Function(_Cell(self).text(symbol), declared, ())])
+        return calling(_Cell(self).text(symbol), self.shape, self.parts)
 
 
 class _Cell:
