@@ -244,7 +244,11 @@ class _Choosing(Seeing):
             self.store_numbers(chosen, body.at(result, body.mul(flat, 8)), kept)
         elif name == "window_take":
             taken = self.taken(taps, self.numbers(there[1], kept))
-            self.given.store_some(taken, body.at(result, body.mul(flat, item)), kept)
+            to = body.at(result, body.mul(flat, item))
+            if self.code.step:
+                self.given.store_some(taken, to, kept)
+            else:
+                self.given.store_first(taken, to)
         elif name == "window_put":
             number, value = self.numbers(there[1], kept), self.given.load_some(there[0], kept)
             for tap in taps:

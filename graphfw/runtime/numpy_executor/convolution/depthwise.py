@@ -129,4 +129,4 @@ class _Depthwise(Seeing):
             f"{shape.vector} {total})"
         )
         value = body.let(f"insertelement {shape.vector} poison, {shape.element} {one}, i32 0")
-        self.stored.store_some(value, to, self.stored.mask("1"))
+        self.stored.store_first(value, to)

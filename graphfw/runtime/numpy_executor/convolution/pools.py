@@ -267,7 +267,9 @@ class _Pool(Seeing):
             first = body.mul(body.mul(place, dim[D.STRIDE]), self.size)
             value = self.strip(body.at(row, first), self.shape.lanes if self.step else 1)
             there = body.at(to, body.mul(place, self.item))
-            if mask:
+            if not self.step:
+                self.stored.store_first(value, there)
+            elif mask:
                 self.stored.store_some(value, there, mask)
             else:
                 self.stored.store(value, there)
@@ -275,9 +277,8 @@ class _Pool(Seeing):
         if self.step:
             self.each(run, strip)
             return
-        only = self.stored.mask("1")
         with body.loop(0, run) as place:
-            strip(place, only)
+            strip(place, "")
 
     def strip(self, here: str, lanes: int) -> str:
         """Reduce what a vector of places sees, or one place: the first lane."""

@@ -98,6 +98,17 @@ class Elements:
         kind = vector(memory(self.dtype), self.shape.lanes)
         self.body.line(f"store {kind} {content}, ptr {place}, align {self.align}")
 
+    def store_first(self, value: str, place: str) -> None:
+        """Write the first lane.
+
+        `store_some` is not for that: of a mask that is known to have one lane, LLVM 22 makes an
+        instruction that writes as many bytes as the element had before it was rounded.
+        """
+        kind = memory(self.dtype)
+        content = self.body.primitives(self.shape.lanes).to_memory(self.dtype, value)
+        first = self.body.let(f"extractelement {vector(kind, self.shape.lanes)} {content}, i32 0")
+        self.body.line(f"store {kind} {first}, ptr {place}, align {self.align}")
+
     def store_some(self, value: str, place: str, mask: str) -> None:
         """Write the lanes of a mask."""
         content = self.body.primitives(self.shape.lanes).to_memory(self.dtype, value)
