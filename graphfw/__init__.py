@@ -296,7 +296,9 @@ from graphfw.ops.sets import (
 from graphfw.ops.sorting import TopK, argsort, searchsorted, sort, topk
 from graphfw.ops.statistics import mean, median, std, var
 from graphfw.ops.windows import fold, unfold
+from graphfw.runtime.comparing import bisect
 from graphfw.runtime.functions import Function, function
+from graphfw.runtime.hosting import to_numpy
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.session import Session
 from graphfw.runtime.tracing import make_graph
@@ -396,6 +398,7 @@ __all__ = [
     "avg_pool",
     "batch_norm",
     "bfloat16",
+    "bisect",
     "bitwise_and",
     "bitwise_invert",
     "bitwise_left_shift",
@@ -622,6 +625,7 @@ __all__ = [
     "tanh",
     "tensordot",
     "tile",
+    "to_numpy",
     "topk",
     "trace",
     "training",

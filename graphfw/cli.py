@@ -1,4 +1,4 @@
-"""The command line: `python -m graphfw onnx info MODEL`."""
+"""The command line: `python -m graphfw doctor`, `python -m graphfw onnx info MODEL`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     groups = parser.add_subparsers(required=True, metavar="GROUP")
     onnx = groups.add_parser("onnx", help="models in ONNX's format", add_help=False)
     onnx.set_defaults(module="graphfw.onnx.commands")
+    doctor = groups.add_parser("doctor", help="what is there, and what to install", add_help=False)
+    doctor.set_defaults(module="graphfw.runtime.doctor")
     options, rest = parser.parse_known_args(arguments)
     try:
         commands = importlib.import_module(options.module)  # it may want an extra

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -113,6 +113,22 @@ class StrictArray(np.ndarray):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         _plain(self)[_unwrapped(key)] = _unwrapped(value)
+
+
+class _Memory(NamedTuple):
+    """Where an array lies."""
+
+    ptr: int
+
+
+class _Place(NamedTuple):
+    """On which GPU an array lies."""
+
+    id: int
+
+
+StrictArray.data = property(lambda self: _Memory(self.__array_interface__["data"][0]))
+StrictArray.device = property(lambda self: _Place(0))
 
 
 def _method(name: str) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Literal, TypeAlias, get_args
 
@@ -91,3 +92,17 @@ def shown_bytes(count: int) -> str:
             return f"{value:.2f} {unit}" if unit != "B" else f"{count} B"
         value /= 1024
     return f"{value:.2f} TiB"
+
+
+def compiles() -> bool:
+    """Whether the environment wants compiled code, rather than the ops' own `eval`.
+
+    Raises:
+        ArgumentError: What it says is neither.
+    """
+    wish = os.environ.get("GRAPHFW_JIT", "1")
+    if wish not in ("0", "1"):
+        raise ArgumentError(
+            f"GRAPHFW_JIT={wish!r} is neither 0 nor 1", fix="unset it, or set it to 0"
+        )
+    return wish == "1"

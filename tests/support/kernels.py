@@ -36,6 +36,7 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.scalars import PRIMITIVES
 from graphfw.runtime.numpy_executor.codegen import KernelCode, Target, host, scratch_bytes
+from tests.support.cuda_kernels import CudaTarget
 
 _FUNCTION = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
@@ -107,11 +108,13 @@ def run(
     kernel: Kernel,
     arrays: Sequence[np.ndarray],
     params: Sequence[int],
-    target: Target | None = None,
+    target: Target | CudaTarget | None = None,
     threads: int = 1,
 ) -> int:
     """Run all cells of a kernel, the last first; return the sum of what they return."""
     target = target or host()
+    if isinstance(target, CudaTarget):
+        return target.run(kernel, arrays, params)
     symbol = f"kernel{next(_numbers)}"
     call = _FUNCTION(function(KernelCode(kernel, target).llvm(symbol), symbol))
     pointers = (ctypes.c_void_p * (len(arrays) + 1))(*[x.ctypes.data for x in arrays])
@@ -266,7 +269,7 @@ def check(
     params: Sequence[int],
     *,
     rtol: float = 0,
-    target: Target | None = None,
+    target: Target | CudaTarget | None = None,
 ) -> list[np.ndarray]:
     """Run a kernel and compare all buffers with what it means; return them.
 

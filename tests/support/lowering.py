@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,13 +15,16 @@ from graphfw.passes.fuse import Partition
 from graphfw.passes.manager import run_pipeline
 from graphfw.passes.pipelines import DEFAULT
 from graphfw.passes.values import Draw, evaluated
+from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.kernels.lower import Item
 from graphfw.runtime.kernels.steps import ReferenceStep, Step
 from graphfw.runtime.numpy_executor.codegen import KernelCode
-from tests.support import kernel_interpreter
+from tests.support import cuda_kernels, kernel_interpreter
 from tests.support.native_kernels import Native, execute
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+How: TypeAlias = Literal["interpreted", "native", "cuda"]
 
 TOLERANCE = {"float16": 5e-3, "bfloat16": 4e-2, "float32": 2e-4, "float64": 1e-9}
 
@@ -51,14 +54,18 @@ def draw(graph: Graph, sizes: Mapping[str, int], seed: int = 0) -> dict[Node, Ar
 
 
 def assert_lowered(
-    g: Graph, outputs: Sequence[Tensor], sizes: Mapping[str, int], *, native: bool = False
+    g: Graph, outputs: Sequence[Tensor], sizes: Mapping[str, int], *, how: How = "interpreted"
 ) -> list[Item]:
     """See that interpreting the steps gives what evaluating the nodes does; or running them."""
-    target = Native() if native else None
+    target = {"interpreted": None, "native": Native(), "cuda": cuda_kernels.Cuda()}[how]
     graph, groups, items = lowered(g, outputs, target)
     feeds = draw(graph, sizes)
-    kernels = [s for s in items if isinstance(s, Step) and isinstance(s.code, KernelCode)]
-    run = execute(kernels) if native else None
+    steps = [s for s in items if isinstance(s, Step) and isinstance(s.code, KernelCode | CudaCode)]
+    run = {
+        "interpreted": lambda steps: None,
+        "native": execute,
+        "cuda": cuda_kernels.execute,
+    }[how](steps)
     found = kernel_interpreter.run(graph, groups, items, feeds, sizes, run)
     for tensor, a, b in zip(
         graph.outputs, found, evaluated(graph, Draw(feeds, sizes)), strict=True

@@ -6,34 +6,52 @@ The only folder that imports cupy, and only when such an executor is made.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from graphfw.errors import ExecutorError, FeedError
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
+from graphfw.passes.base import Pass
 from graphfw.runtime import feeding
 from graphfw.runtime.array_executor import ArrayExecutable
-from graphfw.runtime.executor import Claim, Executor, Options
+from graphfw.runtime.cupy_executor import failures
+from graphfw.runtime.cupy_executor.device import Device
+from graphfw.runtime.cupy_executor.executable import GpuExecutable
+from graphfw.runtime.executor import Claim, Executable, Executor, Options
+from graphfw.runtime.limits import compiles
 from graphfw.runtime.program import Program
 
 
 class CupyExecutor(Executor):
-    """Runs programs with CuPy's functions, node by node."""
+    """Compiles programs for a GPU; `GRAPHFW_JIT=0` has CuPy compute node by node instead."""
 
     name = "cupy"
 
     def __init__(self, device: str = "") -> None:
         self._cupy = _import_cupy()
         self._device = _find_device(self._cupy, device)
+        self._gpu = Device(self._cupy, self._device)
 
-    def load(self, program: Program, options: Options) -> ArrayExecutable:
-        options.require_no_limit("CuPy")
+    def load(self, program: Program, options: Options) -> Executable:
+        if compiles():
+            return GpuExecutable(program, options, self._gpu)
+        options.require_no_limit("GRAPHFW_JIT=0")
         device = self._cupy.cuda.Device(self._device)
         with device:
             return _OnDevice(program, self._cupy, device)
 
+    def passes(self) -> Sequence[Pass]:
+        if not compiles():
+            return super().passes()
+        found: Sequence[Pass] = import_module("graphfw.passes.pipelines").DEFAULT
+        return found
+
     def feed(self, placeholder: Tensor, value: Any) -> Any:
+        if _is_on_gpu(value) and not isinstance(value, self._cupy.ndarray):
+            # PyTorch's or JAX's, in place; the exchange makes streams wait for one another.
+            value = self._cupy.from_dlpack(value)
         if not isinstance(value, self._cupy.ndarray):
             return self.from_host(feeding.host_array(placeholder, value))
         if value.device.id != self._device:
@@ -77,15 +95,20 @@ class _OnDevice(ArrayExecutable):
             return super().__call__(inputs, sizes, rng, version, claim)
 
 
+_CUDA = 2
+"""What DLPack calls memory of an NVIDIA GPU."""
+
+
+def _is_on_gpu(value: Any) -> bool:
+    place = getattr(value, "__dlpack_device__", None)
+    return callable(place) and place()[0] == _CUDA
+
+
 def _import_cupy() -> Any:
     try:
         import cupy
     except ImportError as error:
-        raise ExecutorError(
-            f"the CuPy executor can't run here: {error}",
-            fix='install CuPy: pip install "graphfw[cuda12]" or "graphfw[cuda13]"; '
-            'or use executor="numpy"',
-        ) from None
+        raise failures.without_cupy(error) from None
     return cupy
 
 
@@ -96,10 +119,7 @@ def _find_device(cupy: Any, device: str) -> int:
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise ExecutorError(
-            f"the CuPy executor can't run here: CuPy is installed, but CUDA says: {error}",
-            fix='install or update the NVIDIA driver, or use executor="numpy"',
-        ) from None
+        raise failures.without_device(cupy, error) from None
     number = int(device or 0)
     if number >= count:
         raise ExecutorError(

@@ -292,7 +292,7 @@ class _Lowering:
             )
         else:
             batch = node.types[0].shape[:-2]
-            a, b = _with_batch(left, batch), _with_batch(right, batch)
+            a, b = with_batch(left, batch), with_batch(right, batch)
             steps = self.target.matmul(nodes, a, b, product, epilogue, fixed_b=fixed)
         return list(steps)
 
@@ -307,7 +307,7 @@ class _Lowering:
         return epilogue(draft, self.target, node.outputs[0], factors)
 
 
-def _with_batch(operand: View, batch: Sequence[DimLike]) -> View:
+def with_batch(operand: View, batch: Sequence[DimLike]) -> View:
     """Return an operand of a product as one of all its batch dims."""
     *dims, rows, columns = operand.shape
     *strides, down, along = operand.strides

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
@@ -15,7 +15,17 @@ if TYPE_CHECKING:
 
 
 class Code(Protocol):
-    """What a native function is generated from.
+    """What a function is generated from: `LlvmCode` for CPUs, `CudaCode` for GPUs."""
+
+    @property
+    def key(self) -> str:
+        """The content: equal texts make equal machine code on one machine."""
+        ...
+
+
+@runtime_checkable
+class LlvmCode(Code, Protocol):
+    """What a native function of a CPU is generated from.
 
     The function's signature is `i32 (ptr buffers, ptr params, i64 cell, ptr scratch)`: an array of
     pointers in the order of the step's operands, an array of i64, which cell to compute, and memory
@@ -26,11 +36,6 @@ class Code(Protocol):
     has these as its attribute `parts`: a tuple of codes. What is worth telling about the
     instructions that it is made of is its attribute `note`.
     """
-
-    @property
-    def key(self) -> str:
-        """The content: equal texts make equal machine code on one machine."""
-        ...
 
     def llvm(self, symbol: str) -> str:
         """Return an LLVM module that defines the function under the name `symbol`.

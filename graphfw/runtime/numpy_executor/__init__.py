@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, ExecutorError
+from graphfw.errors import ExecutorError
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Tensor
 from graphfw.passes.base import Pass
 from graphfw.runtime import feeding
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Executable, Executor, Options
+from graphfw.runtime.limits import compiles
 from graphfw.runtime.numpy_executor.native_executable import executable
 from graphfw.runtime.numpy_executor.recycle import Arenas, copied_together
 from graphfw.runtime.program import Program
@@ -35,7 +35,7 @@ class NumpyExecutor(Executor):
         self._arenas = Arenas()
 
     def load(self, program: Program, options: Options) -> Executable:
-        if not _compiles():
+        if not compiles():
             options.require_no_limit("GRAPHFW_JIT=0")
             return ArrayExecutable(program, np)
         if options.memory_limit is None:
@@ -46,7 +46,7 @@ class NumpyExecutor(Executor):
         return made
 
     def passes(self) -> Sequence[Pass]:
-        if not _compiles():
+        if not compiles():
             return super().passes()
         found: Sequence[Pass] = import_module("graphfw.passes.pipelines").DEFAULT
         return found
@@ -62,13 +62,3 @@ class NumpyExecutor(Executor):
 
     def to_host(self, array: Array) -> Array:
         return np.array(array)
-
-
-def _compiles() -> bool:
-    """Whether the environment wants native code."""
-    wish = os.environ.get("GRAPHFW_JIT", "1")
-    if wish not in ("0", "1"):
-        raise ArgumentError(
-            f"GRAPHFW_JIT={wish!r} is neither 0 nor 1", fix="unset it, or set it to 0"
-        )
-    return wish == "1"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from graphfw.ir.affine import Variable
 from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
@@ -11,11 +13,16 @@ from graphfw.runtime.kernels.ir import Access, Axis, Buffer, Const, Kernel, Loop
 from graphfw.runtime.kernels.lower_loops import Draft, Stored
 from graphfw.runtime.kernels.lower_steps import finished
 from graphfw.runtime.kernels.lower_values import Element, Place
-from graphfw.runtime.kernels.steps import Step, Temp, View
+from graphfw.runtime.kernels.steps import Code, Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 
 
-def copied(view: View, nodes: tuple[Node, ...], why: str) -> tuple[Step, Temp]:
+def copied(
+    view: View,
+    nodes: tuple[Node, ...],
+    why: str,
+    code: Callable[[Kernel], Code] = KernelCode,
+) -> tuple[Step, Temp]:
     """Return a step that copies a view, and where the copy lies, in a row."""
     dtype = view.storage.dtype
     target = Temp(dtype, size_of(view.shape), why)
@@ -27,7 +34,7 @@ def copied(view: View, nodes: tuple[Node, ...], why: str) -> tuple[Step, Temp]:
     # Not in place, even where that would do: who wants a copy wants another array.
     step = Step(
         nodes=nodes,
-        code=KernelCode(done.kernel),
+        code=code(done.kernel),
         operands=done.operands,
         written=tuple([buffer.written for buffer in done.kernel.buffers]),
         params=done.params,

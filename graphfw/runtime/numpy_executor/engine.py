@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphfw.errors import ExecutorError
 from graphfw.ir.literal import Literal
-from graphfw.runtime.kernels.steps import with_parts
+from graphfw.runtime.kernels.steps import LlvmCode, with_parts
 from graphfw.runtime.numpy_executor.bundles import Bundle, collect
 from graphfw.runtime.numpy_executor.bundles import keep as keep_bundle
 from graphfw.runtime.numpy_executor.cache import Cache, folder
@@ -170,7 +170,7 @@ class Engine:
         """Yield the module of `code` after LLVM's passes, and the target machine."""
         with _lock:
             target = self._target()
-            module = self._parsed(code.llvm(name_of(code)), target, self._llvm.create_context())
+            module = self._parsed(_llvm(code, name_of(code)), target, self._llvm.create_context())
             self._optimise(module, target)
             yield module, target
 
@@ -186,7 +186,7 @@ class Engine:
         """Compile what is neither loaded nor on the disk, and link."""
         bundles, absent = collect(self.cache, codes, self._found)
         if absent:
-            texts = {name: codes[name].llvm(name) for name in absent}
+            texts = {name: _llvm(codes[name], name) for name in absent}
             with self._quick():
                 bundles += self._all_compiled(texts, codes)
         self._link(bundles)
@@ -363,3 +363,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
     )
+
+
+def _llvm(code: Code, symbol: str) -> str:
+    assert isinstance(code, LlvmCode), "it is for another kind of processor"
+    return code.llvm(symbol)

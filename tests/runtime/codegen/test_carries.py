@@ -22,11 +22,14 @@ from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.numpy_executor.codegen import AVX2, host
 from graphfw.runtime.numpy_executor.codegen.target import BASE
+from tests.support.cuda_kernels import CUDA
 from tests.support.kernels import at, check, random
 
 k = Scalars()
 TRIPS, LANES, PER_CELL = Param(0), Param(1), Param(2)
-TARGETS = pytest.mark.parametrize("target", [host(), AVX2, BASE], ids=lambda target: target.name)
+TARGETS = pytest.mark.parametrize(
+    "target", [host(), AVX2, BASE, CUDA], ids=lambda target: target.name
+)
 
 
 def loop(body, *buffers, lanes=LANES):

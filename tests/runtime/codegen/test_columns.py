@@ -22,12 +22,13 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.numpy_executor.codegen import AVX2, host
+from tests.support.cuda_kernels import CUDA
 from tests.support.kernels import at, check, random, run
 
 k = Scalars()
 ROWS, COLUMNS, PER_CELL = Param(0), Param(1), Param(2)
 MATRIX = at(i=COLUMNS, j=1)
-TARGETS = pytest.mark.parametrize("target", [host(), AVX2], ids=lambda target: target.name)
+TARGETS = pytest.mark.parametrize("target", [host(), AVX2, CUDA], ids=lambda target: target.name)
 
 
 def kernel_of(form, outer, inner, body, *buffers, params=3):

@@ -19,12 +19,15 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.numpy_executor.codegen import AVX2, BASE, host
+from tests.support.cuda_kernels import CUDA
 from tests.support.kernels import at, random, run
 
 k = Scalars()
 ROWS, COLUMNS, PER_CELL, KEY, FIRST, STRIDE = map(Param, range(6))
 MATRIX = at(i=COLUMNS, j=1)
-TARGETS = pytest.mark.parametrize("target", [host(), AVX2, BASE], ids=lambda target: target.name)
+TARGETS = pytest.mark.parametrize(
+    "target", [host(), AVX2, BASE, CUDA], ids=lambda target: target.name
+)
 WORDS = pytest.mark.parametrize("dtype", [uint32, uint64], ids=str)
 
 

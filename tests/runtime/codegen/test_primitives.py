@@ -10,6 +10,7 @@ from graphfw.ir.dtype import ALL, bfloat16, bool_, float16, float32, float64, ui
 from graphfw.runtime.kernels.ir import Axis, Buffer, Kernel, Load, Loop, Param, Store
 from graphfw.runtime.kernels.scalars import PRIMITIVES, Scalars
 from graphfw.runtime.numpy_executor.codegen import BASE, host
+from tests.support.cuda_kernels import CUDA
 from tests.support.kernels import at, check, random, run
 
 k = Scalars()
@@ -51,7 +52,7 @@ def accepts(name, dtype):
     }[PRIMITIVES[name].accepts]
 
 
-@pytest.mark.parametrize("target", [host(), BASE], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("dtype", WIDE, ids=str)
 def test_instructions(dtype, target, rng):
     names = [
@@ -77,7 +78,7 @@ def test_instructions(dtype, target, rng):
             np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(right[zeros]))
 
 
-@pytest.mark.parametrize("target", [host(), BASE], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("dtype", REAL, ids=str)
 def test_casts(dtype, target, rng):
     x = Load(dtype, 0, FLAT)
@@ -129,7 +130,7 @@ def test_any_nan_stays_nan_in_16_bits(dtype):
     np.testing.assert_array_equal(out.astype(np.float32), [np.nan] * 5 + [np.inf, -np.inf])
 
 
-@pytest.mark.parametrize("target", [host(), BASE], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize(
     ("dtype", "there"), [(float16, np.float16), (bfloat16, ml_dtypes.bfloat16)]
 )

@@ -37,11 +37,13 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.numpy_executor.codegen import AVX2, BASE, host
+from tests.support.cuda_kernels import CUDA
 from tests.support.kernels import at, check, random, run
 
 k = Scalars()
 ROWS, COLUMNS, PER_CELL = Param(0), Param(1), Param(2)
 MATRIX = at(i=COLUMNS, j=1)
+EITHER = pytest.mark.parametrize("target", [host(), CUDA], ids=lambda target: target.name)
 DTYPES = [bool_, int8, uint8, int32, int64, uint64, float16, bfloat16, float32, float64]
 SIZES = [(1, 1), (3, 5), (4, 64), (5, 131), (2, 0), (7, 1)]
 
@@ -66,7 +68,7 @@ def wide(x):
     return k.cast(x, float32) if x.dtype.is_low_precision else x
 
 
-@pytest.mark.parametrize("target", [host(), AVX2, BASE], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [host(), AVX2, BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_elementwise_with_a_broadcast_row(dtype, target, rng):
     x, bias = Load(dtype, 0, MATRIX), Load(dtype, 1, at(j=1))
@@ -77,32 +79,36 @@ def test_elementwise_with_a_broadcast_row(dtype, target, rng):
     check(kernel, arrays, [n, m, 2], target=target)
 
 
+@EITHER
 @pytest.mark.parametrize(("n", "m"), SIZES)
-def test_sizes_scalars_and_columns(n, m, rng):
+def test_sizes_scalars_and_columns(n, m, target, rng):
     x, of_row = Load(float32, 0, MATRIX), Load(float32, 1, at(i=1))
     y = k.div(k.sub(x, of_row), k.add(k.sqrt(k.abs(of_row)), 1.0))
     y = k.add(y, k.cast(SizeValue(int64, COLUMNS), float32))
     kernel = rows((Loop((Store(2, MATRIX, y),)),), float32, float32, float32)
     arrays = [random(rng, float32, n * m), random(rng, float32, n), np.ones(n * m, np.float32)]
-    check(kernel, arrays, [n, m, 2])
+    check(kernel, arrays, [n, m, 2], target=target)
 
 
-def test_one_axis_cut_into_cells(rng):
+@EITHER
+def test_one_axis_cut_into_cells(target, rng):
     flat = at(j=1)
     y = k.mul(Load(float64, 0, flat), k.cast(Position(int64, "j"), float64))
     kernel = rows((Loop((Store(1, flat, y),)),), float64, float64, outer=(), split=Param(0))
     for n, split in ((1000, 96), (17, 100), (64, 64)):
-        check(kernel, [random(rng, float64, n), np.ones(n)], [split, n, 1])
+        check(kernel, [random(rng, float64, n), np.ones(n)], [split, n, 1], target=target)
 
 
-def test_rows_cut_into_cells(rng):
+@EITHER
+def test_rows_cut_into_cells(target, rng):
     y = k.neg(Load(float32, 0, MATRIX))
     kernel = rows((Loop((Store(1, MATRIX, y),)),), float32, float32, split=Param(3), params=4)
     arrays = [random(rng, float32, 5 * 70), np.ones(5 * 70, np.float32)]
-    check(kernel, arrays, [5, 70, 2, 32])
+    check(kernel, arrays, [5, 70, 2, 32], target=target)
 
 
-def test_many_axes_and_strides(rng):
+@EITHER
+def test_many_axes_and_strides(target, rng):
     a, b, c, d = 3, 1, 4, 37
     axes = (Axis("a", Param(0)), Axis("b", Param(1)), Axis("c", Param(3)))
     dense = at(a=Param(4), b=Param(5), c=Param(6), d=1)
@@ -120,10 +126,10 @@ def test_many_axes_and_strides(rng):
     params = [a, b, 5, c, b * c * d, c * d, d, c * a, a, 2, d]
     size = a * b * c * d
     arrays = [random(rng, int32, size + 2), np.ones(size, np.int32), np.ones(size + 2, np.int32)]
-    check(kernel, arrays, params)
+    check(kernel, arrays, params, target=target)
 
 
-@pytest.mark.parametrize("target", [host(), BASE], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("dtype", [float32, float64, int8, int64, bool_, bfloat16], ids=str)
 def test_gathers_and_scatters_along_vectors(dtype, target, rng):
     n, m = 3, 83
@@ -135,7 +141,7 @@ def test_gathers_and_scatters_along_vectors(dtype, target, rng):
     check(kernel, arrays, [n, m, 2], target=target)
 
 
-@pytest.mark.parametrize("target", [host(), BASE], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("bad", [-1, 83, 2**40])
 @pytest.mark.parametrize("where", [0, 70, 82])
 def test_an_index_out_of_range_fails(bad, where, target, rng):
@@ -148,29 +154,34 @@ def test_an_index_out_of_range_fails(bad, where, target, rng):
     assert run(kernel, arrays, [1, 83, 1], target) == 1
 
 
+@EITHER
 @pytest.mark.parametrize("m", [3, 83])
-def test_indices_of_lanes_that_are_off_do_not_count(m, rng):
+def test_indices_of_lanes_that_are_off_do_not_count(m, target, rng):
     last = k.sub(SizeValue(int64, COLUMNS), 1)
     mirrored = k.sub(last, Position(int64, "j"))
     x = Load(float32, 0, Access(0, (("i", COLUMNS),), (Term(mirrored, 1, COLUMNS),)))
     kernel = rows((Loop((Store(1, MATRIX, x),)),), float32, float32)
-    check(kernel, [random(rng, float32, 2 * m), np.ones(2 * m, np.float32)], [2, m, 2])
+    check(
+        kernel, [random(rng, float32, 2 * m), np.ones(2 * m, np.float32)], [2, m, 2], target=target
+    )
 
 
+@EITHER
 @pytest.mark.parametrize("m", [1, 70])
-def test_checks(m, rng):
+def test_checks(m, target, rng):
     index, x = Load(int64, 0, at(j=1)), Load(float32, 1, at(j=1))
     body = (Check(SizeValue(int64, ROWS), 4), Loop((Check(index, 9), Store(2, at(j=1), x))))
     kernel = rows(body, int64, float32, float32)
     arrays = [rng.integers(0, 9, m), random(rng, float32, m), np.ones(m, np.float32)]
-    check(kernel, arrays, [1, m, 2])
+    check(kernel, arrays, [1, m, 2], target=target)
     arrays[0][-1] = 9
-    assert run(kernel, arrays, [1, m, 2]) == 1
+    assert run(kernel, arrays, [1, m, 2], target) == 1
     arrays[0][-1] = 8
-    assert run(kernel, arrays, [4, m, 4]) == 1
+    assert run(kernel, arrays, [4, m, 4], target) == 1
 
 
-def test_rows_are_chosen_by_an_index(rng):
+@EITHER
+def test_rows_are_chosen_by_an_index(target, rng):
     vocabulary, n, m = 11, 5, 70
     word = Load(int64, 1, at(i=1))
     table = Load(float32, 0, Access(0, (("j", 1),), (Term(word, COLUMNS, Param(3)),)))
@@ -179,12 +190,13 @@ def test_rows_are_chosen_by_an_index(rng):
     words = rng.integers(0, vocabulary, n)
     arrays = [random(rng, float32, vocabulary * m), words, np.ones(n * m, np.float32)]
     params = [n, m, 2, vocabulary]
-    check(kernel, arrays, params)
+    check(kernel, arrays, params, target=target)
     words[3] = vocabulary
     assert run(kernel, arrays, params) == 1
 
 
-def test_an_output_may_lie_where_an_input_does(rng):
+@EITHER
+def test_an_output_may_lie_where_an_input_does(target, rng):
     x, y = Load(float32, 0, MATRIX), Load(float32, 1, MATRIX)
     # Loaded again: after the first output was written it would be that.
     again = Load(float32, 0, MATRIX)
@@ -192,12 +204,12 @@ def test_an_output_may_lie_where_an_input_does(rng):
     kernel = rows(body, *[float32] * 4, outputs=2)
     a, b = (random(rng, float32, 3 * 75) for _ in range(2))
     added, multiplied = a + b, a * b
-    assert run(kernel, [a, b, a, b], [3, 75, 2]) == 0
+    assert run(kernel, [a, b, a, b], [3, 75, 2], target) == 0
     np.testing.assert_array_equal(a, added)
     np.testing.assert_array_equal(b, multiplied)
 
 
-@pytest.mark.parametrize("target", [host(), BASE], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min", "argmax", "argmin"])
 @pytest.mark.parametrize("dtype", [int8, uint8, int64, float32, float64], ids=str)
 def test_row_reductions(dtype, kind, target, rng):
@@ -266,15 +278,16 @@ def normalised(shared):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("target", [host(), AVX2], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [host(), AVX2, CUDA], ids=lambda target: target.name)
 def test_several_loops_over_a_row(shared, target, rng):
     for n, m in ((3, 1), (5, 37), (2, 300)):
         arrays = [random(rng, float32, n * m), np.ones(n * m, np.float32), np.ones(n, np.float32)]
         check(normalised(shared), arrays, [n, m, 2], rtol=2e-5, target=target)
 
 
+@EITHER
 @pytest.mark.parametrize("dtype", [float32, bool_, float16, bfloat16, int64], ids=str)
-def test_kept_rows_over_two_axes(dtype, rng):
+def test_kept_rows_over_two_axes(dtype, target, rng):
     a, b, c = 3, 4, 35
     dense = at(a=Param(4), b=Param(5), c=1)
     x = Load(dtype, 0, dense)
@@ -288,10 +301,11 @@ def test_kept_rows_over_two_axes(dtype, rng):
     kernel = rows(body, dtype, dtype, bool_, outputs=2, outer=axes[0], inner=axes[1], params=6)
     size = a * b * c
     arrays = [random(rng, dtype, size), np.ones(size, dtype.dtype), np.zeros(a, bool)]
-    check(kernel, arrays, [a, b, 2, c, b * c, c])
+    check(kernel, arrays, [a, b, 2, c, b * c, c], target=target)
 
 
-def test_every_order_of_addition_is_the_same():
+@EITHER
+def test_every_order_of_addition_is_the_same(target):
     body = (
         Loop((Reduce("r", "sum", Load(float32, 0, MATRIX)),)),
         Store(1, at(i=1), Ref(float32, "r")),
@@ -301,7 +315,7 @@ def test_every_order_of_addition_is_the_same():
     results = []
     for per_cell in (1, 4, 6):
         out = np.ones(6, np.float32)
-        assert run(kernel, [x, out], [6, 1111, per_cell]) == 0
+        assert run(kernel, [x, out], [6, 1111, per_cell], target) == 0
         results.append(out)
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])

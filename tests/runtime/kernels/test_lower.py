@@ -1,5 +1,7 @@
 """Lowered groups, interpreted, give what the reference evaluation gives."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -345,25 +347,32 @@ NOT_EMPTY = [
 
 
 @pytest.mark.parametrize("build", [*CASES, *NOT_EMPTY])
-@pytest.mark.parametrize("native", [False, True], ids=["interpreted", "native"])
-def test_it_computes_the_same(build, native):
+@pytest.mark.parametrize("how", ["interpreted", "native", "cuda"])
+def test_it_computes_the_same(build, how):
     with gf.Graph() as g:
         outputs = build()
     sizes = [6, 2] + [0] * (build in CASES)
     for n in sizes:
-        assert_lowered(g, outputs, {"n": n}, native=native)
+        assert_lowered(g, outputs, {"n": n}, how=how)
+
+
+LARGE = [
+    elementwise, softmax_of_middle_axis, reductions, needed_twice, transposed_in_tiles,
+    sums_with_something_done_to_them,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "build",
-    [elementwise, softmax_of_middle_axis, reductions, needed_twice, transposed_in_tiles,
-     read_across_by_all_rows, sums_with_something_done_to_them],
-)  # fmt: skip
-@pytest.mark.parametrize("native", [False, True], ids=["interpreted", "native"])
-def test_many_cells(build, native):
+    ("build", "how"),
+    [
+        *itertools.product([*LARGE, read_across_by_all_rows], ["interpreted", "native"]),
+        *[(build, "cuda") for build in LARGE],
+    ],
+)
+def test_many_cells(build, how):
     with gf.Graph() as g:
         outputs = build()
-    assert_lowered(g, outputs, {"n": 2100}, native=native)
+    assert_lowered(g, outputs, {"n": 2100}, how=how)
 
 
 @pytest.mark.parametrize(
@@ -372,11 +381,11 @@ def test_many_cells(build, native):
      product_before_reduction, softmax_of_leading_axis, norms, group_norm,
      pairs, reduced_behind_reshapes, sums_with_something_done_to_them],
 )  # fmt: skip
-@pytest.mark.parametrize("native", [False, True], ids=["interpreted", "native"])
-def test_gradients(build, native):
+@pytest.mark.parametrize("how", ["interpreted", "native", "cuda"])
+def test_gradients(build, how):
     with gf.Graph() as g:
         outputs = build()
         total = sum(F.sum(F.tanh(t)) for t in outputs if t.dtype.is_inexact)
         inputs = [t for t in g.placeholders if t.dtype.is_inexact]
         gradients = grad(total, inputs)
-    assert_lowered(g, [total, *gradients], {"n": 4}, native=native)
+    assert_lowered(g, [total, *gradients], {"n": 4}, how=how)

@@ -1,0 +1,161 @@
+"""Compiling a program for a GPU: its steps in order, and where their operands lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from graphfw.ir.constants import constant_array
+from graphfw.ir.literal import Array
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.passes.fuse import partition
+from graphfw.runtime.cupy_executor.codegen import CudaCode, module, variants
+from graphfw.runtime.cupy_executor.products import ProductCode
+from graphfw.runtime.cupy_executor.target import GpuTarget
+from graphfw.runtime.executor import Options
+from graphfw.runtime.kernels.lower import CanCompile, Item, lower
+from graphfw.runtime.kernels.steps import Step, Storage, View
+from graphfw.runtime.kernels.views import is_whole, view
+from graphfw.runtime.numpy_executor.copies import copied
+from graphfw.runtime.numpy_executor.layout import blocks_of
+from graphfw.runtime.numpy_executor.schedule import schedule, written
+from graphfw.runtime.numpy_executor.special.draws import Draws, drawn_keys
+from graphfw.runtime.program import Program
+
+
+class Launched(NamedTuple):
+    """A step that is a kernel."""
+
+    step: Step
+    code: CudaCode
+
+
+class Multiplied(NamedTuple):
+    """A step that is a matrix product."""
+
+    step: Step
+    code: ProductCode
+
+
+Work: TypeAlias = "Launched | Multiplied | Node"
+"""What a run does at one moment: launch a kernel, multiply, or call an op's `eval`."""
+
+
+class Build:
+    """A compiled program, for all sizes.
+
+    Attributes:
+        program: The program.
+        work: What a run does, in order: a stream does one after the other.
+        outputs: For each output what holds it alone.
+        draws: What random nodes draw from.
+        constants: Those that are read.
+        blocks: When each block of the arena is needed.
+        block_of: For storages in the arena, the block.
+        nbytes: The blocks' bytes.
+        can_fail: Whether a kernel checks something.
+    """
+
+    def __init__(self, program: Program, options: Options) -> None:
+        self.program = program
+        graph = program.graph
+        self.draws = Draws(drawn_keys(graph))
+        target = GpuTarget(self.draws, options.matmul_precision or "highest")
+        self._partition = partition(graph, CanCompile(target))
+        items = lower(graph, self._partition, target)
+        self.outputs = self._held(graph.outputs, items)
+        # New contents of variables are outputs like others: the next snapshot is made of them.
+        plan = schedule(items, self.storage_of, (), self.outputs, _no_copy)
+        self.levels = len(plan.levels)
+        self.work: list[Work] = []
+        self.level_of: list[int] = []
+        for number, level in enumerate(plan.levels):
+            found: list[Work] = [_work(step) for step in level.steps]
+            self.work += [*found, *level.nodes]
+            self.level_of += [number] * (len(self.work) - len(self.level_of))
+        steps = [one.step for one in self.work if not isinstance(one, Node)]
+        self.can_fail = any([step.can_fail for step in steps])
+        self.nonzero = tuple([size for step in steps for size in step.nonzero])
+        nodes = [one for one in self.work if isinstance(one, Node)]
+        read = [storage for step in steps for storage in step.operands]
+        read += [self.storage_of(tensor) for node in nodes for tensor in node.inputs]
+        self.constants = _constants(read)
+        outside = [tensor for node in nodes for tensor in node.outputs]
+        elsewhere: list[Storage] = [*program.feeds, *program.variables, *self.constants, *outside]
+        elsewhere += [*self.outputs, self.draws.storage]
+        self.block_of, self.blocks, self.nbytes = blocks_of(
+            plan.levels, plan.lifetimes, dict.fromkeys(elsewhere, 0), self.storage_of
+        )
+
+    @property
+    def codes(self) -> list[CudaCode]:
+        """The kernels, each once."""
+        codes = [one.code for one in self.work if isinstance(one, Launched)]
+        return list({code.key: code for code in codes}.values())
+
+    @cached_property
+    def source(self) -> str:
+        """The source of the kernels: where sizes are known, of the variants that they need."""
+        wanted: dict[str, set[str]] = {}
+        for one in self.work:
+            if not isinstance(one, Launched):
+                continue
+            found = wanted.setdefault(one.code.symbol, set())
+            params = [size for size in one.step.params if isinstance(size, int)]
+            if len(params) == len(one.step.params):
+                found.add(one.code.launch(params).variant)
+            else:
+                found.update(variants(one.code.kernel))
+        return module(self.codes, wanted)
+
+    def view(self, tensor: Tensor) -> View:
+        """Return where a tensor lies."""
+        return view(tensor, self._partition.facts)
+
+    def storage_of(self, tensor: Tensor) -> Storage:
+        """Return the storage that a tensor lies in."""
+        return self.view(tensor).storage
+
+    def nodes_of(self, code: CudaCode) -> list[Node]:
+        """Return what a kernel computes, in all steps that it is the code of."""
+        steps = [one.step for one in self.work if isinstance(one, Launched)]
+        return [node for step in steps if step.code == code for node in step.nodes]
+
+    def _held(self, outputs: Sequence[Tensor], items: list[Item]) -> list[Storage]:
+        """Return for each output a storage of its own that holds it, in its order."""
+        free = {s for item in items for s in written(item)}
+        found: list[Storage] = []
+        for tensor in outputs:
+            place = self.view(tensor)
+            if is_whole(place) and place.storage in free:
+                free.remove(place.storage)  # who wants it as well gets a copy
+                found.append(place.storage)
+            else:
+                step, temp = copied(place, (tensor.node,), "an output", CudaCode)
+                items.append(step)
+                found.append(temp)
+        return found
+
+
+def _no_copy(storage: Storage) -> tuple[Step, Storage]:
+    raise AssertionError("no variable is written over")
+
+
+def _work(step: Step) -> Work:
+    if isinstance(step.code, ProductCode):
+        return Multiplied(step, step.code)
+    assert isinstance(step.code, CudaCode)
+    return Launched(step, step.code)
+
+
+def _constants(read: Sequence[Storage]) -> dict[Storage, Array]:
+    """Return those that are constants."""
+    found: dict[Storage, Array] = {}
+    for storage in read:
+        array = constant_array(storage) if isinstance(storage, Tensor) else None
+        if array is not None:
+            found[storage] = np.require(array, requirements=["C", "A"])
+    return found

@@ -1,0 +1,120 @@
+"""`CudaCode`: the source of a kernel, and how it is launched."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from graphfw.runtime.cupy_executor.codegen.forms import can_split, form_of, tiled, vector_width
+from graphfw.runtime.cupy_executor.codegen.launch import SPLIT, THREADS, Launch, launch, variants
+from graphfw.runtime.cupy_executor.codegen.nest import Nest
+from graphfw.runtime.cupy_executor.codegen.tiles import tile_lines
+from graphfw.runtime.cupy_executor.codegen.types import memory
+from graphfw.runtime.kernels.ir import Kernel
+from graphfw.runtime.kernels.printer import show
+
+PRELUDE = (Path(__file__).parent / "prelude.cuh").read_text("utf-8")
+"""What all kernels share."""
+
+_GROUPS = {
+    "single": "gf_single",
+    "warp": "gf_warp",
+    "block": "gf_block",
+    "split": "gf_block",
+    "across": "gf_across",
+    "apart": "gf_across",
+    "sums": "gf_across",
+}
+
+
+@dataclass(frozen=True)
+class CudaCode:
+    """The code of a kernel for GPUs.
+
+    Its functions, one a variant, take the buffers' addresses, the run-time integers (int64), the
+    address of an int32 that becomes 1 where a check fails, with as many zeros behind it as the
+    launch says, and that of its scratch memory, or null where it needs none.
+
+    Attributes:
+        kernel: The kernel.
+    """
+
+    kernel: Kernel
+
+    @cached_property
+    def key(self) -> str:
+        """The kernel's text."""
+        return show(self.kernel)
+
+    @cached_property
+    def symbol(self) -> str:
+        """What its functions' names begin with; the variant's name follows."""
+        return f"gf_{hashlib.sha256(self.key.encode()).hexdigest()[:24]}"
+
+    def launch(self, params: Sequence[int]) -> Launch:
+        """Return how it is launched with these run-time integers."""
+        return launch(self.kernel, params)
+
+    def source(self, wanted: Collection[str] | None = None) -> str:
+        """Return the definitions of its functions, of all variants or those that are wanted."""
+        kernel = self.kernel
+        kinds = [f"{'' if b.written else 'const '}{memory(b.dtype)}*" for b in kernel.buffers]
+        parameters = [f"{kind} b{number}" for number, kind in enumerate(kinds)]
+        parameters += [f"gf_i64 w{number}" for number in range(kernel.params)]
+        parameters += ["int* failed", "char* scratch"]
+        given = ", ".join([text.split()[-1] for text in parameters])
+        signature = ", ".join(parameters)
+        indices = [f"    const gf_index p{n} = (gf_index)w{n};" for n in range(kernel.params)]
+        lines = [
+            *[f"// {line}" for line in self.key.splitlines()],
+            f"template <{_parameters(kernel)}>",
+            f"GF void {self.symbol}_body({signature}) {{",
+            *[*indices, *Nest(kernel).lines(), "}"],
+        ]
+        for variant in variants(kernel):
+            if wanted is not None and variant not in wanted:
+                continue
+            bound = f"__launch_bounds__({THREADS[variant]})"
+            head = f'extern "C" __global__ void {bound} {self.symbol}_{variant}({signature}) {{'
+            if variant == "tile":
+                found = tiled(kernel)
+                assert found is not None
+                lines += [head, *indices, *tile_lines(kernel, found), "}"]
+            else:
+                lines.append(
+                    f"{head} {self.symbol}_body<{_arguments(kernel, variant)}>({given}); }}"
+                )
+        return "\n".join([*lines, ""])
+
+
+def module(codes: Iterable[CudaCode], wanted: Mapping[str, Collection[str]] | None = None) -> str:
+    """Return the source of a module that has several kernels.
+
+    Args:
+        codes: The kernels.
+        wanted: By symbol, which of their variants; all by default.
+    """
+    found = {code.symbol: code for code in codes}
+    sources = [
+        code.source(None if wanted is None else wanted[symbol]) for symbol, code in found.items()
+    ]
+    return "\n".join([PRELUDE, *sources])
+
+
+def _parameters(kernel: Kernel) -> str:
+    if form_of(kernel) == "elements":
+        return "int V"
+    return "class G, bool IS_SPLIT" if can_split(kernel) else "class G"
+
+
+def _arguments(kernel: Kernel, variant: str) -> str:
+    if variant in ("elements", "vector"):
+        return str(vector_width(kernel) if variant == "vector" else 1)
+    if variant == "cells":
+        return "gf_single" if kernel.form == "columns" else "gf_block"
+    if can_split(kernel):
+        return f"{_GROUPS[variant]}, {'true' if variant in SPLIT else 'false'}"
+    return _GROUPS[variant]

@@ -1,0 +1,266 @@
+"""How a kernel is launched at given sizes: which variant, with how many threads.
+
+What is computed depends on the sizes alone, never on the device: the number of threads that share a
+row, and so the order of its sums, is chosen here, and blocks that do not fit at once wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from graphfw.runtime.cupy_executor.codegen.forms import (
+    PARTIAL,
+    TILE,
+    Form,
+    can_split,
+    form_of,
+    has_carries,
+    kept_bytes,
+    rows_of,
+    tiled,
+    vector_width,
+)
+from graphfw.runtime.cupy_executor.codegen.values import in_order, number_of, roots, statements
+from graphfw.runtime.kernels.ir import Access, Accumulate, Draw, Kernel, Load, Reduce, Size, Store
+
+_NARROW = 1 << 30
+"""Indices below it are computed in 32 bits; a step to the next one stays below 2^31 then."""
+
+_SHARED = 48 << 10
+"""Bytes of memory of its own that any block may have."""
+
+_FEW_GROUPS = 2048
+"""Groups that run at once, where each keeps its row in memory that must be given to it."""
+
+_BLOCKS = 1 << 16
+"""More blocks than any GPU runs at once; threads then go on to further positions."""
+
+_SHORT = 8
+"""Rows up to this length are left to a thread each."""
+
+_LONG = 1024
+"""Rows from this length on are shared by a block."""
+
+_FEW_ROWS = 256
+"""Where there are fewer rows, a block shares each if it is longer than a warp."""
+
+_MANY_COLUMNS = 8192
+"""With so many columns, each is left to a thread."""
+
+THREADS = {
+    "elements": 256,
+    "vector": 256,
+    "tile": 256,
+    "single": 128,
+    "warp": 256,
+    "block": 512,
+    "split": 512,
+    "across": 256,
+    "apart": 256,
+    "cells": 512,
+    "sums": 256,
+}
+"""By variant, how many threads a block has at most."""
+
+
+SPLIT = ("split", "apart")
+"""The variants in which several blocks share rows."""
+
+_ENOUGH = 512
+"""With so many blocks a GPU is busy: rows need not be shared by several."""
+
+_PIECE = 16
+"""So many positions at least are left to each thread of blocks that share a row."""
+
+
+class Launch(NamedTuple):
+    """One launch.
+
+    Attributes:
+        variant: Which of the kernel's functions.
+        grid: How many blocks; 0: there is nothing to do.
+        pieces: How many times as many there are, along y, because they share rows.
+        block: How many threads each has, along x and y.
+        shared: Bytes of memory of its own that each block has.
+        scratch: Bytes of memory that the launch is given, for kept values or parts of rows.
+        counters: Of how many blocks that share rows it is counted which are done.
+        is_wide: Whether indices need 64 bits.
+    """
+
+    variant: str
+    grid: int
+    pieces: int
+    block: tuple[int, int]
+    shared: int
+    scratch: int
+    counters: int
+    is_wide: bool
+
+
+NOTHING = Launch("", 0, 1, (1, 1), 0, 0, 0, False)
+
+
+def variants(kernel: Kernel) -> tuple[str, ...]:
+    """Return the variants that a kernel's source has."""
+    form = form_of(kernel)
+    if form == "elements":
+        vector = ["vector"] if vector_width(kernel) > 1 else []
+        return ("elements", *vector, *(["tile"] if tiled(kernel) else []))
+    if form == "rows":
+        return ("single", "warp", "block", *(["split"] if can_split(kernel) else []))
+    if form == "columns" and not has_carries(kernel):
+        return ("single", "across", *(["apart"] if can_split(kernel) else []))
+    return ("single",) if form == "columns" else (form,)
+
+
+def launch(kernel: Kernel, params: Sequence[int], variant: str = "", pieces: int = 0) -> Launch:
+    """Return how a kernel is launched.
+
+    Args:
+        kernel: The kernel.
+        params: Its run-time integers.
+        variant: Which variant it is to be; the best by default.
+        pieces: How many blocks are to share a row, where some do; the best by default.
+    """
+    sizes = _Sizes(kernel, params)
+    form = form_of(kernel)
+    cells = sizes.cells()
+    if cells == 0 or (form == "elements" and sizes.inner == 0):
+        return NOTHING
+    chosen = variant or _chosen(kernel, form, sizes)
+    per_group = kept_bytes(kernel) * sizes.inner
+    block, groups, needed = _geometry(kernel, chosen, sizes, cells)
+    grid, count = min(-(-needed // groups), _BLOCKS), 1
+    shared = scratch = counters = 0
+    if chosen in SPLIT:
+        count = pieces or _pieces(chosen, sizes, grid)
+        sums = sum([isinstance(s, Reduce) for s in statements(kernel)])
+        scratch, counters = PARTIAL * sums * sizes.rows * count, grid
+    elif per_group and per_group * groups <= _SHARED:
+        shared = per_group * groups
+    elif per_group:
+        grid = min(grid, max(1, _FEW_GROUPS // groups))
+        scratch = per_group * groups * grid
+    return Launch(chosen, grid, count, block, shared, scratch, counters, sizes.is_wide())
+
+
+def _pieces(variant: str, sizes: _Sizes, blocks: int) -> int:
+    """Return how many blocks share a row, where there are so many without that."""
+    lanes = THREADS[variant] // 32 if variant == "apart" else THREADS[variant]
+    return max(1, min(-(-_ENOUGH // blocks), sizes.inner // (lanes * _PIECE)))
+
+
+def _chosen(kernel: Kernel, form: Form, sizes: _Sizes) -> str:
+    if form == "elements":
+        if _is_worth_tiles(kernel, sizes):
+            return "tile"
+        return "vector" if _takes_vectors(kernel, sizes) else "elements"
+    if form == "rows":
+        if sizes.inner <= _SHORT:
+            return "single"
+        is_long = sizes.inner >= _LONG or (sizes.rows < _FEW_ROWS and sizes.inner > 32)
+        if not is_long:
+            return "warp"
+        is_split = can_split(kernel) and _pieces("split", sizes, sizes.rows) > 1
+        return "split" if is_split else "block"
+    if form == "columns":
+        few = sizes.rows < _MANY_COLUMNS and sizes.inner >= 32
+        if not few or has_carries(kernel):
+            return "single"
+        is_split = can_split(kernel) and _pieces("apart", sizes, -(-sizes.rows // 32)) > 1
+        return "apart" if is_split else "across"
+    return form
+
+
+def _is_worth_tiles(kernel: Kernel, sizes: _Sizes) -> bool:
+    """Whether tiles would not be mostly empty."""
+    found = tiled(kernel)
+    axes = [] if found is None else [found.axis, kernel.inner[-1]]
+    return bool(axes) and all([sizes.number(axis.extent) >= TILE // 2 for axis in axes])
+
+
+def _takes_vectors(kernel: Kernel, sizes: _Sizes) -> bool:
+    """Whether all that is read and written several elements at once lies as it must."""
+    width = vector_width(kernel)
+    multiples = [kernel.inner[-1].extent, *[s for row in rows_of(kernel) for s in row.multiples]]
+    return width > 1 and all([sizes.number(size) % width == 0 for size in multiples])
+
+
+def _geometry(
+    kernel: Kernel, variant: str, sizes: _Sizes, cells: int
+) -> tuple[tuple[int, int], int, int]:
+    """Return a block's threads, how many groups it has, and how many groups there is work for."""
+    if variant in ("elements", "vector"):
+        width = vector_width(kernel) if variant == "vector" else 1
+        return (THREADS[variant], 1), THREADS[variant], sizes.rows * sizes.inner // width
+    if variant == "tile":
+        found = tiled(kernel)
+        assert found is not None
+        sides = [sizes.number(axis.extent) for axis in (found.axis, kernel.inner[-1])]
+        tiles = math.prod([-(-side // TILE) for side in sides])
+        others = sizes.rows * sizes.inner // math.prod(sides)
+        return (TILE, THREADS[variant] // TILE), 1, others * tiles
+    if variant == "single":
+        return (THREADS[variant], 1), THREADS[variant], sizes.rows
+    if variant == "warp":
+        return (THREADS[variant], 1), THREADS[variant] // 32, sizes.rows
+    if variant in ("across", "apart"):
+        return (32, THREADS[variant] // 32), 32, sizes.rows
+    if variant == "sums":
+        return (32, THREADS[variant] // 32), 1, cells * -(-sizes.inner // 32)
+    side_by_side = sizes.number(kernel.per_cell) if kernel.form == "columns" else sizes.inner
+    threads = max(32, min(THREADS[variant], -(-side_by_side // 32) * 32))
+    if kernel.form == "columns":
+        return (threads, 1), threads, cells * threads
+    return (threads, 1), 1, cells if variant == "cells" else sizes.rows
+
+
+class _Sizes:
+    """What a kernel's sizes are in a launch."""
+
+    def __init__(self, kernel: Kernel, params: Sequence[int]) -> None:
+        self.kernel = kernel
+        self.params = params
+        self.extents = {
+            axis.name: self.number(axis.extent) for axis in (*kernel.outer, *kernel.inner)
+        }
+        self.rows = math.prod([self.extents[axis.name] for axis in kernel.outer])
+        self.inner = math.prod([self.extents[axis.name] for axis in kernel.inner])
+
+    def number(self, size: Size) -> int:
+        """Return what a size is."""
+        return number_of(size, self.params)
+
+    def cells(self) -> int:
+        """Return how many cells there are."""
+        kernel, per_cell = self.kernel, self.number(self.kernel.per_cell)
+        if self.rows == 0:
+            return 0
+        if kernel.form == "columns":
+            last = self.extents[kernel.outer[-1].name] if kernel.outer else 1
+            return self.rows // last * -(-last // per_cell)
+        pieces = 1 if kernel.split is None else -(-self.inner // self.number(kernel.split))
+        return -(-self.rows // per_cell) * pieces
+
+    def is_wide(self) -> bool:
+        """Whether an index may be too large for 32 bits."""
+        lines = any(isinstance(s, Accumulate) for s in statements(self.kernel))
+        reach = [self._reach(access) for access in self._accesses()]
+        lasts = [self.rows * self.inner, *([self.cells() * (self.inner + 32)] if lines else [])]
+        return max([*lasts, self.rows, *reach]) >= _NARROW
+
+    def _reach(self, access: Access) -> int:
+        """Return how far from the first element an access may be."""
+        strides = [abs(self.number(s)) * max(self.extents[a], 1) for a, s in access.strides]
+        terms = [abs(self.number(t.stride)) * self.number(t.bound) for t in access.terms]
+        return abs(self.number(access.offset)) + sum(strides) + sum(terms)
+
+    def _accesses(self) -> Iterable[Access]:
+        for expr in in_order([root for s in statements(self.kernel) for root in roots(s)]):
+            if isinstance(expr, Load | Draw):
+                yield expr.access
+        for s in statements(self.kernel):
+            if isinstance(s, Store | Accumulate):
+                yield s.access

@@ -1,0 +1,123 @@
+"""`Device`: one GPU through CuPy: modules, memory, and views of it."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from graphfw.errors import ExecutorError
+from graphfw.runtime.cupy_executor import failures
+from graphfw.runtime.cupy_executor.build import Build
+from graphfw.runtime.cupy_executor.cublaslt import CublasLt, load
+from graphfw.runtime.numpy_executor.cache import Cache, folder
+
+OPTIONS = ("--std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-w")
+"""How kernels are compiled: without contraction of products and sums, and without flushing of
+denormal numbers, as NumPy computes. CuPy's own way to compile flushes them."""
+
+ALIGNMENT = 16
+"""What the address of an array must be a multiple of: threads read so many bytes at once."""
+
+_COMPILING = threading.Lock()
+"""NVRTC compiles one module at a time."""
+
+
+class Device:
+    """A GPU.
+
+    Args:
+        cupy: The module.
+        number: Which GPU.
+
+    Attributes:
+        cupy: The module.
+        number: Which GPU.
+    """
+
+    def __init__(self, cupy: Any, number: int) -> None:
+        self.cupy = cupy
+        self.number = number
+
+    def current(self) -> Any:
+        """Return a context in which CuPy works on this GPU."""
+        return self.cupy.cuda.Device(self.number)
+
+    @property
+    def architecture(self) -> str:
+        """What machine code is made for, as compilers call it."""
+        return f"sm_{self.cupy.cuda.Device(self.number).compute_capability}"
+
+    @cached_property
+    def products(self) -> CublasLt:
+        """What multiplies matrices."""
+        with self.current():
+            return CublasLt(load(self.cupy.cuda.runtime.runtimeGetVersion() // 1000))
+
+    def functions(self, build: Build, *, wide: bool) -> Any:
+        """Compile the kernels of a program, or find them on disk.
+
+        Args:
+            build: The program.
+            wide: Whether indices are computed in 64 bits.
+
+        Returns:
+            A loaded module, whose `get_function(name)` gives what is launched.
+
+        Raises:
+            ExecutorError: A kernel is refused, or a library of CUDA is missing.
+        """
+        options = (f"-arch={self.architecture}", *OPTIONS, *(["-DGF_WIDE"] if wide else []))
+        with _COMPILING:
+            try:
+                nvrtc = self.cupy.cuda.nvrtc
+                text = "\0".join([build.source, *options, repr(nvrtc.getVersion())])
+                name = hashlib.sha256(text.encode()).hexdigest()
+                cache = Cache(folder())
+                binary = cache.load(name)
+                if binary is None:
+                    binary = self._compiled(build, options)
+                    cache.store(name, binary)
+            except Exception as error:
+                if failures.is_missing_library(error):
+                    raise failures.without_compiler(error) from error
+                raise
+        loaded = self.cupy.cuda.Module()
+        loaded.load(binary)
+        return loaded
+
+    def _compiled(self, build: Build, options: Sequence[str]) -> bytes:
+        nvrtc = self.cupy.cuda.nvrtc
+        program = nvrtc.createProgram(build.source, "graphfw.cu", [], [])
+        try:
+            nvrtc.compileProgram(program, tuple(options))
+            binary: bytes = nvrtc.getCUBIN(program)
+        except nvrtc.NVRTCError as error:
+            log = nvrtc.getProgramLog(program)
+            if "invalid value for --gpu-architecture" in log:
+                raise ExecutorError(
+                    f"the installed CUDA is too old for this GPU, which is {self.architecture}",
+                    fix="install the CuPy of a newer CUDA",
+                ) from error
+            raise failures.not_compiled(build, log, self.architecture) from error
+        finally:
+            nvrtc.destroyProgram(program)
+        return binary
+
+    def in_a_row(self, array: Any) -> Any:
+        """Return an array that kernels can take: contiguous and well aligned; itself if it is."""
+        if array.flags.c_contiguous and array.data.ptr % ALIGNMENT == 0:
+            return array
+        return self.cupy.array(array, order="C")
+
+    def viewed(
+        self, array: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> Any:
+        """Return a view of an array's elements, which lie in a row; all in elements."""
+        if 0 in shape:
+            return self.cupy.empty(shape, array.dtype)
+        flat = array.reshape(-1)[offset:]
+        steps = tuple([stride * array.dtype.itemsize for stride in strides])
+        return self.cupy.lib.stride_tricks.as_strided(flat, shape, steps)

@@ -1,0 +1,110 @@
+"""What a machine has of what the CuPy executor needs."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any
+
+from graphfw.errors import ExecutorError
+from graphfw.runtime.cupy_executor import cublaslt
+from graphfw.runtime.cupy_executor.codegen import PRELUDE
+from graphfw.runtime.cupy_executor.device import OPTIONS
+from graphfw.runtime.doctor import Finding
+from graphfw.runtime.limits import shown_bytes
+
+_NAME = "GPU"
+_EXTRA = 'pip install "graphfw[cuda12]" or "graphfw[cuda13]"'
+
+
+def findings() -> Iterator[Finding]:
+    """Yield what is there, one thing after the other; what depends on something missing is not."""
+    driver = _driver()
+    if driver is None:
+        yield Finding(
+            "NVIDIA driver",
+            "missing",
+            "there is none",
+            "where there is a GPU, install it from nvidia.com or by the system's packages",
+        )
+    else:
+        yield Finding("NVIDIA driver", "good", f"for CUDA {driver // 1000}.{driver % 1000 // 10}")
+    wheels = sorted({name for name in _distributions() if name.startswith("cupy")})
+    if len(wheels) > 1:
+        yield Finding(
+            "CuPy",
+            "broken",
+            f"{', '.join(wheels)} are installed, and are in each other's way",
+            f"pip uninstall {' '.join(wheels)}, then {_EXTRA}",
+        )
+        return
+    try:
+        import cupy
+    except Exception as error:  # it may fail in any way where libraries are not its own
+        yield Finding("CuPy", "missing", str(error).partition("\n")[0], _EXTRA)
+        return
+    yield Finding("CuPy", "good", cupy.__version__)
+    yield _compiler(cupy)
+    yield _products(cupy)
+    yield from _devices(cupy)
+
+
+def _driver() -> int | None:
+    """Return for which CUDA the driver is; None where there is no driver."""
+    try:
+        library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        version = ctypes.c_int()
+        failed = library.cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return None
+    return None if failed else version.value
+
+
+def _distributions() -> Iterator[str]:
+    for one in metadata.distributions():
+        name = one.metadata["Name"]
+        if name:
+            yield name.lower()
+
+
+def _compiler(cupy: Any) -> Finding:
+    """Compile what all kernels share: that needs no GPU."""
+    try:
+        nvrtc = cupy.cuda.nvrtc
+        version = ".".join(map(str, nvrtc.getVersion()[:2]))
+        program = nvrtc.createProgram(PRELUDE, "graphfw.cu", [], [])
+        nvrtc.compileProgram(program, ("-arch=sm_80", *OPTIONS))
+    except Exception as error:
+        return Finding(
+            "NVRTC",
+            "missing",
+            str(error).partition("\n")[0],
+            'pip install "cupy-cuda12x[ctk]" or "cupy-cuda13x[ctk]"',
+        )
+    return Finding("NVRTC", "good", f"{version}, compiles kernels")
+
+
+def _products(cupy: Any) -> Finding:
+    """Look for what multiplies matrices."""
+    try:
+        cublaslt.load(cupy.cuda.runtime.runtimeGetVersion() // 1000)
+    except ExecutorError as error:
+        return Finding("cuBLASLt", "missing", error.summary, error.fix)
+    return Finding("cuBLASLt", "good", "there")
+
+
+def _devices(cupy: Any) -> Iterator[Finding]:
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        yield Finding(_NAME, "missing", str(error), 'without one use executor="numpy"')
+        return
+    for number in range(count):
+        found = cupy.cuda.runtime.getDeviceProperties(number)
+        name = found["name"].decode()
+        size = shown_bytes(found["totalGlobalMem"])
+        yield Finding(
+            f"{_NAME} {number}", "good", f"{name}, sm_{found['major']}{found['minor']}, {size}"
+        )

@@ -1,0 +1,85 @@
+"""What a program that is compiled for a GPU says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphfw.ir.dim_text import evaluate
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.runtime.cupy_executor.build import Build, Launched, Multiplied, Work
+from graphfw.runtime.cupy_executor.codegen import variants
+from graphfw.runtime.kernels.steps import Storage, Temp
+from graphfw.runtime.memory import Entry, Kind, MemoryReport, report
+from graphfw.runtime.places import place_of
+
+
+def explain(build: Build, sizes: tuple[int, ...] | None) -> str:
+    """Return a line for each step: what it computes, and how its threads go about it."""
+    env = None if sizes is None else dict(zip(build.program.symbols, sizes, strict=True))
+    kernels = sum([isinstance(one, Launched) for one in build.work])
+    others = sum([isinstance(one, Node) for one in build.work])
+    products = len(build.work) - kernels - others
+    lines = [
+        f"{kernels} kernels of {len(build.codes)} kinds; {products} products by cuBLASLt; "
+        f"{others} operations by CuPy"
+    ]
+    lines += [f"{number:>4}  {_line(one, env)}" for number, one in enumerate(build.work)]
+    return "\n".join(lines)
+
+
+def _line(one: Work, env: Mapping[str, int] | None) -> str:
+    if isinstance(one, Node):
+        return f"{one.op.name}: by CuPy, made at {place_of(one)}"
+    if isinstance(one, Multiplied):
+        made = ", ".join([place_of(node) for node in one.step.nodes])
+        return f"matmul: by cuBLASLt, made at {made}"
+    names = [node.op.name for node in one.step.nodes]
+    counted = [
+        f"{name}×{n}" if (n := names.count(name)) > 1 else name for name in dict.fromkeys(names)
+    ]
+    what = " ".join(counted) or "a copy"
+    if env is None:
+        return f"{what}: {' or '.join(variants(one.code.kernel))}"
+    launch = one.code.launch([evaluate(size, env) for size in one.step.params])
+    if not launch.grid:
+        return f"{what}: nothing to do"
+    size = f"{launch.grid * launch.pieces} blocks of {launch.block[0] * launch.block[1]} threads"
+    return f"{what}: {launch.variant}, {size}{', 64-bit indices' if launch.is_wide else ''}"
+
+
+def memory(build: Build, sizes: Mapping[str, int], arena: int, scratch: int) -> MemoryReport:
+    """Return what memory a run takes.
+
+    Args:
+        build: The program.
+        sizes: What the symbols stand for.
+        arena: The bytes of intermediate results.
+        scratch: The bytes of values that kernels keep.
+    """
+    end = max(build.levels - 1, 0)
+    entries: list[Entry] = []
+
+    def add(storage: Storage, kind: Kind, first: int = 0, last: int = end) -> None:
+        nbytes = evaluate(storage.size, sizes) * storage.dtype.itemsize
+        name, place = storage.why if isinstance(storage, Temp) else "", ""
+        if isinstance(storage, Tensor):
+            name, place = storage.name or storage.node.op.name, place_of(storage.node)
+        entries.append(Entry(name, kind, nbytes, first, last, place))
+
+    outputs = frozenset(build.outputs)
+    for variable in build.program.variables:
+        add(variable, "variable")
+    for storage in build.constants:
+        add(storage, "constant")
+    for one, level in zip(build.work, build.level_of, strict=True):
+        for tensor in one.outputs if isinstance(one, Node) else ():
+            if tensor not in outputs:
+                add(tensor, "outside", level, end)
+    for storage in build.outputs:
+        add(storage, "output")
+    for storage, number in build.block_of.items():
+        block = build.blocks[number]
+        add(storage, "arena", block.first, min(block.last, end))
+    if scratch:
+        entries.append(Entry("values kept by kernels", "scratch", scratch, 0, end, ""))
+    return report(entries, build.levels, arena, 0)

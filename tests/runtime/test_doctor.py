@@ -1,0 +1,80 @@
+"""`python -m graphfw doctor`."""
+
+import importlib.util
+import sys
+
+import pytest
+
+from graphfw.cli import main
+from graphfw.runtime import doctor
+from tests.support.fake_cupy import FakeCupy
+
+
+@pytest.fixture
+def fake(monkeypatch) -> FakeCupy:
+    made = FakeCupy()
+    monkeypatch.setitem(sys.modules, "cupy", made)
+    monkeypatch.setattr("graphfw.runtime.cupy_executor.doctor._distributions", lambda: iter(()))
+    return made
+
+
+def found():
+    return {one.name: one for one in doctor.findings()}
+
+
+def test_what_is_there(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("GRAPHFW_CACHE", str(tmp_path / "kept"))
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "good     Python" in text
+    assert "good     numpy" in text
+    assert str(tmp_path / "kept") in text
+    assert "NVIDIA driver" in text
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
+def test_without_cupy(capsys):
+    assert main(["doctor"]) == 0
+    assert 'pip install "graphfw[cuda12]"' in capsys.readouterr().out
+
+
+def test_a_gpu(fake):
+    fake.cuda.runtime.getDeviceProperties = lambda number: {
+        "name": b"A GPU",
+        "major": 9,
+        "minor": 0,
+        "totalGlobalMem": 8 << 30,
+    }
+    one = found()["GPU 0"]
+    assert (one.state, one.detail) == ("good", "A GPU, sm_90, 8.00 GiB")
+
+
+def test_what_is_missing_on_the_way_to_a_gpu(fake):
+    fake.devices = -100
+    fake.cuda.runtime.runtimeGetVersion = lambda: 99000
+    assert found()["GPU"].state == "missing"
+    assert "[ctk]" in found()["cuBLASLt"].advice
+    fake.compiler_log = "CuPy failed to load libnvrtc.so.12"
+    assert "[ctk]" in found()["NVRTC"].advice
+
+
+def test_two_cupys(fake, monkeypatch, capsys):
+    installed = ["cupy-cuda12x", "numpy", "cupy-cuda13x"]
+    monkeypatch.setattr(
+        "graphfw.runtime.cupy_executor.doctor._distributions", lambda: iter(installed)
+    )
+    assert main(["doctor"]) == 1
+    told = capsys.readouterr()
+    assert "pip uninstall cupy-cuda12x cupy-cuda13x" in told.out
+    assert "CuPy: broken" in told.err
+
+
+def test_packages_that_are_broken(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    assert main(["doctor"]) == 1
+    assert "broken   networkx" in capsys.readouterr().out
+
+
+def test_nothing_is_kept(monkeypatch):
+    monkeypatch.setenv("GRAPHFW_CACHE", "off")
+    assert found()["cache"].advice == "unset GRAPHFW_CACHE"

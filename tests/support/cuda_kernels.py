@@ -1,0 +1,146 @@
+"""Kernels as CUDA C++ on the CPU, in the place of interpreting them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphfw.ir.dim_text import evaluate
+from graphfw.runtime.cupy_executor.codegen import CudaCode, module, variants
+from graphfw.runtime.cupy_executor.codegen.launch import Launch, launch
+from graphfw.runtime.kernels.ir import Kernel
+from graphfw.runtime.kernels.steps import Step, Storage
+from tests.support.cuda_machines import here
+from tests.support.kernel_interpreter import Array, Failed, Interpreted, new_array
+
+_GUARD = 64
+
+
+class Cuda(Interpreted):
+    """The target whose kernels are CUDA C++, and whose products are interpreted."""
+
+    def kernel(self, kernel: Kernel) -> Any:
+        return CudaCode(kernel)
+
+
+class CudaTarget:
+    """What runs kernels by hand: see `tests.support.kernels`."""
+
+    name = "cuda"
+
+    def run(self, kernel: Kernel, arrays: Sequence[Array], params: Sequence[int]) -> int:
+        """Run a kernel in all its variants, over the arrays; return 1 where a check fails."""
+        try:
+            found = run_all(CudaCode(kernel), arrays, params)
+        except Failed:
+            return 1
+        for array, new in zip(arrays, found, strict=True):
+            array.reshape(-1)[:] = new
+        return 0
+
+
+CUDA = CudaTarget()
+
+
+def execute(steps: Sequence[Step], **options: Any) -> Callable[..., None]:
+    """Compile steps; return what runs one of them on a memory, in each variant of its kernel."""
+    source = module([step.code for step in steps])
+
+    def run(step: Step, memory: dict[Storage, Array], sizes: Mapping[str, int]) -> None:
+        arrays = [
+            new_array(storage, sizes) if written else np.ascontiguousarray(memory[storage])
+            for storage, written in zip(step.operands, step.written, strict=True)
+        ]
+        params = [evaluate(p, sizes) for p in step.params]
+        found = run_all(step.code, arrays, params, source, **options)
+        triples = zip(step.operands, step.written, found, strict=True)
+        memory.update({storage: array for storage, written, array in triples if written})
+
+    return run
+
+
+def run_all(
+    code: CudaCode,
+    arrays: Sequence[Array],
+    params: Sequence[int],
+    source: str = "",
+    *,
+    wide: bool = False,
+    small: bool = True,
+) -> list[Array]:
+    """Run a kernel in all its variants, which must agree; return the buffers afterwards.
+
+    Args:
+        code: The kernel.
+        arrays: The buffers.
+        params: The run-time integers.
+        source: The module that it is in; one of its own by default.
+        wide: Whether indices are computed in 64 bits.
+        small: Whether to run them with one block as well, whose threads go on to further
+            positions.
+    """
+    source = source or module([code])
+    best = launch(code.kernel, params)
+    names = [n for n in variants(code.kernel) if n != "vector" or best.variant == "vector"]
+    launches = [launch(code.kernel, params, name) for name in names] if best.grid else [best]
+    # Short rows too.
+    launches += [launch(code.kernel, params, one.variant, 3) for one in launches if one.counters]
+    if small:
+        launches += [one._replace(grid=1) for one in launches if one.grid > 1 and not one.counters]
+    results = [run_once(code, one, arrays, params, source, wide=wide) for one in launches]
+    for other in results[1:]:
+        for buffer, a, b in zip(code.kernel.buffers, results[0], other, strict=True):
+            if not buffer.dtype.is_inexact:
+                np.testing.assert_array_equal(a, b)
+                continue
+            rtol = {2: 2e-2, 4: 1e-5, 8: 1e-12}[a.dtype.itemsize]
+            with np.errstate(invalid="ignore"):  # casts of NaN
+                a, b = a.astype(np.float64), b.astype(np.float64)
+            np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol, equal_nan=True)
+    return results[0]
+
+
+def run_once(
+    code: CudaCode,
+    one: Launch,
+    arrays: Sequence[Array],
+    params: Sequence[int],
+    source: str,
+    *,
+    wide: bool = False,
+) -> list[Array]:
+    """Run a kernel once, on copies of the buffers; of those that are one array on one copy."""
+    places = [array.ctypes.data if array.size else -n for n, array in enumerate(arrays)]
+    copies = {place: _guarded(array.nbytes) for place, array in zip(places, arrays, strict=True)}
+    wholes = [copies[place] for place in places]
+    pairs = zip(wholes, arrays, strict=True)
+    insides = [whole[_GUARD:-_GUARD].view(array.dtype) for whole, array in pairs]
+    for inside, array in zip(insides, arrays, strict=True):
+        inside[:] = array.reshape(-1)
+    flags, scratch = np.zeros(1 + one.counters, np.int32), _guarded(one.scratch)
+    if one.grid:
+        machine = here()
+        name = f"{code.symbol}_{one.variant}"
+        function = machine.function(source, name, wide or one.is_wide)
+        found = {place: np.uint64(machine.address(copies[place]) + _GUARD) for place in copies}
+        memory = np.uint64(machine.address(scratch) + _GUARD if one.scratch else 0)
+        args = [found[place] for place in places] + [np.int64(p) for p in params]
+        args += [np.uint64(machine.address(flags)), memory]
+        function((one.grid, one.pieces), one.block, args, shared_mem=one.shared)
+        machine.bring_home()
+    for whole in (*wholes, scratch):
+        around = np.concatenate([whole[:_GUARD], whole[-_GUARD:]])
+        assert (around == 0xA5).all(), "wrote beyond a buffer"
+    assert not flags[1:].any(), "counters are left for the next launch as they were"
+    if flags[0]:
+        raise Failed
+    return insides
+
+
+def _guarded(nbytes: int) -> Array:
+    """Return bytes, well aligned, with some more before and behind them."""
+    room = np.full(nbytes + 3 * _GUARD, 0xA5, np.uint8)
+    begin = -room.ctypes.data % _GUARD
+    return room[begin : begin + nbytes + 2 * _GUARD]

@@ -1,0 +1,70 @@
+"""Where kernels run in tests: on the CPU, or, with GRAPHFW_TEST_GPU=1, on a GPU by CuPy."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphfw.runtime.cupy_executor.device import OPTIONS
+from tests.support.cuda_host import host_module
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class OnCpu:
+    """Kernels as functions of the host, on NumPy's own memory."""
+
+    def function(self, source: str, name: str, wide: bool) -> Callable[..., Any]:
+        """Return a kernel's function, which is called as CuPy's are."""
+        return host_module(source, wide)[name]
+
+    def address(self, array: Array) -> int:
+        """Return where the contents of an array lie in a run."""
+        return array.ctypes.data
+
+    def bring_home(self) -> None:
+        """Write what has become of the contents back to the arrays."""
+
+
+class OnGpu(OnCpu):
+    """Kernels on a GPU, on copies of the arrays."""
+
+    def __init__(self) -> None:
+        import cupy
+
+        self._cupy = cupy
+        self._copies: list[tuple[Array, Any]] = []
+
+    def function(self, source: str, name: str, wide: bool) -> Callable[..., Any]:
+        return _gpu_module(source, wide).get_function(name)
+
+    def address(self, array: Array) -> int:
+        copy = self._cupy.array(array)
+        self._copies.append((array, copy))
+        return int(copy.data.ptr)
+
+    def bring_home(self) -> None:
+        for array, copy in self._copies:
+            array[...] = self._cupy.asnumpy(copy)
+
+
+def here() -> OnCpu:
+    """Return where this run of the tests has its kernels."""
+    return OnGpu() if os.environ.get("GRAPHFW_TEST_GPU") else OnCpu()
+
+
+@functools.cache
+def _gpu_module(source: str, wide: bool) -> Any:
+    import cupy
+
+    nvrtc = cupy.cuda.nvrtc
+    program = nvrtc.createProgram(source, "graphfw.cu", [], [])
+    architecture = f"-arch=sm_{cupy.cuda.Device().compute_capability}"
+    nvrtc.compileProgram(program, (architecture, *OPTIONS, *(["-DGF_WIDE"] if wide else [])))
+    loaded = cupy.cuda.Module()
+    loaded.load(nvrtc.getCUBIN(program))
+    return loaded
