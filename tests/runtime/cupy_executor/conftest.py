@@ -9,6 +9,12 @@ from tests.support.fake_cublaslt import FakeCublasLt
 from tests.support.fake_cupy import FakeCupy
 
 
+@pytest.fixture(autouse=True)
+def compiling(monkeypatch) -> None:
+    """Compile, also where the other tests run node by node."""
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
+
+
 @pytest.fixture
 def cublaslt(monkeypatch) -> FakeCublasLt:
     made = FakeCublasLt()
