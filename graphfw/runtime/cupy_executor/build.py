@@ -18,8 +18,8 @@ from graphfw.runtime.cupy_executor.target import GpuTarget
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.lower import CanCompile, Item, lower
 from graphfw.runtime.kernels.steps import Step, Storage, View
-from graphfw.runtime.kernels.views import is_whole, view
-from graphfw.runtime.numpy_executor.copies import copied
+from graphfw.runtime.kernels.views import view
+from graphfw.runtime.numpy_executor.copies import held
 from graphfw.runtime.numpy_executor.layout import blocks_of
 from graphfw.runtime.numpy_executor.schedule import schedule, written
 from graphfw.runtime.numpy_executor.special.draws import Draws, drawn_keys
@@ -127,17 +127,8 @@ class Build:
     def _held(self, outputs: Sequence[Tensor], items: list[Item]) -> list[Storage]:
         """Return for each output a storage of its own that holds it, in its order."""
         free = {s for item in items for s in written(item)}
-        found: list[Storage] = []
-        for tensor in outputs:
-            place = self.view(tensor)
-            if is_whole(place) and place.storage in free:
-                free.remove(place.storage)  # who wants it as well gets a copy
-                found.append(place.storage)
-            else:
-                step, temp = copied(place, (tensor.node,), "an output", CudaCode)
-                items.append(step)
-                found.append(temp)
-        return found
+        places = [(tensor.node, self.view(tensor)) for tensor in outputs]
+        return held(places, free, items, "an output", CudaCode)
 
 
 def _no_copy(storage: Storage) -> tuple[Step, Storage]:

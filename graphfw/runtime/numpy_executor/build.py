@@ -18,7 +18,7 @@ from graphfw.runtime.kernels.lower import CanCompile, lower
 from graphfw.runtime.kernels.steps import Prepared, ReferenceStep, Step, Storage, View
 from graphfw.runtime.kernels.views import is_whole, view
 from graphfw.runtime.numpy_executor.choice import by_estimate
-from graphfw.runtime.numpy_executor.copies import copied, marked
+from graphfw.runtime.numpy_executor.copies import copied, held, marked
 from graphfw.runtime.numpy_executor.layout import ARENA, KnownView, Layout, blocks_of, stretches
 from graphfw.runtime.numpy_executor.names import name_of
 from graphfw.runtime.numpy_executor.pool import default_threads
@@ -197,17 +197,8 @@ class Build:
         # What a trip makes is to lie where its loop says. A loop inside of it says so itself.
         kept = [item for item in items if not (self.program.is_trip and _is_region(item))]
         free = {s for item in kept for s in written(item)}
-        found: list[Storage] = []
-        for tensor in outputs:
-            place = self.view(tensor)
-            if is_whole(place) and place.storage in free:
-                free.remove(place.storage)  # who wants it as well gets a copy
-                found.append(place.storage)
-            else:
-                step, temp = copied(place, (tensor.node,), "a fetched value")
-                items.append(step)
-                found.append(temp)
-        return found
+        places = [(tensor.node, self.view(tensor)) for tensor in outputs]
+        return held(places, free, items, "a fetched value")
 
 
 def _is_region(item: Item) -> bool:

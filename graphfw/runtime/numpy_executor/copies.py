@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from graphfw.ir.affine import Variable
 from graphfw.ir.dtype import int64
@@ -10,10 +10,12 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Access, Axis, Buffer, Const, Kernel, Loop, Store
+from graphfw.runtime.kernels.lower import Item
 from graphfw.runtime.kernels.lower_loops import Draft, Stored
 from graphfw.runtime.kernels.lower_steps import finished
 from graphfw.runtime.kernels.lower_values import Element, Place
-from graphfw.runtime.kernels.steps import Code, Step, Temp, View
+from graphfw.runtime.kernels.steps import Code, Step, Storage, Temp, View
+from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 
 
@@ -41,6 +43,35 @@ def copied(
         cells=done.cells,
     )
     return step, target
+
+
+def held(
+    outputs: Iterable[tuple[Node, View]],
+    free: set[Storage],
+    items: list[Item],
+    why: str,
+    code: Callable[[Kernel], Code] = KernelCode,
+) -> list[Storage]:
+    """Return for each output a storage of its own that holds it, in its order.
+
+    Args:
+        outputs: By what each is made, and where it lies.
+        free: Storages that may be handed out; who wants one that another has gets a copy.
+        items: What a run does; steps that copy are added.
+        why: What reports call a copy.
+        code: What a step's code is made by.
+    """
+    free = set(free)
+    found: list[Storage] = []
+    for node, place in outputs:
+        if is_whole(place) and place.storage in free:
+            free.remove(place.storage)
+            found.append(place.storage)
+        else:
+            step, temp = copied(place, (node,), why, code)
+            items.append(step)
+            found.append(temp)
+    return found
 
 
 def marked() -> tuple[Step, Temp]:

@@ -1,7 +1,5 @@
 """Convolutions and pooling as native steps, against the ops' own eval."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -13,12 +11,12 @@ from graphfw.ops.window_reductions import WindowMax, WindowSum
 from graphfw.runtime.numpy_executor import build
 from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, BASE, host
 from graphfw.runtime.numpy_executor.convolution import conv_steps, lowering, pools, turning
-from tests.runtime.numpy_executor.matmul_runs import run, storage_of, view_of
+from tests.runtime.numpy_executor.convolution_runs import convolved_by, drawn, op_for
+from tests.runtime.numpy_executor.matmul_runs import storage_of, view_of
 from tests.runtime.numpy_executor.special_runs import assert_native, computed
 
 TARGETS = [t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes]
 ERRORS = {"float32": 1e-6, "float64": 1e-15, "float16": 1e-3, "bfloat16": 8e-3}
-GUARD = 64
 
 ways = pytest.mark.parametrize("way", ["direct", "turned"])
 """The strategies that serve all sizes."""
@@ -27,17 +25,6 @@ ways = pytest.mark.parametrize("way", ["direct", "turned"])
 @pytest.fixture(autouse=True)
 def compiling(monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
-
-
-def op_for(x, w, stride=1, before=0, dilation=1, groups=1, after=None):
-    """Return the op of a convolution; numbers are for all spatial dims, or for each."""
-    rank = len(x) - 2
-    strides, befores, dilations = [
-        (v,) * rank if isinstance(v, int) else tuple(v) for v in (stride, before, dilation)
-    ]
-    facts = zip(x[2:], befores, after or befores, dilations, w[2:], strides, strict=True)
-    places = tuple([max((s + b + a - d * (k - 1) - 1) // t + 1, 0) for s, b, a, d, k, t in facts])
-    return Conv(places, befores, strides, dilations, (1,) * rank, groups)
 
 
 def by(way):
@@ -49,21 +36,8 @@ def by(way):
     return choose
 
 
-def convolved(op, x, w, way="direct", *, order=1, fixed=False, target=None):
-    """Return what native steps make of arrays; nothing is written beside it."""
-    memory = {}
-    image, kernels = view_of(x, memory), view_of(w, memory)
-    shape = (x.shape[0], w.shape[0], *op.places)
-    room = np.full(math.prod(shape) + 2 * GUARD, 7, x.dtype)
-    out = room[GUARD : GUARD + math.prod(shape)]
-    storage = storage_of(out)
-    memory[storage] = out
-    how = {"fixed_weight": fixed, "choose": by(way), "target": target}
-    steps = conv_steps((), op, image, kernels, storage, None, **how)
-    run(steps, memory, order=order)
-    assert (room[:GUARD] == 7).all()
-    assert (room[-GUARD:] == 7).all()
-    return out.reshape(shape)
+def convolved(op, x, w, way="direct", **how):
+    return convolved_by(by(way), op, x, w, **how)
 
 
 def close(got, op, x, w, what=""):
@@ -72,10 +46,6 @@ def close(got, op, x, w, what=""):
     sizes = op.eval(np, np.abs(x).astype(np.float64), np.abs(w).astype(np.float64))
     error = np.abs(got.astype(np.float64) - exact)
     assert (error <= ERRORS[as_dtype(x.dtype).name] * sizes).all(), what
-
-
-def drawn(rng, shape, dtype="float32"):
-    return rng.standard_normal(shape).astype(as_dtype(dtype).dtype)
 
 
 @ways

@@ -20,15 +20,14 @@ from graphfw.runtime.numpy_executor.matmul.elements import Elements, declaration
 from graphfw.runtime.numpy_executor.matmul.plan import heights_for
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import shape_for
-from tests.runtime.numpy_executor.matmul_runs import run, storage_of, view_of
+from tests.runtime.numpy_executor.convolution_runs import convolved_by, drawn, op_for
+from tests.runtime.numpy_executor.matmul_runs import storage_of, view_of
 from tests.runtime.numpy_executor.special_runs import assert_native
-from tests.runtime.numpy_executor.test_convolution import drawn, op_for
 
 TARGETS = [t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes]
 ALGORITHMS = {"winograd-4x4": F4, "winograd-2x2": F2}
 ERRORS = {"winograd-4x4": 3e-5, "winograd-2x2": 5e-6, "direct": 5e-6}
 """The largest, in standard deviations of the result."""
-GUARD = 64
 
 
 @pytest.fixture(autouse=True)
@@ -55,25 +54,8 @@ def used(monkeypatch, name):
     monkeypatch.setattr(build, "by_estimate", named(name))
 
 
-def convolved(op, x, w, name, *, order=1, fixed=False, target=None):
-    """Return what the steps of a strategy make of arrays; nothing is written beside it."""
-    memory = {}
-    image, kernels = view_of(x, memory), view_of(w, memory)
-    shape = (x.shape[0], w.shape[0], *op.places)
-    room = np.full(math.prod(shape) + 2 * GUARD, 7, x.dtype)
-    out = room[GUARD : GUARD + math.prod(shape)]
-    storage = storage_of(out)
-    memory[storage] = out
-    made = conv_steps(
-        *((), op, image, kernels, storage, None),
-        fixed_weight=fixed,
-        target=target,
-        choose=named(name),
-    )
-    run(made, memory, order=order)
-    assert (room[:GUARD] == 7).all()
-    assert (room[-GUARD:] == 7).all()
-    return out.reshape(shape)
+def convolved(op, x, w, name, **how):
+    return convolved_by(named(name), op, x, w, **how)
 
 
 def error(got, op, x, w):

@@ -1,0 +1,44 @@
+"""Runs of convolutions as native steps, for tests of several strategies."""
+
+import math
+
+import numpy as np
+
+from graphfw.ir.dtype import as_dtype
+from graphfw.ops.correlation import Conv
+from graphfw.runtime.numpy_executor.convolution import conv_steps
+from tests.runtime.numpy_executor.matmul_runs import run, storage_of, view_of
+
+GUARD = 64
+
+
+def op_for(x, w, stride=1, before=0, dilation=1, groups=1, after=None):
+    """Return the op of a convolution; numbers are for all spatial dims, or for each."""
+    rank = len(x) - 2
+    strides, befores, dilations = [
+        (v,) * rank if isinstance(v, int) else tuple(v) for v in (stride, before, dilation)
+    ]
+    facts = zip(x[2:], befores, after or befores, dilations, w[2:], strides, strict=True)
+    places = tuple([max((s + b + a - d * (k - 1) - 1) // t + 1, 0) for s, b, a, d, k, t in facts])
+    return Conv(places, befores, strides, dilations, (1,) * rank, groups)
+
+
+def drawn(rng, shape, dtype="float32"):
+    return rng.standard_normal(shape).astype(as_dtype(dtype).dtype)
+
+
+def convolved_by(choose, op, x, w, *, order=1, fixed=False, target=None):
+    """Return what the steps that are chosen make of arrays; nothing is written beside it."""
+    memory = {}
+    image, kernels = view_of(x, memory), view_of(w, memory)
+    shape = (x.shape[0], w.shape[0], *op.places)
+    room = np.full(math.prod(shape) + 2 * GUARD, 7, x.dtype)
+    out = room[GUARD : GUARD + math.prod(shape)]
+    storage = storage_of(out)
+    memory[storage] = out
+    how = {"fixed_weight": fixed, "choose": choose, "target": target}
+    steps = conv_steps((), op, image, kernels, storage, None, **how)
+    run(steps, memory, order=order)
+    assert (room[:GUARD] == 7).all()
+    assert (room[-GUARD:] == 7).all()
+    return out.reshape(shape)
