@@ -11,7 +11,7 @@ from importlib import import_module, metadata
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.errors import ExecutorError
-from graphfw.runtime.numpy_executor.cache import folder
+from graphfw.runtime.cache import folder
 
 State: TypeAlias = Literal["good", "missing", "broken"]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from graphfw.errors import MemoryLimitError, Operand
 from graphfw.runtime.limits import shown_bytes
 
 Kind: TypeAlias = Literal[
@@ -93,3 +94,37 @@ def report(entries: Sequence[Entry], levels: int, arena: int, spare: int) -> Mem
     ordered = tuple(sorted(entries, key=lambda e: -e.nbytes))
     outside = sum(e.nbytes for e in ordered if e.kind != "arena")
     return MemoryReport(ordered, levels, arena, outside + arena, spare)
+
+
+def too_much(
+    found: MemoryReport, needed: int, limit: int, symbols: Sequence[str], least: int | None = None
+) -> MemoryLimitError:
+    """Say what makes a run too large.
+
+    Args:
+        found: What takes memory.
+        needed: How many bytes.
+        limit: How many there may be.
+        symbols: The names of the symbolic dims.
+        least: With how few bytes it would do if it computed things again; None if there are none.
+    """
+    spare = needed - found.peak
+    reasons = []
+    if spare:
+        reasons.append(f"{shown_bytes(spare)} of it is for variables that can't be written over")
+    if least is not None:
+        reasons.append(f"computing again what can be would leave {shown_bytes(least)}")
+    largest = [
+        Operand(shown_bytes(e.nbytes), "", e.name, f"{e.kind} {e.place}".strip())
+        for e in [e for e in found.entries if e.kind != "scratch"][:3]
+    ]
+    fix = "raise memory_limit; print(plan.memory()) lists all arrays"
+    if symbols:
+        fix = f'plan.max_dim("{symbols[0]}", {limit}) says what fits; or raise memory_limit'
+    return MemoryLimitError(
+        f"a run of these sizes takes {needed:,} bytes ({shown_bytes(needed)}) besides its feeds, "
+        f"and memory_limit is {limit:,} ({shown_bytes(limit)})",
+        operands=largest,
+        why="; ".join(reasons),
+        fix=fix,
+    )

@@ -16,13 +16,13 @@ from graphfw.runtime.cupy_executor.codegen import CudaCode, module, variants
 from graphfw.runtime.cupy_executor.products import ProductCode
 from graphfw.runtime.cupy_executor.target import GpuTarget
 from graphfw.runtime.executor import Options
-from graphfw.runtime.kernels.lower import CanCompile, Item, lower
-from graphfw.runtime.kernels.steps import Step, Storage, View
+from graphfw.runtime.kernels.lower import CanCompile, lower
+from graphfw.runtime.kernels.steps import Item, Step, Storage, View
 from graphfw.runtime.kernels.views import view
-from graphfw.runtime.numpy_executor.copies import held
-from graphfw.runtime.numpy_executor.layout import blocks_of
-from graphfw.runtime.numpy_executor.schedule import schedule, written
-from graphfw.runtime.numpy_executor.special.draws import Draws, drawn_keys
+from graphfw.runtime.planning.blocks import blocks_of
+from graphfw.runtime.planning.copies import held
+from graphfw.runtime.planning.draws import Draws, drawn_keys
+from graphfw.runtime.planning.schedule import schedule, written
 from graphfw.runtime.program import Program
 
 

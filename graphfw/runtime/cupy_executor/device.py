@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from graphfw.errors import ExecutorError
+from graphfw.runtime.cache import Cache, folder
 from graphfw.runtime.cupy_executor import failures
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.cublaslt import CublasLt, load
-from graphfw.runtime.numpy_executor.cache import Cache, folder
 
 OPTIONS = ("--std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-w")
 """How kernels are compiled: without contraction of products and sums, and without flushing of

@@ -27,9 +27,8 @@ from graphfw.runtime.cupy_executor.cublaslt import Product
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.executor import Claim, Executable, Options
 from graphfw.runtime.kernels.steps import Storage
-from graphfw.runtime.memory import MemoryReport
-from graphfw.runtime.numpy_executor.arena import Arena
-from graphfw.runtime.numpy_executor.reports import too_much
+from graphfw.runtime.memory import MemoryReport, too_much
+from graphfw.runtime.planning.arena import Arena
 from graphfw.runtime.program import Program
 
 _LAYOUTS = 256

@@ -17,7 +17,7 @@ from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.kernels.lower import with_batch
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.limits import Precision
-from graphfw.runtime.numpy_executor.copies import copied
+from graphfw.runtime.planning.copies import copied
 
 _DTYPES = (float16, bfloat16, float32, float64)
 

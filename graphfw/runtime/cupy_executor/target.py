@@ -11,7 +11,7 @@ from graphfw.runtime.cupy_executor.products import product_steps
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.steps import Step, Storage, View
 from graphfw.runtime.limits import Precision
-from graphfw.runtime.numpy_executor.special.draws import Draws
+from graphfw.runtime.planning.draws import Draws
 
 
 class GpuTarget:

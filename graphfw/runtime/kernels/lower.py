@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
@@ -33,14 +33,13 @@ from graphfw.runtime.kernels.lower_values import (
 )
 from graphfw.runtime.kernels.steps import (
     Epilogue,
+    Item,
     ReferenceStep,
     Step,
     Storage,
     View,
 )
 from graphfw.runtime.kernels.views import view
-
-Item: TypeAlias = "Step | ReferenceStep"
 
 
 class Target(KernelTarget, Protocol):

@@ -212,3 +212,7 @@ class ReferenceStep:
 
     node: Node
     after: tuple[Storage, ...] = ()
+
+
+Item: TypeAlias = "Step | ReferenceStep"
+"""What a run does."""

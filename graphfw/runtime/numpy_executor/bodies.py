@@ -17,12 +17,12 @@ from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.executor import Options
-from graphfw.runtime.numpy_executor.arena import ALIGNMENT
 from graphfw.runtime.numpy_executor.chains import Chain, Source
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout
 from graphfw.runtime.numpy_executor.loops import Work, work_of
 from graphfw.runtime.numpy_executor.native_executable import NativeExecutable, executable
 from graphfw.runtime.numpy_executor.recycle import NO_MEMORY, Arenas, Memory
+from graphfw.runtime.planning.arena import ALIGNMENT
 from graphfw.runtime.program import body_program
 
 if TYPE_CHECKING:

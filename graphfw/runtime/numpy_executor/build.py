@@ -15,20 +15,22 @@ from graphfw.ops.regions import Region
 from graphfw.passes.fuse import partition
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.lower import CanCompile, lower
-from graphfw.runtime.kernels.steps import Prepared, ReferenceStep, Step, Storage, View
+from graphfw.runtime.kernels.steps import Item, Prepared, ReferenceStep, Step, Storage, View
 from graphfw.runtime.kernels.views import is_whole, view
 from graphfw.runtime.numpy_executor.choice import by_estimate
-from graphfw.runtime.numpy_executor.copies import copied, held, marked
-from graphfw.runtime.numpy_executor.layout import ARENA, KnownView, Layout, blocks_of, stretches
+from graphfw.runtime.numpy_executor.codegen import KernelCode
+from graphfw.runtime.numpy_executor.layout import ARENA, KnownView, Layout, stretches
 from graphfw.runtime.numpy_executor.names import name_of
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.recipe import Measured, Part, PreparedPart, Recipe
 from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.numpy_executor.regions import CompiledRegion
-from graphfw.runtime.numpy_executor.schedule import Item, Level, schedule, written
-from graphfw.runtime.numpy_executor.special.draws import Draws, drawn_keys
 from graphfw.runtime.numpy_executor.target import CpuTarget
 from graphfw.runtime.numpy_executor.tuning import Tuner
+from graphfw.runtime.planning.blocks import blocks_of
+from graphfw.runtime.planning.copies import copied, held, marked
+from graphfw.runtime.planning.draws import Draws, drawn_keys
+from graphfw.runtime.planning.schedule import Level, schedule, written
 from graphfw.runtime.program import Program
 
 
@@ -76,7 +78,7 @@ class Build:
         plan = schedule(items, self.storage_of, updates, self.fetched, _copy_of)
         marks: list[Storage] = []
         if updates:
-            step, mark = marked()
+            step, mark = marked(KernelCode)
             plan.levels.append(Level([step], []))
             marks.append(mark)
         self.levels = plan.levels
@@ -188,7 +190,7 @@ class Build:
         if is_whole(place):
             return place.storage
         assert isinstance(place.storage, Tensor)
-        step, temp = copied(place, (place.storage.node,), "new contents of a variable")
+        step, temp = copied(place, (place.storage.node,), "new contents of a variable", KernelCode)
         items.append(step)
         return temp
 
@@ -198,7 +200,7 @@ class Build:
         kept = [item for item in items if not (self.program.is_trip and _is_region(item))]
         free = {s for item in kept for s in written(item)}
         places = [(tensor.node, self.view(tensor)) for tensor in outputs]
-        return held(places, free, items, "a fetched value")
+        return held(places, free, items, "a fetched value", KernelCode)
 
 
 def _is_region(item: Item) -> bool:
@@ -208,7 +210,7 @@ def _is_region(item: Item) -> bool:
 def _copy_of(storage: Storage) -> tuple[Step, Storage]:
     nodes = (storage.node,) if isinstance(storage, Tensor) else ()
     place = View(storage, 0, (storage.size,), (1,))
-    return copied(place, nodes, "new contents of a variable")
+    return copied(place, nodes, "new contents of a variable", KernelCode)
 
 
 def _prepared(steps: Sequence[Step]) -> list[Prepared]:

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
-from graphfw.runtime.numpy_executor.cache import Cache
+from graphfw.runtime.cache import Cache
 
 
 class Bundle(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphfw.ir.op import Rng
 from graphfw.runtime.executor import Claim, Options, Replayed
-from graphfw.runtime.memory import MemoryReport
+from graphfw.runtime.memory import MemoryReport, too_much
 from graphfw.runtime.numpy_executor import reports
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.engine import compile_codes
@@ -92,4 +92,4 @@ class CompiledExecutable(NativeExecutable):
             report = reports.memory(self.build, layout, self._threads)
             needed = report.peak if claim is not None else report.peak + report.spare
             if needed > limit:
-                raise reports.too_much(report, needed, limit, self.program.symbols)
+                raise too_much(report, needed, limit, self.program.symbols)

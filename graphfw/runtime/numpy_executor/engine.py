@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from graphfw.errors import ExecutorError
 from graphfw.ir.literal import Literal
+from graphfw.runtime.cache import Cache, folder
 from graphfw.runtime.kernels.steps import LlvmCode, with_parts
 from graphfw.runtime.numpy_executor.bundles import Bundle, collect
 from graphfw.runtime.numpy_executor.bundles import keep as keep_bundle
-from graphfw.runtime.numpy_executor.cache import Cache, folder
 from graphfw.runtime.numpy_executor.machine import machine
 from graphfw.runtime.numpy_executor.names import name_of
 from graphfw.runtime.numpy_executor.pool import default_threads

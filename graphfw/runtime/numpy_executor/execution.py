@@ -21,8 +21,8 @@ from graphfw.runtime.numpy_executor.layout import ARENA, Layout, Layouts
 from graphfw.runtime.numpy_executor.recipe import Recipe, in_row
 from graphfw.runtime.numpy_executor.recycle import Memory, Recycler
 from graphfw.runtime.numpy_executor.runner import Record, Run
-from graphfw.runtime.numpy_executor.schedule import Level
-from graphfw.runtime.numpy_executor.special.draws import Draws
+from graphfw.runtime.planning.draws import Draws
+from graphfw.runtime.planning.schedule import Level
 
 if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.build import Build

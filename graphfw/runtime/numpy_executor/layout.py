@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluator
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.kernels.steps import Storage
-from graphfw.runtime.numpy_executor.arena import Arena, Block
 from graphfw.runtime.numpy_executor.recipe import Part, Recipe, Stretch
 from graphfw.runtime.numpy_executor.runner import Call, Tables, Wave
-from graphfw.runtime.numpy_executor.schedule import Level, Lifetime
+from graphfw.runtime.planning.arena import Arena
+from graphfw.runtime.planning.schedule import Level
 
 ARENA = 0
 """The number of the arena's address."""
@@ -118,66 +116,3 @@ class Layouts:
         cells, scratch = next(values), next(values)
         refs = [(n, 0) if n >= 0 else (ARENA, offsets[~n]) for n in part.operands]
         return Call(self._addresses[part.function], refs, params, cells, scratch)
-
-
-def blocks_of(
-    levels: Sequence[Level],
-    lifetimes: Mapping[Storage, Lifetime],
-    elsewhere: Mapping[Storage, int],
-    storage_of: Callable[[Tensor], Storage],
-) -> tuple[dict[Storage, int], list[Block], list[DimLike]]:
-    """Give each storage of the arena a block: its own, or that of an operand it may overwrite.
-
-    Returns:
-        The storages' blocks, from when to when each is needed, and their bytes.
-    """
-    heirs = _heirs(levels, lifetimes, elsewhere, storage_of)
-    block_of: dict[Storage, int] = {}
-    blocks: list[Block] = []
-    sizes: list[DimLike] = []
-    for storage, (first, last) in sorted(lifetimes.items(), key=lambda entry: entry[1].first):
-        if storage in elsewhere:
-            continue
-        dead = heirs.get(storage)
-        if dead is None:
-            block_of[storage] = len(blocks)
-            blocks.append(Block(first, last))
-            sizes.append(nbytes(storage))
-        else:
-            number = block_of[storage] = block_of[dead]
-            blocks[number] = Block(blocks[number].first, last)
-    return block_of, blocks, sizes
-
-
-def _heirs(
-    levels: Sequence[Level],
-    lifetimes: Mapping[Storage, Lifetime],
-    elsewhere: Mapping[Storage, int],
-    storage_of: Callable[[Tensor], Storage],
-) -> dict[Storage, Storage]:
-    """Find what may be written over an operand that nobody else reads then or later."""
-    heirs: dict[Storage, Storage] = {}
-    for number, level in enumerate(levels):
-        readers = Counter([s for step in level.steps for s in step.operands])
-        readers.update([storage_of(t) for node in level.nodes for t in node.inputs])
-        taken: set[Storage] = set()
-        for step in level.steps:
-            for new, old in step.in_place:
-                heir, dead = step.operands[new], step.operands[old]
-                if (
-                    {heir, dead}.isdisjoint(elsewhere)
-                    and dead in lifetimes
-                    and lifetimes[dead].last == number
-                    and readers[dead] == 1
-                    and nbytes(heir) == nbytes(dead)
-                    and heir not in heirs
-                    and dead not in taken
-                ):
-                    heirs[heir] = dead
-                    taken.add(dead)
-    return heirs
-
-
-def nbytes(storage: Storage) -> DimLike:
-    """Return how many bytes a storage takes."""
-    return storage.size * storage.dtype.itemsize

@@ -17,7 +17,7 @@ from graphfw.passes.manager import Report, run_pipeline
 from graphfw.passes.rematerialise import BUDGETS, Budget, Rematerialise
 from graphfw.runtime.executor import Claim, Executable, Options, Replayed
 from graphfw.runtime.limits import shown_bytes
-from graphfw.runtime.memory import MemoryReport
+from graphfw.runtime.memory import MemoryReport, too_much
 from graphfw.runtime.numpy_executor import reports
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
@@ -199,7 +199,7 @@ class LimitedExecutable(Executable):
         tried = [v for v in map(self._variants.get, BUDGETS) if v is not None]
         least = min([self._needed(v, sizes, in_place) for v in tried], default=None)
         symbols = self._as_it_is.program.symbols
-        return reports.too_much(report, needed, self._limit, symbols, least)
+        return too_much(report, needed, self._limit, symbols, least)
 
     def _summary(self, variant: _Variant, sizes: tuple[int, ...]) -> str:
         """Say what is computed again, and what that costs."""

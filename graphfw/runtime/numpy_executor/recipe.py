@@ -16,7 +16,7 @@ from graphfw.ir.dim_text import Sizes
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.literal import Array, Literal, Scaling
 from graphfw.ir.tensor import Node
-from graphfw.runtime.numpy_executor.arena import Block
+from graphfw.runtime.planning.arena import Block
 
 _Row = TypeVar("_Row")
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphfw.ir.literal import Array
-from graphfw.runtime.numpy_executor.arena import ALIGNMENT
 from graphfw.runtime.numpy_executor.residue import give_back
+from graphfw.runtime.planning.arena import ALIGNMENT
 
 _LARGE = 32 << 20
 """Bytes that take the system longer to give than it takes to give it back what is not needed."""

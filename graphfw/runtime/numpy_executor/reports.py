@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfw.errors import MemoryLimitError, Operand
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
@@ -21,16 +20,16 @@ from graphfw.runtime.executor import Replayed
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.kernels.steps import Step, Storage, Temp
-from graphfw.runtime.limits import shown_bytes
 from graphfw.runtime.memory import Entry, Kind, MemoryReport, report
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.execution import Execution
-from graphfw.runtime.numpy_executor.layout import Layout, nbytes
+from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.regions import CompiledRegion
-from graphfw.runtime.numpy_executor.schedule import written
 from graphfw.runtime.numpy_executor.target import why_not_native
-from graphfw.runtime.numpy_executor.work import work_of
 from graphfw.runtime.places import place_of, places_of
+from graphfw.runtime.planning.blocks import nbytes
+from graphfw.runtime.planning.schedule import written
+from graphfw.runtime.planning.work import work_of
 from graphfw.runtime.profile import Event, Label, Profile, profile
 
 
@@ -124,40 +123,6 @@ def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
                 entries.append(Entry(name, "outside", size, depth, depth, place_of(node)))
     spare = sum(evaluate(nbytes(v), env) for v in build.program.updated)
     return report(entries, len(build.levels), layout.arena, spare)
-
-
-def too_much(
-    found: MemoryReport, needed: int, limit: int, symbols: Sequence[str], least: int | None = None
-) -> MemoryLimitError:
-    """Say what makes a run too large.
-
-    Args:
-        found: What takes memory.
-        needed: How many bytes.
-        limit: How many there may be.
-        symbols: The names of the symbolic dims.
-        least: With how few bytes it would do if it computed things again; None if there are none.
-    """
-    spare = needed - found.peak
-    reasons = []
-    if spare:
-        reasons.append(f"{shown_bytes(spare)} of it is for variables that can't be written over")
-    if least is not None:
-        reasons.append(f"computing again what can be would leave {shown_bytes(least)}")
-    largest = [
-        Operand(shown_bytes(e.nbytes), "", e.name, f"{e.kind} {e.place}".strip())
-        for e in [e for e in found.entries if e.kind != "scratch"][:3]
-    ]
-    fix = "raise memory_limit; print(plan.memory()) lists all arrays"
-    if symbols:
-        fix = f'plan.max_dim("{symbols[0]}", {limit}) says what fits; or raise memory_limit'
-    return MemoryLimitError(
-        f"a run of these sizes takes {needed:,} bytes ({shown_bytes(needed)}) besides its feeds, "
-        f"and memory_limit is {limit:,} ({shown_bytes(limit)})",
-        operands=largest,
-        why="; ".join(reasons),
-        fix=fix,
-    )
 
 
 class StepCost(NamedTuple):

@@ -29,7 +29,6 @@ from graphfw.runtime.numpy_executor.convolution import (
 )
 from graphfw.runtime.numpy_executor.machine import pairs_here, tiles_here
 from graphfw.runtime.numpy_executor.matmul.lowering import matmul_steps, supported
-from graphfw.runtime.numpy_executor.special.draws import Draws
 from graphfw.runtime.numpy_executor.special.joining import (
     concat_steps,
     roll_steps,
@@ -38,6 +37,7 @@ from graphfw.runtime.numpy_executor.special.joining import (
 )
 from graphfw.runtime.numpy_executor.special.scans import scan_steps
 from graphfw.runtime.numpy_executor.special.scatter import scatter_steps
+from graphfw.runtime.planning.draws import Draws
 
 
 class CpuTarget:

@@ -25,13 +25,14 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.runtime.kernels.steps import Choice, Prepared, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.choice import Strategy, by_estimate, chosen, estimated
-from graphfw.runtime.numpy_executor.copies import copied
+from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.engine import compile_codes, disk
-from graphfw.runtime.numpy_executor.layout import nbytes
 from graphfw.runtime.numpy_executor.names import name_of
 from graphfw.runtime.numpy_executor.recipe import Measured
 from graphfw.runtime.numpy_executor.recycle import aligned
 from graphfw.runtime.numpy_executor.runner import Call, Run, Tables, Wave
+from graphfw.runtime.planning.blocks import nbytes
+from graphfw.runtime.planning.copies import copied
 
 _SECONDS = 0.05
 """For how long a strategy is measured, about; at least one run of it is."""
@@ -241,7 +242,7 @@ def _before(steps: Sequence[Step], between: int) -> list[list[Step]]:
 
 
 def _copy(source: Temp) -> tuple[Step, Temp]:
-    return copied(View(source, 0, (source.size,), (1,)), (), source.why)
+    return copied(View(source, 0, (source.size,), (1,)), (), source.why, KernelCode)
 
 
 def _lasts(storage: Storage) -> bool:

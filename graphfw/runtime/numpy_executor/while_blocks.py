@@ -18,8 +18,8 @@ from graphfw.ops.whiles import Loop
 from graphfw.passes.fuse_nodes import Facts
 from graphfw.runtime.kernels.lower import CanCompile
 from graphfw.runtime.kernels.lower_trips import trip_steps
-from graphfw.runtime.numpy_executor.special.draws import Draws
 from graphfw.runtime.numpy_executor.target import CpuTarget
+from graphfw.runtime.planning.draws import Draws
 
 _BLOCK = 16
 """Trips of a block: as many may be made for nothing, but one."""

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from graphfw.runtime.cache import Cache
 from graphfw.runtime.numpy_executor import bundles
 from graphfw.runtime.numpy_executor.bundles import Bundle, collect
-from graphfw.runtime.numpy_executor.cache import Cache
 from graphfw.runtime.numpy_executor.engine import Engine
 from graphfw.runtime.numpy_executor.names import name_of
 from tests.runtime.numpy_executor.small_code import SmallCode, constant

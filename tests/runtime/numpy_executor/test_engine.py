@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from graphfw.errors import ExecutorError
+from graphfw.runtime.cache import Cache
 from graphfw.runtime.numpy_executor import engine
-from graphfw.runtime.numpy_executor.cache import Cache
 from graphfw.runtime.numpy_executor.engine import Engine, compile_codes
 from tests.runtime.numpy_executor.small_code import ADD, SPIN, SmallCode, constant
 
@@ -113,7 +113,7 @@ def test_machine_code_whose_callees_are_gone_is_not_loaded(tmp_path: Path) -> No
     program = """
 import sys
 from pathlib import Path
-from graphfw.runtime.numpy_executor.cache import Cache
+from graphfw.runtime.cache import Cache
 from graphfw.runtime.numpy_executor import engine
 from tests.runtime.numpy_executor.small_code import SmallCode
 body = "  %x = call i32 @graphfw_test_given()\\n  ret i32 %x"

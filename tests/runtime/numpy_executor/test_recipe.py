@@ -14,9 +14,9 @@ from graphfw.ir.build import emit
 from graphfw.ir.dim import symbol
 from graphfw.ir.dim_text import Sizes, evaluator, written
 from graphfw.ir.op import PURE, Op
+from graphfw.runtime.cache import Cache
 from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor import engine, identity
-from graphfw.runtime.numpy_executor.cache import Cache
 from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
 from graphfw.runtime.numpy_executor.limited import LimitedExecutable
 from graphfw.runtime.numpy_executor.native_executable import RecalledExecutable

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from graphfw.ir.dtype import bfloat16
-from graphfw.runtime.numpy_executor.arena import ALIGNMENT
 from graphfw.runtime.numpy_executor.recycle import (
     LARGE_PAGE,
     Arenas,
@@ -18,6 +17,7 @@ from graphfw.runtime.numpy_executor.recycle import (
     aligned,
     copied_together,
 )
+from graphfw.runtime.planning.arena import ALIGNMENT
 
 SHAPE = (256, 128)
 NBYTES = 4 * 256 * 128

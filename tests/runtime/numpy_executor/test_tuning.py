@@ -11,18 +11,19 @@ import graphfw as gf
 from graphfw.errors import ArgumentError
 from graphfw.ir.dim import symbol
 from graphfw.ir.dtype import float32
+from graphfw.runtime.cache import Cache
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.steps import Temp, View
 from graphfw.runtime.numpy_executor import engine, identity, tuning
 from graphfw.runtime.numpy_executor.build import Build
-from graphfw.runtime.numpy_executor.cache import Cache
 from graphfw.runtime.numpy_executor.choice import Strategy, by_estimate
+from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
 from graphfw.runtime.numpy_executor.convolution import strategies
-from graphfw.runtime.numpy_executor.copies import copied
 from graphfw.runtime.numpy_executor.native_executable import RecalledExecutable
 from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.numpy_executor.tuning import Tuner
+from graphfw.runtime.planning.copies import copied
 
 ENGINES = []
 """What has been used stays: the runner may be code of any of them."""
@@ -64,7 +65,7 @@ def copying(*sizes, seconds=None):
     given = Temp(float32, max(sizes, key=str), "given")
 
     def made(size):
-        return [copied(View(given, 0, (size,), (1,)), (), "copied")[0]]
+        return [copied(View(given, 0, (size,), (1,)), (), "copied", KernelCode)[0]]
 
     if seconds is None:
         seconds = [1 / (number + 1) for number in range(len(sizes))]

@@ -9,7 +9,8 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Step, View
-from graphfw.runtime.numpy_executor.copies import copied
+from graphfw.runtime.numpy_executor.codegen import KernelCode
+from graphfw.runtime.planning.copies import copied
 
 
 def in_thirds(node: Node, x: View, first: int, last: int) -> tuple[View, list[Step]]:
@@ -23,7 +24,7 @@ def in_thirds(node: Node, x: View, first: int, last: int) -> tuple[View, list[St
     known = tuple([stride for stride in strides if stride is not None])
     if len(known) == len(cuts):
         return View(x.storage, x.offset, shape, known), []
-    step, temp = copied(x, (node,), "what does not lie in a row")
+    step, temp = copied(x, (node,), "what does not lie in a row", KernelCode)
     return View(temp, 0, shape, contiguous(shape)), [step]
 
 

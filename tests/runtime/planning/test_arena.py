@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfw.runtime.numpy_executor.arena import ALIGNMENT, Arena, Block
+from graphfw.runtime.planning.arena import ALIGNMENT, Arena, Block
 
 SIZES = st.sampled_from([0, 1, 63, 64, 65, 1000, 4096, 100_000])
 

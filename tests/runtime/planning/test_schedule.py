@@ -9,7 +9,7 @@ import graphfw as gf
 from graphfw.ir.dtype import float32
 from graphfw.runtime.kernels.steps import ReferenceStep, Step, Temp
 from graphfw.runtime.numpy_executor.layout import stretches
-from graphfw.runtime.numpy_executor.schedule import Lifetime, schedule
+from graphfw.runtime.planning.schedule import Lifetime, schedule
 from tests.runtime.numpy_executor.small_code import ADD
 
 

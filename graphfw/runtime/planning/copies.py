@@ -10,22 +10,24 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Access, Axis, Buffer, Const, Kernel, Loop, Store
-from graphfw.runtime.kernels.lower import Item
 from graphfw.runtime.kernels.lower_loops import Draft, Stored
 from graphfw.runtime.kernels.lower_steps import finished
 from graphfw.runtime.kernels.lower_values import Element, Place
-from graphfw.runtime.kernels.steps import Code, Step, Storage, Temp, View
+from graphfw.runtime.kernels.steps import Code, Item, Step, Storage, Temp, View
 from graphfw.runtime.kernels.views import is_whole
-from graphfw.runtime.numpy_executor.codegen import KernelCode
 
 
 def copied(
-    view: View,
-    nodes: tuple[Node, ...],
-    why: str,
-    code: Callable[[Kernel], Code] = KernelCode,
+    view: View, nodes: tuple[Node, ...], why: str, code: Callable[[Kernel], Code]
 ) -> tuple[Step, Temp]:
-    """Return a step that copies a view, and where the copy lies, in a row."""
+    """Return a step that copies a view, and where the copy lies, in a row.
+
+    Args:
+        view: What is copied.
+        nodes: What made it, for reports.
+        why: What reports call the copy.
+        code: What the step's code is made by.
+    """
     dtype = view.storage.dtype
     target = Temp(dtype, size_of(view.shape), why)
     axes = [Variable(f"i{number}", dim) for number, dim in enumerate(view.shape)]
@@ -50,7 +52,7 @@ def held(
     free: set[Storage],
     items: list[Item],
     why: str,
-    code: Callable[[Kernel], Code] = KernelCode,
+    code: Callable[[Kernel], Code],
 ) -> list[Storage]:
     """Return for each output a storage of its own that holds it, in its order.
 
@@ -74,7 +76,7 @@ def held(
     return found
 
 
-def marked() -> tuple[Step, Temp]:
+def marked(code: Callable[[Kernel], Code]) -> tuple[Step, Temp]:
     """Return a step that writes a 1, and where."""
     kernel = Kernel(
         form="rows",
@@ -87,4 +89,4 @@ def marked() -> tuple[Step, Temp]:
         body=(Loop((Store(0, Access(0, (("i", 1),)), Const(int64, 1)),)),),
     )
     mark = Temp(int64, 1, "the mark that everything is written")
-    return Step((), KernelCode(kernel), (mark,), (True,), (), 1), mark
+    return Step((), code(kernel), (mark,), (True,), (), 1), mark

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphfw.runtime.numpy_executor.cache import Cache, folder
+from graphfw.runtime.cache import Cache, folder
 
 
 def test_what_is_stored_is_found(tmp_path: Path) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, symbols_of
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
-from graphfw.runtime.kernels.steps import Prepared, ReferenceStep, Step, Storage
-from graphfw.runtime.numpy_executor.work import work_of
-
-Item: TypeAlias = "Step | ReferenceStep"
-
+from graphfw.runtime.kernels.steps import Item, Prepared, ReferenceStep, Step, Storage
+from graphfw.runtime.planning.work import work_of
 
 _FLOPS, _BYTES = 1e11, 2e10
 """What a thread does in a second, roughly."""
