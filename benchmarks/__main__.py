@@ -1,7 +1,8 @@
 """Run workloads and print a table of medians and ratios; `--json` writes them to a file.
 
 `python -m benchmarks sweep` measures a few functions over all sizes and plots them, `python -m
-benchmarks strategies` the ways to compute the layers of networks.
+benchmarks strategies` the ways to compute the layers of networks, and `python -m benchmarks
+accuracy` how far networks' results are from those in float64.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import machine, report, strategies, sweep
+from benchmarks import accuracy, machine, report, strategies, sweep
 from benchmarks.registry import WORKLOADS
 from benchmarks.workers import Pool
 from benchmarks.workload import Result, Settings, Workload
@@ -21,7 +22,7 @@ from benchmarks.workload import Result, Settings, Workload
 
 def main() -> None:
     """Read the command line and run; the exit status is 1 if a contender failed."""
-    for name, part in (("strategies", strategies), ("sweep", sweep)):
+    for name, part in (("accuracy", accuracy), ("strategies", strategies), ("sweep", sweep)):
         if sys.argv[1:2] == [name]:
             part.main(sys.argv[2:])
             return
