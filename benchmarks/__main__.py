@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from benchmarks import accuracy, machine, report, strategies, sweep
+from benchmarks.devices import DEVICES
 from benchmarks.registry import WORKLOADS
 from benchmarks.workers import Pool
 from benchmarks.workload import Result, Settings, Workload
@@ -32,35 +33,39 @@ def main() -> None:
     parser.add_argument("--peers", help=f"which take part, of: {', '.join(machine.PEERS)}")
     parser.add_argument("--peers-only", action="store_true", help="leave graphfw itself out")
     parser.add_argument("--threads", type=int, default=2, help="for each contender (2)")
+    parser.add_argument("--device", choices=DEVICES, default="cpu", help="where to compute (cpu)")
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
     if options.list:
-        print("\n".join(f"{w.name:26} {w.title}" for w in WORKLOADS.values()))
+        listed = WORKLOADS[options.device].values()
+        print("\n".join(f"{w.name:26} {w.title}" for w in listed))
         return
-    peers = options.peers.split(",") if options.peers else list(machine.PEERS)
+    known = [n for n in machine.PEERS if options.device == "cpu" or n in machine.ON_GPU]
+    peers = options.peers.split(",") if options.peers else known
     for name in peers:
-        if name not in machine.PEERS:
-            parser.error(f"no peer is named {name!r}: there are {', '.join(machine.PEERS)}")
+        if name not in known:
+            parser.error(f"no peer is named {name!r}: there are {', '.join(known)}")
     if options.threads > len(machine.cores()):
         parser.error(f"--threads {options.threads}: there are {len(machine.cores())} cores")
     contenders = tuple([] if options.peers_only else ["graphfw"]) + tuple(peers)
     rounds, budget = (3, 1.0) if options.quick else (7, 3.0)
-    settings = Settings(contenders, options.threads, rounds, budget)
-    results = _run(_chosen(parser, options.workloads), settings)
+    settings = Settings(contenders, options.threads, rounds, budget, options.device)
+    results = _run(_chosen(parser, options), settings)
     if options.json:
         text = json.dumps(report.record(settings, results), indent=1)
         options.json.write_text(text + "\n", encoding="utf-8")
     sys.exit(any(result.failed for result in results))
 
 
-def _chosen(parser: argparse.ArgumentParser, patterns: list[str]) -> list[Workload]:
+def _chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[Workload]:
+    known = WORKLOADS[options.device]
     found: dict[str, Workload] = {}
-    for pattern in patterns or ["*"]:
-        names = fnmatch.filter(WORKLOADS, pattern)
+    for pattern in options.workloads or ["*"]:
+        names = fnmatch.filter(known, pattern)
         if not names:
             parser.error(f"no workload is named {pattern!r}: see --list")
-        found.update((name, WORKLOADS[name]) for name in names)
+        found.update((name, known[name]) for name in names)
     return list(found.values())
 
 

@@ -31,7 +31,7 @@ _FORMULAS = {
     "per-example-grads": transforms.EXAMPLES,
 }
 _LSTMS = {"lstm": False, "lstm-grad": True}
-_STEPS = {"mlp-step": mlp, "gpt-step": gpt}
+_STEPS = ("mlp-step", "gpt-step")
 
 PROGRAMS = (*_FORMULAS, *_LSTMS, *_STEPS)
 
@@ -70,9 +70,11 @@ def _describer(program: str) -> Callable[[], Described]:
         return lambda: described(formula, arrays, cotangent)
     if program in _LSTMS:
         return lambda: recurrent.described(_LSTMS[program])[0]
-    module = _STEPS[program]
-    held = module.weights()
-    return lambda: module.described(held)
+    if program == "mlp-step":
+        held = mlp.weights()
+        return lambda: mlp.described(held)
+    held = gpt.SMALL.weights()
+    return lambda: gpt.described(gpt.SMALL, held)
 
 
 def _jax(program: str) -> tuple[float, float]:
@@ -99,8 +101,8 @@ def _jax_function(program: str) -> tuple[Any, Any]:
     if program == "mlp-step":
         update, state = mlp.jax_update()
         return update, [state, *map(jax.device_put, mlp.batches(128, 1)[0])]
-    update, state = gpt.jax_update()
-    return update, [state, *map(jax.device_put, gpt.batches()[0])]
+    update, state = gpt.jax_update(gpt.SMALL)
+    return update, [state, *map(jax.device_put, gpt.SMALL.batches()[0])]
 
 
 if __name__ == "__main__":

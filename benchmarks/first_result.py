@@ -35,7 +35,7 @@ def _losses(model: str, contender: str, steps: int) -> list[float]:
     if model == "gpt":
         from benchmarks.workloads import gpt
 
-        case = gpt.STEPS[contender]()
+        case = gpt.STEPS[contender](gpt.SMALL)
         return [float(case.run()) for _ in range(steps)]  # type: ignore[arg-type]
     if model == "lstm":
         from benchmarks.workloads import recurrent
@@ -51,7 +51,7 @@ def _losses(model: str, contender: str, steps: int) -> list[float]:
     from benchmarks.workloads import mlp
 
     step = mlp.STEPS[contender]()
-    return [step(x, y) for x, y in mlp.batches(128, steps)]
+    return [float(step(x, y)) for x, y in mlp.placed_batches(contender, 128, steps)]
 
 
 def grown_mib(before: float) -> float:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks import devices
 from benchmarks.machine import cores
 from benchmarks.workload import Case, Maker
 
@@ -45,6 +46,7 @@ class Formula:
             memory in every call. "": as the library does by itself, from an allocator that keeps
             what is freed.
         numpy_into, torch_into: As `numpy` and `torch`, with `out` as the last argument.
+        options: Of graphfw's session, by name.
     """
 
     inputs: Callable[[], Arrays]
@@ -59,6 +61,7 @@ class Formula:
     outputs: str = ""
     numpy_into: Function | None = None
     torch_into: Function | None = None
+    options: tuple[tuple[str, Any], ...] = ()
 
     def makers(self, *, floor: bool = False) -> dict[str, Maker]:
         """Return the makers of all contenders that the formula is written for.
@@ -124,14 +127,12 @@ def described(formula: Formula, arrays: Arrays, cotangent: Any) -> Described:
 
 def graphfw_case(formula: Formula) -> Case:
     """Compile a plan."""
-    import graphfw as gf
-
     arrays, cotangent = formula.arguments()
     graph, fetches, feeds = described(formula, arrays, cotangent)
-    plan = gf.Session(graph, verify="off").compile(fetches, feeds=feeds)
-    fed = arrays[: len(arrays) - formula.constants]
+    plan = devices.session(graph, **dict(formula.options)).compile(fetches, feeds=feeds)
+    fed = devices.given(arrays[: len(arrays) - formula.constants])
     if cotangent is not None:
-        fed.append(cotangent)
+        fed += devices.given([cotangent])
     return Case(lambda: plan(*fed))
 
 
@@ -184,7 +185,7 @@ def torch_module() -> Any:
 
 
 def torch_tensors(arrays: Sequence[Any]) -> list[Any]:
-    """Return arrays as tensors that share their memory."""
+    """Return arrays as tensors, on the CPU in the same memory."""
     return [_torch_tensor(a) for a in arrays]
 
 
@@ -192,8 +193,8 @@ def _torch_tensor(array: Array) -> Any:
     import torch
 
     if array.dtype.name == "bfloat16":  # NumPy and PyTorch name it by types of their own
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+        return devices.placed(torch.from_numpy(array.view(np.int16)).view(torch.bfloat16))
+    return devices.placed(torch.from_numpy(array))
 
 
 def torch_case(formula: Formula) -> Case:
@@ -221,7 +222,7 @@ def compiled_case(formula: Formula) -> Case:
         out = torch.empty_like(function(*tensors))
         return Case(functools.partial(torch.compile(_copied_into(function)), *tensors, out))
     if not formula.constants:
-        return _torch_case(formula, torch.compile(function))
+        return _torch_case(formula, devices.compiled(function))
     torch.set_grad_enabled(False)
     tensors = torch_tensors(formula.inputs())
     fed = tensors[: -formula.constants]
@@ -230,7 +231,7 @@ def compiled_case(formula: Formula) -> Case:
     )
     model = _holding(torch, function, held)
     with torch._inductor.config.patch(freezing=True):
-        compiled = torch.compile(model)
+        compiled = devices.compiled(model)
         compiled(*fed)
     return Case(functools.partial(compiled, *fed))
 
@@ -263,7 +264,7 @@ def _torch_case(formula: Formula, function: Function) -> Case:
     torch.set_grad_enabled(bool(formula.wrt))
     if not formula.wrt:
         return Case(functools.partial(function, *tensors))
-    ct = None if cotangent is None else torch.from_numpy(cotangent)
+    ct = None if cotangent is None else torch_tensors([cotangent])[0]
     leaves = [tensors[i].requires_grad_() for i in formula.wrt]
 
     def run() -> object:
@@ -275,12 +276,10 @@ def _torch_case(formula: Formula, function: Function) -> Case:
 
 def jax_case(formula: Formula) -> Case:
     """Run what jax.jit makes, and wait for the results."""
-    import jax
-
     compiled, placed = jax_function(formula)
     if formula.outputs == RECYCLED:
         return _donated(formula.jax, placed)
-    return Case(lambda: jax.block_until_ready(compiled(*placed)))
+    return Case(lambda: devices.waited(compiled(*placed)))
 
 
 def jax_function(formula: Formula) -> tuple[Any, list[Any]]:
@@ -362,11 +361,15 @@ def pytensor_case(formula: Formula) -> Case:
 
 
 def copy_case(formula: Formula) -> Case:
-    """Copy the first argument, a part on each core: the floor of reading and writing it once.
+    """Copy the first argument, on a CPU a part on each core: the floor of reading and writing it.
 
     It writes to the same memory each time, or to new memory where the formula's outputs are fresh.
     """
     source = formula.inputs()[0].reshape(-1)
+    if devices.on_gpu():
+        (there,) = devices.given([source])
+        written = there.copy()
+        return Case(lambda: written.__setitem__(slice(None), there))
     count = len(cores())
     bounds = [source.size * i // count for i in range(count + 1)]
     pool = ThreadPoolExecutor(count)

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import subprocess
 
 CONTENDERS = {
     "graphfw": "graphfw",
@@ -24,11 +25,20 @@ FLOORS = {"copy": "numpy"}
 
 PEERS = tuple(CONTENDERS)[1:]
 
+ON_GPU = {
+    "graphfw": "cupy",
+    "copy": "cupy",
+    "torch": "torch",
+    "torch.compile": "torch",
+    "jax": "jax_cuda12_plugin",
+}
+"""Those who can compute on a GPU, with the package that they need there."""
 
-def installed(contender: str) -> bool:
-    """Return whether the package that a contender needs can be imported."""
-    package = {**CONTENDERS, **FLOORS}[contender]
-    return importlib.util.find_spec(package) is not None
+
+def installed(contender: str, device: str = "cpu") -> bool:
+    """Return whether the package that a contender needs on a device can be imported."""
+    packages = {**CONTENDERS, **FLOORS} if device == "cpu" else ON_GPU
+    return contender in packages and importlib.util.find_spec(packages[contender]) is not None
 
 
 def processor() -> str:
@@ -43,6 +53,16 @@ def processor() -> str:
     return f"{name}, {len(cores())} cores"
 
 
+def gpu() -> str:
+    """Return the first GPU's name, its memory and its driver's version."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "no GPU"
+    return told.splitlines()[0]
+
+
 def cores() -> list[int]:
     """Return the numbers of the cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
@@ -53,7 +73,7 @@ def cores() -> list[int]:
 def versions() -> dict[str, str]:
     """Return the version of Python and of each package that takes part and is installed."""
     found = {"Python": platform.python_version()}
-    for package in dict.fromkeys(CONTENDERS.values()):
+    for package in dict.fromkeys([*CONTENDERS.values(), "cupy"]):
         if importlib.util.find_spec(package) is not None:
             found[package] = _version(package)
     return found

@@ -1,4 +1,4 @@
-"""All workloads by name, in the order in which they run."""
+"""All workloads of a device by name, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from benchmarks.workloads import (
     distances,
     elementwise,
     gpt,
+    gpu,
     load,
     loops,
     matmul,
@@ -49,4 +50,7 @@ _MODULES = (
     convnets,
 )
 
-WORKLOADS: dict[str, Workload] = {w.name: w for module in _MODULES for w in module.WORKLOADS}
+WORKLOADS: dict[str, dict[str, Workload]] = {
+    "cpu": {w.name: w for module in _MODULES for w in module.WORKLOADS},
+    "cuda": {w.name: w for w in gpu.WORKLOADS},
+}

@@ -15,8 +15,10 @@ HEAD += "|"
 
 def heading(settings: Settings) -> str:
     """Return what all figures of a run have in common."""
-    missing = [name for name in settings.contenders if not machine.installed(name)]
+    missing = [name for name in settings.contenders if not machine.installed(name, settings.device)]
     lines = [f"{date.today()}; {machine.facts()}; {settings.threads} threads; {machine.load()}"]
+    if settings.device == "cuda":
+        lines[0] = lines[0].replace(";", f"; {machine.gpu()};", 1)
     if missing:
         lines.append(f"Not installed: {', '.join(missing)}")
     return "\n".join(lines)
@@ -55,6 +57,7 @@ def record(settings: Settings, results: Iterable[Result]) -> dict[str, Any]:
         "processor": machine.processor(),
         "versions": machine.versions(),
         "threads": settings.threads,
+        "device": machine.gpu() if settings.device == "cuda" else "cpu",
         "results": [
             {
                 **vars(result),

@@ -36,8 +36,10 @@ def _fingerprint(array: np.ndarray[Any, Any]) -> Fingerprint:
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
     if hasattr(value, "detach"):  # PyTorch, whose bfloat16 NumPy does not know
-        value = value.detach()
+        value = value.detach().cpu()
         return np.asarray(value.float() if str(value.dtype) == "torch.bfloat16" else value)
+    if hasattr(value, "get"):  # CuPy
+        value = value.get()
     return np.asarray(value)
 
 

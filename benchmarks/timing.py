@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import statistics
-import time
 from collections.abc import Callable, Mapping
+
+from benchmarks.devices import HostWatch, Stopwatch
 
 ROUND_S = 0.05
 """How long one contender runs before the next has its turn."""
@@ -18,32 +19,32 @@ def calls_for(once: float, round_s: float = ROUND_S) -> int:
     return max(1, int(round_s / max(once, 1e-7)))
 
 
-def warmed(function: Call, least: int = 3, enough_s: float = 0.3) -> float:
+def warmed(function: Call, watch: Stopwatch, least: int = 3, enough_s: float = 0.3) -> float:
     """Call until it is warm and return what the last call took, in seconds.
 
     Caches, thread pools and just-in-time compilers settle in the first calls; slow functions are
     not called more than twice for that.
     """
-    begin = time.perf_counter()
+    spent = 0.0
     for done in range(1, 1000):
-        start = time.perf_counter()
+        watch.start()
         function()
-        end = time.perf_counter()
-        spent = end - begin
+        taken = watch.stop()
+        spent += taken
         if (done >= least and spent > enough_s / 10) or (done >= 2 and spent > enough_s):
             break
-    return end - start
+    return taken
 
 
-def mean_of(function: Call, calls: int) -> float:
+def mean_of(function: Call, calls: int, watch: Stopwatch) -> float:
     """Return the mean time of so many calls in a row, in seconds, without garbage collection."""
     gc.collect()
     gc.disable()
     try:
-        start = time.perf_counter()
+        watch.start()
         for _ in range(calls):
             function()
-        return (time.perf_counter() - start) / calls
+        return watch.stop() / calls
     finally:
         gc.enable()
 
@@ -54,11 +55,12 @@ def compare(contenders: Mapping[str, Call], rounds: int = 15) -> dict[str, float
     In a round each runs for about `ROUND_S`; a round's figure is the mean of its calls, the result
     the median over rounds. For contenders with thread pools of their own see `workers.Pool`.
     """
-    calls = {name: calls_for(warmed(function)) for name, function in contenders.items()}
+    watch = HostWatch()
+    calls = {name: calls_for(warmed(function, watch)) for name, function in contenders.items()}
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, function in contenders.items():
-            samples[name].append(mean_of(function, calls[name]))
+            samples[name].append(mean_of(function, calls[name], watch))
     return {name: statistics.median(times) for name, times in samples.items()}
 
 

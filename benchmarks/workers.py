@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks import machine, timing
+from benchmarks import devices, machine, timing
 from benchmarks.results import Fingerprint, difference, fingerprints
 from benchmarks.workload import Case, Contest, Failure, Maker, Result, Settings
 
@@ -81,7 +81,7 @@ class Pool:
         The results are held against those of the first peer that takes part. A contender that fails
         or whose results differ has no time, and the reason among the notes.
         """
-        names = [n for n in workload.makers if self.settings.takes(n) and machine.installed(n)]
+        names = [n for n in workload.makers if self._takes(n)]
         result = Result(workload.name, workload.title, {}, targets=workload.targets)
         for name in names:  # all at once: compiling is not what is timed
             self._worker(name).tell("prepare", workload.makers[name], workload.checks)
@@ -103,6 +103,9 @@ class Pool:
         for name in names:
             self._worker(name).ask("drop")
         return result
+
+    def _takes(self, name: str) -> bool:
+        return self.settings.takes(name) and machine.installed(name, self.settings.device)
 
     def _time(self, names: list[str], result: Result) -> None:
         samples: dict[str, list[float]] = {}
@@ -137,7 +140,7 @@ class Pool:
     def _worker(self, contender: str) -> _Worker:
         worker = self._workers.get(contender)
         if worker is None or worker.died:
-            worker = self._workers[contender] = _Worker(self.settings.threads)
+            worker = self._workers[contender] = _Worker(contender, self.settings)
         return worker
 
 
@@ -150,16 +153,18 @@ def _near_the_best(samples: dict[str, list[float]]) -> list[str]:
 class _Worker:
     """The end of a contender's process that asks."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, contender: str, settings: Settings) -> None:
         self.died = False
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         # In the environment before the process begins: libraries read it when they are loaded.
         before = dict(os.environ)
-        os.environ.update(dict.fromkeys(_THREAD_LIMITS, str(threads)))
+        os.environ.update(dict.fromkeys(_THREAD_LIMITS, str(settings.threads)))
+        os.environ[devices.VARIABLE] = settings.device
         os.environ.update(_ALLOCATOR)
         try:
-            self._process = context.Process(target=_serve, args=(theirs, threads), daemon=True)
+            serve = (theirs, contender, settings.threads)
+            self._process = context.Process(target=_serve, args=serve, daemon=True)
             self._process.start()
         finally:
             os.environ.clear()
@@ -190,11 +195,11 @@ class _Worker:
             self._process.kill()
 
 
-def _serve(pipe: Connection, threads: int) -> None:
+def _serve(pipe: Connection, contender: str, threads: int) -> None:
     """Answer what the other end asks for, until it hangs up."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, machine.cores()[:threads])  # XLA makes a thread for each core
-    stand = _Stand()
+    stand = _Stand(devices.stopwatch(contender))
     while True:
         try:
             what, *args = pipe.recv()
@@ -210,7 +215,8 @@ def _serve(pipe: Connection, threads: int) -> None:
 class _Stand:
     """What a contender's process holds, and the messages that it understands."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: devices.Stopwatch) -> None:
+        self._watch = watch
         self._case = Case(lambda: None)
         self._once = 0.0
         self._calls = 1
@@ -226,7 +232,7 @@ class _Stand:
         return found
 
     def warm(self) -> float:
-        self._once = timing.warmed(self._case.run)
+        self._once = timing.warmed(self._case.run, self._watch)
         self._calls = timing.calls_for(self._once)
         self._settle()
         return self._once
@@ -235,7 +241,7 @@ class _Stand:
         if self._once < _SLOW_S:
             self._case.run()  # wakes the threads
             self._settle()
-        taken = timing.mean_of(self._case.run, self._calls)
+        taken = timing.mean_of(self._case.run, self._calls, self._watch)
         self._settle()
         return taken
 

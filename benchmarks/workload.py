@@ -98,12 +98,14 @@ class Settings:
         threads: How many threads, which is also how many cores, each of them has.
         rounds: How many turns each of them takes.
         budget_s: After how long a workload ends early, with three rounds at least.
+        device: Where they compute: "cpu" or "cuda".
     """
 
     contenders: tuple[str, ...]
     threads: int = 2
     rounds: int = 7
     budget_s: float = 3.0
+    device: str = "cpu"
 
     def takes(self, name: str) -> bool:
         """Return whether a contender takes part; floors always do."""

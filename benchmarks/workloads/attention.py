@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from benchmarks.frameworks import Arrays, Formula
@@ -20,18 +21,24 @@ DECODED = ((8, 12, 1024, 64), (1, 12, 4096, 64))
 """Batch, heads, keys, width: what a decoder's cache holds."""
 
 
-def _inputs(size: tuple[int, int, int, int], causal: bool, differentiated: bool) -> Arrays:
+def _inputs(
+    size: tuple[int, int, int, int], causal: bool, differentiated: bool, dtype: str = "float32"
+) -> Arrays:
     """Return q, k, v, the mask of the keys that are no padding, and a cotangent.
 
     mask: bool [batch, 1, 1, keys]; about a quarter of the keys are padding.
     """
     batch, _, time, _ = size
     rng = np.random.default_rng(0)
-    arrays: Arrays = [rng.standard_normal(size, np.float32) for _ in range(3)]
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    arrays: Arrays = [rng.standard_normal(size, np.float32).astype(kind) for _ in range(3)]
     if not causal:
         lengths = rng.integers(time // 2, time + 1, batch)
         arrays.append((np.arange(time) < lengths[:, None])[:, None, None, :])
-    return [*arrays, *([rng.standard_normal(size, np.float32)] if differentiated else [])]
+    return [
+        *arrays,
+        *([rng.standard_normal(size, np.float32).astype(kind)] if differentiated else []),
+    ]
 
 
 def _graphfw(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
@@ -119,12 +126,17 @@ def _jax(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     return jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1) @ v
 
 
-def _contest(
-    size: tuple[int, int, int, int], causal: bool, backward: bool, name: str = ""
+def contest(
+    size: tuple[int, int, int, int],
+    causal: bool,
+    backward: bool,
+    name: str = "",
+    dtype: str = "float32",
 ) -> Contest:
+    """Return a workload: attention, causal or with padded keys, and its gradients if wanted."""
     batch, heads, time, width = size
     kind = "causal" if causal else "padded"
-    inputs = functools.partial(_inputs, size, causal, backward)
+    inputs = functools.partial(_inputs, size, causal, backward, dtype)
     own = _numpy_grad if backward else _numpy
     large = time > 2000  # the other peers would make matrices of gigabytes
     formula = Formula(
@@ -161,9 +173,9 @@ def _decoding(size: tuple[int, int, int, int]) -> Contest:
 
 
 WORKLOADS = (
-    [_contest(size, True, backward, "short") for size in SHORT for backward in (False, True)]
+    [contest(size, True, backward, "short") for size in SHORT for backward in (False, True)]
     + [
-        _contest(size, causal, backward)
+        contest(size, causal, backward)
         for size in SIZES
         for causal in (True, False)
         for backward in (False, True)

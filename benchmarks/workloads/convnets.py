@@ -1,179 +1,267 @@
-"""The training step of a ResNet-18 for images of 32×32: forward, cross-entropy, backward, momentum.
+"""Residual networks: forward, and the training step: cross-entropy, backward, momentum.
 
-Its form for small images: K. He et al., "Deep residual learning for image recognition", 2015, with
-a stem of one 3×3 convolution and no pooling before the four stages. Batch norm is in training mode,
-and its running statistics are updated by each contender. Images and labels are random.
+After K. He et al., "Deep residual learning for image recognition", 2015: ResNet-18 in its form for
+small images, with a stem of one 3×3 convolution and no pooling before the four stages, and
+ResNet-50, whose blocks have the stride in their 3×3 convolution, as most libraries have it. In
+training, batch norm is in training mode, and its running statistics are updated by each contender.
+Images and labels are random.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from benchmarks.frameworks import Array, Described, torch_module
-from benchmarks.workload import Case, Contest, Target
+from benchmarks import devices
+from benchmarks.frameworks import Array, Described, torch_module, torch_tensors
+from benchmarks.workload import Case, Contest, Maker, Target
 
-SIZE, CLASSES = 32, 10
-STEM = 64
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
-"""Channels, and the stride of the first of a stage's two blocks."""
+"""Channels, and the stride of the first of a stage's blocks."""
 
 RATE, MOMENTUM = 0.01, 0.9
 CARRIED = 0.1
 """How much of a batch's statistics goes into the running ones."""
 
 
-def network(
-    image: Any, layer: Callable[[Any, int, int], Any], relu: Callable[[Any], Any]
-) -> tuple[Any, int]:
-    """Return what comes of the image before pooling, and the number of layers.
+@dataclass(frozen=True)
+class Net:
+    """A residual network, the batches that it sees, and in what it computes.
 
-    Args:
-        image: [N, 3, H, W]
-        layer: Applies the convolution of a number, with a stride, and batch norm behind it.
-        relu: The activation.
+    Attributes:
+        name: Of the network.
+        size: Height and width of the images.
+        classes: How many labels there are.
+        stem: The first kernel's height and width.
+        blocks: How many blocks each stage has.
+        widens: By how much blocks of three convolutions widen what the first two make; 0: blocks
+            have two convolutions.
+        batch: How many images.
+        precision: As in `gpt.Gpt`.
     """
-    number = itertools.count()
-    h = relu(layer(image, next(number), 1))
-    for _, first in STAGES:
-        for stride in (first, 1):
-            inner = relu(layer(h, next(number), stride))
-            inner = layer(inner, next(number), 1)
-            if stride != 1:
-                h = layer(h, next(number), stride)
-            h = relu(inner + h)
-    return h, next(number)
+
+    name: str
+    size: int
+    classes: int
+    stem: int
+    blocks: tuple[int, ...]
+    widens: int
+    batch: int
+    precision: str = "float32"
+
+    def apply(
+        self,
+        image: Any,
+        layer: Callable[[Any, int, int], Any],
+        relu: Callable[[Any], Any],
+        pool: Callable[[Any], Any],
+    ) -> Any:
+        """Return what comes of images before they are averaged.
+
+        Args:
+            image: [N, 3, H, W]
+            layer: Applies the convolution of a number, with a stride, and batch norm behind it.
+            relu: The activation.
+            pool: The largest of 3×3 places, at every second place; where the stem is a large one.
+        """
+        number = itertools.count()
+        is_large = self.stem > 3
+        h = relu(layer(image, next(number), 2 if is_large else 1))
+        h = pool(h) if is_large else h
+        for count, (_, first) in zip(self.blocks, STAGES, strict=True):
+            for place in range(count):
+                strides = (1, first, 1) if self.widens else (first, 1)
+                strides = strides if place == 0 else (1,) * len(strides)
+                inner = h
+                for stride in strides[:-1]:
+                    inner = relu(layer(inner, next(number), stride))
+                inner = layer(inner, next(number), strides[-1])
+                if place == 0 and (self.widens or first != 1):
+                    h = layer(h, next(number), first)
+                h = relu(inner + h)
+        return h
+
+    def kernels(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield the shapes of the convolutions' weights, in the order of `apply`."""
+        yield STAGES[0][0], 3, self.stem, self.stem
+        channels = STAGES[0][0]
+        for count, (inner, first) in zip(self.blocks, STAGES, strict=True):
+            outputs = inner * (self.widens or 1)
+            for place in range(count):
+                if self.widens:
+                    yield inner, channels, 1, 1
+                    yield inner, inner, 3, 3
+                    yield outputs, inner, 1, 1
+                else:
+                    yield outputs, channels, 3, 3
+                    yield outputs, outputs, 3, 3
+                if place == 0 and (self.widens or first != 1):
+                    yield outputs, channels, 1, 1
+                channels = outputs
+
+    def weights(self) -> list[Array]:
+        """Return the convolutions' weights and then those of the last layer."""
+        rng = np.random.default_rng(0)
+        arrays = []
+        for shape in (*self.kernels(), (STAGES[-1][0] * (self.widens or 1), self.classes)):
+            inputs = shape[0] if len(shape) == 2 else math.prod(shape[1:])
+            arrays.append(rng.standard_normal(shape, np.float32) * np.float32((2 / inputs) ** 0.5))
+        return arrays
+
+    def batches(self) -> list[tuple[Array, Array]]:
+        """Return 8 batches of random images with random labels."""
+        rng = np.random.default_rng(1)
+        x = rng.standard_normal((8, self.batch, 3, self.size, self.size), np.float32)
+        return list(zip(x, rng.integers(0, self.classes, (8, self.batch)), strict=True))
 
 
-def kernels() -> Iterator[tuple[int, int, int, int]]:
-    """Yield the shapes of the convolutions' weights, in the order of `network`."""
-    yield STEM, 3, 3, 3
-    channels = STEM
-    for outputs, first in STAGES:
-        for stride in (first, 1):
-            yield outputs, channels, 3, 3
-            yield outputs, outputs, 3, 3
-            if stride != 1:
-                yield outputs, channels, 1, 1
-            channels = outputs
-
-
-def weights() -> list[Array]:
-    """Return the convolutions' weights and then those of the last layer, for every contender."""
-    rng = np.random.default_rng(0)
-    arrays = []
-    for shape in (*kernels(), (STAGES[-1][0], CLASSES)):
-        inputs = shape[0] if len(shape) == 2 else math.prod(shape[1:])
-        arrays.append(rng.standard_normal(shape, np.float32) * np.float32((2 / inputs) ** 0.5))
-    return arrays
-
-
-def batches(size: int) -> list[tuple[Array, Array]]:
-    """Return 8 batches of random images with random labels."""
-    rng = np.random.default_rng(1)
-    x = rng.standard_normal((8, size, 3, SIZE, SIZE), np.float32)
-    return list(zip(x, rng.integers(0, CLASSES, (8, size)), strict=True))
-
-
-def described() -> Described:
-    """Describe the step to graphfw, for any batch size."""
+def described(net: Net, training: bool) -> Described:
+    """Describe the step to graphfw, or the scores alone, for any batch size."""
     import graphfw as gf
 
     with gf.Graph() as graph:
-        x = gf.placeholder(("batch", 3, SIZE, SIZE), name="x")
+        x = gf.placeholder(("batch", 3, net.size, net.size), name="x")
         y = gf.placeholder(("batch",), gf.int64, name="y")
-        *held, last = [gf.Variable(a, name=f"w{i}") for i, a in enumerate(weights())]
+        *held, last = [gf.Variable(a, name=f"w{i}") for i, a in enumerate(net.weights())]
 
         def layer(h: Any, number: int, stride: int) -> Any:
             weight = held[number]
             h = gf.conv(h, weight, stride=stride, padding=weight.shape[-1] // 2)
-            return gf.nn.BatchNorm2d(weight.shape[0], momentum=CARRIED)(h)
+            return gf.nn.BatchNorm2d(weight.shape[0], momentum=CARRIED).train(training)(h)
 
-        h, _ = network(x, layer, gf.relu)
-        shift = gf.Variable(np.zeros(CLASSES, np.float32), name="shift")
-        loss = gf.nn.cross_entropy(gf.mean(h, axis=(2, 3)) @ last + shift, y)
+        pool = functools.partial(gf.max_pool, kernel_size=3, stride=2, padding=1)
+        h = net.apply(x, layer, gf.relu, pool)
+        shift = gf.Variable(np.zeros(net.classes, np.float32), name="shift")
+        scores = gf.mean(h, axis=(2, 3)) @ last + shift
+        if not training:
+            return Described(graph, scores, [x])
+        loss = gf.nn.cross_entropy(scores, y)
         train = gf.optim.SGD(RATE, momentum=MOMENTUM).minimize(loss)
     return Described(graph, [loss, train], [x, y])
 
 
-def graphfw_step(size: int) -> Case:
-    """Return a step of graphfw."""
-    import graphfw as gf
-
-    graph, fetches, feeds = described()
-    plan = gf.Session(graph, verify="off").compile(fetches, feeds=feeds)
-    stream = itertools.cycle(batches(size))
-    return Case(lambda: float(plan(*next(stream))[0]))
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "float32": {},
+    "tf32": {"matmul_precision": "high"},
+    "bf16": {"precision": "mixed-bf16"},
+}
+"""Of graphfw's session, by precision."""
 
 
-def torch_step(size: int, compiled: bool) -> Case:
-    """Return a step of PyTorch, channels last, which is its faster way; with the fused SGD."""
+def graphfw_case(net: Net, training: bool) -> Case:
+    """Return a step of graphfw, or the scores of a batch."""
+    graph, fetches, feeds = described(net, training)
+    plan = devices.session(graph, **_OPTIONS[net.precision]).compile(fetches, feeds=feeds)
+    stream = itertools.cycle([devices.given(batch) for batch in net.batches()])
+    if not training:
+        return Case(lambda: plan(next(stream)[0]))
+    return Case(lambda: plan(*next(stream))[0])
+
+
+def torch_case(compiled: bool, net: Net, training: bool) -> Case:
+    """Return a step of PyTorch, channels last and with the fused SGD; or the scores."""
     torch = torch_module()
-    torch.set_grad_enabled(True)
+    torch.set_grad_enabled(training)
+    torch.backends.cudnn.benchmark = True
+    if net.precision == "tf32":
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.allow_tf32 = True
+    else:
+        torch.backends.cudnn.allow_tf32 = False
     F, way = torch.nn.functional, {"memory_format": torch.channels_last}
-    *kernels_, last = [torch.from_numpy(a) for a in weights()]
-    held = [w.to(**way).requires_grad_() for w in kernels_]
-    counts = [len(w) for w in held]
-    scales = [torch.ones(n, requires_grad=True) for n in counts]
-    shifts = [torch.zeros(n, requires_grad=True) for n in counts]
-    means, variances = [torch.zeros(n) for n in counts], [torch.ones(n) for n in counts]
-    top = [last.requires_grad_(), torch.zeros(CLASSES, requires_grad=True)]
-    everything = [*held, *scales, *shifts, *top]
-    optimiser = torch.optim.SGD(everything, lr=RATE, momentum=MOMENTUM, fused=True)
+    *kernels, last = torch_tensors(net.weights())
+    held = [w.to(**way).requires_grad_(training) for w in kernels]
+    scales, shifts, means, variances = [
+        torch_tensors([np.full(len(w), value, np.float32) for w in kernels])
+        for value in (1, 0, 0, 1)
+    ]
+    top = [last, *torch_tensors([np.zeros(net.classes, np.float32)])]
+    everything = [t.requires_grad_(training) for t in (*held, *scales, *shifts, *top)]
 
     def layer(h: Any, n: int, stride: int) -> Any:
         h = F.conv2d(h, held[n], stride=stride, padding=held[n].shape[-1] // 2)
         of_batch = (means[n], variances[n], scales[n], shifts[n])
-        return F.batch_norm(h, *of_batch, training=True, momentum=CARRIED)
+        return F.batch_norm(h, *of_batch, training=training, momentum=CARRIED)
+
+    relu = functools.partial(F.relu, inplace=True)
+    pool = functools.partial(F.max_pool2d, kernel_size=3, stride=2, padding=1)
+    mixed = net.precision == "bf16"
+
+    def scores_of(x: Any) -> Any:
+        way_in = (
+            torch.autocast(x.device.type, torch.bfloat16) if mixed else contextlib.nullcontext()
+        )
+        with way_in:
+            return net.apply(x, layer, relu, pool).mean((2, 3)) @ top[0] + top[1]
 
     def loss_of(x: Any, y: Any) -> Any:
-        h, _ = network(x, layer, functools.partial(F.relu, inplace=True))
-        return F.cross_entropy(h.mean((2, 3)) @ top[0] + top[1], y)
+        return F.cross_entropy(scores_of(x), y)
 
     if compiled:
         torch.compiler.reset()
-        loss_of = torch.compile(loss_of)
-    stream = itertools.cycle(batches(size))
+        scores_of, loss_of = devices.compiled(scores_of), devices.compiled(loss_of)
+    batches = [torch_tensors(batch) for batch in net.batches()]
+    stream = itertools.cycle([(x.to(**way), y) for x, y in batches])
+    if not training:
+        return Case(lambda: scores_of(next(stream)[0]))
+    optimiser = torch.optim.SGD(everything, lr=RATE, momentum=MOMENTUM, fused=True)
 
-    def step() -> float:
-        x, y = map(torch.from_numpy, next(stream))
+    def step() -> Any:
         optimiser.zero_grad()
-        loss = loss_of(x.to(**way), y)
+        loss = loss_of(*next(stream))
         loss.backward()
         optimiser.step()
-        return float(loss.detach())
+        return loss.detach()
 
     return Case(step)
 
 
-def jax_step(size: int) -> Case:
-    """Return a step of JAX, one function, which is given the state's memory."""
+def jax_case(net: Net, training: bool) -> Case:
+    """Return a step of JAX, one function, which is given the state's memory; or the scores."""
     import jax
     from jax import numpy as jnp
 
-    def loss_of(held: Any, running: Any, x: Any, y: Any) -> Any:
+    if net.precision == "tf32":
+        jax.config.update("jax_default_matmul_precision", "tensorfloat32")
+    kind = jnp.bfloat16 if net.precision == "bf16" else jnp.float32
+
+    def scores_of(held: Any, running: Any, x: Any) -> Any:
         weights_, scales, shifts, (last, shift) = held
         carried = []
 
         def layer(h: Any, n: int, stride: int) -> Any:
             pad = [(weights_[n].shape[-1] // 2,) * 2] * 2
-            h = jax.lax.conv_general_dilated(h, weights_[n], (stride, stride), pad)
-            mean, var = jnp.mean(h, (0, 2, 3)), jnp.var(h, (0, 2, 3))
-            count = h.size // mean.size
-            now = (mean, var * (count / (count - 1)))
-            old = zip(running[n], now, strict=True)
-            carried.append([r + CARRIED * (jax.lax.stop_gradient(v) - r) for r, v in old])
+            w = weights_[n].astype(kind)
+            h = jax.lax.conv_general_dilated(h.astype(kind), w, (stride, stride), pad)
+            h = h.astype(jnp.float32)
+            mean, var = running[n]
+            if training:
+                mean, var = jnp.mean(h, (0, 2, 3)), jnp.var(h, (0, 2, 3))
+                count = h.size // mean.size
+                now = (mean, var * (count / (count - 1)))
+                old = zip(running[n], now, strict=True)
+                carried.append([r + CARRIED * (jax.lax.stop_gradient(v) - r) for r, v in old])
             factor = scales[n] / jnp.sqrt(var + 1e-5)
             mean, factor, shift = (v[:, None, None] for v in (mean, factor, shifts[n]))
             return (h - mean) * factor + shift
 
-        h, _ = network(x, layer, jax.nn.relu)
-        scores = h.mean((2, 3)) @ last + shift
+        def pool(h: Any) -> Any:
+            pad = [(0, 0), (0, 0), (1, 1), (1, 1)]
+            of = (1, 1, 3, 3), (1, 1, 2, 2)
+            return jax.lax.reduce_window(h, -jnp.inf, jax.lax.max, *of, pad)
+
+        h = net.apply(x, layer, jax.nn.relu, pool)
+        return h.mean((2, 3)) @ last + shift, carried
+
+    def loss_of(held: Any, running: Any, x: Any, y: Any) -> Any:
+        scores, carried = scores_of(held, running, x)
         chosen = jnp.take_along_axis(scores, y[:, None], axis=1)[:, 0]
         return jnp.mean(jax.nn.logsumexp(scores, axis=1) - chosen), carried
 
@@ -185,33 +273,41 @@ def jax_step(size: int) -> Case:
         held = jax.tree.map(lambda p, v: p - RATE * v, held, momenta)
         return loss, (held, momenta, running)
 
-    *first, last = map(jax.device_put, weights())
+    *first, last = map(jax.device_put, net.weights())
     counts = [len(w) for w in first]
     ones, zeros = [jnp.ones(n) for n in counts], [jnp.zeros(n) for n in counts]
-    start = (first, ones, zeros, (last, jnp.zeros(CLASSES)))
+    start = (first, ones, zeros, (last, jnp.zeros(net.classes)))
     running = [[jnp.zeros(n), jnp.ones(n)] for n in counts]
+    stream = itertools.cycle([tuple(map(jax.device_put, batch)) for batch in net.batches()])
+    if not training:
+        compiled = jax.jit(lambda x: scores_of(start, running, x)[0])
+        return Case(lambda: devices.waited(compiled(next(stream)[0])))
     state = [(start, jax.tree.map(jnp.zeros_like, start), running)]
-    compiled = jax.jit(update, donate_argnums=0)
-    stream = itertools.cycle(batches(size))
+    donated = jax.jit(update, donate_argnums=0)
 
-    def step() -> float:
-        loss, state[0] = compiled(state[0], *next(stream))
-        return float(jax.block_until_ready(loss))
+    def step() -> Any:
+        loss, state[0] = donated(state[0], *next(stream))
+        return devices.waited(loss)
 
     return Case(step)
 
 
-def _contest(size: int) -> Contest:
-    makers = {
-        "graphfw": functools.partial(graphfw_step, size),
-        "torch": functools.partial(torch_step, size, False),
-        "torch.compile": functools.partial(torch_step, size, True),
-        "jax": functools.partial(jax_step, size),
+def makers(net: Net, training: bool) -> dict[str, Maker]:
+    """Return what makes the contenders."""
+    return {
+        "graphfw": functools.partial(graphfw_case, net, training),
+        "torch": functools.partial(torch_case, False, net, training),
+        "torch.compile": functools.partial(torch_case, True, net, training),
+        "jax": functools.partial(jax_case, net, training),
     }
+
+
+def _contest(batch: int) -> Contest:
+    net = Net("ResNet-18", 32, 10, 3, (2, 2, 2, 2), 0, batch)
     return Contest(
-        f"resnet18-train-{size}",
-        f"ResNet-18 training step on 32×32 images, batch {size}",
-        makers,
+        f"resnet18-train-{batch}",
+        f"ResNet-18 training step on 32×32 images, batch {batch}",
+        makers(net, True),
         (Target(0.8),),
         rtol=2e-3,
         checks=3,

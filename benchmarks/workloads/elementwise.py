@@ -222,10 +222,11 @@ CHAIN = Formula(
 # Prices of European calls and puts.  spot, strike, years: [4M] -> call, put: [4M]
 
 
-def _options() -> Arrays:
+def options(count: int = OPTIONS) -> Arrays:
+    """Return spot, strike and years of random options."""
     rng = np.random.default_rng(2)
     ranges = [(10, 50), (10, 50), (0.25, 2)]
-    return [rng.uniform(low, high, OPTIONS).astype(np.float32) for low, high in ranges]
+    return [rng.uniform(low, high, count).astype(np.float32) for low, high in ranges]
 
 
 def _prices(lib: Any, erf: Any, spot: Any, strike: Any, years: Any) -> Any:
@@ -265,7 +266,7 @@ def _prices_pytensor(*options: Any) -> Any:
 
 
 BLACK_SCHOLES = Formula(
-    _options,
+    options,
     _prices_graphfw,
     torch=_prices_torch,
     jax=_prices_jax,

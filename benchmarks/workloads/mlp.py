@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from benchmarks.frameworks import Array, Described, torch_module
+from benchmarks import devices
+from benchmarks.frameworks import Array, Described, torch_module, torch_tensors
 from benchmarks.workload import Case, Contest, Maker, Target
 
 SIZES = (784, 512, 256, 10)
 RATE = 1e-3
 
-Step = Callable[[Any, Any], float]
+Step = Callable[[Any, Any], Any]
+"""From a batch, where it is needed, to the loss."""
 
 
 def weights() -> list[Array]:
@@ -59,11 +61,9 @@ def described(arrays: list[Array]) -> Described:
 
 def graphfw_step() -> Step:
     """Return a step of graphfw."""
-    import graphfw as gf
-
     graph, fetches, feeds = described(weights())
-    plan = gf.Session(graph, verify="off").compile(fetches, feeds=feeds)
-    return lambda xb, yb: float(plan(xb, yb)[0])
+    plan = devices.session(graph).compile(fetches, feeds=feeds)
+    return lambda xb, yb: plan(xb, yb)[0]
 
 
 def numpy_step() -> Step:
@@ -73,7 +73,7 @@ def numpy_step() -> Step:
     second = [np.zeros_like(a) for a in held]
     count = 0
 
-    def step(x: Any, y: Any) -> float:
+    def step(x: Any, y: Any) -> Any:
         nonlocal count
         w1, b1, w2, b2, w3, b3 = held
         h1 = np.maximum(x @ w1 + b1, 0)
@@ -109,8 +109,7 @@ def torch_step(compiled: bool) -> Step:
     layers: list[Any] = []
     for i in range(0, len(arrays), 2):
         layer = torch.nn.Linear(*arrays[i].shape)
-        layer.weight.data = torch.from_numpy(arrays[i].T.copy())
-        layer.bias.data = torch.from_numpy(arrays[i + 1])
+        layer.weight.data, layer.bias.data = torch_tensors([arrays[i].T.copy(), arrays[i + 1]])
         layers += [layer, torch.nn.ReLU()]
     model = torch.nn.Sequential(*layers[:-1])
     optimiser = torch.optim.Adam(model.parameters(), lr=RATE, fused=True)
@@ -120,14 +119,14 @@ def torch_step(compiled: bool) -> Step:
 
     if compiled:
         torch.compiler.reset()
-        loss_of = torch.compile(loss_of)
+        loss_of = devices.compiled(loss_of)
 
-    def step(x: Any, y: Any) -> float:
+    def step(x: Any, y: Any) -> Any:
         optimiser.zero_grad()
-        loss = loss_of(torch.from_numpy(x), torch.from_numpy(y))
+        loss = loss_of(x, y)
         loss.backward()
         optimiser.step()
-        return float(loss.detach())
+        return loss.detach()
 
     return step
 
@@ -167,14 +166,12 @@ def jax_update() -> tuple[Any, Any]:
 
 def jax_step() -> Step:
     """Return a step of JAX."""
-    import jax
-
     compiled, first = jax_update()
     state = [first]
 
-    def step(x: Any, y: Any) -> float:
+    def step(x: Any, y: Any) -> Any:
         loss, state[0] = compiled(state[0], x, y)
-        return float(jax.block_until_ready(loss))
+        return devices.waited(loss)
 
     return step
 
@@ -188,10 +185,23 @@ STEPS: dict[str, Callable[[], Step]] = {
 }
 
 
+def placed_batches(contender: str, size: int, count: int = 64) -> list[list[Any]]:
+    """Return batches as a contender takes them."""
+    places = {"graphfw": devices.given, "numpy": list, "jax": _jax_arrays}
+    place = places.get(contender, torch_tensors)
+    return [place(batch) for batch in batches(size, count)]
+
+
 def _case(contender: str, size: int) -> Case:
     step = STEPS[contender]()
-    stream = itertools.cycle(batches(size))
+    stream = itertools.cycle(placed_batches(contender, size))
     return Case(lambda: step(*next(stream)))
+
+
+def _jax_arrays(arrays: Sequence[Any]) -> list[Any]:
+    import jax
+
+    return [jax.device_put(array) for array in arrays]
 
 
 def _makers(size: int) -> dict[str, Maker]:

@@ -1,47 +1,52 @@
-"""An optimiser's step alone: Adam on 10.6M parameters in 60 tensors, gradients given."""
+"""An optimiser's step alone: Adam on the parameters of a transformer, gradients given."""
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.frameworks import Array, torch_module
+from benchmarks import devices
+from benchmarks.frameworks import Array, torch_module, torch_tensors
 from benchmarks.machine import cores
 from benchmarks.workload import Case, Contest, Target
 
-WIDTH, BLOCKS = 384, 6
-SHAPES = [
-    (WIDTH, 3 * WIDTH),
-    (3 * WIDTH,),
-    (WIDTH, WIDTH),
-    (WIDTH,),
-    (WIDTH, 4 * WIDTH),
-    (4 * WIDTH,),
-    (4 * WIDTH, WIDTH),
-    (WIDTH,),
-    (WIDTH,),
-    (WIDTH,),
-] * BLOCKS
 RATE, BETA1, BETA2, EPS = 1e-3, 0.9, 0.999, 1e-8
 
 
-def _arrays(seed: int) -> list[Array]:
+class Size(NamedTuple):
+    """A transformer's."""
+
+    width: int
+    blocks: int
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Its parameters' shapes."""
+        w = self.width
+        products = [(w, 3 * w), (3 * w,), (w, w), (w,), (w, 4 * w), (4 * w,), (4 * w, w), (w,)]
+        return [*products, (w,), (w,)] * self.blocks
+
+
+def _arrays(size: Size, seed: int) -> list[Array]:
     rng = np.random.default_rng(seed)
-    return [rng.standard_normal(shape, np.float32) for shape in SHAPES]
+    return [rng.standard_normal(shape, np.float32) for shape in size.shapes]
 
 
-def _graphfw() -> Case:
+def _graphfw(size: Size) -> Case:
     import graphfw as gf
 
     with gf.Graph() as graph:
-        parameters = [gf.Variable(a, name=f"p{i}") for i, a in enumerate(_arrays(0))]
-        gradients = [gf.Variable(a, f"g{i}", trainable=False) for i, a in enumerate(_arrays(1))]
+        parameters = [gf.Variable(a, name=f"p{i}") for i, a in enumerate(_arrays(size, 0))]
+        gradients = [
+            gf.Variable(a, f"g{i}", trainable=False) for i, a in enumerate(_arrays(size, 1))
+        ]
         pairs = list(zip(gradients, parameters, strict=True))
         step = gf.optim.Adam(RATE).apply_gradients(pairs)
-    session = gf.Session(graph, verify="off")
+    session = devices.session(graph)
     plan = session.compile(step)
 
     def check() -> object:
@@ -59,14 +64,14 @@ def _checked(step: Any, parameters: list[Any]) -> Case:
     return Case(step, check)
 
 
-def _numpy() -> Case:
+def _numpy(size: Size) -> Case:
     """Go by blocks that stay in the cache."""
-    parameters, gradients = _arrays(0), _arrays(1)
+    parameters, gradients = _arrays(size, 0), _arrays(size, 1)
     means = [np.zeros_like(p) for p in parameters]
     squares = [np.zeros_like(p) for p in parameters]
     flat = [[a.reshape(-1) for a in arrays] for arrays in (parameters, gradients, means, squares)]
-    size = 32_768
-    scratch = np.empty((2, size), np.float32)
+    block = 32_768
+    scratch = np.empty((2, block), np.float32)
     count = 0
 
     def step() -> None:
@@ -75,8 +80,8 @@ def _numpy() -> Case:
         rate = np.float32(RATE / (1 - BETA1**count))
         root = np.float32((1 - BETA2**count) ** -0.5)
         for whole in zip(*flat, strict=True):
-            for first in range(0, whole[0].size, size):
-                p, g, m, v = (a[first : first + size] for a in whole)
+            for first in range(0, whole[0].size, block):
+                p, g, m, v = (a[first : first + block] for a in whole)
                 t, d = scratch[:, : p.size]
                 np.subtract(g, m, out=t)
                 t *= np.float32(1 - BETA1)
@@ -95,19 +100,19 @@ def _numpy() -> Case:
     return _checked(step, parameters)
 
 
-def _torch(compiled: bool) -> Case:
+def _torch(compiled: bool, size: Size) -> Case:
     """Take the fused optimiser; compiled, the plain one, which inductor fuses."""
     torch = torch_module()
     torch.set_grad_enabled(True)
-    parameters = [torch.nn.Parameter(torch.from_numpy(a)) for a in _arrays(0)]
-    for parameter, gradient in zip(parameters, _arrays(1), strict=True):
-        parameter.grad = torch.from_numpy(gradient)
+    parameters = [torch.nn.Parameter(t) for t in torch_tensors(_arrays(size, 0))]
+    for parameter, gradient in zip(parameters, torch_tensors(_arrays(size, 1)), strict=True):
+        parameter.grad = gradient
     betas = (BETA1, BETA2)
     if not compiled:
         step = torch.optim.Adam(parameters, RATE, betas, EPS, fused=True).step
     else:
         torch.compiler.reset()
-        step = torch.compile(torch.optim.Adam(parameters, RATE, betas, EPS, foreach=True).step)
+        step = devices.compiled(torch.optim.Adam(parameters, RATE, betas, EPS, foreach=True).step)
 
     def check() -> object:
         step()
@@ -116,7 +121,7 @@ def _torch(compiled: bool) -> Case:
     return Case(step, check)
 
 
-def _jax() -> Case:
+def _jax(size: Size) -> Case:
     import jax
     from jax import numpy as jnp
 
@@ -132,14 +137,14 @@ def _jax() -> Case:
         ]
         return count, moved, means, squares
 
-    parameters = [jax.device_put(a) for a in _arrays(0)]
-    gradients = [jax.device_put(a) for a in _arrays(1)]
+    parameters = [jax.device_put(a) for a in _arrays(size, 0)]
+    gradients = [jax.device_put(a) for a in _arrays(size, 1)]
     zeros = [jnp.zeros_like(p) for p in parameters]
     state = [(jnp.float32(0), parameters, zeros, [jnp.copy(z) for z in zeros])]
     compiled = jax.jit(update, donate_argnums=0)
 
     def step() -> None:
-        state[0] = jax.block_until_ready(compiled(state[0], gradients))
+        state[0] = devices.waited(compiled(state[0], gradients))
 
     def check() -> object:
         step()
@@ -148,11 +153,11 @@ def _jax() -> Case:
     return Case(step, check)
 
 
-def _numexpr() -> Case:
+def _numexpr(size: Size) -> Case:
     import numexpr
 
     numexpr.set_num_threads(len(cores()))
-    parameters, gradients = _arrays(0), _arrays(1)
+    parameters, gradients = _arrays(size, 0), _arrays(size, 1)
     means = [np.zeros_like(p) for p in parameters]
     squares = [np.zeros_like(p) for p in parameters]
     numbers = {"c": np.float32(1 - BETA1), "d": np.float32(1 - BETA2), "b": np.float32(BETA2)}
@@ -173,23 +178,28 @@ def _numexpr() -> Case:
     return _checked(step, parameters)
 
 
-_MILLIONS = sum(map(math.prod, SHAPES)) / 1e6
+_CONTENDERS: dict[str, Callable[[Size], Case]] = {
+    "graphfw": _graphfw,
+    "numpy": _numpy,
+    "torch": functools.partial(_torch, False),
+    "torch.compile": functools.partial(_torch, True),
+    "jax": _jax,
+    "numexpr": _numexpr,
+}
 
-WORKLOADS = [
-    Contest(
-        "adam",
-        f"Adam's step on {_MILLIONS:.1f}M parameters in {len(SHAPES)} tensors",
-        {
-            "graphfw": _graphfw,
-            "numpy": _numpy,
-            "torch": functools.partial(_torch, False),
-            "torch.compile": functools.partial(_torch, True),
-            "jax": _jax,
-            "numexpr": _numexpr,
-        },
-        (Target(0.9),),
+
+def contest(name: str, size: Size, targets: tuple[Target, ...]) -> Contest:
+    """Return the workload of a size."""
+    millions = sum(map(math.prod, size.shapes)) / 1e6
+    return Contest(
+        name,
+        f"Adam's step on {millions:.1f}M parameters in {len(size.shapes)} tensors",
+        {who: functools.partial(maker, size) for who, maker in _CONTENDERS.items()},
+        targets,
         rtol=1e-4,
         atol=1e-5,
         checks=3,
     )
-]
+
+
+WORKLOADS = [contest("adam", Size(384, 6), (Target(0.9),))]

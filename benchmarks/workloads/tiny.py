@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.frameworks import Array, Arrays, Formula, torch_module
+from benchmarks import devices
+from benchmarks.frameworks import Array, Arrays, Formula, torch_module, torch_tensors
 from benchmarks.workload import Case, Contest, Target
 
 BATCH, FEATURES, RATE = 32, 64, 0.1
@@ -89,7 +90,7 @@ def _data() -> tuple[Array, Array]:
 def _step_graphfw() -> Case:
     import graphfw as gf
 
-    data = _data()
+    data = devices.given(_data())
     with gf.Graph() as graph:
         x = gf.placeholder(("batch", FEATURES), name="x")
         y = gf.placeholder(("batch",), name="y")
@@ -97,7 +98,7 @@ def _step_graphfw() -> Case:
         b = gf.Variable(np.float32(0), name="b")
         loss = gf.nn.bce_with_logits(x @ w + b, y)
         train = gf.optim.SGD(RATE).minimize(loss)
-    plan = gf.Session(graph, verify="off").compile([loss, train], feeds=[x, y])
+    plan = devices.session(graph).compile([loss, train], feeds=[x, y])
     return Case(lambda: plan(*data)[0])
 
 
@@ -122,16 +123,15 @@ def _step_numpy() -> Case:
 def _step_torch(compiled: bool) -> Case:
     torch = torch_module()
     torch.set_grad_enabled(True)
-    x, y = map(torch.from_numpy, _data())
-    w = torch.zeros(FEATURES, requires_grad=True)
-    b = torch.zeros((), requires_grad=True)
+    x, y, w, b = torch_tensors([*_data(), np.zeros(FEATURES, np.float32), np.zeros((), np.float32)])
+    w.requires_grad_(), b.requires_grad_()
 
     def loss_of() -> Any:
         return torch.nn.functional.binary_cross_entropy_with_logits(torch.addmv(b, x, w), y)
 
     if compiled:
         torch.compiler.reset()
-        loss_of = torch.compile(loss_of)
+        loss_of = devices.compiled(loss_of)
 
     def step() -> object:
         loss = loss_of()
@@ -163,7 +163,7 @@ def _step_jax() -> Case:
 
     def step() -> object:
         loss, held[0] = compiled(held[0], *data)
-        return jax.block_until_ready(loss)
+        return devices.waited(loss)
 
     return Case(step)
 

@@ -38,9 +38,10 @@ def contest(**makers) -> Contest:
     return Contest("ones", "ones", makers, (Target(0.5), Target(2.0, "seconds")))
 
 
-def test_workloads_have_names_of_their_own_and_travel_to_other_processes():
-    assert len(WORKLOADS) > 50
-    for name, workload in WORKLOADS.items():
+@pytest.mark.parametrize(("device", "least"), [("cpu", 50), ("cuda", 20)])
+def test_workloads_have_names_of_their_own_and_travel_to_other_processes(device, least):
+    assert len(WORKLOADS[device]) > least
+    for name, workload in WORKLOADS[device].items():
         assert workload.name == name
         assert workload.title
         if isinstance(workload, Contest):
@@ -136,6 +137,6 @@ def test_contenders_that_fail_or_differ_have_no_time():
 
 def test_compiling_is_timed_in_a_process_of_its_own():
     with Pool(Settings(("graphfw",), rounds=1)) as pool:
-        result = WORKLOADS["compile-newton-while"].measure(pool)
+        result = WORKLOADS["cpu"]["compile-newton-while"].measure(pool)
     assert not result.notes
     assert 0 < result.seconds["graphfw, compile alone"] < result.seconds["graphfw"]
