@@ -6,6 +6,7 @@ from graphfw.optim.adaptive import Adagrad, RMSprop
 from graphfw.optim.base import Optimizer
 from graphfw.optim.clip import clip_by_global_norm, clip_by_value, global_norm
 from graphfw.optim.lion import Lion
+from graphfw.optim.loss_scale import LossScale
 from graphfw.optim.sgd import SGD
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "Lion",
+    "LossScale",
     "Optimizer",
     "RMSprop",
     "clip_by_global_norm",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -30,6 +30,9 @@ Scalar: TypeAlias = float | Tensor
 """What all parameters of a group share in one update: a number, or a 0-d float64 tensor."""
 
 Slots: TypeAlias = Mapping[str, Tensor]
+
+Moves: TypeAlias = list[tuple[Variable, Tensor]]
+"""Variables with their new values."""
 
 
 class _State:
@@ -167,17 +170,7 @@ class Optimizer(abc.ABC):
         ...     float(session[w])
         2.0
         """
-        open_graph("a training step")
-        _check_loss(loss)
-        if parameters is None:
-            groups: list[tuple[Optimizer, list[Variable]]] = [(self, trained_by(loss))]
-        else:
-            groups = [(self._with(o), found) for found, o in grouped("minimize", parameters)]
-        self._open("minimize")
-        variables = [variable for _, found in groups for variable in found]
-        gradients = iter(grad(loss, variables))
-        rules = [(rule, [(next(gradients), v) for v in found]) for rule, found in groups]
-        return self._updated(rules, carried_pairs(loss))
+        return self._update(self._minimizing(loss, parameters, grad))
 
     def apply_gradients(
         self, pairs: Iterable[tuple[Tensor, Variable]], *, loss: Tensor | None = None
@@ -193,12 +186,7 @@ class Optimizer(abc.ABC):
                 comes twice.
             GraphError: As in `minimize`.
         """
-        open_graph("a training step")
-        given = [_checked_pair(pair) for pair in pairs]
-        ((variables, _),) = grouped("apply_gradients", [variable for _, variable in given])
-        self._open("apply_gradients")
-        rules = [(self, [(g, v) for (g, _), v in zip(given, variables, strict=True)])]
-        return self._updated(rules, [] if loss is None else carried_pairs(loss))
+        return self._update(self._applying(pairs, loss, lambda gradients: gradients))
 
     def learning_rate(self) -> Tensor:
         """Return the rate that the next update will use, a 0-d float64 tensor, to fetch and log."""
@@ -245,21 +233,58 @@ class Optimizer(abc.ABC):
                 )
         return replace(self, **options)
 
-    def _updated(
+    def _minimizing(
+        self,
+        loss: Tensor,
+        parameters: Iterable[Variable] | Iterable[ParameterGroup] | None,
+        differentiate: Callable[[Tensor, list[Variable]], Sequence[Tensor]],
+    ) -> Moves:
+        """Return the new values of a step towards a smaller loss."""
+        open_graph("a training step")
+        _check_loss(loss)
+        if parameters is None:
+            groups: list[tuple[Optimizer, list[Variable]]] = [(self, trained_by(loss))]
+        else:
+            groups = [(self._with(o), found) for found, o in grouped("minimize", parameters)]
+        self._open("minimize")
+        variables = [variable for _, found in groups for variable in found]
+        gradients = iter(differentiate(loss, variables))
+        rules = [(rule, [(next(gradients), v) for v in found]) for rule, found in groups]
+        return self._moved(rules, carried_pairs(loss))
+
+    def _applying(
+        self,
+        pairs: Iterable[tuple[Tensor, Variable]],
+        loss: Tensor | None,
+        changed: Callable[[list[Tensor]], Sequence[Tensor]],
+    ) -> Moves:
+        """Return the new values of a step along given gradients, which `changed` may change."""
+        open_graph("a training step")
+        given = [_checked_pair(pair) for pair in pairs]
+        ((variables, _),) = grouped("apply_gradients", [variable for _, variable in given])
+        self._open("apply_gradients")
+        gradients = changed([gradient for gradient, _ in given])
+        rules = [(self, [*zip(gradients, variables, strict=True)])]
+        return self._moved(rules, [] if loss is None else carried_pairs(loss))
+
+    def _moved(
         self,
         rules: Sequence[tuple[Optimizer, Sequence[tuple[Tensor, Variable]]]],
-        carried: Sequence[tuple[Variable, Tensor]],
-    ) -> Update:
+        carried: Moves,
+    ) -> Moves:
         state = self._states[0]
-        pairs: list[tuple[Variable, Tensor]] = [(state.step, state.next_step), *carried]
+        pairs: Moves = [(state.step, state.next_step), *carried]
         with without_collection(), ambient.override(ambient.current_scope, state.name):
             clipped = iter(self._clipped([g for _, found in rules for g, _ in found]))
             for rule, found in rules:
                 made = [(next(clipped), variable) for _, variable in found]
                 pairs += rule._moves(made, state)
+        return pairs
+
+    def _update(self, pairs: Moves) -> Update:
         graph = current_graph()
         loc = graph.provenance or capture()
-        graph.check_update(state.step, loc)
+        graph.check_update(self._states[0].step, loc)
         return Update(pairs, graph, loc)
 
     def _clipped(self, gradients: list[Tensor]) -> list[Tensor]:
@@ -269,14 +294,12 @@ class Optimizer(abc.ABC):
             gradients, _ = clip_by_global_norm(gradients, self.clip_norm)
         return gradients
 
-    def _moves(
-        self, pairs: Sequence[tuple[Tensor, Variable]], state: _State
-    ) -> list[tuple[Variable, Tensor]]:
+    def _moves(self, pairs: Sequence[tuple[Tensor, Variable]], state: _State) -> Moves:
         """Return the new values of a group's parameters and of their slots."""
         lr = self._rate(state)
         decay = 1 - lr * self.weight_decay if self.decoupled else self.weight_decay
         shared = (decay, *self._shared(lr, converted(state.next_step, float64)))
-        result: list[tuple[Variable, Tensor]] = []
+        result: Moves = []
         in_dtype: dict[DType, list[Scalar]] = {}
         for gradient, variable in pairs:
             self._check_dtype(variable)

@@ -200,6 +200,10 @@ class _Settling:
             current = todo.pop()
             if current.node in nodes:
                 continue
+            if self._is_narrower(current, tensor):
+                instead.append(current)
+                frontier.append(current)
+                continue
             if not all(
                 [self._can_go_on(read, tensor) for read in self.clusters.reads[current.node]]
             ):
@@ -237,8 +241,13 @@ class _Settling:
         if read.axes is None:
             return False
         if self._is_like(root, tensor):
-            return self._is_plain(root.node)
+            return self._is_plain(root.node) or self._is_narrower(root, tensor)
         return len(self.clusters.out[root.node]) < len(home.axes)
+
+    def _is_narrower(self, root: Tensor, tensor: Tensor) -> bool:
+        """Whether a product has fewer bytes than what is made of it: a conversion of its result."""
+        is_product = self.facts.role[root.node] is Role.MATMUL
+        return is_product and root.dtype.itemsize < tensor.dtype.itemsize
 
     def _is_of_one(self, tensor: Tensor, moved: set[Node], *, is_first: bool) -> bool:
         """Whether nobody needs a tensor in its own cluster but nodes that move away."""

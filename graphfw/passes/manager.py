@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, cast, get_args
 
@@ -20,6 +19,7 @@ from graphfw.errors import (
     did_you_mean,
 )
 from graphfw.ir.graph import Graph
+from graphfw.ir.records import record
 from graphfw.ir.verify import verify as verify_graph
 from graphfw.passes.base import Pass, no_ambient
 from graphfw.passes.values import Sample
@@ -30,7 +30,7 @@ pass; after each pass also that outputs have the values that they had before. "f
 and sessions compare the first run of each plan with the graph as it was before the passes."""
 
 
-@dataclass(frozen=True)
+@record
 class Report:
     """What one pass did.
 
@@ -49,7 +49,7 @@ class Report:
     ms: float
 
 
-@dataclass(frozen=True)
+@record
 class Result:
     """A graph that passes have rewritten, and what they did."""
 
@@ -63,6 +63,7 @@ def run_pipeline(
     *,
     verify: Level | None = None,
     dump: str | os.PathLike[str] | None = None,
+    all_passes: bool = False,
 ) -> Result:
     """Run passes over a derived graph, one after the other.
 
@@ -73,6 +74,7 @@ def run_pipeline(
         dump: A folder for the graph's text before and after each pass, in a numbered folder of this
             run; without it the environment's `GRAPHFW_DUMP`, else none. `GRAPHFW_STOP_AFTER=n`
             leaves out all but the first n passes, to find the one at fault.
+        all_passes: Whether it leaves out none here.
 
     Raises:
         PassError: A pass failed, broke the graph, or (at "values") changed a number. It names the
@@ -94,7 +96,7 @@ def run_pipeline(
             verify_graph(graph)
         sample = Sample(graph) if level == "values" else None
         _write(folder, 0, "input", graph)
-        for one in chosen_passes(passes):
+        for one in passes if all_passes else chosen_passes(passes):
             with _blamed(one, reports):
                 result, report = _run(one, graph)
                 if level in ("each", "values"):

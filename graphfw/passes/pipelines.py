@@ -12,6 +12,7 @@ from graphfw.passes.base import Pass
 from graphfw.passes.cse import CSE
 from graphfw.passes.economise import Economise
 from graphfw.passes.fold import Fold
+from graphfw.passes.joins import NestJoins
 from graphfw.passes.prune import Prune
 from graphfw.passes.regions import (
     HoistInvariants,
@@ -29,8 +30,7 @@ SIMPLIFY = RuleSet("simplify", (*arithmetic.RULES, *movement.RULES))
 
 # Attention is found twice: at first just where `grad` has found it, before anything is rewritten;
 # then in what the rules have made plain.
-# Merging shows rules that two operands are one; what rules leave is folded and merged again.
-_PLAIN: tuple[Pass, ...] = (
+_FIRST: tuple[Pass, ...] = (
     InlineCheckpoints(),
     MergeScans(),
     PruneRegions(),
@@ -38,6 +38,11 @@ _PLAIN: tuple[Pass, ...] = (
     FuseAttention(),
     Fold(),
     CSE(),
+)
+
+# Merging shows rules that two operands are one; what rules leave is folded and merged again.
+_PLAIN: tuple[Pass, ...] = (
+    *_FIRST,
     SIMPLIFY,
     SplitStacks(),
     Fold(),
@@ -51,4 +56,7 @@ _PLAIN: tuple[Pass, ...] = (
 
 NODEWISE: tuple[Pass, ...] = (*_PLAIN, OptimiseBodies(_PLAIN), HoistInvariants())
 
-DEFAULT: tuple[Pass, ...] = (*NODEWISE, Economise())
+DEFAULT: tuple[Pass, ...] = (*NODEWISE, NestJoins(), Economise())
+
+BEFORE_MIXED: tuple[Pass, ...] = (*_FIRST, OptimiseBodies(_FIRST))
+"""What comes before mixed precision: forward and backward parts that compute the same are one."""

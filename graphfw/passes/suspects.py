@@ -14,14 +14,26 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
 from graphfw.ir.rebuild import derive
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.walk import ancestors
 from graphfw.loc import Loc
 from graphfw.passes.base import Pass, no_ambient
 from graphfw.passes.rules import RuleSet
-from graphfw.passes.values import Draw, Unknown, Value, evaluated, first_rule, same_values
+from graphfw.passes.values import (
+    Draw,
+    Unknown,
+    Value,
+    evaluated,
+    first_rule,
+    least_tolerance,
+    same_values,
+)
 
 _SEEDS = range(4)
 _NOISE = 64
 """How much farther than rounding at random a fixed order of sums may lead."""
+
+_LOW_NOISE = 4
+"""The same where there are 16-bit floats: sums of these are made in float32, and rounded once."""
 
 
 class Trial:
@@ -55,27 +67,35 @@ class Trial:
         few = derive(graph, [graph.outputs[k] for k in suspects])
         moved = [evaluated(few, replace(self.draw, jitter=seed)) for seed in _SEEDS]
         for place, k in enumerate(suspects):
-            if not explained(wanted[k], found[k], [one[place] for one in moved]):
+            noise = _LOW_NOISE if least_tolerance(ancestors([graph.outputs[k]])) else _NOISE
+            if not explained(wanted[k], found[k], [one[place] for one in moved], noise):
                 return k
         return None
 
 
-def explained(a: Value, b: Value, moved: Sequence[Value]) -> bool:
-    """Say whether b differs from a no more than what moves with the numbers' last bits."""
+def explained(a: Value, b: Value, moved: Sequence[Value], noise: int = _NOISE) -> bool:
+    """Say whether b differs from a no more than what moves with the numbers' last bits.
+
+    Args:
+        a: A value.
+        b: Another one.
+        moved: The value with all numbers moved.
+        noise: How much farther it may be.
+    """
     others = [m for m in moved if not isinstance(m, Unknown)]
     if isinstance(a, Unknown) or len(others) < len(moved):  # the last bits decide when a loop ends
         return True
     if isinstance(b, Unknown):
         return False
-    return _moves(a, b, others)
+    return _moves(a, b, others, noise)
 
 
-def _moves(a: Array, b: Array, moved: Sequence[Array]) -> bool:
+def _moves(a: Array, b: Array, moved: Sequence[Array], farther: int) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if np.iscomplexobj(a):
-        return _moves(a.real, b.real, [m.real for m in moved]) and _moves(
-            a.imag, b.imag, [m.imag for m in moved]
+        return _moves(a.real, b.real, [m.real for m in moved], farther) and _moves(
+            a.imag, b.imag, [m.imag for m in moved], farther
         )
     if a.dtype.kind in "biu":
         uncertain = np.any([m != a for m in moved], axis=0)
@@ -84,7 +104,7 @@ def _moves(a: Array, b: Array, moved: Sequence[Array]) -> bool:
     others = [m.astype(np.float64) for m in moved]
     uncertain = np.any([np.isfinite(m) != np.isfinite(wide) for m in others], axis=0)
     distances = np.abs(np.where(np.isfinite(others) & np.isfinite(wide), others - wide, 0.0))
-    noise = _NOISE * float(distances.max(initial=0.0))
+    noise = farther * float(distances.max(initial=0.0))
     with np.errstate(invalid="ignore"):
         near = np.abs(b.astype(np.float64) - wide) <= noise
     b = np.where(near | uncertain, a, b)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -17,8 +17,9 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
-from graphfw.ir.op import ALIAS, PURE, RANDOM, SOURCE, Rng
+from graphfw.ir.op import ALIAS, PURE, RANDOM, SOURCE, Rng, nested
 from graphfw.ir.rebuild import derive, live_nodes
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.effects import quiet
 from graphfw.ops.regions import OutOfTrips, at_most
@@ -37,7 +38,7 @@ _INTS = ((-3, 8), (0, 2), (0, 1))  # the narrower ones suit graphs that use inte
 _RNG = Rng(0, 0)
 
 
-@dataclass(frozen=True)
+@record
 class Draw:
     """Inputs of a graph.
 
@@ -85,6 +86,7 @@ class Sample:
 
     def __init__(self, graph: Graph) -> None:
         self.draws, values = _draws(graph)
+        self.least = least_tolerance(graph.nodes)
         outputs = range(len(graph.outputs))
         self.known = [[k for k in outputs if not isinstance(own[k], Unknown)] for own in values]
         self.expected = [[x for x in own if not isinstance(x, Unknown)] for own in values]
@@ -102,7 +104,7 @@ class Sample:
         except Exception as error:
             what = f"it makes a graph that can't be evaluated: {type(error).__name__}: {error}"
             raise PassError(what) from error
-        place = _first_difference(self.expected, found)
+        place = _first_difference(self.expected, found, self.least)
         if place is not None:
             draw, number = place
             output = self.known[draw][number]
@@ -110,7 +112,7 @@ class Sample:
             raise PassError(
                 f"it changes the value of output {output}{self._culprit(one, before)}",
                 operands=[concrete.describe("was", tensor)],
-                why=_why(self.expected[draw][number], found[draw][number]),
+                why=_why(self.expected[draw][number], found[draw][number], self.least),
                 at=tensor.node.loc,
             )
         self.expected = cast(list[list[Array]], found)  # equal to what is known
@@ -129,7 +131,7 @@ class Sample:
 
         def differs(graph: Graph) -> bool:
             found = self._outputs(graph)
-            return _first_difference(self.expected, found) is not None
+            return _first_difference(self.expected, found, self.least) is not None
 
         number = first_rule(one, before, differs)
         return "" if number is None else f" by the rule {one.rules[number].name}"
@@ -300,42 +302,58 @@ def _resolved(dim: DimLike, known: Mapping[str, DimLike]) -> DimLike:
     return dim
 
 
+def least_tolerance(nodes: Sequence[Node]) -> float:
+    """Return what 16-bit numbers inside a graph explain, in its results of any dtype: else 0."""
+    least = 0.0
+    for node in nodes:
+        own = [_TOLERANCE[t.dtype.name] for t in node.types if t.dtype.is_low_precision]
+        inside = [least_tolerance(body.nodes) for body in nested(node.op.values)]
+        least = max([least, *own, *inside])
+    return least
+
+
 def _first_difference(
-    expected: Sequence[Sequence[Value]], found: Sequence[Sequence[Value]]
+    expected: Sequence[Sequence[Value]], found: Sequence[Sequence[Value]], least: float
 ) -> tuple[int, int] | None:
     """Return the draw and the output where the values differ."""
     for draw, (old, new) in enumerate(zip(expected, found, strict=True)):
         for output, (a, b) in enumerate(zip(old, new, strict=True)):
-            if not same_values(a, b):
+            if not same_values(a, b, least):
                 return draw, output
     return None
 
 
-def same_values(a: Value, b: Value) -> bool:
-    """Say whether two arrays are equal: exactly, or for floats up to what rounding explains."""
+def same_values(a: Value, b: Value, least: float = 0.0) -> bool:
+    """Say whether two arrays are equal: exactly, or for floats up to what rounding explains.
+
+    Args:
+        a: An array.
+        b: Another one.
+        least: How far floats may be apart in any case, relative to the largest.
+    """
     if isinstance(a, Unknown) or isinstance(b, Unknown):
         return isinstance(a, Unknown) and isinstance(b, Unknown)
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if np.iscomplexobj(a):
-        return same_values(a.real, b.real) and same_values(a.imag, b.imag)
+        return same_values(a.real, b.real, least) and same_values(a.imag, b.imag, least)
     if a.dtype.name not in _TOLERANCE:
         if not as_dtype(a.dtype).is_storage:
             return bool(np.array_equal(a, b))
         # These have NaN; conversions to them don't depend on how something was rounded before.
         return bool(np.array_equal(a.astype(np.float32), b.astype(np.float32), equal_nan=True))
-    tolerance = _TOLERANCE[a.dtype.name]
+    tolerance = max(_TOLERANCE[a.dtype.name], least)
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     finite = np.abs(wide_a[np.isfinite(wide_a)])
     scale = float(finite.max()) if finite.size else 1.0
     return bool(np.allclose(wide_a, wide_b, tolerance, tolerance * scale, equal_nan=True))
 
 
-def _why(a: Array, b: Value) -> str:
+def _why(a: Array, b: Value, least: float) -> str:
     if isinstance(b, Unknown):
         return str(b)
     if a.shape != b.shape or a.dtype != b.dtype:
         return f"{a.dtype.name}{list(a.shape)} became {b.dtype.name}{list(b.shape)}"
-    different = [i for i in np.ndindex(a.shape) if not same_values(a[i], b[i])]
+    different = [i for i in np.ndindex(a.shape) if not same_values(a[i], b[i], least)]
     at = different[0] if different else (0,) * a.ndim
     return f"on sample inputs the element {list(at)} was {a[at]} and is {b[at]}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from graphfw.errors import ArgumentError
 from graphfw.ir.dtype import DType
 from graphfw.ir.literal import Array
 from graphfw.ir.op import EFFECT, RANDOM, SOURCE
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
@@ -41,7 +41,7 @@ class Compared(NamedTuple):
         return self.error > self.allowed
 
 
-@dataclass(frozen=True)
+@record
 class Comparison:
     """What `bisect` finds; print it.
 
@@ -91,8 +91,8 @@ def bisect(
         feeds: As of `Session.run`.
         fetches: What to look into; by default all that can be computed of the feeds.
         rtol: How large a difference may be, by a tensor's largest magnitude; by default 1e-8 for
-            float64, 1e-4 for float32, 0.02 for float16 and 0.1 for bfloat16. Integers must be
-            equal.
+            float64, 1e-4 for float32, 0.02 for float16 and 0.1 for bfloat16: for a tensor's own
+            dtype, and those of the sessions' mixed precision. Integers must be equal.
 
     Raises:
         ArgumentError: The sessions have different graphs, or draw different numbers.
@@ -123,12 +123,10 @@ def bisect(
         tensor for node in nodes if not {SOURCE, EFFECT} & node.op.traits for tensor in node.outputs
     ]
     tensors: list[Tensor] = [*held, *wanted]
-    values = [
-        [session.executor.to_host(value) for value in session.run(tensors, feeds)]
-        for session in (a, b)
-    ]
+    values = [session.run(tensors, feeds, host=True) for session in (a, b)]
     pairs = zip(tensors, *values, strict=True)
-    return Comparison(tuple([_compared(t, x, y, rtol) for t, x, y in pairs]))
+    low = [session.precision.low for session in (a, b) if session.precision is not None]
+    return Comparison(tuple([_compared(t, x, y, rtol, low) for t, x, y in pairs]))
 
 
 def _computable(nodes: Sequence[Node], fed: set[Node]) -> list[Node]:
@@ -141,8 +139,10 @@ def _computable(nodes: Sequence[Node], fed: set[Node]) -> list[Node]:
     return list(found)
 
 
-def _compared(tensor: Tensor, a: Array, b: Array, rtol: float | None) -> Compared:
-    allowed = _allowed(tensor.dtype) if rtol is None else rtol
+def _compared(
+    tensor: Tensor, a: Array, b: Array, rtol: float | None, low: Sequence[DType]
+) -> Compared:
+    allowed = max(map(_allowed, [tensor.dtype, *low])) if rtol is None else rtol
     if not tensor.dtype.is_inexact:
         return Compared(tensor, 0.0 if np.array_equal(a, b) else np.inf, 0.0)
     wide = np.complex128 if tensor.dtype.is_complex else np.float64

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Literal, TypeAlias, get_args
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from graphfw.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from graphfw.passes.mixed_policy import Policy
 
 Precision: TypeAlias = Literal["highest", "high"]
 """How exact products of float32 are."""
@@ -63,6 +67,20 @@ def checked_precision(precision: Precision | None) -> Precision | None:
     raise ArgumentError(
         f"matmul_precision={precision!r} is no precision", fix=f"there are: {', '.join(choices)}"
     )
+
+
+def checked_mixed(precision: object, overrides: object) -> Policy | None:
+    """Return how a session mixes precisions; None where it does not.
+
+    Raises:
+        ArgumentError, DTypeError: As `passes.mixed_policy.checked_policy` says.
+    """
+    if precision is None and overrides is None:
+        return None
+    # Not at the top: few ask for it.
+    policies = import_module("graphfw.passes.mixed_policy")
+    found: Policy | None = policies.checked_policy(precision, overrides)
+    return found
 
 
 def checked_switch(name: str, value: bool) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from graphfw.errors import FeedError, FetchError, GraphError
 from graphfw.ir import concrete
@@ -40,6 +40,34 @@ def fetched(graph: Graph, leaf: Any) -> Tensor | Update:
     )
 
 
+class Fetched(NamedTuple):
+    """What a run is asked for.
+
+    Attributes:
+        tensors: The tensors.
+        updates: The updates.
+        slots: For each fetch, in order, the number of its tensor; None for an update.
+    """
+
+    tensors: list[Tensor]
+    updates: list[Update]
+    slots: list[int | None]
+
+
+def all_fetched(graph: Graph, leaves: Iterable[Any]) -> Fetched:
+    """Return what is fetched, tensors and updates apart."""
+    found = Fetched([], [], [])
+    for leaf in leaves:
+        one = fetched(graph, leaf)
+        if isinstance(one, Update):
+            found.updates.append(one)
+            found.slots.append(None)
+        else:
+            found.slots.append(len(found.tensors))
+            found.tensors.append(one)
+    return found
+
+
 def variable_of(graph: Graph, variable: Any) -> Variable:
     """Return the variable that is meant, by itself or by its name."""
     found = fetched(graph, variable)
@@ -53,6 +81,13 @@ def variable_of(graph: Graph, variable: Any) -> Variable:
 
 def placeholders_of(graph: Graph, feeds: Iterable[Any]) -> list[Tensor]:
     """Return the placeholders that are fed, each by itself or by its name."""
+    if isinstance(feeds, (str, Tensor)):
+        raise FeedError(f"compile: feeds={feeds!r} is no list", fix="write feeds=[x]")
+    if isinstance(feeds, Mapping):
+        raise FeedError(
+            "compile: feeds is a dict, but values are given when the plan is called",
+            fix="write plan = session.compile(fetches, feeds=[x]), then plan(array)",
+        )
     found = [_placeholder(graph, key) for key in feeds]
     for i, tensor in enumerate(found):
         if any(tensor is other for other in found[:i]):

@@ -24,6 +24,7 @@ from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 
 if TYPE_CHECKING:
+    from graphfw.runtime.casts import Casts
     from graphfw.runtime.session import Session
 
 Given: TypeAlias = "Sequence[int] | Array"
@@ -76,8 +77,12 @@ class Plan:
         dtypes = [t.dtype.dtype if self._executor.is_host else None for t in program.feeds]
         self._taken = [*enumerate(dtypes)]
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arrays: Any, host: bool = False) -> Any:
         """Run with values for the feeds, in their order.
+
+        Args:
+            arrays: The values.
+            host: As for `Session.run`.
 
         Raises:
             FeedError: A value does not fit its placeholder, or there are too few or too many.
@@ -85,7 +90,8 @@ class Plan:
             SessionError: The session is closed.
         """
         fed, sizes = self._fed(arrays)
-        return self._packed(self._session.execute(self.program, self._run, fed, sizes))
+        found = self._session.execute(self.program, self._run, fed, sizes)
+        return self._packed(self._executor.to_hosts(found) if host else found)
 
     def _computed(self, fed: Sequence[Any], sizes: tuple[int, ...]) -> list[Any]:
         """Run on what `_fed` returns, and return the values of the fetched tensors, in order."""
@@ -161,7 +167,35 @@ class Plan:
         """
         sizes = self._sizes_of(shapes) if shapes or not self.program.symbols else None
         text = self._run.explain(sizes) or node_table(self.program.graph)
-        return f"{table(self.program.reports)}\n\n{text}"
+        return "\n\n".join([table(self.program.reports), *self._precision(), text])
+
+    def casts(self) -> Casts:
+        """Return the conversions that mixed precision has put in, each with its reason.
+
+        Print it for a table. Passes that come later may merge, move or drop some.
+
+        >>> import graphfw as gf
+        >>> with gf.Graph() as g:
+        ...     x = gf.placeholder((2, 3), name="x")
+        ...     y = x @ gf.Variable([[1.0], [2.0], [3.0]], name="w")
+        >>> with gf.Session(g, precision="mixed-bf16") as session:
+        ...     plan = session.compile(y, feeds=[x])
+        >>> [(cast.tensor.name, cast.to.name, cast.reason) for cast in plan.casts()][0]
+        ('x', 'bfloat16', 'matmul computes in bfloat16')
+        """
+        # Not at the top: few ask for it, and it needs the pass.
+        found: Casts = import_module("graphfw.runtime.casts").Casts(self.program.casts)
+        return found
+
+    def _precision(self) -> list[str]:
+        """Return what a report says of mixed precision: nothing where there is none."""
+        if not self.program.mixing:
+            return []
+        *_, mixed = self.program.mixing
+        low = {dtype: count for dtype, count in mixed.hits.items() if dtype != "casts"}
+        nodes = ", ".join([f"{count} operations in {dtype}" for dtype, count in low.items()])
+        casts = f"{len(self.program.casts)} casts: plan.casts() lists them"
+        return [f"precision {mixed.name}: {nodes or 'all operations as described'}, {casts}"]
 
     def source(self) -> str:
         """Return the generated kernels, in their readable form, each with the steps that use it.

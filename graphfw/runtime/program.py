@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple, TypeAlias, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from graphfw.errors import FeedError, GraphError
 from graphfw.ir import concrete
@@ -16,6 +17,7 @@ from graphfw.ir.dim import DimLike, is_symbol, substitute, symbol, symbols_of
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import ALIAS, RANDOM, SOURCE
 from graphfw.ir.rebuild import derive
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Update, Variable
 from graphfw.loc import Loc
@@ -23,10 +25,14 @@ from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, Report, Result, chosen_level, run_pipeline
 from graphfw.runtime.riding import riding
 
+if TYPE_CHECKING:
+    from graphfw.passes.mixed import Cast
+    from graphfw.passes.mixed_policy import Policy
+
 Passes: TypeAlias = Callable[[], Sequence[Pass]]
 
 
-@dataclass(frozen=True)
+@record
 class ShapeCheck:
     """One dim that `assert_shape` promised: what it is said to be, and what it is computed from."""
 
@@ -45,7 +51,7 @@ class SizeSource(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True)
+@record
 class Program:
     """What an executor is asked to run.
 
@@ -53,8 +59,9 @@ class Program:
     already need not.
 
     Attributes:
-        source: What is described, before the passes; its outputs are the fetches, the tokens of
-            effects that happen along with them, then the updates' values.
+        source: What is described, in the session's precision, before the passes; its outputs are
+            the fetches, the tokens of effects that happen along with them, then the updates'
+            values.
         feeds: The placeholders that are fed, in the order of the arguments.
         variables: The variables that are read or updated, in the order of the arguments after the
             feeds.
@@ -67,6 +74,8 @@ class Program:
         level: How much of the passes' work is checked.
         passes: Returns the passes that the executor wants.
         is_trip: Whether it is what a loop computes in each trip.
+        casts: What mixed precision converts.
+        mixing: What its passes did.
     """
 
     source: Graph
@@ -81,6 +90,8 @@ class Program:
     level: Level
     passes: Passes
     is_trip: bool = False
+    casts: tuple[Cast, ...] = ()
+    mixing: tuple[Report, ...] = ()
 
     @property
     def graph(self) -> Graph:
@@ -94,7 +105,7 @@ class Program:
     @property
     def reports(self) -> tuple[Report, ...]:
         """What each pass did."""
-        return self._result.reports
+        return (*self.mixing, *self._result.reports)
 
     @cached_property
     def copied(self) -> tuple[bool, ...]:
@@ -125,15 +136,38 @@ def lower(
     graph: Graph,
     verify: Level | None,
     passes: Passes,
+    precision: Policy | None = None,
 ) -> Program:
     """Take what the fetches and updates need of a graph, and put its inputs in order.
 
     Raises:
         GraphError: Two updates give one variable different values.
         FeedError: A fetch needs a placeholder that is not fed, or a dim whose size nothing tells.
+        ArgumentError: The precision's overrides speak of something that there is not.
     """
     with without_collection():
-        return _lowered(fetches, updates, feeds, graph, verify, passes)
+        program = _lowered(fetches, updates, feeds, graph, verify, passes)
+        if precision is None:
+            return program
+        precision.check(graph)
+        return _mixed(program, precision)
+
+
+def _mixed(program: Program, policy: Policy) -> Program:
+    """Return a program in mixed precision.
+
+    What the passes make later is compared with this, as they have to keep its numbers.
+    """
+    # Not at the top: few ask for it.
+    mixed = import_module("graphfw.passes.mixed")
+    first: tuple[Pass, ...] = import_module("graphfw.passes.pipelines").BEFORE_MIXED
+    before = run_pipeline(program.source, first, verify=program.level, all_passes=True)
+    casts: list[Cast] = []
+    level: Level = "each" if program.level == "values" else program.level
+    one = mixed.MixedPrecision(policy.name, policy, casts)
+    found = run_pipeline(before.graph, [one], verify=level, all_passes=True)
+    reports = (*before.reports, *found.reports)
+    return replace(program, source=found.graph, casts=tuple(casts), mixing=reports)
 
 
 def _lowered(

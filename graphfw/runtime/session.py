@@ -8,46 +8,47 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphfw import io
 from graphfw.errors import (
     ArgumentError,
-    DTypeError,
     FeedError,
     GraphError,
     GraphfwError,
     SessionError,
-    ShapeError,
     a_type,
 )
-from graphfw.ir import ambient, concrete, nest
+from graphfw.ir import nest
 from graphfw.ir.collecting import without_collection
-from graphfw.ir.dtype import as_dtype
+from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import Graph
-from graphfw.ir.literal import Array, to_array
+from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.uncopied import Uncopied
-from graphfw.ir.variable import RESERVED, Update, Variable
+from graphfw.ir.variable import Variable
 from graphfw.loc import trim_traceback
 from graphfw.passes.manager import Level, checked_level
-from graphfw.runtime import feeding, lookup
+from graphfw.runtime import lookup
+from graphfw.runtime.contents import SEED, STEP, assigned_contents, initial_contents, loaded
 from graphfw.runtime.debugging import DebugExecutable, Hook, checked_debug
 from graphfw.runtime.executor import Executable, Executor, checked_options, find_executor
-from graphfw.runtime.limits import Precision
+from graphfw.runtime.limits import Precision, checked_mixed
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program, lower, without_passes
 from graphfw.runtime.running import reading, updating
-from graphfw.runtime.state import Snapshot, State, batches, checked_seed, number_in
+from graphfw.runtime.state import Snapshot, State, batches, checked_seed
+
+if TYPE_CHECKING:
+    from graphfw.passes.mixed_policy import MixedName
 
 Fetches = Any
 """A tensor, variable, update or name, or lists, tuples, named tuples and dicts of these, nested."""
 
-_STEP, _SEED = f"{RESERVED}step", f"{RESERVED}seed"
 _PLANS = 256
 
 
@@ -73,9 +74,15 @@ class Session(Uncopied):
             `"2GiB"`, `"500MB"`. A run that would need more computes tensors of its forward part
             again where its gradients read them; if that is not enough it is an error before it
             begins.
-        matmul_precision: `"high"` lets products of float32 be less exact where that is quicker: on
-            CPUs with AMX tiles, by up to 2^-14 of each |a b|. Elsewhere it changes nothing.
+        matmul_precision: `"high"` lets products of float32, in convolutions too, be less exact
+            where that is quicker: on CPUs with AMX tiles, by up to 2^-14 of each |a b|. Elsewhere
+            it changes nothing.
             `"highest"` permits nothing of the kind, Winograd's convolutions neither.
+        precision: "mixed-bf16" or "mixed-fp16" computes in 16 bits what gains by it, though it is
+            described in float32: products, and what goes along with them. Variables, optimisers,
+            losses, feeds and what is fetched stay float32. `plan.casts()` lists what is converted.
+        precision_overrides: Where to compute otherwise: "float32" or the 16-bit dtype, by names of
+            tensors or layers in which `*` stands for anything: `{"decoder.*": "float32"}`.
         winograd: Whether convolutions may be computed by Winograd's algorithms, where these should
             be faster; their errors are about 1e-5 of the output's scale.
         tune: Measure the ways in which convolutions can be computed, where sizes are known, as
@@ -110,6 +117,8 @@ class Session(Uncopied):
         threads: int | None = None,
         memory_limit: int | str | None = None,
         matmul_precision: Precision | None = None,
+        precision: MixedName | None = None,
+        precision_overrides: Mapping[str, DTypeLike] | None = None,
         winograd: bool = True,
         tune: bool = False,
         debug: bool | Hook = False,
@@ -127,6 +136,7 @@ class Session(Uncopied):
         self.options = checked_options(
             threads, memory_limit, matmul_precision, winograd=winograd, tune=tune
         )
+        self.precision = checked_mixed(precision, precision_overrides)
         checked_debug(debug, self.executor, self.options)
         self._debug = debug
         self._state = State(checked_seed(seed))
@@ -141,7 +151,13 @@ class Session(Uncopied):
 
     # Running.
 
-    def run(self, fetches: Fetches, feeds: Mapping[Tensor | str, Any] | None = None) -> Any:
+    def run(
+        self,
+        fetches: Fetches,
+        feeds: Mapping[Tensor | str, Any] | None = None,
+        *,
+        host: bool = False,
+    ) -> Any:
         """Compute fetches, make the fetched updates happen, and return values in the same form.
 
         The plan for these fetches and feeds is kept; of many different ones, the last 256.
@@ -151,6 +167,8 @@ class Session(Uncopied):
                 of lists, tuples, named tuples and dicts of these.
             feeds: Values for placeholders, by tensor or by name: NumPy arrays, lists, scalars, or
                 anything with `__array__` or `__dlpack__`.
+            host: Return NumPy arrays, whatever the executor: those on a GPU are copied home
+                together, and waited for once.
 
         Returns:
             Arrays that belong to the caller, in the form of `fetches`.
@@ -170,7 +188,7 @@ class Session(Uncopied):
             ]
         )
         plan = self._plans.get(key) or self._planned(key, fetches, feeds)
-        return plan(*feeds.values())
+        return plan(*feeds.values(), host=host)
 
     def _named(self, name: str) -> Any:
         """Return the key of what a name means now: variables are renamed as models are joined."""
@@ -221,29 +239,12 @@ class Session(Uncopied):
         """
         self._check_open()
         self.graph.check()
-        if isinstance(feeds, (str, Tensor)):
-            raise FeedError(f"compile: feeds={feeds!r} is no list", fix="write feeds=[x]")
-        if isinstance(feeds, Mapping):
-            raise FeedError(
-                "compile: feeds is a dict, but values are given when the plan is called",
-                fix="write plan = session.compile(fetches, feeds=[x]), then plan(array)",
-            )
         placeholders = lookup.placeholders_of(self.graph, feeds)
-        tensors: list[Tensor] = []
-        updates: list[Update] = []
-        slots: list[int | None] = []
-        for leaf in nest.leaves(fetches):
-            found = lookup.fetched(self.graph, leaf)
-            if isinstance(found, Update):
-                updates.append(found)
-                slots.append(None)
-            else:
-                slots.append(len(tensors))
-                tensors.append(found)
+        tensors, updates, slots = lookup.all_fetched(self.graph, nest.leaves(fetches))
         with self._compiling:
             with without_collection():
                 # In a context of its own: an interrupt must not leave the compiler's graphs open.
-                how = self.graph, self._verify, self.executor.passes
+                how = self.graph, self._verify, self.executor.passes, self.precision
                 program = copy_context().run(lower, tensors, updates, placeholders, *how)
             if self._debug:
                 program = without_passes(program)
@@ -290,35 +291,11 @@ class Session(Uncopied):
         context = copy_context()  # as for lower
         values: dict[Variable, Any] = {}
         for some in batches(new):
-            made = (context.run(self._initial, v) for v in some)
+            made = (context.run(initial_contents, v, self.seed) for v in some)
             values.update(zip(some, self.executor.from_hosts(made, [*some.values()]), strict=True))
         with self._state.writing:
             current = self._state.snapshot.values
             self._state.commit({v: a for v, a in values.items() if v not in current})
-
-    def _initial(self, variable: Variable) -> Array:
-        initial = variable.initial
-        if isinstance(initial, np.ndarray):
-            return initial
-        if initial is None:
-            raise SessionError(
-                f'the variable "{variable.name}" has no initial value',
-                fix="restore a checkpoint or assign it first: session[variable] = array",
-            )
-        if not isinstance(initial, Tensor):
-            # A graph of its own, so that the draw depends on the variable's name and nothing else.
-            with Graph(), ambient.override(ambient.current_scope, variable.name):
-                made = initial(variable.shape, variable.dtype)
-            initial = made if isinstance(made, Tensor) else to_array(made)
-        if isinstance(initial, Tensor):
-            initial = np.asarray(concrete.evaluate([initial], rng=Rng(self.seed, 0))[0])
-        if initial.shape != variable.shape or initial.dtype != variable.dtype.dtype:
-            raise ShapeError(
-                f'the initialiser of "{variable.name}" gives '
-                f"{initial.dtype.name}{list(initial.shape)} for {variable.type}",
-                at=variable.node.loc,
-            )
-        return initial
 
     def __getitem__(self, variable: Variable | str) -> Array:
         """Return a copy of a variable's contents, by the variable or its name."""
@@ -347,30 +324,9 @@ class Session(Uncopied):
         """
         self._check_open()
         found = lookup.variable_of(self.graph, variable)
-        array = self._checked(found, value)
-        copy = self.executor.from_host(array)
+        copy = self.executor.from_host(assigned_contents(found, value))
         with self._state.writing:
             self._state.commit({found: copy})
-
-    def _checked(self, variable: Variable, value: Any) -> Array:
-        wanted = variable.dtype
-        array = feeding.array_of(value)
-        if array.shape != variable.shape:
-            raise ShapeError(
-                f'the variable "{variable.name}" is {variable.type} and is given the shape '
-                f"{list(array.shape)}",
-                operands=[concrete.describe("variable", variable)],
-                fix="give an array of the variable's shape",
-            )
-        converted = feeding.converted(value, array, wanted)
-        if converted is None:
-            what, fix = feeding.refusal(value, array, wanted, "is given")
-            raise DTypeError(
-                f'the variable "{variable.name}" {what}',
-                operands=[concrete.describe("variable", variable)],
-                fix=fix,
-            )
-        return converted
 
     # Saving.
 
@@ -383,7 +339,7 @@ class Session(Uncopied):
         self.graph.check_names()
         with self._pinned() as snapshot:
             arrays = {v.name: self.executor.to_host(snapshot.values.get(v)) for v in variables}
-        return {**arrays, _STEP: np.asarray(snapshot.step), _SEED: np.asarray(snapshot.seed)}
+        return {**arrays, STEP: np.asarray(snapshot.step), SEED: np.asarray(snapshot.seed)}
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> io.Mismatch:
         """Replace all variables' contents at once by arrays of their names.
@@ -412,8 +368,8 @@ class Session(Uncopied):
             CheckpointError: The file can't be written.
         """
         arrays = self.state_dict()
-        step, seed = int(arrays.pop(_STEP)), int(arrays.pop(_SEED))
-        metadata = {_STEP: str(step), _SEED: str(seed), "graphfw/opset": str(self.graph.opset)}
+        step, seed = int(arrays.pop(STEP)), int(arrays.pop(SEED))
+        metadata = {STEP: str(step), SEED: str(seed), "graphfw/opset": str(self.graph.opset)}
         io.write_checkpoint(path, arrays, metadata)
 
     def restore(self, path: str | os.PathLike[str], *, strict: bool = True) -> io.Mismatch:
@@ -428,35 +384,19 @@ class Session(Uncopied):
                 with near names, and nothing has changed.
         """
         arrays, metadata = io.read_checkpoint(path)
-        numbers = {k: metadata[k] for k in (_STEP, _SEED) if k in metadata}
+        numbers = {k: metadata[k] for k in (STEP, SEED) if k in metadata}
         return self._load({**arrays, **numbers}, os.fspath(path), strict)
 
     def _load(self, state: Mapping[str, Any], source: str, strict: bool) -> io.Mismatch:
         self._check_open()
-        if not isinstance(state, Mapping):
-            raise ArgumentError(
-                f"load_state_dict: {state!r} is not a dict of arrays",
-                fix="pass what session.state_dict() returned, or call session.restore(path)",
-            )
         self.graph.check_names()
         if not self.executor.holds_values:
             self.executor.to_host(None)
-        arrays = {k: to_array(v) for k, v in state.items() if k not in (_STEP, _SEED)}
-        variables = {v.name: v for v in self.graph.variables}
-        mismatch = io.check_entries(
-            {n: (_ints(v.shape), v.dtype.name) for n, v in variables.items()},
-            {n: (a.shape, as_dtype(a.dtype).name) for n, a in arrays.items()},
-            source=source,
-            strict=strict,
-        )
-        step = number_in(state, _STEP, 0, source)
-        seed = number_in(state, _SEED, -(2**63), source)
-        values = {
-            variables[n]: self.executor.from_host(a) for n, a in arrays.items() if n in variables
-        }
+        found = loaded(state, self.graph.variables, source, strict=strict)
+        values = {v: self.executor.from_host(array) for v, array in found.arrays.items()}
         with self._state.writing:
-            self._state.commit(values, step, seed)
-        return mismatch
+            self._state.commit(values, found.step, found.seed)
+        return found.mismatch
 
     # Closing.
 
@@ -468,6 +408,7 @@ class Session(Uncopied):
         self._closed = True
         self._plans.clear()
         self._state = State(self.seed)
+        self.executor.release()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -492,7 +433,3 @@ class Session(Uncopied):
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"step {self._state.snapshot.step}"
         return f"<Session of {self.graph!r} on {self.executor.name}, {state}>"
-
-
-def _ints(shape: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(int(dim) for dim in shape)

@@ -4,6 +4,7 @@ import _thread
 import gc
 import os
 import signal
+import statistics
 import threading
 import time
 import warnings
@@ -52,6 +53,13 @@ def interrupted(job, after):
     return None
 
 
+def taken(job):
+    """Return the seconds that a call takes."""
+    begin = time.perf_counter()
+    job()
+    return time.perf_counter() - begin
+
+
 def in_another_thread(job):
     """Run job in a thread; say whether it came to an end, which a lock left taken prevents."""
     results = []
@@ -98,10 +106,11 @@ def test_a_training_loop_interrupted_at_many_moments(rng):
     ]
     for call in calls:
         call()
+    typical = statistics.median([taken(call) for _ in range(20) for call in calls])
     # Kept, as an interactive Python keeps the last one: their frames hold no locks.
     errors = []
     for number in range(1500):
-        errors.append(interrupted(calls[number % 3], rng.uniform(1e-6, 4e-4)))
+        errors.append(interrupted(calls[number % 3], rng.uniform(1e-6, 4 * typical)))
         check_one_step(session)
     assert sum(error is not None for error in errors) > 1000
     before = check_one_step(session)
@@ -153,7 +162,7 @@ def test_compiling_interrupted_at_many_moments(rng):
     assert sum(error is not None for error in errors) > 40
 
 
-@pytest.mark.parametrize("part", ["lower", "_initial"])
+@pytest.mark.parametrize("part", ["lower", "initial_contents"])
 def test_a_graph_that_an_interrupt_leaves_open_is_not_the_users(part, monkeypatch):
     """The moment between opening a graph and entering the `with` block, made to happen."""
     g, x, a, b, c, noise, step = equal_counters()
@@ -163,7 +172,7 @@ def test_a_graph_that_an_interrupt_leaves_open_is_not_the_users(part, monkeypatc
         gf.Graph().__enter__()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session_module if part == "lower" else session, part, struck)
+    monkeypatch.setattr(session_module, part, struck)
     with pytest.raises(KeyboardInterrupt):
         session.run(step, {x: 1.0})
     assert current_graph().is_ambient

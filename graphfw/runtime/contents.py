@@ -1,0 +1,136 @@
+"""What variables may contain: initial values, arrays that users assign, entries of checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphfw import io
+from graphfw.errors import ArgumentError, DTypeError, SessionError, ShapeError
+from graphfw.ir import ambient, concrete
+from graphfw.ir.dtype import as_dtype
+from graphfw.ir.graph import Graph
+from graphfw.ir.literal import Array, to_array
+from graphfw.ir.op import Rng
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import RESERVED, Variable
+from graphfw.runtime import feeding
+from graphfw.runtime.state import number_in
+
+STEP, SEED = f"{RESERVED}step", f"{RESERVED}seed"
+"""What a session's own numbers are called among the entries of a checkpoint."""
+
+
+def initial_contents(variable: Variable, seed: int) -> Array:
+    """Return what a variable begins with; draws depend on the seed and the variable's name.
+
+    Raises:
+        SessionError: It has no initial value.
+        ShapeError: Its initialiser gives another shape or dtype.
+    """
+    initial = variable.initial
+    if isinstance(initial, np.ndarray):
+        return initial
+    if initial is None:
+        raise SessionError(
+            f'the variable "{variable.name}" has no initial value',
+            fix="restore a checkpoint or assign it first: session[variable] = array",
+        )
+    if not isinstance(initial, Tensor):
+        # A graph of its own, so that the draw depends on the variable's name and nothing else.
+        with Graph(), ambient.override(ambient.current_scope, variable.name):
+            made = initial(variable.shape, variable.dtype)
+        initial = made if isinstance(made, Tensor) else to_array(made)
+    if isinstance(initial, Tensor):
+        initial = np.asarray(concrete.evaluate([initial], rng=Rng(seed, 0))[0])
+    if initial.shape != variable.shape or initial.dtype != variable.dtype.dtype:
+        raise ShapeError(
+            f'the initialiser of "{variable.name}" gives '
+            f"{initial.dtype.name}{list(initial.shape)} for {variable.type}",
+            at=variable.node.loc,
+        )
+    return initial
+
+
+def assigned_contents(variable: Variable, value: Any) -> Array:
+    """Return what a user assigns to a variable, as an array of its dtype.
+
+    Raises:
+        ShapeError, DTypeError: It does not fit.
+    """
+    wanted = variable.dtype
+    array = feeding.array_of(value)
+    if array.shape != variable.shape:
+        raise ShapeError(
+            f'the variable "{variable.name}" is {variable.type} and is given the shape '
+            f"{list(array.shape)}",
+            operands=[concrete.describe("variable", variable)],
+            fix="give an array of the variable's shape",
+        )
+    converted = feeding.converted(value, array, wanted)
+    if converted is None:
+        what, fix = feeding.refusal(value, array, wanted, "is given")
+        raise DTypeError(
+            f'the variable "{variable.name}" {what}',
+            operands=[concrete.describe("variable", variable)],
+            fix=fix,
+        )
+    return converted
+
+
+class Loaded(NamedTuple):
+    """What a saved state says about the variables of a graph.
+
+    Attributes:
+        arrays: The contents of those that it has.
+        mismatch: What is missing and extra.
+        step: The session's step, where it says.
+        seed: The session's seed, where it says.
+    """
+
+    arrays: Mapping[Variable, Array]
+    mismatch: io.Mismatch
+    step: int | None
+    seed: int | None
+
+
+def loaded(
+    state: Mapping[str, Any], variables: Sequence[Variable], source: str, *, strict: bool
+) -> Loaded:
+    """Return what a state holds for variables, by their names.
+
+    Args:
+        state: Arrays by name.
+        variables: The variables.
+        source: What errors call the state.
+        strict: Whether missing and extra entries are errors.
+
+    Raises:
+        CheckpointError: Entries don't match.
+        ArgumentError: The state is no dict.
+    """
+    if not isinstance(state, Mapping):
+        raise ArgumentError(
+            f"load_state_dict: {state!r} is not a dict of arrays",
+            fix="pass what session.state_dict() returned, or call session.restore(path)",
+        )
+    arrays = {k: to_array(v) for k, v in state.items() if k not in (STEP, SEED)}
+    named = {v.name: v for v in variables}
+    mismatch = io.check_entries(
+        {n: (_ints(v.shape), v.dtype.name) for n, v in named.items()},
+        {n: (a.shape, as_dtype(a.dtype).name) for n, a in arrays.items()},
+        source=source,
+        strict=strict,
+    )
+    return Loaded(
+        {named[n]: array for n, array in arrays.items() if n in named},
+        mismatch,
+        number_in(state, STEP, 0, source),
+        number_in(state, SEED, -(2**63), source),
+    )
+
+
+def _ints(shape: Sequence[Any]) -> tuple[int, ...]:
+    return tuple([int(dim) for dim in shape])
