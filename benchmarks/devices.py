@@ -100,13 +100,14 @@ class CupyWatch:
         import cupy
 
         self._begin, self._end = cupy.cuda.Event(), cupy.cuda.Event()
-        cupy.cuda.get_current_stream().synchronize()
-        self._begin.record()
+        self._stream = cupy.cuda.get_current_stream()
+        self._stream.synchronize()
+        self._begin.record(self._stream)
 
     def stop(self) -> float:
         import cupy
 
-        self._end.record()
+        self._end.record(self._stream)
         self._end.synchronize()
         return float(cupy.cuda.get_elapsed_time(self._begin, self._end)) / 1e3
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -80,9 +79,12 @@ def versions() -> dict[str, str]:
 
 
 def _version(package: str) -> str:
+    # Not at the top: programs that are timed from Python's start import this module.
+    from importlib import metadata
+
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
         return "from source"
 
 

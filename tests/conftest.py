@@ -3,12 +3,16 @@
 import functools
 import importlib.util
 import signal
+import sys
 import zlib
 
 import numpy as np
 import pytest
 
 from graphfw.runtime.numpy_executor import identity
+from tests.support.cuda_host import compiler
+from tests.support.fake_cublaslt import FakeCublasLt
+from tests.support.fake_cupy import FakeCupy
 
 # What is tested is compiled, and not recalled from the last time.
 identity.enabled = False
@@ -41,3 +45,21 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     # pytest shows captured output only when the test fails.
     print(f"rng: np.random.default_rng({seed})")  # noqa: T201
     return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def cublaslt(monkeypatch: pytest.MonkeyPatch) -> FakeCublasLt:
+    """A stand-in for cuBLASLt."""
+    made = FakeCublasLt()
+    monkeypatch.setattr("graphfw.runtime.cupy_executor.device.load", lambda cuda: made)
+    return made
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, cublaslt: FakeCublasLt) -> FakeCupy:
+    """A stand-in for CuPy: `executor="cupy"` works, with kernels that run on the CPU."""
+    compiler()
+    made = FakeCupy()
+    monkeypatch.setitem(sys.modules, "cupy", made)
+    cublaslt.perform = made.streams.perform
+    return made

@@ -33,7 +33,9 @@ def test_there_are_pages():
 
 @pytest.mark.usefixtures("_registries_restored")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_page_runs(page, monkeypatch, tmp_path):
+def test_page_runs(page, monkeypatch, tmp_path, request):
+    if page.stem == "gpu":
+        request.getfixturevalue("fake")
     monkeypatch.chdir(tmp_path)  # pages write files
     monkeypatch.delenv("GRAPHFW_JIT", raising=False)  # pages show what is compiled
     text = page.read_text("utf-8")

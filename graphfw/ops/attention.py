@@ -35,7 +35,7 @@ def scaled_dot_product_attention(
     A query whose keys are all masked gets 0. Without dropout no tensor of queries by keys is made,
     neither here nor in the gradient, unless there are at most 32 keys or the mask itself needs a
     gradient: memory grows with Tq + Tk, not with their product. float16 and bfloat16 are computed
-    in float32.
+    in float32; on a GPU the weights are rounded to them before they multiply the values.
 
     Args:
         q: The queries.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
@@ -18,6 +17,7 @@ from graphfw.errors import ExecutionError, ExecutorError, a_type, did_you_mean
 from graphfw.ir import ambient
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.base import Pass
 from graphfw.runtime.limits import (
@@ -40,7 +40,7 @@ __all__ = ["Executable", "Executor", "Options", "executor_names", "find_executor
 Claim: TypeAlias = "Callable[[], Array | None]"
 
 
-@dataclass(frozen=True)
+@record
 class Options:
     """What a session asks of its executor.
 
@@ -203,7 +203,7 @@ class Executor(abc.ABC):
 
     @abc.abstractmethod
     def feed(self, placeholder: Tensor, value: Any) -> Any:
-        """Return a fed value as an array of this executor with the placeholder's dtype.
+        """Return a fed value as an array with the placeholder's dtype, as its executables take it.
 
         Its `shape` is checked by the caller.
 
@@ -229,6 +229,13 @@ class Executor(abc.ABC):
     @abc.abstractmethod
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         """Return a copy of an array of this executor as a NumPy array."""
+
+    def release(self) -> None:  # noqa: B027  (most keep nothing)
+        """Let go of memory that is kept for later runs: a session that used it is closed."""
+
+    def to_hosts(self, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        """Return arrays that nobody else has as NumPy arrays: themselves, where they are such."""
+        return list(arrays) if self.is_host else [self.to_host(array) for array in arrays]
 
 
 _BUILT_IN = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphfw.errors import FeedError, GraphfwError, ShapeError
+from graphfw.errors import ArgumentError, FeedError, GraphfwError, ShapeError, a_type
 from graphfw.ir import concrete
 from graphfw.ir.dim import Dim, DimLike, is_symbol, symbols_of
 from graphfw.ir.dim_text import evaluate
@@ -26,9 +26,17 @@ def array_of(value: Any) -> Array:
     """Return a value as a NumPy array, Python's floats and complex numbers with all their bits.
 
     Raises:
-        DTypeError, ArgumentError: It is no array of numbers.
+        DTypeError, ArgumentError: It is no array of numbers, or one on a GPU.
     """
-    array, _ = as_given(value)
+    try:
+        array, _ = as_given(value)
+    except GraphfwError:
+        raise
+    except TypeError as error:  # the value's own: CuPy and PyTorch copy nothing home unasked
+        raise ArgumentError(
+            f"{a_type(value)} stays where it is: {error}",
+            fix="copy it to the host: gf.to_numpy(array) of CuPy, tensor.cpu() of PyTorch",
+        ) from None
     as_dtype(array.dtype)  # refuses what graphfw has no dtype for
     return array
 

@@ -126,6 +126,8 @@ def compare(name: str, value: Any, wanted: Any, rtol: float, atol: float) -> Non
         assert value is wanted, f"{name}: {value}, not {wanted}"
         return
     wanted = np.asarray(wanted)
+    if type(value) is not np.ndarray and not isinstance(value, np.generic):  # it is on a GPU
+        value = graphfw.to_numpy(value)
     assert value.shape == wanted.shape, f"{name}: shape {value.shape}, not {wanted.shape}"
     if wanted.dtype.kind in "OUS":
         assert [str(v) for v in value.ravel()] == [

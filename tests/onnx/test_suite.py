@@ -6,6 +6,7 @@ After a change that makes more of them pass: `python -m tests.onnx.suite --updat
 from __future__ import annotations
 
 import os
+import re
 
 import numpy as np
 import onnx
@@ -47,6 +48,16 @@ def test_networks_pass():
 def test_cases_pass_when_each_pass_is_verified(share, monkeypatch):
     monkeypatch.setenv("GRAPHFW_VERIFY", "each")
     check(share)
+
+
+@pytest.mark.slow  # half a minute
+def test_cases_pass_on_the_cupy_executor(fake, monkeypatch):
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
+    monkeypatch.setenv("GRAPHFW_EXECUTOR", "cupy")
+    found = {name: case for kind in KINDS if kind != "real" for name, case in cases(kind).items()}
+    # CuPy has none of these dtypes: an error says so.
+    lacking = re.compile("float8|float4|_u?int[24](_|$)|e[45]m[23]", re.IGNORECASE)
+    check({name: found[name] for name in PASSES[::8] if name in found and not lacking.search(name)})
 
 
 def check(share):

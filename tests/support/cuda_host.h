@@ -11,7 +11,7 @@
 #define __global__
 #define __forceinline__ inline
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 using std::min;
 
@@ -190,3 +190,5 @@ static inline double erfinv(double x) {
     return y;
 }
 static inline float erfinvf(float x) { return (float)erfinv((double)x); }
+
+#include "cuda_tensor_cores.h"

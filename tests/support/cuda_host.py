@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-_HEADER = Path(__file__).parent / "cuda_host.h"
-_FUNCTION = re.compile(r'extern "C" __global__ void __launch_bounds__\((\d+)\) (\w+)\(([^)]*)\)')
+_HEADERS = [Path(__file__).parent / name for name in ("cuda_host.h", "cuda_tensor_cores.h")]
+_FUNCTION = re.compile(
+    r'extern "C" __global__ void __launch_bounds__\((\d+)(?:, \d+)?\) (\w+)\(([^)]*)\)'
+)
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _FOLDER = Path(__file__).parents[2] / ".pytest_cache" / "cuda_host"
 _LOCK = threading.Lock()
@@ -80,7 +82,7 @@ class HostFunction:
 def host_module(source: str, wide: bool = False) -> dict[str, HostFunction]:
     """Compile a module's source; return its functions by name."""
     functions = [(name, int(n), kinds) for n, name, kinds in _FUNCTION.findall(source)]
-    lines = [f'#include "{_HEADER}"', source]
+    lines = [f'#include "{_HEADERS[0]}"', source]
     kinds_of = {}
     for name, _, text in functions:
         kinds = kinds_of[name] = [part.rsplit(" ", 1)[0] for part in text.split(", ")]
@@ -95,7 +97,7 @@ def _built(text: str, wide: bool) -> Path:
     """Return a shared library of a text: from an earlier run of the tests, where it is kept."""
     flags = ["-O1", "-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "-w"]
     flags += ["-DGF_WIDE"] if wide else []
-    content = "\0".join([text, _HEADER.read_text("utf-8"), *flags])
+    content = "\0".join([text, *[one.read_text("utf-8") for one in _HEADERS], *flags])
     _FOLDER.mkdir(parents=True, exist_ok=True)
     path = _FOLDER / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.so"
     if not path.exists():

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from graphfw.ir.dim_text import evaluate
-from graphfw.runtime.cupy_executor.codegen import CudaCode, module, variants
+from graphfw.ir.tensor import Node
+from graphfw.runtime.cupy_executor.codegen import CudaCode, GpuCode, HandCode, module, variants
 from graphfw.runtime.cupy_executor.codegen.launch import Launch, launch
+from graphfw.runtime.cupy_executor.target import alone_steps
 from graphfw.runtime.kernels.ir import Kernel
-from graphfw.runtime.kernels.steps import Step, Storage
+from graphfw.runtime.kernels.steps import Step, Storage, View
 from tests.support.cuda_machines import here
 from tests.support.kernel_interpreter import Array, Failed, Interpreted, new_array
 
@@ -23,6 +25,11 @@ class Cuda(Interpreted):
 
     def kernel(self, kernel: Kernel) -> Any:
         return CudaCode(kernel)
+
+    def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+        if node.op.name in ("matmul", "fused_product"):
+            return ()  # products that the interpreter does not multiply
+        return alone_steps(node, inputs, outputs, "highest")
 
 
 class CudaTarget:
@@ -54,7 +61,10 @@ def execute(steps: Sequence[Step], **options: Any) -> Callable[..., None]:
             for storage, written in zip(step.operands, step.written, strict=True)
         ]
         params = [evaluate(p, sizes) for p in step.params]
-        found = run_all(step.code, arrays, params, source, **options)
+        if isinstance(step.code, HandCode):
+            found = run_by_hand(step.code, arrays, params, source)
+        else:
+            found = run_all(step.code, arrays, params, source, **options)
         triples = zip(step.operands, step.written, found, strict=True)
         memory.update({storage: array for storage, written, array in triples if written})
 
@@ -102,8 +112,29 @@ def run_all(
     return results[0]
 
 
+def run_by_hand(
+    code: HandCode, arrays: Sequence[Array], params: Sequence[int], source: str = ""
+) -> list[Array]:
+    """Run a kernel that is written by hand as it is launched; return the buffers afterwards.
+
+    Args:
+        code: The kernel.
+        arrays: The buffers; what is written of them may hold anything.
+        params: The run-time integers.
+        source: The module that it is in; one of its own by default.
+
+    Raises:
+        Failed: It sets the flag of a check that fails.
+    """
+    for array, buffer in zip(arrays, code.buffers, strict=True):
+        assert array.dtype == buffer.dtype.dtype
+    assert len(params) == code.params
+    one = code.launch(params)
+    return run_once(code, one, arrays, params, source or module([code]))
+
+
 def run_once(
-    code: CudaCode,
+    code: GpuCode,
     one: Launch,
     arrays: Sequence[Array],
     params: Sequence[int],
@@ -123,7 +154,7 @@ def run_once(
     if one.grid:
         machine = here()
         name = f"{code.symbol}_{one.variant}"
-        function = machine.function(source, name, wide or one.is_wide)
+        function = machine.function(source, name, wide or one.is_wide, one.shared)
         found = {place: np.uint64(machine.address(copies[place]) + _GUARD) for place in copies}
         memory = np.uint64(machine.address(scratch) + _GUARD if one.scratch else 0)
         args = [found[place] for place in places] + [np.int64(p) for p in params]

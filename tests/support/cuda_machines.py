@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphfw.runtime.cupy_executor.device import OPTIONS
+from graphfw.runtime.cupy_executor.device import OPTIONS, Device
 from tests.support.cuda_host import host_module
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -18,8 +18,15 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class OnCpu:
     """Kernels as functions of the host, on NumPy's own memory."""
 
-    def function(self, source: str, name: str, wide: bool) -> Callable[..., Any]:
-        """Return a kernel's function, which is called as CuPy's are."""
+    def function(self, source: str, name: str, wide: bool, shared: int) -> Callable[..., Any]:
+        """Return a kernel's function, which is called as CuPy's are.
+
+        Args:
+            source: The module that it is in.
+            name: What it is called.
+            wide: Whether indices are computed in 64 bits.
+            shared: How many bytes of memory of its own a block will have.
+        """
         return host_module(source, wide)[name]
 
     def address(self, array: Array) -> int:
@@ -39,8 +46,10 @@ class OnGpu(OnCpu):
         self._cupy = cupy
         self._copies: list[tuple[Array, Any]] = []
 
-    def function(self, source: str, name: str, wide: bool) -> Callable[..., Any]:
-        return _gpu_module(source, wide).get_function(name)
+    def function(self, source: str, name: str, wide: bool, shared: int) -> Callable[..., Any]:
+        found: Callable[..., Any] = _gpu_module(source, wide).get_function(name)
+        Device(self._cupy, 0).allow_shared(found, shared)
+        return found
 
     def address(self, array: Array) -> int:
         copy = self._cupy.array(array)

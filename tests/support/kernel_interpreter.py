@@ -87,6 +87,9 @@ class Interpreted:
     def multiplies(self, node: Node) -> bool:
         return node.op.name == "matmul" and node.types[0].dtype.name in ("float32", "float64")
 
+    def fills(self, node: Node) -> bool:
+        return False
+
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
         return ()
 

@@ -15,7 +15,7 @@ from graphfw.passes.fuse import Partition
 from graphfw.passes.manager import run_pipeline
 from graphfw.passes.pipelines import DEFAULT
 from graphfw.passes.values import Draw, evaluated
-from graphfw.runtime.cupy_executor.codegen import CudaCode
+from graphfw.runtime.cupy_executor.codegen import CudaCode, HandCode
 from graphfw.runtime.kernels.lower import Item
 from graphfw.runtime.kernels.steps import ReferenceStep, Step
 from graphfw.runtime.numpy_executor.codegen import KernelCode
@@ -60,7 +60,8 @@ def assert_lowered(
     target = {"interpreted": None, "native": Native(), "cuda": cuda_kernels.Cuda()}[how]
     graph, groups, items = lowered(g, outputs, target)
     feeds = draw(graph, sizes)
-    steps = [s for s in items if isinstance(s, Step) and isinstance(s.code, KernelCode | CudaCode)]
+    kernels = KernelCode | CudaCode | HandCode
+    steps = [s for s in items if isinstance(s, Step) and isinstance(s.code, kernels)]
     run = {
         "interpreted": lambda steps: None,
         "native": execute,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import graphfw.ops.fused_products  # noqa: F401  registers an op that only the CuPy executor makes
 from graphfw.ir.dim import symbols_of
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, complex64, complex128, float32, float64

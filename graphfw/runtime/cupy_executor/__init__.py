@@ -5,11 +5,14 @@ The only folder that imports cupy, and only when such an executor is made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from graphfw.errors import ExecutorError, FeedError
+import numpy as np
+
+from graphfw.errors import ExecutorError, FeedError, a_type
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
@@ -17,8 +20,10 @@ from graphfw.passes.base import Pass
 from graphfw.runtime import feeding
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.cupy_executor import failures
+from graphfw.runtime.cupy_executor.capture import Capturing
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.executable import GpuExecutable
+from graphfw.runtime.cupy_executor.staging import Piece
 from graphfw.runtime.executor import Claim, Executable, Executor, Options
 from graphfw.runtime.limits import compiles
 from graphfw.runtime.program import Program
@@ -33,10 +38,13 @@ class CupyExecutor(Executor):
         self._cupy = _import_cupy()
         self._device = _find_device(self._cupy, device)
         self._gpu = Device(self._cupy, self._device)
+        self._capturing = Capturing(self._cupy)
 
     def load(self, program: Program, options: Options) -> Executable:
+        failures.require_dtypes(self._cupy, program)
         if compiles():
-            return GpuExecutable(program, options, self._gpu)
+            failures.require_capability(self._gpu)
+            return GpuExecutable(program, options, self._gpu, self._capturing)
         options.require_no_limit("GRAPHFW_JIT=0")
         device = self._cupy.cuda.Device(self._device)
         with device:
@@ -46,14 +54,17 @@ class CupyExecutor(Executor):
         if not compiles():
             return super().passes()
         found: Sequence[Pass] = import_module("graphfw.passes.pipelines").DEFAULT
-        return found
+        return (*found, import_module(f"{__name__}.epilogues").FuseEpilogues())
 
     def feed(self, placeholder: Tensor, value: Any) -> Any:
-        if _is_on_gpu(value) and not isinstance(value, self._cupy.ndarray):
-            # PyTorch's or JAX's, in place; the exchange makes streams wait for one another.
-            value = self._cupy.from_dlpack(value)
+        """Return an array of this GPU as it is, in place; what is on the host stays there.
+
+        The run copies it, together with the others that it is fed.
+        """
         if not isinstance(value, self._cupy.ndarray):
-            return self.from_host(feeding.host_array(placeholder, value))
+            if not _is_on_gpu(value):
+                return feeding.host_array(placeholder, value)
+            value = self._taken(placeholder, value)
         if value.device.id != self._device:
             raise FeedError(
                 f'"{placeholder.name}" is fed an array of GPU {value.device.id}, '
@@ -67,13 +78,54 @@ class CupyExecutor(Executor):
             )
         return value
 
+    def _taken(self, placeholder: Tensor, value: Any) -> Any:
+        """Return an array of another framework as CuPy's, in the same memory."""
+        cupy = self._cupy
+        take = cupy.from_dlpack if hasattr(value, "__dlpack__") else cupy.asarray
+        with self._working():
+            try:
+                return take(value)  # which makes streams wait for one another
+            except failures.lasting(cupy):
+                raise
+            except Exception as error:
+                raise FeedError(
+                    f"{feeding.label(placeholder)} can't take the memory of {a_type(value)}: "
+                    f"{error}",
+                    fix="hand over a tensor without gradients: tensor.detach()",
+                ) from error
+
     def from_host(self, array: Array) -> Any:
-        with self._cupy.cuda.Device(self._device):
-            return self._cupy.array(array)
+        with self._working():
+            # New contents of variables: CUDA graphs know where the old ones are, and keep them.
+            self._capturing.forget_variables()
+            stream = self._cupy.cuda.get_current_stream()
+            self._gpu.streams.reads(stream)
+            made = self._cupy.empty(array.shape, array.dtype)
+            self._gpu.staging.send([Piece(array, 0)], made.data.ptr, stream)
+            self._gpu.streams.has_written(stream)
+            return made
+
+    def release(self) -> None:
+        self._capturing.drop()
 
     def to_host(self, array: Any) -> Array:
-        host: Array = self._cupy.asnumpy(array)
+        (host,) = self.to_hosts([array])
         return host
+
+    def to_hosts(self, arrays: Sequence[Any]) -> list[Array]:
+        kind = self._cupy.ndarray
+        with self._working():
+            stream = self._cupy.cuda.get_current_stream()
+            self._gpu.streams.reads(stream)
+            home = self._gpu.staging.fetch([a for a in arrays if isinstance(a, kind)], stream)
+        fetched = iter(home)
+        return [next(fetched) if isinstance(a, kind) else np.array(a) for a in arrays]
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Work on the GPU, and tell where it fails."""
+        with self._gpu.current(), failures.told(self._gpu):
+            yield
 
 
 class _OnDevice(ArrayExecutable):
@@ -81,6 +133,7 @@ class _OnDevice(ArrayExecutable):
 
     def __init__(self, program: Program, cupy: Any, device: Any) -> None:
         super().__init__(program, cupy)
+        self._cupy = cupy
         self._device = device
 
     def __call__(
@@ -92,7 +145,8 @@ class _OnDevice(ArrayExecutable):
         claim: Claim | None,
     ) -> list[Any]:
         with self._device:
-            return super().__call__(inputs, sizes, rng, version, claim)
+            given = [self._cupy.asarray(array) for array in inputs]
+            return super().__call__(given, sizes, rng, version, claim)
 
 
 _CUDA = 2
@@ -101,7 +155,9 @@ _CUDA = 2
 
 def _is_on_gpu(value: Any) -> bool:
     place = getattr(value, "__dlpack_device__", None)
-    return callable(place) and place()[0] == _CUDA
+    if callable(place):
+        return bool(place()[0] == _CUDA)
+    return hasattr(value, "__cuda_array_interface__")
 
 
 def _import_cupy() -> Any:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
+import threading
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from graphfw.errors import ExecutorError
-from graphfw.runtime.cupy_executor.products import ProductCode, alignment
+from graphfw.ops.fused_products import FusedProduct
+from graphfw.runtime.cupy_executor.products import RESULT, ProductCode, alignment
 
 WORKSPACE = 32 << 20
 """How much memory a product may be given besides its operands, in bytes: what NVIDIA advises."""
@@ -24,10 +26,21 @@ COMPUTE_32F, COMPUTE_32F_TF32, COMPUTE_64F = 68, 77, 70  # cublasComputeType_t
 TRANSA, TRANSB = 3, 4  # cublasLtMatmulDescAttributes_t
 TRANSPOSED = 1  # cublasOperation_t
 BATCH_COUNT, BATCH_OFFSET = 5, 6  # cublasLtMatrixLayoutAttribute_t
-MAX_WORKSPACE = 1  # cublasLtMatmulPreferenceAttributes_t
+EPILOGUE, BIAS_POINTER, AUX_POINTER, AUX_LEAD = 7, 8, 11, 12  # cublasLtMatmulDescAttributes_t
+MAX_WORKSPACE, REDUCTIONS = 1, 3  # cublasLtMatmulPreferenceAttributes_t
 ALIGNMENTS = (5, 6, 7, 8)  # the same, of A, B, C, D
+IN_COMPUTE_TYPE = 2  # cublasLtReductionScheme_t
 
-_NOT_SUPPORTED = 15
+# cublasLtEpilogue_t. Its GELU is that of the hyperbolic tangent.
+PLAIN, RELU, BIAS, GELU, GELU_AUX, DGELU, BGRADA = 1, 2, 4, 32, 32 | 128, 64 | 128, 256
+
+ALIGNED = 16
+"""What the addresses of operands that are no matrices are multiples of: those of whole storages."""
+
+AUX_MULTIPLE = 8
+"""What the width of what GELU keeps must be a multiple of."""
+
+_INVALID_VALUE, _NOT_SUPPORTED = 7, 15  # cublasStatus_t
 
 
 class Heuristic(ctypes.Structure):
@@ -42,23 +55,39 @@ class Heuristic(ctypes.Structure):
     )
 
 
+class Operand(NamedTuple):
+    """A matrix by columns, or a batch of them.
+
+    Attributes:
+        number: Which operand of the step it is.
+        offset: Where it begins in its storage, in bytes.
+        layout: How it lies.
+    """
+
+    number: int
+    offset: int
+    layout: ctypes.c_void_p
+
+
 class Product(NamedTuple):
-    """A product that is ready to run.
+    """A product that is ready to run: D = f(A B + beta C).
 
     Attributes:
         description: What is computed.
-        layouts: Of b, a and the result, as matrices by columns.
+        matrices: A, B, C, D.
+        pointers: By attribute of the description, which operand lies there.
+        beta: 1 or 0.
         algorithm: How.
         workspace: The bytes that it needs besides.
-        offsets: Where b and a begin in their storages, in bytes.
         is_double: Whether factors are float64.
     """
 
     description: ctypes.c_void_p
-    layouts: tuple[ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    matrices: tuple[Operand, Operand, Operand, Operand]
+    pointers: dict[int, int]
+    beta: int
     algorithm: Heuristic
     workspace: int
-    offsets: tuple[int, int]
     is_double: bool
 
 
@@ -72,55 +101,86 @@ class CublasLt:
     def __init__(self, library: Any) -> None:
         self._library = library
         self._handle = ctypes.c_void_p()
+        self._lock = threading.Lock()
+        self._known: dict[tuple[ProductCode, tuple[int, ...]], Product | None] = {}
         self._call("cublasLtCreate", ctypes.byref(self._handle))
 
-    def product(self, code: ProductCode, params: Sequence[int]) -> Product:
+    def product(self, code: ProductCode, params: Sequence[int]) -> Product | None:
         """Prepare a product of these sizes: see `products.Sizes`.
 
         cuBLASLt knows matrices by columns. What lies row by row is the transposed one so, and
-        (a @ b)^T = b^T @ a^T: so b comes first.
+        (a @ b)^T = b^T @ a^T: so b comes first, as its A, and a is its B. Its result has n rows
+        and m columns, and so, column after column, lies as that of a @ b does, row after row. What
+        it adds to each row of its result, the bias, is one value for each of the n columns of ours;
+        and what it adds up of A along k, BGRADA, is one for each column of our b.
+
+        Returns:
+            It; None where there is no algorithm that does what `code.op` wants besides.
 
         Raises:
-            ExecutorError: There is no algorithm for it.
+            ExecutorError: There is no algorithm for the plain product.
         """
-        m, n, k, batch, a, a_lead, a_batch, b, b_lead, b_batch = params
-        kind, item = KINDS[code.dtype.name], code.dtype.itemsize
-        description = self._description(code)
-        first = (k, n) if code.b_across else (n, k)
-        second = (m, k) if code.a_across else (k, m)
-        layouts = (
-            self._layout(kind, first, b_lead, batch, b_batch),
-            self._layout(kind, second, a_lead, batch, a_batch),
-            self._layout(kind, (n, m), n, batch, m * n),
-        )
-        offsets = (b * item, a * item)
-        found = self._algorithm(description, layouts, offsets)
-        is_double = code.dtype.name == "float64"
-        return Product(description, layouts, found, found.workspace, offsets, is_double)
+        key = (code, tuple(params))
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = self._prepared(code, params)
+            return self._known[key]
 
-    def run(self, one: Product, a: int, b: int, result: int, workspace: int, stream: int) -> None:
+    def run(self, one: Product, operands: Sequence[int], workspace: int, stream: int) -> None:
         """Launch a product; all memory is given by address."""
         factor = ctypes.c_double if one.is_double else ctypes.c_float
-        first, second, out = one.layouts
-        self._call(
-            "cublasLtMatmul",
-            self._handle,
-            one.description,
-            ctypes.byref(factor(1)),
-            ctypes.c_void_p(b + one.offsets[0]),
-            first,
-            ctypes.c_void_p(a + one.offsets[1]),
-            second,
-            ctypes.byref(factor(0)),
-            ctypes.c_void_p(result),
-            out,
-            ctypes.c_void_p(result),
-            out,
-            ctypes.byref(one.algorithm),
-            ctypes.c_void_p(workspace),
-            ctypes.c_size_t(one.workspace),
-            ctypes.c_void_p(stream),
+        a, b, c, d = [
+            (ctypes.c_void_p(operands[matrix.number] + matrix.offset), matrix.layout)
+            for matrix in one.matrices
+        ]
+        with self._lock:  # the description is the same for all who run this
+            for attribute, number in one.pointers.items():
+                self._describe(one.description, attribute, operands[number], ctypes.c_void_p)
+            self._call(
+                "cublasLtMatmul",
+                self._handle,
+                one.description,
+                *(ctypes.byref(factor(1)), *a, *b, ctypes.byref(factor(one.beta)), *c, *d),
+                ctypes.byref(one.algorithm),
+                ctypes.c_void_p(workspace),
+                ctypes.c_size_t(one.workspace),
+                ctypes.c_void_p(stream),
+            )
+
+    def _prepared(self, code: ProductCode, params: Sequence[int]) -> Product | None:
+        if not _is_exact(code):
+            return None
+        m, n, k, batch, a, a_lead, a_batch, b, b_lead, b_batch, c, c_lead = params
+        kind, item = KINDS[code.dtype.name], code.dtype.itemsize
+        out = KINDS[code.out.name]
+        first = (k, n) if code.b_across else (n, k)
+        second = (m, k) if code.a_across else (k, m)
+        result = Operand(RESULT, 0, self._layout(out, (n, m), n, batch, m * n))
+        added = result
+        if "residual" in code.operands:
+            layout = self._layout(out, (n, m), c_lead, batch, 0)
+            added = Operand(code.operands.index("residual"), c * code.out.itemsize, layout)
+        matrices = (
+            Operand(1, b * item, self._layout(kind, first, b_lead, batch, b_batch)),
+            Operand(0, a * item, self._layout(kind, second, a_lead, batch, a_batch)),
+            added,
+            result,
         )
+        description = self._description(code)
+        pointers = self._pointers(description, code, n)
+        if pointers is None:
+            return None
+        found = self._algorithm(description, matrices)
+        if found is None and _epilogue(code.op) != PLAIN:
+            return None
+        if found is None:
+            raise ExecutorError(
+                "cuBLASLt has no algorithm for a product of these sizes",
+                fix="this is a mistake in graphfw; GRAPHFW_JIT=0 has CuPy compute node by node "
+                "instead",
+            )
+        beta, is_double = int(added is not result), code.dtype.name == "float64"
+        return Product(description, matrices, pointers, beta, found, found.workspace, is_double)
 
     def _description(self, code: ProductCode) -> ctypes.c_void_p:
         compute = COMPUTE_64F if code.dtype.name == "float64" else COMPUTE_32F
@@ -131,8 +191,38 @@ class CublasLt:
         self._call("cublasLtMatmulDescCreate", ctypes.byref(made), compute, scale)
         for attribute, is_across in ((TRANSA, code.b_across), (TRANSB, code.a_across)):
             if is_across:
-                self._set("cublasLtMatmulDescSetAttribute", made, attribute, TRANSPOSED)
+                self._describe(made, attribute, TRANSPOSED)
+        epilogue = _epilogue(code.op)
+        if epilogue != PLAIN:
+            self._describe(made, EPILOGUE, epilogue)
         return made
+
+    def _pointers(
+        self, description: ctypes.c_void_p, code: ProductCode, columns: int
+    ) -> dict[int, int] | None:
+        """Describe operands that are no matrices of the product; None if they can't be taken.
+
+        Returns:
+            By attribute which operand lies there.
+        """
+        names = {"bias": BIAS_POINTER, "sums": BIAS_POINTER, "at": AUX_POINTER}
+        names["before"] = AUX_POINTER
+        pointers = {
+            names[name]: number for number, name in enumerate(code.operands) if name in names
+        }
+        for attribute in pointers:
+            # The algorithm is chosen for addresses that are as well aligned as this one.
+            self._describe(description, attribute, ALIGNED, ctypes.c_void_p)
+        if AUX_POINTER in pointers:
+            if columns % AUX_MULTIPLE:
+                return None
+            self._describe(description, AUX_LEAD, columns, ctypes.c_int64)
+        return pointers
+
+    def _describe(
+        self, of: ctypes.c_void_p, attribute: int, value: int, kind: Any = ctypes.c_int32
+    ) -> None:
+        self._set("cublasLtMatmulDescSetAttribute", of, attribute, value, kind)
 
     def _layout(
         self, kind: int, shape: tuple[int, int], lead: int, batch: int, step: int
@@ -155,34 +245,28 @@ class CublasLt:
         return made
 
     def _algorithm(
-        self,
-        description: ctypes.c_void_p,
-        layouts: tuple[ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p],
-        offsets: tuple[int, int],
-    ) -> Heuristic:
+        self, description: ctypes.c_void_p, matrices: Sequence[Operand]
+    ) -> Heuristic | None:
         preference = ctypes.c_void_p()
         self._call("cublasLtMatmulPreferenceCreate", ctypes.byref(preference))
         name = "cublasLtMatmulPreferenceSetAttribute"
         self._set(name, preference, MAX_WORKSPACE, WORKSPACE, ctypes.c_uint64)
-        for attribute, offset in zip(ALIGNMENTS, (*offsets, 0, 0), strict=True):
-            self._set(name, preference, attribute, alignment(offset), ctypes.c_uint32)
+        # Sums that several blocks share are joined in a second step, in float32: always in the same
+        # order, and not in 16 bits.
+        self._set(name, preference, REDUCTIONS, IN_COMPUTE_TYPE, ctypes.c_uint32)
+        for attribute, matrix in zip(ALIGNMENTS, matrices, strict=True):
+            self._set(name, preference, attribute, alignment(matrix.offset), ctypes.c_uint32)
         best, count = Heuristic(), ctypes.c_int()
-        first, second, out = layouts
         failed = self._library.cublasLtMatmulAlgoGetHeuristic(
             self._handle,
-            *(description, first, second, out, out),
+            description,
+            *[matrix.layout for matrix in matrices],
             *(preference, 1, ctypes.byref(best), ctypes.byref(count)),
         )
         self._call("cublasLtMatmulPreferenceDestroy", preference)
-        if failed != _NOT_SUPPORTED:
+        if failed not in (_NOT_SUPPORTED, _INVALID_VALUE):
             _check("cublasLtMatmulAlgoGetHeuristic", failed)
-        if not count.value:
-            raise ExecutorError(
-                "cuBLASLt has no algorithm for a product of these sizes",
-                fix="this is a mistake in graphfw; GRAPHFW_JIT=0 has CuPy compute node by node "
-                "instead",
-            )
-        return best
+        return best if count.value and not failed else None
 
     def _set(
         self, name: str, of: ctypes.c_void_p, attribute: int, value: int, kind: Any = ctypes.c_int32
@@ -193,6 +277,27 @@ class CublasLt:
 
     def _call(self, name: str, *args: Any) -> None:
         _check(name, getattr(self._library, name)(*args))
+
+
+def _epilogue(op: FusedProduct | None) -> int:
+    """Return what cuBLASLt calls what is done besides."""
+    if op is None:
+        return PLAIN
+    if op.sums:
+        return BGRADA
+    if op.activation == "gelu_grad":
+        return DGELU
+    epilogue = {"": 0, "relu": RELU, "gelu": GELU_AUX if op.keeps else GELU}[op.activation]
+    return epilogue | (BIAS if op.bias else 0) or PLAIN
+
+
+def _is_exact(code: ProductCode) -> bool:
+    """Whether what is done besides is as exact as the product: NVIDIA says nothing about its GELU.
+
+    It is taken for results of 16 bits, and of products in TF32.
+    """
+    is_gelu = code.op is not None and code.op.activation.startswith("gelu")
+    return not is_gelu or code.out.is_low_precision or code.precision == "high"
 
 
 def _check(name: str, failed: int) -> None:

@@ -12,7 +12,10 @@ from graphfw.errors import ExecutorError
 from graphfw.runtime.cache import Cache, folder
 from graphfw.runtime.cupy_executor import failures
 from graphfw.runtime.cupy_executor.build import Build
+from graphfw.runtime.cupy_executor.codegen.launch import SHARED
 from graphfw.runtime.cupy_executor.cublaslt import CublasLt, load
+from graphfw.runtime.cupy_executor.staging import Staging
+from graphfw.runtime.cupy_executor.streams import Streams
 
 OPTIONS = ("--std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-w")
 """How kernels are compiled: without contraction of products and sums, and without flushing of
@@ -35,20 +38,32 @@ class Device:
     Attributes:
         cupy: The module.
         number: Which GPU.
+        staging: What copies arrays to it and home.
+        streams: What its streams have to wait for.
+        lost: What CUDA said when it failed for good; empty while it works.
     """
 
     def __init__(self, cupy: Any, number: int) -> None:
         self.cupy = cupy
         self.number = number
+        self.staging = Staging(cupy)
+        self.streams = Streams(cupy)
+        self.lost = ""
 
     def current(self) -> Any:
         """Return a context in which CuPy works on this GPU."""
         return self.cupy.cuda.Device(self.number)
 
     @property
+    def capability(self) -> str:
+        """Its compute capability, such as "90"."""
+        found: str = self.cupy.cuda.Device(self.number).compute_capability
+        return found
+
+    @property
     def architecture(self) -> str:
         """What machine code is made for, as compilers call it."""
-        return f"sm_{self.cupy.cuda.Device(self.number).compute_capability}"
+        return f"sm_{self.capability}"
 
     @cached_property
     def products(self) -> CublasLt:
@@ -105,6 +120,13 @@ class Device:
         finally:
             nvrtc.destroyProgram(program)
         return binary
+
+    def allow_shared(self, function: Any, nbytes: int) -> None:
+        """Allow launches of a function with so much memory for each block."""
+        if nbytes > SHARED:
+            driver = self.cupy.cuda.driver
+            attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            driver.funcSetAttribute(function.ptr, attribute, nbytes)
 
     def in_a_row(self, array: Any) -> Any:
         """Return an array that kernels can take: contiguous and well aligned; itself if it is."""

@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import Any
 
 from graphfw.errors import ExecutorError
-from graphfw.runtime.cupy_executor import cublaslt
+from graphfw.runtime.cupy_executor import capture, cublaslt
 from graphfw.runtime.cupy_executor.codegen import PRELUDE
 from graphfw.runtime.cupy_executor.device import OPTIONS
 from graphfw.runtime.doctor import Finding
@@ -108,3 +108,14 @@ def _devices(cupy: Any) -> Iterator[Finding]:
         yield Finding(
             f"{_NAME} {number}", "good", f"{name}, sm_{found['major']}{found['minor']}, {size}"
         )
+    if count:
+        yield _graphs(cupy)
+
+
+def _graphs(cupy: Any) -> Finding:
+    """Look for what launches many kernels at once."""
+    missing = capture.unavailable(cupy)
+    if missing:
+        advice = "update CuPy and the driver; each kernel is launched by itself as it is"
+        return Finding("CUDA graphs", "missing", missing, advice)
+    return Finding("CUDA graphs", "good", "there")

@@ -2,145 +2,57 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from functools import cached_property, partial
+from operator import call
+from typing import Any
 
 import numpy as np
 
-from graphfw.errors import ExecutionError
-from graphfw.ir import concrete
+from graphfw.errors import ExecutionError, ExecutorError
 from graphfw.ir.collecting import without_collection
-from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
-from graphfw.ir.op import ALIAS, RANDOM, Rng
-from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.op import Rng
 from graphfw.ops.effects import quiet
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.cupy_executor import failures, reports
-from graphfw.runtime.cupy_executor.build import Build, Launched, Multiplied
-from graphfw.runtime.cupy_executor.codegen import Launch
-from graphfw.runtime.cupy_executor.cublaslt import Product
+from graphfw.runtime.cupy_executor.build import Build
+from graphfw.runtime.cupy_executor.capture import RUNS, USELESS, Capturing, Instance, read_by, worth
 from graphfw.runtime.cupy_executor.device import Device
+from graphfw.runtime.cupy_executor.layouts import Layout, Layouts, Part
+from graphfw.runtime.cupy_executor.profiling import events_of
+from graphfw.runtime.cupy_executor.runs import Run, Worker
+from graphfw.runtime.cupy_executor.streams import key_of
 from graphfw.runtime.executor import Claim, Executable, Options
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.memory import MemoryReport, too_much
-from graphfw.runtime.planning.arena import Arena
+from graphfw.runtime.profile import Profile, profile
 from graphfw.runtime.program import Program
-
-_LAYOUTS = 256
-
-
-class Place(NamedTuple):
-    """Where a storage lies in a run: in the arena, or in an array of its own.
-
-    Attributes:
-        slot: The number of the array; -1: the arena.
-        offset: In the arena, in bytes.
-    """
-
-    slot: int
-    offset: int
-
-
-class Ready(NamedTuple):
-    """A kernel at known sizes.
-
-    Attributes:
-        function: What is launched.
-        launch: How.
-        operands: Where its buffers lie.
-        params: Its run-time integers.
-    """
-
-    function: Any
-    launch: Launch
-    operands: list[Place]
-    params: list[np.int64]
-
-
-class ReadyProduct(NamedTuple):
-    """A matrix product at known sizes.
-
-    Attributes:
-        product: What is run; None where there is nothing to add up.
-        operands: Where a, b and the result lie.
-        nbytes: The bytes of the result.
-    """
-
-    product: Product | None
-    operands: list[Place]
-    nbytes: int
-
-
-class Evaluated(NamedTuple):
-    """A node at known sizes that CuPy computes.
-
-    Attributes:
-        node: The node.
-        call: What computes it.
-    """
-
-    node: Node
-    call: Any
-
-
-@dataclass(eq=False)
-class Layout:
-    """Everything that depends on the sizes.
-
-    Attributes:
-        sizes: What the symbols stand for.
-        offsets: Where each block of the arena begins, in bytes.
-        arena: The bytes of the arena.
-        scratch: Where in it kernels keep values; they do so one after the other.
-        flags: How many flags and counters there are: see `CudaCode`.
-        work: What a run does.
-        shapes: The outputs'.
-        needed: The bytes that a run takes: the arena and the outputs.
-    """
-
-    sizes: dict[str, int]
-    offsets: list[int]
-    arena: int
-    scratch: int
-    flags: int
-    work: list[Ready | ReadyProduct | Evaluated]
-    shapes: list[tuple[int, ...]]
-    needed: int
 
 
 class GpuExecutable(Executable):
-    """A program on one GPU."""
+    """A program on one GPU.
 
-    def __init__(self, program: Program, options: Options, device: Device) -> None:
+    Runs are made by themselves, with memory of their own, or with an `Instance`.
+    """
+
+    def __init__(
+        self, program: Program, options: Options, device: Device, capturing: Capturing
+    ) -> None:
         self.program = program
         self.device = device
+        self._capturing = capturing
         self._limit = options.memory_limit
         self._xp = device.cupy
         with without_collection():
             self.build = Build(program, options)
-        self._lock = threading.RLock()
-        self._layouts: OrderedDict[tuple[int, ...], Layout] = OrderedDict()
-        self._modules: dict[bool, Any] = {}
-        self._arena: Arena | None = None
-        build = self.build
-        nodes = [one for one in build.work if isinstance(one, Node)]
-        outside = [tensor for node in nodes for tensor in node.outputs]
-        lasting = [*program.feeds, *program.variables, *build.constants, build.draws.storage]
-        slots = dict.fromkeys([*lasting, *outside, *build.outputs])
-        self._slot_of: dict[Storage, int] = {s: number for number, s in enumerate(slots)}
-        self._made_outside = frozenset(outside)
         with device.current():
-            if build.codes:
-                self._module(wide=False)
+            self.layouts = Layouts(self.build, device)
             self._constants = {
-                self._slot_of[s]: device.in_a_row(self._xp.asarray(array))
-                for s, array in build.constants.items()
+                self._slot(s): device.in_a_row(self._xp.asarray(array))
+                for s, array in self.build.constants.items()
             }
+        self._worker = Worker(self.build, self.layouts, device, capturing.drop)
 
     def __call__(
         self,
@@ -150,189 +62,234 @@ class GpuExecutable(Executable):
         version: int,
         claim: Claim | None,
     ) -> list[Any]:
-        with self.device.current(), failures.told(self._xp), np.errstate(all="ignore"):
+        program, streams = self.program, self.device.streams
+        with self.device.current(), failures.told(self.device), np.errstate(all="ignore"):
+            layout = self._layout(inputs, sizes, rng, claim)
+            layout.runs += 1
+            stream = self._xp.cuda.get_current_stream()
+            if program.variables:
+                streams.reads(stream)
+            instance = self._instance(layout, inputs, claim, stream)
+            me = object()
             try:
-                layout = self._layouts.get(sizes) or self._layout(sizes)
-            except ArithmeticError:
-                raise self._refusal(inputs, sizes, rng) from None
-            run = self._prepared(layout, inputs, rng)
-            self._compute(layout, run, rng)
-            if self.build.can_fail and run.flags is not None and int(run.flags[0]):
-                raise self._refusal(inputs, sizes, rng)
-            held = zip(self.build.outputs, layout.shapes, strict=True)
-            return [run.arrays[self._slot_of[s]].reshape(shape) for s, shape in held]
+                if instance is None or not instance.workspace.take(me):
+                    return self._by_itself(layout, inputs, rng)
+                return self._with_instance(instance, inputs, rng, claim, stream)
+            finally:
+                if instance is not None:
+                    instance.workspace.give_back(me)
+                if program.updated:
+                    streams.has_written(stream)
+                elif program.variables:
+                    streams.has_read(stream)
 
-    def _prepared(self, layout: Layout, inputs: Sequence[Any], rng: Rng) -> _Run:
-        """Return the memory of a run.
+    def _layout(
+        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, claim: Claim | None = None
+    ) -> Layout:
+        try:
+            return self.layouts.at(sizes, lambda layout: self._check(layout, claim))
+        except ArithmeticError:
+            raise self._refusal(inputs, sizes, rng) from None
 
-        Raises:
-            ExecutionError: There is too little.
-        """
-        xp, build = self._xp, self.build
-        arrays: list[Any] = [None] * len(self._slot_of)
-        arrays[: len(inputs)] = [self.device.in_a_row(array) for array in inputs]
+    # Runs by themselves.
+
+    def _by_itself(self, layout: Layout, inputs: Sequence[Any], rng: Rng) -> list[Any]:
+        run = self._begun(layout, inputs, rng)
+        self._worker.work(run, layout.parts, rng)
+        fetched = self._fetched(run)
+        self._require(run, inputs, rng)
+        return [*fetched, *self._written_anew(run, rng)]
+
+    def _begun(self, layout: Layout, inputs: Sequence[Any], rng: Rng) -> Run:
+        """Return a run that has its inputs, in memory of its own."""
+        host = [n for n, a in enumerate(inputs) if not isinstance(a, self._xp.ndarray)]
+        frame = layout.frame([*self._drawn, *host])
+        run = Run(layout, frame, self._worker.room(layout, partial(self._bytes, frame.nbytes)))
         for slot, constant in self._constants.items():
-            arrays[slot] = constant
-        if build.draws:
-            arrays[self._slot_of[build.draws.storage]] = xp.asarray(build.draws.array(rng))
+            run.hold(slot, constant)
+        self._hold_new(run, self.build.fetched, layout.shapes)
+        self._worker.give(run, inputs, rng)
+        return run
+
+    def _written_anew(self, run: Run, rng: Rng) -> list[Any]:
+        """Write new contents of variables to arrays of their own, and return these."""
+        updated, layout = self.build.updated, run.layout
+        if not updated:
+            return []
+        shapes = layout.shapes[len(self.build.fetched) :]
+        self._hold_new(run, updated, shapes)
+        self._worker.work(run, layout.final, rng)
+        self._capturing.forget_variables()
+        return [run.arrays[self._slot(s)] for s in updated]
+
+    # Runs with an instance.
+
+    def _instance(
+        self, layout: Layout, inputs: Sequence[Any], claim: Claim | None, stream: Any
+    ) -> Instance | None:
+        """Return an instance for a run; None where the run is to be made by itself."""
+        capturing = self._capturing
+        updates = bool(self.program.updated)
+        if layout.refused or (layout.runs <= RUNS and not updates):
+            return None
+        if updates and claim is None:
+            layout.told = "variables can't be written over: new contents are looked at first"
+            return None
+        layout.told = capturing.why_not(stream)
+        if layout.told:
+            return None
+        variables = inputs[len(self.program.feeds) :]
+        found = capturing.find(layout, key_of(stream))
+        if found is not None and found.knows(variables):
+            layout.useless = 0
+            return found
+        layout.useless += 1
+        return self._made(layout, inputs, stream)
+
+    def _made(self, layout: Layout, inputs: Sequence[Any], stream: Any) -> Instance | None:
+        """Make an instance; returns None where that is not worth it, or can't be."""
+        build, program = self.build, self.program
+        if layout.useless > USELESS:
+            layout.refused = "what one run records, the next one could not use"
+            return None
+        count = len(program.feeds)
+        on_device = [n for n in range(count) if isinstance(inputs[n], self._xp.ndarray)]
+        found = worth(layout, build, self.layouts.slot_of, on_device)
+        outside = {self._slot(s) for s in build.outside}
+        fetched = {self._slot(s) for s in build.fetched} - outside
+        known = read_by([*(layout.parts if found.pays else ()), *layout.final])
+        held = [*self._drawn, *range(count), *sorted((outside & known) | fetched)]
+        # What is fetched is copied out: the next run writes to the same memory.
+        fixed = {*self._drawn, *(known.intersection(held))} | (fetched if found.pays else set())
+        frame = layout.frame(held, frozenset(fixed))
+        extra = frame.nbytes - layout.arena - sum(layout.nbytes[:count])
+        if not found.pays and not program.updated:
+            layout.refused = f"not worth it: they would save {found}"
+            return None
+        if self._limit is not None and self._memory(layout).peak + extra > self._limit:
+            layout.refused = "memory_limit leaves no room for memory that stays where it is"
+            return None
+        variables = inputs[count:]
+        if any([self.device.in_a_row(array) is not array for array in variables]):
+            layout.refused = "a variable does not lie as kernels read it"
+            return None
         try:
-            arena = xp.empty(max(layout.arena, 1), np.uint8)
-            for storage, shape in zip(build.outputs, layout.shapes, strict=True):
-                if storage not in self._made_outside:
-                    arrays[self._slot_of[storage]] = xp.empty(shape, storage.dtype.dtype)
-        except xp.cuda.memory.OutOfMemoryError as error:
-            raise failures.too_large(build, layout.needed, layout.sizes, xp) from error
-        return _Run(arrays, arena, xp.zeros(layout.flags, np.int32) if layout.flags else None)
+            workspace = self._capturing.workspace(frame.nbytes, stream)
+        except self._xp.cuda.memory.OutOfMemoryError:
+            layout.refused = "the GPU has too little memory"
+            return None
+        run = Run(layout, frame, workspace.memory)
+        for slot, array in [*enumerate(variables, count), *self._constants.items()]:
+            run.hold(slot, array)
+        array_of = dict(zip(program.variables, variables, strict=True))
+        updated = [array_of[variable] for variable in program.updated]
+        for storage, array in zip(build.updated, updated, strict=True):
+            run.hold(self._slot(storage), array)  # new contents go over the old ones
+        made = Instance(run, workspace, variables, updated, found)
+        self._capturing.add(layout, key_of(stream), made)
+        return made
 
-    def _compute(self, layout: Layout, run: _Run, rng: Rng) -> None:
-        nothing = np.uint64(0)
-        base = run.arena.data.ptr
-        flags = nothing if run.flags is None else np.uint64(run.flags.data.ptr)
-        scratch = np.uint64(base + layout.scratch)
-        arrays = run.arrays
-        for one in layout.work:
-            if isinstance(one, Evaluated):
-                self._evaluate(one, layout, run, rng)
-                continue
-            pointers = [
-                base + offset if slot < 0 else arrays[slot].data.ptr
-                for slot, offset in one.operands
-            ]
-            if isinstance(one, ReadyProduct):
-                self._multiply(one, pointers, base + layout.scratch)
-                continue
-            launch = one.launch
-            args: list[np.integer[Any]] = [np.uint64(pointer) for pointer in pointers]
-            args += [*one.params, flags, scratch if launch.scratch else nothing]
-            one.function((launch.grid, launch.pieces), launch.block, args, shared_mem=launch.shared)
+    def _with_instance(
+        self, instance: Instance, inputs: Sequence[Any], rng: Rng, claim: Claim | None, stream: Any
+    ) -> list[Any]:
+        """Run with an instance: graphs where there are any, everything else as always."""
+        run = instance.run.another()
+        layout, build = run.layout, self.build
+        self._hold_new(run, build.fetched, layout.shapes)
+        self._worker.give(run, inputs[: len(self.program.feeds)], rng)
+        for number, part in enumerate(layout.parts):
+            graph = self._graph(instance, number, part, run)
+            if graph is None:
+                self._worker.work(run, [part], rng)
+            else:
+                graph.launch(stream)
+        fetched = self._fetched(run)
+        self._require(run, inputs, rng)
+        if not build.updated:
+            return fetched
+        if instance.final is None and layout.final:
+            instance.final = self._recorded(run, layout.final[0])
+        done = claim() if claim is not None and instance.final is not None else None
+        if done is None:
+            return [*fetched, *self._written_anew(run, rng)]
+        self.device.streams.overwrites(stream)
+        # In one call, of functions that are no Python: an interrupt comes before it or behind it.
+        list(map(call, (instance.final.launch, done.fill), (stream, 1)))
+        return [*fetched, *instance.updated]
 
-    def _multiply(self, one: ReadyProduct, pointers: Sequence[int], scratch: int) -> None:
-        a, b, result = pointers
-        stream = self._xp.cuda.get_current_stream().ptr
-        if one.product is None:
-            self._xp.cuda.runtime.memsetAsync(result, 0, one.nbytes, stream)
-        else:
-            self.device.products.run(one.product, a, b, result, scratch, stream)
+    def _graph(self, instance: Instance, number: int, part: Part, run: Run) -> Any:
+        """Return the graph of a part; None where it has none, or not yet."""
+        if number not in instance.graphs:
+            if run.layout.runs <= RUNS or not instance.records(number):
+                return None
+            instance.graphs[number] = self._recorded(run, part)
+        return instance.graphs[number]
 
-    def _evaluate(self, one: Evaluated, layout: Layout, run: _Run, rng: Rng) -> None:
-        """Compute a node with CuPy's functions."""
-        node, xp = one.node, self._xp
-        arrays = [self._array(tensor, layout, run) for tensor in node.inputs]
+    def _recorded(self, run: Run, part: Part) -> Any:
+        """Return a graph of a stretch of launches; None where CUDA refuses to record it."""
+        assert isinstance(part, list)
+        refused: tuple[type[Exception], ...] = (*failures.lasting(self._xp), ExecutorError)
         try:
-            random = {"rng": rng} if RANDOM in node.op.traits else {}
-            result = one.call(*arrays, **random)
-        except xp.cuda.memory.OutOfMemoryError as error:
-            raise failures.too_large(self.build, layout.needed, layout.sizes, xp) from error
-        except Exception as error:
-            if isinstance(error, failures.lasting(xp)):
-                raise
-            raise concrete.failed(node, arrays, error) from error
-        results = result if node.op.multiple else (result,)
-        for tensor, value in zip(node.outputs, results, strict=True):
-            array = xp.asarray(value)
-            # A view may be of memory that is written again.
-            if ALIAS in node.op.traits or array.base is not None:
-                array = xp.array(array, order="C")
-            run.arrays[self._slot_of[tensor]] = self.device.in_a_row(array)
+            return self._capturing.record(part, lambda wave: self._worker.launch(wave, run))
+        except refused as error:
+            layout = run.layout
+            layout.told = f"CUDA does not record it: {error}"
+            if layout.runs > RUNS:  # before, it may be that something is not loaded yet
+                layout.refused = layout.told
+            return None
 
-    def _array(self, tensor: Tensor, layout: Layout, run: _Run) -> Any:
-        """Return a tensor as an array, which may be a view of memory that will be written again."""
-        storage, offset, shape, strides = self.build.view(tensor)
-        env = layout.sizes
-        dims = tuple([evaluate(dim, env) for dim in shape])
-        slot, begin = self._place(storage, layout.offsets)
-        if slot >= 0:
-            held = run.arrays[slot]
-        else:
-            nbytes = evaluate(storage.size, env) * storage.dtype.itemsize
-            held = run.arena[begin : begin + nbytes].view(storage.dtype.dtype)
-        steps = tuple([evaluate(stride, env) for stride in strides])
-        return self.device.viewed(held, evaluate(offset, env), dims, steps)
+    # For both.
 
-    # What depends on the sizes.
+    @cached_property
+    def _drawn(self) -> list[int]:
+        """The slot of what is drawn from, if anything is."""
+        return [self._slot(self.build.draws.storage)] if self.build.draws else []
 
-    def _layout(self, sizes: tuple[int, ...]) -> Layout:
-        """Lay out sizes that have not been seen lately.
+    def _slot(self, storage: Storage) -> int:
+        return self.layouts.slot_of[storage]
 
-        Raises:
-            ArithmeticError: A size divides by 0, or a step does not take these sizes.
-        """
-        with self._lock:
-            layout = self._layouts.get(sizes)
-            if layout is None:
-                with without_collection():
-                    layout = self._laid_out(sizes)
-                self._check(layout)
-                self._layouts[sizes] = layout
-                while len(self._layouts) > _LAYOUTS:
-                    self._layouts.popitem(last=False)
-            return layout
+    def _require(self, run: Run, inputs: Sequence[Any], rng: Rng) -> None:
+        """Raise an error where a check has failed; this is what a run waits for, if anything."""
+        if self.build.can_fail and self._worker.failed(run):
+            raise self._refusal(inputs, tuple(run.layout.sizes.values()), rng)
 
-    def _check(self, layout: Layout) -> None:
+    def _hold_new(
+        self, run: Run, storages: Iterable[Storage], shapes: Iterable[tuple[int, ...]]
+    ) -> None:
+        """Give outputs arrays of their own, but for those that CuPy makes, or graphs know."""
+        for storage, shape in zip(storages, shapes, strict=False):
+            slot = self._slot(storage)
+            if slot not in run.frame.fixed and storage not in self._outside:
+                new = partial(self._xp.empty, shape, storage.dtype.dtype)
+                run.hold(slot, self._worker.room(run.layout, new))
+
+    @cached_property
+    def _outside(self) -> frozenset[Storage]:
+        return frozenset(self.build.outside)
+
+    def _fetched(self, run: Run) -> list[Any]:
+        """Return what is fetched; each array is the caller's."""
+        found = []
+        for storage, shape in zip(self.build.fetched, run.layout.shapes, strict=False):
+            slot = self._slot(storage)
+            array = run.arrays[slot]
+            if array is None:
+                new = partial(self._xp.empty, shape, storage.dtype.dtype)
+                array = self._worker.room(run.layout, new)
+                self._worker.copy(array.data.ptr, run.addresses[slot], array.nbytes)
+            found.append(array.reshape(shape))
+        return found
+
+    def _bytes(self, count: int) -> Any:
+        return self._xp.empty(count, np.uint8)
+
+    def _check(self, layout: Layout, claim: Claim | None) -> None:
         """Refuse a layout that takes more memory than the session may."""
         if self._limit is not None:
             found = self._memory(layout)
-            if found.peak > self._limit:
-                raise too_much(found, found.peak, self._limit, self.program.symbols)
-
-    def _laid_out(self, sizes: tuple[int, ...]) -> Layout:
-        build = self.build
-        env = dict(zip(self.program.symbols, sizes, strict=True))
-        nbytes = [evaluate(size, env) for size in build.nbytes]
-        if self._arena is None:
-            self._arena = Arena(build.blocks, nbytes)
-        offsets, total = self._arena.offsets(nbytes)
-        if 0 in [evaluate(size, env) for size in build.nonzero]:
-            raise ArithmeticError
-        work: list[Ready | ReadyProduct | Evaluated] = []
-        for one in build.work:
-            if isinstance(one, Node):
-                op = one.op.bind(env)
-                work.append(Evaluated(one, op.kernel(self._xp, *[t.dtype for t in one.inputs])))
-                continue
-            params = [evaluate(size, env) for size in one.step.params]
-            if isinstance(one, Multiplied):
-                work += self._ready_product(one, params, offsets)
-                continue
-            launch = one.code.launch(params)
-            if launch.grid:
-                operands = [self._place(s, offsets) for s in one.step.operands]
-                function = self._function(one, launch)
-                work.append(Ready(function, launch, operands, [np.int64(p) for p in params]))
-        launches = [one.launch for one in work if isinstance(one, Ready)]
-        scratch = max([launch.scratch for launch in launches], default=0)
-        products = [one.product for one in work if isinstance(one, ReadyProduct) and one.product]
-        scratch = max([scratch, *[product.workspace for product in products]])
-        counters = max([launch.counters for launch in launches], default=0)
-        flags = 1 + counters if counters or build.can_fail else 0
-        shapes = [tuple([evaluate(d, env) for d in t.shape]) for t in self.program.graph.outputs]
-        own = sum([evaluate(t.type.nbytes, env) for t in self.program.graph.outputs])
-        arena = total + scratch
-        return Layout(env, offsets, arena, total, flags, work, shapes, arena + own)
-
-    def _ready_product(
-        self, one: Multiplied, params: Sequence[int], offsets: Sequence[int]
-    ) -> list[ReadyProduct]:
-        m, n, k, batch, *_ = params
-        if 0 in (m, n, batch):
-            return []
-        product = self.device.products.product(one.code, params) if k else None
-        operands = [self._place(s, offsets) for s in one.step.operands]
-        return [ReadyProduct(product, operands, batch * m * n * one.code.dtype.itemsize)]
-
-    def _place(self, storage: Storage, offsets: Sequence[int]) -> Place:
-        slot = self._slot_of.get(storage)
-        return Place(-1, offsets[self.build.block_of[storage]]) if slot is None else Place(slot, 0)
-
-    def _function(self, one: Launched, launch: Launch) -> Any:
-        loaded = self._module(wide=launch.is_wide)
-        return loaded.get_function(f"{one.code.symbol}_{launch.variant}")
-
-    def _module(self, *, wide: bool) -> Any:
-        with self._lock:
-            if wide not in self._modules:
-                self._modules[wide] = self.device.functions(self.build, wide=wide)
-            return self._modules[wide]
+            needed = found.peak + (found.spare if claim is None else 0)
+            if needed > self._limit:
+                raise too_much(found, needed, self._limit, self.program.symbols)
 
     # Errors and reports.
 
@@ -359,29 +316,60 @@ class GpuExecutable(Executable):
         return self._reference.blame(self._at_home(inputs), sizes, rng)
 
     def explain(self, sizes: tuple[int, ...] | None) -> str:
-        return reports.explain(self.build, sizes)
+        return f"{reports.explain(self.build, sizes)}\n{self._graphs(sizes)}"
+
+    def _graphs(self, sizes: tuple[int, ...] | None) -> str:
+        """Say what becomes of CUDA graphs."""
+        with self.device.current():
+            refused = self._capturing.why_not(self._xp.cuda.get_current_stream())
+            if refused:
+                return f"no CUDA graphs: {refused}"
+            if sizes is None:
+                return f"CUDA graphs: from run {RUNS + 1} of the same sizes on, where they pay"
+            try:
+                layout = self.layouts.at(sizes)
+            except ArithmeticError:
+                return "no CUDA graphs: there is no run of these sizes"
+        if layout.refused or layout.told:
+            return f"no CUDA graphs: {layout.refused or layout.told}"
+        instances = self._capturing.instances_of(layout)
+        if not instances:
+            found = worth(layout, self.build, self.layouts.slot_of)
+            if found.pays:
+                return f"CUDA graphs: from run {RUNS + 1} of these sizes on; they save {found}"
+            return f"no CUDA graphs: not worth it: they would save {found}"
+        return "\n".join([f"CUDA graphs: {instance}" for instance in instances])
 
     def source(self) -> str:
         return self.build.source
 
     def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
-        with self._lock, self.device.current():
-            return self._memory(self._layouts.get(sizes) or self._laid_out(sizes))
+        with self.device.current():
+            return self._memory(self.layouts.known(sizes) or self.layouts.made(sizes))
 
     def _memory(self, layout: Layout) -> MemoryReport:
-        scratch = layout.arena - layout.scratch
-        return reports.memory(self.build, layout.sizes, layout.scratch, scratch)
+        in_place = not self._capturing.why_not(self._xp.cuda.get_current_stream())
+        return reports.memory(self.build, layout, in_place=in_place)
 
+    def profile(
+        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
+    ) -> Profile:
+        streams = self.device.streams
+        with self.device.current(), failures.told(self.device), np.errstate(all="ignore"):
+            layout = self._layout(inputs, sizes, rng)
+            stream = self._xp.cuda.get_current_stream()
+            streams.reads(stream)
+            try:
+                first = self._apart(layout, inputs, rng)  # what is done once only is not to count
+                self._worker.work(first, [*layout.parts, *layout.final], rng)
+                self._require(first, inputs, rng)
+                events = events_of(self._worker, self._apart(layout, inputs, rng), rng, self._xp)
+            finally:
+                streams.has_read(stream)
+        return profile(events, reports.labels(self.build))
 
-class _Run(NamedTuple):
-    """The memory of one run.
-
-    Attributes:
-        arrays: The arrays, by slot.
-        arena: The arena.
-        flags: What becomes 1 where a check fails, then counters of blocks; None without either.
-    """
-
-    arrays: list[Any]
-    arena: Any
-    flags: Any
+    def _apart(self, layout: Layout, inputs: Sequence[Any], rng: Rng) -> Run:
+        """Return a run that changes nothing."""
+        run = self._begun(layout, inputs, rng)
+        self._hold_new(run, self.build.updated, layout.shapes[len(self.build.fetched) :])
+        return run

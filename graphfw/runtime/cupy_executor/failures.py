@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphfw.errors import ExecutionError, ExecutorError, GraphfwError
 from graphfw.ir.dim_text import evaluate
+from graphfw.ir.dtype import STORAGE, bfloat16
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.cupy_executor.build import Build
-from graphfw.runtime.cupy_executor.codegen import CudaCode
+from graphfw.runtime.cupy_executor.codegen import GpuCode
 from graphfw.runtime.limits import shown_bytes
 from graphfw.runtime.places import place_of
+from graphfw.runtime.program import Program
+
+if TYPE_CHECKING:
+    from graphfw.runtime.cupy_executor.device import Device
+    from graphfw.runtime.cupy_executor.layouts import Layout, Layouts
 
 _HOST = 'use executor="numpy"'
 _NO_DEVICE = 100  # cudaErrorNoDevice
+_OLDEST = 80
+"""The compute capability that first had `cp.async` and products of bfloat16: 8.0, the A100's."""
+_KNOWS_BFLOAT16 = 14
+"""The version of CuPy from which on it has bfloat16, by ml_dtypes: cupy/cupy#9494."""
 _OLD_DRIVER = 35  # cudaErrorInsufficientDriver; also where there is no driver at all
 
 
@@ -55,6 +65,44 @@ def without_device(cupy: Any, error: Exception) -> ExecutorError:
     )
 
 
+def require_capability(device: Device) -> None:
+    """Refuse GPUs that lack instructions which kernels are written with.
+
+    Raises:
+        ExecutorError: It is too old.
+    """
+    if int(device.capability) < _OLDEST:
+        raise ExecutorError(
+            f"kernels are compiled for GPUs of compute capability {_OLDEST // 10}.{_OLDEST % 10} "
+            f"or newer, and this one has {device.capability[:-1]}.{device.capability[-1]}",
+            fix=f"GRAPHFW_JIT=0 has CuPy compute node by node instead; or {_HOST}",
+        )
+
+
+def require_dtypes(cupy: Any, program: Program) -> None:
+    """Refuse programs whose arrays CuPy could not hold.
+
+    Raises:
+        ExecutorError: A tensor has such a dtype.
+    """
+    lacking = set(STORAGE)
+    if int(cupy.__version__.split(".")[0]) < _KNOWS_BFLOAT16:
+        lacking.add(bfloat16)
+    tensors = [tensor for node in program.graph.nodes for tensor in node.outputs]
+    tensor = next((tensor for tensor in tensors if tensor.dtype in lacking), None)
+    if tensor is None:
+        return
+    what = tensor.name or tensor.node.op.name
+    fix = f"convert it where it is made, or {_HOST}"
+    if tensor.dtype is bfloat16:
+        fix = f"install CuPy {_KNOWS_BFLOAT16} or newer, or {_HOST}"
+    raise ExecutorError(
+        f"CuPy {cupy.__version__} has no {tensor.dtype.name}, which {what} is, "
+        f"made at {place_of(tensor.node)}",
+        fix=fix,
+    )
+
+
 def without_compiler(error: Exception) -> ExecutorError:
     """Say that the library that compiles kernels is not there."""
     return ExecutorError(
@@ -78,13 +126,14 @@ def not_compiled(build: Build, log: str, architecture: str) -> ExecutorError:
     )
 
 
-def _made(build: Build, code: CudaCode) -> list[str]:
+def _made(build: Build, code: GpuCode) -> list[str]:
     return [f"  {node.op.name} made at {place_of(node)}" for node in build.nodes_of(code)]
 
 
-def too_large(build: Build, needed: int, sizes: Mapping[str, int], cupy: Any) -> ExecutionError:
-    """Say what a run wanted, what is large in it, and what there was."""
+def too_large(build: Build, layouts: Layouts, layout: Layout, cupy: Any) -> ExecutionError:
+    """Say what a run wanted, what is large in it, what there was, and what would fit."""
     free, total = cupy.cuda.runtime.memGetInfo()
+    sizes = layout.sizes
     held = {s: evaluate(s.size, sizes) * s.dtype.itemsize for s in build.block_of}
     held |= {s: evaluate(s.size, sizes) * s.dtype.itemsize for s in build.outputs}
     largest = sorted(held.items(), key=lambda entry: -entry[1])[:5]
@@ -97,32 +146,66 @@ def too_large(build: Build, needed: int, sizes: Mapping[str, int], cupy: Any) ->
     fix = "make fewer values live at once: gf.checkpoint computes some again"
     if sizes:
         fix = f"run it with smaller {' or '.join(sizes)}; or " + fix
+        # Where there is enough, but in pieces, nobody knows what would fit.
+        wanted = sizes if layout.needed > free else ()
+        found = {name: _fitting(layouts, sizes, name, free) for name in wanted}
+        fitting = [f"{name} = {size}" for name, size in found.items() if size]
+        if fitting:
+            fix = f"{' or '.join(fitting)} would fit, or " + fix
     return ExecutionError(
-        f"the GPU has too little memory: a run{at} takes {shown_bytes(needed)} besides variables "
-        f"and feeds; {shown_bytes(free)} of {shown_bytes(total)} are free",
+        f"the GPU has too little memory: a run{at} takes {shown_bytes(layout.needed)} besides "
+        f"variables and feeds; {shown_bytes(free)} of {shown_bytes(total)} are free",
         why="the largest tensors: " + "; ".join(lines),
         fix=fix,
     )
 
 
+def _fitting(layouts: Layouts, sizes: Mapping[str, int], name: str, free: int) -> int:
+    """Return the largest size of a dim below this one with which a run fits; 0 if there is none."""
+    low, high = 0, sizes[name]
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            needed = layouts.made(tuple({**sizes, name: middle}.values())).needed
+        except ArithmeticError:
+            return 0
+        low, high = (middle, high) if needed <= free else (low, middle)
+    return low
+
+
 def lasting(cupy: Any) -> tuple[type[Exception], ...]:
-    """Return the errors after which CUDA does no more work for this process."""
+    """Return the errors by which CUDA says that it has failed, perhaps for good."""
     return cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError
 
 
 @contextmanager
-def told(cupy: Any) -> Iterator[None]:
-    """Turn what CUDA says while a run goes on into an error of graphfw."""
+def told(device: Device) -> Iterator[None]:
+    """Turn what CUDA says into an error of graphfw, which says whether it goes on."""
+    if device.lost:
+        raise _lost(device)
     try:
         yield
-    except lasting(cupy) as error:
+    except lasting(device.cupy) as error:
+        try:
+            device.cupy.cuda.runtime.deviceSynchronize()
+        except lasting(device.cupy):
+            device.lost = str(error)
+            raise _lost(device) from error
         raise ExecutionError(
-            f"the GPU has failed: {error}",
-            why="CUDA refuses all further work of this process after such an error, so this "
-            "session is lost",
-            fix="start again from the last checkpoint; "
-            "CUDA_LAUNCH_BLOCKING=1 shows which launch it was",
+            f"CUDA refuses what a run asks for: {error}",
+            why="the GPU goes on: the variables are as they were before the run, and can be saved",
+            fix="python -m graphfw doctor says what is there",
         ) from error
+
+
+def _lost(device: Device) -> ExecutionError:
+    return ExecutionError(
+        f"the GPU has failed: {device.lost}",
+        why="CUDA refuses all further work of this process after such an error, so this session is "
+        "lost, and what its variables contained with it",
+        fix="start again from the last checkpoint; CUDA_LAUNCH_BLOCKING=1 shows which launch it "
+        "was",
+    )
 
 
 def is_missing_library(error: Exception) -> bool:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, bfloat16, float16, float32, float64
 from graphfw.ir.shape import size_of
-from graphfw.ir.tensor import Node
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.fused_products import FusedProduct
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import CudaCode
+from graphfw.runtime.cupy_executor.unfused import unfused_steps
 from graphfw.runtime.kernels.lower import with_batch
-from graphfw.runtime.kernels.steps import Step, View
+from graphfw.runtime.kernels.steps import Step, Storage, View
+from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.planning.copies import copied
 
 _DTYPES = (float16, bfloat16, float32, float64)
+
+RESULT = 2
+"""Which operand of a product is its result."""
 
 
 class Sizes(NamedTuple):
@@ -36,6 +42,8 @@ class Sizes(NamedTuple):
         b: As of a.
         b_lead: As of a.
         b_batch: As of a.
+        residual: Where what is added begins in its storage.
+        residual_lead: From row to row of it.
     """
 
     m: DimLike
@@ -48,28 +56,62 @@ class Sizes(NamedTuple):
     b: DimLike
     b_lead: DimLike
     b_batch: DimLike
+    residual: DimLike = 0
+    residual_lead: DimLike = 0
 
 
 @dataclass(frozen=True)
 class ProductCode:
-    """A batch of products a @ b, by cuBLASLt. Operands: a, b, the result; params: `Sizes`.
+    """A batch of products a @ b, by cuBLASLt.
+
+    Operands: a, b, the result; with `op` what its others are, then what its other results are, then
+    what else `otherwise` reads and writes. Params: `Sizes`.
 
     Attributes:
-        dtype: Of all three; 16-bit floats are added up in float32.
+        dtype: Of a and b; products of 16-bit floats are added up in float32.
+        out: Of all else.
         a_across: Whether a lies column by column.
         b_across: Whether b does.
         precision: See `Options`.
+        op: What else is to be done; then it is one product.
+        otherwise: What does it after the `plain` product, where cuBLASLt does not.
     """
 
     dtype: DType
+    out: DType
     a_across: bool
     b_across: bool
     precision: Precision
+    op: FusedProduct | None = None
+    otherwise: tuple[Step, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def key(self) -> str:
         """All of it."""
         return repr(self)
+
+    @property
+    def title(self) -> str:
+        """What reports call it: what is done, in order."""
+        if self.op is None:
+            return "matmul"
+        parts = {"residual": self.op.residual, "bias": self.op.bias}
+        parts |= {self.op.activation: bool(self.op.activation), "sums": self.op.sums}
+        return " ".join(["matmul", *[name for name, is_there in parts.items() if is_there]])
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """What the operands are called, without those of `otherwise`."""
+        if self.op is None:
+            return ("a", "b", "result")
+        return ("a", "b", "result", *self.op.others, *self.op.results[1:])
+
+    @property
+    def plain(self) -> ProductCode:
+        """What is always done by cuBLASLt: the product, and what is added to it."""
+        assert self.op is not None
+        op = FusedProduct(residual=True, widens=self.op.widens) if self.op.residual else None
+        return replace(self, op=op, otherwise=())
 
 
 class _Operand(NamedTuple):
@@ -81,8 +123,10 @@ class _Operand(NamedTuple):
     batch: DimLike
 
 
-def product_steps(node: Node, inputs: Sequence[View], precision: Precision) -> list[Step]:
-    """Return the steps of a matrix product, or nothing where it is none for cuBLASLt."""
+def product_steps(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
+) -> list[Step]:
+    """Return the steps of a `matmul`, or nothing where it is none for cuBLASLt."""
     (out,) = node.outputs
     if out.dtype not in _DTYPES or any(t.dtype is not out.dtype for t in node.inputs):
         return []
@@ -94,7 +138,7 @@ def product_steps(node: Node, inputs: Sequence[View], precision: Precision) -> l
         rows, batch = rows * batch, 1
     step = Step(
         nodes=(node,),
-        code=ProductCode(out.dtype, a.is_across, b.is_across, precision),
+        code=ProductCode(out.dtype, out.dtype, a.is_across, b.is_across, precision),
         operands=(a.view.storage, b.view.storage, out),
         written=(False, False, True),
         params=Sizes(
@@ -107,14 +151,84 @@ def product_steps(node: Node, inputs: Sequence[View], precision: Precision) -> l
     return [*steps, step]
 
 
+def fused_product_steps(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
+) -> list[Step]:
+    """Return the steps of a `fused_product`: one product, of all rows of all batches."""
+    op = node.op
+    assert isinstance(op, FusedProduct)
+    *dims, rows, columns = node.types[0].shape
+    steps: list[Step] = []
+    given = dict(zip(("a", "b", *op.others), inputs, strict=True))
+    a = _rows_of(given.pop("a"), node, steps, may_lie_across=size_of(dims) == 1)
+    b = _operand(given["b"], node, steps)
+    made: dict[str, Storage] = dict(zip(op.results, node.outputs, strict=True))
+    storages: dict[str, Storage] = {"a": a.view.storage, "b": b.view.storage, **made}
+    params = Sizes(
+        *(size_of((*dims, rows)), columns, a.view.shape[-1], 1),
+        *(a.view.offset, a.lead, 0),
+        *(b.view.offset, b.lead, 0),
+    )
+    for name in op.others:
+        if name == "residual":
+            residual = _rows_of(given[name], node, steps, may_lie_across=False)
+            storages[name] = residual.view.storage
+            params = params._replace(residual=residual.view.offset, residual_lead=residual.lead)
+        else:
+            storages[name] = _whole(given[name], node, steps)
+    whole = {**storages, "b": _whole(given["b"], node, steps)} if op.sums else storages
+    otherwise = unfused_steps(node, whole)
+    code = ProductCode(
+        node.inputs[0].dtype,
+        node.types[0].dtype,
+        a.is_across,
+        b.is_across,
+        precision,
+        op,
+        tuple(otherwise),
+    )
+    operands = [storages[name] for name in code.operands]
+    held = set(whole.values())
+    needed = {s: s not in held for other in otherwise for s in other.operands}
+    needed = {s: written for s, written in needed.items() if s not in set(operands)}
+    step = Step(
+        nodes=(node,),
+        code=code,
+        operands=(*operands, *needed),
+        written=(*[name in made for name in code.operands], *needed.values()),
+        params=params,
+        cells=1,
+    )
+    return [*steps, step]
+
+
+def _rows_of(view: View, node: Node, steps: list[Step], *, may_lie_across: bool) -> _Operand:
+    """Return a batch of matrices whose rows are those of one; copied first if they are not."""
+    *dims, rows, _ = view.shape
+    found = _as_it_lies(view)
+    if found is not None and (may_lie_across or not found.is_across):
+        if size_of(dims) == 1 or _is_tall(found, dims, rows):
+            return found
+    return _copied(view, node, steps)
+
+
+def _whole(view: View, node: Node, steps: list[Step]) -> Storage:
+    """Return a storage that a view is all of; copied first if it is not."""
+    if isinstance(view.storage, Tensor) and is_whole(view):
+        return view.storage
+    return _copied(view, node, steps).view.storage
+
+
 def _operand(view: View, node: Node, steps: list[Step]) -> _Operand:
     """Return an operand, copied first if it lies otherwise than cuBLASLt takes it."""
-    found = _as_it_lies(view)
-    if found is None:
-        step, temp = copied(view, (node,), "an operand of a product", CudaCode)
-        steps.append(step)
-        found = _as_it_lies(View(temp, 0, view.shape, contiguous(view.shape)))
-        assert found is not None
+    return _as_it_lies(view) or _copied(view, node, steps)
+
+
+def _copied(view: View, node: Node, steps: list[Step]) -> _Operand:
+    step, temp = copied(view, (node,), "an operand of a product", CudaCode)
+    steps.append(step)
+    found = _as_it_lies(View(temp, 0, view.shape, contiguous(view.shape)))
+    assert found is not None
     return found
 
 

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn, TypeAlias
 
 from graphfw.ir.tensor import Node
+from graphfw.runtime.cupy_executor.attention import attention_grad_steps, attention_steps
 from graphfw.runtime.cupy_executor.codegen import CudaCode
-from graphfw.runtime.cupy_executor.products import product_steps
+from graphfw.runtime.cupy_executor.convolution import (
+    conv_steps,
+    conv_weight_steps,
+    fold_steps,
+    fused_conv_steps,
+    is_native,
+    pool_steps,
+    put_steps,
+    take_steps,
+)
+from graphfw.runtime.cupy_executor.products import fused_product_steps, product_steps
+from graphfw.runtime.cupy_executor.special.moves import move_steps
+from graphfw.runtime.cupy_executor.special.scans import scan_steps
+from graphfw.runtime.cupy_executor.special.scatter import scatter_steps
 from graphfw.runtime.kernels.ir import Kernel
-from graphfw.runtime.kernels.steps import Step, Storage, View
+from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, View
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.planning.draws import Draws
 
@@ -38,13 +52,69 @@ class GpuTarget:
         return self._draws.storage, self._draws.place(key)
 
     def multiplies(self, node: Node) -> bool:
-        # As a step that is fused with nothing: kernels take up what follows products.
-        return False
+        # Products are fused with nothing here: kernels take up what follows them.
+        return node.op.name == "conv" and is_native(node)
+
+    def fills(self, node: Node) -> bool:
+        return node.op.name == "concat"
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
-        return product_steps(node, inputs, self._precision) if node.op.name == "matmul" else ()
+        return alone_steps(node, inputs, outputs, self._precision)
 
     def matmul(self, *_: object, **__: object) -> NoReturn:
         raise AssertionError("products are fused with nothing")
 
-    conv = matmul
+    def conv(
+        self,
+        node: Node,
+        nodes: tuple[Node, ...],
+        x: View,
+        weight: View,
+        product: Storage | None,
+        epilogue: Epilogue | None,
+        *,
+        fixed_weight: bool,
+    ) -> Sequence[Step]:
+        return fused_conv_steps(node, nodes, x, weight, product, epilogue, self._precision)
+
+
+def alone_steps(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
+) -> Sequence[Step]:
+    """Return the steps of a node that no loop nest computes; nothing where CuPy is to.
+
+    Args:
+        node: The node.
+        inputs: How its inputs lie.
+        outputs: How its outputs lie: in storages of their own.
+        precision: See `Options`.
+    """
+    make = _ALONE.get(node.op.name)
+    return () if make is None else make(node, inputs, outputs, precision)
+
+
+_Alone: TypeAlias = Callable[[Node, Sequence[View], Sequence[View], Precision], Sequence[Step]]
+
+_ALONE: Mapping[str, _Alone] = {
+    "attention": attention_steps,
+    "attention_grad": attention_grad_steps,
+    "concat": move_steps,
+    "conv": conv_steps,
+    "conv_weight": conv_weight_steps,
+    "cumulative_prod": scan_steps,
+    "cumulative_sum": scan_steps,
+    "fold": fold_steps,
+    "fused_product": fused_product_steps,
+    "index_add": scatter_steps,
+    "index_set": scatter_steps,
+    "matmul": product_steps,
+    "recurrence": scan_steps,
+    "roll": move_steps,
+    "slice": move_steps,
+    "slice_set": move_steps,
+    "window_argmax": pool_steps,
+    "window_max": pool_steps,
+    "window_put": put_steps,
+    "window_sum": pool_steps,
+    "window_take": take_steps,
+}

@@ -60,6 +60,7 @@ def _heirs(
                     {heir, dead}.isdisjoint(elsewhere)
                     and dead in lifetimes
                     and lifetimes[dead].last == number
+                    and lifetimes[heir].first == number
                     and readers[dead] == 1
                     and nbytes(heir) == nbytes(dead)
                     and heir not in heirs

@@ -55,6 +55,8 @@ def schedule(
     updates: Sequence[tuple[Variable, Storage]],
     fetched: Sequence[Storage],
     copy: Callable[[Storage], tuple[Step, Storage]],
+    *,
+    apart: bool = False,
 ) -> Schedule:
     """Put every step as early as what it reads allows, but those that overwrite variables late.
 
@@ -64,6 +66,8 @@ def schedule(
         updates: The variables, and where their new contents lie.
         fetched: What else is needed after the run.
         copy: Makes a step that copies a storage, and says where the copy lies.
+        apart: Whether the steps that overwrite variables come after all others, rather than after
+            those that can fail or read what they overwrite.
     """
     items = list(items)
     variables = {variable for variable, _ in updates}
@@ -81,7 +85,7 @@ def schedule(
         last.setdefault(step, []).append(variable)
         updated.append(storage)
     reads = [_reads(item, storage_of) for item in items]
-    numbers = _numbers(items, reads, last)
+    numbers = _numbers(items, reads, last, apart)
     lifetimes = _lifetimes(items, reads, numbers, {*fetched, *updated})
     return Schedule(_levels(items, numbers), lifetimes, updated)
 
@@ -144,21 +148,22 @@ def _numbers(
     items: Sequence[Item],
     reads: Sequence[Sequence[Storage]],
     last: Mapping[Step, Sequence[Variable]],
+    apart: bool,
 ) -> list[int]:
     """Number the items' levels."""
     made: dict[Storage, int] = {}
     read_at: dict[Storage, int] = {}
     numbers: list[int] = []
-    safe = 0  # the first level at which nothing can fail any more
+    safe = 0  # the first level at which variables may be written over
     for item, read in zip(items, reads, strict=True):
         needed = (*read, *item.after)
         number = max([made.get(storage, -1) for storage in needed], default=-1) + 1
         numbers.append(number)
-        made.update(dict.fromkeys(written(item), number))
+        made.update({s: max(made.get(s, 0), number) for s in written(item)})
         if item in last:
             continue
         read_at.update({s: max(read_at.get(s, 0), number) for s in read})
-        if isinstance(item, ReferenceStep) or item.can_fail:
+        if apart or isinstance(item, ReferenceStep) or item.can_fail:
             safe = max(safe, number + 1)
     for place, item in enumerate(items):
         if isinstance(item, Step) and item in last:
@@ -201,8 +206,12 @@ def _lifetimes(
     numbers: Sequence[int],
     kept: set[Storage],
 ) -> dict[Storage, Lifetime]:
-    first = {s: n for item, n in zip(items, numbers, strict=True) for s in written(item)}
-    last = dict(first)
+    first: dict[Storage, int] = {}
+    last: dict[Storage, int] = {}
+    for item, number in zip(items, numbers, strict=True):
+        for storage in written(item):
+            first[storage] = min(first.get(storage, number), number)
+            last[storage] = max(last.get(storage, number), number)
     for read, number in zip(reads, numbers, strict=True):
         for storage in read:
             if storage in last:

@@ -1,12 +1,8 @@
-"""Stand-ins for CuPy, whose kernels run on the CPU, and for cuBLASLt."""
-
-import sys
+"""Where the CuPy executor's tests run: on the stand-ins (`fake`), some also on a GPU."""
 
 import pytest
 
-from tests.support.cuda_host import compiler
-from tests.support.fake_cublaslt import FakeCublasLt
-from tests.support.fake_cupy import FakeCupy
+import graphfw as gf
 
 
 @pytest.fixture(autouse=True)
@@ -15,23 +11,22 @@ def compiling(monkeypatch) -> None:
     monkeypatch.setenv("GRAPHFW_JIT", "1")
 
 
-@pytest.fixture
-def cublaslt(monkeypatch) -> FakeCublasLt:
-    made = FakeCublasLt()
-    monkeypatch.setattr("graphfw.runtime.cupy_executor.device.load", lambda cuda: made)
-    return made
-
-
-@pytest.fixture
-def fake(monkeypatch, cublaslt) -> FakeCupy:
-    compiler()
-    made = FakeCupy()
-    monkeypatch.setitem(sys.modules, "cupy", made)
-    return made
-
-
 @pytest.fixture(params=["stand-in", pytest.param("gpu", marks=pytest.mark.gpu)])
 def anywhere(request) -> None:
     """Run a test on the stand-ins, and with `-m gpu` on a GPU."""
     if request.param == "stand-in":
         request.getfixturevalue("fake")
+
+
+@pytest.fixture
+def session(fake):
+    """Return what makes sessions on the stand-in; they are closed at the end."""
+    made = []
+
+    def make(g, **options):
+        made.append(gf.Session(g, executor="cupy", seed=3, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

@@ -1,10 +1,12 @@
 """What the CuPy executor says where something is missing or fails."""
 
+import re
+
 import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.errors import ExecutionError, ExecutorError, FeedError
+from graphfw.errors import ArgumentError, ExecutionError, ExecutorError, FeedError
 from tests.strict_xp import strict_array
 
 
@@ -53,6 +55,59 @@ def test_an_array_of_another_device(fake, graph):
             session.run("y", {"x": fed})
 
 
+def test_all_work_goes_to_the_gpu_that_was_chosen(fake):
+    fake.devices = 2
+    g, v, grow = counting()
+    with gf.Session(g, "cupy:1") as session:
+        for _ in range(4):
+            session.run([grow, "twice"], host=True)
+        session.compile("twice").profile()
+        np.testing.assert_array_equal(session[v], [4, 4, 4])
+    assert fake.used == {1}
+    assert fake.streams.graphs
+
+
+def test_an_array_of_a_gpu_where_one_of_the_host_is_needed():
+    class OnGpu:
+        """As CuPy's and PyTorch's arrays."""
+
+        def __array__(self, dtype=None, copy=None):
+            raise TypeError("Implicit conversion to a NumPy array is not allowed")
+
+    g, v, grow = counting()
+    with g:
+        x = gf.placeholder((3,), name="x")
+        y = x + 1.0
+    with gf.Session(g, "numpy") as session:
+        with pytest.raises(FeedError, match=r'"x": an OnGpu stays where it is(.|\n)*gf.to_numpy'):
+            session.run(y, {x: OnGpu()})
+        with pytest.raises(ArgumentError, match=r"Implicit conversion(.|\n)*gf.to_numpy"):
+            session[v] = OnGpu()
+        with pytest.raises(ArgumentError, match="to_numpy: an OnGpu can't be made"):
+            gf.to_numpy(OnGpu())
+
+
+def test_a_gpu_that_is_too_old(fake, graph, monkeypatch):
+    monkeypatch.setattr(fake.cuda.Device, "compute_capability", "75")
+    with gf.Session(graph, "cupy") as session:
+        with pytest.raises(ExecutorError, match=r"8\.0 or newer, and this one has 7\.5"):
+            session.compile("y", graph.placeholders)
+        monkeypatch.setenv("GRAPHFW_JIT", "0")
+        session.compile("y", graph.placeholders)
+
+
+@pytest.mark.parametrize(("dtype", "version"), [("int4", "14.0"), ("bfloat16", "13.6.0")])
+def test_dtypes_that_cupy_lacks(fake, dtype, version):
+    fake.__version__ = version
+    with gf.Graph() as g:
+        x = gf.placeholder((3,), dtype, name="narrow")
+        y = gf.astype(x, gf.float32)
+    with gf.Session(g, executor="cupy") as session:
+        match = rf"CuPy {version} has no {dtype}, which narrow is, made at test_failures.py:\d+"
+        with pytest.raises(ExecutorError, match=match):
+            session.compile(y, feeds=[x])
+
+
 def test_a_missing_library(fake, graph):
     def missing():
         raise RuntimeError("CuPy failed to load libnvrtc.so.12: OSError: no such file")
@@ -95,17 +150,88 @@ def test_too_little_memory(fake, graph):
     assert "3.00 GiB of 8.00 GiB are free" in text
     assert "made at test_failures.py" in text
     assert "smaller n" in text
+    assert "would fit" not in text, "there is enough, in pieces"
 
 
-def test_a_gpu_that_has_failed(fake, graph):
+def test_what_would_fit(fake, graph, monkeypatch):
     with gf.Session(graph, "cupy") as session:
+        plan = session.compile("y", graph.placeholders)
+        monkeypatch.setattr(fake.cuda.runtime, "memGetInfo", lambda: (100_000, 8 << 30))
+        fake.limit = 10_000
+        with pytest.raises(ExecutionError) as caught:
+            plan(np.zeros((100, 1000), np.float32))
+        most = int(re.search(r"n = (\d+) would fit", str(caught.value))[1])
+        needed = [plan._run.layouts.made((n,)).needed for n in (most, most + 1)]
+    assert needed[0] <= 100_000 < needed[1]
+
+
+def test_too_little_memory_for_an_operation_of_cupy(fake, graph, monkeypatch):
+    with gf.Session(graph, "cupy") as session:
+        plan = session.compile("y", graph.placeholders)
+        wanted = plan(np.zeros((2, 1000), np.float32), host=True)
+        sort, spare = fake.sort, [True, False]
+        failures = []
+
+        def large(*args, **options):
+            if failures:
+                raise fake.cuda.memory.OutOfMemoryError(failures.pop())
+            return sort(*args, **options)
+
+        monkeypatch.setattr(fake, "sort", large, raising=False)
+        plan._run._worker._spare = lambda: spare.pop(0)
+        failures += ["one"]
+        again = plan(np.zeros((2, 1000), np.float32), host=True)
+        np.testing.assert_array_equal(again, wanted)
+        failures += ["one", "two"]
+        with pytest.raises(ExecutionError, match="too little memory: a run at n = 2 takes"):
+            plan(np.zeros((2, 1000), np.float32))
+
+
+def counting():
+    with gf.Graph() as g:
+        v = gf.Variable(np.zeros(3, np.float32), name="v")
+        grow = gf.update(v, v + 1)
+        gf.identity(v * 2.0, name="twice")
+    return g, v, grow
+
+
+def test_a_gpu_that_has_failed(fake, tmp_path):
+    g, v, grow = counting()
+    with gf.Session(g, "cupy") as session:
+        session.run(grow)
         fake.broken = "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"
         with pytest.raises(ExecutionError, match=r"illegal memory(.|\n)*session is lost"):
-            session.run("y", {"x": np.zeros((2, 1000), np.float32)})
+            session.run(grow)
+        fake.broken = ""  # CUDA would go on refusing; nobody is to ask it
+        for use in (
+            lambda: session.run(grow),
+            lambda: session[v],
+            lambda: session.save(tmp_path / "state.safetensors"),
+            lambda: session.load_state_dict({"v": np.ones(3, np.float32)}),
+        ):
+            with pytest.raises(ExecutionError, match=r"illegal memory(.|\n)*last checkpoint"):
+                use()
+        assert not [*tmp_path.iterdir()]
+
+
+def test_a_gpu_that_refuses_a_run_and_goes_on(fake):
+    g, v, grow = counting()
+    with gf.Session(g, "cupy") as session:
+        for _ in range(2):
+            session.run(grow)
+        plan = session.compile("twice")
+        fake.broken, fake.survives = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", True
+        with pytest.raises(ExecutionError, match=r"OUT_OF_RESOURCES(.|\n)*can be saved"):
+            plan()
+        np.testing.assert_array_equal(session.state_dict()["v"], [2, 2, 2])
+        fake.broken = ""
+        session.run(grow)
+        np.testing.assert_array_equal(session[v], [3, 3, 3])
 
 
 def test_a_gpu_that_fails_in_an_operation_of_cupy(fake, graph, monkeypatch):
     def broken(*_, **__):
+        fake.broken = "cudaErrorIllegalAddress"
         raise fake.cuda.runtime.CUDARuntimeError(700, "cudaErrorIllegalAddress")
 
     monkeypatch.setattr(fake, "sort", broken, raising=False)

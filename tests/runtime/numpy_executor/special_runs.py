@@ -32,7 +32,7 @@ def plan_of(op, arrays, layouts=(), *, symbolic=False, seed=0):
     with gf.Graph() as g:
         fed, feeds, inputs = [], [], []
         for array, layout in zip(arrays, layouts, strict=True):
-            lying, read = _laid(array, layout)
+            lying, read = laid(array, layout)
             dims = lying.shape
             if symbolic:  # equal sizes are one symbol; 1 is known, to be broadcast
                 dims = tuple(d if d == 1 else names.setdefault(d, f"d{len(names)}") for d in dims)
@@ -58,7 +58,7 @@ def computed(op, arrays, layouts=(), *, symbolic=False):
     return plan(*fed)
 
 
-def _laid(array, layout):
+def laid(array, layout):
     """Return an array that has others' elements, and how a tensor of those is made from it."""
     if layout == "transposed" and array.ndim:
         axes = tuple(reversed(range(array.ndim)))

@@ -7,8 +7,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeAlias
 
 from graphfw.runtime.cupy_executor.codegen.forms import can_split, form_of, tiled, vector_width
+from graphfw.runtime.cupy_executor.codegen.hand import HandCode
 from graphfw.runtime.cupy_executor.codegen.launch import SPLIT, THREADS, Launch, launch, variants
 from graphfw.runtime.cupy_executor.codegen.nest import Nest
 from graphfw.runtime.cupy_executor.codegen.tiles import tile_lines
@@ -54,6 +56,11 @@ class CudaCode:
         """What its functions' names begin with; the variant's name follows."""
         return f"gf_{hashlib.sha256(self.key.encode()).hexdigest()[:24]}"
 
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The names of its variants."""
+        return variants(self.kernel)
+
     def launch(self, params: Sequence[int]) -> Launch:
         """Return how it is launched with these run-time integers."""
         return launch(self.kernel, params)
@@ -74,7 +81,7 @@ class CudaCode:
             f"GF void {self.symbol}_body({signature}) {{",
             *[*indices, *Nest(kernel).lines(), "}"],
         ]
-        for variant in variants(kernel):
+        for variant in self.variants:
             if wanted is not None and variant not in wanted:
                 continue
             bound = f"__launch_bounds__({THREADS[variant]})"
@@ -90,7 +97,11 @@ class CudaCode:
         return "\n".join([*lines, ""])
 
 
-def module(codes: Iterable[CudaCode], wanted: Mapping[str, Collection[str]] | None = None) -> str:
+GpuCode: TypeAlias = "CudaCode | HandCode"
+"""The code of a kernel, generated or written by hand."""
+
+
+def module(codes: Iterable[GpuCode], wanted: Mapping[str, Collection[str]] | None = None) -> str:
     """Return the source of a module that has several kernels.
 
     Args:
@@ -101,7 +112,8 @@ def module(codes: Iterable[CudaCode], wanted: Mapping[str, Collection[str]] | No
     sources = [
         code.source(None if wanted is None else wanted[symbol]) for symbol, code in found.items()
     ]
-    return "\n".join([PRELUDE, *sources])
+    texts = dict.fromkeys([code.text for code in found.values() if isinstance(code, HandCode)])
+    return "\n".join([PRELUDE, *texts, *sources])
 
 
 def _parameters(kernel: Kernel) -> str:

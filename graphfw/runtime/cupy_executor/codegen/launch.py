@@ -25,16 +25,16 @@ from graphfw.runtime.cupy_executor.codegen.forms import (
 from graphfw.runtime.cupy_executor.codegen.values import in_order, number_of, roots, statements
 from graphfw.runtime.kernels.ir import Access, Accumulate, Draw, Kernel, Load, Reduce, Size, Store
 
-_NARROW = 1 << 30
+NARROW = 1 << 30
 """Indices below it are computed in 32 bits; a step to the next one stays below 2^31 then."""
 
-_SHARED = 48 << 10
-"""Bytes of memory of its own that any block may have."""
+SHARED = 48 << 10
+"""Bytes of memory of its own that any block may have, without having asked for more."""
 
 _FEW_GROUPS = 2048
 """Groups that run at once, where each keeps its row in memory that must be given to it."""
 
-_BLOCKS = 1 << 16
+BLOCKS = 1 << 16
 """More blocks than any GPU runs at once; threads then go on to further positions."""
 
 _SHORT = 8
@@ -132,13 +132,13 @@ def launch(kernel: Kernel, params: Sequence[int], variant: str = "", pieces: int
     chosen = variant or _chosen(kernel, form, sizes)
     per_group = kept_bytes(kernel) * sizes.inner
     block, groups, needed = _geometry(kernel, chosen, sizes, cells)
-    grid, count = min(-(-needed // groups), _BLOCKS), 1
+    grid, count = min(-(-needed // groups), BLOCKS), 1
     shared = scratch = counters = 0
     if chosen in SPLIT:
         count = pieces or _pieces(chosen, sizes, grid)
         sums = sum([isinstance(s, Reduce) for s in statements(kernel)])
         scratch, counters = PARTIAL * sums * sizes.rows * count, grid
-    elif per_group and per_group * groups <= _SHARED:
+    elif per_group and per_group * groups <= SHARED:
         shared = per_group * groups
     elif per_group:
         grid = min(grid, max(1, _FEW_GROUPS // groups))
@@ -249,7 +249,7 @@ class _Sizes:
         lines = any(isinstance(s, Accumulate) for s in statements(self.kernel))
         reach = [self._reach(access) for access in self._accesses()]
         lasts = [self.rows * self.inner, *([self.cells() * (self.inner + 32)] if lines else [])]
-        return max([*lasts, self.rows, *reach]) >= _NARROW
+        return max([*lasts, self.rows, *reach]) >= NARROW
 
     def _reach(self, access: Access) -> int:
         """Return how far from the first element an access may be."""

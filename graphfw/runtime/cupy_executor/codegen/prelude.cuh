@@ -326,9 +326,9 @@ template <class S> GF S gf_from_lane(S s, int lane) {
 }
 
 #ifdef __CUDACC__
-// Memory of a block, as much as the launch says.
+// Memory of a block, as much as the launch says, aligned to what is copied at once.
 GF char* gf_dynamic() {
-    extern __shared__ gf_u64 gf_dynamic_memory[];
+    extern __shared__ __align__(16) gf_u64 gf_dynamic_memory[];
     return (char*)gf_dynamic_memory;
 }
 #endif

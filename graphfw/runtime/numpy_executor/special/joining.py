@@ -2,150 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from graphfw.ir.dim import DimLike, always_ge, dim_max, dim_min
-from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, View
-from graphfw.runtime.kernels.views import is_whole
-from graphfw.runtime.numpy_executor.special.moves import Box, moved
-
-_ROLLED = 4
-"""So many axes may be rolled at once: each makes twice as many boxes."""
+from graphfw.runtime.numpy_executor.special.moves import moved
+from graphfw.runtime.planning.boxes import moves_of
 
 
-def concat_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
-    """Return the step of a `concat` node."""
+def joining_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
+    """Return the step of such a node; none where it would be made of too many parts."""
     (output,) = outputs
-    axis: int = node.op.axis  # type: ignore[attr-defined]
-    boxes: list[Box] = []
-    place: DimLike = 0
-    for x in inputs:
-        if x.shape[axis] != 0:
-            boxes.append(Box(x, place * output.strides[axis], output.strides))
-        place = place + x.shape[axis]
-    return [moved(node, boxes, output.storage)]
-
-
-def roll_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
-    """Return the step of a `roll` node; none where too many axes are rolled."""
-    (x,), (output,) = inputs, outputs
-    op = node.op
-    if len(op.axes) > _ROLLED:  # type: ignore[attr-defined]
+    moves = moves_of(node, inputs, output)
+    if moves is None:
         return []
-    moves = []
-    for shift, axis in zip(op.shifts, op.axes, strict=True):  # type: ignore[attr-defined]
-        dim = x.shape[axis]
-        ahead = shift % dim_max(1, dim)
-        # In x from where, how many, to where.
-        moves.append([(axis, 0, dim - ahead, ahead), (axis, dim - ahead, ahead, 0)])
-    boxes = []
-    for chosen in itertools.product(*moves):
-        source, offset = x, output.offset
-        for axis, start, length, to in chosen:
-            source = _part(source, axis, start, length)
-            offset = offset + to * output.strides[axis]
-        boxes.append(Box(source, offset, output.strides))
-    return [moved(node, [box for box in boxes if 0 not in box.source.shape], output.storage)]
-
-
-def slice_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
-    """Return the step of a `slice` node of which it is not known whether it lies inside of x."""
-    (x,), (output,) = inputs, outputs
-    window = _Window.of(node, x)
-    box = Box(window.of_view(x), output.offset, output.strides)
-    return [moved(node, [box], output.storage, wrong=window.wrong)]
-
-
-def slice_set_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
-    """Return the step of a `slice_set` node."""
-    (x, values), (output,) = inputs, outputs
-    window = _Window.of(node, x)
-    inside = window.of_view(output)
-    values = values._replace(shape=inside.shape)
-    boxes = [Box(values, inside.offset, inside.strides)]
-    for old, new in zip(window.around(x), window.around(output), strict=True):
-        boxes.append(Box(old, new.offset, new.strides))
-    # Who writes over x must not read it once more.
-    free = isinstance(x.storage, Tensor) and x.storage is not values.storage and is_whole(x)
-    return [
-        moved(
-            node,
-            [box for box in boxes if 0 not in box.source.shape],
-            output.storage,
-            wrong=window.wrong,
-            over=x.storage if free else None,
-        )
-    ]
-
-
-class _Window:
-    """Some elements of each axis of an array.
-
-    Attributes:
-        axes: Start, length and step of each axis, such that they lie inside.
-        wrong: Greater than 0 where those that were wanted don't.
-    """
-
-    def __init__(self, axes: Sequence[tuple[DimLike, DimLike, int]], wrong: DimLike) -> None:
-        self.axes = axes
-        self.wrong = wrong
-
-    @classmethod
-    def of(cls, node: Node, x: View) -> _Window:
-        """Return the window of a node."""
-        axes: list[tuple[DimLike, DimLike, int]] = []
-        wrong: DimLike = 0
-        for (start, length, step), dim in zip(
-            node.op.axes(),  # type: ignore[attr-defined]
-            x.shape,
-            strict=True,
-        ):
-            last = start + (length - 1) * step
-            if length != 0 and not (always_ge(start, 0) and always_ge(dim - 1, last)):
-                excess = dim_max(0, -start) + dim_max(0, last - dim + 1)
-                wrong = wrong + dim_min(1, length) * excess
-            # A window that has no elements may begin anywhere.
-            begin = start
-            if not always_ge(length, 1):
-                begin = dim_max(0, dim_min(start, dim))
-            axes.append((begin, length, step))
-        return cls(axes, wrong)
-
-    def of_view(self, x: View) -> View:
-        """Return the elements of an array that the window shows."""
-        for axis, (start, length, step) in enumerate(self.axes):
-            x = _part(x, axis, start, length, step)
-        return x
-
-    def around(self, x: View) -> Iterator[View]:
-        """Yield the parts of an array that are outside of the window."""
-        for axis, (start, length, step) in enumerate(self.axes):
-            span = dim_max(0, (length - 1) * step + 1)
-            end = start + span
-            yield _part(x, axis, 0, start)
-            yield _part(x, axis, end, x.shape[axis] - end)
-            if step > 1:
-                yield _gaps(x, axis, start, dim_max(0, length - 1), step)
-            x = _part(x, axis, start, length, step)
-
-
-def _part(x: View, axis: int, start: DimLike, length: DimLike, step: int = 1) -> View:
-    """Return a window of a view along one axis."""
-    stride = x.strides[axis]
-    return x._replace(
-        offset=x.offset + start * stride,
-        shape=(*x.shape[:axis], length, *x.shape[axis + 1 :]),
-        strides=(*x.strides[:axis], stride * step, *x.strides[axis + 1 :]),
-    )
-
-
-def _gaps(x: View, axis: int, start: DimLike, count: DimLike, step: int) -> View:
-    """Return the elements between those of a window along one axis: an axis more."""
-    stride = x.strides[axis]
-    return x._replace(
-        offset=x.offset + (start + 1) * stride,
-        shape=(*x.shape[:axis], count, step - 1, *x.shape[axis + 1 :]),
-        strides=(*x.strides[:axis], stride * step, stride, *x.strides[axis + 1 :]),
-    )
+    return [moved(node, moves.boxes, output.storage, wrong=moves.wrong, over=moves.over)]

@@ -7,16 +7,16 @@ do not overlap, and leave nothing out, is one step: its cells are pieces of the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.dtype import DType
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.runtime.kernels.steps import Step, Storage, View
+from graphfw.runtime.kernels.steps import Step, Storage
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import Module
 from graphfw.runtime.numpy_executor.special.text import Writer
+from graphfw.runtime.planning.boxes import Box, merged
 
 _CELL = 1 << 16
 """Bytes that are copied by one claim."""
@@ -40,20 +40,6 @@ _HEADER = (
     "run_chunks",
 )
 """The integers of a box, before its dims, its source's strides and its target's."""
-
-
-class Box(NamedTuple):
-    """A part of the output.
-
-    Attributes:
-        source: Its elements; its shape is that of the part.
-        offset: Where its first element goes, in elements.
-        strides: How far apart elements lie in the output, one stride a dim.
-    """
-
-    source: View
-    offset: DimLike
-    strides: tuple[DimLike, ...]
 
 
 class MoveCode:
@@ -141,14 +127,14 @@ def moved(
 
     Args:
         node: What it computes.
-        boxes: They don't overlap, and fill the output.
+        boxes: They don't overlap, and fill the output, or a part of it that is a view.
         output: What is written.
         wrong: Not 0 at run time where the run must fail.
         over: A storage that the output may be written over: its elements stay where they are.
     """
-    storages = dict.fromkeys([output, *[box.source.storage for box in boxes]])
-    operands = {storage: number for number, storage in enumerate(storages)}
-    parts = [_merged(box) for box in boxes]
+    sources = dict.fromkeys([box.source.storage for box in boxes])
+    operands = {storage: number for number, storage in enumerate(sources, 1)}
+    parts = [merged(box) for box in boxes]
     rank = max([2, *[len(dims) for dims, _, _ in parts]])
     params: list[DimLike] = [len(boxes), wrong]
     cells: DimLike = 0
@@ -172,29 +158,13 @@ def moved(
     return Step(
         nodes=(node,),
         code=MoveCode(output.dtype, rank),
-        operands=tuple(operands),
-        written=tuple(storage is output for storage in operands),
+        operands=(output, *operands),
+        written=(True, *[False] * len(operands)),
         params=tuple(params),
         cells=cells if wrong == 0 else dim_max(1, cells),
         in_place=((0, operands[over]),) if over in operands else (),
         can_fail=wrong != 0,
     )
-
-
-def _merged(box: Box) -> tuple[tuple[DimLike, ...], tuple[DimLike, ...], tuple[DimLike, ...]]:
-    """Return dims and strides of a box, with dims that lie in a row on both sides as one."""
-    found: list[tuple[DimLike, DimLike, DimLike]] = []
-    for dim, s, t in zip(box.source.shape, box.source.strides, box.strides, strict=True):
-        if dim == 1:
-            continue
-        if found and found[-1][1] == s * dim and found[-1][2] == t * dim:
-            found[-1] = (found[-1][0] * dim, s, t)
-        else:
-            found.append((dim, s, t))
-    if not found:
-        return (), (), ()
-    dims, source, target = zip(*found, strict=True)
-    return dims, source, target
 
 
 def ceil(size: DimLike, of: DimLike) -> DimLike:

@@ -13,6 +13,7 @@ from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import Module
 from graphfw.runtime.numpy_executor.special.moves import ceil
 from graphfw.runtime.numpy_executor.special.text import Writer
+from graphfw.runtime.planning.common import in_common
 
 _CELL = 2048
 """Places that are computed by one claim."""
@@ -109,8 +110,7 @@ def places_step(
         from_end: Whether negative indices count from the end.
     """
     named = broadcast(*[view.shape for view in indices])
-    lying = [_strides(view, len(named)) for view in indices]
-    dims, together = _merged(named, lying)
+    dims, together = in_common(indices)
     temp = Temp(int64, size_of(named) + SCAN, "places that indices name")
     params: list[DimLike] = [*dims]
     for view, size, strides in zip(indices, sizes, together, strict=True):
@@ -126,27 +126,3 @@ def places_step(
         can_fail=True,
     )
     return step, temp
-
-
-def _strides(view: View, ndim: int) -> list[DimLike]:
-    """Return the strides of a view as one of more dims; 0 where it is broadcast."""
-    own = [0 if d == 1 else s for d, s in zip(view.shape, view.strides, strict=True)]
-    return [*[0] * (ndim - len(own)), *own]
-
-
-def _merged(
-    dims: Sequence[DimLike], lying: Sequence[Sequence[DimLike]]
-) -> tuple[list[DimLike], list[list[DimLike]]]:
-    """Join dims that lie in a row in all arrays; return dims, and strides of each array."""
-    found: list[tuple[DimLike, list[DimLike]]] = []
-    for axis, dim in enumerate(dims):
-        strides = [array[axis] for array in lying]
-        if dim == 1:
-            continue
-        if found and all(a == b * dim for a, b in zip(found[-1][1], strides, strict=True)):
-            found[-1] = (found[-1][0] * dim, strides)
-        else:
-            found.append((dim, strides))
-    return [dim for dim, _ in found], [
-        [strides[number] for _, strides in found] for number in range(len(lying))
-    ]

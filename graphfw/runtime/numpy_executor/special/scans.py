@@ -15,10 +15,11 @@ from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import Module
+from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.special.moves import ceil
 from graphfw.runtime.numpy_executor.special.numbers import Number
 from graphfw.runtime.numpy_executor.special.text import Writer
-from graphfw.runtime.numpy_executor.special.thirds import in_thirds
+from graphfw.runtime.planning.thirds import in_thirds
 
 _BLOCK = 256
 """Lines beside each other that a cell has."""
@@ -203,13 +204,13 @@ def scan_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     whole: list[tuple[int, int]] = []
     operands = [output.storage]
     for number, x in enumerate(inputs, 1):
-        given, more = in_thirds(node, x, axis, axis + 1)
+        given, more = in_thirds(node, x, axis, axis + 1, KernelCode)
         steps += more
         params += [given.offset, *given.strides]
         operands.append(given.storage)
         if isinstance(given.storage, Tensor) and is_whole(given):
             whole.append((0, number))
-    before, size, after = in_thirds(node, output, axis, axis + 1)[0].shape
+    before, size, after = in_thirds(node, output, axis, axis + 1, KernelCode)[0].shape
     rows = after == 1
     block = dim_min(dim_max(1, after), _BLOCK)
     batches = dim_max(1, _CELL // dim_max(1, size * block))

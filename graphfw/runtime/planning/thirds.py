@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.passes.fuse_views import contiguous
-from graphfw.runtime.kernels.steps import Step, View
-from graphfw.runtime.numpy_executor.codegen import KernelCode
+from graphfw.runtime.kernels.ir import Kernel
+from graphfw.runtime.kernels.steps import Code, Step, View
 from graphfw.runtime.planning.copies import copied
 
 
-def in_thirds(node: Node, x: View, first: int, last: int) -> tuple[View, list[Step]]:
+def in_thirds(
+    node: Node, x: View, first: int, last: int, code: Callable[[Kernel], Code]
+) -> tuple[View, list[Step]]:
     """Return a view with three dims: those before `first`, from there to `last`, and after.
 
-    And the step that copies it, where dims that become one don't lie in a row.
+    And the step that copies it, where dims that become one don't lie in a row, whose code is made
+    by `code`.
     """
     cuts = (slice(0, first), slice(first, last), slice(last, None))
     shape = tuple([size_of(x.shape[cut]) for cut in cuts])
@@ -24,7 +27,7 @@ def in_thirds(node: Node, x: View, first: int, last: int) -> tuple[View, list[St
     known = tuple([stride for stride in strides if stride is not None])
     if len(known) == len(cuts):
         return View(x.storage, x.offset, shape, known), []
-    step, temp = copied(x, (node,), "what does not lie in a row", KernelCode)
+    step, temp = copied(x, (node,), "what does not lie in a row", code)
     return View(temp, 0, shape, contiguous(shape)), [step]
 
 

@@ -1,0 +1,280 @@
+"""What a kernel of attention is made for: the arguments of the template, the tiles among them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+from graphfw.ir.dtype import DType, bfloat16, float16, float32, float64
+from graphfw.runtime.cupy_executor.codegen import NOTHING, HandCode, Launch, Variant
+from graphfw.runtime.cupy_executor.codegen.types import memory
+from graphfw.runtime.kernels.ir import Buffer
+from graphfw.runtime.limits import Precision
+
+Role: TypeAlias = Literal["forward", "queries", "keys"]
+"""Which kernel: the result, the gradient of the queries, or those of keys and values."""
+
+WIDEST = 256
+"""The widest heads there are kernels for."""
+
+_FOLDER = Path(__file__).parent
+_TEXT = "\n".join(
+    [
+        path.read_text("utf-8")
+        for path in (
+            _FOLDER.parent / "tensor_cores.cuh",
+            *[_FOLDER / f"{name}.cuh" for name in ("engines", "common", "forward", "backward")],
+        )
+    ]
+)
+
+_FUNCTIONS: dict[Role, str] = {
+    "forward": "gf_attention",
+    "queries": "gf_attention_grad_of_queries",
+    "keys": "gf_attention_grad_of_keys",
+}
+
+_SHARED_PER_WARP = 20 << 10
+"""With so many bytes 8 warps fit on a multiprocessor that has 164 KB, as that of an A100; while
+those of one block wait others compute."""
+
+_SHARED = 99 << 10
+"""What any GPU of compute capability 8.0 on gives a block."""
+
+_REGISTERS = 192
+"""So many of the 255 registers of a thread may be sums; others are operands and addresses."""
+
+_BUSY = 512
+"""With so many warps a GPU is busy; where there are fewer, they have fewer rows, or share them."""
+
+_PIECE = 256
+"""Blocks that share rows have so many keys each, at least."""
+
+
+class Tiles(NamedTuple):
+    """What a block computes at a time.
+
+    Attributes:
+        warps: How many warps it has.
+        split: How many warps share rows, with a part of the results' columns each.
+        m: How many times 16 rows a warp has.
+        n: How many times 8 columns of scores are computed at a time.
+    """
+
+    warps: int
+    split: int
+    m: int
+    n: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows a block has."""
+        return 16 * self.m * self.warps // self.split
+
+    @property
+    def threads(self) -> int:
+        """How many threads it has."""
+        return 32 * self.warps
+
+    @property
+    def name(self) -> str:
+        """What the variant with these tiles is called."""
+        return f"{self.rows}x{8 * self.n}"
+
+
+_TILES = [
+    Tiles(warps, split, m, n)
+    for split, warps, m, n in (
+        *((1, 4, 2, 8), (1, 4, 2, 4), (1, 4, 1, 8), (1, 4, 1, 4), (1, 4, 1, 2)),
+        *((2, 8, 1, 4), (2, 8, 1, 2), (2, 4, 1, 4), (2, 4, 1, 2), (2, 2, 1, 2), (4, 4, 1, 2)),
+    )
+]
+"""The best first: 32 rows a warp read operands half as often as 16 do, and many columns at a time
+mean few waits."""
+
+_OF_FEW = [
+    *[Tiles(warps=1, split=1, m=1, n=n) for n in (8, 4, 2)],
+    *[Tiles(warps=2, split=2, m=1, n=n) for n in (4, 2)],
+]
+"""As a decoder has few queries: so that no warp is without any."""
+
+
+class Mask(NamedTuple):
+    """How a mask lies.
+
+    Attributes:
+        dtype: Of its elements.
+        has_rows: Each query may have a row of its own.
+        in_rows: Neighbours in a row lie next to one another.
+    """
+
+    dtype: DType
+    has_rows: bool
+    in_rows: bool
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a kernel is made for.
+
+    Attributes:
+        role: Which kernel it is.
+        dtype: Of the operands.
+        precision: See `Options`.
+        width: Of queries and keys.
+        value_width: Of values.
+        lead: How many leading dims there are.
+        causal: Query i sees keys 0 to i only.
+        scale: The factor of the scores.
+        mask: The mask; None: there is none.
+    """
+
+    role: Role
+    dtype: DType
+    precision: Precision
+    width: int
+    value_width: int
+    lead: int
+    causal: bool
+    scale: float
+    mask: Mask | None
+
+    @property
+    def wide(self) -> DType:
+        """What it computes in."""
+        return float64 if self.dtype is float64 else float32
+
+    @property
+    def views(self) -> int:
+        """How many operands there are."""
+        return {"forward": 5, "queries": 7, "keys": 8}[self.role] + (self.mask is not None)
+
+    @cached_property
+    def tiles(self) -> tuple[Tiles, ...]:
+        """The best tiles that there is room for, then those with fewer rows.
+
+        Of the forward kernel the last ones are for few queries.
+        """
+        narrow = [tiles for tiles in _TILES if tiles.m == 1]
+        few = _OF_FEW if self.role == "forward" else []
+        found = [self._best(among) for among in (_TILES, narrow, few)]
+        return tuple(dict.fromkeys([tiles for tiles in found if tiles is not None]))
+
+    def _best(self, among: Sequence[Tiles]) -> Tiles | None:
+        fitting = [tiles for tiles in among if self._fits(tiles)]
+        beside_others = [t for t in fitting if self.shared(t) <= _SHARED_PER_WARP * min(t.warps, 4)]
+        return next(iter(beside_others or fitting), None)
+
+    def _fits(self, tiles: Tiles) -> bool:
+        # A thread copies 16 bytes of a row, at most.
+        widest = max(self._padded(tiles)) * self.dtype.itemsize
+        has_room = self._registers(tiles) <= _REGISTERS and self.shared(tiles) <= _SHARED
+        return has_room and widest <= 16 * tiles.threads
+
+    def shared(self, tiles: Tiles) -> int:
+        """Return how many bytes of memory of its own a block has, with these tiles."""
+        pad = 16 // self.dtype.itemsize
+        one, other = [width + pad for width in self._padded(tiles)]
+        columns = 8 * tiles.n
+        if self.role == "forward":
+            elements = tiles.rows * one + columns * (one + other)
+        else:
+            elements = (tiles.rows + 2 * columns) * (one + other)
+        numbers = 4 * columns if self.role == "keys" else 0
+        return elements * self.dtype.itemsize + numbers * self.wide.itemsize
+
+    def code(self) -> HandCode:
+        """Return the kernel; its operands and integers are those that `steps` lays out."""
+        return HandCode(
+            name=f"attention_{self.role}",
+            text=_TEXT,
+            buffers=self._buffers,
+            params=3 + self.lead + self.views * (2 + self.lead),
+            functions=tuple([self._variant(tiles) for tiles in self.tiles]),
+            launching=self.launch,
+        )
+
+    def _variant(self, tiles: Tiles) -> Variant:
+        mask = ("gf_no_mask", 0, 0)
+        if self.mask is not None:
+            mask = (memory(self.mask.dtype), int(self.mask.has_rows), int(self.mask.in_rows))
+        (scale,) = struct.unpack("<Q", struct.pack("<d", self.scale))
+        arguments = (
+            *(self._engine, self.width, self.value_width, self.lead, int(self.causal)),
+            *(*mask, f"{scale:#x}ull", *tiles),
+        )
+        kind = f"gf_attention_kind<{', '.join(map(str, arguments))}>"
+        # Each block has 1 KB that is CUDA's own.
+        together = min(4 - tiles.m, (163 << 10) // (self.shared(tiles) + (1 << 10)))
+        return Variant(tiles.name, f"{_FUNCTIONS[self.role]}<{kind}>", tiles.threads, together)
+
+    def launch(self, params: Sequence[int]) -> Launch:
+        """Return how the kernel is launched: with a block, or several, for some rows of a head."""
+        queries, keys = params[:2]
+        heads = prod(params[2 : 2 + self.lead])
+        rows = keys if self.role == "keys" else queries
+        if heads * rows == 0:
+            return NOTHING
+        grid, tiles = self._chosen(heads, rows)
+        pieces = 1
+        if self.role == "forward" and tiles.m == 1:
+            seen = min(queries, keys) if self.causal else keys
+            pieces = max(1, min(-(-_BUSY // (grid * tiles.warps)), seen // _PIECE))
+        numbers = (2 + 2 * self._padded(tiles)[1] // 8 // tiles.split) * 2 * tiles.m
+        scratch = grid * pieces * tiles.threads * numbers * self.wide.itemsize
+        return Launch(
+            variant=tiles.name,
+            grid=grid,
+            pieces=pieces,
+            block=(tiles.threads, 1),
+            shared=self.shared(tiles),
+            scratch=scratch if pieces > 1 else 0,
+            counters=grid if pieces > 1 else 0,
+            is_wide=False,
+        )
+
+    def _chosen(self, heads: int, rows: int) -> tuple[int, Tiles]:
+        """Return how many blocks have different rows, and their tiles."""
+        grids = [(heads * -(-rows // tiles.rows), tiles) for tiles in self.tiles]
+        if self.role == "forward":
+            *grids, few = grids
+            if rows <= few[1].rows:
+                return few
+        return next((pair for pair in grids if pair[0] * pair[1].warps >= _BUSY), grids[-1])
+
+    @property
+    def _engine(self) -> str:
+        if self.dtype in (float16, bfloat16):
+            return f"gf_by_tensor_cores<{memory(self.dtype)}>"
+        if self.dtype is float32 and self.precision == "high":
+            return "gf_by_tf32"
+        return f"gf_by_cores<{memory(self.dtype)}>"
+
+    @property
+    def _buffers(self) -> tuple[Buffer, ...]:
+        mask = () if self.mask is None else (Buffer(self.mask.dtype, False),)
+        if self.role == "forward":
+            found = [Buffer(self.dtype, i == 3) for i in range(4)]
+            return (*found, Buffer(self.wide, True), *mask)
+        inputs = [Buffer(dtype, False) for dtype in (*[self.dtype] * 4, self.wide, self.wide)]
+        outputs = [Buffer(self.dtype, True)] * (2 if self.role == "keys" else 1)
+        return (*inputs, *outputs, *mask)
+
+    def _padded(self, tiles: Tiles) -> list[int]:
+        unit = 16 * tiles.split
+        return [-(-width // unit) * unit for width in (self.width, self.value_width)]
+
+    def _registers(self, tiles: Tiles) -> int:
+        """Return how many registers of a thread hold sums and scores."""
+        width, value_width = [padded // 8 // tiles.split for padded in self._padded(tiles)]
+        numbers = {
+            "forward": value_width + tiles.n,
+            "queries": width + 2 * tiles.n,
+            "keys": width + value_width + 2 * tiles.n,
+        }[self.role]
+        return 4 * tiles.m * numbers * self.wide.itemsize // 4

@@ -1,0 +1,108 @@
+"""`HandCode`: a kernel that is written by hand in CUDA C++, beside those that are generated.
+
+To add one for an op:
+
+1. Write a function, as `template <...> GF void gf_...(const float* x, float* y, gf_i64 n, int*
+   failed, char* scratch)`, in a `.cuh` file of its folder. What prelude.cuh has is there: groups of
+   threads, joins in a fixed order, 16-bit floats, `gf_index`, `gf_dynamic()`.
+2. Make a `HandCode`: that text, the buffers, how many run-time integers there are, the calls that
+   make variants of the function, and what chooses among these at given sizes and says how it is
+   launched.
+3. Return steps with this code from a function in the table `_ALONE` of `cupy_executor.target`.
+   Operands, `written`, and params are as of any other step; `can_fail=True` where the function may
+   set `*failed` to 1, `cells=1`.
+
+`tests/support/cuda_kernels.py` runs such steps on the CPU as it does generated ones (`run_by_hand`;
+tests/runtime/cupy_executor/test_hand.py is an example), and has GPUs' compilers take them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from graphfw.runtime.cupy_executor.codegen.launch import Launch
+from graphfw.runtime.cupy_executor.codegen.types import memory
+from graphfw.runtime.kernels.ir import Buffer
+
+
+class Variant(NamedTuple):
+    """One of the functions that a kernel has.
+
+    Attributes:
+        name: What its symbol ends with, and `Launch.variant` names.
+        call: What it calls: a function of the text, with its template's arguments. It is given the
+            buffers' addresses, the run-time integers (gf_i64), `failed` and `scratch`, as they are
+            described at `CudaCode`.
+        threads: How many threads a block has at most.
+        together: How many blocks a multiprocessor is to have room for: so many registers are left
+            to each thread.
+    """
+
+    name: str
+    call: str
+    threads: int
+    together: int = 1
+
+
+@dataclass(frozen=True)
+class HandCode:
+    """The code of a kernel that is written by hand.
+
+    Attributes:
+        name: What it is called in sources: a C identifier.
+        text: Definitions that it needs; several kernels may share one text, which a module has
+            once.
+        buffers: Its operands.
+        params: How many run-time integers it has.
+        functions: Its variants.
+        launching: What returns how it is launched with given run-time integers.
+        own: Definitions for this kernel alone, behind those of `text`.
+    """
+
+    name: str
+    text: str
+    buffers: tuple[Buffer, ...]
+    params: int
+    functions: tuple[Variant, ...]
+    launching: Callable[[Sequence[int]], Launch] = field(compare=False)
+    own: str = ""
+
+    @cached_property
+    def key(self) -> str:
+        """All that machine code is made of."""
+        return "\n".join([self.source(), self.text])
+
+    @cached_property
+    def symbol(self) -> str:
+        """What its functions' names begin with; the variant's name follows."""
+        facts = repr((self.name, self.text, self.buffers, self.params, self.functions, self.own))
+        return f"gf_{self.name}_{hashlib.sha256(facts.encode()).hexdigest()[:24]}"
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The names of its variants."""
+        return tuple([variant.name for variant in self.functions])
+
+    def launch(self, params: Sequence[int]) -> Launch:
+        """Return how it is launched with these run-time integers."""
+        return self.launching(params)
+
+    def source(self, wanted: Collection[str] | None = None) -> str:
+        """Return the definitions of its functions, of all variants or those that are wanted."""
+        kinds = [f"{'' if b.written else 'const '}{memory(b.dtype)}*" for b in self.buffers]
+        parameters = [f"{kind} b{number}" for number, kind in enumerate(kinds)]
+        parameters += [f"gf_i64 w{number}" for number in range(self.params)]
+        parameters += ["int* failed", "char* scratch"]
+        given = ", ".join([text.split()[-1] for text in parameters])
+        lines = [self.own]
+        for name, call, threads, together in self.functions:
+            if wanted is None or name in wanted:
+                bounds = f"__launch_bounds__({threads}, {together})"
+                head = f'extern "C" __global__ void {bounds} '
+                lines.append(f"{head}{self.symbol}_{name}({', '.join(parameters)}) {{")
+                lines.append(f"    {call}({given});\n}}")
+        return "\n".join([*lines, ""])

@@ -1,0 +1,25 @@
+"""Convolutions, their gradients, and pooling, by kernels that are written by hand."""
+
+from graphfw.runtime.cupy_executor.convolution.gradient import conv_weight_steps
+from graphfw.runtime.cupy_executor.convolution.lowering import (
+    conv_steps,
+    fused_conv_steps,
+    is_native,
+)
+from graphfw.runtime.cupy_executor.convolution.pooling import (
+    fold_steps,
+    pool_steps,
+    put_steps,
+    take_steps,
+)
+
+__all__ = [
+    "conv_steps",
+    "conv_weight_steps",
+    "fold_steps",
+    "fused_conv_steps",
+    "is_native",
+    "pool_steps",
+    "put_steps",
+    "take_steps",
+]

@@ -1,0 +1,119 @@
+"""What the steps of convolutions and of their gradients have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from graphfw.ir.dim import DimLike
+from graphfw.ir.tensor import Node
+from graphfw.ops.correlation import Correlation
+from graphfw.runtime.cupy_executor.convolution.codes import RANK, Engine, add_code, engine
+from graphfw.runtime.kernels.steps import Step, Storage
+from graphfw.runtime.limits import Precision
+
+_MULTIPLE = 4
+"""Up to so many outputs for each channel are computed channel by channel."""
+
+_ENOUGH = 256
+"""With so many blocks, sums are not cut into pieces."""
+
+_MOST_PIECES = 64
+_PIECE = 256
+"""So many products at least are left to a piece."""
+
+_PADDING = (1, 0, 1, 1, 1, 1, 0)
+"""A dim of one element, for kernels that are told of more dims than there are."""
+
+
+class SpatialDim(NamedTuple):
+    """A spatial dim, as kernels are told of it: see `gf_dim` in windows.cuh."""
+
+    size: DimLike
+    gap: DimLike
+    places: DimLike
+    kernel: DimLike
+    stride: int
+    dilation: int
+    before: DimLike
+
+
+def engine_of(node: Node, precision: Precision) -> Engine | None:
+    """Return what multiplies for a node; None where there are no kernels for it."""
+    op, dtype = node.op, node.types[0].dtype
+    assert isinstance(op, Correlation)
+    if not 1 <= len(op.places) <= RANK:
+        return None
+    return engine(dtype, rounds=precision == "high")
+
+
+def in_group(channels: DimLike, groups: DimLike) -> DimLike:
+    """Return how many of the channels each group has."""
+    return 1 if channels == groups else channels // groups
+
+
+def is_depthwise(op: Correlation, outputs: DimLike, channels: DimLike) -> bool:
+    """Whether outputs see one channel each, of so many in a group, and are few."""
+    multiple = in_group(outputs, op.groups)
+    return channels == 1 and isinstance(multiple, int) and multiple <= _MULTIPLE
+
+
+def spatial_dims(
+    op: Correlation,
+    sizes: Sequence[DimLike],
+    gaps: Sequence[DimLike],
+    places: Sequence[DimLike],
+    kernels: Sequence[DimLike],
+) -> list[SpatialDim]:
+    """Return the spatial dims of an op."""
+    facts = zip(sizes, gaps, places, kernels, op.strides, op.dilations, op.before, strict=True)
+    return [SpatialDim(*fact) for fact in facts]
+
+
+def told(dims: Sequence[SpatialDim]) -> list[DimLike]:
+    """Return what kernels are told of dims."""
+    numbers: list[DimLike] = [number for dim in dims for number in dim]
+    return [*numbers, *_PADDING * (RANK - len(dims))]
+
+
+def pieces_for(
+    found: Engine, rows: DimLike, columns: DimLike, groups: DimLike, depth: DimLike
+) -> int:
+    """Return how many pieces to cut sums into, so that blocks are enough.
+
+    Args:
+        found: What computes tiles.
+        rows: Of the products.
+        columns: Of the products.
+        groups: How many products there are.
+        depth: How many products are added up; where that is not known, it is taken for many.
+    """
+    if not (isinstance(rows, int) and isinstance(columns, int) and isinstance(groups, int)):
+        return 1
+    tile = found.tile(rows, columns, groups)
+    blocks = -(-rows // tile.rows) * -(-columns // tile.columns) * groups
+    return pieces_of(blocks, depth)
+
+
+def pieces_of(blocks: DimLike, depth: DimLike) -> int:
+    """Return the same, where there are so many blocks without that."""
+    if not isinstance(blocks, int) or blocks == 0:
+        return 1
+    most = _MOST_PIECES if not isinstance(depth, int) else min(_MOST_PIECES, depth // _PIECE)
+    return max(1, min(-(-_ENOUGH // blocks), most))
+
+
+def added(
+    node: Node,
+    found: Engine,
+    parts: Storage,
+    to: Storage,
+    pieces: int,
+    sizes: tuple[DimLike, ...],
+    gaps: tuple[DimLike, ...],
+    begin: DimLike = 0,
+) -> Step:
+    """Return the step that adds up parts: [pieces, groups, rows, taps, channels]."""
+    code = add_code(found.sums, found.dtype)
+    params = (pieces, *sizes, begin, *gaps)
+    return Step((node,), code, (parts, to), (False, True), params, cells=1)

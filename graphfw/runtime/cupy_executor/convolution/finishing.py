@@ -1,0 +1,98 @@
+"""What follows a convolution, done to each sum before it is written: C++ from its kernel."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+from graphfw.ir.dtype import DType
+from graphfw.runtime.cupy_executor.codegen.types import memory
+from graphfw.runtime.cupy_executor.codegen.values import Values, in_order, roots, statements
+from graphfw.runtime.kernels.ir import Buffer, Kernel, Load, Store
+from graphfw.runtime.kernels.printer import show
+
+
+class Finish(NamedTuple):
+    """What is done to the elements of a result.
+
+    Attributes:
+        dtype: Of the result.
+        keeps: Whether the result itself is written, too.
+        kernel: What computes the rest: see `Epilogue`; None where there is none.
+        product: Which buffer of the kernel is the result.
+    """
+
+    dtype: DType
+    keeps: bool = True
+    kernel: Kernel | None = None
+    product: int = 0
+
+    @property
+    def name(self) -> str:
+        """What tells functions that do this from others."""
+        if self.kernel is None:
+            return f"_{self.dtype}"
+        text = f"{self.dtype} {self.keeps} {self.product} {show(self.kernel)}"
+        return f"_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """The result, if it is written, and the kernel's other buffers."""
+        own = [Buffer(self.dtype, True)] if self.keeps else []
+        return [*own, *[buffer for _, buffer in self._others]]
+
+    @property
+    def params(self) -> int:
+        """How many run-time integers the kernel has."""
+        return 0 if self.kernel is None else self.kernel.params
+
+    @property
+    def parameters(self) -> str:
+        """The function's parameters for all these."""
+        kinds = [(f"b{n}", buffer) for n, buffer in self._others]
+        if self.keeps:
+            kinds.insert(0, ("y", Buffer(self.dtype, True)))
+        found = [f"{'' if b.written else 'const '}{memory(b.dtype)}* {n}" for n, b in kinds]
+        return ", ".join(found)
+
+    @property
+    def numbers(self) -> str:
+        """The function's parameters for the kernel's run-time integers, each behind a comma."""
+        return "".join([f", gf_i64 w{number}" for number in range(self.params)])
+
+    @property
+    def _others(self) -> list[tuple[int, Buffer]]:
+        if self.kernel is None:
+            return []
+        return [(n, b) for n, b in enumerate(self.kernel.buffers) if n != self.product]
+
+    def lines(self) -> list[str]:
+        """Return what is done to `sum`, which is there for a `place` of an `output` of an `image`.
+
+        An image has `total` outputs, and these have `size` places.
+        """
+        kind = memory(self.dtype)
+        lines = [f"    const {kind} result = gf_memory<{kind}>::made(sum);"]
+        lines.append("    const gf_index row = image * total + output;")
+        if self.keeps:
+            lines.append("    y[row * size + place] = result;")
+        if self.kernel is None:
+            return lines
+        values = Values(self.kernel)
+        for axis in (*self.kernel.outer, *self.kernel.inner):
+            values.index[axis.name] = "0"
+        outer = [axis for axis in self.kernel.outer if axis.extent != 1]
+        names = ["image", "output"] if len(outer) > 1 else ["row"]
+        values.index.update({axis.name: n for axis, n in zip(outer, names, strict=False)})
+        values.index.update({axis.name: "place" for axis in self.kernel.inner})
+        stores = [s for s in statements(self.kernel) if isinstance(s, Store)]
+        wanted = [root for s in stores for root in roots(s)]
+        for expr in in_order(wanted):
+            if isinstance(expr, Load) and expr.buffer == self.product:
+                values.packs[expr] = "result"
+        # All that is read first: an output may lie over an input.
+        values.evaluate(wanted)
+        for store in stores:
+            values.store(store)
+        sizes = [f"    const gf_index p{n} = (gf_index)w{n};" for n in range(self.params)]
+        return [*lines, *sizes, *values.lines]

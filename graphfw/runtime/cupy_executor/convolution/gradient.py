@@ -1,0 +1,102 @@
+"""The steps of the gradients of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphfw.ir.dim import DimLike
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node
+from graphfw.ops.correlation import ConvWeight
+from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.cupy_executor.codegen import CudaCode
+from graphfw.runtime.cupy_executor.convolution.codes import depthwise_weight_code, weight_code
+from graphfw.runtime.cupy_executor.convolution.common import (
+    SpatialDim,
+    added,
+    engine_of,
+    in_group,
+    is_depthwise,
+    pieces_for,
+    pieces_of,
+    spatial_dims,
+    told,
+)
+from graphfw.runtime.kernels.steps import Step, Temp, View
+from graphfw.runtime.limits import Precision
+from graphfw.runtime.planning.copies import copied
+
+
+def conv_weight_steps(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
+) -> list[Step]:
+    """Return the steps of the gradient of kernels; nothing where there are no kernels for it.
+
+    They are those for convolutions, but for strides of both sides at once.
+    """
+    op, (x, y), (out,) = node.op, inputs, outputs
+    assert isinstance(op, ConvWeight)
+    found = engine_of(node, precision)
+    if found is None:
+        return []
+    is_turned = any(spread != 1 for spread in op.spreads)
+    if is_turned and any(stride != 1 for stride in op.strides):
+        return []
+    outputs_of, channels, taps = in_group(y.shape[1], op.groups), out.shape[1], size_of(op.places)
+    if not is_turned:
+        dims = spatial_dims(op, x.shape[2:], x.strides[2:], y.shape[2:], op.places)
+        rows, sees = outputs_of, channels
+        gaps: tuple[DimLike, ...] = (0, rows * sees * taps, sees * taps, 1, taps)
+        wide, kept = x, y
+    else:
+        # The same relation read from the other side: places are those of x, windows see y, and the
+        # kernel is reversed.
+        before = [
+            d * (k - 1) - b for d, k, b in zip(op.dilations, op.places, op.before, strict=True)
+        ]
+        facts = zip(
+            *(y.shape[2:], y.strides[2:], x.shape[2:], op.places),
+            *(op.spreads, op.dilations, before),
+            strict=True,
+        )
+        dims = [SpatialDim(*fact) for fact in facts]
+        rows, sees = channels, outputs_of
+        gaps = (taps - 1, rows * sees * taps, taps, -1, rows * taps)
+        wide, kept = y, x
+    steps: list[Step] = []
+    kept = _with_rows(kept, node, steps)
+    columns, depth = sees * taps, kept.shape[0] * size_of(kept.shape[2:])
+    if is_depthwise(op, y.shape[1], channels) and not (is_turned and outputs_of != 1):
+        pieces = pieces_of(op.groups * outputs_of, depth)
+        code = depthwise_weight_code(found, len(dims))
+        numbers: tuple[DimLike, ...] = (op.groups * rows * sees, rows)
+    else:
+        pieces = pieces_for(found, rows, columns, op.groups, depth)
+        code = weight_code(found, len(dims))
+        numbers = (op.groups, rows, sees)
+    parts = Temp(found.sums, pieces * size_of(out.shape), "parts of sums")
+    step = Step(
+        nodes=(node,),
+        code=code,
+        operands=(wide.storage, kept.storage, parts),
+        written=(False, False, True),
+        params=(
+            *(kept.shape[0], *numbers),
+            *(wide.offset, *wide.strides[:2]),
+            *(kept.offset, *kept.strides[:2]),
+            pieces,
+            *told(dims),
+        ),
+        cells=1,
+    )
+    sizes = (op.groups, rows, taps, sees)
+    return [*steps, step, added(node, found, parts, out.storage, pieces, sizes, gaps[1:], gaps[0])]
+
+
+def _with_rows(view: View, node: Node, steps: list[Step]) -> View:
+    """Return a view whose places lie in a row, copied first if they don't."""
+    if view.strides[2:] == contiguous(view.shape[2:]) or size_of(view.shape[2:]) == 1:
+        return view
+    step, temp = copied(view, (node,), "an operand of a convolution", CudaCode)
+    steps.append(step)
+    return View(temp, 0, view.shape, contiguous(view.shape))

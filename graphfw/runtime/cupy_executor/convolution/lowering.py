@@ -1,0 +1,329 @@
+"""The steps of convolutions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from graphfw.ir.dim import DimLike, always_ge
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node
+from graphfw.ops.correlation import Conv
+from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.cupy_executor.codegen import CudaCode
+from graphfw.runtime.cupy_executor.convolution.codes import (
+    RANK,
+    Engine,
+    conv_code,
+    depthwise_code,
+    pack_code,
+)
+from graphfw.runtime.cupy_executor.convolution.common import (
+    SpatialDim,
+    added,
+    engine_of,
+    in_group,
+    is_depthwise,
+    pieces_for,
+    spatial_dims,
+    told,
+)
+from graphfw.runtime.cupy_executor.convolution.finishing import Finish
+from graphfw.runtime.cupy_executor.products import ProductCode, Sizes
+from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp, View
+from graphfw.runtime.limits import Precision
+
+
+def is_native(node: Node) -> bool:
+    """Whether there are kernels for a convolution: for floats, over up to 3 spatial dims."""
+    return engine_of(node, "highest") is not None
+
+
+def conv_steps(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
+) -> list[Step]:
+    """Return the steps of a convolution alone; nothing where there are no kernels for it."""
+    if not is_native(node):
+        return []
+    x, weight = inputs
+    return fused_conv_steps(node, (node,), x, weight, outputs[0].storage, None, precision)
+
+
+def fused_conv_steps(
+    node: Node,
+    nodes: tuple[Node, ...],
+    x: View,
+    weight: View,
+    product: Storage | None,
+    epilogue: Epilogue | None,
+    precision: Precision,
+) -> list[Step]:
+    """Return the steps of a convolution and of what is done to its elements.
+
+    Args:
+        node: The convolution, one that `is_native`.
+        nodes: What the steps compute.
+        x: [N, C, *S], with any strides.
+        weight: [O, C/G, *K], with any strides.
+        product: Where the result goes; None where only the epilogue has outputs.
+        epilogue: What is done to its elements.
+        precision: See `Options`.
+    """
+    op, found = node.op, engine_of(node, precision)
+    assert isinstance(op, Conv)
+    assert found is not None
+    shape = node.types[0].shape
+    by_channel = is_depthwise(op, weight.shape[0], weight.shape[1])
+    if product is not None and epilogue is None and not by_channel:
+        multiplied = _as_products(op, nodes, found, x, weight, product, precision)
+        if multiplied is not None:
+            return [multiplied]
+    pieces = 1 if by_channel else _conv_pieces(op, found, x, weight)
+    if epilogue is not None and pieces != 1:
+        product = product or Temp(found.dtype, size_of(shape), "sums of parts")
+        steps = fused_conv_steps(node, (node,), x, weight, product, None, precision)
+        return [*steps, _behind(nodes, product, epilogue, size_of(shape[2:]))]
+    if by_channel:
+        return [_depthwise(op, nodes, found, x, weight, _ending(found, product, epilogue, shape))]
+    groups, channels, outputs_of = op.groups, weight.shape[1], in_group(weight.shape[0], op.groups)
+    spreads = [_spread(*fact) for fact in zip(op.strides, op.dilations, op.spreads, strict=True)]
+    dims = spatial_dims(op, x.shape[2:], x.strides[2:], op.places, weight.shape[2:])
+    matrix, steps = _matrix(node, op, found, weight, dims, spreads)
+    parts = Temp(found.sums, pieces * size_of(shape), "parts of sums")
+    ending = _Ending((parts,), (True,), None, ())
+    if pieces == 1:
+        ending = _ending(found, product, epilogue, shape)
+    step = Step(
+        nodes=nodes,
+        code=conv_code(found, len(dims), ending.finish),
+        operands=(x.storage, matrix.storage, *ending.operands),
+        written=(False, False, *ending.written),
+        params=(
+            *(x.shape[0], groups, outputs_of, channels),
+            *(x.offset, *x.strides[:2]),
+            *(matrix.offset, matrix.lead, matrix.slot, pieces),
+            *told(dims),
+            *_told_spreads(spreads),
+            *ending.params,
+        ),
+        cells=1,
+        in_place=ending.in_place,
+    )
+    steps.append(step)
+    if pieces != 1:
+        assert product is not None
+        sizes, gaps = (1, 1, size_of(shape), 1), (0, 0, 1, 0)
+        steps.append(added(node, found, parts, product, pieces, sizes, gaps))
+    return steps
+
+
+def _as_products(
+    op: Conv,
+    nodes: tuple[Node, ...],
+    found: Engine,
+    x: View,
+    weight: View,
+    out: Storage,
+    precision: Precision,
+) -> Step | None:
+    """Return the step of kernels of one element as cuBLASLt's products, one for each image.
+
+    None where they are others, or operands lie so that it could not read 16 bytes at once.
+    """
+    outputs, channels, *taps = weight.shape
+    steps = (*op.strides, *op.spreads, *taps, op.groups)
+    is_still = op.places == x.shape[2:] and all(start == 0 for start in op.before)
+    if not is_still or any(step != 1 for step in steps):
+        return None
+    down, along = weight.strides[:2]
+    is_across = along != 1
+    lead = along if is_across else down
+    numbers = (*x.strides[:2], x.offset, weight.offset, lead, size_of(op.places))
+    is_even = all(isinstance(n, int) and n >= 0 and n % found.vector == 0 for n in numbers)
+    is_matrix = x.strides[2:] == contiguous(op.places) and (not is_across or down == 1)
+    lines = (lead, outputs if is_across else channels), (x.strides[1], size_of(op.places))
+    is_apart = all(always_ge(step, length) for step, length in lines)
+    if not (is_even and is_matrix and is_apart):
+        return None
+    return Step(
+        nodes=nodes,
+        code=ProductCode(found.dtype, found.dtype, is_across, False, precision),
+        operands=(weight.storage, x.storage, out),
+        written=(False, False, True),
+        params=Sizes(
+            *(outputs, size_of(op.places), channels, x.shape[0]),
+            *(weight.offset, lead, 0),
+            *(x.offset, x.strides[1], x.strides[0]),
+        ),
+        cells=1,
+    )
+
+
+def _conv_pieces(op: Conv, found: Engine, x: View, weight: View) -> int:
+    """Return how many pieces to cut the sums of a convolution into."""
+    classes = math.prod([s // math.gcd(s, t) for s, t in zip(op.spreads, op.strides, strict=True)])
+    columns, depth = x.shape[0] * size_of(op.places) // classes, size_of(weight.shape[1:])
+    if not isinstance(depth, int):
+        return 1
+    outputs = in_group(weight.shape[0], op.groups)
+    return pieces_for(found, outputs, columns, op.groups * classes, depth // classes)
+
+
+class _Ending(NamedTuple):
+    """How a convolution ends.
+
+    Attributes:
+        operands: Besides its own.
+        written: Which of these are written.
+        finish: What is done to sums; None: they are parts.
+        params: What that takes.
+        in_place: As of a `Step`.
+    """
+
+    operands: tuple[Storage, ...]
+    written: tuple[bool, ...]
+    finish: Finish | None
+    params: tuple[DimLike, ...]
+    in_place: tuple[tuple[int, int], ...] = ()
+
+
+def _ending(
+    found: Engine, product: Storage | None, epilogue: Epilogue | None, shape: Sequence[DimLike]
+) -> _Ending:
+    own = () if product is None else (product,)
+    if epilogue is None:
+        return _Ending(own, (True,), Finish(found.dtype), ())
+    kernel = epilogue.kernel
+    others = [n for n, s in enumerate(epilogue.operands) if s is not None]
+    place = {buffer: 2 + len(own) + number for number, buffer in enumerate(others)}
+    return _Ending(
+        operands=(*own, *[s for s in epilogue.operands if s is not None]),
+        written=(*[True for _ in own], *[kernel.buffers[n].written for n in others]),
+        finish=Finish(found.dtype, product is not None, kernel, epilogue.product),
+        params=epilogue.params_with(size_of(shape[2:])),
+        in_place=tuple([(place[out], place[read]) for out, read in epilogue.in_place]),
+    )
+
+
+def _behind(nodes: tuple[Node, ...], product: Storage, epilogue: Epilogue, places: DimLike) -> Step:
+    """Return the step that does to the elements of a product in memory what follows it."""
+    return Step(
+        nodes=nodes,
+        code=CudaCode(epilogue.kernel),
+        operands=tuple([product if s is None else s for s in epilogue.operands]),
+        written=tuple([buffer.written for buffer in epilogue.kernel.buffers]),
+        params=epilogue.params_with(places),
+        cells=1,
+        in_place=epilogue.in_place,
+    )
+
+
+def _spread(stride: int, dilation: int, spread: int) -> tuple[int, int, int]:
+    """Return how a dim falls into classes: see `gf_spread` in forward.cuh."""
+    return spread, spread // math.gcd(stride, spread), spread // math.gcd(dilation, spread)
+
+
+def _told_spreads(spreads: Sequence[tuple[int, int, int]]) -> list[int]:
+    numbers = [number for spread in spreads for number in spread]
+    return [*numbers, *[1] * (3 * (RANK - len(spreads)))]
+
+
+class _Matrix(NamedTuple):
+    """Kernels as a matrix for each class and group: see `gf_kernels` in forward.cuh.
+
+    Attributes:
+        storage: Where they lie.
+        offset: Where the first begins, in elements.
+        lead: From line to line.
+        slot: From matrix to matrix.
+    """
+
+    storage: Storage
+    offset: DimLike
+    lead: DimLike
+    slot: DimLike
+
+
+def _matrix(
+    node: Node,
+    op: Conv,
+    found: Engine,
+    weight: View,
+    dims: Sequence[SpatialDim],
+    spreads: Sequence[tuple[int, int, int]],
+) -> tuple[_Matrix, list[Step]]:
+    """Return kernels as matrices, and what lays them out."""
+    groups, channels = op.groups, weight.shape[1]
+    outputs = in_group(weight.shape[0], groups)
+    as_is = _as_it_lies(op, found, weight)
+    if as_is is not None:
+        return as_is, []
+    # The most that places of a class see.
+    taps = size_of([(k + s[2] - 1) // s[2] for k, s in zip(weight.shape[2:], spreads, strict=True)])
+    depth = taps * channels
+    lines, along = (outputs, depth) if found.by_depth else (depth, outputs)
+    lead = (along + found.vector - 1) // found.vector * found.vector
+    slot = lines * lead
+    count = math.prod([spread[1] for spread in spreads])
+    memory = Temp(found.dtype, count * groups * slot, "kernels as matrices")
+    kernels = [
+        dim._replace(size=k, gap=gap)
+        for dim, k, gap in zip(dims, weight.shape[2:], weight.strides[2:], strict=True)
+    ]
+    step = Step(
+        nodes=(node,),
+        code=pack_code(found, len(dims)),
+        operands=(weight.storage, memory),
+        written=(False, True),
+        params=(
+            *(groups, outputs, channels, weight.offset, *weight.strides[:2], lines, lead),
+            *told(kernels),
+            *_told_spreads(spreads),
+        ),
+        cells=1,
+    )
+    return _Matrix(memory, 0, lead, slot), [step]
+
+
+def _as_it_lies(op: Conv, found: Engine, weight: View) -> _Matrix | None:
+    """Return kernels of one element where they are matrices as they lie."""
+    outputs, channels, *taps = weight.shape
+    down, along, *_ = weight.strides
+    if any(k != 1 for k in taps) or any(s != 1 for s in op.spreads):
+        return None
+    if not found.by_depth:
+        if op.groups != 1:
+            return None
+        outputs, channels, down, along = channels, outputs, along, down
+    numbers = (channels, weight.offset)
+    is_even = all(isinstance(n, int) and n % found.vector == 0 for n in numbers)
+    if not is_even or down != channels or along != 1:
+        return None
+    return _Matrix(weight.storage, weight.offset, channels, channels * in_group(outputs, op.groups))
+
+
+def _depthwise(
+    op: Conv, nodes: tuple[Node, ...], found: Engine, x: View, weight: View, ending: _Ending
+) -> Step:
+    """Return the step of a convolution whose outputs see one channel each."""
+    dims = spatial_dims(op, x.shape[2:], x.strides[2:], op.places, weight.shape[2:])
+    is_spread = any(spread != 1 for spread in op.spreads)
+    missing = RANK - len(dims)
+    assert ending.finish is not None
+    return Step(
+        nodes=nodes,
+        code=depthwise_code(found, len(dims), ending.finish, is_spread=is_spread),
+        operands=(x.storage, weight.storage, *ending.operands),
+        written=(False, False, *ending.written),
+        params=(
+            *(x.shape[0], weight.shape[0], in_group(weight.shape[0], op.groups)),
+            *(x.offset, *x.strides[:2], weight.offset, weight.strides[0]),
+            *told(dims),
+            *(*weight.strides[2:], *[0] * missing),
+            *(*op.spreads, *[1] * missing),
+            *ending.params,
+        ),
+        cells=1,
+        in_place=ending.in_place,
+    )

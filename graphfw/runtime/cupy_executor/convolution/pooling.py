@@ -1,0 +1,219 @@
+"""The steps of pooling and of what its gradients take: a thread for each element of the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dtype import DType
+from graphfw.ir.tensor import Node
+from graphfw.ops.window_reductions import WindowPut
+from graphfw.ops.windows import Fold, Windowed
+from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.cupy_executor.codegen import NOTHING, CudaCode, HandCode, Launch, Variant
+from graphfw.runtime.cupy_executor.codegen.types import memory, register
+from graphfw.runtime.cupy_executor.convolution.codes import RANK, dims_from, over, text_of
+from graphfw.runtime.kernels.ir import Buffer
+from graphfw.runtime.kernels.steps import Step, View
+from graphfw.runtime.kernels.views import is_whole
+from graphfw.runtime.limits import Precision
+from graphfw.runtime.planning.copies import copied
+
+_TEXT = text_of("windows.cuh", "pooling.cuh")
+
+_JOINS = {
+    "window_max": "gf_window_join<{0}, gf_largest<{0}> >",
+    "window_sum": "gf_window_join<{0}, gf_sum<{0}> >",
+    "window_argmax": "gf_window_number<{0}>",
+}
+
+_PADDING = (1, 0, 1, 1, 1, 1, 0)
+"""A dim of one element, in front of those that there are."""
+
+
+def pool_steps(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
+) -> list[Step]:
+    """Return the steps of a reduction of what windows see; nothing where there is no kernel."""
+    op, (x,), (out,) = node.op, inputs, outputs
+    assert isinstance(op, Windowed)
+    if not _is_native(op, x.storage.dtype):
+        return []
+    steps: list[Step] = []
+    where = _where(x, len(op.window), node, steps)
+    sizes = where.sizes
+    params = (*where.lead, *_told(op, sizes, where.gaps, op.places(sizes)))
+    code = _reduce_code(op.name, x.storage.dtype, out.storage.dtype)
+    step = Step((node,), code, (where.view.storage, out.storage), (False, True), params, cells=1)
+    return [*steps, step]
+
+
+def take_steps(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
+) -> list[Step]:
+    """Return the steps of a `window_take`; nothing where there is no kernel for it."""
+    op, (x, number), (out,) = node.op, inputs, outputs
+    assert isinstance(op, Windowed)
+    if not _is_native(op, x.storage.dtype):
+        return []
+    steps: list[Step] = []
+    where, number = _where(x, len(op.window), node, steps), _in_a_row(number, node, steps)
+    params = (*where.lead, *_told(op, where.sizes, where.gaps, op.places(where.sizes)))
+    code = _take_code(x.storage.dtype, number.storage.dtype)
+    operands = (where.view.storage, number.storage, out.storage)
+    return [*steps, Step((node,), code, operands, (False, False, True), params, cells=1)]
+
+
+def put_steps(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
+) -> list[Step]:
+    """Return the steps of a `window_put`; nothing where there is no kernel for it."""
+    op, (x, number), (out,) = node.op, inputs, outputs
+    assert isinstance(op, WindowPut)
+    if not _is_native(op, x.storage.dtype):
+        return []
+    steps: list[Step] = []
+    where, number = _where(x, len(op.window), node, steps), _in_a_row(number, node, steps)
+    params = (*where.lead, *_told(op, op.dims, where.gaps, where.sizes))
+    code = _put_code(x.storage.dtype, number.storage.dtype)
+    operands = (where.view.storage, number.storage, out.storage)
+    return [*steps, Step((node,), code, operands, (False, False, True), params, cells=1)]
+
+
+def fold_steps(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
+) -> list[Step]:
+    """Return the steps of a `fold`; nothing where there is no kernel for it."""
+    op, (x,), (out,) = node.op, inputs, outputs
+    assert isinstance(op, Fold)
+    if not _is_native(op, x.storage.dtype):
+        return []
+    rank, steps = len(op.window), list[Step]()
+    where = _where(x, 2 * rank, node, steps)
+    places, missing = where.sizes[rank:], RANK - rank
+    told = _told(op, op.dims, where.gaps[rank:], places)
+    params = (*where.lead, *told, *[0] * missing, *where.gaps[:rank])
+    operands = (where.view.storage, out.storage)
+    code = _fold_code(x.storage.dtype)
+    return [*steps, Step((node,), code, operands, (False, True), params, cells=1)]
+
+
+def _is_native(op: Windowed, dtype: DType) -> bool:
+    return 1 <= len(op.window) <= RANK and not dtype.is_complex
+
+
+class _Where(NamedTuple):
+    """How what windows slide over lies.
+
+    Attributes:
+        view: It.
+        lead: Images, planes, where the first begins, and how far they are apart.
+        sizes: Of the other dims.
+        gaps: How far their elements are apart.
+    """
+
+    view: View
+    lead: tuple[DimLike, ...]
+    sizes: tuple[DimLike, ...]
+    gaps: tuple[DimLike, ...]
+
+
+def _where(view: View, dims: int, node: Node, steps: list[Step]) -> _Where:
+    """Return how a view lies, so many dims of it apart; copied first if the others are many."""
+    first = len(view.shape) - dims
+    lead = _joined(view, first)
+    if len(lead) > 2:
+        view = _copied(view, node, steps)
+        lead = _joined(view, first)
+    (images, image_gap), (planes, plane_gap) = [(1, 0)] * (2 - len(lead)) + lead
+    numbers = (images, planes, view.offset, image_gap, plane_gap)
+    return _Where(view, numbers, view.shape[first:], view.strides[first:])
+
+
+def _joined(view: View, count: int) -> list[tuple[DimLike, DimLike]]:
+    """Return the sizes and strides of the first dims, those that lie as one joined."""
+    found: list[tuple[DimLike, DimLike]] = []
+    for extent, stride in zip(view.shape[:count], view.strides[:count], strict=True):
+        if extent == 1:
+            continue
+        if found and found[-1][1] == stride * extent:
+            found[-1] = (found[-1][0] * extent, stride)
+        else:
+            found.append((extent, stride))
+    return found
+
+
+def _in_a_row(view: View, node: Node, steps: list[Step]) -> View:
+    return view if is_whole(view) else _copied(view, node, steps)
+
+
+def _copied(view: View, node: Node, steps: list[Step]) -> View:
+    step, temp = copied(view, (node,), "what windows slide over", CudaCode)
+    steps.append(step)
+    return View(temp, 0, view.shape, contiguous(view.shape))
+
+
+def _told(
+    op: Windowed, sizes: Sequence[DimLike], gaps: Sequence[DimLike], places: Sequence[DimLike]
+) -> list[DimLike]:
+    """Return what kernels are told of dims: see `gf_dim` in windows.cuh."""
+    before = [pair[0] for pair in op.pairs]
+    facts = zip(sizes, gaps, places, op.window, op.strides, op.dilations, before, strict=True)
+    return [*_PADDING * (RANK - len(op.window)), *[number for fact in facts for number in fact]]
+
+
+@cache
+def _reduce_code(name: str, dtype: DType, result: DType) -> HandCode:
+    held = register(dtype)
+    call = f"{memory(dtype)}, {held}, {_JOINS[name].format(held)}, {memory(result)}"
+    buffers = (Buffer(dtype, False), Buffer(result, True))
+    return _code(name, f"gf_window_reduce<{call}>", buffers)
+
+
+@cache
+def _take_code(dtype: DType, numbers: DType) -> HandCode:
+    buffers = (Buffer(dtype, False), Buffer(numbers, False), Buffer(dtype, True))
+    return _code("window_take", f"gf_window_take<{memory(dtype)}, {memory(numbers)}>", buffers)
+
+
+@cache
+def _put_code(dtype: DType, numbers: DType) -> HandCode:
+    buffers = (Buffer(dtype, False), Buffer(numbers, False), Buffer(dtype, True))
+    call = f"gf_window_put<{memory(dtype)}, {register(dtype)}, {memory(numbers)}>"
+    return _code("window_put", call, buffers, is_back=True)
+
+
+@cache
+def _fold_code(dtype: DType) -> HandCode:
+    buffers = (Buffer(dtype, False), Buffer(dtype, True))
+    call = f"gf_fold<{memory(dtype)}, {register(dtype)}>"
+    return _code("fold", call, buffers, more=RANK, is_back=True)
+
+
+def _code(
+    name: str, call: str, buffers: tuple[Buffer, ...], *, more: int = 0, is_back: bool = False
+) -> HandCode:
+    """Return the code of a kernel; `more`: of how many run-time integers besides.
+
+    With `is_back` elements of the result are those of dims, not places.
+    """
+
+    def launching(params: Sequence[int]) -> Launch:
+        images, planes, begin, image_gap, plane_gap = params[:5]
+        dims = dims_from(params[5:])
+        count = images * planes * math.prod(dims.sizes if is_back else dims.places)
+        if count == 0:
+            return NOTHING
+        steps = zip(dims.gaps, dims.sizes, dims.places, dims.kernels, strict=True)
+        reach = sum([abs(gap) * (max(size, p) + kernel) for gap, size, p, kernel in steps])
+        taps = params[5 + 7 * RANK : 5 + 7 * RANK + more]
+        reach += sum([abs(gap) * kernel for gap, kernel in zip(taps, dims.kernels, strict=False)])
+        apart = begin + images * abs(image_gap) + planes * abs(plane_gap)
+        placed = images * planes * math.prod(dims.places)
+        return over(count, "elements", reach + apart, placed)
+
+    variants = (Variant("elements", call, 256),)
+    return HandCode(name, _TEXT, buffers, 5 + 7 * RANK + more, variants, launching)

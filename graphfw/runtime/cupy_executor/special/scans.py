@@ -1,0 +1,111 @@
+"""`cumulative_sum`, `cumulative_prod` and `recurrence`.
+
+A thread walks along each line, as the reference does. Sums of long lines that are few, or that lie
+in rows, are left to a block each, which adds them up in another order, always the same; products
+are not: of 0 and of what is too large they would become NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dtype import DType
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.runtime.cupy_executor.codegen import NOTHING, CudaCode, HandCode, Launch, Variant
+from graphfw.runtime.cupy_executor.codegen.launch import BLOCKS
+from graphfw.runtime.cupy_executor.codegen.types import register
+from graphfw.runtime.cupy_executor.special.launches import (
+    THREADS,
+    blocks_for,
+    is_wide,
+    reach,
+)
+from graphfw.runtime.kernels.ir import Buffer
+from graphfw.runtime.kernels.steps import Step, View
+from graphfw.runtime.kernels.views import is_whole
+from graphfw.runtime.limits import Precision
+from graphfw.runtime.planning.thirds import in_thirds
+
+_TEXT = (Path(__file__).parent / "scans.cuh").read_text("utf-8")
+
+_LONG = 64
+"""From this length on a block adds up a line, where its elements are beside each other."""
+
+_KINDS = {"cumulative_sum": "GF_SUM", "cumulative_prod": "GF_PROD"}
+
+
+def scan_steps(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
+) -> list[Step]:
+    """Return the steps of a node that walks along an axis; none of complex numbers."""
+    (output,) = outputs
+    dtype = output.storage.dtype
+    if dtype.is_complex:
+        return []
+    op = node.op
+    axis: int = op.axis % len(output.shape)  # type: ignore[attr-defined]
+    steps: list[Step] = []
+    params: list[DimLike] = [*in_thirds(node, output, axis, axis + 1, CudaCode)[0].shape]
+    operands = [output.storage]
+    whole = []
+    for number, x in enumerate(inputs, 1):
+        given, more = in_thirds(node, x, axis, axis + 1, CudaCode)
+        steps += more
+        params += [given.offset, *given.strides]
+        operands.append(given.storage)
+        if isinstance(given.storage, Tensor) and is_whole(given):
+            whole.append((0, number))
+    # Written over an input that is read a second time as another, or in part, it would be wrong.
+    alone = len({*operands}) == len(operands)
+    code = _code(
+        dtype,
+        op.name,
+        reverse=op.reverse,  # type: ignore[attr-defined]
+        exclusive=getattr(op, "exclusive", False),
+    )
+    step = Step(
+        nodes=(node,),
+        code=code,
+        operands=tuple(operands),
+        written=(True, *[False for _ in inputs]),
+        params=tuple(params),
+        cells=1,
+        in_place=tuple(whole) if alone else (),
+    )
+    return [*steps, step]
+
+
+def _code(dtype: DType, name: str, *, reverse: bool, exclusive: bool) -> HandCode:
+    traits = f"{str(reverse).lower()}, {str(exclusive).lower()}"
+    kind = register(dtype)
+    if name == "recurrence":
+        call = f"gf_recurrence_lines<{str(reverse).lower()}, {kind}>"
+    else:
+        call = f"gf_cumulative_lines<{_KINDS[name]}, {traits}, {kind}>"
+    functions = [Variant("lines", call, THREADS)]
+    if name == "cumulative_sum":
+        functions.append(Variant("rows", f"gf_cumulative_rows<{traits}, {kind}>", THREADS))
+    inputs = 2 if name == "recurrence" else 1
+    return HandCode(
+        name=name,
+        text=_TEXT,
+        buffers=(Buffer(dtype, True), *[Buffer(dtype, False)] * inputs),
+        params=3 + 4 * inputs,
+        functions=tuple(functions),
+        launching=partial(_launched, may_share=name == "cumulative_sum"),
+    )
+
+
+def _launched(params: Sequence[int], *, may_share: bool) -> Launch:
+    before, size, after = params[:3]
+    if before * size * after == 0:
+        return NOTHING
+    lasts = [before * size * after + THREADS]
+    lasts += [reach(params[:3], params[n : n + 4]) for n in range(3, len(params), 4)]
+    if may_share and after == 1 and size >= _LONG:
+        return Launch("rows", min(before, BLOCKS), 1, (THREADS, 1), 0, 0, 0, is_wide(*lasts))
+    grid = blocks_for(before * after)
+    return Launch("lines", grid, 1, (THREADS, 1), 0, 0, 0, is_wide(*lasts))

@@ -1,0 +1,118 @@
+"""Arrays between the host and a GPU, through pinned memory, which can be copied meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphfw.ir.literal import Array
+from graphfw.runtime.planning.arena import ALIGNMENT
+
+_MOST = 64 << 20
+"""Bytes of results that are copied home through pinned memory."""
+
+
+class Piece(NamedTuple):
+    """An array of the host that a run is given.
+
+    Attributes:
+        array: The array.
+        offset: Where it goes, in bytes.
+    """
+
+    array: Array
+    offset: int
+
+
+class Staging:
+    """Copies arrays to a GPU and home. The caller's arrays are free again at once.
+
+    Args:
+        cupy: The module.
+    """
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        self._lock = threading.Lock()
+        self._sent: deque[tuple[Any, Any]] = deque()
+
+    def send(self, pieces: Sequence[Piece], base: int, stream: Any) -> None:
+        """Copy arrays to a piece of the GPU's memory: those that lie side by side there, together.
+
+        Args:
+            pieces: The arrays, in the order of their offsets.
+            base: The address that the offsets count from.
+            stream: On which stream.
+        """
+        begin = 0
+        for end in range(1, len(pieces) + 1):
+            if end == len(pieces) or not _adjoin(pieces[end - 1], pieces[end]):
+                self._send(pieces[begin:end], base, stream)
+                begin = end
+
+    def _send(self, pieces: Sequence[Piece], base: int, stream: Any) -> None:
+        first, last = pieces[0].offset, pieces[-1]
+        nbytes = last.offset + last.array.nbytes - first
+        if not nbytes:
+            return
+        memory, room = self._room(nbytes)
+        for array, offset in pieces:
+            begin = offset - first
+            flat = room[begin : begin + array.nbytes].view(array.dtype)
+            np.copyto(flat.reshape(array.shape), array)
+        runtime = self._cupy.cuda.runtime
+        copy = runtime.memcpyHostToDevice
+        runtime.memcpyAsync(base + first, memory.ptr, nbytes, copy, stream.ptr)
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record(stream)
+        self._sent.append((event, memory))
+
+    def fetch(self, arrays: Sequence[Any], stream: Any) -> list[Array]:
+        """Return arrays of the GPU as NumPy arrays, which are waited for once."""
+        runtime = self._cupy.cuda.runtime
+        rows = [a if a.flags.c_contiguous else self._cupy.array(a, order="C") for a in arrays]
+        begins = [0]
+        for row in rows:
+            begins.append(begins[-1] + _rounded(row.nbytes))
+        if begins[-1] > _MOST:  # CUDA has pinned memory of its own, and copies piece by piece
+            return [self._cupy.asnumpy(row) for row in rows]
+        memory, room = self._room(max(begins[-1], 1))
+        for row, begin in zip(rows, begins, strict=False):
+            if row.nbytes:
+                target, kind = memory.ptr + begin, runtime.memcpyDeviceToHost
+                runtime.memcpyAsync(target, row.data.ptr, row.nbytes, kind, stream.ptr)
+        stream.synchronize()
+        # Copies: pinned memory is scarce, and who collects results would keep all of it.
+        return [
+            room[begin : begin + row.nbytes].view(row.dtype).reshape(row.shape).copy()
+            for row, begin in zip(rows, begins, strict=False)
+        ]
+
+    def number(self, address: int, stream: Any) -> int:
+        """Return the int32 at an address of the GPU, once all that was launched before is done."""
+        runtime = self._cupy.cuda.runtime
+        memory, room = self._room(4)
+        kind = runtime.memcpyDeviceToHost
+        runtime.memcpyAsync(memory.ptr, address, 4, kind, stream.ptr)
+        stream.synchronize()
+        return int(room.view(np.int32)[0])
+
+    def _room(self, nbytes: int) -> tuple[Any, Array]:
+        """Return pinned memory, and it as an array of bytes."""
+        with self._lock:
+            while self._sent and self._sent[0][0].done:
+                self._sent.popleft()
+        memory = self._cupy.cuda.alloc_pinned_memory(nbytes)
+        return memory, np.frombuffer(memory, np.uint8, nbytes)
+
+
+def _adjoin(one: Piece, other: Piece) -> bool:
+    return other.offset <= _rounded(one.offset + one.array.nbytes)
+
+
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

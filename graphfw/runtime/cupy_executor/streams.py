@@ -1,0 +1,77 @@
+"""Streams: runs on several of them see each other's variables in the right order."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, TypeAlias
+
+PER_THREAD = 2
+"""The address that stands for each thread's own default stream."""
+
+Key: TypeAlias = "tuple[int, int]"
+"""What tells streams apart: an address, and the thread where that stands for its own stream."""
+
+
+def key_of(stream: Any) -> Key:
+    """Return what tells a stream, which this thread uses, from others."""
+    return stream.ptr, threading.get_ident() if stream.ptr == PER_THREAD else 0
+
+
+class Streams:
+    """What streams have to wait for.
+
+    What is launched on one stream happens in order; on two of them it need not. A run begins after
+    the last one that has given variables new contents; new contents go over old ones after all runs
+    that read these.
+
+    Args:
+        cupy: The module.
+    """
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        self._lock = threading.Lock()
+        self._events: dict[Key, Any] = {}
+        self._readers: set[Key] = set()
+        self._writer: Key | None = None
+
+    def reads(self, stream: Any) -> None:
+        """Have a stream wait for the contents of the variables as they are now."""
+        with self._lock:
+            self._wait(stream, {self._writer} if self._writer else set())
+
+    def has_read(self, stream: Any) -> None:
+        """Note that what reads the variables has been launched."""
+        with self._lock:
+            self._record(stream)
+            self._readers.add(key_of(stream))
+
+    def overwrites(self, stream: Any) -> None:
+        """Have a stream wait for all that reads the variables, before it writes over them."""
+        with self._lock:
+            self._wait(stream, self._readers)
+            self._readers = set()  # who waits for this stream waits for them
+
+    def has_written(self, stream: Any) -> None:
+        """Note that what writes variables has been launched, after `reads`."""
+        with self._lock:
+            self._record(stream)
+            self._writer = key_of(stream)
+
+    def _wait(self, stream: Any, others: set[Key]) -> None:
+        for other in others - {key_of(stream)}:
+            stream.wait_event(self._events[other])
+
+    def _record(self, stream: Any) -> None:
+        key = key_of(stream)
+        if key not in self._events:
+            self._forget_what_is_done()
+            self._events[key] = self._cupy.cuda.Event(disable_timing=True)
+        self._events[key].record(stream)
+
+    def _forget_what_is_done(self) -> None:
+        """Forget streams that nobody has to wait for: there may be another one for each run."""
+        for key in [key for key, event in self._events.items() if event.done]:
+            del self._events[key]
+            self._readers.discard(key)
+            self._writer = None if self._writer == key else self._writer

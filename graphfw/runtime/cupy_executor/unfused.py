@@ -1,0 +1,114 @@
+"""What is done behind a product where cuBLASLt does not take it up: kernels that it may need.
+
+They are there for every product that takes something up, since only the library says, once sizes
+are known, what it has algorithms for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple, NoReturn
+
+from graphfw.ir.graph import Graph
+from graphfw.ir.rebuild import derive
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import TensorType
+from graphfw.ops.fused_products import FusedProduct
+from graphfw.ops.inputs import placeholder
+from graphfw.passes.base import no_ambient
+from graphfw.passes.fuse import partition
+from graphfw.passes.pipelines import DEFAULT
+from graphfw.runtime.cupy_executor.codegen import CudaCode
+from graphfw.runtime.kernels.ir import Kernel
+from graphfw.runtime.kernels.lower import CanCompile, lower
+from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
+
+
+def unfused_steps(node: Node, storages: Mapping[str, Storage]) -> list[Step]:
+    """Return the steps that follow a plain product, which lies where the result will.
+
+    They may need memory besides.
+
+    Args:
+        node: A `fused_product`.
+        storages: Where its operands and results lie whole, by name: "b", those of `op.others`
+            but the residual, which is in the plain product, and those of `op.results`.
+    """
+    op = node.op
+    assert isinstance(op, FusedProduct)
+    rest = _rest(op, node.types[0], tuple([tensor.type for tensor in node.inputs]))
+    place: dict[Storage, Storage] = {t: storages[name] for t, name in rest.names.items()}
+    steps = []
+    for step in rest.steps:
+        for storage in step.operands:
+            if storage not in place:
+                place[storage] = Temp(storage.dtype, storage.size, "what follows a product")
+        operands = tuple([place[storage] for storage in step.operands])
+        steps.append(replace(step, nodes=(node,), operands=operands))
+    return steps
+
+
+class _Rest(NamedTuple):
+    """Steps that are not yet any node's.
+
+    Attributes:
+        steps: What they do.
+        names: What their tensors stand for.
+    """
+
+    steps: list[Step]
+    names: dict[Tensor, str]
+
+
+@lru_cache(maxsize=256)
+def _rest(op: FusedProduct, result: TensorType, types: tuple[TensorType, ...]) -> _Rest:
+    names = ("b", *op.others)
+    with no_ambient(), Graph() as graph:
+        product = placeholder(result.shape, result.dtype, name="product")
+        given = {
+            name: placeholder(one.shape, one.dtype, name=name)
+            for name, one in zip(names, types[1:], strict=True)
+        }
+        made = op.rest(product, *given.values())
+    graph = derive(graph, [product, *given.values(), *made])
+    for one in DEFAULT:
+        graph = one(graph)
+    count = 1 + len(given)
+    known = dict(zip(graph.outputs, ("result", *given), strict=False))
+    outputs = dict(zip(graph.outputs[count:], op.results, strict=True))
+    outputs = {tensor: name for tensor, name in outputs.items() if tensor not in known}
+    graph = derive(graph, list(outputs))
+    target = _Kernels()
+    steps = []
+    for item in lower(graph, partition(graph, CanCompile(target)), target):
+        assert isinstance(item, Step)
+        steps.append(item)
+    # It is written over by the kernel that reads it, so no other may.
+    readers = [step for step in steps if any(read is product for read in step.operands)]
+    assert len(readers) <= 1
+    return _Rest(steps, known | outputs)
+
+
+class _Kernels:
+    """A target that makes kernels, and nothing else."""
+
+    def kernel(self, kernel: Kernel) -> CudaCode:
+        return CudaCode(kernel)
+
+    def scratch(self, kernel: Kernel) -> tuple[int, int]:
+        return 0, 0
+
+    def multiplies(self, node: Node) -> bool:
+        return False
+
+    fills = multiplies
+
+    def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+        return ()
+
+    def drawn(self, *_: object, **__: object) -> NoReturn:
+        raise AssertionError("nothing random follows a product")
+
+    matmul = conv = drawn
