@@ -6,7 +6,7 @@ import abc
 import enum
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, dataclass_transform
 
@@ -14,6 +14,7 @@ from graphfw.errors import GraphError, GraphfwError, ShapeError, did_you_mean
 from graphfw.ir.dim import Dim, DimLike, symbols_of
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, float32
+from graphfw.ir.records import record
 from graphfw.ir.shape import Requirement
 from graphfw.ir.types import TensorType
 
@@ -114,7 +115,7 @@ def nested(value: Any) -> Iterator[Any]:
             yield from nested(item)
 
 
-@dataclass(frozen=True)
+@record
 class Case:
     """A sample for an op's contract tests: see `ok` and `bad`."""
 

@@ -18,6 +18,7 @@ from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.graph import OPSET, Graph
 from graphfw.ir.literal import Array, Literal
 from graphfw.ir.op import RANDOM, Op, lookup
+from graphfw.ir.records import record
 from graphfw.ir.shape import Requirement
 from graphfw.ir.sources import Constant, Placeholder
 from graphfw.ir.syntax import (
@@ -78,7 +79,7 @@ def parse(
     return _Parser(constants or {}, initializers or {}).parse(text)
 
 
-@dataclass(frozen=True)
+@record
 class Line:
     """A line of the text, as the place of an error."""
 
@@ -95,7 +96,7 @@ class Line:
         return f"line {self.line}"
 
 
-@dataclass(frozen=True)
+@record
 class NamedInitializer:
     """An initialiser of which the text alone is known."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from graphfw.errors import ArgumentError, DTypeError, GraphError, Operand, ShapeError
@@ -15,6 +14,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph, current_graph, open_graph
 from graphfw.ir.literal import PYTHON_SCALARS, Array, to_array
 from graphfw.ir.op import SOURCE
+from graphfw.ir.records import record
 from graphfw.ir.sources import VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
@@ -32,7 +32,7 @@ INITIALIZERS: dict[str, Initializer] = {}
 """The initialisers that come with graphfw, for `parse` to know what their names stand for."""
 
 
-@dataclass(frozen=True)
+@record
 class Filled:
     """An initialiser: one number everywhere."""
 

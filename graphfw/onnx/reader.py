@@ -29,6 +29,8 @@ _PACKED: dict[int, int] = {
 }
 """How many elements of a type share a byte."""
 
+_TYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
+
 _APART = (
     TensorProto.FLOAT,
     TensorProto.DOUBLE,
@@ -139,7 +141,7 @@ class Model:
                 outside of the model's folder.
         """
         what, dims = _checked_dims(tensor)
-        if tensor.data_type not in TensorProto.DataType.values() or not tensor.data_type:
+        if tensor.data_type not in _TYPES:
             raise OnnxError(f"{what} has the type {tensor.data_type}, which graphfw doesn't know")
         count = math.prod(dims)
         if tensor.data_location == TensorProto.EXTERNAL:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from graphfw.ir.dtype import (
 from graphfw.ir.functions import F, public
 from graphfw.ir.literal import PYTHON_SCALARS, to_array
 from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op
+from graphfw.ir.records import record
 from graphfw.ir.shape import require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
@@ -195,7 +195,7 @@ def _dtype_of(x: Any) -> DType:
     return as_dtype(x)
 
 
-@dataclass(frozen=True)
+@record
 class FloatInfo:
     """The limits of a floating-point dtype, as Python floats.
 
@@ -246,7 +246,7 @@ def _bfloat16_info() -> Any:
     return ml_dtypes.finfo(ml_dtypes.bfloat16)  # type: ignore[no-untyped-call]
 
 
-@dataclass(frozen=True)
+@record
 class IntInfo:
     """The limits of an integer dtype.
 

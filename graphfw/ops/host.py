@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from graphfw.ir.functions import F, public
 from graphfw.ir.graph import open_graph
 from graphfw.ir.literal import PYTHON_SCALARS, Array
 from graphfw.ir.op import EFFECT, PURE, Op, op
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike
@@ -32,7 +33,7 @@ __all__ = ["host_call"]
 _numbers = itertools.count(1)
 
 
-@dataclass(frozen=True)
+@record
 class Host:
     """The user's function.
 

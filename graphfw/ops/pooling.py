@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from graphfw.errors import ShapeError
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike, always_le, dim_max, divisible, exact_div
 from graphfw.ir.functions import F, public
+from graphfw.ir.records import record
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor, converted, ruled
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@record
 class _Pooling:
     """A pooling's arguments, read.
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from graphfw.errors import ShapeError
 from graphfw.ir.dim import Dim, DimLike, always_le, dim_max, dim_min
+from graphfw.ir.records import record
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
@@ -61,7 +61,7 @@ def _is_int(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, (bool, Dim))
 
 
-@dataclass(frozen=True)
+@record
 class Sliding:
     """How a window slides along one dim.
 

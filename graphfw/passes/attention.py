@@ -8,10 +8,10 @@ wanted. Of few keys such a tensor is small, and making it is faster.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from graphfw.ir.graph import Graph
 from graphfw.ir.rebuild import live_nodes, rebuild
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.attention_core import Attention, AttentionGrad
 from graphfw.ops.attention_pattern import ComposedAttention, composed_attentions
@@ -19,7 +19,7 @@ from graphfw.passes.base import Pass
 from graphfw.passes.cse import CSE
 
 
-@dataclass(frozen=True)
+@record
 class FuseAttention(Pass):
     """Replace compositions that are attention by the op `attention`.
 
@@ -57,7 +57,7 @@ _FEW_KEYS_IN_GRADIENTS = 32
 """The same where attention is differentiated: a gradient's tiles are larger."""
 
 
-@dataclass(frozen=True)
+@record
 class ComposeAttention(Pass):
     """Replace the op `attention` and its gradient, where keys are known to be few, by other ops.
 

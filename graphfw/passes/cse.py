@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 from graphfw.ir.build import emit_all, rewire
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import COMMUTATIVE, PURE, RANDOM, SOURCE, Op
 from graphfw.ir.rebuild import live_nodes, rebuild
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.loc import Loc
 from graphfw.passes.base import Pass
@@ -17,7 +17,7 @@ from graphfw.passes.base import Pass
 _INLINE_BYTES = 64
 
 
-@dataclass(frozen=True)
+@record
 class CSE(Pass):
     """Merge nodes that apply equal ops to the same inputs; constants are compared by content.
 

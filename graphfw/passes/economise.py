@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import ELEMENTWISE, SOURCE
 from graphfw.ir.rebuild import rebuild
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.ir.walk import ancestors
 from graphfw.passes.base import Pass
@@ -33,7 +33,7 @@ _LONG = 24
 """So many operations are done again at most for one tensor."""
 
 
-@dataclass(frozen=True)
+@record
 class Economise(Pass):
     """Compute again in the backward part what comes of one tensor, where that is kept anyway."""
 

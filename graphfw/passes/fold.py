@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -14,6 +13,7 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, Literal
 from graphfw.ir.op import ALIAS, EFFECT, PURE, RANDOM, SOURCE
 from graphfw.ir.rebuild import live_nodes, rebuild
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.regions import OutOfTrips, at_most
 from graphfw.passes.base import Pass
@@ -22,7 +22,7 @@ _TRIPS = 10_000
 """How many trips of a loop are made here. A run makes more of them faster, or does not end."""
 
 
-@dataclass(frozen=True)
+@record
 class Fold(Pass):
     """Replace nodes whose inputs are all constants by their values.
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.graph import Graph
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_clusters import Cluster, Clusters
 from graphfw.passes.fuse_columns import part_narrow
@@ -26,7 +26,7 @@ from graphfw.passes.fuse_products import attach_products
 GroupKind: TypeAlias = Literal["kernel", "matmul", "reference"]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Group:
     """Nodes that are computed together.
 
@@ -52,7 +52,7 @@ class Group:
     reasons: Mapping[Tensor, str]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Partition:
     """A graph in groups.
 
@@ -77,7 +77,9 @@ def partition(graph: Graph, natives: Natives) -> Partition:
     clusters = Clusters(facts, {node: i for i, node in enumerate(graph.nodes)})
     for node in graph.nodes:
         role = facts.role[node]
-        if role in (Role.SOURCE, Role.VIEW) or (role is Role.RECIPE and node not in wanted):
+        if role in (Role.SOURCE, Role.VIEW, Role.INSIDE) or (
+            role is Role.RECIPE and node not in wanted
+        ):
             continue
         if node in idle:
             continue
@@ -98,7 +100,7 @@ def _wanted(graph: Graph, facts: Facts) -> set[Node]:
     for node in graph.nodes:
         role = facts.role[node]
         if role in (Role.MATMUL, Role.REFERENCE):
-            tensors.extend(node.inputs)
+            tensors.extend(facts.read_by(node))
         elif node.op.name == "gather":
             tensors.append(node.inputs[0])
         elif role is Role.COPY:

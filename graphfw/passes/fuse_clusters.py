@@ -173,7 +173,7 @@ class Clusters:
             self._new(node, Space((), (), reads)).closed = why
         elif role is Role.MATMUL:
             why = "it is an operand of a matmul"
-            reads = tuple([Read(facts.root_of(t), None, why) for t in node.inputs])
+            reads = tuple([Read(facts.root_of(t), None, why) for t in facts.read_by(node)])
             sizes = tuple([d for d in node.types[0].shape if d != 1])
             self._new(node, Space(sizes, tuple(range(len(sizes))), reads)).product = node
         else:

@@ -7,16 +7,16 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from graphfw.ir.affine import ZERO, Affine, Index, Variable, broadcast_index, index_of
-from graphfw.ir.constants import constant_array, fill_value
+from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import ELEMENTWISE, SOURCE
 from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
+from graphfw.passes.fuse_counts import counted_place
+from graphfw.passes.fuse_pools import pools_alone, product_of
 from graphfw.passes.fuse_short import Short, is_short, written_out
 from graphfw.passes.fuse_views import (
     Layout,
@@ -30,10 +30,6 @@ from graphfw.passes.fuse_views import (
 
 _RECIPE = 8
 """So many nodes may be computed anew wherever they are read, if they read no memory."""
-
-
-_RANGE = 4096
-"""Constants of so many elements at most are looked at to see whether they are 0, 1, 2, …"""
 
 
 class Natives(Protocol):
@@ -66,6 +62,7 @@ class Role(enum.Enum):
     REDUCE = "a reduction"
     COPY = "a view that does not lie regularly: it is copied"
     MATMUL = "a matrix product, or a convolution"
+    INSIDE = "a convolution that is computed with what pools it"
     REFERENCE = "is computed by itself"
     JOIN = "its parts are written where they belong, by what computes them"
 
@@ -124,6 +121,8 @@ class Facts:
         layout: Of each tensor that is a view; other tensors are their own roots.
         short: The reductions that are written out: they count as pointwise.
         behind: Of tensors behind a barrier, what must be computed before they are read.
+        inside: Of tensors that are computed as parts of another's storage, and of views of these,
+            where they lie. Lowering says so.
     """
 
     def __init__(self, graph: Graph, natives: Natives) -> None:
@@ -132,6 +131,7 @@ class Facts:
         self.layout: dict[Tensor, Layout] = {}
         self.short: dict[Node, Short] = {}
         self.behind: dict[Tensor, tuple[Tensor, ...]] = {}
+        self.inside: dict[Tensor, Layout] = {}
         self._graph = graph
         self._reductions: dict[Node, tuple[Tensor, tuple[int, ...]]] = {}
         self._weight: dict[Node, int] = {}
@@ -140,6 +140,10 @@ class Facts:
 
     def layout_of(self, tensor: Tensor) -> Layout:
         """Return where the elements of a tensor lie."""
+        return self.inside.get(tensor) or self.layout_in_root(tensor)
+
+    def layout_in_root(self, tensor: Tensor) -> Layout:
+        """Return where they lie if the tensor behind all views has memory of its own."""
         return self.layout.get(tensor) or own_layout(tensor)
 
     def root_of(self, tensor: Tensor) -> Tensor:
@@ -152,7 +156,11 @@ class Facts:
         short = self.short.get(node)
         if short is not None:
             return [*[root for root, _ in short.reads], *self.waits(node)]
-        return [*[self.root_of(tensor) for tensor in node.inputs], *self.waits(node)]
+        return [*[self.root_of(tensor) for tensor in self.read_by(node)], *self.waits(node)]
+
+    def read_by(self, node: Node) -> tuple[Tensor, ...]:
+        """Return what a node reads: what pools a product, that which the product reads."""
+        return (product_of(node) if self.role[node] is Role.MATMUL else node).inputs
 
     def waits(self, node: Node) -> list[Tensor]:
         """Return what must be computed before a node is, though it does not read it."""
@@ -179,6 +187,9 @@ class Facts:
             return self._recipe(node)
         if op.name in ("matmul", "conv"):
             return Role.MATMUL if self._natives.matmul(node) else Role.REFERENCE
+        if self._is_pooled_product(node):
+            self.role[product_of(node)] = Role.INSIDE
+            return Role.MATMUL
         if op.combine:
             short = self._written_out(node)
             if short is None:
@@ -201,6 +212,13 @@ class Facts:
                 return Role.POINTWISE
         self._weight[node] = weight
         return Role.RECIPE if 1 < weight <= _RECIPE else Role.POINTWISE
+
+    def _is_pooled_product(self, node: Node) -> bool:
+        if not pools_alone(node, self._users, {*self._graph.outputs}):
+            return False
+        conv = product_of(node)
+        is_free = self.role[conv] is Role.MATMUL and not self.waits(conv)
+        return is_free and self._natives.matmul(node)
 
     def _barrier(self, node: Node) -> Role:
         """Let what is behind a barrier lie where it lies before; who reads it waits."""
@@ -459,21 +477,6 @@ def standard_index(tensor: Tensor) -> tuple[Index, dict[int, int]]:
 
 def _sizes(shape: Sequence[DimLike]) -> tuple[DimLike, ...]:
     return tuple([d for d in shape if d != 1])
-
-
-def counted_place(root: Tensor, at: Index) -> Affine | None:
-    """Return the value of an element of a range as its place says it; None of other tensors."""
-    op = root.node.op
-    if op.name == "arange" and root.dtype.is_integer:
-        place: Affine = at[0] * op.step + op.start  # type: ignore[attr-defined]
-        return place
-    array = constant_array(root)
-    if array is None or not root.dtype.is_integer or not 1 < array.size <= _RANGE:
-        return None
-    if array.size != max(array.shape) or not np.array_equal(array.ravel(), np.arange(array.size)):
-        return None
-    along: int = array.shape.index(array.size)
-    return at[along]
 
 
 def _lone_variable(place: Affine) -> Variable | None:

@@ -32,7 +32,7 @@ def attach_products(clusters: Clusters, graph: Graph) -> None:
     for node in reversed(graph.nodes):
         if clusters.facts.role[node] is not Role.MATMUL or node.outputs[0] in demanded:
             continue
-        columns = node.types[0].shape[2 if node.op.name == "conv" else -1 :]
+        columns = node.types[0].shape[-1 if node.op.name == "matmul" else 2 :]
         if any([dim != 1 for dim in columns]):
             _attach(clusters, node, demanded)
             if node.op.name == "matmul":

@@ -72,6 +72,22 @@ def view_of(tensor: Tensor, source: Layout) -> Layout | None:
     return Layout(source.root, offset, tuple(steps.values()), source.depth + 1)
 
 
+def source_of(tensor: Tensor, place: Layout) -> Layout | None:
+    """Return how the input of an op that renames elements must lie for its output to lie so.
+
+    None where the output has not all elements of the input, or these would not lie regularly.
+    """
+    op, x = tensor.node.op, tensor.node.inputs[0].shape
+    if op.name == "reshape":
+        strides = _reshaped(tensor.shape, x, place.strides)
+        return None if strides is None else place._replace(strides=strides)
+    if op.name == "permute_dims":
+        axes: Sequence[int] = op.axes  # type: ignore[attr-defined]
+        found = dict(zip(axes, place.strides, strict=True))
+        return place._replace(strides=tuple([found[axis] for axis in range(len(x))]))
+    return None
+
+
 def _reshaped(x: Shape, y: Shape, strides: Sequence[DimLike]) -> tuple[DimLike, ...] | None:
     if size_of(x) != size_of(y):
         return None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from graphfw.ir.graph import Graph
 from graphfw.ir.rebuild import live_nodes, rebuild
+from graphfw.ir.records import record
 from graphfw.passes.base import Pass
 
 
-@dataclass(frozen=True)
+@record
 class Prune(Pass):
     """Drop the nodes that no output needs."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 from graphfw.ir.body import Body, BodyGraph, copied
@@ -17,6 +16,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import ALIAS, ELEMENTWISE, PURE, RANDOM
 from graphfw.ir.rebuild import live_nodes, rebuild
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors, users
 from graphfw.ops.branches import Branch
@@ -35,7 +35,7 @@ def _has_regions(graph: Graph) -> bool:
     return any(isinstance(node.op, Region) for node in graph.nodes)
 
 
-@dataclass(frozen=True)
+@record
 class InlineCheckpoints(Pass):
     """Put the bodies of checkpoints where these stand: barriers keep apart what is made again."""
 
@@ -54,7 +54,7 @@ class InlineCheckpoints(Pass):
             return node.op.body.inline(*inputs)
 
 
-@dataclass(frozen=True)
+@record
 class MergeScans(Pass):
     """Make one scan of those that differ only in what they stack.
 
@@ -110,7 +110,7 @@ def _merged(group: Sequence[Node], inputs: tuple[Tensor, ...]) -> dict[Place | i
     return dict(zip((*range(op.carries), *stacked), found, strict=True))
 
 
-@dataclass(frozen=True)
+@record
 class PruneRegions(Pass):
     """Drop what bodies compute and nobody reads, and what they are given and don't use.
 
@@ -194,7 +194,7 @@ def _smaller_branch(
     return dict(zip(wanted, found, strict=True))
 
 
-@dataclass(frozen=True)
+@record
 class SelectBranches(Pass):
     """Compute all bodies of a branch and select, where they are so small that asking costs more.
 
@@ -263,7 +263,7 @@ def _is_plain(node: Node) -> bool:
     return ELEMENTWISE in traits or ALIAS in traits or name in ("concat", "constant")
 
 
-@dataclass(frozen=True)
+@record
 class HoistInvariants(Pass):
     """Compute before a loop what is the same in all of its trips, and give it to them.
 
@@ -360,7 +360,7 @@ def _is_worth(node: Node, is_run: bool) -> bool:
     return is_run or bool(node.op.combine) or node.op.name == "matmul"
 
 
-@dataclass(frozen=True)
+@record
 class OptimiseBodies(Pass):
     """Run passes over the bodies, and the bodies inside of these.
 

@@ -13,7 +13,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphfw.ir.build import emit, emit_all, rewire
@@ -22,6 +21,7 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import EFFECT, ELEMENTWISE, PURE, RANDOM, SOURCE, Op
 from graphfw.ir.rebuild import live_nodes, rebuild
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors, users
 from graphfw.ops.checkpoints import Barrier
@@ -63,7 +63,7 @@ BUDGETS = (
 """In the order of the time that they cost."""
 
 
-@dataclass(frozen=True)
+@record
 class Rematerialise(Pass):
     """Compute tensors of the forward part again where the backward part reads them.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from graphfw.errors import PassError
@@ -12,6 +11,7 @@ from graphfw.ir.build import emit_all
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import Op, Trait
 from graphfw.ir.rebuild import rebuild
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.base import Pass
 
@@ -24,7 +24,7 @@ The node's own `inputs` are those of the old graph: rules look at its op and typ
 """
 
 
-@dataclass(frozen=True)
+@record
 class Rule:
     """A local rewrite.
 
@@ -69,7 +69,7 @@ def rule(
     return decorate
 
 
-@dataclass(frozen=True)
+@record
 class RuleSet(Pass):
     """The pass that applies rules until none fits any more, in one walk from inputs to outputs."""
 

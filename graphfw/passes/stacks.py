@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -12,6 +11,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import ELEMENTWISE, RANDOM
 from graphfw.ir.rebuild import live_nodes, rebuild
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.base import Pass
 
@@ -19,7 +19,7 @@ Window: TypeAlias = tuple[int, DimLike, DimLike | None]
 """What a slice takes: the axis, where it begins, and how much in a row; None with other steps."""
 
 
-@dataclass(frozen=True)
+@record
 class SplitStacks(Pass):
     """Compute the parts of a concatenation each by itself, where slices take them out again.
 

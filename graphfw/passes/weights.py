@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, Literal, Scaling
 from graphfw.ir.rebuild import live_nodes, rebuild
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
 from graphfw.passes.base import Pass
@@ -32,7 +32,7 @@ _SIDES = {"add": (0, 1), "divide": (0,), "multiply": (0, 1), "subtract": (0,)}
 """Steps that keep a product scaled and shifted, and at which of their inputs it may stand."""
 
 
-@dataclass(frozen=True)
+@record
 class ScaleWeights(Pass):
     """Fold what multiplies and shifts a product's channels: at most one shift remains."""
 
@@ -62,7 +62,7 @@ class ScaleWeights(Pass):
         return rebuild(graph, rewrite)
 
 
-@dataclass(frozen=True)
+@record
 class _Scaled:
     """A product with constant weights, and what its channels are multiplied and shifted by.
 

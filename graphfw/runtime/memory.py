@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.errors import MemoryLimitError, Operand
+from graphfw.ir.records import record
 from graphfw.runtime.limits import shown_bytes
 
 Kind: TypeAlias = Literal[
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
     place: str
 
 
-@dataclass(frozen=True)
+@record
 class MemoryReport:
     """What memory a run takes, in bytes; print it for a table.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from graphfw.ir.records import record
 
 
 class Timing(NamedTuple):
@@ -41,7 +42,7 @@ class Event(NamedTuple):
     end: float
 
 
-@dataclass(frozen=True)
+@record
 class Profile:
     """Where the time of one run went; print it for a table.
 

@@ -59,7 +59,7 @@ def test_an_operation_that_differs(net, monkeypatch, rng):
     with gf.Session(g) as a, gf.Session(g) as b:
         monkeypatch.setattr(type(h.node.op), "kernel", lambda self, xp, *dtypes: tanh)
         run = b.run
-        monkeypatch.setattr(b, "run", lambda *args: wrong.append(1) or run(*args))
+        monkeypatch.setattr(b, "run", lambda *a, **k: wrong.append(1) or run(*a, **k))
         found = gf.bisect(a, b, feeds)
     assert found.first.tensor is h
     lines = str(found).splitlines()

@@ -47,6 +47,9 @@ def test_a_gpu(fake):
     }
     one = found()["GPU 0"]
     assert (one.state, one.detail) == ("good", "A GPU, sm_90, 8.00 GiB")
+    assert found()["CUDA graphs"].state == "good"
+    fake.cuda.runtime.driverGetVersion = lambda: 11020
+    assert found()["CUDA graphs"].detail == "the driver knows CUDA 11.2, they need 11.4"
 
 
 def test_what_is_missing_on_the_way_to_a_gpu(fake):

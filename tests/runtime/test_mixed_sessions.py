@@ -9,7 +9,6 @@ from graphfw.ir.dtype import bfloat16, float16
 from graphfw.ir.op import nested
 from graphfw.ir.rebuild import rebuild
 from graphfw.passes.prune import Prune
-from tests.runtime.cupy_executor.conftest import cublaslt, fake  # noqa: F401  the stand-ins
 
 KINDS = ("mixed-bf16", "mixed-fp16")
 UNIT = {"mixed-bf16": 2.0**-8, "mixed-fp16": 2.0**-11}
@@ -400,7 +399,7 @@ def test_shapes_and_costs_without_values(net):
         assert len(plan.casts()) == 8
 
 
-def test_training_on_the_cupy_executor(fake, net, data):  # noqa: F811
+def test_training_on_the_cupy_executor(fake, net, data):
     g, x, y, _, loss, step = net
     losses = []
     for executor in ("numpy", "cupy"):

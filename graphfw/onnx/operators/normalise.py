@@ -41,15 +41,15 @@ def _by_statistics(
     found = [constant_array(t) for t in (mean, var, scale, bias)]
     known = [array for array in found if array is not None]
     if len(known) == len(found):
-        factor, shift = _known_statistics(known, epsilon)
+        factor, shift = _known_statistics(known, epsilon, x)
     else:
-        factor = scale * gf.rsqrt(var + epsilon)
-        shift = bias - mean * factor
-    return gf.astype(x * _wide(factor, x) + _wide(shift, x), x.dtype)
+        per_channel = scale * gf.rsqrt(var + epsilon)
+        factor, shift = _wide(per_channel, x), _wide(bias - mean * per_channel, x)
+    return gf.astype(x * factor + shift, x.dtype)
 
 
-def _known_statistics(arrays: Sequence[Array], epsilon: float) -> tuple[Tensor, Tensor]:
-    """Return what x is multiplied by and what is added, each rounded once.
+def _known_statistics(arrays: Sequence[Array], epsilon: float, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what x is multiplied by and what is added, laid along axis 1, each rounded once.
 
     Networks have hundreds of these, and each of them would be a dozen nodes to fold.
     """
@@ -58,12 +58,18 @@ def _known_statistics(arrays: Sequence[Array], epsilon: float) -> tuple[Tensor, 
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(var + epsilon)
         shift = bias - mean * factor
-        return gf.constant(factor.astype(dtype)), gf.constant(shift.astype(dtype))
+        factor, shift = factor.astype(dtype), shift.astype(dtype)
+    dims = _along_channels(x)
+    return gf.constant(factor.reshape(dims)), gf.constant(shift.reshape(dims))
 
 
 def _wide(per_channel: Tensor, x: Tensor) -> Tensor:
     """Lay one value a channel along axis 1 of x."""
-    return gf.reshape(per_channel, (-1, *[1] * (x.ndim - 2)))
+    return gf.reshape(per_channel, _along_channels(x))
+
+
+def _along_channels(x: Tensor) -> tuple[int, ...]:
+    return (-1, *[1] * (x.ndim - 2))
 
 
 @operator("LayerNormalization")

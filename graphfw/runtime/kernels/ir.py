@@ -18,10 +18,10 @@ parameters stand for, and which tensors the buffers are, is said by the step tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dtype import DType
+from graphfw.ir.records import record
 
 
 class Param(NamedTuple):
@@ -40,35 +40,35 @@ class Axis(NamedTuple):
     extent: Size
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Expr:
     """A scalar value. Expressions are shared: the same object is computed once in a loop body."""
 
     dtype: DType
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Const(Expr):
     """A literal."""
 
     value: bool | int | float
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Position(Expr):
     """Where a loop stands: the index along an axis, int64."""
 
     axis: str
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class SizeValue(Expr):
     """A run-time integer as a value, int64."""
 
     size: Size
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Load(Expr):
     """An element of a buffer."""
 
@@ -76,7 +76,7 @@ class Load(Expr):
     access: Access
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Draw(Expr):
     """Random bits, uint32 or uint64: an element of a stream, as `ops.numerics.philox` numbers them.
 
@@ -91,7 +91,7 @@ class Draw(Expr):
     access: Access
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Call(Expr):
     """A primitive function of values: see `scalars.PRIMITIVES`."""
 
@@ -99,14 +99,14 @@ class Call(Expr):
     args: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Ref(Expr):
     """The value of a reduction, a carry or a kept row, by its name, made earlier in the row."""
 
     name: str
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Carried(Expr):
     """Inside of a loop with a `Carry` of this name: what the position before has made of it."""
 
@@ -138,7 +138,7 @@ class Access(NamedTuple):
 ReduceKind: TypeAlias = Literal["sum", "prod", "max", "min", "all", "any", "argmax", "argmin"]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Reduce:
     """A reduction of a value over the inner axes; afterwards `Ref(name)` is its value in this row.
 
@@ -151,7 +151,7 @@ class Reduce:
     value: Expr
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Carry:
     """Hand a value from each position of a loop to the next, in registers. Only with "columns".
 
@@ -164,7 +164,7 @@ class Carry:
     value: Expr
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Keep:
     """Keep an inner value for later loops of the same row, in the thread's scratch memory."""
 
@@ -172,7 +172,7 @@ class Keep:
     value: Expr
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Store:
     """Write a value to a buffer."""
 
@@ -181,7 +181,7 @@ class Store:
     value: Expr
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Accumulate:
     """Reduce a value over the rows of a cell, into a buffer with one line a cell.
 
@@ -206,7 +206,7 @@ class Accumulate:
     inner: bool
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Check:
     """Make the run fail unless 0 <= value < bound; the value is an int64."""
 
@@ -214,14 +214,14 @@ class Check:
     bound: Size
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Loop:
     """One pass over the inner axes of a row. All of `body` happens at each position, in order."""
 
     body: tuple[Reduce | Carry | Keep | Store | Accumulate | Check, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Buffer:
     """An array that a kernel reads or writes."""
 
@@ -229,7 +229,7 @@ class Buffer:
     written: bool
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Kernel:
     """A loop nest.
 

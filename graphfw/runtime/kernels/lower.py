@@ -17,6 +17,7 @@ from graphfw.passes.fuse import Group, Partition
 from graphfw.passes.fuse_nodes import Role
 from graphfw.runtime.kernels.ir import Call
 from graphfw.runtime.kernels.lower_combine import Lines, can_follow, combined, following
+from graphfw.runtime.kernels.lower_joins import Joins
 from graphfw.runtime.kernels.lower_loops import (
     cost_of,
     drafted,
@@ -39,18 +40,25 @@ from graphfw.runtime.kernels.steps import (
     Storage,
     View,
 )
-from graphfw.runtime.kernels.views import view
+from graphfw.runtime.kernels.views import is_joined, view
 
 
 class Target(KernelTarget, Protocol):
     """What makes native code."""
 
     def multiplies(self, node: Node) -> bool:
-        """Whether it has code for a matrix product or a convolution."""
+        """Whether it has code for a matrix product, a convolution, or what pools one with it."""
         ...
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
         """Return the steps of a node whose op has native code of its own, or nothing."""
+        ...
+
+    def fills(self, node: Node) -> bool:
+        """Whether the steps that `alone` returns for a node write any view.
+
+        A join leaves there what lies where it belongs.
+        """
         ...
 
     def matmul(
@@ -86,10 +94,10 @@ class Target(KernelTarget, Protocol):
         *,
         fixed_weight: bool,
     ) -> Sequence[Step]:
-        """Return the steps of a convolution; arguments are like those of `matmul`.
+        """Return the steps of a convolution, pooled or not; arguments are as of `matmul`.
 
         Args:
-            node: The convolution.
+            node: The convolution, or what pools it.
             nodes: What the steps compute.
             x: [N, C, *S].
             weight: [O, C/G, *K].
@@ -166,6 +174,7 @@ class _Lowering:
         self.groups = partition.groups
         self.target = target
         self.fixed = fixed
+        self.joins = Joins(graph, partition, target.fills)
         self.demanded = {self.facts.root_of(t) for t in graph.outputs}
         # What waits for the group that alone reads it: it is joined there.
         self.waiting: dict[Group, list[Lines]] = {}
@@ -185,7 +194,8 @@ class _Lowering:
         """Return what a group must not run before, because of barriers."""
         inside = set(group.nodes)
         found = dict.fromkeys([t for node in group.nodes for t in self.facts.waits(node)])
-        return tuple([tensor for tensor in found if tensor.node not in inside])
+        waits = [self.facts.layout_of(t).root for t in found if t.node not in inside]
+        return tuple(dict.fromkeys(waits))
 
     @cached_property
     def readers(self) -> dict[Tensor, list[Group]]:
@@ -207,15 +217,22 @@ class _Lowering:
         steps = self._matmul(group) if group.kind == "matmul" else self._kernels(group)
         return list(steps)
 
-    def _alone(self, node: Node) -> Sequence[Item]:
+    def _alone(self, node: Node) -> list[Item]:
         """Return the steps of a node that is in no group with others."""
         if isinstance(node.op, Scan):
-            steps = trip_steps(node, self.facts, self.target)
-            if steps:
-                return steps
+            trips = trip_steps(node, self.facts, self.target)
+            if trips:
+                return [*trips]
         inputs = [view(tensor, self.facts) for tensor in node.inputs]
         outputs = [view(tensor, self.facts) for tensor in node.outputs]
-        return self.target.alone(node, inputs, outputs) or [ReferenceStep(node)]
+        if is_joined(node, inputs, outputs):
+            return []
+        steps = self.target.alone(node, inputs, outputs)
+        if steps or self.facts.inside.keys().isdisjoint(node.outputs):
+            return [*steps] or [ReferenceStep(node)]
+        for tensor in node.outputs:
+            self.joins.drop(tensor)
+        return self._alone(node)
 
     # Loop nests.
 
@@ -263,8 +280,10 @@ class _Lowering:
     def _matmul(self, group: Group) -> list[Step]:
         product = next(n for n in group.nodes if self.facts.role[n] is Role.MATMUL)
         (output,) = product.outputs
+        # Products are written as a whole, in a row: by the epilogue, where they lie elsewhere.
+        is_inside = output in self.facts.inside
         rest = tuple([node for node in group.nodes if node is not product])
-        outputs = tuple([t for t in group.outputs if t is not output])
+        outputs = tuple([t for t in group.outputs if t is not output or is_inside])
         if not outputs:
             return self._product(product, (product,), output, None)
         after = replace(group, kind="kernel", nodes=rest, outputs=outputs)
@@ -272,6 +291,9 @@ class _Lowering:
         if joined is not None:
             kept = output if len(outputs) < len(group.outputs) else None
             return self._product(product, group.nodes, kept, joined)
+        if is_inside:
+            self.joins.drop(output)
+            return self._matmul(group)
         return [*self._product(product, (product,), output, None), *self._kernels(after)]
 
     def _product(
@@ -281,11 +303,12 @@ class _Lowering:
         product: Storage | None,
         epilogue: Epilogue | None,
     ) -> list[Step]:
-        """Return the steps of a matrix product or a convolution, and of what follows it."""
-        left, right = [view(tensor, self.facts) for tensor in node.inputs]
-        root = self.facts.root_of(node.inputs[1])
+        """Return the steps of a product, which may be one that is pooled, and what follows it."""
+        operands = self.facts.read_by(node)
+        left, right = [view(tensor, self.facts) for tensor in operands]
+        root = self.facts.root_of(operands[1])
         fixed = root in self.fixed or root.node.op.name == "constant"
-        if node.op.name == "conv":
+        if node.op.name != "matmul":
             steps = self.target.conv(
                 node, nodes, left, right, product, epilogue, fixed_weight=fixed
             )
@@ -297,12 +320,12 @@ class _Lowering:
 
     def _epilogue(self, group: Group, node: Node) -> Epilogue | None:
         """Return what a group does to a product's elements, if it can be done piece by piece."""
-        values = Values(group, self.facts)
+        values = Values(group, self.facts, node.outputs[0])
         draft = drafted(values, group.outputs, ())
-        columns = node.types[0].shape[2:] if node.op.name == "conv" else (None,)
+        columns = (None,) if node.op.name == "matmul" else node.types[0].shape[2:]
         rows = len(values.axes) - len([dim for dim in columns if dim != 1])
         draft.outer, draft.inner = values.axes[:rows], values.axes[rows:]
-        factors = [self.facts.root_of(tensor) for tensor in node.inputs]
+        factors = [self.facts.layout_of(tensor).root for tensor in self.facts.read_by(node)]
         return epilogue(draft, self.target, node.outputs[0], factors)
 
 

@@ -140,7 +140,7 @@ def epilogue(
         factors: Where the product's operands lie.
     """
     finisher = _Finisher(draft, target, product)
-    is_conv = product.node.op.name == "conv"
+    is_conv = product.node.op.name != "matmul"
     if len(finisher.outer) > 1 + is_conv or len(finisher.inner) != 1:
         return None
     done = finisher.result()
@@ -479,6 +479,8 @@ class _Finisher:
         for number, place in written:
             for storage, its in places.items():
                 if len(its) > 1 or storage.dtype is not place.storage.dtype:
+                    continue
+                if storage is place.storage:  # another part of it
                     continue
                 (only,) = its
                 if last[storage] <= number and _same_element(only, place):

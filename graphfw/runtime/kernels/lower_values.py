@@ -7,7 +7,6 @@ its node's inputs, at indices that the op says. What lies in memory is loaded; t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce as fold
 from itertools import product
 from typing import NamedTuple, cast
@@ -17,9 +16,11 @@ from graphfw.ir.affine import ZERO, Affine, Index, Variable, broadcast_index, in
 from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, float32, int64
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse import Group
-from graphfw.passes.fuse_nodes import Facts, Role, counted_place
+from graphfw.passes.fuse_counts import counted_place
+from graphfw.passes.fuse_nodes import Facts, Role
 from graphfw.passes.fuse_views import contiguous, unreduced
 from graphfw.runtime.kernels.ir import Const, Expr, ReduceKind, Ref
 from graphfw.runtime.kernels.scalars import Scalars
@@ -46,14 +47,14 @@ class Place(NamedTuple):
     strides: tuple[tuple[Variable, DimLike], ...]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Element(Expr):
     """An element of a storage, before the kernel's axes and parameters are settled."""
 
     place: Place
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Drawn(Expr):
     """An element of a node's random bits, which are not in memory, before the like is settled."""
 
@@ -61,7 +62,7 @@ class Drawn(Expr):
     place: Place
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class At(Expr):
     """An index as a value, int64, before the kernel's axes and parameters are settled."""
 
@@ -104,6 +105,11 @@ class Bound(NamedTuple):
 class Values:
     """Makes the expressions of one group.
 
+    Args:
+        group: The group.
+        facts: Of its graph.
+        product: What it is the epilogue of, if it is one: that is read where it is computed.
+
     Attributes:
         axes: The variables of the group's loops, the slowest in memory first.
         rows: Those that tell rows apart.
@@ -113,9 +119,10 @@ class Values:
         nonzero: Sizes that must not be 0, as something is chosen along them.
     """
 
-    def __init__(self, group: Group, facts: Facts) -> None:
+    def __init__(self, group: Group, facts: Facts, product: Tensor | None = None) -> None:
         self.group = group
         self.facts = facts
+        self.product = product
         self.axes = [Variable(f"a{i}", size) for i, size in enumerate(group.sizes)]
         self.rows = [self.axes[i] for i in group.rows or ()]
         self.reduced: list[Reduced] = []
@@ -145,26 +152,26 @@ class Values:
     def stores(self, tensor: Tensor) -> list[tuple[Place, Expr]]:
         """Return where the group's loops write a tensor, and what, in its own dtype."""
         node = tensor.node
-        if self.facts.role[node] is not Role.JOIN:
-            run = self._run_through(tensor)
+        root, offset, strides, _ = self.facts.layout_of(tensor)
+        if self.facts.role[node] is Role.COPY:
+            # What is copied lies in the order of its reshape.
+            run = node.inputs[0]
             index = self.standard(run)
-            place = placed(tensor, index, 0, contiguous(run.shape))
+            place = placed(root, index, offset, contiguous(run.shape))
             return [(place, K.cast(self._known[tensor, index], tensor.dtype))]
+        if self.facts.role[node] is not Role.JOIN:
+            index = self.standard(tensor)
+            value = K.cast(self.value(tensor, index), tensor.dtype)
+            return [(placed(root, index, offset, strides), value)]
         axis: int = node.op.axis  # type: ignore[attr-defined]
-        strides = contiguous(tensor.shape)
         begin: DimLike = 0
         found = []
         for part in node.inputs:
-            place = placed(tensor, self.standard(part), begin * strides[axis], strides)
+            before = offset + begin * strides[axis]
+            place = placed(root, self.standard(part), before, strides)
             found += [(place, value) for _, value in self.stores(part)]
             begin = begin + part.shape[axis]
         return found
-
-    def _run_through(self, tensor: Tensor) -> Tensor:
-        """Return whose dims the loops run through when they write a tensor."""
-        # The reshape of what is copied lies in the same order.
-        is_copy = self.facts.role[tensor.node] is Role.COPY
-        return tensor.node.inputs[0] if is_copy else tensor
 
     # Values.
 
@@ -193,7 +200,8 @@ class Values:
         return self._fills[root]
 
     def _load(self, tensor: Tensor, index: Index) -> Expr:
-        layout = self.facts.layout_of(tensor)
+        is_product = self.product is not None and self.facts.root_of(tensor) is self.product
+        layout = (self.facts.layout_in_root if is_product else self.facts.layout_of)(tensor)
         place = placed(layout.root, index, layout.offset, layout.strides)
         used = {variable for variable, _ in place.strides}
         for one in index:

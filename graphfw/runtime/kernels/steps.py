@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class LlvmCode(Code, Protocol):
 
     A code that calls functions which others call too, and which are compiled once for all of them,
     has these as its attribute `parts`: a tuple of codes. What is worth telling about the
-    instructions that it is made of is its attribute `note`.
+    instructions that it is made of is its attribute `note`. Where its text leaves LLVM nothing to
+    simplify its attribute `tidy` is True: it is compiled in less time.
     """
 
     def llvm(self, symbol: str) -> str:
@@ -52,7 +54,7 @@ def with_parts(codes: Iterable[Code]) -> Iterator[Code]:
         yield code
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Temp:
     """Memory that belongs to no tensor: partial results and packed operands.
 
@@ -94,7 +96,7 @@ class Choice(NamedTuple):
         return f"{self.name}, {self.how}: {', '.join(shown)} {unit}"
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Step:
     """One native call.
 
@@ -102,8 +104,8 @@ class Step:
         nodes: What it computes, for reports and errors.
         code: What the native function is made from.
         operands: The arrays whose addresses it is given, in order.
-        written: For each operand whether it is written (all of it) rather than read. Two steps may
-            write one on the same level, if only one of them has cells in a run.
+        written: For each operand whether it is written rather than read: all of it, or a part that
+            no other step with cells writes.
         params: The run-time integers it is given.
         cells: How many cells there are: independent pieces that threads claim, 10 to 100 µs each.
         scratch: How many bytes of scratch memory each thread needs.
@@ -190,7 +192,7 @@ class Epilogue(NamedTuple):
         return tuple(params)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Prepared(Temp):
     """Memory that is computed from constants, or variables that the plan does not update, once.
 
@@ -201,7 +203,7 @@ class Prepared(Temp):
     step: Step
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class ReferenceStep:
     """One node that its op's `eval` computes, outside of native code.
 

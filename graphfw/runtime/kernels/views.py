@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_nodes import Facts
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import View
@@ -25,3 +28,31 @@ def is_whole(place: View) -> bool:
         return False
     dense = zip(place.shape, place.strides, contiguous(place.shape), strict=True)
     return all(dim == 1 or stride == wanted for dim, stride, wanted in dense)
+
+
+def misplaced(node: Node, inputs: Sequence[View], output: View) -> list[tuple[View, View]]:
+    """Return the parts of a `concat` node that lie elsewhere, and where they belong."""
+    axis: int = node.op.axis  # type: ignore[attr-defined]
+    begin: DimLike = 0
+    found: list[tuple[View, View]] = []
+    for x in inputs:
+        offset = output.offset + begin * output.strides[axis]
+        place = output._replace(offset=offset, shape=x.shape)
+        if x.shape[axis] != 0 and not _is_at(x, place):
+            found.append((x, place))
+        begin = begin + x.shape[axis]
+    return found
+
+
+def is_joined(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> bool:
+    """Whether a node is a `concat` whose parts have been written where they belong."""
+    if node.op.name != "concat" or all([x.storage is not outputs[0].storage for x in inputs]):
+        return False
+    return not misplaced(node, inputs, outputs[0])
+
+
+def _is_at(x: View, place: View) -> bool:
+    if x.storage is not place.storage or x.offset != place.offset:
+        return False
+    strides = zip(x.shape, x.strides, place.strides, strict=True)
+    return all([dim == 1 or here == there for dim, here, there in strides])

@@ -33,6 +33,9 @@ from graphfw.runtime.planning.draws import Draws, drawn_keys
 from graphfw.runtime.planning.schedule import Level, schedule, written
 from graphfw.runtime.program import Program
 
+_NEAR = 6 << 20
+"""So many bytes of weights a shared cache still holds when the next run reads them, prepared."""
+
 
 class Build:
     """A compiled program, for all sizes.
@@ -64,7 +67,8 @@ class Build:
         drawn = drawn_keys(graph)
         draws = Draws(drawn)
         tuner = Tuner(options.threads or default_threads(), graph, measured)
-        target = CpuTarget(draws, options, tuner.choose if options.tune else by_estimate)
+        choose = tuner.choose if options.tune else by_estimate
+        target = CpuTarget(draws, options, choose, is_near=tuner.weights <= _NEAR)
         self.partition = partition(graph, CanCompile(target))
         # What a plan updates changes the version of all contents, so it prepares constants alone.
         fixed = () if program.updated else program.variables

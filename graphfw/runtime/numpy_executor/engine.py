@@ -13,7 +13,7 @@ import functools
 import itertools
 import os
 import threading
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphfw.errors import ExecutorError
@@ -38,6 +38,25 @@ def compile_codes(codes: Sequence[Code]) -> list[int]:
         ExecutorError: LLVM refuses the text of one, or it calls what this process does not have.
     """
     return _engine().addresses(codes)
+
+
+@contextlib.contextmanager
+def ahead(code: Code) -> Iterator[None]:
+    """Compile what will be asked for inside, if there is another core that can do it meanwhile."""
+    if default_threads() == 1 or _engine().has(code):
+        yield
+        return
+    thread = threading.Thread(target=_tried, args=(code,))
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _tried(code: Code) -> None:
+    with contextlib.suppress(ExecutorError):  # who asks for it is told
+        compile_codes([code])
 
 
 def recalled(key: str, own: Sequence[Literal]) -> tuple[Recipe, list[int]] | None:
@@ -94,8 +113,7 @@ has taken."""
 _LEAST = 400
 """The least cost of a group: a module takes as long as a hundred, whatever is in it."""
 
-
-_LLVM = (20,)
+_LLVM = range(20, 23)
 """The versions of LLVM whose options are known."""
 
 
@@ -104,10 +122,10 @@ def _cost(text: str) -> int:
     return text.count("\n") + 6 * text.count("br ")
 
 
-def _groups(texts: Mapping[str, str], workers: int) -> list[dict[str, str]]:
-    """Return texts that are compiled together, in groups for some workers; the largest first."""
+def _groups(texts: Mapping[str, str], most: int) -> list[dict[str, str]]:
+    """Return texts that are compiled together, in so many groups at most; the largest first."""
     costs = {name: _cost(text) for name, text in texts.items()}
-    count = max(min(_EACH * workers, sum(costs.values()) // _LEAST), 1)
+    count = max(min(most, sum(costs.values()) // _LEAST), 1)
     groups: list[tuple[int, dict[str, str]]] = [(0, {}) for _ in range(count)]
     for name in sorted(texts, key=costs.__getitem__, reverse=True):
         place = min(range(len(groups)), key=lambda i: groups[i][0])
@@ -165,14 +183,18 @@ class Engine:
             self._link(bundles)
             return recipe, [self._found[name] for name in recipe.functions]
 
+    def has(self, code: Code) -> bool:
+        """Say whether a code's function is loaded."""
+        return name_of(code) in self._found
+
     @contextlib.contextmanager
     def optimised(self, code: Code) -> Iterator[tuple[Any, Any]]:
         """Yield the module of `code` after LLVM's passes, and the target machine."""
         with _lock:
             target = self._target()
-            module = self._parsed(_llvm(code, name_of(code)), target, self._llvm.create_context())
-            self._optimise(module, target)
-            yield module, target
+            with self._module([_llvm(code, name_of(code))], target) as module:
+                self._optimise(module, target, _is_tidy(code))
+                yield module, target
 
     def pause(self) -> None:
         """Keep every thread out of LLVM until `go_on`."""
@@ -186,22 +208,27 @@ class Engine:
         """Compile what is neither loaded nor on the disk, and link."""
         bundles, absent = collect(self.cache, codes, self._found)
         if absent:
-            texts = {name: _llvm(codes[name], name) for name in absent}
             with self._quick():
-                bundles += self._all_compiled(texts, codes)
+                bundles += self._all_compiled(absent, codes)
         self._link(bundles)
 
-    def _all_compiled(self, texts: Mapping[str, str], beside: Container[str]) -> list[Bundle]:
+    def _all_compiled(self, names: Sequence[str], codes: Mapping[str, Code]) -> list[Bundle]:
         """Return the machine code of functions, made on all cores; see `_compiled`."""
-        workers = default_threads()
-        groups = _groups(texts, workers)
-        if len(groups) == 1 or workers == 1:
-            return [self._compiled(group, beside) for group in groups]
         # Importing it takes longer than loading a plan's code from the disk.
         from concurrent.futures import ThreadPoolExecutor
 
+        workers = default_threads()
+        tidy = [name for name in names if _is_tidy(codes[name])]
+        others = [name for name in names if not _is_tidy(codes[name])]
+        most = _EACH * workers // (2 if tidy and others else 1)
         with ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(lambda group: self._compiled(group, beside), groups))
+            made: list[Iterator[Bundle]] = []
+            # The texts of the others are written while LLVM has the first.
+            for kind in (tidy, others):
+                texts = {name: _llvm(codes[name], name) for name in kind}
+                compiled = functools.partial(self._compiled, beside=codes, tidy=kind is tidy)
+                made.append(pool.map(compiled, _groups(texts, most)))
+            return [*itertools.chain.from_iterable(made)]
 
     @contextlib.contextmanager
     def _quick(self) -> Iterator[None]:
@@ -241,31 +268,28 @@ class Engine:
         self._libraries.append(linked)
         self._found.update((name, linked[name]) for name in names)
 
-    def _compiled(self, texts: Mapping[str, str], beside: Container[str]) -> Bundle:
+    def _compiled(self, texts: Mapping[str, str], beside: Container[str], tidy: bool) -> Bundle:
         """Return the machine code of some functions, made now and stored.
 
         Args:
             texts: Their modules, by their names.
             beside: The functions that they may call.
+            tidy: Whether there is nothing in them for LLVM to simplify.
         """
         target = self._target()
-        # A context of its own: modules of one context can't be compiled at the same time.
-        context = self._llvm.create_context()
-        module, *rest = [self._parsed(text, target, context) for text in texts.values()]
-        for other in rest:
-            module.link_in(other)
-        calls: list[str] = []
-        for name in [function.name for function in module.functions if function.is_declaration]:
-            if name in beside:
-                calls.append(name)
-                continue
-            known = name in self.defined or self._llvm.address_of_symbol(name)
-            if not known and not name.startswith("llvm."):
-                raise ExecutorError(
-                    f"generated code calls {name}, which this process does not have"
-                )
-        self._optimise(module, target)
-        made = Bundle(tuple(texts), tuple(calls), self._emit(module, target))
+        with self._module(texts.values(), target) as module:
+            calls: list[str] = []
+            for name in [function.name for function in module.functions if function.is_declaration]:
+                if name in beside:
+                    calls.append(name)
+                    continue
+                known = name in self.defined or self._llvm.address_of_symbol(name)
+                if not known and not name.startswith("llvm."):
+                    raise ExecutorError(
+                        f"generated code calls {name}, which this process does not have"
+                    )
+            self._optimise(module, target, tidy)
+            made = Bundle(tuple(texts), tuple(calls), self._emit(module, target))
         keep_bundle(self.cache, made)
         return made
 
@@ -280,26 +304,41 @@ class Engine:
             cpu=here.cpu, features=features, opt=3, reloc="pic", codemodel="small", jit=True
         )
 
-    def _parsed(self, text: str, target: Any, context: Any) -> Any:
-        try:
-            module = self._llvm.parse_assembly(text, context)
-            module.triple = machine().triple
-            module.data_layout = str(target.target_data)
-            module.verify()
-        except RuntimeError as error:
-            raise ExecutorError(f"LLVM refuses generated code: {error}") from None
-        return module
+    @contextlib.contextmanager
+    def _module(self, texts: Iterable[str], target: Any) -> Iterator[Any]:
+        """Yield one module of several texts.
 
-    def _optimise(self, module: Any, target: Any) -> None:
+        It is closed at the end, also after an error, whose traceback may keep it: the garbage
+        collector could take the context first, and the process would crash.
+        """
+        # A context of its own: modules of one context can't be compiled at the same time.
+        context = self._llvm.create_context()
+        modules: list[Any] = []
+        with contextlib.ExitStack() as opened:
+            try:
+                for text in texts:
+                    module = opened.enter_context(self._llvm.parse_assembly(text, context))
+                    module.triple = machine().triple
+                    module.data_layout = str(target.target_data)
+                    module.verify()
+                    modules.append(module)
+            except RuntimeError as error:
+                raise ExecutorError(f"LLVM refuses generated code: {error}") from None
+            first, *rest = modules
+            for other in rest:
+                first.link_in(other)
+            yield first
+
+    def _optimise(self, module: Any, target: Any, tidy: bool) -> None:
         # Half the time of LLVM's own pipelines, -O1 to -O3, and code as fast: what they do more is
         # for loops over scalars, and generated code has explicit vectors. Functions are inlined
         # where they say `alwaysinline`.
         passes = self._llvm.create_new_module_pass_manager()
         passes.add_always_inliner_pass()
         passes.add_sroa_pass()
-        passes.add_simplify_cfg_pass()
-        passes.add_loop_rotate_pass()
-        passes.add_instruction_combine_pass()
+        if not tidy:  # it takes an eighth of LLVM's time
+            passes.add_loop_rotate_pass()
+            passes.add_instruction_combine_pass()
         options = self._llvm.create_pipeline_tuning_options()
         builder = self._llvm.create_pass_builder(target, options)
         _unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
@@ -368,3 +407,7 @@ if hasattr(os, "register_at_fork"):
 def _llvm(code: Code, symbol: str) -> str:
     assert isinstance(code, LlvmCode), "it is for another kind of processor"
     return code.llvm(symbol)
+
+
+def _is_tidy(code: Code) -> bool:
+    return getattr(code, "tidy", False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from graphfw.ir.collecting import without_collection
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import Rng
+from graphfw.ir.records import record
 from graphfw.passes.manager import Report, run_pipeline
 from graphfw.passes.rematerialise import BUDGETS, Budget, Rematerialise
 from graphfw.runtime.executor import Claim, Executable, Options, Replayed
@@ -30,7 +31,7 @@ from graphfw.runtime.program import Program, without_passes
 _KNOWN_SIZES = 1024
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Variant:
     """The program, with some of its tensors computed again.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Literal
+
+from graphfw.ir.records import record
 
 _ARCH_PRCTL = 158
 _ARCH_REQ_XCOMP_PERM = 0x1023
@@ -15,7 +16,7 @@ _XFEATURE_XTILEDATA = 18
 """Linux's names for asking that this process may use AMX tiles."""
 
 
-@dataclass(frozen=True)
+@record
 class Machine:
     """The machine that code is generated for: this one.
 

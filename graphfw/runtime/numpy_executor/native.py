@@ -31,6 +31,8 @@ _PAUSE = {
 class RunnerCode:
     """The function `i64 (ptr stretch, ptr tuple)` that runs a stretch; see `runner.ll`."""
 
+    tidy = True
+
     @property
     def key(self) -> str:
         # Its text belongs to the generator, whose version is a part of each function's name.

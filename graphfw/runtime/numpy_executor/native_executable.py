@@ -19,10 +19,11 @@ from graphfw.ops.effects import quiet
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Claim, Executable, Options, Replayed
 from graphfw.runtime.memory import MemoryReport
-from graphfw.runtime.numpy_executor.engine import keep, recalled
+from graphfw.runtime.numpy_executor.engine import ahead, keep, recalled
 from graphfw.runtime.numpy_executor.execution import Execution, Loaded, ReadyRun
 from graphfw.runtime.numpy_executor.identity import key_of
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout
+from graphfw.runtime.numpy_executor.native import RunnerCode
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.prepare import Preparation
 from graphfw.runtime.numpy_executor.recipe import Measured
@@ -202,9 +203,10 @@ def executable(program: Program, options: Options, arenas: Arenas) -> NativeExec
 def _compiled(
     program: Program, options: Options, arenas: Arenas, measured: Measured | None = None
 ) -> CompiledExecutable:
-    # Not at the top: half of what importing the executor would take; who recalls does without.
-    compiled = import_module("graphfw.runtime.numpy_executor.compiled")
-    made: CompiledExecutable = compiled.CompiledExecutable(
-        program, options, arenas, measured=measured
-    )
+    with ahead(RunnerCode()):  # which every program needs
+        # Not at the top: half of what importing the executor would take; who recalls does without.
+        compiled = import_module("graphfw.runtime.numpy_executor.compiled")
+        made: CompiledExecutable = compiled.CompiledExecutable(
+            program, options, arenas, measured=measured
+        )
     return made

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from graphfw.ir.dim_text import Sizes
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.literal import Array, Literal, Scaling
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.runtime.planning.arena import Block
 
@@ -78,7 +78,7 @@ class Stretch(NamedTuple):
     nodes: tuple[Node, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Recipe:
     """What the runs of a compiled program need to know.
 

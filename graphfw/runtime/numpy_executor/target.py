@@ -22,6 +22,8 @@ from graphfw.runtime.numpy_executor.convolution import (
     conv_steps,
     conv_weight_steps,
     pool_steps,
+    pooled_steps,
+    pools_while_computed,
     spread_steps,
     why_not,
     why_not_spread,
@@ -29,12 +31,7 @@ from graphfw.runtime.numpy_executor.convolution import (
 )
 from graphfw.runtime.numpy_executor.machine import pairs_here, tiles_here
 from graphfw.runtime.numpy_executor.matmul.lowering import matmul_steps, supported
-from graphfw.runtime.numpy_executor.special.joining import (
-    concat_steps,
-    roll_steps,
-    slice_set_steps,
-    slice_steps,
-)
+from graphfw.runtime.numpy_executor.special.joining import joining_steps
 from graphfw.runtime.numpy_executor.special.scans import scan_steps
 from graphfw.runtime.numpy_executor.special.scatter import scatter_steps
 from graphfw.runtime.planning.draws import Draws
@@ -47,16 +44,23 @@ class CpuTarget:
         draws: What the program's random nodes draw from.
         options: What the session asks for.
         choose: What chooses where a node can be computed in several ways.
+        is_near: Whether caches hold all weights from run to run.
     """
 
     def __init__(
-        self, draws: Draws, options: Options | None = None, choose: Choose = by_estimate
+        self,
+        draws: Draws,
+        options: Options | None = None,
+        choose: Choose = by_estimate,
+        *,
+        is_near: bool = False,
     ) -> None:
         options = options or Options()
         self._draws = draws
         self._precision: Precision = options.matmul_precision or "highest"
         self._winograd = options.may_use_winograd
         self._choose = choose
+        self._is_near = is_near
 
     def kernel(self, kernel: Kernel) -> Code:
         return KernelCode(kernel)
@@ -70,11 +74,25 @@ class CpuTarget:
     def multiplies(self, node: Node) -> bool:
         if node.op.name == "conv":
             return not why_not(node)
+        if node.op.name == "window_max":
+            conv = node.inputs[0].node
+            return pools_while_computed(conv, node, winograd=self._winograd)
         return supported(node.types[0].dtype)
+
+    def fills(self, node: Node) -> bool:
+        return node.op.name in _FILLING
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
         if node.op.name == "conv":
-            return spread_steps(node, inputs, outputs, winograd=self._winograd, choose=self._choose)
+            return spread_steps(
+                node,
+                inputs,
+                outputs,
+                winograd=self._winograd,
+                precision=self._precision,
+                tiles=tiles_here(),
+                choose=self._choose,
+            )
         if node.op.name == "conv_weight":
             return conv_weight_steps(node, inputs, outputs, winograd=self._winograd)
         make = _ALONE.get(node.op.name)
@@ -113,6 +131,10 @@ class CpuTarget:
         *,
         fixed_weight: bool,
     ) -> Sequence[Step]:
+        if node.op.name == "window_max":
+            conv = node.inputs[0].node
+            operands = x, weight, product, epilogue
+            return pooled_steps((conv, *nodes), conv, node, *operands, fixed_weight=fixed_weight)
         assert isinstance(node.op, Conv)
         return conv_steps(
             nodes,
@@ -122,7 +144,10 @@ class CpuTarget:
             product,
             epilogue,
             fixed_weight=fixed_weight,
+            is_near=self._is_near,
             winograd=self._winograd,
+            precision=self._precision,
+            tiles=tiles_here(),
             choose=self._choose,
         )
 
@@ -150,18 +175,21 @@ def _attention_grad(node: Node, inputs: Sequence[View], outputs: Sequence[View])
     )
 
 
+_FILLING = ("concat", "roll", "slice", "slice_set", "window_max", "window_sum")
+"""The ops whose steps write any view."""
+
 _ALONE: Mapping[str, Callable[[Node, Sequence[View], Sequence[View]], Sequence[Step]]] = {
     "attention": _attention,
     "attention_grad": _attention_grad,
-    "concat": concat_steps,
+    "concat": joining_steps,
     "cumulative_prod": scan_steps,
     "cumulative_sum": scan_steps,
     "index_add": scatter_steps,
     "index_set": scatter_steps,
     "recurrence": scan_steps,
-    "roll": roll_steps,
-    "slice": slice_steps,
-    "slice_set": slice_set_steps,
+    "roll": joining_steps,
+    "slice": joining_steps,
+    "slice_set": joining_steps,
     "fold": choosing_steps,
     "window_argmax": choosing_steps,
     "window_max": pool_steps,

@@ -90,12 +90,16 @@ class Tuner:
         return chosen(ways[best], Choice(best, how, estimates, times))
 
     @cached_property
+    def weights(self) -> int:
+        """How many bytes there are that last from run to run."""
+        outputs = [t for node in self._graph.nodes for t in node.outputs if _lasts(t)]
+        return sum([_bytes(tensor) for tensor in outputs])
+
+    @cached_property
     def _between(self) -> int:
         """How many bytes a run goes through from one use of a weight to the next."""
-        outputs = [t for node in self._graph.nodes for t in node.outputs if _lasts(t)]
-        total = sum([_bytes(tensor) for tensor in outputs])
         # A power of two, so that the same layers in similar networks are measured once.
-        return min(max(1 << total.bit_length(), _LEAST), _CACHES)
+        return min(max(1 << self.weights.bit_length(), _LEAST), _CACHES)
 
     def _key(self, ways: Mapping[str, Sequence[Step]]) -> str:
         """Return what the times of some strategies are kept under."""

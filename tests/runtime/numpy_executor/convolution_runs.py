@@ -27,7 +27,7 @@ def drawn(rng, shape, dtype="float32"):
     return rng.standard_normal(shape).astype(as_dtype(dtype).dtype)
 
 
-def convolved_by(choose, op, x, w, *, order=1, fixed=False, target=None):
+def convolved_by(choose, op, x, w, *, order=1, fixed=False, **how):
     """Return what the steps that are chosen make of arrays; nothing is written beside it."""
     memory = {}
     image, kernels = view_of(x, memory), view_of(w, memory)
@@ -36,9 +36,23 @@ def convolved_by(choose, op, x, w, *, order=1, fixed=False, target=None):
     out = room[GUARD : GUARD + math.prod(shape)]
     storage = storage_of(out)
     memory[storage] = out
-    how = {"fixed_weight": fixed, "choose": choose, "target": target}
+    how |= {"fixed_weight": fixed, "choose": choose}
     steps = conv_steps((), op, image, kernels, storage, None, **how)
     run(steps, memory, order=order)
     assert (room[:GUARD] == 7).all()
     assert (room[-GUARD:] == 7).all()
     return out.reshape(shape)
+
+
+def strategies_of(op, x, w, **how):
+    """Return the seconds that each strategy of a convolution of arrays is estimated to take."""
+    found = {}
+
+    def choose(strategies):
+        found.update({one.name: one.seconds for one in strategies})
+        return []
+
+    memory = {}
+    views = view_of(x, memory), view_of(w, memory)
+    conv_steps((), op, *views, storage_of(np.empty(1, x.dtype)), None, choose=choose, **how)
+    return found

@@ -14,6 +14,7 @@ from graphfw.ir.dtype import as_dtype, float16, float64
 from graphfw.runtime.kernels.steps import Prepared, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.matmul import matmul_steps
+from graphfw.runtime.numpy_executor.recycle import aligned
 
 Array = np.ndarray[Any, Any]
 _CELL = ctypes.CFUNCTYPE(
@@ -33,9 +34,10 @@ def run(
         for storage in step.operands:
             if storage not in memory:
                 assert isinstance(storage, Temp)
-                memory[storage] = np.full(
-                    evaluate(storage.size, sizes), np.nan, storage.dtype.dtype
-                )
+                nbytes = evaluate(storage.size, sizes) * storage.dtype.itemsize
+                room = aligned(nbytes)
+                room.fill(0xFF)  # NaN, of any float
+                memory[storage] = room.view(storage.dtype.dtype)
                 if isinstance(storage, Prepared):
                     packing = storage.step
                     target = packing.operands[1]

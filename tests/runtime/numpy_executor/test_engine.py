@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,6 +95,18 @@ def test_unknown_functions_are_an_error() -> None:
     assert value(*compile_codes([constant(8)])) == 8
 
 
+def test_errors_are_collected_in_any_order() -> None:
+    unknown = "declare i32 @graphfw_no_such_function()"
+    body = "  %x = call i32 @graphfw_no_such_function()\n  ret i32 %x"
+    for code in (SmallCode("collected", body, unknown), SmallCode("collected", "  ret i64 0")):
+        with pytest.raises(ExecutorError) as caught:
+            compile_codes([code])
+        error: Any = caught.value
+        error.kept = error  # with the frames of its traceback, and what they hold
+        del caught, error
+    gc.collect()
+
+
 def test_functions_of_the_c_library_are_known() -> None:
     body = """  %y = call float @expf(float 1.0)
   %z = fmul float %y, 100.0
@@ -171,6 +185,40 @@ print([value(address) for address in compile_codes([constant(i) for i in range(2
     assert said == [f"{[*range(200, 212)]}\n"] * 2
     kept = [name for name in os.listdir(tmp_path) if name.startswith("gf_")]
     assert len(kept) == 12
+
+
+def test_a_function_that_was_begun_ahead_is_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[dict[str, str]] = []
+    alone = Engine(Cache(tmp_path))
+    monkeypatch.setattr(engine, "_made", [alone])
+    monkeypatch.setattr(engine, "default_threads", lambda: 2)
+    monkeypatch.setattr(alone, "_optimise", lambda *_: compiled.append({}))
+    with engine.ahead(constant(61)):
+        assert [value(a) for a in compile_codes([constant(61), constant(61)])] == [61, 61]
+    with engine.ahead(muted(constant(61))):
+        pass
+    assert len(compiled) == 1
+    assert alone.has(constant(61))
+    assert not alone.has(constant(62))
+
+
+def test_what_llvm_refuses_is_said_to_who_asks_for_it() -> None:
+    nonsense = SmallCode("ahead", "  ret i64 0")
+    with engine.ahead(nonsense), pytest.raises(ExecutorError, match="LLVM refuses"):
+        compile_codes([nonsense])
+
+
+def test_tidy_code_is_compiled_as_it_is() -> None:
+    class Tidy(SmallCode):
+        tidy = True
+
+    body = "  %x = add i32 1, 2\n  ret i32 %x"
+    assert "add i32 1, 2" in engine.optimised(Tidy("tidy", body))
+    slot = "  %k = alloca i32\n  store i32 7, ptr %k\n  %x = load i32, ptr %k\n  ret i32 %x"
+    assert "ret i32 7" in engine.optimised(Tidy("slot", slot))
+    assert [value(a) for a in compile_codes([Tidy("tidy", body), constant(63)])] == [3, 63]
 
 
 def test_texts() -> None:

@@ -1,8 +1,14 @@
-"""Products by matrix tiles, which no test needs: they are emulated. The real code compiles."""
+"""Products by matrix tiles, which no test needs: they are emulated where there are none.
+
+`test_amx_traps` runs these tests there once more, with the instructions of AMX.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import errno
+import platform
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -28,11 +34,12 @@ from tests.runtime.numpy_executor.matmul_runs import (
     random,
     run,
 )
+from tests.support.amx_traps import FORM, IS_TRAPPED
 
 
 def by_tiles(a: Array, b: Array, **options) -> Array:
     # Tiles are as wide as two vectors of AVX-512, which LLVM can emulate, too.
-    return product(a, b, target=AVX512, tiles="emulated", **options)
+    return product(a, b, target=AVX512, tiles=FORM, **options)
 
 
 def by_vectors(a: Array, b: Array) -> Array:
@@ -83,7 +90,7 @@ def test_unknown_sizes(rng):
     m, n, k = symbol("m"), symbol("n"), symbol("k")
     left, right, out = (Temp(float32, m, "") for _ in range(3))
     views = View(left, 0, (m, k), (k, 1)), View(right, 0, (k, n), (1, k))
-    steps = matmul_steps((), *views, out, None, target=AVX512, tiles="emulated")
+    steps = matmul_steps((), *views, out, None, target=AVX512, tiles=FORM)
     for sizes in [(1, 40, 30), (5, 3, 0), (60, 70, 300), (300, 40, 17)]:
         a = random(rng, sizes[::2], np.float32)
         b = random(rng, sizes[:0:-1], np.float32, turned=True)
@@ -215,11 +222,11 @@ def test_a_processor_whose_tiles_are_wrong_is_not_trusted(monkeypatch):
         "matmul_steps",
         lambda *args, **options: matmul_steps(*args, target=AVX512, **options),
     )
-    assert trust.agrees("emulated")
+    assert trust.agrees(FORM)
     real = trust._product
     monkeypatch.setattr(trust, "_product", lambda a, b, form: real(a, b, form) + (form is not None))
     with pytest.warns(RuntimeWarning, match="AMX.*not used"):
-        assert not trust.agrees("emulated")
+        assert not trust.agrees(FORM)
 
 
 @pytest.mark.parametrize("fine", [True, False])
@@ -255,27 +262,64 @@ def test_the_system_is_asked_for_tiles(granted, monkeypatch):
     assert len(asked) == 1
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux is asked")
+@pytest.mark.skipif(IS_TRAPPED, reason="the library of the test answers in its place")
+def test_linux_understands_what_it_is_asked(monkeypatch):
+    """It says that there are no tiles, or gives them: not that it does not know the question."""
+    if platform.machine() != "x86_64":
+        pytest.skip("needs x86-64")
+    ask = ctypes.CDLL(None, use_errno=True).syscall
+    bits = ctypes.c_uint64()
+
+    def known(question: int) -> bool:
+        assert ask(*map(ctypes.c_long, (158, question)), ctypes.byref(bits)) == 0
+        return bool(bits.value >> machine._XFEATURE_XTILEDATA & 1)
+
+    if ask(*map(ctypes.c_long, (158, 0x1021)), ctypes.byref(bits)) != 0:
+        pytest.skip("this Linux has no permissions for parts of the processor's state")
+    has_tiles = known(0x1021)
+    here = replace(machine.machine(), features="+amx-bf16,+amx-tile")
+    monkeypatch.setattr(machine, "machine", lambda: here)
+    assert machine._may_use_tiles() is has_tiles
+    assert known(0x1022) is has_tiles
+    if not has_tiles:
+        question = machine._ARCH_PRCTL, machine._ARCH_REQ_XCOMP_PERM, machine._XFEATURE_XTILEDATA
+        assert ask(*map(ctypes.c_long, question)) == -1
+        assert ctypes.get_errno() == errno.EOPNOTSUPP
+
+
 @pytest.mark.skipif(AVX512 is not host(), reason="the program's other kernels are run as well")
 def test_programs(monkeypatch, rng):
-    """Layers and their gradients, with what follows the products."""
+    """Layers and their gradients, with what follows the products, by several threads."""
     monkeypatch.setenv("GRAPHFW_JIT", "1")
     monkeypatch.setattr(identity, "enabled", False)
     with gf.Graph() as g:
         x = gf.placeholder(("n", 70), name="x")
         w = gf.Variable(random(rng, (70, 90), "float32"), name="w")
+        fixed = gf.gelu(x @ random(rng, (70, 200), "float32") + random(rng, (200,), "float32"))
+        scores = gf.reshape(x, (5, -1, 70)) @ gf.permute_dims(gf.reshape(x, (5, -1, 70)), (0, 2, 1))
         loss = gf.sum(gf.tanh(x @ w / 10) ** 2)
-        fetches = [loss, *gf.grad(loss, [x, w])]
-    value = random(rng, (50, 70), "float32")
-    expected = gf.Session(g).run(fetches, {x: value})
-    monkeypatch.setattr(target, "tiles_here", lambda: "emulated")
-    results = {
-        p: gf.Session(g, matmul_precision=p).run(fetches, {x: value}) for p in ("highest", "high")
-    }
-    for tolerance, got in zip((1e-5, 1e-3), results.values(), strict=True):
-        for one, other in zip(got, expected, strict=True):
-            np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
-    assert (results["highest"][1] != results["high"][1]).any()
-    assert (results["highest"][1] != expected[1]).any()
+        fetches = [loss, *gf.grad(loss, [x, w]), fixed, scores]
+    value = random(rng, (150, 70), "float32")
+    results = []
+    for form, options in [
+        (None, {}),
+        (FORM, {}),
+        (FORM, {"threads": 1}),
+        (FORM, {"threads": 3}),
+        (FORM, {"matmul_precision": "high"}),
+    ]:
+        monkeypatch.setattr(target, "tiles_here", lambda form=form: form)
+        results.append(gf.Session(g, **options).run(fetches, {x: value}))
+    without, highest, one, three, high = results
+    for tolerance, got in ((1e-5, highest), (1e-3, high)):
+        for result, exact in zip(got, without, strict=True):
+            np.testing.assert_allclose(result, exact, rtol=tolerance, atol=10 * tolerance)
+    for place in range(1, len(fetches)):
+        np.testing.assert_array_equal(one[place], highest[place])
+        np.testing.assert_array_equal(three[place], highest[place])
+        assert (highest[place] != high[place]).any()
+        assert (highest[place] != without[place]).any()
 
 
 def test_the_option_of_sessions(rng):
@@ -285,7 +329,6 @@ def test_the_option_of_sessions(rng):
     high, highest = (
         gf.Session(g, matmul_precision=p).run(y, {"x": value}) for p in ("high", "highest")
     )
-    if machine.tiles_here() is None:
-        np.testing.assert_array_equal(high, highest)
+    assert (high != highest).any() == (machine.tiles_here() is not None)
     with pytest.raises(ArgumentError, match="there are: highest, high"):
         gf.Session(g, matmul_precision="medium")

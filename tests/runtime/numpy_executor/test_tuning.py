@@ -255,13 +255,13 @@ def layer(rng, batch=1, stride=1):
 @pytest.fixture
 def two_ways(monkeypatch):
     """Convolutions have two strategies of the same steps: one that is estimated to take longer."""
-    real = strategies._strategies
+    real = strategies.strategies_of
 
     def made(*args, **options):
         (direct, *_) = real(*args, **{**options, "winograd": False})
         return [direct, direct._replace(name="longer", seconds=2 * direct.seconds)]
 
-    monkeypatch.setattr(strategies, "_strategies", made)
+    monkeypatch.setattr(strategies, "strategies_of", made)
 
 
 def forced(monkeypatch, times):
@@ -376,13 +376,13 @@ def test_choices_are_what_the_build_runs(rng, two_ways, monkeypatch):
 )
 def test_who_wants_no_winograd_gets_none(options, is_left_out, rng, monkeypatch):
     asked = []
-    real = strategies._strategies
+    real = strategies.strategies_of
 
     def made(*args, winograd, **others):
         asked.append(winograd)
         return real(*args, winograd=winograd, **others)
 
-    monkeypatch.setattr(strategies, "_strategies", made)
+    monkeypatch.setattr(strategies, "strategies_of", made)
     g, x, y = layer(rng)
     gf.Session(g, **options).compile(y, [x])
     assert asked == [not is_left_out]

@@ -254,17 +254,19 @@ def test_where_the_algorithms_are_not_for_it(rng):
 def test_the_rule_takes_them_where_they_are_faster():
     """Not for images of a few places, nor where few channels make little of a product."""
 
-    def known(channels, outputs, size, *, fixed=True):
+    def known(channels, outputs, size, *, fixed=True, near=False):
         x, w = np.empty((1, channels, size, size), np.float32), (outputs, channels, 3, 3)
         op = op_for(x.shape, w, 1, 1)
-        return estimates(op, x, np.empty(w, np.float32), fixed_weight=fixed)
+        return estimates(op, x, np.empty(w, np.float32), fixed_weight=fixed, is_near=near)
 
-    for sizes in ((64, 64, 224), (512, 512, 28), (256, 256, 14), (3, 64, 224), (64, 3, 56)):
+    for sizes in ((64, 64, 224), (512, 512, 28), (256, 256, 14), (3, 64, 224), (3, 16, 64)):
         found = known(*sizes)
         is_winograd = min(found, key=found.get) in ALGORITHMS
         assert is_winograd == (min(sizes) > 3), sizes
     kept, changing = (known(64, 64, 14, fixed=fixed) for fixed in (True, False))
     assert all([changing[name] > kept[name] for name in ALGORITHMS])
+    near = known(64, 64, 14, near=True)
+    assert all([near[name] < kept[name] for name in ALGORITHMS])
 
 
 FOLLOWING = {

@@ -10,8 +10,7 @@ not depend on which thread computes what.  T. Dao, "FlashAttention-2", 2023.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.kernel import ScoresCode, ScoresKernel
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, Layout, operands
 from graphfw.runtime.numpy_executor.attention.parts import (
@@ -236,7 +235,7 @@ class _Backward(ScoresKernel):
         return t.splat(f, t.load(f, f.at(t.kind, of, row), 1))
 
 
-@dataclass(frozen=True)
+@record
 class SumCode:
     """The kernel that adds the parts of d_q up. A cell is a number of rows of one head.
 

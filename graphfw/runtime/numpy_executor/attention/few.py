@@ -10,9 +10,9 @@ do not depend on which thread computes what.  T. Dao et al., "Flash-Decoding", 2
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from graphfw.ir.dtype import DType
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.elements import read
 from graphfw.runtime.numpy_executor.attention.kernel import ScoresCode, ScoresKernel, finished
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, Layout, operands
@@ -206,7 +206,7 @@ def _define_blend(module: Module, t: Tile, dtype: DType) -> str:
     return name
 
 
-@dataclass(frozen=True)
+@record
 class JoinCode:
     """The kernel that joins chunks. A cell is a number of heads.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 from graphfw.ir.dtype import DType
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, Layout, operands
 from graphfw.runtime.numpy_executor.attention.parts import (
     Tile,
@@ -21,7 +21,7 @@ from graphfw.runtime.numpy_executor.attention.text import Body, Module
 from graphfw.runtime.numpy_executor.codegen.registers import memory
 
 
-@dataclass(frozen=True)
+@record
 class ScoresCode(ABC):
     """A kernel that computes scores.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.text import Body
 
 
-@dataclass(frozen=True)
+@record
 class Layout:
     """Names of integers, in order.
 

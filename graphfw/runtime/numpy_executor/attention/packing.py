@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, Layout, operands
 from graphfw.runtime.numpy_executor.attention.parts import Tile, define_panels, define_stage
 from graphfw.runtime.numpy_executor.attention.text import Body, Module
@@ -12,7 +11,7 @@ KEYS = 256
 """How many keys a block has."""
 
 
-@dataclass(frozen=True)
+@record
 class PackCode:
     """The kernel that packs keys into panels, and values where they don't lie densely.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphfw.ir.dtype import DType, float32
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.elements import read, write
 from graphfw.runtime.numpy_executor.attention.text import Body, Module
 from graphfw.runtime.numpy_executor.codegen.registers import (
@@ -20,7 +20,7 @@ from graphfw.runtime.numpy_executor.codegen.registers import (
 LOG2_E = 1 / math.log(2)
 
 
-@dataclass(frozen=True)
+@record
 class Tile:
     """The shape of the pieces that a kernel works on, and how they are written.
 

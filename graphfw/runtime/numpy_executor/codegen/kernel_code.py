@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import NamedTuple
 
 from graphfw.ir.dtype import DType
+from graphfw.ir.records import record
 from graphfw.runtime.kernels.ir import Accumulate, Kernel, Reduce
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import mathlib
@@ -37,7 +38,7 @@ class ScratchBytes(NamedTuple):
     constant: int
 
 
-@dataclass(frozen=True)
+@record
 class KernelCode:
     """The native function of a kernel, as `steps.Code`.
 

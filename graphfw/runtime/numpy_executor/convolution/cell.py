@@ -10,9 +10,9 @@ memory when they are needed. What differs between the convolutions that share a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.convolution.seeing import D, Step
 from graphfw.runtime.numpy_executor.convolution.windows import P, windows
@@ -33,7 +33,7 @@ def depth(shape: Shape) -> int:
     return PANEL // (shape.columns * shape.size)
 
 
-@dataclass(frozen=True)
+@record
 class WindowsCode(Called):
     """The function that lays out panels, compiled once for all cells; see `windows`."""
 
@@ -61,7 +61,7 @@ AT_ONCE = 1024
 """How many places of k a cell of `PanelsCode` lays out."""
 
 
-@dataclass(frozen=True)
+@record
 class PanelsCode:
     """A cell: some places of k of a panel, of one group of one image.
 
@@ -116,7 +116,7 @@ def image_at(body: Body, shape: Shape, groups: str, member: str) -> str:
     return body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, shape.stored.itemsize))
 
 
-@dataclass(frozen=True)
+@record
 class ConvCell(Called):
     """How a cell is computed: some outputs and places, of images and groups.
 

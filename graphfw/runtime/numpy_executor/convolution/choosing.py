@@ -12,11 +12,11 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max
 from graphfw.ir.dtype import int64
+from graphfw.ir.records import record
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.windows import Windowed
@@ -50,7 +50,7 @@ class C:
     its first element and its distances, dim by dim."""
 
 
-@dataclass(frozen=True)
+@record
 class ChoosingCode:
     """A cell: some planes of the result. Operands: those of the op, the result.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module
 from graphfw.runtime.numpy_executor.convolution.seeing import D, Seeing, Step
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
@@ -23,7 +23,7 @@ class H:
     """From here on: the integers of each spatial dim, see `D`."""
 
 
-@dataclass(frozen=True)
+@record
 class DepthwiseCode:
     """A cell: the gradient of one output's kernel, summed up over all places of all images.
 

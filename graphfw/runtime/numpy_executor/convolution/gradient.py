@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from graphfw.ir.dim import DimLike, dim_max
+from graphfw.ir.records import record
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import ConvWeight
@@ -53,7 +53,7 @@ class R:
     Y, Y_BATCH, Y_OUTPUT, Y_PLACE, TOGETHER = range(4, 9)
 
 
-@dataclass(frozen=True)
+@record
 class ResultsCode:
     """A cell: what a panel of outputs of a group has, in all places of some images.
 
@@ -116,7 +116,7 @@ class ResultsCode:
         return calling(body.function(head, "ret i32 0"), shape, self.parts)
 
 
-@dataclass(frozen=True)
+@record
 class GradientCode:
     """A cell: for some outputs of a group a panel of channels, with all elements of the kernel.
 

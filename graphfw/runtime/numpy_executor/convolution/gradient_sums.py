@@ -12,11 +12,12 @@ images; a quarter of the multiplications is left, if the places fill the tiles.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.dtype import float32
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.codegen import Target, host
@@ -57,7 +58,7 @@ class M:
     """The last: over how many tiles a cell adds up."""
 
 
-@dataclass(frozen=True)
+@record
 class KernelSumsCode:
     """A cell: some outputs, a panel of channels, and some tiles.
 

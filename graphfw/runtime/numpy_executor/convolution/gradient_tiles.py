@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from graphfw.ir.dim import DimLike
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4, Matrix
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, transposed
@@ -35,7 +35,7 @@ class T:
     tiles."""
 
 
-@dataclass(frozen=True)
+@record
 class TilesCode:
     """A cell: some rows of tiles of a panel of channels, transformed.
 

@@ -94,6 +94,7 @@ class Convolution(NamedTuple):
         images: How many there are.
         target: The processor.
         likely: How many images there may be, where that is not known: for estimates.
+        is_near: Whether caches hold the kernels from run to run: for estimates.
     """
 
     nodes: tuple[Node, ...]
@@ -104,6 +105,7 @@ class Convolution(NamedTuple):
     images: DimLike
     target: Target
     likely: int = 1
+    is_near: bool = False
 
     @property
     def outputs(self) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from graphfw.ir.dim import DimLike
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module
@@ -34,7 +34,7 @@ def panel_tiles(shape: Shape, rows: int) -> tuple[Piece, ...]:
     return tuple(dict.fromkeys([tile for tile, _ in tiles_of(shape, rows)]))
 
 
-@dataclass(frozen=True)
+@record
 class PartsCode:
     """A cell: some elements of a sum of parts.
 

@@ -9,6 +9,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.window_reductions import WindowReduction
+from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import host
 from graphfw.runtime.numpy_executor.convolution import pools
@@ -24,28 +25,31 @@ _KINDS: dict[str, pools.Kind] = {"window_max": "maxima", "window_sum": "sums"}
 def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
     """Return the step of a `window_max` or a `window_sum`; none where that is not native.
 
-    Floats are, whose leading dims lie in memory as one or two.
+    Floats are, whose leading dims lie in memory as one or two, if the result's planes are dense.
     """
     op, (x,), (result,) = node.op, inputs, outputs
     assert isinstance(op, WindowReduction)
     rank = len(op.window)
-    lead = _lead(x, len(x.shape) - rank)
-    if not supported(x.storage.dtype) or len(lead) > 2:
+    lead = _lead(x, result, len(x.shape) - rank)
+    places = op.places(x.shape[len(x.shape) - rank :])
+    is_dense = result.strides[len(x.shape) - rank :] == contiguous(places)
+    if not supported(x.storage.dtype) or len(lead) > 2 or not is_dense:
         return []
     spatial = x.shape[len(x.shape) - rank :]
     facts = zip(
-        *(spatial, x.strides[len(x.shape) - rank :], op.places(spatial), op.window),
+        *(spatial, x.strides[len(x.shape) - rank :], places, op.window),
         *(op.strides, op.dilations, op.before),
         strict=True,
     )
     dims = [SpatialDim(*fact) for fact in facts]
-    (images, image_gap), (planes, plane_gap) = [(1, 0)] * (2 - len(lead)) + lead
+    (images, *image_gaps), (planes, *gaps) = [(1, 0, 0)] * (2 - len(lead)) + lead
     rows, parts = size_of([dim.places for dim in dims[:-1]]), pools.parts_of_row(dims[-1])
     shape, last, together = shape_for(x.storage.dtype, host()), dims[-1], pools.parts_together(dims)
     room, depth = pools.vectors_of_part(last, shape), pools.deep(rows * parts)
     stride: SpatialStep = 1 if last.stride == 1 else 2 if last.stride == 2 else 0
     params = (
-        *(images * planes, rows, parts, together, planes, x.offset, image_gap, plane_gap),
+        *(images * planes, rows, parts, together, planes),
+        *(x.offset, image_gaps[0], gaps[0], result.offset, image_gaps[1], gaps[1]),
         *(depth, room, *numbers(dims)),
     )
     dense, rows_seen = last.in_memory == 1, op.window[:-1]
@@ -59,14 +63,16 @@ def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     return [Step((node,), code, operands, (False, True), params, cells, scratch)]
 
 
-def _lead(x: View, count: int) -> list[tuple[DimLike, DimLike]]:
-    """Return the extents and strides of the leading dims, those that lie as one joined."""
-    found: list[tuple[DimLike, DimLike]] = []
-    for extent, stride in zip(x.shape[:count], x.strides[:count], strict=True):
+def _lead(x: View, y: View, count: int) -> list[tuple[DimLike, DimLike, DimLike]]:
+    """Return the leading dims' extents, and strides in x and y, those that lie as one joined."""
+    found: list[tuple[DimLike, DimLike, DimLike]] = []
+    for extent, from_, to in zip(
+        x.shape[:count], x.strides[:count], y.strides[:count], strict=True
+    ):
         if extent == 1:
             continue
-        if found and found[-1][1] == stride * extent:
-            found[-1] = (found[-1][0] * extent, stride)
+        if found and found[-1][1:] == (from_ * extent, to * extent):
+            found[-1] = (found[-1][0] * extent, from_, to)
         else:
-            found.append((extent, stride))
+            found.append((extent, from_, to))
     return found

@@ -12,10 +12,10 @@ import itertools
 import math
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
@@ -76,13 +76,14 @@ class Q:
 
     PLANES, ROWS, PARTS, TOGETHER, EACH = range(5)
     """All planes, the rows of one, the parts of a row, those of a cell; the planes of an image."""
-    X, X_BATCH, X_CHANNEL, DEEP, ROOM = range(5, 10)
+    X, X_BATCH, X_CHANNEL, Y, Y_BATCH, Y_CHANNEL = range(5, 11)
+    DEEP, ROOM = range(11, 13)
     """See `deep`; how many vectors of scratch memory a part has."""
-    DIMS = 10
+    DIMS = 13
     """From here on: the integers of each spatial dim, see `D`."""
 
 
-@dataclass(frozen=True)
+@record
 class PoolCode:
     """A cell: some parts of rows of the result, counted over all planes. Operands: x, the result.
 
@@ -161,10 +162,9 @@ class _Pool(Seeing):
             self.stored.store(self.neutral_vector, body.at(self.nothing, place))
         with body.loop(body.div(begin, parts), body.ceil(end, parts)) as plane:
             before = body.mul(plane, parts)
-            offset = body.mul(body.div(plane, each), self.param(Q.X_BATCH))
-            channel = body.mul(body.rem(plane, each), self.param(Q.X_CHANNEL))
-            offset = body.add(body.add(self.param(Q.X), offset), channel)
-            image = body.at(x, body.mul(offset, self.item))
+            at = body.div(plane, each), body.rem(plane, each)
+            image = self.plane(x, (Q.X, Q.X_BATCH, Q.X_CHANNEL), at)
+            result = self.plane(y, (Q.Y, Q.Y_BATCH, Q.Y_CHANNEL), at)
             first = body.max(body.sub(begin, before), "0")
             last = body.min(body.sub(end, before), parts)
             with body.loop(first, last, self.deep) as begun:
@@ -181,8 +181,7 @@ class _Pool(Seeing):
                         if self.code.part:
                             run = body.min(body.sub(run, place), self.code.part)
                         if is_second:
-                            row = body.add(body.mul(plane, self.param(Q.ROWS)), row)
-                            there = body.at(y, body.mul(row, line))
+                            there = body.at(result, body.mul(row, line))
                             there = body.at(there, body.mul(place, self.item))
                             self.windows(here, there, run)
                         else:
@@ -190,6 +189,13 @@ class _Pool(Seeing):
                             self.rows(image, places, run, here)
         head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
         return body.function(head, "ret i32 0")
+
+    def plane(self, operand: str, places: tuple[int, int, int], at: tuple[str, str]) -> str:
+        """Where a plane of an image begins."""
+        offset, *gaps = map(self.param, places)
+        for index, gap in zip(at, gaps, strict=True):
+            offset = self.body.add(offset, self.body.mul(index, gap))
+        return self.body.at(operand, self.body.mul(offset, self.item))
 
     def number(self, value: float) -> str:
         """A constant."""

@@ -9,10 +9,10 @@ each element of the window is read as such a vector.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dim import DimLike, dim_max
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.convolution.seeing import D, Seeing, Step
 from graphfw.runtime.numpy_executor.matmul.called import Called
@@ -58,7 +58,7 @@ class S:
     epilogue's."""
 
 
-@dataclass(frozen=True)
+@record
 class SlideCell(Called):
     """How a cell is computed: some rows of the result, counted over all images and outputs.
 

@@ -11,20 +11,22 @@ import itertools
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max
 from graphfw.ir.dtype import DType
+from graphfw.ir.records import record
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import Conv
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
+from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor.choice import Choose
 from graphfw.runtime.numpy_executor.codegen import Function, Target, host, module
 from graphfw.runtime.numpy_executor.convolution.lowering import why_never
 from graphfw.runtime.numpy_executor.convolution.strategies import conv_steps
 from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tiles import Form
 
 _MOST = 16
 """So many phases at most: the code that puts them together grows with them."""
@@ -70,6 +72,8 @@ def spread_steps(
     outputs: Sequence[View],
     *,
     winograd: bool,
+    precision: Precision,
+    tiles: Form | None,
     choose: Choose,
 ) -> list[Step]:
     """Return the steps of a convolution of spread elements; none where there is a reason not to.
@@ -104,6 +108,8 @@ def spread_steps(
             temp,
             None,
             winograd=winograd,
+            precision=precision,
+            tiles=tiles,
             choose=choose,
         )
         temps.append(temp)
@@ -150,7 +156,7 @@ def _part(weight: View, seen: Sequence[_Phase]) -> View:
     )
 
 
-@dataclass(frozen=True)
+@record
 class PhasesCode:
     """A cell: some planes of the result, put together from the phases.
 

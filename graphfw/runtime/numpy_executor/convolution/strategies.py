@@ -1,6 +1,6 @@
 """`conv_steps`: from views of an image and of kernels to steps, by one of several strategies.
 
-Each strategy is an entry of `_strategies`: a name, an estimate, and a function that makes steps
+Each strategy is an entry of `strategies_of`: a name, an estimate, and a function that makes steps
 from the same arguments as the others: they write `product` where it is not None, and end with
 `epilogue`.
 """
@@ -12,6 +12,7 @@ from functools import partial
 from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import Conv
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, View
+from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor.choice import Choose, Strategy, by_estimate
 from graphfw.runtime.numpy_executor.codegen import Target, host
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
@@ -21,8 +22,10 @@ from graphfw.runtime.numpy_executor.convolution.lowering import (
     multiply_seconds,
     slide,
 )
+from graphfw.runtime.numpy_executor.convolution.tiling import tiled_strategies
 from graphfw.runtime.numpy_executor.convolution.turning import turned_strategies
 from graphfw.runtime.numpy_executor.convolution.winograd import winograd_strategies
+from graphfw.runtime.numpy_executor.matmul.tiles import Form, Tiles, tiles_for
 
 _BATCH = 16
 """How many images a batch is taken for, where that is not known, if the weights are trained."""
@@ -37,7 +40,10 @@ def conv_steps(
     epilogue: Epilogue | None,
     *,
     fixed_weight: bool = False,
+    is_near: bool = False,
     winograd: bool = True,
+    precision: Precision = "highest",
+    tiles: Form | None = None,
     choose: Choose = by_estimate,
     target: Target | None = None,
 ) -> list[Step]:
@@ -54,10 +60,38 @@ def conv_steps(
         epilogue: What is done to its elements: rows are images and outputs, joined or not, columns
             places.
         fixed_weight: Whether the weight stays the same from run to run: then it is laid out once.
+        is_near: Whether caches hold the weights of all that runs until this does again.
         winograd: Whether Winograd's algorithms may be used.
+        precision: How exact a convolution of float32 must be, where there are tiles.
+        tiles: What matrix tiles there are; None for none.
         choose: What chooses among the strategies that fit.
         target: The processor; this machine's by default.
     """
+    it = convolution(nodes, op, x, weight, fixed_weight=fixed_weight, target=target)
+    it = it._replace(is_near=is_near)
+    by_tiles = None if tiles is None else tiles_for(tiles, x.storage.dtype, precision)
+    return choose(
+        strategies_of(
+            it,
+            product,
+            epilogue,
+            fixed_weight=fixed_weight,
+            winograd=winograd,
+            tiles=by_tiles,
+        )
+    )
+
+
+def convolution(
+    nodes: tuple[Node, ...],
+    op: Conv,
+    x: View,
+    weight: View,
+    *,
+    fixed_weight: bool = True,
+    target: Target | None = None,
+) -> Convolution:
+    """Return what is computed; arguments are those of `conv_steps`."""
     facts = zip(
         *(x.shape[2:], x.strides[2:], op.places, weight.shape[2:]),
         *(op.strides, op.dilations, op.before),
@@ -66,17 +100,17 @@ def conv_steps(
     dims = [SpatialDim(*fact) for fact in facts]
     assert isinstance(op.groups, int)
     likely = 1 if fixed_weight else _BATCH
-    it = Convolution(nodes, dims, x, weight, op.groups, x.shape[0], target or host(), likely)
-    return choose(_strategies(it, product, epilogue, fixed_weight=fixed_weight, winograd=winograd))
+    return Convolution(nodes, dims, x, weight, op.groups, x.shape[0], target or host(), likely)
 
 
-def _strategies(
+def strategies_of(
     it: Convolution,
     product: Storage | None,
     epilogue: Epilogue | None,
     *,
     fixed_weight: bool,
     winograd: bool,
+    tiles: Tiles | None,
 ) -> list[Strategy]:
     """Return the strategies that fit. Where sizes are symbolic, estimates are for assumed ones."""
     if it.is_depthwise:
@@ -86,4 +120,6 @@ def _strategies(
     found += turned_strategies(it, product, epilogue, fixed_weight)
     if winograd:
         found += winograd_strategies(it, product, epilogue, fixed_weight)
+    if tiles is not None:
+        found += tiled_strategies(it, tiles, product, epilogue, fixed_weight)
     return found

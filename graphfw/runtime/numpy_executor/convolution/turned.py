@@ -10,9 +10,9 @@ What is computed, `[places][outputs]`, is transposed at last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.convolution.cell import depth
 from graphfw.runtime.numpy_executor.matmul.called import Called, calling
@@ -40,7 +40,7 @@ class R:
     COUNT = 4
 
 
-@dataclass(frozen=True)
+@record
 class TurnCode(Called):
     """The function that transposes a block of the result, and rounds it to its dtype.
 
@@ -106,7 +106,7 @@ def transposed(body: Body, shape: Shape, rows: list[str]) -> list[str]:
     return rows
 
 
-@dataclass(frozen=True)
+@record
 class TurnedCell(Called):
     """How a cell is computed: some outputs of a group, some rows of places of all images.
 
@@ -139,10 +139,26 @@ class TurnedCell(Called):
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return calling(_Turned(self).text(symbol), self.shape, self.parts)
+        return calling(Turned(self).text(symbol), self.shape, self.parts)
 
 
-class _Turned:
+class Result(NamedTuple):
+    """What a cell leaves, before it is transposed.
+
+    Attributes:
+        rows: How many rows of places an image has.
+        width: How many places a row has.
+        block: Where it is.
+        params: How many run-time integers there are before the epilogue's.
+    """
+
+    rows: str
+    width: str
+    block: str
+    params: int
+
+
+class Turned:
     """Writes the function of a cell."""
 
     def __init__(self, code: TurnedCell) -> None:
@@ -162,16 +178,22 @@ class _Turned:
         self.list = "%scratch"
         # Lists and blocks begin at multiples of 64 bytes.
         self.block = body.at(self.list, body.mul(body.ceil(self.k, 8), 64))
-        room = body.mul(body.ceil(body.mul(self.together, self.width), code.shape.lanes), self.line)
-        self.turned = body.at(self.block, body.mul(room, code.shape.lanes))
+        self.result = self.result_block()
+        room = body.mul(self.together, self.result.width)
+        room = body.mul(body.ceil(room, code.shape.lanes), self.line)
+        self.turned = body.at(self.result.block, body.mul(room, code.shape.lanes))
 
     def param(self, place: int) -> str:
         """Read a run-time integer."""
         return self.body.array("%params", place)
 
+    def result_block(self) -> Result:
+        """Return what is transposed at last."""
+        return Result(self.rows, self.width, self.block, T.DIMS + R.COUNT * self.code.rank)
+
     def text(self, symbol: str) -> str:
-        """Find the cell's rows and outputs; go through the rows of each image in chunks."""
-        body, rows = self.body, self.rows
+        """Find the cell's rows and outputs; go through the rows of each image."""
+        body, rows = self.body, self.result.rows
         outputs, row_blocks = self.param(T.OUTPUT_BLOCKS), self.param(T.ROW_BLOCKS)
         panels = body.share(body.ceil(self.m, self.shape.columns), "%cell", outputs)
         rest = body.div("%cell", outputs)
@@ -185,16 +207,22 @@ class _Turned:
             offset = body.add(self.param(T.X), body.mul(image, self.param(T.X_BATCH)))
             offset = body.add(offset, body.mul(group, self.param(T.X_GROUP)))
             x = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, self.size))
-            member = body.add(body.mul(image, self.param(T.GROUPS)), group)
-            with body.loop(first, last, self.together) as row:
-                stop = body.min(body.add(row, self.together), last)
-                with body.loop(*panels) as panel:
-                    self.compute(x, group, panel, (row, stop))
-                    self.finish(member, panel, (row, stop))
+            self.image(x, image, group, panels, (first, last))
         return body.function(
             f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, "
             "ptr %calls)"
         )
+
+    def image(
+        self, x: str, image: str, group: str, panels: tuple[str, str], rows: tuple[str, str]
+    ) -> None:
+        """Go through some rows of an image in chunks, for each through some panels of outputs."""
+        body, last = self.body, rows[1]
+        with body.loop(*rows, self.together) as row:
+            stop = body.min(body.add(row, self.together), last)
+            with body.loop(*panels) as panel:
+                self.compute(x, group, panel, (row, stop))
+                self.finish(image, group, panel, (row, stop))
 
     def offsets(self) -> None:
         """List where what the window sees lies, in bytes: of each channel all elements."""
@@ -242,8 +270,7 @@ class _Turned:
             last = body.at(b, body.mul(nbytes, 2))
             with body.loop(*rows) as row:
                 here = body.at(x, self.place(row, R.PLACES, R.PLACE, self.dims[:-1]))
-                done = body.mul(body.sub(row, rows[0]), self.width)
-                to = body.at(self.block, body.mul(done, self.line))
+                to = self.row_block(row, rows[0])
                 with self.calls.tiles(self.width, narrow) as (tile, along):
                     asked = body.get(ahead, "ptr")
                     lines = body.let(f"ptrtoint ptr {asked} to i64")
@@ -257,28 +284,35 @@ class _Turned:
                     is_left = body.let(f"icmp ult ptr {behind}, {last}")
                     body.set(ahead, body.select(is_left, behind, b, "ptr"), "ptr")
 
-    def finish(self, member: str, panel: str, rows: tuple[str, str]) -> None:
+    def row_block(self, row: str, first: str) -> str:
+        """Where a row of places lies in the block, of which one is the first."""
+        before = self.body.mul(self.body.sub(row, first), self.width)
+        return self.body.at(self.block, self.body.mul(before, self.line))
+
+    def finish(self, image: str, group: str, panel: str, rows: tuple[str, str]) -> None:
         """Transpose what has been computed; then do to its elements what is to be done."""
         body, kept = self.body, self.calls.kept
+        height, width, block, params_before = self.result
+        member = body.add(body.mul(image, self.param(T.GROUPS)), group)
         output = body.mul(panel, self.shape.columns)
         outputs = body.min(body.sub(self.m, output), self.shape.columns)
-        column = body.mul(rows[0], self.width)
-        columns = body.mul(body.sub(rows[1], rows[0]), self.width)
+        column = body.mul(rows[0], width)
+        columns = body.mul(body.sub(rows[1], rows[0]), width)
         row = body.add(body.mul(member, self.m), output)
-        gap = body.mul(body.mul(self.rows, self.width), self.item)
+        gap = body.mul(body.mul(height, width), self.item)
         whole = body.at(body.array("%buffers", 2, "ptr"), body.mul(row, gap))
         whole = body.at(whole, body.mul(column, self.item))
         to = body.select(kept, whole, self.turned, "ptr")
-        turned_gap = body.mul(body.mul(self.together, self.width), self.item)
+        turned_gap = body.mul(body.mul(self.together, width), self.item)
         to_gap = body.select(kept, gap, turned_gap)
         body.line(
-            f"call fastcc void @{self.code.turn.name}(ptr {self.block}, ptr {to}, i64 {to_gap}, "
+            f"call fastcc void @{self.code.turn.name}(ptr {block}, ptr {to}, i64 {to_gap}, "
             f"i64 {columns}, i64 {outputs})"
         )
         with body.where(self.calls.is_followed):
             before = body.add(body.mul(row, to_gap), body.mul(column, self.item))
             begin = body.at(to, body.sub("0", before))
-            params = body.at("%params", 8 * (T.DIMS + R.COUNT * self.code.rank))
+            params = body.at("%params", 8 * params_before)
             body.line(
                 f"call fastcc void {self.calls.follow}(ptr %buffers, ptr {begin}, ptr {params}, "
                 f"i64 {row}, i64 {body.add(row, outputs)}, i64 {column}, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
@@ -16,6 +17,7 @@ from graphfw.runtime.numpy_executor.convolution.lowering import (
     kernels_as_tiles,
 )
 from graphfw.runtime.numpy_executor.convolution.turned import TurnedCell
+from graphfw.runtime.numpy_executor.convolution.turned_pools import TurnedPoolCell
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of, with_stores
 from graphfw.runtime.numpy_executor.matmul.plan import Costs, cut, heights_for, vectors
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
@@ -39,17 +41,49 @@ out."""
 _STEP = 8000
 """The cycles for a step more."""
 
+_MAXIMUM = 0.15
+"""The cycles for each element that is compared."""
+
+_STRIP = 8
+"""So many rows of places of windows are a cell: at its border rows are computed once more."""
+
+_CELLS = 16
+"""There may be fewer in each, so that there are as many cells."""
+
 
 def turned_strategies(
     it: Convolution, product: Storage | None, epilogue: Epilogue | None, fixed: bool
 ) -> list[Strategy]:
-    """Return the strategy, if it serves: the dtype is computed in, spatial sizes are known."""
-    sizes = [(dim.size, dim.places, dim.before, dim.dilation) for dim in it.dims]
-    known = all([isinstance(number, int) for numbers in sizes for number in numbers])
-    if it.shape.converts or not known or _width(it.dims) > _LONGEST:
+    """Return the strategy, if it serves."""
+    if not is_turnable(it):
         return []
     seconds = _seconds(it, fixed=fixed)
-    return [Strategy("turned", seconds, partial(_steps, it, product, epilogue, fixed))]
+    return [Strategy("turned", seconds, partial(turned_steps, it, product, epilogue, fixed))]
+
+
+def is_turnable(it: Convolution) -> bool:
+    """Whether the strategy serves: the dtype is computed in, spatial sizes are known."""
+    sizes = [(dim.size, dim.places, dim.before, dim.dilation) for dim in it.dims]
+    known = all([isinstance(number, int) for numbers in sizes for number in numbers])
+    return not it.shape.converts and known and _width(it.dims) <= _LONGEST
+
+
+def pooled_seconds(it: Convolution, windows: Sequence[SpatialDim], *, fixed: bool) -> float:
+    """Return how long the steps of `pooled_steps` take, on one core."""
+    m, n, _ = it.assumed
+    seen = math.prod([dim.kernel for dim in windows])
+    places, again = _pooled_places(windows), (windows[0].kernel - windows[0].stride) / _STRIP
+    cycles = n * m * (_RESULT * places + _MAXIMUM * seen * places)
+    times = 1 + max(again, 0) / windows[0].stride
+    return times * (_seconds(it, fixed=fixed) - _RESULT * m * n / CLOCK) + cycles / CLOCK
+
+
+def _pooled_places(windows: Sequence[SpatialDim]) -> float:
+    """Return how many places windows have for each of what they see."""
+    places, size = size_of([d.places for d in windows]), size_of([d.size for d in windows])
+    assert isinstance(places, int)
+    assert isinstance(size, int)
+    return places / max(size, 1)
 
 
 def _seconds(it: Convolution, *, fixed: bool) -> float:
@@ -65,10 +99,11 @@ def _seconds(it: Convolution, *, fixed: bool) -> float:
     return cycles * it.groups / CLOCK
 
 
-def _seen(it: Convolution) -> list[SpatialDim]:
+def _seen(it: Convolution, *, is_apart: bool = False) -> list[SpatialDim]:
     """Return the dims of what is multiplied: of x, or of a copy of what windows see of it.
 
-    They are joined where that makes better tiles; else cells may have some of the rows.
+    They are joined where that makes better tiles, and they need not be told apart; else cells may
+    have some of the rows.
     """
     dims = it.dims
     if _is_copied(it):
@@ -79,6 +114,8 @@ def _seen(it: Convolution) -> list[SpatialDim]:
             stride = dim.stride if dim.kernel != 1 else 1
             dims.insert(0, dim._replace(size=size, in_memory=gap, stride=stride, before=0))
             gap = gap * size
+    if is_apart:
+        return dims
     whole = joined(dims)
     is_better = _slack(it.shape, whole) < 0.97 * _slack(it.shape, dims)
     return whole if is_better and _width(whole) <= _TOGETHER else dims
@@ -93,7 +130,7 @@ def _slack(shape: Shape, dims: list[SpatialDim]) -> float:
     return rows / max(width, 1)
 
 
-def _width(dims: list[SpatialDim]) -> int:
+def _width(dims: Sequence[SpatialDim]) -> int:
     width = dims[-1].places
     assert isinstance(width, int)
     return width
@@ -130,11 +167,25 @@ def _copied(it: Convolution) -> tuple[View, Step]:
     return View(memory, 0, (images, channels, plane), (channels * plane, plane, 1)), step
 
 
-def _steps(
-    it: Convolution, product: Storage | None, epilogue: Epilogue | None, fixed: bool
+def turned_steps(
+    it: Convolution,
+    product: Storage | None,
+    epilogue: Epilogue | None,
+    fixed: bool,
+    windows: Sequence[SpatialDim] = (),
 ) -> list[Step]:
+    """Return the steps.
+
+    Args:
+        it: The convolution.
+        product: Where the result goes; None where only the epilogue needs it.
+        epilogue: What is done to its elements.
+        fixed: Whether the kernels stay the same.
+        windows: Of what windows see of the convolution the result is the largest, if it is that:
+            its two dims. They are not dilated, and all see something.
+    """
     steps: list[Step] = []
-    x, dims, shape = it.x, _seen(it), it.shape
+    x, dims, shape = it.x, _seen(it, is_apart=bool(windows)), it.shape
     if _is_copied(it):
         x, step = _copied(it)
         steps.append(step)
@@ -144,32 +195,45 @@ def _steps(
     width, rows = _width(dims), size_of([dim.places for dim in dims[:-1]])
     panels = -(-m // shape.columns)
     how = cut(shape, Costs(1, 1, 1), (it.images * rows * width, m, k), it.groups, may_split=False)
-    row_blocks = dim_min(how.row_blocks, it.images * rows)
+    outputs, row_blocks = how.column_blocks, dim_min(how.row_blocks, it.images * rows)
     tiles, made = kernels_as_tiles(it, shape.columns, panels, fixed, by_channel=True)
-    together = max(_TOGETHER // max(width, 1), 1)
+    seen = windows or dims
+    together = max(_TOGETHER // max(_width(seen), 1), 1)
+    cell, line = TurnedCell(shape, len(dims)), shape.columns * shape.size
+    scratch = -(-k // 8) * 64
+    if windows:
+        down, along = windows
+        together = max(together // down.stride, 1)
+        outputs = panels
+        strips = dim_max(it.images * down.places // _STRIP, -(-_CELLS // (panels * it.groups)))
+        row_blocks = dim_min(dim_min(row_blocks, strips), it.images * down.places)
+        cell = TurnedPoolCell(shape, len(dims), (down.kernel, along.kernel))
+        scratch += ((together - 1) * down.stride + down.kernel) * width * line
     params: tuple[DimLike, ...] = (
         *(m, k, it.groups, channels, it.images, rows, width),
         *(x.offset, x.strides[0], channels * x.strides[1], x.strides[1]),
-        *(row_blocks, how.column_blocks, together),
+        *(row_blocks, outputs, together),
     )
     for dim in dims:
         params += (dim.places, dim.kernel, dim.stride * dim.in_memory, dim.dilation * dim.in_memory)
+    for dim in windows:
+        params += (dim.places, dim.stride, dim.before)
     operands = operands_of([x.storage, tiles], product, epilogue)
-    places = together * width
-    scratch = -(-k // 8) * 64 + -(-places // shape.lanes) * shape.lanes * shape.columns * shape.size
+    places, all_places = together * _width(seen), size_of([dim.places for dim in seen])
+    scratch += -(-places // shape.lanes) * shape.lanes * line
     if epilogue is not None:
-        params += epilogue.params_with(it.places if product is not None else places)
-        scratch += places * shape.columns * shape.size
+        params += epilogue.params_with(all_places if product is not None else places)
+        scratch += places * line
     code = MatmulCode(
-        TurnedCell(shape, len(dims)),
-        with_stores(it.target, it.members * m * it.places),
+        cell,
+        with_stores(it.target, it.members * m * all_places),
         heights_for(shape, width),
         False,
         vectors(shape, m),
         product is not None,
         operands.region,
     )
-    cells = it.groups * row_blocks * how.column_blocks
-    if 0 in (m, it.places):
+    cells = it.groups * row_blocks * outputs
+    if 0 in (m, all_places):
         cells = 0
     return [*steps, *made, operands.step(it.nodes, code, params, cells, scratch)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.text import Body
@@ -18,7 +17,7 @@ class W:
     """From here on: the kernel's size and its distance of each spatial dim."""
 
 
-@dataclass(frozen=True)
+@record
 class WeightsCode:
     """A cell: the kernels of one tile of outputs, `[k][outputs]`, where k is [*K, C].
 

@@ -14,6 +14,8 @@ from graphfw.runtime.numpy_executor.names import name_of
 class Called(abc.ABC):
     """A `Code` that is known by a symbol which says what it is made from."""
 
+    tidy = True
+
     @property
     @abc.abstractmethod
     def key(self) -> str:

@@ -8,9 +8,9 @@ computes one cell; what differs between the products that share it lies at `call
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.matmul import dots, parts, streams
 from graphfw.runtime.numpy_executor.matmul.blocks import Chunk, Chunks, Matrix, Scratch, part_of
@@ -52,7 +52,7 @@ def few_heights(rows: int) -> tuple[int, ...]:
     return tuple([h for h in FEW_HEIGHTS if (rows >= h if h == largest else rows % (2 * h) >= h)])
 
 
-@dataclass(frozen=True)
+@record
 class CellCode(Called):
     """How a cell is computed: some rows and columns of the product, of members of the batch.
 
@@ -140,14 +140,14 @@ class CellCode(Called):
         """Return the LLVM module."""
         texts, declared = [], declarations(self.shape)
         if self.few != "always" and self.tiles is not None:
-            dense_rows = self.layout == "rows"
-            for text, its in (
-                micro_kernel(self.tiles),
-                parts.splitting(self.shape, self.tiles, rows=dense_rows),
-            ):
-                texts.append(text)
-                declared |= its
-            texts.append(parts.unload(self.shape))
+            kernel, its = micro_kernel(self.tiles)
+            texts += [
+                kernel,
+                parts.split_a(self.shape, self.tiles),
+                parts.split_b(self.shape, self.tiles, rows=self.layout == "rows"),
+                parts.unload(self.shape),
+            ]
+            declared |= its | parts.splitting(self.shape)
         for piece in self.parts:
             declared |= piece.declaration
         texts.append(_Cell(self).text(symbol))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from graphfw.ir.dim import DimLike
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
@@ -21,7 +21,7 @@ from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
 
 
-@dataclass(frozen=True)
+@record
 class Region:
     """The epilogue inside of a cell.
 
@@ -130,7 +130,7 @@ class Cell(Code, Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@record
 class MatmulCode:
     """A cell: some rows and columns of the product, of one or several members of the batch.
 

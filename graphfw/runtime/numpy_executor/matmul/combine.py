@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from graphfw.ir.records import record
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module, region
 from graphfw.runtime.numpy_executor.matmul.code import Region
@@ -18,7 +17,7 @@ class C:
     ROWS, N, SPLITS, PER_CELL, EPILOGUE = range(5)
 
 
-@dataclass(frozen=True)
+@record
 class CombineCode:
     """A cell: some rows of the product, the sums of those of the parts, then the epilogue.
 

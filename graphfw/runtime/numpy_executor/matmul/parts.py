@@ -23,7 +23,7 @@ from graphfw.runtime.numpy_executor.matmul.text import Body, declared
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, TILE, Tiles
 
-_SMALLEST, _END = -70, 28
+_SMALLEST, END = -70, 28
 """The exponents of the smallest numbers that are split, and of the first that are too large."""
 
 _SCALE = 30
@@ -36,12 +36,19 @@ def _exponent(power: int) -> int:
     return (power + 127) << 23
 
 
-class _Splitter:
-    """Splits vectors of 32 elements, and notes which are out of range."""
+class Splitter:
+    """Splits vectors of 32 elements, and notes which are out of range.
 
-    def __init__(self, body: Body, parts: int) -> None:
+    Args:
+        body: Where to.
+        parts: How many parts there are.
+        end: The exponent of the first numbers that are too large.
+    """
+
+    def __init__(self, body: Body, parts: int, end: int = END) -> None:
         self.body = body
         self.parts = parts
+        self._end = end
         self._bad = body.slot(_BITS)
         body.set(self._bad, "zeroinitializer", _BITS)
 
@@ -60,16 +67,19 @@ class _Splitter:
         )
 
     def split(self, x: str) -> list[str]:
-        """Return the parts of float32, each rounded to the nearest, as vectors of i16."""
+        """Return the parts of float32, each rounded to the nearest, in the upper halves of i32."""
         body = self.body
         self._check(body.let(f"bitcast {_V} {x} to {_BITS}"), 32)
         rest = body.let(f"fmul {_V} {x}, {splat('float', literal(2.0**_SCALE, float32), SIDE)}")
         parts = []
         for number in range(self.parts):
-            bits = body.primitives(SIDE).to_memory(bfloat16, rest)
-            parts.append(bits)
+            bits = body.let(f"bitcast {_V} {rest} to {_BITS}")
+            # Of two that are as near, the larger one: numbers in range are all finite.
+            above = body.let(f"add {_BITS} {bits}, splat (i32 32768)")
+            part = body.let(f"and {_BITS} {above}, splat (i32 -65536)")
+            parts.append(part)
             if number < self.parts - 1:
-                value = body.primitives(SIDE).from_memory(bfloat16, bits)
+                value = body.let(f"bitcast {_BITS} {part} to {_V}")
                 rest = body.let(f"fsub {_V} {rest}, {value}")
         return parts
 
@@ -79,13 +89,21 @@ class _Splitter:
         self._check(bits, 16)
         more = body.let(f"add {kind} {bits}, splat (i16 {_SCALE << 7})")
         is_zero = body.let(f"icmp eq {kind} {bits}, zeroinitializer")
-        return [body.let(f"select {_MASK} {is_zero}, {kind} {bits}, {kind} {more}")]
+        part = body.let(f"select {_MASK} {is_zero}, {kind} {bits}, {kind} {more}")
+        wide = body.let(f"zext {kind} {part} to {_BITS}")
+        return [body.let(f"shl {_BITS} {wide}, splat (i32 16)")]
+
+    def paired(self, even: str, odd: str) -> str:
+        """Return parts of two places of k side by side."""
+        body = self.body
+        low = body.let(f"lshr {_BITS} {even}, splat (i32 16)")
+        return body.let(f"or {_BITS} {low}, {odd}")
 
     def _check(self, bits: str, width: int) -> None:
         """Note what is not 0 and out of range, of float32 or of bfloat16: its upper half."""
         body, kind = self.body, f"<{SIDE} x i{width}>"
         lowest = _exponent(_SMALLEST) >> 32 - width
-        count = (_exponent(_END) >> 32 - width) - lowest
+        count = (_exponent(self._end) >> 32 - width) - lowest
         size = body.let(f"and {kind} {bits}, splat (i{width} {2 ** (width - 1) - 1})")
         above = body.let(f"sub {kind} {size}, splat (i{width} {lowest})")
         outside = body.let(f"icmp uge {kind} {above}, splat (i{width} {count})")
@@ -95,18 +113,18 @@ class _Splitter:
         body.set(self._bad, body.let(f"or {_BITS} {body.get(self._bad, _BITS)}, {some}"), _BITS)
 
     def verdict(self) -> str:
-        """End the function: whether all numbers were in range."""
+        """Return whether all numbers were in range."""
         body = self.body
         bad = body.let(
             f"call i32 @llvm.vector.reduce.or.v32i32({_BITS} {body.get(self._bad, _BITS)})"
         )
-        return f"ret i1 {body.let(f'icmp eq i32 {bad}, 0')}"
+        return body.let(f"icmp eq i32 {bad}, 0")
 
 
-class _Source:
+class Source:
     """Reads 32 elements that lie side by side, and splits them."""
 
-    def __init__(self, splitter: _Splitter, shape: Shape, dtype: DType) -> None:
+    def __init__(self, splitter: Splitter, shape: Shape, dtype: DType) -> None:
         self._splitter = splitter
         self._dtype = dtype
         self._elements = Elements(splitter.body, shape._replace(lanes=SIDE), dtype)
@@ -116,14 +134,14 @@ class _Source:
         return self._elements.mask(count)
 
     def parts(self, place: str, mask: str) -> list[str]:
-        """Return the parts of what lies under a mask, else zeros."""
+        """Return the parts of what lies under a mask, else zeros: see `Splitter.split`."""
         if self._dtype is bfloat16:
             return self._splitter.scaled(self._elements.moved(place, mask))
         return self._splitter.split(self._elements.load_some(place, mask))
 
 
-def splitting(shape: Shape, tiles: Tiles, *, rows: bool) -> tuple[str, dict[str, str]]:
-    """Return `@split_a`, `@split_b` and their declarations; `rows` where those of b are dense."""
+def splitting(shape: Shape) -> dict[str, str]:
+    """Return the declarations of what `@split_a` and `@split_b` call."""
     wide, body = shape._replace(lanes=SIDE), Body()
     known = declared(
         f"{_V} @llvm.masked.gather.v32f32.v32p0(<{SIDE} x ptr>, i32, {_MASK}, {_V})",
@@ -131,15 +149,14 @@ def splitting(shape: Shape, tiles: Tiles, *, rows: bool) -> tuple[str, dict[str,
     )
     for dtype in (shape.stored, shape.dtype):
         known |= Elements(body, wide, dtype).declarations()
-    right = shape.stored if rows else shape.dtype
-    return _split_a(shape, tiles) + _split_b(shape, tiles, right), known
+    return known
 
 
-def _split_a(shape: Shape, tiles: Tiles) -> str:
-    """Row by row, 32 places of k at a time."""
+def split_a(shape: Shape, tiles: Tiles, end: int = END) -> str:
+    """Return `@split_a`: row by row, 32 places of k at a time; `end` is that of `Splitter`."""
     body = Body()
-    splitter = _Splitter(body, tiles.parts)
-    source = _Source(splitter, shape, shape.stored)
+    splitter = Splitter(body, tiles.parts, end)
+    source = Source(splitter, shape, shape.stored)
     blocks = body.ceil("%n", SIDE)
     rows = body.mul(body.ceil("%rows", SIDE), SIDE)
     for bit in ("%dense", body.opposite("%dense")):
@@ -159,20 +176,24 @@ def _split_a(shape: Shape, tiles: Tiles) -> str:
                 to = body.mul(body.add(first, block), 2 * TILE * tiles.parts)
                 to = body.at("%to", body.add(to, within))
                 for number, part in enumerate(parts):
+                    upper = body.let(f"lshr {_BITS} {part}, splat (i32 16)")
+                    half = body.let(f"trunc {_BITS} {upper} to <{SIDE} x i16>")
                     place = body.at(to, 2 * TILE * number)
-                    body.line(f"store <{SIDE} x i16> {part}, ptr {place}, align 64")
+                    body.line(f"store <{SIDE} x i16> {half}, ptr {place}, align 64")
     head = "define internal fastcc i1 @split_a(ptr %a, i64 %rs, i64 %ks, ptr %to, i64 %rows, "
-    return body.function(f"{head}i64 %n, i1 %dense) noinline", splitter.verdict())
+    return body.function(f"{head}i64 %n, i1 %dense) noinline", f"ret i1 {splitter.verdict()}")
 
 
-def _split_b(shape: Shape, tiles: Tiles, dtype: DType) -> str:
-    """Two places of k at a time, whose elements are put side by side."""
-    body = Body()
-    splitter = _Splitter(body, tiles.parts)
-    source = _Source(splitter, shape, dtype)
+def split_b(shape: Shape, tiles: Tiles, *, rows: bool) -> str:
+    """Return `@split_b`: two places of k at a time, whose elements are put side by side.
+
+    It reads b as it is stored, its rows dense, or with `rows` False packed panels.
+    """
+    body, dtype = Body(), shape.stored if rows else shape.dtype
+    splitter = Splitter(body, tiles.parts)
+    source = Source(splitter, shape, dtype)
     columns = source.mask("%columns")
     pairs = body.mul(body.ceil("%n", SIDE), 16)
-    kind = f"<{SIDE} x i16>"
     with body.loop(0, pairs) as pair:
         both = []
         for n in range(2):
@@ -182,15 +203,22 @@ def _split_b(shape: Shape, tiles: Tiles, dtype: DType) -> str:
             both.append(source.parts(body.at("%b", body.mul(k, "%ks")), mask))
         to = body.mul(body.div(pair, 16), 2 * TILE * tiles.parts)
         to = body.at("%to", body.add(to, body.mul(body.rem(pair, 16), 64)))
-        for number, (x, y) in enumerate(zip(*both, strict=True)):
+        for number, (even, odd) in enumerate(zip(*both, strict=True)):
+            words = splitter.paired(even, odd)
             for tile in range(2):
-                order = [lane + 16 * tile + SIDE * n for lane in range(16) for n in range(2)]
-                text = ", ".join([f"i32 {i}" for i in order])
-                mixed = body.let(f"shufflevector {kind} {x}, {kind} {y}, <{SIDE} x i32> <{text}>")
+                order = ", ".join([f"i32 {lane + 16 * tile}" for lane in range(16)])
+                half = body.let(
+                    f"shufflevector {_BITS} {words}, {_BITS} poison, <16 x i32> <{order}>"
+                )
                 place = body.at(to, (2 * number + tile) * TILE)
-                body.line(f"store {kind} {mixed}, ptr {place}, align 64")
+                body.line(f"store <16 x i32> {half}, ptr {place}, align 64")
     head = "define internal fastcc i1 @split_b(ptr %b, i64 %ks, ptr %to, i64 %n, i64 %columns)"
-    return body.function(f"{head} noinline", splitter.verdict())
+    return body.function(f"{head} noinline", f"ret i1 {splitter.verdict()}")
+
+
+def unscaling(shape: Shape) -> str:
+    """Return the vector that products of parts are multiplied by."""
+    return splat("float", literal(2.0 ** (-2 * _SCALE), float32), shape.lanes)
 
 
 def unload(shape: Shape) -> str:
@@ -200,7 +228,7 @@ def unload(shape: Shape) -> str:
     kept = [elements.mask("%columns", n) for n in range(2)]
     bits = elements.mask_type
     known = [body.let(f"select i1 %more, {bits} {mask}, {bits} zeroinitializer") for mask in kept]
-    factor = splat("float", literal(2.0 ** (-2 * _SCALE), float32), shape.lanes)
+    factor = unscaling(shape)
     with body.loop(0, "%rows") as row:
         source, to = body.at("%from", body.mul(row, 4 * SIDE)), body.at("%c", body.mul(row, "%cs"))
         for n in range(2):

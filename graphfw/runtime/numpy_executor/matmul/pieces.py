@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.dots import dots
@@ -43,7 +43,7 @@ _TYPES: dict[Kind, str] = {
 """The types of their arguments."""
 
 
-@dataclass(frozen=True)
+@record
 class Piece(Called):
     """A function that the cells of many products call.
 

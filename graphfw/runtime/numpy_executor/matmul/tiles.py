@@ -7,6 +7,12 @@ A tile is 16 rows of 64 bytes. A dot product of tiles adds to 16 x 16 float32 th
 
 computes 32 rows and 32 columns, as float32 with 128 bytes from row to row, from parts as `parts`
 lays them out, `blocks` times 32 places of k.
+
+    @tiles_of(ptr a, ptr b, ptr list, i64 blocks, i64 gap, i64 part, ptr to, i64 row, i1 more)
+
+is the same for a `b` that lies in a larger array: a list says how many bytes from `b` each 32
+places of k begin, rows are `gap` bytes apart and parts `part`. The result's are `row` bytes apart;
+with `more` it is added to what is there.
 """
 
 from __future__ import annotations
@@ -62,6 +68,10 @@ def tiles_for(form: Form, dtype: DType, precision: Precision) -> Tiles:
 
 
 _HEAD = "define internal fastcc void @tiles(ptr %a, ptr %b, i64 %blocks, ptr %to) noinline"
+_HEAD_OF = (
+    "define internal fastcc void @tiles_of(ptr %a, ptr %b, ptr %list, i64 %blocks, i64 %gap, "
+    "i64 %part, ptr %to, i64 %row, i1 %more) noinline"
+)
 
 
 class _Operations(Protocol):
@@ -75,13 +85,13 @@ class _Operations(Protocol):
     def zero(self, body: Body, tile: int) -> None:
         """Set a tile to zeros."""
 
-    def load(self, body: Body, tile: int, place: str) -> None:
-        """Read a tile whose rows lie side by side."""
+    def load(self, body: Body, tile: int, place: str, stride: str | int) -> None:
+        """Read a tile, its rows `stride` bytes apart."""
 
     def dot(self, body: Body, c: int, a: int, b: int) -> None:
         """Add a product of tiles to a tile."""
 
-    def store(self, body: Body, tile: int, place: str, stride: int) -> None:
+    def store(self, body: Body, tile: int, place: str, stride: str | int) -> None:
         """Write a tile, its rows `stride` bytes apart."""
 
 
@@ -105,13 +115,13 @@ class _Amx:
     def zero(self, body: Body, tile: int) -> None:
         body.line(f"call void @llvm.x86.tilezero(i8 {tile})")
 
-    def load(self, body: Body, tile: int, place: str) -> None:
-        body.line(f"call void @llvm.x86.tileloadd64(i8 {tile}, ptr {place}, i64 64)")
+    def load(self, body: Body, tile: int, place: str, stride: str | int) -> None:
+        body.line(f"call void @llvm.x86.tileloadd64(i8 {tile}, ptr {place}, i64 {stride})")
 
     def dot(self, body: Body, c: int, a: int, b: int) -> None:
         body.line(f"call void @llvm.x86.tdpbf16ps(i8 {c}, i8 {a}, i8 {b})")
 
-    def store(self, body: Body, tile: int, place: str, stride: int) -> None:
+    def store(self, body: Body, tile: int, place: str, stride: str | int) -> None:
         body.line(f"call void @llvm.x86.tilestored64(i8 {tile}, ptr {place}, i64 {stride})")
 
 
@@ -131,9 +141,11 @@ class _Emulated:
         slot = self._slot(body, tile)
         body.line(f"call void @llvm.memset.p0.i64(ptr {slot}, i8 0, i64 {TILE}, i1 0)")
 
-    def load(self, body: Body, tile: int, place: str) -> None:
+    def load(self, body: Body, tile: int, place: str, stride: str | int) -> None:
         slot = self._slot(body, tile)
-        body.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {slot}, ptr {place}, i64 {TILE}, i1 0)")
+        with body.loop(0, "16") as row:
+            to, source = body.at(slot, body.mul(row, 64)), body.at(place, body.mul(row, stride))
+            body.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 64, i1 0)")
 
     def _slot(self, body: Body, tile: int) -> str:
         if tile not in self._slots:
@@ -144,9 +156,10 @@ class _Emulated:
         slots = ", ".join([f"ptr {self._slots[tile]}" for tile in (c, a, b)])
         body.line(f"call fastcc void @tile_dot({slots})")
 
-    def store(self, body: Body, tile: int, place: str, stride: int) -> None:
-        for row in range(16):
-            source, to = body.at(self._slots[tile], 64 * row), body.at(place, stride * row)
+    def store(self, body: Body, tile: int, place: str, stride: str | int) -> None:
+        slot = self._slot(body, tile)
+        with body.loop(0, "16") as row:
+            source, to = body.at(slot, body.mul(row, 64)), body.at(place, body.mul(row, stride))
             body.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 64, i1 0)")
 
 
@@ -199,25 +212,66 @@ def micro_kernel(tiles: Tiles) -> tuple[str, dict[str, str]]:
 
     Tiles 0 to 3 are the sums, 4 and 5 parts of a, 6 and 7 parts of b.
     """
-    body, do = Body(), _Amx() if tiles.form == "amx" else _Emulated()
+    body, do = Body(), _operations(tiles)
     for c in range(4):
         do.zero(body, c)
-    step = 2 * TILE * tiles.parts
     with body.loop(0, "%blocks") as block:
-        offset = body.mul(block, step)
-        sources = body.at("%a", offset), body.at("%b", offset)
-        known: list[int] = [-1, -1]
-        for pair in tiles.pairs:
-            for operand, part in enumerate(pair):
-                if known[operand] == part:
-                    continue
-                known[operand] = part
-                for n in range(2):
-                    place = body.at(sources[operand], (2 * part + n) * TILE)
-                    do.load(body, 4 + 2 * operand + n, place)
-            for c in range(4):
-                do.dot(body, c, 4 + c // 2, 6 + c % 2)
+        a, b = (body.at(x, body.mul(block, 2 * TILE * tiles.parts)) for x in ("%a", "%b"))
+        _multiply(do, body, tiles, a, _Right(b, 64, 2 * TILE, TILE))
     for c in range(4):
-        place = body.at("%to", c // 2 * 16 * 4 * SIDE + c % 2 * 64)
-        do.store(body, c, place, 4 * SIDE)
-    return do.definition + body.function(_HEAD), do.declarations
+        do.store(body, c, _quarter(body, c, 4 * SIDE), 4 * SIDE)
+    return do.definition + body.function(_HEAD), dict(do.declarations)
+
+
+def micro_kernel_of(tiles: Tiles) -> tuple[str, dict[str, str]]:
+    """Return `@tiles_of` and its declarations."""
+    body, do = Body(), _operations(tiles)
+    with body.where("%more"):
+        for c in range(4):
+            do.load(body, c, _quarter(body, c, "%row"), "%row")
+    with body.where(body.opposite("%more")):
+        for c in range(4):
+            do.zero(body, c)
+    with body.loop(0, "%blocks") as block:
+        a = body.at("%a", body.mul(block, 2 * TILE * tiles.parts))
+        b = body.at("%b", body.array("%list", block))
+        _multiply(do, body, tiles, a, _Right(b, "%gap", "%part", 64))
+    for c in range(4):
+        do.store(body, c, _quarter(body, c, "%row"), "%row")
+    return do.definition + body.function(_HEAD_OF), dict(do.declarations)
+
+
+class _Right(NamedTuple):
+    """Where 32 places of k of a right operand lie: bytes from row to row, part, and tile."""
+
+    address: str
+    row: str | int
+    part: str | int
+    tile: int
+
+
+def _operations(tiles: Tiles) -> _Operations:
+    return _Amx() if tiles.form == "amx" else _Emulated()
+
+
+def _quarter(body: Body, c: int, row: str | int) -> str:
+    """Where one of the four sums goes."""
+    return body.at(body.at("%to", body.mul(str(c // 2 * 16), row)), c % 2 * 64)
+
+
+def _multiply(do: _Operations, body: Body, tiles: Tiles, a: str, b: _Right) -> None:
+    """Add the products of 32 places of k."""
+    known = [-1, -1]
+    for pair in tiles.pairs:
+        for operand, part in enumerate(pair):
+            if known[operand] == part:
+                continue
+            known[operand] = part
+            for n in range(2):
+                if operand == 0:
+                    do.load(body, 4 + n, body.at(a, (2 * part + n) * TILE), 64)
+                else:
+                    place = body.at(b.address, body.mul(str(part), b.part))
+                    do.load(body, 6 + n, body.at(place, n * b.tile), b.row)
+        for c in range(4):
+            do.dot(body, c, 4 + c // 2, 6 + c % 2)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.blocks import (
     block_of,
@@ -17,7 +16,7 @@ from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 
-@dataclass(frozen=True)
+@record
 class AheadCode:
     """A cell: a vector of channels of a block of tiles, transformed before they are needed.
 

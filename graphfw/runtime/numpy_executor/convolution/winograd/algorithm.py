@@ -12,10 +12,11 @@ The matrices evaluate polynomials at points, the last of which is infinity, and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import TypeAlias
+
+from graphfw.ir.records import record
 
 Matrix: TypeAlias = tuple[tuple[Fraction, ...], ...]
 
@@ -23,7 +24,7 @@ TAPS = 3
 """The elements of a kernel along each dim."""
 
 
-@dataclass(frozen=True)
+@record
 class Algorithm:
     """One algorithm, the same along both dims.
 

@@ -10,9 +10,9 @@ differs between the convolutions that share a cell lies at `calls`, see `matmul.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.blocks import (
     Block,
@@ -45,7 +45,7 @@ class WinogradCode(MatmulCode):
         return Piece("tile", self.cell.shape, (height, vectors, self.cell.ahead, False))
 
 
-@dataclass(frozen=True)
+@record
 class WinogradCell(Called):
     """How a cell is computed.
 

@@ -13,8 +13,7 @@ Vectors are channels. So a strip of the image is transposed first; what lies out
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.layout import P
@@ -25,7 +24,7 @@ from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 
-@dataclass(frozen=True)
+@record
 class ImagesCode(Called):
     """The function, compiled once for all cells."""
 

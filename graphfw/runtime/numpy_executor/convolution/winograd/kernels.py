@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import TAPS, Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped_twice
@@ -19,7 +19,7 @@ class K:
     OUTPUTS, CHANNELS, CHUNK, OFFSET, OUTPUT, CHANNEL, DOWN, ACROSS = range(8)
 
 
-@dataclass(frozen=True)
+@record
 class KernelsCode:
     """A cell: one panel of outputs, for all products.
 

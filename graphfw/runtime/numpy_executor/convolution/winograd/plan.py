@@ -27,23 +27,28 @@ _CHUNK = 2
 _AHEAD = 8 << 20
 """The most bytes of tiles that are transformed before they are needed: caches hold them."""
 
-_STRIP, _IMAGES, _RESULTS = 6, 6, 8
+_STRIP, _IMAGES, _RESULTS = 9, 1.5, 2.2
 """The cycles that laying out a vector of an image takes, and transforming a tile's vector of the
 image or of the result, for each of its products."""
 
-_SEGMENT = 60
+_SEGMENT = 10
 """Those that a piece of memory costs: of a channel, or of a row where blocks have parts of rows."""
 
 _KERNELS = 50
 """Those for one channel of a panel of outputs, for each product."""
 
-_PLACES = 12
+_PLACES = 2
 """A micro-kernel takes as long as for so many more places: for its beginning and its end."""
 
-_FROM_MEMORY, _FROM_CACHE = 11, 24
-"""The bytes of kernels that arrive in a cycle: the first time, and again."""
+_FROM_MEMORY, _FROM_CACHE = 13, 64
+"""The bytes of kernels that arrive in a cycle: the first time, where they come from memory; and
+again."""
 
-_CELL, _STEP = 2000, 10000
+_LARGE, _TO_MEMORY = 8 << 20, 4
+"""Results of so many bytes leave the caches again, in pieces of a few places: so many bytes in a
+cycle."""
+
+_CELL, _STEP = 1000, 5000
 """The cycles that claiming a cell costs, and a thread's waiting for the end of a step."""
 
 
@@ -68,7 +73,7 @@ class Plan(NamedTuple):
         chunk: How many panels of outputs are done at a time.
         is_ahead: Whether tiles of images are transformed by a step of their own.
         heights: The rows of the micro-kernels, the largest first; they make up those of a block.
-        cycles: How long it takes one core, about.
+        cycles: How long it takes one core, about, if caches hold the kernels.
     """
 
     images: int
@@ -169,9 +174,18 @@ def _time(shape: Shape, algorithm: Algorithm, sizes: Sizes, how: Plan) -> tuple[
     for threads in (2, 4, 8):
         rounds = -(-cells // threads) * cell + -(-ahead_cells // threads) * ahead
         time += threads * (rounds + waiting)
-    whole = n * panels * sizes.channels * shape.columns * shape.size
-    from_memory = whole * (1 / _FROM_MEMORY - 1 / _FROM_CACHE)
-    return time, cells * cell + ahead_cells * ahead + waiting + from_memory
+    written = sizes.images * sizes.outputs * sizes.down * sizes.across * m * m * shape.size
+    leaving = written / _TO_MEMORY if written > _LARGE else 0
+    # A single cell leaves all cores but one idle: it counts as two.
+    whole = 2 * (-(-cells // 2) * cell + -(-ahead_cells // 2) * ahead)
+    return time, whole + waiting + leaving
+
+
+def memory_cycles(shape: Shape, algorithm: Algorithm, sizes: Sizes) -> float:
+    """Return how much longer it takes one core if no cache holds the kernels."""
+    panels = -(-sizes.outputs // shape.columns)
+    nbytes = algorithm.products * panels * sizes.channels * shape.columns * shape.size
+    return nbytes * (1 / _FROM_MEMORY - 1 / _FROM_CACHE)
 
 
 def kernel_cycles(shape: Shape, algorithm: Algorithm, sizes: Sizes) -> float:

@@ -12,8 +12,7 @@ Vectors are outputs; a strip of places is then transposed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import (
@@ -26,7 +25,7 @@ from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 
-@dataclass(frozen=True)
+@record
 class ResultsCode(Called):
     """The function, compiled once for all cells."""
 

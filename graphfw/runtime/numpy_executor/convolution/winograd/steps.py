@@ -19,6 +19,7 @@ from graphfw.runtime.numpy_executor.convolution.winograd.plan import (
     Plan,
     Sizes,
     kernel_cycles,
+    memory_cycles,
     plan,
 )
 from graphfw.runtime.numpy_executor.matmul.code import operands_of, with_stores
@@ -45,6 +46,7 @@ def winograd_strategies(
         sizes = _sizes(it, algorithm)
         how = plan(it.shape, algorithm, sizes)
         cycles = how.cycles + (0 if fixed else kernel_cycles(it.shape, algorithm, sizes))
+        cycles += 0 if it.is_near else memory_cycles(it.shape, algorithm, sizes)
         make = partial(winograd_steps, it, algorithm, how, product, epilogue, fixed)
         found.append(Strategy(name, cycles / _CLOCK, make))
     return found

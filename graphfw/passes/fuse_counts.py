@@ -1,0 +1,27 @@
+"""Tensors whose elements say where they stand: 0, 1, 2, …"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphfw.ir.affine import Affine, Index
+from graphfw.ir.constants import constant_array
+from graphfw.ir.tensor import Tensor
+
+_RANGE = 4096
+"""Constants of so many elements at most are looked at to see whether they are 0, 1, 2, …"""
+
+
+def counted_place(root: Tensor, at: Index) -> Affine | None:
+    """Return the value of an element of a range as its place says it; None of other tensors."""
+    op = root.node.op
+    if op.name == "arange" and root.dtype.is_integer:
+        place: Affine = at[0] * op.step + op.start  # type: ignore[attr-defined]
+        return place
+    array = constant_array(root)
+    if array is None or not root.dtype.is_integer or not 1 < array.size <= _RANGE:
+        return None
+    if array.size != max(array.shape) or not np.array_equal(array.ravel(), np.arange(array.size)):
+        return None
+    along: int = array.shape.index(array.size)
+    return at[along]

@@ -1,0 +1,86 @@
+"""Joins that begin or end as another does: they are made of that one and what is left.
+
+A network in which each layer reads what all layers before have made joins the same tensors again
+and again. If a join is a part of the next one, executors may let it lie in its result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from graphfw.ir.build import emit
+from graphfw.ir.graph import Graph
+from graphfw.ir.rebuild import rebuild
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.passes.base import Pass
+
+
+class NestJoins(Pass):
+    """Let concat([a, b, c]) be concat([concat([a, b]), c]) where there is a concat([a, b])."""
+
+    name = "nest-joins"
+
+    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
+        joins = [node for node in graph.nodes if node.op.name == "concat"]
+        if len(joins) < 2:
+            return graph
+        parts = _parts(joins)
+        if not parts:
+            return graph
+        inner = {part.node for part in parts.values()}
+        new: dict[Node, Tensor] = {}
+
+        def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+            part = parts.get(node)
+            if part is not None:
+                hits["nested"] += 1
+                count, whole = len(part.node.inputs), new[part.node]
+                inputs = (whole, *inputs[count:]) if part.is_first else (*inputs[:-count], whole)
+            elif node not in inner:
+                return None
+            new[node] = emit(node.op, *inputs)
+            return new[node]
+
+        return rebuild(graph, rewrite)
+
+
+class _Part(NamedTuple):
+    """A join whose inputs are the first or the last ones of another."""
+
+    node: Node
+    is_first: bool
+
+
+class _Known:
+    """Joins by their inputs, as paths through a tree.
+
+    Args:
+        step: 1 for the inputs in order, -1 from the last one.
+    """
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+        self._next: dict[tuple[int, object], int] = {}
+        self._ends: dict[int, Node] = {}
+
+    def longest(self, node: Node) -> Node | None:
+        """Return the known join with the most inputs that another begins with; note this one."""
+        axis: int = node.op.axis  # type: ignore[attr-defined]
+        found, place = None, 0
+        for tensor in ((axis, len(node.types[0].shape)), *node.inputs[:: self._step]):
+            found = self._ends.get(place, found)
+            place = self._next.setdefault((place, tensor), len(self._next) + 1)
+        self._ends.setdefault(place, node)
+        return found
+
+
+def _parts(joins: list[Node]) -> dict[Node, _Part]:
+    forward, backward = _Known(1), _Known(-1)
+    found: dict[Node, _Part] = {}
+    for node in joins:
+        known = [(forward.longest(node), True), (backward.longest(node), False)]
+        fitting = [_Part(part, is_first) for part, is_first in known if part is not None]
+        if fitting:
+            found[node] = max(fitting, key=lambda part: len(part.node.inputs))
+    return found

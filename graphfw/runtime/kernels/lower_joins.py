@@ -1,0 +1,113 @@
+"""Joins whose parts are computed where they belong: each writes its own part of one storage.
+
+The result of a `concat` is the storage; its parts lie in it as views do. So does all that views a
+part, and what reads it reads it there. A part may be a join in its turn. What can't be written
+there is copied: what is given, what others need as a whole of its own, such as outputs, and what is
+computed by something that writes no parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphfw.ir.dim import DimLike
+from graphfw.ir.graph import Graph
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.passes.fuse import Group, Partition
+from graphfw.passes.fuse_nodes import Role
+from graphfw.passes.fuse_views import Layout, source_of, view_of
+
+_RUN = 16
+"""So many elements at least lie in a row: to write fewer takes longer than to copy them."""
+
+
+class Joins:
+    """Says where parts of joins lie: in `Facts.inside`.
+
+    Args:
+        graph: The graph.
+        partition: Its groups.
+        fills: Whether the steps of a node that is computed by itself write any view, and what a
+            join finds at its place it leaves there.
+    """
+
+    def __init__(self, graph: Graph, partition: Partition, fills: Callable[[Node], bool]) -> None:
+        self._facts = facts = partition.facts
+        self._fills = fills
+        self._demanded = {facts.root_of(t) for t in graph.outputs}
+        self._makers = {t: group for group in partition.groups for t in group.outputs}
+        self._views: dict[Tensor, list[Tensor]] = {}
+        joins = [group.nodes[0] for group in partition.groups if _is_join(group)]
+        joins = [node for node in joins if fills(node)]
+        if not joins:
+            return
+        for node in graph.nodes:
+            if facts.role[node] is Role.VIEW:
+                for tensor in node.outputs:
+                    self._views.setdefault(facts.root_of(tensor), []).append(tensor)
+        for node in reversed(joins):  # a join is in its place before its parts are
+            self._join(node)
+
+    def drop(self, tensor: Tensor) -> None:
+        """Let a tensor lie by itself: it is not computed yet, and can't be written elsewhere."""
+        for one in (tensor, *self._views.get(tensor, ())):
+            self._facts.inside.pop(one, None)
+
+    def _join(self, node: Node) -> None:
+        whole = self._facts.layout_of(node.outputs[0])
+        axis: int = node.op.axis  # type: ignore[attr-defined]
+        begin: DimLike = 0
+        for x in node.inputs:
+            offset = whole.offset + begin * whole.strides[axis]
+            self._put(x, Layout(whole.root, offset, whole.strides, 0))
+            begin = begin + x.shape[axis]
+
+    def _put(self, tensor: Tensor, place: Layout) -> None:
+        """Let a tensor lie at a place, if what computes it can write it there."""
+        facts = self._facts
+        while tensor in facts.layout:
+            source = source_of(tensor, place)
+            if source is None:
+                return
+            tensor, place = tensor.node.inputs[0], source
+        is_free = tensor not in self._demanded and tensor not in facts.inside
+        if not is_free or not self._is_written_anywhere(tensor) or not _is_worth(tensor, place):
+            return
+        found = {tensor: place}
+        for view in self._views.get(tensor, ()):
+            if view.node.op.name == "barrier":
+                found[view] = found[view.node.inputs[view.index]]
+                continue
+            layout = view_of(view, found[view.node.inputs[0]])
+            if layout is None:
+                return
+            found[view] = layout
+        facts.inside.update(found)
+
+    def _is_written_anywhere(self, tensor: Tensor) -> bool:
+        group = self._makers.get(tensor)
+        if group is None:
+            return False
+        if group.kind == "reference":
+            return self._fills(tensor.node)
+        role = self._facts.role[tensor.node]
+        if role is Role.MATMUL:  # by an epilogue, which runs along columns
+            columns = tensor.shape[-1 if tensor.node.op.name == "matmul" else 2 :]
+            return any([dim != 1 for dim in columns])
+        return role in (Role.POINTWISE, Role.JOIN)
+
+
+def _is_join(group: Group) -> bool:
+    return group.kind == "reference" and group.nodes[0].op.name == "concat"
+
+
+def _is_worth(tensor: Tensor, place: Layout) -> bool:
+    """Whether enough elements lie in a row."""
+    run: DimLike = 1
+    for dim, stride in zip(reversed(tensor.shape), reversed(place.strides), strict=True):
+        if dim == 1:
+            continue
+        if stride != run:
+            return not isinstance(run, int) or run >= _RUN
+        run = run * dim
+    return True

@@ -1,0 +1,111 @@
+"""`pooled_steps`: convolutions of which windows see the largest results, in one step.
+
+The image that is pooled never goes to memory. That serves where laying out and pooling it takes as
+long as computing it does: behind the first layers of networks, which see few channels.
+"""
+
+from __future__ import annotations
+
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.correlation import Conv
+from graphfw.ops.window_reductions import WindowMax
+from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, View
+from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy, by_estimate
+from graphfw.runtime.numpy_executor.codegen import Target
+from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
+from graphfw.runtime.numpy_executor.convolution.lowering import why_not
+from graphfw.runtime.numpy_executor.convolution.strategies import convolution, strategies_of
+from graphfw.runtime.numpy_executor.convolution.turning import (
+    is_turnable,
+    pooled_seconds,
+    turned_steps,
+)
+
+_SEEN = 16
+"""What a window sees at most: each of it is code."""
+
+_POOLING = 0.7
+"""The cycles that writing and pooling an element take, in a step of its own."""
+
+
+def pools_while_computed(conv: Node, pool: Node, *, winograd: bool = True) -> bool:
+    """Whether a `window_max` of a convolution is computed with it: it can be, and is faster."""
+    op, rule, (x, weight) = conv.op, pool.op, conv.inputs
+    if not isinstance(op, Conv) or not isinstance(rule, WindowMax) or why_not(conv):
+        return False
+    sizes = (*x.shape[1:], *conv.types[0].shape[1:], *rule.before)
+    is_plane = len(rule.window) == len(op.strides) == 2
+    if not is_plane or not all([isinstance(size, int) for size in sizes]):
+        return False
+    if rule.dilations != (1, 1) or rule.window[0] * rule.window[1] > _SEEN:
+        return False
+    windows = _windows(conv, pool)
+    if not all(map(_sees_something, windows)):
+        return False
+    it = convolution((), op, _as_made(x), _as_made(weight))
+    if it.is_depthwise or not is_turnable(it):
+        return False
+    m, n, _ = it.assumed
+    others = strategies_of(it, None, None, fixed_weight=True, winograd=winograd, tiles=None)
+    apart = min([one.seconds for one in others]) + _POOLING * m * n * it.groups / CLOCK
+    return pooled_seconds(it, windows, fixed=True) < apart
+
+
+def pooled_steps(
+    nodes: tuple[Node, ...],
+    conv: Node,
+    pool: Node,
+    x: View,
+    weight: View,
+    product: Storage | None,
+    epilogue: Epilogue | None,
+    *,
+    fixed_weight: bool = False,
+    target: Target | None = None,
+) -> list[Step]:
+    """Return the steps of a `window_max` of a convolution: see `strategies.conv_steps`.
+
+    Args:
+        nodes: What is computed, for reports.
+        conv: The convolution.
+        pool: What pools it; see `pools_while_computed`.
+        x: The images.
+        weight: The kernels.
+        product: Where the maxima go, contiguous; None where only the epilogue needs them.
+        epilogue: What is done to them.
+        fixed_weight: Whether the weight stays the same from run to run.
+        target: The processor; this machine's by default.
+    """
+    assert isinstance(conv.op, Conv)
+    it = convolution(nodes, conv.op, x, weight, fixed_weight=fixed_weight, target=target)
+    windows = _windows(conv, pool)
+    seconds = pooled_seconds(it, windows, fixed=fixed_weight)
+
+    def make() -> list[Step]:
+        return turned_steps(it, product, epilogue, fixed_weight, windows)
+
+    return by_estimate([Strategy("turned and pooled", seconds, make)])
+
+
+def _windows(conv: Node, pool: Node) -> list[SpatialDim]:
+    """Return the dims of what pools a convolution."""
+    rule = pool.op
+    assert isinstance(rule, WindowMax)
+    sizes = conv.types[0].shape[2:]
+    strides, places = contiguous(sizes), rule.places(sizes)
+    facts = zip(
+        *(sizes, strides, places, rule.window, rule.strides, rule.dilations, rule.before),
+        strict=True,
+    )
+    return [SpatialDim(*fact) for fact in facts]
+
+
+def _sees_something(dim: SpatialDim) -> bool:
+    """Whether each window sees an element."""
+    first, last = -dim.before, (dim.places - 1) * dim.stride - dim.before
+    return first + dim.kernel > 0 and last < dim.size
+
+
+def _as_made(tensor: Tensor) -> View:
+    return View(tensor, 0, tensor.shape, contiguous(tensor.shape))

@@ -1,0 +1,308 @@
+"""`TiledCell`: convolutions whose products are made by matrix tiles, of parts: see `matmul.tiles`.
+
+The left operand is the parts of the kernels, the right one those of the image as they lie, see
+`tiled_image`: columns are words one behind the other, from the first of some rows of places to the
+last. What belongs to no place is computed for nothing. Where a number of the image, or of a block
+of kernels, is out of the range that can be split, vectors multiply the numbers themselves.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from graphfw.ir.records import record
+from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.convolution.cell import WindowsCode, image_at
+from graphfw.runtime.numpy_executor.convolution.seeing import D, Step
+from graphfw.runtime.numpy_executor.convolution.tiled_image import PAIRS, E, Layout
+from graphfw.runtime.numpy_executor.convolution.tiled_kernels import (
+    DEPTH,
+    HEAD,
+    ROWS,
+    K,
+    RowsCode,
+    kernels_at,
+)
+from graphfw.runtime.numpy_executor.convolution.windows import P
+from graphfw.runtime.numpy_executor.matmul.called import Called
+from graphfw.runtime.numpy_executor.matmul.calls import Calls
+from graphfw.runtime.numpy_executor.matmul.cell import Few
+from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.parts import unscaling
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
+from graphfw.runtime.numpy_executor.matmul.tiles import (
+    SIDE,
+    TILE,
+    Tiles,
+    is_configured,
+    micro_kernel_of,
+)
+
+HEIGHT = 8
+"""The rows of the micro-kernels that stand in; a block has the last of them in part."""
+
+AT_ONCE = 8
+"""How many tiles of k of a block of kernels stay in a cache, for all columns."""
+
+PANEL = SIDE * DEPTH * 4
+"""The bytes of a panel of what windows see, for vectors."""
+
+GAP = 64
+"""The bytes between rows of the result, besides: so that they are not of one set of L1."""
+
+
+@record
+class TiledCell(Called):
+    """How a cell is computed: some outputs and rows of places, of images and groups.
+
+    Operands: x; the blocks of kernels, see `tiled_kernels`; the weight; the words of x and for each
+    cell of `ImagePartsCode` whether it could split. Integers: those of `windows.P`, of which
+    `ROW_BLOCKS` and `COLUMN_BLOCKS` cut outputs and rows of places, of the dims, `E` and `K`.
+
+    Attributes:
+        shape: The tiles of the vectors.
+        rank: How many spatial dims there are.
+        step: See `windows`.
+        tiles: How products are made of parts.
+    """
+
+    shape: Shape
+    rank: int
+    step: Step
+    tiles: Tiles
+    few: ClassVar[Few] = "never"
+    ahead: ClassVar[Ahead] = ""
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        shape = self.shape
+        what = f"{self.rank} {self.step} {self.tiles}"
+        return f"convolution by tiles {shape.stored} {shape.lanes} {shape.rows} {what}"
+
+    @property
+    def windows(self) -> WindowsCode:
+        """What lays out panels for vectors."""
+        return WindowsCode(self.shape, self.rank, self.step)
+
+    @property
+    def kernels(self) -> RowsCode:
+        """What writes kernels as rows, for vectors."""
+        return RowsCode(self.shape, self.rank)
+
+    @property
+    def parts(self) -> tuple[WindowsCode, RowsCode]:
+        """What it calls by name."""
+        return self.windows, self.kernels
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        kernel, known = micro_kernel_of(self.tiles)
+        known |= declarations(self.shape)
+        for part in self.parts:
+            known |= part.declaration
+        return module([Function(f"{kernel}\n{_Tiled(self).text(symbol)}", known, ())])
+
+
+class _Rows:
+    """Some rows of places, of a group of an image.
+
+    Attributes:
+        first: The first of them.
+        count: How many there are.
+        start: The first word of what the first one sees.
+        columns: How many words there are up to the last that the last one sees first.
+    """
+
+    def __init__(self, layout: Layout, width: str, first: str, end: str) -> None:
+        body = layout.body
+        self.first, self.count = first, body.sub(end, first)
+        self.start = layout.row(first)
+        last = layout.row(body.sub(end, 1))
+        self.columns = body.add(body.sub(last, self.start), width)
+
+
+class _Tiled:
+    """Writes the function of a cell."""
+
+    def __init__(self, code: TiledCell) -> None:
+        self.code = code
+        self.shape = code.shape
+        self.size, self.item = code.shape.size, code.shape.stored.itemsize
+        self.body = body = Body()
+        self.calls = Calls(body)
+        self.layout = layout = Layout(body, code.rank, code.tiles)
+        self.m, self.k, self.channels = (self.param(i) for i in (P.M, P.K, P.CHANNELS))
+        self.width = layout.dims[-1][D.PLACES]
+        self.weight = body.at("%params", 8 * E.end(code.rank))
+        # The tiles of k: of each element of the window those of all channels.
+        self.taps = body.div(self.k, body.max(self.channels, 1))
+        self.deep = body.ceil(self.channels, SIDE)
+        self.length = body.mul(self.taps, self.deep)
+        self.side = 2 * TILE * code.tiles.parts
+        self.block_bytes = body.add(body.mul(self.length, self.side), HEAD)
+        # Scratch memory: a panel, rows of kernels, where words lie, results, those of their dtype.
+        self.left, self.list = body.at("%scratch", PANEL), body.at("%scratch", PANEL + ROWS)
+        self.square = body.at(self.list, body.mul(body.ceil(self.length, 8), 64))
+        self.gap = body.add(body.mul(layout.columns, 4), GAP)
+        self.block = body.at(self.square, body.mul(self.gap, SIDE))
+
+    def param(self, place: int) -> str:
+        """Read a run-time integer."""
+        return self.body.array("%params", place)
+
+    def text(self, symbol: str) -> str:
+        """Find the cell's rows, outputs and images; go through them in this order."""
+        body = self.body
+        row_cuts, output_cuts = self.param(P.COLUMN_BLOCKS), self.param(P.ROW_BLOCKS)
+        total = "1"
+        for dim in self.layout.dims[:-1]:
+            total = body.mul(total, dim[D.PLACES])
+        rows = body.share(total, "%cell", row_cuts)
+        rest = body.div("%cell", row_cuts)
+        blocks = body.share(body.ceil(self.m, SIDE), rest, output_cuts)
+        group = self.param(P.TOGETHER)
+        first = body.mul(body.div(rest, output_cuts), group)
+        last = body.min(body.add(first, group), self.param(P.MEMBERS))
+        self.offsets()
+        if is_configured(self.code.tiles):
+            body.line("call void @llvm.x86.ldtilecfg(ptr @tile_config)")
+        with body.loop(first, last) as member:
+            fits = self.fits(member)
+            with body.loop(*rows, self.layout.rows) as row:
+                end = body.min(body.add(row, self.layout.rows), rows[1])
+                some = _Rows(self.layout, self.width, row, end)
+                with body.loop(*blocks) as block:
+                    self.compute(member, block, some, fits)
+        if is_configured(self.code.tiles):
+            body.line("call void @llvm.x86.tilerelease()")
+        return body.function(
+            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, "
+            "ptr %calls)"
+        )
+
+    def offsets(self) -> None:
+        """List where the words lie that are multiplied with each tile of k, in bytes."""
+        body = self.body
+        step = body.mul(self.layout.pitch, PAIRS * 4)
+        with body.loop(0, self.taps) as tap:
+            begin = self.layout.tap(tap)
+            to = body.at(self.list, body.mul(body.mul(tap, self.deep), 8))
+            with body.loop(0, self.deep) as number:
+                offset = body.add(begin, body.mul(number, step))
+                body.line(f"store i64 {offset}, ptr {body.at(to, body.mul(number, 8))}")
+
+    def fits(self, member: str) -> str:
+        """Whether all numbers of a group of an image could be split."""
+        body, found = self.body, self.body.slot()
+        sets = body.div(self.layout.pairs, self.layout.together)
+        flags = body.at(body.array("%buffers", 4, "ptr"), body.mul(body.mul(member, sets), 8))
+        body.set(found, 1)
+        with body.loop(0, sets) as number:
+            one = body.array(flags, number)
+            body.set(found, body.let(f"and i64 {body.get(found)}, {one}"))
+        return body.get(found)
+
+    def compute(self, member: str, block: str, rows: _Rows, fits: str) -> None:
+        """Compute a block of outputs in some rows of places; then what is done to its elements."""
+        body, groups = self.body, self.param(P.GROUPS)
+        group, first = body.rem(member, groups), body.mul(block, SIDE)
+        count = body.min(body.sub(self.m, first), SIDE)
+        number = body.add(body.mul(group, body.ceil(self.m, SIDE)), block)
+        kernels = body.at(body.array("%buffers", 1, "ptr"), body.mul(number, self.block_bytes))
+        both = body.let(f"and i64 {fits}, {body.get(kernels)}")
+        by_tiles = body.test("ne", both, 0)
+        with body.where(by_tiles):
+            self.by_tiles(member, kernels, rows)
+        with body.where(body.opposite(by_tiles)):
+            output = body.add(body.mul(group, self.m), first)
+            self.by_vectors(member, output, count, rows)
+        self.finish(body.add(body.mul(member, self.m), first), count, rows, by_tiles)
+
+    def by_tiles(self, member: str, kernels: str, rows: _Rows) -> None:
+        """Multiply a block, some tiles of k at a time, with the words of some rows."""
+        body, layout = self.body, self.layout
+        words = body.at(body.array("%buffers", 3, "ptr"), body.mul(member, layout.group))
+        words = body.at(words, body.mul(rows.start, 4))
+        gap = body.mul(layout.pitch, 4)
+        with body.loop(0, body.max(self.length, "1"), AT_ONCE) as k:
+            count = body.min(body.sub(self.length, k), AT_ONCE)
+            more = body.test("ne", k, 0)
+            a = body.at(kernels, body.add(body.mul(k, self.side), HEAD))
+            offsets = body.at(self.list, body.mul(k, 8))
+            with body.loop(0, rows.columns, SIDE) as column:
+                before = body.mul(column, 4)
+                body.line(
+                    f"call fastcc void @tiles_of(ptr {a}, ptr {body.at(words, before)}, "
+                    f"ptr {offsets}, i64 {count}, i64 {gap}, i64 {layout.part}, "
+                    f"ptr {body.at(self.square, before)}, i64 {self.gap}, i1 {more})"
+                )
+
+    def by_vectors(self, member: str, output: str, count: str, rows: _Rows) -> None:
+        """Multiply numbers as they are, some places of k at a time, which are laid out now."""
+        body, line, gap = self.body, SIDE * self.size, DEPTH * self.size
+        image = image_at(body, self.shape, self.param(P.GROUPS), member)
+        kernels = kernels_at(body, self.shape, self.weight, output, 2)
+        first, columns = (body.mul(n, self.width) for n in (rows.first, rows.count))
+        with body.loop(0, body.max(self.k, "1"), DEPTH) as begin:
+            length = body.min(body.sub(self.k, begin), DEPTH)
+            more = body.test("ne", begin, 0)
+            body.line(
+                f"call fastcc void @{self.code.kernels.name}(ptr {kernels}, ptr {self.weight}, "
+                f"i64 {count}, i64 {begin}, i64 {length}, ptr {self.left})"
+            )
+            with body.loop(0, columns, SIDE) as column:
+                some = body.min(body.sub(columns, column), SIDE)
+                body.line(
+                    f"call fastcc void @{self.code.windows.name}(ptr {image}, ptr %params, "
+                    f"i64 {begin}, i64 {length}, i64 {body.add(first, column)}, i64 {some}, "
+                    "ptr %scratch)"
+                )
+                to = body.at(self.square, body.mul(column, self.size))
+                narrow = body.test("sle", some, self.shape.lanes)
+                with self.calls.tiles(count, narrow) as (tile, row):
+                    body.line(
+                        f"call fastcc void {tile}(ptr {body.at(self.left, body.mul(row, gap))}, "
+                        f"i64 {gap}, i64 {self.size}, ptr %scratch, i64 {line}, "
+                        f"ptr {body.at(to, body.mul(row, self.gap))}, i64 {self.gap}, "
+                        f"i64 {length}, i1 {more}, i64 {some}, i64 {body.sub(count, row)})"
+                    )
+
+    def finish(self, row: str, outputs: str, rows: _Rows, by_tiles: str) -> None:
+        """Write what has been computed where it belongs; then do to it what is to be done."""
+        body, kept = self.body, self.calls.kept
+        column, columns = (body.mul(n, self.width) for n in (rows.first, rows.count))
+        places = self.param(P.PLACES)
+        gap = body.mul(body.select(kept, places, body.mul(self.layout.rows, self.width)), self.item)
+        before = body.add(body.mul(row, gap), body.mul(column, self.item))
+        whole = body.at(body.array("%buffers", 5, "ptr"), before)
+        to = body.select(kept, whole, self.block, "ptr")
+        self.put(to, gap, outputs, rows, by_tiles)
+        with body.where(self.calls.is_followed):
+            begin = body.at(to, body.sub("0", before))
+            params = body.at("%params", 8 * (E.end(self.code.rank) + K.count(self.code.rank)))
+            body.line(
+                f"call fastcc void {self.calls.follow}(ptr %buffers, ptr {begin}, ptr {params}, "
+                f"i64 {row}, i64 {body.add(row, outputs)}, i64 {column}, "
+                f"i64 {body.add(column, columns)}, ptr %scratch)"
+            )
+
+    def put(self, to: str, gap: str, outputs: str, rows: _Rows, by_tiles: str) -> None:
+        """Take rows of places out of the words; scale what tiles have computed; round it."""
+        body, v, shape = self.body, self.shape.vector, self.shape
+        computed, stored = (Elements(body, shape, dtype) for dtype in (shape.dtype, shape.stored))
+        factor = body.let(f"select i1 {by_tiles}, {v} {unscaling(shape)}, {v} splat (float 1.0)")
+        with body.loop(0, rows.count) as row:
+            done = body.mul(row, self.width)
+            word = body.sub(self.layout.row(body.add(rows.first, row)), rows.start)
+            source = body.at(self.square, body.mul(body.select(by_tiles, word, done), 4))
+            there = body.at(to, body.mul(done, self.item))
+            with body.loop(0, self.width, shape.lanes) as place:
+                kept = stored.mask(body.sub(self.width, place))
+                here = body.at(source, body.mul(place, 4))
+                goal = body.at(there, body.mul(place, self.item))
+                with body.loop(0, outputs) as output:
+                    value = computed.load(body.at(here, body.mul(output, self.gap)))
+                    value = body.let(f"fmul {v} {value}, {factor}")
+                    stored.store_some(value, body.at(goal, body.mul(output, gap)), kept)

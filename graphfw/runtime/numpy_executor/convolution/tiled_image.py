@@ -1,0 +1,340 @@
+"""Images that matrix tiles read as they lie: parts of numbers, with zeros around.
+
+A word is a part of two channels at a place. A group of an image is
+
+    [part][pair of channels][phase][*extents]
+
+with as many pairs as whole tiles have, so that what a window sees of 16 pairs, for 16 places side
+by side, is a tile: its rows lie `PITCH` words apart. Where a window moves by more than one place,
+each phase has the elements with the same remainder; so those are neighbours that neighbouring
+places see. `extents` are what all windows together see in a phase.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from graphfw.ir.dim import DimLike
+from graphfw.ir.records import record
+from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen.registers import iota
+from graphfw.runtime.numpy_executor.convolution.cell import image_at
+from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
+from graphfw.runtime.numpy_executor.convolution.seeing import D, Step
+from graphfw.runtime.numpy_executor.convolution.windows import P
+from graphfw.runtime.numpy_executor.matmul import parts
+from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.text import Body, declared
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, Tiles
+
+PAIRS = 16
+"""The pairs of channels in a tile."""
+
+END = 24
+"""The exponent of the first numbers that are not split: sums have up to 2^17 products, scaled by
+2^60, see `matmul.parts`."""
+
+_CELL = 1 << 14
+"""About so many words of a part are made by a cell."""
+
+SLACK = 64
+"""So many words are read behind the last."""
+
+_WORDS, _MASK = f"<{SIDE} x i32>", f"<{SIDE} x i1>"
+
+
+class E:
+    """The run-time integers that are behind those of the dims; `E.DIMS` and on for each dim."""
+
+    PAIRS, TOGETHER, PITCH, PLANE, COLUMNS, ROWS = range(6)
+    DIMS = 6
+    EXTENT, PHASES, CYCLE = range(3)
+    COUNT = 3
+
+    @staticmethod
+    def first(rank: int) -> int:
+        """Where they begin."""
+        return P.DIMS + D.COUNT * rank
+
+    @staticmethod
+    def end(rank: int) -> int:
+        """Where others begin."""
+        return E.first(rank) + E.DIMS + E.COUNT * rank
+
+
+class Extent(NamedTuple):
+    """What is kept of a spatial dim.
+
+    Attributes:
+        size: The elements of a phase.
+        phases: How many phases there are.
+        cycle: Elements of a window that are so many apart are of one phase.
+    """
+
+    size: int
+    phases: int
+    cycle: int
+
+    @staticmethod
+    def of(dim: SpatialDim) -> Extent:
+        """Return what the windows see; all sizes are known."""
+        assert isinstance(dim.places, int)
+        assert isinstance(dim.dilation, int)
+        cycle = dim.stride // math.gcd(dim.stride, dim.dilation)
+        size = dim.places + (dim.kernel - 1) * dim.dilation // dim.stride
+        return Extent(size, min(dim.kernel, cycle), cycle)
+
+
+class Words(NamedTuple):
+    """How the words of an image lie; sizes are in words.
+
+    Attributes:
+        extents: Of the spatial dims.
+        pairs: Of channels, in a group.
+    """
+
+    extents: tuple[Extent, ...]
+    pairs: int
+
+    @staticmethod
+    def of(dims: list[SpatialDim], channels: int) -> Words:
+        """Return how they lie for a number of channels in a group."""
+        return Words(tuple(map(Extent.of, dims)), -(-channels // SIDE) * PAIRS)
+
+    @property
+    def plane(self) -> int:
+        """The words of a phase."""
+        return math.prod([extent.size for extent in self.extents])
+
+    @property
+    def pitch(self) -> int:
+        """How far pairs are apart: lines of an odd number, so that not all are of one set of L1."""
+        words = self.plane * math.prod([extent.phases for extent in self.extents])
+        return (-(-words // 16) | 1) * 16
+
+    @property
+    def together(self) -> int:
+        """The pairs of a cell: a power of two, of which there are whole ones."""
+        most = max(_CELL // self.pitch, 1) if self.pitch else PAIRS
+        whole = self.pairs & -self.pairs
+        return min(1 << most.bit_length() - 1, whole) or 1
+
+    def size(self, tiles: Tiles) -> int:
+        """The words of a group of an image."""
+        return tiles.parts * self.pairs * self.pitch
+
+    def numbers(self, columns: int, rows: int) -> tuple[DimLike, ...]:
+        """The integers of `E`."""
+        each = [number for extent in self.extents for number in extent]
+        return (self.pairs, self.together, self.pitch, self.plane, columns, rows, *each)
+
+
+class Layout:
+    """Reads the integers of `E` and of the dims, in a function that has `%params`."""
+
+    def __init__(self, body: Body, rank: int, tiles: Tiles) -> None:
+        self.body = body
+        first = E.first(rank)
+        self.pairs, self.together, self.pitch, self.plane, self.columns, self.rows = (
+            body.array("%params", first + i) for i in range(E.DIMS)
+        )
+        self.dims = [
+            [body.array("%params", P.DIMS + D.COUNT * dim + i) for i in range(D.COUNT)]
+            for dim in range(rank)
+        ]
+        self.extents = [
+            [body.array("%params", first + E.DIMS + E.COUNT * dim + i) for i in range(E.COUNT)]
+            for dim in range(rank)
+        ]
+        self.part = body.mul(body.mul(self.pairs, self.pitch), 4)
+        self.group = body.mul(self.part, tiles.parts)
+
+    def split(self, index: str, sizes: list[str]) -> list[str]:
+        """An index of several dims joined, as one of each."""
+        found: list[str] = []
+        for size in reversed(sizes[1:]):
+            found.insert(0, self.body.rem(index, size))
+            index = self.body.div(index, size)
+        return [index, *found] if sizes else []
+
+    def joined(self, indices: list[str], sizes: list[str]) -> str:
+        """The opposite."""
+        total = "0"
+        for index, size in zip(indices, sizes, strict=True):
+            total = self.body.add(self.body.mul(total, size), index)
+        return total
+
+    def tap(self, number: str) -> str:
+        """How many bytes behind the first word of a place that lies which it sees of a tap."""
+        body = self.body
+        taps = self.split(number, [dim[D.KERNEL] for dim in self.dims])
+        phases, steps = [], []
+        for tap, dim, extent in zip(taps, self.dims, self.extents, strict=True):
+            phases.append(body.rem(tap, extent[E.CYCLE]))
+            steps.append(body.div(body.mul(tap, dim[D.DILATION]), dim[D.STRIDE]))
+        phase = self.joined(phases, [extent[E.PHASES] for extent in self.extents])
+        step = self.joined(steps, [extent[E.EXTENT] for extent in self.extents])
+        return body.mul(body.add(body.mul(phase, self.plane), step), 4)
+
+    def row(self, number: str) -> str:
+        """How many words a row of places begins behind the first."""
+        rows = self.split(number, [dim[D.PLACES] for dim in self.dims[:-1]])
+        return self.joined([*rows, "0"], [extent[E.EXTENT] for extent in self.extents])
+
+
+@record
+class ImagePartsCode:
+    """A cell: a few pairs of channels of a group of an image.
+
+    Operands: x, the words, for each cell whether all numbers could be split.
+
+    Attributes:
+        shape: The vectors, and the dtype of x.
+        rank: How many spatial dims there are.
+        tiles: What the parts are.
+        step: How what is read lies, see `seeing`; 0 for float32 alone.
+    """
+
+    shape: Shape
+    rank: int
+    tiles: Tiles
+    step: Step
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"parts of images {self.shape.stored} {self.rank} {self.tiles.parts} {self.step}"
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        known = declarations(self.shape) | parts.splitting(self.shape)
+        known |= declared(f"void @llvm.masked.store.v32i32.p0({_WORDS}, ptr, i32, {_MASK})")
+        return module([Function(_Image(self).text(symbol), known, ())])
+
+
+class _Image:
+    """Writes the function."""
+
+    def __init__(self, code: ImagePartsCode) -> None:
+        self.code = code
+        self.item = code.shape.stored.itemsize
+        self.body = body = Body()
+        self.layout = Layout(body, code.rank, code.tiles)
+        self.splitter = parts.Splitter(body, code.tiles.parts, END)
+        self.lanes = Elements(body, code.shape._replace(lanes=SIDE), code.shape.stored)
+        self.channels, channel = (body.array("%params", i) for i in (P.CHANNELS, P.X_CHANNEL))
+        self.channel = body.mul(channel, self.item)
+
+    def text(self, symbol: str) -> str:
+        body, layout = self.body, self.layout
+        sets, together = body.div(layout.pairs, layout.together), layout.together
+        member, first = body.div("%cell", sets), body.mul(body.rem("%cell", sets), together)
+        image = image_at(body, self.code.shape, body.array("%params", P.GROUPS), member)
+        words = body.at(body.array("%buffers", 1, "ptr"), body.mul(member, layout.group))
+        phases = "1"
+        for extent in layout.extents:
+            phases = body.mul(phases, extent[E.PHASES])
+        rows = "1"
+        for extent in layout.extents[:-1]:
+            rows = body.mul(rows, extent[E.EXTENT])
+        with body.loop(first, body.add(first, together)) as pair:
+            x = body.at(image, body.mul(body.mul(pair, 2), self.channel))
+            to = body.at(words, body.mul(body.mul(pair, layout.pitch), 4))
+            with body.loop(0, phases) as phase, body.loop(0, rows) as row:
+                word = body.mul(row, layout.extents[-1][E.EXTENT])
+                there = body.add(body.mul(phase, layout.plane), word)
+                self.row(x, pair, phase, row, body.at(to, body.mul(there, 4)))
+        flag = body.let(f"zext i1 {self.splitter.verdict()} to i64")
+        flags = body.array("%buffers", 2, "ptr")
+        body.line(f"store i64 {flag}, ptr {body.at(flags, body.mul('%cell', 8))}")
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        return body.function(head, "ret i32 0")
+
+    def row(self, x: str, pair: str, phase: str, row: str, to: str) -> None:
+        """Write the words of a pair, in a row of a phase."""
+        body, layout = self.body, self.layout
+        phases = layout.split(phase, [extent[E.PHASES] for extent in layout.extents])
+        rows = layout.split(row, [extent[E.EXTENT] for extent in layout.extents[:-1]])
+        firsts = [
+            body.sub(body.rem(body.mul(q, dim[D.DILATION]), dim[D.STRIDE]), dim[D.BEFORE])
+            for q, dim in zip(phases, layout.dims, strict=True)
+        ]
+        is_outside = "false"
+        for first, along, dim in zip(firsts[:-1], rows, layout.dims, strict=False):
+            index = body.add(first, body.mul(along, dim[D.STRIDE]))
+            # As an unsigned number a negative one is large.
+            off = body.test("uge", index, dim[D.SIZE])
+            is_outside = body.let(f"or i1 {is_outside}, {off}")
+            x = body.at(x, body.mul(index, body.mul(dim[D.IN_MEMORY], self.item)))
+        dim, width = layout.dims[-1], layout.extents[-1][E.EXTENT]
+        low = body.ceil(body.max(body.sub("0", firsts[-1]), "0"), dim[D.STRIDE])
+        high = body.ceil(body.max(body.sub(dim[D.SIZE], firsts[-1]), "0"), dim[D.STRIDE])
+        high = body.select(is_outside, "0", high)
+        x = body.at(x, body.mul(firsts[-1], body.mul(dim[D.IN_MEMORY], self.item)))
+        step = body.mul(body.mul(dim[D.STRIDE], dim[D.IN_MEMORY]), self.item)
+        with body.loop(0, width, SIDE) as place:
+            masks = self.masks(body.sub(low, place), body.sub(high, place))
+            here = body.at(x, body.mul(place, step))
+            split = []
+            for n in range(2):
+                exists = body.test("slt", body.add(body.mul(pair, 2), n), self.channels)
+                there = body.at(here, self.channel) if n else here
+                value = self.read(there, step, [self.where(exists, mask) for mask in masks])
+                split.append(self.splitter.split(value))
+            kept = self.before(body.sub(width, place))
+            for number, (even, odd) in enumerate(zip(*split, strict=True)):
+                at = body.at(body.at(to, body.mul(place, 4)), body.mul(layout.part, number))
+                words = self.splitter.paired(even, odd)
+                body.line(
+                    f"call void @llvm.masked.store.v32i32.p0({_WORDS} {words}, ptr {at}, i32 4, "
+                    f"{_MASK} {kept})"
+                )
+
+    def masks(self, low: str, high: str) -> list[str]:
+        """Which elements to read for the places from `low` up to `high`, vector by vector."""
+        body = self.body
+        if self.code.step != 2:
+            return [self.between(low, high)]
+        # Nothing behind the last place is read: it may not be in memory.
+        low, high = body.mul(low, 2), body.sub(body.mul(high, 2), 1)
+        return [self.between(body.sub(low, first), body.sub(high, first)) for first in (0, SIDE)]
+
+    def between(self, low: str, high: str) -> str:
+        """Which lanes lie from `low` up to `high`."""
+        body = self.body
+        from_low = body.let(f"xor {_MASK} {self.before(low)}, splat (i1 true)")
+        return body.let(f"and {_MASK} {from_low}, {self.before(high)}")
+
+    def before(self, end: str) -> str:
+        """Which lanes lie before `end`."""
+        body = self.body
+        short = body.let(f"trunc i64 {end} to i32")
+        first = body.let(f"insertelement {_WORDS} poison, i32 {short}, i32 0")
+        every = body.let(
+            f"shufflevector {_WORDS} {first}, {_WORDS} poison, <{SIDE} x i32> zeroinitializer"
+        )
+        return body.let(f"icmp slt {_WORDS} {iota('i32', SIDE)}, {every}")
+
+    def where(self, bit: str, mask: str) -> str:
+        """Return a mask where a bit is set, else none."""
+        return self.body.let(f"select i1 {bit}, {_MASK} {mask}, {_MASK} zeroinitializer")
+
+    def read(self, place: str, step: str, masks: list[str]) -> str:
+        """Read what neighbouring places see, `step` bytes apart, as float32."""
+        if not self.code.step:
+            return self.splitter.gather(place, step, masks[0])
+        item = SIDE * self.item
+        vectors = [
+            self.lanes.load_some(self.body.at(place, n * item), mask)
+            for n, mask in enumerate(masks)
+        ]
+        if self.code.step == 1:
+            return vectors[0]
+        kind = f"<{SIDE} x float>"
+        order = ", ".join([f"i32 {2 * lane}" for lane in range(SIDE)])
+        first, second = vectors
+        return self.body.let(
+            f"shufflevector {kind} {first}, {kind} {second}, <{SIDE} x i32> <{order}>"
+        )

@@ -1,0 +1,170 @@
+"""Kernels of convolutions that matrix tiles compute: their parts, and they themselves in rows.
+
+32 outputs are a block: 64 bytes, of which the first 8 are 0 if a number is out of the range that
+can be split, else 1; then their parts, as `matmul.parts` lays them out. k is [*K, C], the channels
+filled up with zeros to whole tiles.
+"""
+
+from __future__ import annotations
+
+from graphfw.ir.records import record
+from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.convolution.tiled_image import END
+from graphfw.runtime.numpy_executor.matmul import parts
+from graphfw.runtime.numpy_executor.matmul.called import Called
+from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, TILE, Tiles
+
+DEPTH = 256
+"""How many places of k are split, or multiplied by vectors, at a time; whole tiles."""
+
+HEAD = 64
+"""The bytes of a block before its parts."""
+
+ROWS = SIDE * DEPTH * 4
+"""The bytes that `RowsCode` writes at most, for one block."""
+
+
+class K:
+    """The run-time integers that say how kernels lie; distances are in elements."""
+
+    OFFSET, OUTPUT, CHANNEL, CHANNELS = range(4)
+    DIMS = 4
+    """From here on: the kernel's size and its distance of each spatial dim."""
+
+    @staticmethod
+    def count(rank: int) -> int:
+        """How many there are."""
+        return K.DIMS + 2 * rank
+
+
+@record
+class RowsCode(Called):
+    """The function that writes kernels as rows, in the dtype that is computed in.
+
+        @rows(ptr from, ptr numbers, i64 rows, i64 k, i64 n, ptr to)
+
+    writes n places of k of some outputs, the first of which is at `from`; `DEPTH` elements lie from
+    row to row. `numbers` are those of `K`.
+
+    Attributes:
+        shape: The vectors.
+        rank: How many spatial dims the kernels have.
+    """
+
+    shape: Shape
+    rank: int
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"rows of kernels {self.shape.stored} {self.rank}"
+
+    @property
+    def types(self) -> str:
+        """The types of its arguments."""
+        return "ptr, ptr, i64, i64, i64, ptr"
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        body, shape = Body(), self.shape
+        stored, item = Elements(body, shape, shape.stored), shape.stored.itemsize
+        numbers = [body.array("%numbers", i) for i in range(K.count(self.rank))]
+        output, channel = (body.mul(numbers[i], item) for i in (K.OUTPUT, K.CHANNEL))
+        channels, last = body.max(numbers[K.CHANNELS], 1), body.add("%k", "%n")
+        with body.loop(body.div("%k", channels), body.ceil(last, channels)) as tap:
+            before = body.mul(tap, channels)
+            begin, end = body.max(before, "%k"), body.min(body.add(before, channels), last)
+            rest, first = tap, "%from"
+            for dim in reversed(range(self.rank)):
+                size, distance = numbers[K.DIMS + 2 * dim : K.DIMS + 2 * dim + 2]
+                along = body.mul(body.rem(rest, size), body.mul(distance, item))
+                rest, first = body.div(rest, size), body.at(first, along)
+            with body.loop(0, "%rows") as row:
+                source = body.at(first, body.mul(row, output))
+                to = body.at("%to", body.mul(row, DEPTH * shape.size))
+                with body.loop(begin, end) as place:
+                    here = body.at(source, body.mul(body.sub(place, before), channel))
+                    there = body.at(to, body.mul(body.sub(place, "%k"), shape.size))
+                    body.line(f"store {shape.element} {stored.load(here, 1)}, ptr {there}")
+        head = f"define fastcc void @{symbol}(ptr %from, ptr %numbers, i64 %rows, i64 %k, i64 %n, "
+        return module([Function(body.function(f"{head}ptr %to)"), declarations(shape), ())])
+
+
+@record
+class KernelPartsCode:
+    """A cell: one block of outputs of a group.
+
+    Operands: the weight, the blocks. Integers: the outputs of a group, the elements of the window,
+    then those of `K`.
+
+    Attributes:
+        shape: The vectors.
+        rank: How many spatial dims the kernels have.
+        tiles: What the parts are.
+    """
+
+    shape: Shape
+    rank: int
+    tiles: Tiles
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"parts of {self.rows.key} {self.shape.lanes} {self.tiles.parts}"
+
+    @property
+    def rows(self) -> RowsCode:
+        """What writes kernels as rows."""
+        return RowsCode(self.shape, self.rank)
+
+    @property
+    def parts(self) -> tuple[RowsCode]:
+        """What it calls by name."""
+        return (self.rows,)
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        # What is split are the rows.
+        body, split = Body(), self.shape._replace(stored=self.shape.dtype)
+        outputs, taps = (body.array("%params", i) for i in range(2))
+        numbers = body.at("%params", 16)
+        channels = body.array(numbers, K.CHANNELS)
+        blocks, side = body.ceil(outputs, SIDE), 2 * TILE * self.tiles.parts
+        group, first = body.div("%cell", blocks), body.mul(body.rem("%cell", blocks), SIDE)
+        output = body.add(body.mul(group, outputs), first)
+        source = kernels_at(body, self.shape, numbers, output, 0)
+        count = body.min(body.sub(outputs, first), SIDE)
+        tap_bytes = body.mul(body.ceil(channels, SIDE), side)
+        step = body.add(body.mul(tap_bytes, taps), HEAD)
+        block = body.at(body.array("%buffers", 1, "ptr"), body.mul(step, "%cell"))
+        sound = body.slot("i1")
+        body.set(sound, "true", "i1")
+        with body.loop(0, taps) as tap, body.loop(0, channels, DEPTH) as channel:
+            length = body.min(body.sub(channels, channel), DEPTH)
+            body.line(
+                f"call fastcc void @{self.rows.name}(ptr {source}, ptr {numbers}, i64 {count}, "
+                f"i64 {body.add(body.mul(tap, channels), channel)}, i64 {length}, ptr %scratch)"
+            )
+            to = body.at(body.at(block, HEAD), body.mul(tap, tap_bytes))
+            fits = body.let(
+                f"call fastcc i1 @split_a(ptr %scratch, i64 {DEPTH * self.shape.size}, "
+                f"i64 {self.shape.size}, ptr {body.at(to, body.mul(channel, side // SIDE))}, "
+                f"i64 {count}, i64 {length}, i1 true)"
+            )
+            body.set(sound, body.let(f"and i1 {body.get(sound, 'i1')}, {fits}"), "i1")
+        flag = body.let(f"zext i1 {body.get(sound, 'i1')} to i64")
+        body.line(f"store i64 {flag}, ptr {block}")
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        text = parts.split_a(split, self.tiles, END) + body.function(head, "ret i32 0")
+        known = declarations(self.shape) | parts.splitting(split) | self.rows.declaration
+        return module([Function(text, known, ())])
+
+
+def kernels_at(body: Body, shape: Shape, numbers: str, output: str, operand: int) -> str:
+    """Return where the kernels of an output, counted over all groups, begin in an operand."""
+    offset = body.mul(output, body.array(numbers, K.OUTPUT))
+    offset = body.mul(body.add(offset, body.array(numbers, K.OFFSET)), shape.stored.itemsize)
+    return body.at(body.array("%buffers", operand, "ptr"), offset)

@@ -1,0 +1,237 @@
+"""`tiled_strategies`: convolutions whose products are made by matrix tiles, see `tiled`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+
+from graphfw.ir.dim import DimLike, dim_min
+from graphfw.ir.dtype import float32, int64
+from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp
+from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy
+from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
+from graphfw.runtime.numpy_executor.convolution.lowering import Convolution
+from graphfw.runtime.numpy_executor.convolution.tiled import GAP, HEIGHT, PANEL, TiledCell
+from graphfw.runtime.numpy_executor.convolution.tiled_image import (
+    SLACK,
+    ImagePartsCode,
+    Words,
+)
+from graphfw.runtime.numpy_executor.convolution.tiled_kernels import HEAD, ROWS, KernelPartsCode
+from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of, with_stores
+from graphfw.runtime.numpy_executor.matmul.plan import Costs, cut, vectors
+from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, TILE, Tiles
+
+_LONGEST = 1024
+"""Rows of more places are not computed at a time: the caches don't hold them."""
+
+_MOST = 1 << 17
+"""The longest sums, see `tiled_image.END`."""
+
+_WORDS, _LEAST = 1 << 15, 256
+"""About so many words of a part are read for the rows that are done at a time, so that the caches
+hold them; and so many columns are computed at least."""
+
+_LARGEST = 1 << 28
+"""The most bytes that the parts of all images may take."""
+
+_DOT = 22
+"""The cycles of a product of two tiles with what belongs to it; 16 are the processor's own."""
+
+_SPLIT, _RESULT, _KERNEL = 0.6, 0.6, 4
+"""The cycles for a word of a part, for an element of the result, and of the kernels where each run
+splits these."""
+
+_STEP = 8000
+"""The cycles for a step more."""
+
+_FROM_MEMORY = 13
+"""The bytes of kernels that arrive in a cycle, where they come from memory."""
+
+
+def tiled_strategies(
+    it: Convolution,
+    tiles: Tiles,
+    product: Storage | None,
+    epilogue: Epilogue | None,
+    fixed: bool,
+) -> list[Strategy]:
+    """Return the strategy, if it serves: panels are as wide as tiles, spatial sizes are known."""
+    if not _suits(it):
+        return []
+    nbytes = 4 * Words.of(it.dims, _channels(it)).size(tiles) * it.members
+    if isinstance(nbytes, int) and nbytes > _LARGEST:
+        return []
+    make = partial(_steps, it, tiles, product, epilogue, fixed)
+    return [Strategy("tiles", _seconds(it, tiles, fixed=fixed), make)]
+
+
+def _suits(it: Convolution) -> bool:
+    sizes = [(dim.size, dim.places, dim.before, dim.dilation) for dim in it.dims]
+    if not all([isinstance(number, int) for some in sizes for number in some]):
+        return False
+    width, k = it.dims[-1].places, it.weight.shape[1] * it.kernel
+    assert isinstance(width, int)
+    assert isinstance(k, int)
+    readable = it.dims[-1].step or not it.shape.converts
+    is_wide = it.shape.dtype is float32 and it.shape.columns == SIDE
+    return is_wide and readable and width <= _LONGEST and k <= _MOST
+
+
+def _channels(it: Convolution) -> int:
+    channels = it.weight.shape[1]
+    assert isinstance(channels, int)
+    return channels
+
+
+def _rows(it: Convolution) -> int:
+    """Return how many rows of places an image has."""
+    rows = math.prod([dim.places for dim in it.dims[:-1] if isinstance(dim.places, int)])
+    assert isinstance(rows, int)
+    return rows
+
+
+def _columns(it: Convolution, words: Words, rows: int) -> int:
+    """Return how many words there are at most, from the first of so many rows to the last."""
+    extents = [extent.size for extent in words.extents]
+    places = [dim.places for dim in it.dims if isinstance(dim.places, int)]
+    total = (rows - 1) * extents[-1] + places[-1]
+    inner, pitch = 1, extents[-1]
+    for extent, size in zip(extents[-2:0:-1], places[-2:0:-1], strict=True):
+        # What lies between the last row of one and the first of the next.
+        inner *= size
+        total += -(-(rows - 1) // max(inner, 1)) * (extent - size) * pitch
+        pitch *= extent
+    return total
+
+
+def _together(it: Convolution, words: Words) -> int:
+    """Return how many rows are computed at a time."""
+    columns = max(_WORDS // max(words.pairs, 1), _LEAST)
+    return max(min(columns // max(words.extents[-1].size, 1), _rows(it)), 1)
+
+
+def _seconds(it: Convolution, tiles: Tiles, *, fixed: bool) -> float:
+    """Return how long the steps take, on one core."""
+    m, n, k = it.assumed
+    words, images = Words.of(it.dims, _channels(it)), n / max(math.prod(_places(it)), 1)
+    # As if all that are done at a time were of as many rows.
+    times = -(-_rows(it) // _together(it, words))
+    columns = _columns(it, words, -(-_rows(it) // max(times, 1)))
+    squares = images * times * -(-columns // SIDE) * -(-m // SIDE)
+    cycles = 4 * len(tiles.pairs) * _DOT * squares * it.kernel * -(-_channels(it) // SIDE)
+    cycles += _SPLIT * images * words.size(tiles) + _STEP
+    cycles += _RESULT * m * n
+    if not fixed:
+        cycles += _KERNEL * m * k
+    elif not it.is_near:
+        cycles += _kernel_bytes(it, tiles) / it.groups / _FROM_MEMORY
+    return cycles * it.groups / CLOCK
+
+
+def _places(it: Convolution) -> list[int]:
+    return [dim.places for dim in it.dims if isinstance(dim.places, int)]
+
+
+def _steps(
+    it: Convolution,
+    tiles: Tiles,
+    product: Storage | None,
+    epilogue: Epilogue | None,
+    fixed: bool,
+) -> list[Step]:
+    shape, x, weight, rank = it.shape, it.x, it.weight, len(it.dims)
+    m, n, channels = it.outputs, it.places, _channels(it)
+    words = Words.of(it.dims, channels)
+    rows, together = _rows(it), _together(it, words)
+    columns = -(-_columns(it, words, together) // SIDE) * SIDE
+    how = cut(
+        shape, Costs(speed=2, a=0, b=1), (m, n, channels * it.kernel), it.members, may_split=False
+    )
+    output_cuts = dim_min(how.row_blocks, max(-(-m // SIDE), 1))
+    row_cuts = dim_min(how.column_blocks, max(rows, 1))
+    channel, *dims = zip(weight.shape[1:], weight.strides[1:], strict=True)
+    lie = (
+        *(weight.offset, weight.strides[0], channel[1], channels),
+        *[number for pair in dims for number in pair],
+    )
+    cuts = output_cuts, row_cuts, how.group, it.members, columns, n
+    params: tuple[DimLike, ...] = (
+        *_numbers(it, it.dims, cuts),
+        *words.numbers(columns, together),
+        *lie,
+    )
+    seen, flags, split = _image(it, tiles, words)
+    blocks, steps = _blocks(it, tiles, lie, fixed)
+    operands = operands_of([x.storage, blocks, weight.storage, seen, flags], product, epilogue)
+    length = it.kernel * -(-channels // SIDE)
+    scratch = PANEL + ROWS + -(-length // 8) * 64 + SIDE * (4 * columns + GAP)
+    if epilogue is not None:
+        params += epilogue.params_with(n if product is not None else together * _places(it)[-1])
+        scratch += SIDE * together * _places(it)[-1] * shape.size
+    code = MatmulCode(
+        TiledCell(shape, rank, it.dims[-1].step, tiles),
+        with_stores(it.target, it.members * m * n),
+        (HEIGHT,),
+        True,
+        vectors(shape, n),
+        product is not None,
+        operands.region,
+    )
+    cells = (it.members + how.group - 1) // how.group * output_cuts * row_cuts
+    if 0 in (m, n):
+        cells = 0
+    return [split, *steps, operands.step(it.nodes, code, params, cells, scratch)]
+
+
+def _numbers(
+    it: Convolution, dims: list[SpatialDim], cuts: tuple[DimLike, ...] = (0,) * 6
+) -> tuple[DimLike, ...]:
+    """Return the integers of `windows.P`, of which some say how cells are cut, and of dims."""
+    x, channels = it.x, _channels(it)
+    return (
+        *(it.outputs, it.places, channels * it.kernel, it.groups, channels),
+        *(x.offset, x.strides[0], channels * x.strides[1], x.strides[1]),
+        *cuts,
+        *numbers(dims),
+    )
+
+
+def _image(it: Convolution, tiles: Tiles, words: Words) -> tuple[Storage, Storage, Step]:
+    """Return the parts of the images, whether they could be split, and what makes these."""
+    seen = Temp(float32, it.members * words.size(tiles) + SLACK, "parts of images")
+    cells = it.members * (words.pairs // words.together)
+    flags = Temp(int64, cells, "whether images have parts")
+    # As few dims as can be, since rows are read in whole vectors: the words lie the same.
+    dims = joined(it.dims)
+    code = ImagePartsCode(it.shape, len(dims), tiles, dims[-1].step)
+    params = (*_numbers(it, dims), *Words.of(dims, _channels(it)).numbers(0, 0))
+    operands, written = (it.x.storage, seen, flags), (False, True, True)
+    return seen, flags, Step(it.nodes, code, operands, written, params, cells)
+
+
+def _kernel_bytes(it: Convolution, tiles: Tiles) -> int:
+    """Return how many bytes the parts of the kernels take."""
+    length = it.kernel * -(-_channels(it) // SIDE)
+    return it.groups * -(-it.outputs // SIDE) * (HEAD + length * 2 * TILE * tiles.parts)
+
+
+def _blocks(
+    it: Convolution, tiles: Tiles, lie: tuple[DimLike, ...], fixed: bool
+) -> tuple[Storage, list[Step]]:
+    """Return the parts of the kernels, and what makes them where they change from run to run."""
+    memory = Temp(float32, _kernel_bytes(it, tiles) // 4, "parts of kernels")
+    step = Step(
+        it.nodes,
+        KernelPartsCode(it.shape, len(it.dims), tiles),
+        (it.weight.storage, memory),
+        (False, True),
+        (it.outputs, it.kernel, *lie),
+        it.groups * -(-it.outputs // SIDE),
+        ROWS,
+    )
+    if fixed:
+        return Prepared(memory.dtype, memory.size, memory.why, step), []
+    # They could be made long before they are needed: they would fill memory until then.
+    return memory, [replace(step, after=(it.x.storage,))]

@@ -1,0 +1,134 @@
+"""`TurnedPoolCell`: turned convolutions of which windows see the largest result.
+
+Places of the convolution are rows in a block in cache, vectors of outputs side by side: so what a
+window sees is reduced vector by vector, and only the maxima are transposed and leave the cell. The
+block holds as many rows of places as the windows of a chunk see; where the next chunk's windows see
+some of them again, these are still there.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from graphfw.ir.records import record
+from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
+from graphfw.runtime.numpy_executor.convolution.turned import R, Result, T, Turned, TurnedCell
+from graphfw.runtime.numpy_executor.matmul.called import calling
+from graphfw.runtime.numpy_executor.matmul.elements import Elements
+
+
+class W:
+    """The run-time integers of windows along a dim, behind those of the spatial dims."""
+
+    PLACES, STRIDE, BEFORE = range(3)
+    COUNT = 3
+
+
+@record
+class TurnedPoolCell(TurnedCell):
+    """How a cell is computed: some outputs of a group, some rows of places of windows.
+
+    Attributes:
+        window: How many rows of places a window sees, and how many of each.
+    """
+
+    window: tuple[int, int]
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"{super().key}, maxima of {self.window}"
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        return calling(_TurnedPool(self, self.window).text(symbol), self.shape, self.parts)
+
+
+class _TurnedPool(Turned):
+    """Writes the function of a cell; `together` counts rows of places of windows."""
+
+    def __init__(self, code: TurnedCell, window: tuple[int, int]) -> None:
+        self.window = window
+        super().__init__(code)
+        self.computed = Elements(self.body, self.shape, self.shape.dtype)
+
+    def window_param(self, axis: int, which: int) -> str:
+        """Read a run-time integer of the windows."""
+        return self.param(T.DIMS + R.COUNT * self.code.rank + W.COUNT * axis + which)
+
+    def result_block(self) -> Result:
+        body = self.body
+        rows, width = (self.window_param(axis, W.PLACES) for axis in range(2))
+        # So many rows of places the windows of a chunk see.
+        more = body.mul(body.sub(self.together, 1), self.window_param(0, W.STRIDE))
+        self.depth = body.add(more, self.window[0])
+        nbytes = body.mul(body.mul(self.depth, self.width), self.line)
+        params = T.DIMS + R.COUNT * self.code.rank + 2 * W.COUNT
+        return Result(rows, width, body.at(self.block, nbytes), params)
+
+    def image(
+        self, x: str, image: str, group: str, panels: tuple[str, str], rows: tuple[str, str]
+    ) -> None:
+        body, done = self.body, self.body.slot()
+        stride, before = (self.window_param(0, which) for which in (W.STRIDE, W.BEFORE))
+        with body.loop(*panels) as panel:
+            body.set(done, 0)
+            with body.loop(*rows, self.together) as row:
+                stop = body.min(body.add(row, self.together), rows[1])
+                first = body.sub(body.mul(row, stride), before)
+                begin = body.max(first, body.get(done))
+                last = body.sub(body.mul(body.sub(stop, 1), stride), before)
+                end = body.min(body.add(last, self.window[0]), self.rows)
+                self.compute(x, group, panel, (begin, end))
+                body.set(done, end)
+                self.pool((row, stop))
+                self.finish(image, group, panel, (row, stop))
+
+    def row_block(self, row: str, first: str) -> str:
+        """Where a row of places lies in the block, which is a ring."""
+        before = self.body.mul(self.body.rem(row, self.depth), self.width)
+        return self.body.at(self.block, self.body.mul(before, self.line))
+
+    def pool(self, rows: tuple[str, str]) -> None:
+        """Reduce what windows see, in some rows of their places."""
+        body, lanes = self.body, self.shape.lanes
+        with body.loop(*rows) as row:
+            seen = [self.row_block(index, "0") for index in self.seen(0, row, self.rows)]
+            before = body.mul(body.sub(row, rows[0]), self.result.width)
+            to = body.at(self.result.block, body.mul(before, self.line))
+            with body.loop(0, self.result.width) as place:
+                columns = [body.mul(c, self.line) for c in self.seen(1, place, self.width)]
+                taps = [body.at(*tap) for tap in itertools.product(seen, columns)]
+                there = body.at(to, body.mul(place, self.line))
+                for vector in range(self.shape.columns // lanes):
+                    offset = vector * lanes * self.size
+                    values = [self.computed.load(body.at(tap, offset)) for tap in taps]
+                    self.computed.store(self.largest(values), body.at(there, offset))
+
+    def seen(self, axis: int, place: str, size: str) -> list[str]:
+        """What a window sees along an axis.
+
+        Beyond the places of the convolution it sees nothing. The last one there is, it sees anyhow:
+        that may as well be taken twice.
+        """
+        body = self.body
+        stride, before = (self.window_param(axis, which) for which in (W.STRIDE, W.BEFORE))
+        first, last = body.sub(body.mul(place, stride), before), body.sub(size, 1)
+        indices = [body.add(first, tap) for tap in range(self.window[axis])]
+        return [body.min(body.max(index, "0"), last) for index in indices]
+
+    def largest(self, values: list[str]) -> str:
+        """Return the largest of vectors; NaN where one is."""
+        body, shape = self.body, self.shape
+        v, bits = shape.vector, f"<{shape.lanes} x i1>"
+        result = values[0]
+        for value in values[1:]:
+            larger = body.let(f"fcmp ogt {v} {result}, {value}")
+            result = body.let(f"select {bits} {larger}, {v} {result}, {v} {value}")
+        # A NaN is lost on the way; one comparison finds it in two values.
+        ordered = ""
+        for first, second in zip(values[::2], [*values[1::2], values[-1]], strict=False):
+            both = body.let(f"fcmp ord {v} {first}, {second}")
+            ordered = body.let(f"and {bits} {ordered}, {both}") if ordered else both
+        nan = splat(shape.element, literal(float("nan"), shape.dtype), shape.lanes)
+        return body.let(f"select {bits} {ordered}, {v} {result}, {v} {nan}")

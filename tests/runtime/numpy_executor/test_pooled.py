@@ -1,0 +1,164 @@
+"""Convolutions that are computed with what pools them."""
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw.ir.build import emit
+from graphfw.ops.window_reductions import WindowMax
+from graphfw.runtime.numpy_executor.convolution import pooled
+from graphfw.transforms.grad import grad
+from tests.runtime.numpy_executor.special_runs import assert_native
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch):
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
+    monkeypatch.setattr(pooled, "_POOLING", 1e9)  # whatever it takes
+
+
+def drawn(rng, shape, dtype="float32"):
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def agree(monkeypatch, g, fetches, feeds, *, fused, threads=(1, 2), rtol=3e-5):
+    """See that plans give what the evaluation node by node does, and what they have fused."""
+    with monkeypatch.context() as context, gf.Session(g) as session:
+        context.setenv("GRAPHFW_JIT", "0")
+        wanted = session.compile(fetches, list(feeds))(*feeds.values())
+    for count in threads:
+        with gf.Session(g, threads=count) as session:
+            plan = session.compile(fetches, list(feeds))
+            assert_native(plan)
+            steps = [[node.op.name for node in step.nodes] for step in plan._run.build.steps]
+            is_fused = any("conv" in names and "window_max" in names for names in steps)
+            assert is_fused == fused
+            for a, b in zip(plan(*feeds.values()), wanted, strict=True):
+                assert a.dtype == b.dtype
+                np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol)
+
+
+SHAPES = [
+    # images, channels, outputs, groups, size, kernel, stride, padding, window, step, padding
+    (1, 3, 64, 1, (45, 47), 3, 2, 0, 3, 2, 0),
+    (2, 3, 40, 1, (31, 29), 7, 2, 3, 3, 2, 1),
+    (3, 4, 18, 2, (12, 40), 3, 1, 1, 2, 2, 0),
+    (1, 1, 1, 1, (9, 9), 1, 1, 0, 4, 1, 2),
+    (2, 2, 33, 1, (40, 5), (5, 1), 1, 0, (3, 2), (4, 3), 0),
+    (1, 5, 16, 1, (3, 300), 3, 1, 1, (1, 3), (1, 1), (0, 1)),
+    (2, 3, 8, 1, (6, 6), 3, 1, 0, 4, 4, 0),
+]
+
+
+@pytest.mark.parametrize("sizes", SHAPES)
+@pytest.mark.parametrize("batch", ["known", "n"])
+def test_sizes(monkeypatch, rng, sizes, batch):
+    images, channels, outputs, groups, size, kernel, stride, padding, window, step, around = sizes
+    kernel = (kernel, kernel) if isinstance(kernel, int) else kernel
+    with gf.Graph() as g:
+        x = gf.placeholder((images if batch == "known" else "n", channels, *size), name="x")
+        w = gf.asarray(drawn(rng, (outputs, channels // groups, *kernel)))
+        b = gf.asarray(drawn(rng, (outputs, 1, 1)))
+        y = gf.conv(x, w, stride=stride, padding=padding, groups=groups)
+        y = gf.max_pool(gf.relu(y - b), window, stride=step, padding=around)
+    feeds = {x: drawn(rng, (images, channels, *size))}
+    agree(monkeypatch, g, [y, gf_sum(g, y)], feeds, fused=True)
+
+
+def gf_sum(g, y):
+    with g:
+        return gf.sum(y, axis=(2, 3))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("after", ["nothing", "bias", "residual"])
+def test_what_is_done_afterwards(monkeypatch, rng, dtype, after):
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 3, 21, 22), dtype, name="x")
+        r = gf.placeholder(("n", 12, 10, 10), dtype, name="r")
+        w = gf.asarray(drawn(rng, (12, 3, 3, 3), dtype))
+        y = gf.conv(x, w)
+        if after == "bias":
+            bias = gf.asarray(drawn(rng, (1, 12, 1, 1), dtype))
+            y = gf.minimum(gf.maximum(bias + y, 0.25), 3)
+        y = gf.max_pool(y, 3, stride=2, padding=1)
+        y = gf.tanh(y[:, :, :10] + r) if after == "residual" else y
+    for n in (0, 1, 3):
+        feeds = {x: drawn(rng, (n, 3, 21, 22), dtype), r: drawn(rng, (n, 12, 10, 10), dtype)}
+        agree(monkeypatch, g, [y], feeds, fused=True)
+
+
+def test_a_nan_spreads_to_all_windows_that_see_it(monkeypatch, rng):
+    with gf.Graph() as g:
+        x = gf.placeholder((1, 2, 30, 30), name="x")
+        w = gf.asarray(drawn(rng, (5, 2, 3, 3)))
+        y = gf.max_pool(gf.relu(gf.conv(x, w) + 1), 3, stride=2)
+    array = drawn(rng, (1, 2, 30, 30))
+    array[0, 0, 0, 0] = array[0, 1, 17, 14] = array[0, 1, 29, 29] = np.nan
+    array[0, 0, 8, 8] = np.inf
+    agree(monkeypatch, g, [y], {x: array}, fused=True)
+
+
+def test_a_part_of_a_join(monkeypatch, rng):
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 3, 23, 23), name="x")
+        parts = [
+            gf.max_pool(gf.conv(x, gf.asarray(drawn(rng, (o, 3, 3, 3)))), 3, stride=2)
+            for o in (7, 20)
+        ]
+        y = gf.relu(gf.concat(parts, axis=1))
+    agree(monkeypatch, g, [y], {x: drawn(rng, (2, 3, 23, 23))}, fused=True)
+
+
+def test_variables_and_weights_that_are_computed(monkeypatch, rng):
+    with gf.Graph() as g:
+        x, w = gf.placeholder(("n", 3, 20, 20), name="x"), gf.placeholder((6, 3, 3, 3), name="w")
+        v = gf.Variable(drawn(rng, (6, 1, 1)), name="v")
+        y = gf.max_pool(gf.conv(gf.sin(x), w * 2), 2) + v
+    feeds = {x: drawn(rng, (2, 3, 20, 20)), w: drawn(rng, (6, 3, 3, 3))}
+    agree(monkeypatch, g, [y], feeds, fused=True)
+
+
+def test_what_others_read_is_computed_as_a_whole(monkeypatch, rng):
+    with gf.Graph() as g:
+        x = gf.placeholder((2, 3, 20, 20), name="x")
+        w = gf.asarray(drawn(rng, (6, 3, 3, 3)))
+        y = gf.conv(x, w)
+        pool = gf.max_pool(y, 3, stride=2)
+    feeds = {x: drawn(rng, (2, 3, 20, 20))}
+    agree(monkeypatch, g, [pool, y], feeds, fused=False)
+    with g:
+        more = gf.mean(y, axis=1)
+        loss = gf.sum(gf.max_pool(gf.relu(y), 2))
+        fetches = [loss, *grad(loss, [x])]
+    agree(monkeypatch, g, [pool, more], feeds, fused=False)
+    agree(monkeypatch, g, fetches, feeds, fused=False, rtol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"before": (3, 0)},  # a row of windows that see nothing
+        {"after": (0, 40)},
+        {"dilations": (2, 1)},
+        {"window": (5, 5)},
+    ],
+)
+def test_windows_that_are_pooled_apart(monkeypatch, rng, how):
+    rule = {"window": (3, 3), "strides": (2, 2), "dilations": (1, 1), "before": (0, 0)}
+    with gf.Graph() as g:
+        x = gf.placeholder((2, 3, 20, 20), name="x")
+        w = gf.asarray(drawn(rng, (6, 3, 3, 3)))
+        y = emit(WindowMax(**{**rule, "after": (0, 0), **how}), gf.conv(x, w))
+    agree(monkeypatch, g, [y], {x: drawn(rng, (2, 3, 20, 20))}, fused=False)
+
+
+def test_the_estimate_decides(monkeypatch, rng):
+    monkeypatch.undo()
+    for channels, fused in ((3, True), (64, False)):
+        with gf.Graph() as g:
+            x = gf.placeholder((1, channels, 80, 80), name="x")
+            w = gf.asarray(drawn(rng, (64, channels, 3, 3)) / 8)
+            y = gf.max_pool(gf.conv(x, w), 3, stride=2)
+        feeds = {x: drawn(rng, (1, channels, 80, 80))}
+        agree(monkeypatch, g, [y], feeds, fused=fused, rtol=2e-4)
