@@ -271,6 +271,7 @@ def kinds(name: str, *, precision: str = "highest", mask: Mask | None = None) ->
     return [Kind(role, *fields).code() for role in ("forward", "queries", "keys")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "name"), [("sm_80", "float16"), ("sm_90", "bfloat16"), ("sm_80", "float32")]
 )

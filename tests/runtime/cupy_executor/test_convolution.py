@@ -72,7 +72,16 @@ def random_op(rng, weight):
 
 
 @pytest.mark.parametrize("weight", [False, True], ids=["conv", "conv_weight"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        np.float32,
+        ml_dtypes.bfloat16,
+        pytest.param(np.float64, marks=pytest.mark.slow),
+        pytest.param(np.float16, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_random_arguments(dtype, weight, rng):
     for _ in range(8):
         op, first, second = random_op(rng, weight)
@@ -294,6 +303,7 @@ def codes_of(how, rank):
     return [*found, *[codes.depthwise_code(how, rank, ends, is_spread=s) for s in (False, True)]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "wide", "rank", "how"),
     [("sm_80", False, 2, ENGINES[3]), ("sm_90", True, 1, ENGINES[0])],

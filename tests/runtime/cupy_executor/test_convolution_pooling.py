@@ -12,7 +12,13 @@ from graphfw.runtime.cupy_executor.convolution import pooling
 from tests.support.cuda_compilers import compiled
 from tests.support.hand_steps import computed
 
-DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.int8, np.uint16]
+DTYPES = [
+    *(np.float32, ml_dtypes.bfloat16, np.int8),
+    *(
+        pytest.param(dtype, marks=pytest.mark.slow)
+        for dtype in (np.float64, np.float16, np.int32, np.uint16)
+    ),
+]
 
 FLOATS = (gf.float32, gf.float64, gf.float16, gf.bfloat16, gf.int64)
 

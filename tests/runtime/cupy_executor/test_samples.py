@@ -51,7 +51,9 @@ def kernels(part):
     return [s for s in steps if isinstance(getattr(s, "code", None), CudaCode | HandCode)]
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [0, 1, *(pytest.param(part, marks=pytest.mark.slow) for part in range(2, PARTS))]
+)
 def test_values(part):
     run = execute(kernels(part))
     for sample, xs, graph, groups, items in programs(part):
@@ -84,8 +86,15 @@ def test_what_runs_on_a_gpu_with_GRAPHFW_TEST_GPU(fake, monkeypatch):
     assert len(fake.launches) > 3
 
 
-@pytest.mark.parametrize("wide", [False, True], ids=["narrow", "wide"])
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@pytest.mark.parametrize(
+    ("architecture", "wide"),
+    [
+        pytest.param("sm_80", False, marks=pytest.mark.slow),
+        pytest.param("sm_80", True, marks=pytest.mark.slow),
+        ("sm_90", False),
+        pytest.param("sm_90", True, marks=pytest.mark.slow),
+    ],
+)
 def test_gpus_compilers_take_them(architecture, wide):
     some = kernels(0 if wide else 1)[(architecture == "sm_80") :: 2]
     assert compiled(module([step.code for step in some]), architecture, wide=wide)

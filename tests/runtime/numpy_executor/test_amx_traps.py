@@ -106,6 +106,7 @@ def test_instructions(library, tmp_path):
     assert all(counts.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["matmul", "convolution"])
 def test_generated_code(library, tmp_path, what):
     counts = run_tests(library, tmp_path, f"{_HERE}/test_{what}_tiles.py")
