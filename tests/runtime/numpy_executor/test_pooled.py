@@ -155,6 +155,7 @@ def test_windows_that_are_pooled_apart(monkeypatch, rng, how):
 
 def test_the_estimate_decides(monkeypatch, rng):
     monkeypatch.undo()
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
     for channels, fused in ((3, True), (64, False)):
         with gf.Graph() as g:
             x = gf.placeholder((1, channels, 80, 80), name="x")
