@@ -33,7 +33,7 @@ _UNIT = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23, "float64
 """The distance from 1 to the next number."""
 
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 3e4, 1e-7)
-_SIZES = (None, 4, 12, 1)  # None: each symbol its own; the others suit graphs that divide dims
+_SIZES = (None, 4, 12, 60, 1)  # None: each symbol its own; the others suit graphs that divide dims
 _INTS = ((-3, 8), (0, 2), (0, 1))  # the narrower ones suit graphs that use integers as indices
 _RNG = Rng(0, 0)
 
