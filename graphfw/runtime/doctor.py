@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module, metadata
 from typing import Literal, NamedTuple, TypeAlias
 
-from graphfw.errors import ExecutorError
+from graphfw.errors import ArgumentError, ExecutorError
 from graphfw.runtime.cache import folder
 
 State: TypeAlias = Literal["good", "missing", "broken"]
@@ -105,7 +105,10 @@ def _compiler() -> Finding:
 
 def _cache() -> Finding:
     """Look at where compiled code is kept."""
-    path = folder()
+    try:
+        path = folder()
+    except ArgumentError as error:
+        return Finding("cache", "broken", error.summary, error.fix)
     if path is None:
         return Finding("cache", "missing", "compiled code is not kept", "unset GRAPHFW_CACHE")
     try:

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import NamedTuple, NoReturn, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 
+from graphfw.ir.body import Body
 from graphfw.ir.constants import constant_array
+from graphfw.ir.dim import DimLike
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.variable import Variable
+from graphfw.ops.regions import Region
 from graphfw.passes.fuse import partition
 from graphfw.runtime.cupy_executor.codegen import CudaCode, GpuCode, HandCode, module
+from graphfw.runtime.cupy_executor.codegen.together import MANY, TOGETHER
+from graphfw.runtime.cupy_executor.convolution import CudnnCode
+from graphfw.runtime.cupy_executor.convolution.cudnn import wanted
+from graphfw.runtime.cupy_executor.epilogues import FuseEpilogues
 from graphfw.runtime.cupy_executor.products import ProductCode
+from graphfw.runtime.cupy_executor.regions import RegionCode, region_steps
 from graphfw.runtime.cupy_executor.target import GpuTarget
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.lower import CanCompile, lower
-from graphfw.runtime.kernels.steps import Item, Step, Storage, View
+from graphfw.runtime.kernels.steps import Item, ReferenceStep, Step, Storage, View
 from graphfw.runtime.kernels.views import is_whole, view
+from graphfw.runtime.planning.arena import Block
 from graphfw.runtime.planning.blocks import blocks_of
 from graphfw.runtime.planning.copies import copied, held
 from graphfw.runtime.planning.draws import Draws, drawn_keys
-from graphfw.runtime.planning.schedule import schedule, written
-from graphfw.runtime.program import Program
+from graphfw.runtime.planning.once import once
+from graphfw.runtime.planning.schedule import Level, Lifetime, schedule, written
+from graphfw.runtime.program import Program, body_program, without_passes
 
 
 class Launched(NamedTuple):
@@ -45,15 +58,102 @@ class Multiplied(NamedTuple):
         return [_launched(step) for step in self.code.otherwise]
 
 
-Work: TypeAlias = "Launched | Multiplied | Node"
-"""What a run does at one moment: launch a kernel, multiply, or call an op's `eval`."""
+class Looped(NamedTuple):
+    """A step that is a loop or a branch."""
+
+    step: Step
+    code: RegionCode
 
 
-class Build:
+class Convolved(NamedTuple):
+    """A step that is a convolution, or a gradient of one, for which cuDNN is asked."""
+
+    step: Step
+    code: CudnnCode
+
+    @property
+    def behind(self) -> list[Work]:
+        """What follows where cuDNN does it."""
+        return [_work(step) for step in self.code.behind]
+
+    @property
+    def otherwise(self) -> list[Work]:
+        """What is done where it does not."""
+        return [_work(step) for step in self.code.otherwise]
+
+
+Work: TypeAlias = "Launched | Multiplied | Convolved | Looped | Node"
+"""What a run does at one moment: launch kernels, multiply, run bodies, or call an op's
+`eval`."""
+
+
+class Plan(Protocol):
+    """What is done in an order, and where it finds memory.
+
+    Attributes:
+        work: What is done, in order.
+        level_of: For each of these a number: what has the same need not wait for one another.
+        final: How many come before those that write the new contents of variables.
+        block_of: For storages in the arena, the block.
+        blocks: When each block of the arena is needed.
+        nbytes: The blocks' bytes.
+        nonzero: Sizes that must not be 0.
+        can_fail: Whether a kernel checks something.
+    """
+
+    work: list[Work]
+    level_of: list[int]
+    final: int
+    block_of: dict[Storage, int]
+    blocks: list[Block]
+    nbytes: list[DimLike]
+    nonzero: tuple[DimLike, ...]
+    can_fail: bool
+
+
+class Preparing(Plan):
+    """What is done once for many runs: see `planning.once`.
+
+    Args:
+        steps: The steps, in order.
+        kept: What runs read of what they make.
+        variables: Those of the program.
+
+    Attributes:
+        kept: What runs read.
+        constants: The constants that it is made of.
+        variables: The variables that it is made of.
+    """
+
+    def __init__(
+        self, steps: Sequence[Step], kept: list[Storage], variables: Sequence[Variable]
+    ) -> None:
+        self.kept = kept
+        self.work = [_work(step) for step in steps]
+        self.level_of = list(range(len(steps)))
+        self.final = len(steps)
+        self.nonzero, self.can_fail = (), False
+        read = dict.fromkeys([storage for step in steps for storage in step.operands])
+        self.constants = _constants([*read])
+        self.variables = [variable for variable in variables if variable in read]
+        lifetimes: dict[Storage, Lifetime] = {}
+        for number, step in enumerate(steps):
+            for storage in step.operands:
+                first = lifetimes.get(storage, Lifetime(number, number)).first
+                lifetimes[storage] = Lifetime(first, number)
+        elsewhere = dict.fromkeys([*kept, *self.constants, *self.variables], 0)
+        self.block_of, self.blocks, self.nbytes = blocks_of(
+            [Level([step], []) for step in steps], lifetimes, elsewhere, _no_node
+        )
+
+
+class Build(Plan):
     """A compiled program, for all sizes.
 
     Attributes:
         program: The program.
+        is_body: Whether it is what a loop or a branch computes.
+        once: What is done once for many runs; of a body, once for all trips.
         work: What a run does, in order: a stream does one after the other.
         final: How many of these come before those that write the new contents of variables, which
             may be written over the old ones: nothing fails there, and nothing else happens.
@@ -62,26 +162,36 @@ class Build:
         draws: What random nodes draw from.
         constants: Those that are read.
         outside: What nodes make that CuPy computes.
-        blocks: When each block of the arena is needed.
-        block_of: For storages in the arena, the block.
-        nbytes: The blocks' bytes.
-        can_fail: Whether a kernel checks something.
     """
 
-    def __init__(self, program: Program, options: Options) -> None:
+    def __init__(self, program: Program, options: Options, *, is_body: bool = False) -> None:
         self.program = program
+        self.is_body = is_body
         graph = program.graph
         self.draws = Draws(drawn_keys(graph))
-        target = GpuTarget(self.draws, options.matmul_precision or "highest")
+        cudnn = wanted(graph, options)
+        target = GpuTarget(self.draws, options.matmul_precision or "highest", cudnn)
         self._partition = partition(graph, CanCompile(target))
-        items = lower(graph, self._partition, target)
+        make = partial(_body, options)
+        items: list[Item] = [
+            step
+            for item in lower(graph, self._partition, target)
+            for step in (
+                region_steps(item, self.view, make, target) if _is_region(item) else [item]
+            )
+        ]
         count = program.fetch_count
         self.fetched = self._held(graph.outputs[:count], items)
         updates = [
             (variable, self._whole(tensor, items))
             for variable, tensor in zip(program.updated, graph.outputs[count:], strict=True)
         ]
-        plan = schedule(items, self.storage_of, updates, self.fetched, _copy_of, apart=True)
+        updated = {*program.updated}
+        fixed = [variable for variable in program.variables if variable not in updated]
+        made = {*self.fetched, *[storage for _, storage in updates]}
+        prepared = once(items, self.storage_of, fixed, made)
+        self.once = Preparing(prepared.steps, prepared.kept, fixed)
+        plan = schedule(prepared.rest, self.storage_of, updates, self.fetched, _copy_of, apart=True)
         self.updated = plan.updated
         self.levels = len(plan.levels)
         self.work: list[Work] = []
@@ -95,7 +205,13 @@ class Build:
             [isinstance(w, Node) or new.isdisjoint(w.step.operands) for w in self.work]
         )
         steps = [one.step for one in self.work if not isinstance(one, Node)]
-        self.can_fail = any([step.can_fail for step in steps])
+        self.can_fail = any(
+            [
+                one.code.can_fail if isinstance(one, Looped) else one.step.can_fail
+                for one in self.work
+                if not isinstance(one, Node)
+            ]
+        )
         self.nonzero = tuple([size for step in steps for size in step.nonzero])
         nodes = [one for one in self.work if isinstance(one, Node)]
         read = [storage for step in steps for storage in step.operands]
@@ -103,28 +219,94 @@ class Build:
         self.constants = _constants(read)
         self.outside = [tensor for node in nodes for tensor in node.outputs]
         elsewhere: list[Storage] = [*program.feeds, *program.variables, *self.constants]
-        elsewhere += [*self.outside, *self.outputs, self.draws.storage]
+        elsewhere += [*self.once.kept, *self.outside, *self.outputs, self.draws.storage]
         self.block_of, self.blocks, self.nbytes = blocks_of(
             plan.levels, plan.lifetimes, dict.fromkeys(elsewhere, 0), self.storage_of
         )
 
-    @property
-    def codes(self) -> list[GpuCode]:
-        """The kernels, each once."""
-        return list({one.code.key: one.code for one in self._launched()}.values())
+    @cached_property
+    def alike(self) -> frozenset[str]:
+        """The symbols of kernels that are launched several times without waiting in between."""
+        launched = zip(self.work, self.level_of, strict=True)
+        count = Counter([(level, w.code.symbol) for w, level in launched if _is_generated(w)])
+        return frozenset([symbol for (_, symbol), number in count.items() if number > 1])
 
     @cached_property
-    def source(self) -> str:
-        """The source of the kernels: where sizes are known, of the variants that they need."""
+    def rigid(self) -> frozenset[Storage]:
+        """What is read or written by code that wants addresses as well aligned as arrays' are."""
+        steps = [one.step for one in self.work if not isinstance(one, Node | Launched)]
+        steps += [one.step for one, _ in self._kernels() if isinstance(one.code, HandCode)]
+        return frozenset([storage for step in steps for storage in step.operands])
+
+    def reads(self, storage: Storage) -> bool:
+        """Whether anything reads a storage."""
+        return any([storage in self._read_by(one) for one in self.work])
+
+    def may_overwrite(self, parameter: Storage, result: Storage) -> bool:
+        """Whether a result may be written over a parameter.
+
+        Who reads that must be at a level before, or read each element before it is written over.
+        """
+        numbered = list(enumerate(self.work))
+        writers = [n for n, one in numbered if result in _written_by(one)]
+        if len(writers) != 1:
+            return False
+        (writer,) = writers
+        readers = [n for n, one in numbered if parameter in self._read_by(one)]
+        if any([self.level_of[n] >= self.level_of[writer] for n in readers if n != writer]):
+            return False
+        if writer not in readers:
+            return True
+        one = self.work[writer]
+        if not isinstance(one, Launched):
+            return False
+        operands, pairs = one.step.operands, one.step.in_place
+        safe = {old for new, old in pairs if operands[new] is result}
+        return safe >= {place for place, storage in enumerate(operands) if storage is parameter}
+
+    def _read_by(self, one: Work) -> frozenset[Storage]:
+        if isinstance(one, Node):
+            return frozenset([self.storage_of(tensor) for tensor in one.inputs])
+        pairs = zip(one.step.operands, one.step.written, strict=True)
+        return frozenset([storage for storage, is_new in pairs if not is_new])
+
+    @property
+    def inner(self) -> list[Build]:
+        """The bodies of loops and branches, and the bodies in these."""
+        own = [build for one in self.work if isinstance(one, Looped) for build in one.code.builds]
+        return [found for build in own for found in (build, *build.inner)]
+
+    @cached_property
+    def codes(self) -> list[GpuCode]:
+        """The kernels that every run launches, each once."""
+        return list(
+            {k.code.key: k.code for k, is_spare in self._all_kernels() if not is_spare}.values()
+        )
+
+    @cached_property
+    def spare(self) -> list[GpuCode]:
+        """The others: for what libraries turn out not to do, once sizes are known."""
+        own = {code.key for code in self.codes}
+        found = {kernel.code.key: kernel.code for kernel, _ in self._all_kernels()}
+        return [code for key, code in found.items() if key not in own]
+
+    def source(self, codes: Sequence[GpuCode]) -> str:
+        """Return the source of kernels: where sizes are known, of the variants that they need."""
         wanted: dict[str, set[str]] = {}
-        for one in self._launched():
+        # What lies in rows of arrays may not lie as vectors must.
+        kernels = [(one, False) for one, _ in self._kernels()]
+        kernels += [(one, True) for body in self.inner for one, _ in body._kernels()]
+        for one, loose in kernels:
             found = wanted.setdefault(one.code.symbol, set())
             params = [size for size in one.step.params if isinstance(size, int)]
             if len(params) == len(one.step.params):
                 found.add(one.code.launch(params).variant)
+                found.update({"elements"} if loose and "vector" in found else ())
             else:
                 found.update(one.code.variants)
-        return module(self.codes, wanted)
+        for symbol in self.alike & wanted.keys():
+            wanted[symbol] |= {f"{name}{MANY}" for name in wanted[symbol].intersection(TOGETHER)}
+        return module(codes, wanted)
 
     def view(self, tensor: Tensor) -> View:
         """Return where a tensor lies."""
@@ -136,16 +318,25 @@ class Build:
 
     def nodes_of(self, code: GpuCode) -> list[Node]:
         """Return what a kernel computes, in all steps that it is the code of."""
-        steps = [one.step for one in self._launched()]
+        steps = [one.step for one, _ in self._all_kernels()]
         return [node for step in steps if step.code == code for node in step.nodes]
 
-    def _launched(self) -> Iterator[Launched]:
-        """Yield the kernels, also those that only some sizes may need."""
-        for one in self.work:
+    def _all_kernels(self) -> Iterator[tuple[Launched, bool]]:
+        """Yield the kernels, those of bodies, too; see `_kernels`."""
+        for build in (self, *self.inner):
+            yield from build._kernels()
+
+    def _kernels(self) -> Iterator[tuple[Launched, bool]]:
+        """Yield the kernels, and of each whether libraries may make do without it."""
+        for one in (*self.once.work, *self.work):
             if isinstance(one, Launched):
-                yield one
+                yield one, False
             elif isinstance(one, Multiplied):
-                yield from one.otherwise
+                yield from [(other, one.code.is_exact) for other in one.otherwise]
+            elif isinstance(one, Convolved):
+                # cuBLASLt does nothing of it: that is known before, and cuDNN not asked.
+                yield from [(other, False) for other in one.behind if isinstance(other, Launched)]
+                yield from [(other, True) for other in one.otherwise if isinstance(other, Launched)]
 
     @property
     def outputs(self) -> list[Storage]:
@@ -168,6 +359,30 @@ class Build:
         return held(places, free, items, "an output", CudaCode)
 
 
+def _written_by(one: Work) -> frozenset[Storage]:
+    return frozenset(one.outputs if isinstance(one, Node) else written(one.step))
+
+
+def _is_region(item: Item) -> TypeGuard[ReferenceStep]:
+    return isinstance(item, ReferenceStep) and isinstance(item.node.op, Region)
+
+
+def _body(options: Options, body: Body, captures: int) -> Build:
+    """Compile what a loop or a branch computes; captures are to it what variables are to a plan."""
+    program = body_program(body, captures, is_trip=False)
+    # Other passes have been in the bodies.
+    program = without_passes(replace(program, source=FuseEpilogues()(program.source)))
+    return Build(program, options, is_body=True)
+
+
+def _is_generated(one: Work) -> TypeGuard[Launched]:
+    return isinstance(one, Launched) and isinstance(one.code, CudaCode)
+
+
+def _no_node(tensor: Tensor) -> NoReturn:
+    raise AssertionError("what is done once are steps")
+
+
 def _copy_of(storage: Storage) -> tuple[Step, Storage]:
     nodes = (storage.node,) if isinstance(storage, Tensor) else ()
     place = View(storage, 0, (storage.size,), (1,))
@@ -177,6 +392,10 @@ def _copy_of(storage: Storage) -> tuple[Step, Storage]:
 def _work(step: Step) -> Work:
     if isinstance(step.code, ProductCode):
         return Multiplied(step, step.code)
+    if isinstance(step.code, RegionCode):
+        return Looped(step, step.code)
+    if isinstance(step.code, CudnnCode):
+        return Convolved(step, step.code)
     return _launched(step)
 
 

@@ -20,15 +20,17 @@ import numpy as np
 
 from graphfw.errors import ArgumentError
 from graphfw.runtime.cupy_executor.build import Build
-from graphfw.runtime.cupy_executor.layouts import (
-    Evaluated,
-    Layout,
+from graphfw.runtime.cupy_executor.layouts import Layout
+from graphfw.runtime.cupy_executor.ready import (
     Native,
     Part,
     Ready,
+    ReadyConvolution,
     ReadyProduct,
     Wave,
+    launches_of,
 )
+from graphfw.runtime.cupy_executor.regions import ReadyRegion
 from graphfw.runtime.cupy_executor.runs import Run
 from graphfw.runtime.cupy_executor.streams import PER_THREAD, Key, key_of
 from graphfw.runtime.kernels.steps import Storage
@@ -120,7 +122,7 @@ def worth(
         slot_of: Its slots.
         on_device: The slots of feeds that are on the GPU already; others have to be copied anyhow.
     """
-    steps = [0 if isinstance(p, Evaluated) else sum(map(len, p)) for p in layout.parts]
+    steps = [launches_of(part) for part in layout.parts]
     recorded = tuple([count > 1 for count in steps])
     saved = sum([count - 1 for count in steps if count > 1])
     outside = {slot_of[s] for s in build.outside}
@@ -131,7 +133,7 @@ def worth(
 
 def read_by(parts: Sequence[Part]) -> set[int]:
     """Return the slots whose addresses launches are given."""
-    waves = [wave for part in parts if not isinstance(part, Evaluated) for wave in part]
+    waves = [wave for part in parts if isinstance(part, list) for wave in part]
     steps = [one for wave in waves for one in wave]
     return {place.slot for one in steps for place in getattr(one, "operands", ())} - {-1}
 
@@ -148,6 +150,10 @@ def _lanes(wave: Wave) -> list[Wave]:
 def _uses_scratch(one: Native) -> bool:
     if isinstance(one, Ready):
         return bool(one.launch.scratch or one.launch.counters)
+    if isinstance(one, ReadyRegion):
+        return True  # what it hands from trip to trip lies where that of others does
+    if isinstance(one, ReadyConvolution):
+        return one.plan.workspace > 0
     return isinstance(one, ReadyProduct) and one.product is not None and one.product.workspace > 0
 
 

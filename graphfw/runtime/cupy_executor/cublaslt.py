@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from graphfw.errors import ExecutorError
 from graphfw.ops.fused_products import FusedProduct
-from graphfw.runtime.cupy_executor.products import RESULT, ProductCode, alignment
+from graphfw.runtime.cupy_executor.products import ALIGNED, RESULT, ProductCode, alignment
 
 WORKSPACE = 32 << 20
 """How much memory a product may be given besides its operands, in bytes: what NVIDIA advises."""
@@ -31,11 +31,8 @@ MAX_WORKSPACE, REDUCTIONS = 1, 3  # cublasLtMatmulPreferenceAttributes_t
 ALIGNMENTS = (5, 6, 7, 8)  # the same, of A, B, C, D
 IN_COMPUTE_TYPE = 2  # cublasLtReductionScheme_t
 
-# cublasLtEpilogue_t. Its GELU is that of the hyperbolic tangent.
-PLAIN, RELU, BIAS, GELU, GELU_AUX, DGELU, BGRADA = 1, 2, 4, 32, 32 | 128, 64 | 128, 256
-
-ALIGNED = 16
-"""What the addresses of operands that are no matrices are multiples of: those of whole storages."""
+# cublasLtEpilogue_t. Its GELU is that of the hyperbolic tangent. Its ReLU makes 0 of NaN.
+PLAIN, BIAS, GELU, GELU_AUX, DGELU, BGRADA = 1, 4, 32, 32 | 128, 64 | 128, 256
 
 AUX_MULTIPLE = 8
 """What the width of what GELU keeps must be a multiple of."""
@@ -148,14 +145,16 @@ class CublasLt:
             )
 
     def _prepared(self, code: ProductCode, params: Sequence[int]) -> Product | None:
-        if not _is_exact(code):
+        if not code.is_exact:
             return None
-        m, n, k, batch, a, a_lead, a_batch, b, b_lead, b_batch, c, c_lead = params
+        m, n, k, batch, a, a_lead, a_batch, b, b_lead, b_batch, *others = params
+        c, c_lead, d, d_lead, d_batch = others
         kind, item = KINDS[code.dtype.name], code.dtype.itemsize
         out = KINDS[code.out.name]
         first = (k, n) if code.b_across else (n, k)
         second = (m, k) if code.a_across else (k, m)
-        result = Operand(RESULT, 0, self._layout(out, (n, m), n, batch, m * n))
+        layout = self._layout(out, (n, m), d_lead or n, batch, d_batch or m * n)
+        result = Operand(RESULT, d * code.out.itemsize, layout)
         added = result
         if "residual" in code.operands:
             layout = self._layout(out, (n, m), c_lead, batch, 0)
@@ -287,17 +286,8 @@ def _epilogue(op: FusedProduct | None) -> int:
         return BGRADA
     if op.activation == "gelu_grad":
         return DGELU
-    epilogue = {"": 0, "relu": RELU, "gelu": GELU_AUX if op.keeps else GELU}[op.activation]
+    epilogue = {"": 0, "gelu": GELU_AUX if op.keeps else GELU}[op.activation]
     return epilogue | (BIAS if op.bias else 0) or PLAIN
-
-
-def _is_exact(code: ProductCode) -> bool:
-    """Whether what is done besides is as exact as the product: NVIDIA says nothing about its GELU.
-
-    It is taken for results of 16 bits, and of products in TF32.
-    """
-    is_gelu = code.op is not None and code.op.activation.startswith("gelu")
-    return not is_gelu or code.out.is_low_precision or code.precision == "high"
 
 
 def _check(name: str, failed: int) -> None:

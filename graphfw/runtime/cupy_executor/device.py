@@ -8,21 +8,23 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from graphfw.errors import ExecutorError
 from graphfw.runtime.cache import Cache, folder
 from graphfw.runtime.cupy_executor import failures
 from graphfw.runtime.cupy_executor.build import Build
+from graphfw.runtime.cupy_executor.codegen import GpuCode
 from graphfw.runtime.cupy_executor.codegen.launch import SHARED
+from graphfw.runtime.cupy_executor.convolution import cudnn
 from graphfw.runtime.cupy_executor.cublaslt import CublasLt, load
+from graphfw.runtime.cupy_executor.regions.common import WELL, Spot
 from graphfw.runtime.cupy_executor.staging import Staging
 from graphfw.runtime.cupy_executor.streams import Streams
 
 OPTIONS = ("--std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-w")
 """How kernels are compiled: without contraction of products and sums, and without flushing of
 denormal numbers, as NumPy computes. CuPy's own way to compile flushes them."""
-
-ALIGNMENT = 16
-"""What the address of an array must be a multiple of: threads read so many bytes at once."""
 
 _COMPILING = threading.Lock()
 """NVRTC compiles one module at a time."""
@@ -49,10 +51,24 @@ class Device:
         self.staging = Staging(cupy)
         self.streams = Streams(cupy)
         self.lost = ""
+        self._lock = threading.Lock()
+        self._numbers: list[Any] = []
 
     def current(self) -> Any:
         """Return a context in which CuPy works on this GPU."""
         return self.cupy.cuda.Device(self.number)
+
+    def numbers(self, count: int) -> Spot:
+        """Return where the numbers from 0 on lie, so many or more: int64, 16 bytes apart."""
+        with self._lock:
+            if not self._numbers or self._numbers[-1].size < 2 * count:
+                most = 1 << max(count - 1, 63).bit_length()
+                pairs = np.stack([np.arange(most), np.zeros(most, np.int64)], axis=1)
+                # Those before are kept: CUDA graphs may know them.
+                self._numbers.append(self.cupy.asarray(pairs.reshape(-1)))
+                self.cupy.cuda.get_current_stream().synchronize()  # others may read them, too
+            array = self._numbers[-1]
+            return Spot(array.data.ptr, array, 0)
 
     @property
     def capability(self) -> str:
@@ -71,11 +87,18 @@ class Device:
         with self.current():
             return CublasLt(load(self.cupy.cuda.runtime.runtimeGetVersion() // 1000))
 
-    def functions(self, build: Build, *, wide: bool) -> Any:
-        """Compile the kernels of a program, or find them on disk.
+    @cached_property
+    def convolutions(self) -> cudnn.Cudnn:
+        """What is asked to compute convolutions."""
+        with self.current():
+            return cudnn.Cudnn(cudnn.load())
+
+    def functions(self, build: Build, codes: Sequence[GpuCode], *, wide: bool) -> Any:
+        """Compile kernels of a program, or find them on disk.
 
         Args:
             build: The program.
+            codes: The kernels.
             wide: Whether indices are computed in 64 bits.
 
         Returns:
@@ -85,15 +108,16 @@ class Device:
             ExecutorError: A kernel is refused, or a library of CUDA is missing.
         """
         options = (f"-arch={self.architecture}", *OPTIONS, *(["-DGF_WIDE"] if wide else []))
+        source = build.source(codes)
         with _COMPILING:
             try:
                 nvrtc = self.cupy.cuda.nvrtc
-                text = "\0".join([build.source, *options, repr(nvrtc.getVersion())])
+                text = "\0".join([source, *options, repr(nvrtc.getVersion())])
                 name = hashlib.sha256(text.encode()).hexdigest()
                 cache = Cache(folder())
                 binary = cache.load(name)
                 if binary is None:
-                    binary = self._compiled(build, options)
+                    binary = self._compiled(build, source, options)
                     cache.store(name, binary)
             except Exception as error:
                 if failures.is_missing_library(error):
@@ -103,9 +127,9 @@ class Device:
         loaded.load(binary)
         return loaded
 
-    def _compiled(self, build: Build, options: Sequence[str]) -> bytes:
+    def _compiled(self, build: Build, source: str, options: Sequence[str]) -> bytes:
         nvrtc = self.cupy.cuda.nvrtc
-        program = nvrtc.createProgram(build.source, "graphfw.cu", [], [])
+        program = nvrtc.createProgram(source, "graphfw.cu", [], [])
         try:
             nvrtc.compileProgram(program, tuple(options))
             binary: bytes = nvrtc.getCUBIN(program)
@@ -130,7 +154,7 @@ class Device:
 
     def in_a_row(self, array: Any) -> Any:
         """Return an array that kernels can take: contiguous and well aligned; itself if it is."""
-        if array.flags.c_contiguous and array.data.ptr % ALIGNMENT == 0:
+        if array.flags.c_contiguous and array.data.ptr % WELL == 0:
             return array
         return self.cupy.array(array, order="C")
 

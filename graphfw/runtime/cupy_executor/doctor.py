@@ -11,6 +11,7 @@ from typing import Any
 from graphfw.errors import ExecutorError
 from graphfw.runtime.cupy_executor import capture, cublaslt
 from graphfw.runtime.cupy_executor.codegen import PRELUDE
+from graphfw.runtime.cupy_executor.convolution import cudnn
 from graphfw.runtime.cupy_executor.device import OPTIONS
 from graphfw.runtime.doctor import Finding
 from graphfw.runtime.limits import shown_bytes
@@ -48,6 +49,7 @@ def findings() -> Iterator[Finding]:
     yield Finding("CuPy", "good", cupy.__version__)
     yield _compiler(cupy)
     yield _products(cupy)
+    yield _convolutions()
     yield from _devices(cupy)
 
 
@@ -93,6 +95,19 @@ def _products(cupy: Any) -> Finding:
     except ExecutorError as error:
         return Finding("cuBLASLt", "missing", error.summary, error.fix)
     return Finding("cuBLASLt", "good", "there")
+
+
+def _convolutions() -> Finding:
+    """Look for what computes convolutions, where it is installed."""
+    reason = cudnn.why_not()
+    if reason:
+        detail = f"{reason}: convolutions are computed by graphfw's own kernels"
+        return Finding("cuDNN", "missing", detail, cudnn.INSTALL)
+    try:
+        version: int = cudnn.load().backend_version()
+    except ExecutorError as error:
+        return Finding("cuDNN", "missing", error.summary, error.fix)
+    return Finding("cuDNN", "good", cudnn.shown_version(version))
 
 
 def _devices(cupy: Any) -> Iterator[Finding]:

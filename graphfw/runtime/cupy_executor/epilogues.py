@@ -1,8 +1,8 @@
 """Which matrix products take up what is done to them, as cuBLASLt can: the op `fused_product`.
 
-These are a bias, another matrix that is added, ReLU, GELU by the hyperbolic tangent, which also
-leaves what its gradient needs, that gradient, and sums of columns, the gradients of biases. All
-else that follows a product is done by a kernel behind it.
+These are a bias, another matrix that is added, GELU by the hyperbolic tangent, which also leaves
+what its gradient needs, that gradient, and sums of columns, the gradients of biases. All else that
+follows a product is done by a kernel behind it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.args import converted
 from graphfw.ops.fused_products import FusedProduct
 from graphfw.ops.inputs import placeholder
+from graphfw.ops.reduce import Sum
 from graphfw.passes.base import Pass
 from graphfw.passes.pipelines import DEFAULT
 
@@ -154,9 +155,8 @@ class _Finder:
             if source.dtype is not b.dtype and "widens" not in unit.fields:
                 continue
             for node in self._readers[source]:
-                if node.op.name == "sum" and node not in self._taken:
-                    axes: tuple[int, ...] = node.op.axes  # type: ignore[attr-defined]
-                    if axes == tuple(range(source.ndim - 1)):
+                if isinstance(node.op, Sum) and node not in self._taken:
+                    if node.op.axes == tuple(range(source.ndim - 1)):
                         self._taken.add(node)
                         unit.fields["sums"] = True
                         unit.results["sums"] = node.outputs[0]
@@ -197,9 +197,7 @@ class _Finder:
             unit.others["residual"] = residual
 
     def _activate(self, unit: _Unit) -> None:
-        reader, before = self._reader(unit), unit.results["result"]
-        if reader is not None and reader.op.name == "relu":
-            self._take(unit, reader, activation="relu")
+        before = unit.results["result"]
         gelu = self._gelus.get(before)
         if gelu is not None:
             self._take(unit, gelu.root.node, activation="gelu")
@@ -288,8 +286,9 @@ def _matches(pattern: Tensor, tensor: Tensor, found: dict[Tensor, Tensor]) -> bo
         is_like = tensor.dtype is pattern.dtype
     elif wanted is not None:
         array = constant_array(tensor)
-        is_like = array is not None and array.dtype == wanted.dtype
-        is_like = is_like and array.tobytes() == wanted.tobytes()  # type: ignore[union-attr]
+        is_like = array is not None and (
+            array.dtype == wanted.dtype and array.tobytes() == wanted.tobytes()
+        )
     else:
         is_like = node.op == mine.op and _match_inputs(node, mine, found)
     if is_like:

@@ -19,8 +19,11 @@ from graphfw.runtime.cupy_executor import failures, reports
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.capture import RUNS, USELESS, Capturing, Instance, read_by, worth
 from graphfw.runtime.cupy_executor.device import Device
-from graphfw.runtime.cupy_executor.layouts import Layout, Layouts, Part
+from graphfw.runtime.cupy_executor.layouts import Layout, Layouts
+from graphfw.runtime.cupy_executor.preparation import Made, Preparation
 from graphfw.runtime.cupy_executor.profiling import events_of
+from graphfw.runtime.cupy_executor.ready import Part
+from graphfw.runtime.cupy_executor.regions import RefusedError
 from graphfw.runtime.cupy_executor.runs import Run, Worker
 from graphfw.runtime.cupy_executor.streams import key_of
 from graphfw.runtime.executor import Claim, Executable, Options
@@ -48,11 +51,9 @@ class GpuExecutable(Executable):
             self.build = Build(program, options)
         with device.current():
             self.layouts = Layouts(self.build, device)
-            self._constants = {
-                self._slot(s): device.in_a_row(self._xp.asarray(array))
-                for s, array in self.build.constants.items()
-            }
+            self._constants = self.layouts.constants
         self._worker = Worker(self.build, self.layouts, device, capturing.drop)
+        self._preparation = Preparation(self.build, self.layouts, device, self._worker)
 
     def __call__(
         self,
@@ -69,12 +70,15 @@ class GpuExecutable(Executable):
             stream = self._xp.cuda.get_current_stream()
             if program.variables:
                 streams.reads(stream)
-            instance = self._instance(layout, inputs, claim, stream)
+            made = self._prepared(layout, inputs, version)
+            instance = self._instance(layout, inputs, made, claim, stream)
             me = object()
             try:
                 if instance is None or not instance.workspace.take(me):
-                    return self._by_itself(layout, inputs, rng)
+                    return self._by_itself(layout, inputs, rng, made)
                 return self._with_instance(instance, inputs, rng, claim, stream)
+            except RefusedError:
+                raise self._refusal(inputs, sizes, rng) from None
             finally:
                 if instance is not None:
                     instance.workspace.give_back(me)
@@ -93,20 +97,20 @@ class GpuExecutable(Executable):
 
     # Runs by themselves.
 
-    def _by_itself(self, layout: Layout, inputs: Sequence[Any], rng: Rng) -> list[Any]:
-        run = self._begun(layout, inputs, rng)
+    def _by_itself(self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: Made) -> list[Any]:
+        run = self._begun(layout, inputs, rng, made)
         self._worker.work(run, layout.parts, rng)
         fetched = self._fetched(run)
         self._require(run, inputs, rng)
         return [*fetched, *self._written_anew(run, rng)]
 
-    def _begun(self, layout: Layout, inputs: Sequence[Any], rng: Rng) -> Run:
+    def _begun(self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: Made) -> Run:
         """Return a run that has its inputs, in memory of its own."""
         host = [n for n, a in enumerate(inputs) if not isinstance(a, self._xp.ndarray)]
-        frame = layout.frame([*self._drawn, *host])
+        frame = layout.frame([*self._drawn(layout), *host])
         run = Run(layout, frame, self._worker.room(layout, partial(self._bytes, frame.nbytes)))
-        for slot, constant in self._constants.items():
-            run.hold(slot, constant)
+        for slot, array in [*self._constants.items(), *made.arrays.items()]:
+            run.hold(slot, array)
         self._hold_new(run, self.build.fetched, layout.shapes)
         self._worker.give(run, inputs, rng)
         return run
@@ -125,7 +129,12 @@ class GpuExecutable(Executable):
     # Runs with an instance.
 
     def _instance(
-        self, layout: Layout, inputs: Sequence[Any], claim: Claim | None, stream: Any
+        self,
+        layout: Layout,
+        inputs: Sequence[Any],
+        made: Made,
+        claim: Claim | None,
+        stream: Any,
     ) -> Instance | None:
         """Return an instance for a run; None where the run is to be made by itself."""
         capturing = self._capturing
@@ -138,15 +147,17 @@ class GpuExecutable(Executable):
         layout.told = capturing.why_not(stream)
         if layout.told:
             return None
-        variables = inputs[len(self.program.feeds) :]
         found = capturing.find(layout, key_of(stream))
-        if found is not None and found.knows(variables):
+        lasting = [*inputs[len(self.program.feeds) :], *made.changing]
+        if found is not None and found.knows(lasting):
             layout.useless = 0
             return found
         layout.useless += 1
-        return self._made(layout, inputs, stream)
+        return self._made(layout, inputs, made, stream)
 
-    def _made(self, layout: Layout, inputs: Sequence[Any], stream: Any) -> Instance | None:
+    def _made(
+        self, layout: Layout, inputs: Sequence[Any], made: Made, stream: Any
+    ) -> Instance | None:
         """Make an instance; returns None where that is not worth it, or can't be."""
         build, program = self.build, self.program
         if layout.useless > USELESS:
@@ -158,9 +169,10 @@ class GpuExecutable(Executable):
         outside = {self._slot(s) for s in build.outside}
         fetched = {self._slot(s) for s in build.fetched} - outside
         known = read_by([*(layout.parts if found.pays else ()), *layout.final])
-        held = [*self._drawn, *range(count), *sorted((outside & known) | fetched)]
+        drawn = self._drawn(layout)
+        held = [*drawn, *range(count), *sorted((outside & known) | fetched)]
         # What is fetched is copied out: the next run writes to the same memory.
-        fixed = {*self._drawn, *(known.intersection(held))} | (fetched if found.pays else set())
+        fixed = {*drawn, *(known.intersection(held))} | (fetched if found.pays else set())
         frame = layout.frame(held, frozenset(fixed))
         extra = frame.nbytes - layout.arena - sum(layout.nbytes[:count])
         if not found.pays and not program.updated:
@@ -179,15 +191,16 @@ class GpuExecutable(Executable):
             layout.refused = "the GPU has too little memory"
             return None
         run = Run(layout, frame, workspace.memory)
-        for slot, array in [*enumerate(variables, count), *self._constants.items()]:
+        lasting = [*enumerate(variables, count), *self._constants.items(), *made.arrays.items()]
+        for slot, array in lasting:
             run.hold(slot, array)
         array_of = dict(zip(program.variables, variables, strict=True))
         updated = [array_of[variable] for variable in program.updated]
         for storage, array in zip(build.updated, updated, strict=True):
             run.hold(self._slot(storage), array)  # new contents go over the old ones
-        made = Instance(run, workspace, variables, updated, found)
-        self._capturing.add(layout, key_of(stream), made)
-        return made
+        instance = Instance(run, workspace, [*variables, *made.changing], updated, found)
+        self._capturing.add(layout, key_of(stream), instance)
+        return instance
 
     def _with_instance(
         self, instance: Instance, inputs: Sequence[Any], rng: Rng, claim: Claim | None, stream: Any
@@ -240,10 +253,13 @@ class GpuExecutable(Executable):
 
     # For both.
 
-    @cached_property
-    def _drawn(self) -> list[int]:
-        """The slot of what is drawn from, if anything is."""
-        return [self._slot(self.build.draws.storage)] if self.build.draws else []
+    def _prepared(self, layout: Layout, inputs: Sequence[Any], version: int) -> Made:
+        """Return what has been made once, of the variables' present contents."""
+        return self._preparation.provide(inputs[len(self.program.feeds) :], version, layout)
+
+    def _drawn(self, layout: Layout) -> list[int]:
+        """Return the slot of what is drawn from, if anything is."""
+        return [self.layouts.drawn] if layout.drawn else []
 
     def _slot(self, storage: Storage) -> int:
         return self.layouts.slot_of[storage]
@@ -289,7 +305,7 @@ class GpuExecutable(Executable):
             found = self._memory(layout)
             needed = found.peak + (found.spare if claim is None else 0)
             if needed > self._limit:
-                raise too_much(found, needed, self._limit, self.program.symbols)
+                raise too_much(found, needed, self._limit, layout.sizes)
 
     # Errors and reports.
 
@@ -316,7 +332,16 @@ class GpuExecutable(Executable):
         return self._reference.blame(self._at_home(inputs), sizes, rng)
 
     def explain(self, sizes: tuple[int, ...] | None) -> str:
-        return f"{reports.explain(self.build, sizes)}\n{self._graphs(sizes)}"
+        with self.device.current():
+            steps = reports.explain(self.build, self._known(sizes), self.device)
+        return f"{steps}\n{self._graphs(sizes)}"
+
+    def _known(self, sizes: tuple[int, ...] | None) -> Layout | None:
+        """Return the layout of some sizes; None where they are unknown, or there is no such run."""
+        try:
+            return None if sizes is None else self.layouts.at(sizes)
+        except ArithmeticError:
+            return None
 
     def _graphs(self, sizes: tuple[int, ...] | None) -> str:
         """Say what becomes of CUDA graphs."""
@@ -326,9 +351,8 @@ class GpuExecutable(Executable):
                 return f"no CUDA graphs: {refused}"
             if sizes is None:
                 return f"CUDA graphs: from run {RUNS + 1} of the same sizes on, where they pay"
-            try:
-                layout = self.layouts.at(sizes)
-            except ArithmeticError:
+            layout = self._known(sizes)
+            if layout is None:
                 return "no CUDA graphs: there is no run of these sizes"
         if layout.refused or layout.told:
             return f"no CUDA graphs: {layout.refused or layout.told}"
@@ -341,7 +365,7 @@ class GpuExecutable(Executable):
         return "\n".join([f"CUDA graphs: {instance}" for instance in instances])
 
     def source(self) -> str:
-        return self.build.source
+        return self.build.source([*self.build.codes, *self.build.spare])
 
     def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
         with self.device.current():
@@ -359,17 +383,24 @@ class GpuExecutable(Executable):
             layout = self._layout(inputs, sizes, rng)
             stream = self._xp.cuda.get_current_stream()
             streams.reads(stream)
+            made = self._prepared(layout, inputs, version)
             try:
-                first = self._apart(layout, inputs, rng)  # what is done once only is not to count
+                first = self._apart(
+                    layout, inputs, rng, made
+                )  # what is done once only is not to count
                 self._worker.work(first, [*layout.parts, *layout.final], rng)
                 self._require(first, inputs, rng)
-                events = events_of(self._worker, self._apart(layout, inputs, rng), rng, self._xp)
+                events = events_of(
+                    self._worker, self._apart(layout, inputs, rng, made), rng, self._xp
+                )
+            except RefusedError:
+                raise self._refusal(inputs, sizes, rng) from None
             finally:
                 streams.has_read(stream)
         return profile(events, reports.labels(self.build))
 
-    def _apart(self, layout: Layout, inputs: Sequence[Any], rng: Rng) -> Run:
+    def _apart(self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: Made) -> Run:
         """Return a run that changes nothing."""
-        run = self._begun(layout, inputs, rng)
+        run = self._begun(layout, inputs, rng, made)
         self._hold_new(run, self.build.updated, layout.shapes[len(self.build.fetched) :])
         return run

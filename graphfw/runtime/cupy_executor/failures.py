@@ -114,8 +114,9 @@ def without_compiler(error: Exception) -> ExecutorError:
 
 def not_compiled(build: Build, log: str, architecture: str) -> ExecutorError:
     """Say which kernel was refused, what it computes, and where that was written."""
-    guilty = next((code for code in build.codes if code.symbol in log), None)
-    codes = build.codes if guilty is None else [guilty]
+    every = [*build.codes, *build.spare]
+    guilty = next((code for code in every if code.symbol in log), None)
+    codes = every if guilty is None else [guilty]
     lines = [log.strip()[:2000]]
     for code in codes[:1]:
         lines += ["the kernel:", code.key.rstrip(), "which computes:", *_made(build, code)]

@@ -4,99 +4,57 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from graphfw.ir.collecting import without_collection
 from graphfw.ir.dim_text import evaluate
+from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
-from graphfw.runtime.cupy_executor.build import Build, Launched, Multiplied, Work
-from graphfw.runtime.cupy_executor.codegen import Launch
-from graphfw.runtime.cupy_executor.cublaslt import Product
+from graphfw.runtime.cupy_executor.batches import batched
+from graphfw.runtime.cupy_executor.build import (
+    Build,
+    Convolved,
+    Looped,
+    Multiplied,
+    Plan,
+    Work,
+)
+from graphfw.runtime.cupy_executor.codegen import CudaCode, Launch
+from graphfw.runtime.cupy_executor.codegen.launch import launch as launch_of
 from graphfw.runtime.cupy_executor.device import Device
+from graphfw.runtime.cupy_executor.modules import Modules
+from graphfw.runtime.cupy_executor.products import RESULT
+from graphfw.runtime.cupy_executor.ready import (
+    Cleared,
+    Evaluated,
+    Native,
+    Part,
+    Place,
+    Ready,
+    ReadyConvolution,
+    ReadyProduct,
+    launches_of,
+    parts_of,
+)
+from graphfw.runtime.cupy_executor.regions import ReadyRegion, RegionCode
+from graphfw.runtime.cupy_executor.regions.common import rounded
 from graphfw.runtime.kernels.steps import Storage
-from graphfw.runtime.planning.arena import ALIGNMENT, Arena
+from graphfw.runtime.planning.arena import Arena
+from graphfw.runtime.planning.once import known_bytes
 
 _LAYOUTS = 256
 
-
-class Place(NamedTuple):
-    """Where a storage lies in a run: in the arena, or in an array of its own.
-
-    Attributes:
-        slot: The number of the array; -1: the arena.
-        offset: In the arena, in bytes.
-    """
-
-    slot: int
-    offset: int
+_NONE: frozenset[int] = frozenset()
 
 
-class Ready(NamedTuple):
-    """A kernel at known sizes.
-
-    Attributes:
-        function: What is launched.
-        launch: How.
-        operands: Where its buffers lie.
-        params: Its run-time integers.
-    """
-
-    function: Any
-    launch: Launch
-    operands: list[Place]
-    params: list[np.int64]
-
-
-class ReadyProduct(NamedTuple):
-    """A matrix product at known sizes.
-
-    Attributes:
-        product: What is run; None where there is nothing to add up.
-        operands: Where a, b, the result and the others lie: see `ProductCode`.
-        nbytes: The bytes of the result.
-    """
-
-    product: Product | None
-    operands: list[Place]
-    nbytes: int
-
-
-class Cleared(NamedTuple):
-    """A piece of the arena that becomes zeros.
-
-    Attributes:
-        offset: Where it begins, in bytes.
-        nbytes: Its size.
-    """
-
-    offset: int
-    nbytes: int
-
-
-class Evaluated(NamedTuple):
-    """A node at known sizes that CuPy computes.
-
-    Attributes:
-        node: The node.
-        call: What computes it.
-    """
-
-    node: Node
-    call: Any
-
-
-Native: TypeAlias = "Ready | ReadyProduct | Cleared"
-"""What is one launch, and can be part of a CUDA graph."""
-
-Wave: TypeAlias = "list[Native]"
-"""Launches that need not wait for one another, but for the memory that they share."""
-
-Part: TypeAlias = "list[Wave] | Evaluated"
-"""A stretch of launches, or what lies between two of them."""
+_Where: TypeAlias = "Callable[[Storage], Place]"
+"""Says where storages lie."""
 
 
 class Frame(NamedTuple):
@@ -119,11 +77,17 @@ class Layout:
     """Everything that depends on the sizes.
 
     Attributes:
+        of: What has laid it out.
         sizes: What the symbols stand for.
         offsets: Where each block of the arena begins, in bytes.
-        arena: The bytes of the arena, with scratch memory and flags.
+        inside: Where in the arena bodies lie.
+        arena: The bytes of the arena, with bodies, scratch memory and flags; a body has those of
+            the program around it.
         scratch: Where in it kernels keep values; they do so one after the other.
         flags: Where in it flags and counters lie: see `CudaCode`; -1 where there are none.
+        scratch_nbytes: How much scratch memory kernels take, those of bodies, too.
+        counters: How many counters.
+        drawn: How many words a run draws from, in bodies, too.
         parts: What a run does before new contents of variables are written.
         final: What writes these: one stretch of launches, or nothing.
         numbers: Of all that a run does, in order: which piece of `Build.work` it is; -1: none.
@@ -136,11 +100,16 @@ class Layout:
         told: Why the last one had none, which may be otherwise with the next.
     """
 
+    of: Layouts
     sizes: dict[str, int]
     offsets: list[int]
+    inside: int
     arena: int
     scratch: int
     flags: int
+    scratch_nbytes: int
+    counters: int
+    drawn: int
     parts: list[Part]
     final: list[Part]
     numbers: list[int]
@@ -152,13 +121,51 @@ class Layout:
     refused: str = ""
     told: str = ""
 
+    @property
+    def steps(self) -> list[Native | Evaluated]:
+        """All that a run does, in order."""
+        found: list[Native | Evaluated] = []
+        for part in (*self.parts, *self.final):
+            found += chain.from_iterable(part) if isinstance(part, list) else [part]
+        return found
+
+    @cached_property
+    def regions(self) -> list[ReadyRegion]:
+        """The loops and branches, in order."""
+        return [step for step in self.steps if isinstance(step, ReadyRegion)]
+
+    @property
+    def launches(self) -> int:
+        """How many launches it is, as far as that is known."""
+        driven = [part.launches for part in self.parts if isinstance(part, ReadyRegion)]
+        return sum(driven) + sum(map(launches_of, self.parts))
+
+    @property
+    def alone(self) -> str:
+        """Why a loop around it can be no part of a CUDA graph; empty where it can."""
+        for part in self.parts:
+            if isinstance(part, Evaluated):
+                return f"CuPy computes {part.node.op.name}"
+            if isinstance(part, ReadyRegion):
+                return f"{part.node.op.name}: {part.alone}"
+        return ""
+
+    def fill(self, rng: Rng, table: Any, begin: int) -> None:
+        """Write what a run draws from, in bodies, too, to a table of words from one of them on."""
+        draws = self.of.build.draws
+        if draws:
+            own = draws.array(rng)
+            table[begin : begin + len(own)] = own
+        for region in self.regions:
+            region.fill(rng, table, begin + region.begin // 8)
+
     def frame(self, slots: Iterable[int], fixed: Collection[int] = ()) -> Frame:
         """Return a frame in which some slots lie behind the arena, in this order."""
         offsets: dict[int, int] = {}
-        end = _rounded(self.arena)
+        end = rounded(self.arena)
         for slot in slots:
             offsets[slot] = end
-            end += _rounded(self.nbytes[slot])
+            end += rounded(self.nbytes[slot])
         return Frame(offsets, fixed, max(end, 1))
 
 
@@ -168,25 +175,42 @@ class Layouts:
     Args:
         build: The program.
         device: What runs it.
+        modules: Its machine code; made here by default.
 
     Attributes:
+        build: The program.
+        device: What runs it.
         slot_of: The numbers of the arrays besides the arena: feeds, variables, constants, what is
             drawn from, what CuPy makes, outputs.
+        constants: The constants that are read, by slot.
     """
 
-    def __init__(self, build: Build, device: Device) -> None:
-        self._build = build
-        self._device = device
+    def __init__(self, build: Build, device: Device, modules: Modules | None = None) -> None:
+        self.build = build
+        self.device = device
         self._lock = threading.RLock()
         self._known: OrderedDict[tuple[int, ...], Layout] = OrderedDict()
-        self._modules: dict[bool, Any] = {}
+        self._modules = Modules(build, device) if modules is None else modules
         self._arena: Arena | None = None
         program = build.program
+        once = build.once
         lasting = [*program.feeds, *program.variables, *build.constants, build.draws.storage]
+        lasting += [*once.constants, *once.kept]
         slots = dict.fromkeys([*lasting, *build.outside, *build.outputs])
         self.slot_of: dict[Storage, int] = {s: number for number, s in enumerate(slots)}
-        if build.codes:
-            self._module(wide=False)
+        read = {**build.constants, **(once.constants if build.is_body else {})}
+        self.constants: dict[int, Any] = {
+            self.slot_of[storage]: device.in_a_row(device.cupy.asarray(array))
+            for storage, array in read.items()
+        }
+        # A library that is missing is missed now.
+        asked = [one for one in (*once.work, *build.work) if isinstance(one, Convolved)]
+        self._convolutions = device.convolutions if asked else None
+        self._inside: dict[RegionCode, list[Layouts]] = {
+            one.code: [Layouts(body, device, self._modules) for body in one.code.builds]
+            for one in build.work
+            if isinstance(one, Looped)
+        }
 
     def at(self, sizes: tuple[int, ...], check: Callable[[Layout], None] | None = None) -> Layout:
         """Return the layout of some sizes.
@@ -223,63 +247,164 @@ class Layouts:
             ArithmeticError: A size divides by 0, or a step does not take these sizes.
         """
         with self._lock, without_collection():
-            return self._laid_out(dict(zip(self._build.program.symbols, sizes, strict=True)))
+            return self._laid_out(dict(zip(self.build.program.symbols, sizes, strict=True)))
 
-    def _laid_out(self, env: dict[str, int]) -> Layout:
-        build = self._build
-        blocks = [evaluate(size, env) for size in build.nbytes]
+    @cached_property
+    def once(self) -> Layout:
+        """What is done once for many runs, which depends on no sizes."""
+        plan = self.build.once
+        blocks = [evaluate(size, {}) for size in plan.nbytes]
+        with without_collection():
+            nothing = [0 for _ in self.slot_of]
+            return self._layout(plan, {}, Arena(plan.blocks, blocks), nothing, [])
+
+    def body(self, env: Mapping[str, int], loose: frozenset[int] = _NONE) -> Layout:
+        """Lay out a body.
+
+        Args:
+            env: What the symbols of the program around it stand for.
+            loose: The slots that do not lie as well as arrays do.
+
+        Raises:
+            ArithmeticError: See `made`.
+        """
+        return self._laid_out({name: env[name] for name in self.build.program.symbols}, loose)
+
+    @property
+    def drawn(self) -> int:
+        """The slot of what is drawn from."""
+        return self.slot_of[self.build.draws.storage]
+
+    @cached_property
+    def kept(self) -> dict[int, int]:
+        """The bytes of what is made once, by slot."""
+        return {self.slot_of[storage]: known_bytes(storage) for storage in self.build.once.kept}
+
+    @cached_property
+    def handed(self) -> tuple[int, ...]:
+        """The slots of what is fetched, in order."""
+        return tuple([self.slot_of[storage] for storage in self.build.fetched])
+
+    @cached_property
+    def rigid(self) -> frozenset[int]:
+        """The slots of what code reads and writes that wants them to lie well."""
+        return frozenset([self.slot_of[s] for s in self.build.rigid if s in self.slot_of])
+
+    def nbytes_of(self, slot: int, env: Mapping[str, int]) -> int:
+        """Return the bytes of a slot."""
+        storage = list(self.slot_of)[slot]
+        return evaluate(storage.size, env) * storage.dtype.itemsize
+
+    def _laid_out(self, env: dict[str, int], loose: frozenset[int] = _NONE) -> Layout:
+        build = self.build
         if self._arena is None:
-            self._arena = Arena(build.blocks, blocks)
-        offsets, total = self._arena.offsets(blocks)
-        if 0 in [evaluate(size, env) for size in build.nonzero]:
-            raise ArithmeticError
-        ready = [self._ready(one, env, offsets) for one in build.work]
-        steps = [
-            (level, one) for some, level in zip(ready, build.level_of, strict=True) for one in some
-        ]
-        launches = [one.launch for _, one in steps if isinstance(one, Ready)]
-        products = [
-            one.product for _, one in steps if isinstance(one, ReadyProduct) and one.product
-        ]
-        scratch = max([launch.scratch for launch in launches], default=0)
-        scratch = _rounded(max([scratch, *[product.workspace for product in products]]))
-        counters = max([launch.counters for launch in launches], default=0)
-        flags = 4 * (1 + counters) if counters or build.can_fail else 0
-        final = sum([len(some) for some in ready[: build.final]])
-        cleared = [(-1, Cleared(total + scratch, flags))] if flags else []
+            self._arena = Arena(build.blocks, [evaluate(size, env) for size in build.nbytes])
         nbytes = [evaluate(s.size, env) * s.dtype.itemsize for s in self.slot_of]
-        arena = total + scratch + flags
+        shapes = [tuple([evaluate(d, env) for d in t.shape]) for t in build.program.graph.outputs]
+        return self._layout(build, env, self._arena, nbytes, shapes, loose)
+
+    def _layout(
+        self,
+        plan: Plan,
+        env: dict[str, int],
+        memory: Arena,
+        nbytes: list[int],
+        shapes: list[tuple[int, ...]],
+        loose: frozenset[int] = _NONE,
+    ) -> Layout:
+        offsets, total = memory.offsets([evaluate(size, env) for size in plan.nbytes])
+        if 0 in [evaluate(size, env) for size in plan.nonzero]:
+            raise ArithmeticError
+        place = partial(self._place, plan, offsets)
+        ready = [self._ready(one, env, place, loose) for one in plan.work]
+        steps = [
+            (level, number, one)
+            for number, (some, level) in enumerate(zip(ready, plan.level_of, strict=True))
+            for one in some
+        ]
+        launches = [one.launch for *_, one in steps if isinstance(one, Ready)]
+        products = [
+            one.product for *_, one in steps if isinstance(one, ReadyProduct) and one.product
+        ]
+        regions = [one for *_, one in steps if isinstance(one, ReadyRegion)]
+        drawn = self._words(regions)
+        if drawn:
+            nbytes[self.drawn] = 8 * drawn
+        inside, total = total, total + max([region.nbytes for region in regions], default=0)
+        users: list[Launch | ReadyRegion] = [*launches, *regions]
+        scratch = max([one.scratch for one in users], default=0)
+        asked = [one.plan.workspace for *_, one in steps if isinstance(one, ReadyConvolution)]
+        scratch = rounded(max([scratch, *[product.workspace for product in products], *asked]))
+        counters = max([one.counters for one in users], default=0)
+        is_whole = not self.build.is_body
+        flags = 4 * (1 + counters) if is_whole and (counters or plan.can_fail) else 0
+        final = sum([len(some) for some in ready[: plan.final]])
+        early, late = steps[:final], steps[final:]
+        if is_whole:
+            early, late = [
+                batched(some, plan.work, self.build.alike, self._modules.function)
+                for some in (early, late)
+            ]
+        cleared = [(-1, -1, Cleared(total + scratch, flags))] if flags else []
+        arena = total + scratch + flags if is_whole else total
         return Layout(
+            of=self,
             sizes=env,
             offsets=offsets,
+            inside=inside,
             arena=arena,
             scratch=total,
+            scratch_nbytes=scratch,
+            counters=counters,
+            drawn=drawn,
             flags=total + scratch if flags else -1,
-            parts=_parts([*cleared, *steps[:final]]),
-            final=_parts(steps[final:]),
-            numbers=[*[-1 for _ in cleared], *[n for n, some in enumerate(ready) for _ in some]],
-            shapes=[
-                tuple([evaluate(d, env) for d in t.shape]) for t in build.program.graph.outputs
-            ],
+            parts=parts_of([*cleared, *early]),
+            final=parts_of(late),
+            numbers=[number for _, number, _ in (*cleared, *early, *late)],
+            shapes=shapes,
             nbytes=nbytes,
-            needed=arena + sum([nbytes[self.slot_of[s]] for s in build.outputs]),
+            needed=arena + sum([nbytes[self.slot_of[s]] for s in self.build.outputs]),
         )
 
+    def _words(self, regions: Sequence[ReadyRegion]) -> int:
+        """Return how many words a run draws from: its own, then those of bodies."""
+        draws = self.build.draws
+        count = evaluate(draws.storage.size, {}) if draws else 0
+        for region in regions:
+            count += count % 2  # as well aligned as arrays are
+            region.begin = 8 * count
+            count += region.drawn
+        return count + count % 2
+
     def _ready(
-        self, one: Work, env: dict[str, int], offsets: Sequence[int]
+        self, one: Work, env: dict[str, int], place: _Where, loose: frozenset[int] = _NONE
     ) -> list[Native | Evaluated]:
         """Return what a piece of work is at these sizes; nothing where there is nothing to do."""
         if isinstance(one, Node):
             op = one.op.bind(env)
-            return [Evaluated(one, op.kernel(self._device.cupy, *[t.dtype for t in one.inputs]))]
+            return [Evaluated(one, op.kernel(self.device.cupy, *[t.dtype for t in one.inputs]))]
         params = [evaluate(size, env) for size in one.step.params]
-        operands = [self.place(s, offsets) for s in one.step.operands]
+        operands = [place(storage) for storage in one.step.operands]
         if isinstance(one, Multiplied):
-            return self._ready_product(one, params, operands, env, offsets)
+            return self._ready_product(one, params, operands, env, place)
+        if isinstance(one, Convolved):
+            assert self._convolutions is not None
+            plan = self._convolutions.plan(one.code, params)
+            others = one.otherwise if isinstance(plan, str) else one.behind
+            after = [ready for other in others for ready in self._ready(other, env, place)]
+            return after if isinstance(plan, str) else [ReadyConvolution(plan, operands), *after]
+        if isinstance(one, Looped):
+            pairs = zip(operands, one.step.operands, params, strict=False)
+            given = [at.behind(begin * storage.dtype.itemsize) for at, storage, begin in pairs]
+            given = [*given[: len(one.code.node.inputs)], *operands[len(one.code.node.inputs) :]]
+            return [one.code.ready(env, params, given, self._inside[one.code])]
         launch = one.code.launch(params)
+        if launch.variant == "vector" and not loose.isdisjoint([at.slot for at in operands]):
+            assert isinstance(one.code, CudaCode)
+            launch = launch_of(one.code.kernel, params, "elements")
         if not launch.grid:
             return []
-        function = self._function(one, launch)
+        function = self._modules.function(one.code, launch)
         return [Ready(function, launch, operands, [np.int64(param) for param in params])]
 
     def _ready_product(
@@ -288,56 +413,25 @@ class Layouts:
         params: Sequence[int],
         operands: list[Place],
         env: dict[str, int],
-        offsets: Sequence[int],
+        place: _Where,
     ) -> list[Native | Evaluated]:
         m, n, k, batch, *_ = params
         if 0 in (m, n, batch):
             return []
-        products, nbytes = self._device.products, batch * m * n * one.code.out.itemsize
+        products, nbytes = self.device.products, batch * m * n * one.code.out.itemsize
         product = products.product(one.code, params) if k else None
         if product is not None or one.code.op is None:
             return [ReadyProduct(product, operands, nbytes)]
-        plain = products.product(one.code.plain, params) if k else None
-        after = [ready for other in one.otherwise for ready in self._ready(other, env, offsets)]
+        sizes = [*params[:-3], 0, 0, 0]  # what follows finds the plain product in a row
+        plain = products.product(one.code.plain, sizes) if k else None
+        operands[RESULT] = operands[one.code.apart]
+        after = [ready for other in one.otherwise for ready in self._ready(other, env, place)]
         return [ReadyProduct(plain, operands, nbytes), *after]
 
     def place(self, storage: Storage, offsets: Sequence[int]) -> Place:
-        """Return where a storage lies, given where the blocks of the arena do."""
+        """Return where a storage lies in a run, given where the blocks of the arena do."""
+        return self._place(self.build, offsets, storage)
+
+    def _place(self, plan: Plan, offsets: Sequence[int], storage: Storage) -> Place:
         slot = self.slot_of.get(storage)
-        return Place(-1, offsets[self._build.block_of[storage]]) if slot is None else Place(slot, 0)
-
-    def _function(self, one: Launched, launch: Launch) -> Any:
-        loaded = self._module(wide=launch.is_wide)
-        function = loaded.get_function(f"{one.code.symbol}_{launch.variant}")
-        self._device.allow_shared(function, launch.shared)
-        return function
-
-    def _module(self, *, wide: bool) -> Any:
-        with self._lock:
-            if wide not in self._modules:
-                self._modules[wide] = self._device.functions(self._build, wide=wide)
-            return self._modules[wide]
-
-
-def _parts(steps: Sequence[tuple[int, Native | Evaluated]]) -> list[Part]:
-    """Cut what a run does, each step with its level, where CuPy computes something."""
-    parts: list[Part] = []
-    before = None
-    for level, one in steps:
-        if isinstance(one, Evaluated):
-            parts.append(one)
-            continue
-        if not parts or isinstance(parts[-1], Evaluated):
-            parts.append([])
-            before = None
-        last = parts[-1]
-        assert isinstance(last, list)
-        if level != before:
-            last.append([])
-        last[-1].append(one)
-        before = level
-    return parts
-
-
-def _rounded(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return Place(-1, offsets[plan.block_of[storage]]) if slot is None else Place(slot, 0)

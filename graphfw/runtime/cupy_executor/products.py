@@ -17,12 +17,15 @@ from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.cupy_executor.unfused import unfused_steps
 from graphfw.runtime.kernels.lower import with_batch
-from graphfw.runtime.kernels.steps import Step, Storage, View
+from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.limits import Precision
-from graphfw.runtime.planning.copies import copied
+from graphfw.runtime.planning.copies import copied, put
 
 _DTYPES = (float16, bfloat16, float32, float64)
+
+ALIGNED = 16
+"""So many bytes kernels of cuBLASLt read and write at once, where rows begin at multiples of it."""
 
 RESULT = 2
 """Which operand of a product is its result."""
@@ -44,6 +47,9 @@ class Sizes(NamedTuple):
         b_batch: As of a.
         residual: Where what is added begins in its storage.
         residual_lead: From row to row of it.
+        result: Where the result begins in its storage.
+        result_lead: From row to row of it; 0: one behind the other.
+        result_batch: From one result to the next; 0: one behind the other.
     """
 
     m: DimLike
@@ -58,6 +64,9 @@ class Sizes(NamedTuple):
     b_batch: DimLike
     residual: DimLike = 0
     residual_lead: DimLike = 0
+    result: DimLike = 0
+    result_lead: DimLike = 0
+    result_batch: DimLike = 0
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,7 @@ class ProductCode:
         precision: See `Options`.
         op: What else is to be done; then it is one product.
         otherwise: What does it after the `plain` product, where cuBLASLt does not.
+        apart: Which operand the plain product goes to then, in a row.
     """
 
     dtype: DType
@@ -84,6 +94,7 @@ class ProductCode:
     precision: Precision
     op: FusedProduct | None = None
     otherwise: tuple[Step, ...] = field(default=(), compare=False, repr=False)
+    apart: int = field(default=RESULT, compare=False, repr=False)
 
     @property
     def key(self) -> str:
@@ -107,11 +118,20 @@ class ProductCode:
         return ("a", "b", "result", *self.op.others, *self.op.results[1:])
 
     @property
+    def is_exact(self) -> bool:
+        """Whether cuBLASLt does the rest as exactly as the product.
+
+        NVIDIA says nothing about its GELU: so it is taken for results of 16 bits, and in TF32.
+        """
+        is_gelu = self.op is not None and self.op.activation.startswith("gelu")
+        return not is_gelu or self.out.is_low_precision or self.precision == "high"
+
+    @property
     def plain(self) -> ProductCode:
         """What is always done by cuBLASLt: the product, and what is added to it."""
         assert self.op is not None
         op = FusedProduct(residual=True, widens=self.op.widens) if self.op.residual else None
-        return replace(self, op=op, otherwise=())
+        return replace(self, op=op, otherwise=(), apart=RESULT)
 
 
 class _Operand(NamedTuple):
@@ -127,24 +147,30 @@ def product_steps(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
 ) -> list[Step]:
     """Return the steps of a `matmul`, or nothing where it is none for cuBLASLt."""
-    (out,) = node.outputs
+    out = node.outputs[0]
     if out.dtype not in _DTYPES or any(t.dtype is not out.dtype for t in node.inputs):
+        return []
+    place = _result(outputs[0])
+    if place is None or not (is_whole(place.view) or always_ge(node.inputs[0].shape[-1], 1)):
         return []
     *dims, rows, columns = out.shape
     steps: list[Step] = []
     a, b = [_operand(with_batch(one, dims), node, steps) for one in inputs]
     depth, batch = a.view.shape[-1], size_of(dims)
-    if b.batch == 0 and _is_tall(a, dims, rows):  # all rows as those of one matrix
-        rows, batch = rows * batch, 1
+    if b.batch == 0 and _is_tall(a, dims, rows) and _is_tall(place, dims, rows):
+        rows, batch = rows * batch, 1  # all rows as those of one matrix
     step = Step(
         nodes=(node,),
         code=ProductCode(out.dtype, out.dtype, a.is_across, b.is_across, precision),
-        operands=(a.view.storage, b.view.storage, out),
+        operands=(a.view.storage, b.view.storage, place.view.storage),
         written=(False, False, True),
         params=Sizes(
             *(rows, columns, depth, batch),
             *(a.view.offset, a.lead, a.batch),
             *(b.view.offset, b.lead, b.batch),
+            result=place.view.offset,
+            result_lead=place.lead,
+            result_batch=place.batch,
         ),
         cells=1,
     )
@@ -154,20 +180,30 @@ def product_steps(
 def fused_product_steps(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
 ) -> list[Step]:
-    """Return the steps of a `fused_product`: one product, of all rows of all batches."""
+    """Return the steps of a `fused_product`: one product, of all rows of all batches.
+
+    Nothing where a result's rows do not lie like those of one matrix.
+    """
     op = node.op
     assert isinstance(op, FusedProduct)
     *dims, rows, columns = node.types[0].shape
+    place = _result(outputs[0])
+    if place is None or not (size_of(dims) == 1 or _is_tall(place, dims, rows)):
+        return []
+    if not all(map(is_whole, outputs[1:])):
+        return []
     steps: list[Step] = []
     given = dict(zip(("a", "b", *op.others), inputs, strict=True))
     a = _rows_of(given.pop("a"), node, steps, may_lie_across=size_of(dims) == 1)
     b = _operand(given["b"], node, steps)
-    made: dict[str, Storage] = dict(zip(op.results, node.outputs, strict=True))
+    made = {name: view.storage for name, view in zip(op.results, outputs, strict=True)}
     storages: dict[str, Storage] = {"a": a.view.storage, "b": b.view.storage, **made}
     params = Sizes(
         *(size_of((*dims, rows)), columns, a.view.shape[-1], 1),
         *(a.view.offset, a.lead, 0),
         *(b.view.offset, b.lead, 0),
+        result=place.view.offset,
+        result_lead=place.lead,
     )
     for name in op.others:
         if name == "residual":
@@ -176,8 +212,15 @@ def fused_product_steps(
             params = params._replace(residual=residual.view.offset, residual_lead=residual.lead)
         else:
             storages[name] = _whole(given[name], node, steps)
-    whole = {**storages, "b": _whole(given["b"], node, steps)} if op.sums else storages
+    whole = {**storages, "b": _whole(given["b"], node, steps)} if op.sums else {**storages}
+    apart: list[Storage] = []
+    if not is_whole(place.view):
+        why = "a product that is not yet where it belongs"
+        apart.append(Temp(place.view.storage.dtype, size_of(node.types[0].shape), why))
+        whole["result"] = apart[0]
     otherwise = unfused_steps(node, whole)
+    if apart:
+        otherwise.append(put(apart[0], place.view, (node,), CudaCode))
     code = ProductCode(
         node.inputs[0].dtype,
         node.types[0].dtype,
@@ -188,18 +231,37 @@ def fused_product_steps(
         tuple(otherwise),
     )
     operands = [storages[name] for name in code.operands]
-    held = set(whole.values())
-    needed = {s: s not in held for other in otherwise for s in other.operands}
-    needed = {s: written for s, written in needed.items() if s not in set(operands)}
+    if apart:
+        code = replace(code, apart=len(operands))
+        operands += apart
+    known = {*operands}
+    others = dict.fromkeys([s for other in otherwise for s in other.operands if s not in known])
     step = Step(
         nodes=(node,),
         code=code,
-        operands=(*operands, *needed),
-        written=(*[name in made for name in code.operands], *needed.values()),
+        operands=(*operands, *others),
+        written=(
+            *[name in made for name in code.operands],
+            *[True for _ in apart],
+            *[storage is not whole["b"] for storage in others],
+        ),
         params=params,
         cells=1,
     )
     return [*steps, step]
+
+
+def _result(view: View) -> _Operand | None:
+    """Return a result as cuBLASLt writes it, if it does; in a larger array 16 bytes at once."""
+    found = _as_it_lies(view)
+    if found is None or found.is_across:
+        return None
+    if not is_whole(view):
+        item = view.storage.dtype.itemsize
+        steps = (view.offset, found.lead, found.batch)
+        if not all([n * item % ALIGNED == 0 for n in steps]):
+            return None
+    return found
 
 
 def _rows_of(view: View, node: Node, steps: list[Step], *, may_lie_across: bool) -> _Operand:
@@ -273,4 +335,4 @@ def alignment(nbytes: int) -> int:
     >>> alignment(0), alignment(8), alignment(6)
     (16, 8, 2)
     """
-    return math.gcd(nbytes, 16)
+    return math.gcd(nbytes, ALIGNED)

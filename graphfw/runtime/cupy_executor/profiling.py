@@ -6,7 +6,8 @@ from threading import Event as Gate
 from typing import Any
 
 from graphfw.ir.op import Rng
-from graphfw.runtime.cupy_executor.layouts import Evaluated
+from graphfw.runtime.cupy_executor.build import Build
+from graphfw.runtime.cupy_executor.layouts import Layout
 from graphfw.runtime.cupy_executor.runs import Run, Worker
 from graphfw.runtime.profile import Event
 
@@ -30,24 +31,52 @@ def events_of(worker: Worker, run: Run, rng: Rng, cupy: Any) -> list[Event]:
     stream.launch_host_func(gate.wait, _PATIENCE)
     marks[0].record(stream)
 
-    def after() -> None:
+    numbers = _numbers(layout)
+    found: list[int] = []
+
+    def after(one: object) -> None:
         mark = cuda.Event()
         mark.record(stream)
         marks.append(mark)
+        found.append(numbers.get(id(one), -1))
         if len(marks) > _AHEAD:
             gate.set()
 
+    noting = worker.noting(after)
     try:
         for part in [*layout.parts, *layout.final]:
-            if isinstance(part, Evaluated):
-                gate.set()  # CuPy may wait for what it has launched
-            worker.work(run, [part], rng, after)
+            if not isinstance(part, list):
+                gate.set()  # who computes it may wait for what has been launched
+            noting.work(run, [part], rng)
     finally:
         gate.set()
     marks[-1].synchronize()
     ends = [cuda.get_elapsed_time(marks[0], mark) / 1e3 for mark in marks]
     return [
         Event(number, 0, begin, end)
-        for number, begin, end in zip(layout.numbers, ends[:-1], ends[1:], strict=True)
+        for number, begin, end in zip(found, ends[:-1], ends[1:], strict=True)
         if number >= 0
     ]
+
+
+def _numbers(layout: Layout) -> dict[int, int]:
+    """Return the number of each step, by its identity: those of bodies come behind the others'.
+
+    A loop's own is what happens between and behind its body's; what is done once has none.
+    """
+    begins: dict[Build, int] = {}
+    end = 0
+    for build in (layout.of.build, *layout.of.build.inner):
+        begins[build] = end
+        end += len(build.work)
+    found: dict[int, int] = {}
+    left: list[Layout | None] = [layout]
+    while left:
+        one = left.pop()
+        if one is None:
+            continue
+        begin = begins[one.of.build]
+        for step, number in zip(one.steps, one.numbers, strict=True):
+            found[id(step)] = number if number < 0 else begin + number
+        left += [body for region in one.regions for body in region.bodies]
+    return found

@@ -2,39 +2,126 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.runtime.cupy_executor.build import Build, Launched, Multiplied, Work
+from graphfw.ir.variable import Variable
+from graphfw.runtime.cupy_executor.build import (
+    Build,
+    Convolved,
+    Launched,
+    Looped,
+    Multiplied,
+    Work,
+)
+from graphfw.runtime.cupy_executor.codegen.together import kind_of
+from graphfw.runtime.cupy_executor.convolution import CONVOLUTIONS, cudnn
+from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.layouts import Layout
+from graphfw.runtime.cupy_executor.regions import ReadyRegion
 from graphfw.runtime.kernels.steps import Storage, Temp
+from graphfw.runtime.limits import shown_bytes
 from graphfw.runtime.memory import Entry, Kind, MemoryReport, report
 from graphfw.runtime.places import place_of
+from graphfw.runtime.planning.once import known_bytes
 from graphfw.runtime.profile import Label
 
 
-def explain(build: Build, sizes: tuple[int, ...] | None) -> str:
-    """Return a line for each step: what it computes, and how its threads go about it."""
-    env = None if sizes is None else dict(zip(build.program.symbols, sizes, strict=True))
-    kernels = sum([isinstance(one, Launched) for one in build.work])
-    others = sum([isinstance(one, Node) for one in build.work])
-    products = len(build.work) - kernels - others
-    lines = [
-        f"{kernels} kernels of {len(build.codes)} kinds; {products} products by cuBLASLt; "
-        f"{others} operations by CuPy"
-    ]
-    lines += [f"{number:>4}  {_line(one, env)}" for number, one in enumerate(build.work)]
+def explain(build: Build, layout: Layout | None, device: Device) -> str:
+    """Return a line for each step: what it computes, and how its threads go about it.
+
+    Args:
+        build: The program.
+        layout: At which sizes; None for what holds for all.
+        device: The GPU.
+    """
+    lines = _lines(build, layout, device)
+    names = {
+        node.op.name for one in build.work if isinstance(one, Launched) for node in one.step.nodes
+    }
+    asked = any([isinstance(one, Convolved) for one in build.work])
+    if not asked and not names.isdisjoint(CONVOLUTIONS):
+        reason = cudnn.why_not() or "it would not do them better"
+        lines.append(f"cuDNN is asked for no convolution: {reason}")
     return "\n".join(lines)
 
 
-def _line(one: Work, env: Mapping[str, int] | None) -> str:
+def _lines(build: Build, layout: Layout | None, device: Device) -> list[str]:
+    env = None if layout is None else layout.sizes
+    kernels = sum([isinstance(one, Launched) for one in build.work])
+    others = sum([isinstance(one, Node) for one in build.work])
+    asked = sum([isinstance(one, Convolved) for one in build.work])
+    regions = sum([isinstance(one, Looped) for one in build.work])
+    products = len(build.work) - kernels - others - asked - regions
+    kinds = len({one.code.key for one in build.work if isinstance(one, Launched)})
+    lines = [
+        f"{kernels} kernels of {kinds} kinds; {products} products by cuBLASLt; "
+        + (f"{asked} convolutions by cuDNN where it has a way; " if asked else "")
+        + f"{others} operations by CuPy"
+        + (f"; {regions} loops and branches" if regions else "")
+    ]
+    known = {} if layout is None else {region.node: region for region in layout.regions}
+    along = {} if env is None or build.is_body else _along(build, env)
+    for number, one in enumerate(build.work):
+        region = known.get(one.code.node) if isinstance(one, Looped) else None
+        lines.append(f"{number:>4}  {_line(one, env, device, region)}{along.get(number, '')}")
+        bodies = one.code.builds if isinstance(one, Looped) else ()
+        at = [None for _ in bodies] if region is None else region.bodies
+        for body, own in zip(bodies, at, strict=True):
+            lines += [f"      | {line}" for line in _lines(body, own, device)]
+    once = build.once
+    if once.kept:
+        nbytes = sum([known_bytes(storage) for storage in once.kept])
+        when = f"again when {_listed(once.variables)} changed" if once.variables else "for good"
+        when = "before the trips" if build.is_body else when
+        lines.append(f"made once, {when}, {shown_bytes(nbytes)} that are kept:")
+        lines += [f"      {_line(one, env, device)}" for one in once.work]
+    return "\n".join(lines).splitlines()
+
+
+def _how(region: ReadyRegion | None) -> str:
+    """Say who makes the trips of a loop, or chooses a body."""
+    if region is None:
+        return "its bodies are compiled"
+    who = f"by Python, since {region.alone}" if region.alone else "may be part of a CUDA graph"
+    return f"{region.how}, {who}"
+
+
+def _along(build: Build, env: Mapping[str, int]) -> dict[int, str]:
+    """Say of kernels that are part of another's launch of which, by number."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for number, (one, level) in enumerate(zip(build.work, build.level_of, strict=True)):
+        if isinstance(one, Launched) and one.code.symbol in build.alike:
+            launch = one.code.launch([evaluate(size, env) for size in one.step.params])
+            groups.setdefault((level, one.code.symbol, kind_of(launch)), []).append(number)
+    return {
+        number: f", in one launch with {'others' if number == group[0] else group[0]}"
+        for (*_, kind), group in groups.items()
+        if kind is not None and len(group) > 1
+        for number in group
+    }
+
+
+def _listed(variables: Sequence[Variable]) -> str:
+    if len(variables) > 1:
+        return f"one of {len(variables)} variables has"
+    return f'"{variables[0].name}" has'
+
+
+def _line(
+    one: Work, env: Mapping[str, int] | None, device: Device, region: ReadyRegion | None = None
+) -> str:
     if isinstance(one, Node):
         return f"{one.op.name}: by CuPy, made at {place_of(one)}"
     if isinstance(one, Multiplied):
         made = ", ".join([place_of(node) for node in one.step.nodes])
         return f"{one.code.title}: by cuBLASLt, made at {made}"
     what = _names(one)
+    if isinstance(one, Looped):
+        return f"{what}: {_how(region)}, made at {place_of(one.code.node)}"
+    if isinstance(one, Convolved):
+        return f"{what}: {_convolved(one, env, device)}"
     if env is None:
         return f"{what}: {' or '.join(one.code.variants)}"
     launch = one.code.launch([evaluate(size, env) for size in one.step.params])
@@ -42,6 +129,19 @@ def _line(one: Work, env: Mapping[str, int] | None) -> str:
         return f"{what}: nothing to do"
     size = f"{launch.grid * launch.pieces} blocks of {launch.block[0] * launch.block[1]} threads"
     return f"{what}: {launch.variant}, {size}{', 64-bit indices' if launch.is_wide else ''}"
+
+
+def _convolved(one: Convolved, env: Mapping[str, int] | None, device: Device) -> str:
+    """Say what computes a convolution for which cuDNN is asked, and why."""
+    if env is None:
+        return "by cuDNN where it has a way at given sizes, else by kernels"
+    plan = device.convolutions.plan(one.code, [evaluate(size, env) for size in one.step.params])
+    others = one.otherwise if isinstance(plan, str) else one.behind
+    lines = [f"\n        {_line(other, env, device)}" for other in others]
+    if isinstance(plan, str):
+        return f"by kernels, since {plan}:{''.join(lines)}"
+    then = f", then:{''.join(lines)}" if lines else ""
+    return f"{one.code.title} by cuDNN, {shown_bytes(plan.workspace)} of scratch memory{then}"
 
 
 def _names(one: Work) -> str:
@@ -53,11 +153,16 @@ def _names(one: Work) -> str:
 
 
 def labels(build: Build) -> list[Label]:
-    """Return what each step is called in a profile; how fast a GPU could be is not known."""
+    """Return what each step is called in a profile, those of bodies behind the others.
+
+    How fast a GPU could be is not known.
+    """
     found = []
-    for one in build.work:
-        nodes = (one,) if isinstance(one, Node) else one.step.nodes
-        found.append(Label(_names(one), ", ".join(dict.fromkeys(map(place_of, nodes))), 0.0))
+    for body in (build, *build.inner):
+        for one in body.work:
+            nodes = (one,) if isinstance(one, Node) else one.step.nodes
+            name = f"{'in a body: ' if body.is_body else ''}{_names(one)}"
+            found.append(Label(name, ", ".join(dict.fromkeys(map(place_of, nodes))), 0.0))
     return found
 
 
@@ -83,19 +188,31 @@ def memory(build: Build, layout: Layout, *, in_place: bool) -> MemoryReport:
     fetched = frozenset(build.fetched)
     for variable in build.program.variables:
         add(variable, "variable")
-    for storage in build.constants:
+    once = build.once
+    # Of constants alone it is made but once, and then these are not needed any more.
+    for storage in {**build.constants, **(once.constants if once.variables else {})}:
         add(storage, "constant")
+    for storage in once.kept:
+        add(storage, "prepared")
     for one, level in zip(build.work, build.level_of, strict=True):
         for tensor in one.outputs if isinstance(one, Node) else ():
             if tensor not in fetched:
                 add(tensor, "outside", level, end)
+    for body in build.inner:
+        for storage in body.constants:
+            add(storage, "constant")
+        for storage in body.outside:
+            add(storage, "outside")
     for storage in build.fetched if in_place else build.outputs:
         add(storage, "output")
     for storage, number in build.block_of.items():
         block = build.blocks[number]
         add(storage, "arena", block.first, min(block.last, end))
+    if layout.scratch > layout.inside:
+        nbytes = layout.scratch - layout.inside
+        entries.append(Entry("inside of loops and branches", "scratch", nbytes, 0, end, ""))
     scratch = layout.arena - layout.scratch
     if scratch:
         entries.append(Entry("values kept by kernels", "scratch", scratch, 0, end, ""))
     new = [evaluate(s.size, sizes) * s.dtype.itemsize for s in build.updated]
-    return report(entries, build.levels, layout.scratch, sum(new) if in_place else 0)
+    return report(entries, build.levels, layout.inside, sum(new) if in_place else 0)

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from graphfw.errors import ExecutionError
 from graphfw.ir import concrete
 from graphfw.ir.dim_text import evaluate
+from graphfw.ir.dtype import DType, int32
+from graphfw.ir.literal import Array
 from graphfw.ir.op import ALIAS, RANDOM, Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.cupy_executor import failures
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.device import Device
-from graphfw.runtime.cupy_executor.layouts import (
+from graphfw.runtime.cupy_executor.layouts import Frame, Layout, Layouts
+from graphfw.runtime.cupy_executor.products import RESULT
+from graphfw.runtime.cupy_executor.ready import (
     Cleared,
     Evaluated,
-    Frame,
-    Layout,
-    Layouts,
     Native,
     Part,
+    Place,
+    ReadyConvolution,
     ReadyProduct,
 )
-from graphfw.runtime.cupy_executor.products import RESULT
+from graphfw.runtime.cupy_executor.regions import ReadyRegion, RefusedError
+from graphfw.runtime.cupy_executor.regions.common import Spot
 from graphfw.runtime.cupy_executor.staging import Piece
 from graphfw.runtime.kernels.steps import Storage
 
 _NOTHING = np.uint64(0)
+
+_NO_RNG = Rng(0, 0)
 
 
 class Run:
@@ -38,17 +46,29 @@ class Run:
         layout: At which sizes.
         frame: What lies in `memory`.
         memory: The arena, and what lies behind it.
+        around: Of a body's run, that of the program around it.
 
     Attributes:
+        scratch: The address of scratch memory.
+        flags: The address of flags and counters; 0 where there are none.
+        spots: For slots that are neither in `memory` nor arrays, where they lie.
         addresses: Where each slot lies, as far as that is known yet.
         arrays: For slots that do not lie in `memory`, the arrays.
     """
 
-    def __init__(self, layout: Layout, frame: Frame, memory: Any) -> None:
+    def __init__(
+        self, layout: Layout, frame: Frame, memory: Any, around: Run | None = None
+    ) -> None:
         self.layout = layout
         self.frame = frame
         self.memory = memory
         self.base: int = memory.data.ptr
+        self.scratch: int = self.base + layout.scratch
+        self.flags: int = 0 if layout.flags < 0 else self.base + layout.flags
+        if around is not None:
+            self.scratch, self.flags = around.scratch, around.flags
+        self.spots: dict[int, Spot] = {}
+        self._bodies: dict[Layout, Run] = {}
         self.addresses = [0] * len(layout.nbytes)
         self.arrays: list[Any] = [None] * len(layout.nbytes)
         for slot, offset in frame.offsets.items():
@@ -58,9 +78,56 @@ class Run:
         """Return a run that begins as this one, in the same memory."""
         made = Run.__new__(Run)
         made.__dict__.update(
-            self.__dict__, addresses=self.addresses.copy(), arrays=self.arrays.copy()
+            self.__dict__,
+            addresses=self.addresses.copy(),
+            arrays=self.arrays.copy(),
+            spots={},
+            _bodies={},
         )
         return made
+
+    def body(self, layout: Layout) -> Run:
+        """Return the run of a body, whose memory is part of this one's: one has it at a time."""
+        found = self._bodies.get(layout)
+        if found is None:
+            memory = self.bytes_at(self.layout.inside, max(layout.arena, 1))
+            frame = Frame({}, layout.of.handed, layout.arena)
+            found = self._bodies[layout] = Run(layout, frame, memory, self)
+            for slot, constant in layout.of.constants.items():
+                found.hold(slot, constant)
+        return found
+
+    def inside(self, offset: int) -> Spot:
+        """Return a place behind the arena, where bodies lie."""
+        begin = self.layout.inside + offset
+        return Spot(self.base + begin, self.memory, begin)
+
+    def spot(self, place: Place) -> Spot:
+        """Return where something lies."""
+        slot, offset = place
+        if slot < 0:
+            return Spot(self.base + offset, self.memory, offset)
+        if self.arrays[slot] is not None:
+            return Spot(self.addresses[slot], self.arrays[slot], 0).behind(offset)
+        known = self.spots.get(slot)
+        if known is None:
+            known = Spot(self.addresses[slot], self.memory, self.frame.offsets[slot])
+        return known.behind(offset)
+
+    def lie(self, slot: int, spot: Spot) -> None:
+        """Have a slot be somewhere in other memory."""
+        self.spots[slot] = spot
+        self.addresses[slot] = spot.address
+
+    def draw_from(self, spot: Spot) -> None:
+        """Say where it finds what it draws from, if it does."""
+        if self.layout.drawn:
+            self.lie(self.layout.of.drawn, spot)
+
+    @property
+    def drawn(self) -> Spot:
+        """Where it finds what it draws from."""
+        return self.spot(Place(self.layout.of.drawn, 0))
 
     def hold(self, slot: int, array: Any) -> None:
         """Have a slot be an array."""
@@ -76,6 +143,10 @@ class Run:
         array = self.arrays[slot]
         if array is not None:
             return array
+        spot = self.spots.get(slot)
+        if spot is not None:
+            held = spot.holder.reshape(-1).view(np.uint8)
+            return held[spot.offset : spot.offset + self.layout.nbytes[slot]].view(dtype)
         return self.bytes_at(self.frame.offsets[slot], self.layout.nbytes[slot]).view(dtype)
 
 
@@ -94,10 +165,10 @@ class Worker:
     ) -> None:
         self._build = build
         self._layouts = layouts
-        self._slot_of = layouts.slot_of
         self._device = device
         self._spare = spare
         self._xp = device.cupy
+        self._after: Callable[[object], None] = _nothing
 
     def room(self, layout: Layout, make: Callable[[], Any]) -> Any:
         """Return what a function makes, which may take memory that runs can do without.
@@ -122,9 +193,10 @@ class Worker:
         """
         offsets = run.frame.offsets
         pieces = []
-        if self._build.draws:
-            slot = self._slot_of[self._build.draws.storage]
-            pieces.append(Piece(self._build.draws.array(rng), offsets[slot]))
+        if run.layout.drawn:
+            table = np.empty(run.layout.drawn, np.int64)
+            run.layout.fill(rng, table, 0)
+            pieces.append(Piece(table, offsets[self._layouts.drawn]))
         for slot, array in enumerate(inputs):
             if isinstance(array, self._xp.ndarray):
                 array = self._device.in_a_row(array)
@@ -144,61 +216,93 @@ class Worker:
             kind = runtime.memcpyDeviceToDevice
             runtime.memcpyAsync(target, source, nbytes, kind, stream.ptr)
 
-    def work(
-        self,
-        run: Run,
-        parts: Iterable[Part],
-        rng: Rng,
-        after: Callable[[], None] | None = None,
-    ) -> None:
+    def noting(self, after: Callable[[object], None]) -> Worker:
+        """Return one that calls a function with each step that is done, also in bodies."""
+        made = copy.copy(self)
+        made._after = after
+        return made
+
+    def work(self, run: Run, parts: Iterable[Part], rng: Rng) -> None:
         """Do what some parts say.
 
         Args:
             run: Its memory.
             parts: What to do.
             rng: What random operations draw from.
-            after: Is called after each step.
         """
         for part in parts:
+            if isinstance(part, list):
+                for wave in part:
+                    self.launch(wave, run)
+                continue
             if isinstance(part, Evaluated):
                 self.evaluate(part, run, rng)
-                if after is not None:
-                    after()
             else:
-                for wave in part:
-                    self.launch(wave, run, after)
+                self._region(part, run, rng)
+            self._after(part)
 
-    def launch(
-        self, steps: Iterable[Native], run: Run, after: Callable[[], None] | None = None
-    ) -> None:
+    def _region(self, one: ReadyRegion, run: Run, rng: Rng) -> None:
+        try:
+            one.run(self, run, rng)
+        except ExecutionError as error:
+            if not error.names_node:
+                raise
+            raise concrete.failed(one.node, (), error) from error
+
+    def launch(self, steps: Iterable[Native], run: Run) -> None:
         """Launch steps, one after the other."""
-        runtime, layout = self._xp.cuda.runtime, run.layout
+        runtime = self._xp.cuda.runtime
         stream: int = self._xp.cuda.get_current_stream().ptr
         base, addresses = run.base, run.addresses
-        scratch = np.uint64(base + layout.scratch)
-        flags = _NOTHING if layout.flags < 0 else np.uint64(base + layout.flags)
+        scratch, flags = np.uint64(run.scratch), np.uint64(run.flags)
         for one in steps:
             if isinstance(one, Cleared):
                 runtime.memsetAsync(base + one.offset, 0, one.nbytes, stream)
+            elif isinstance(one, ReadyRegion):
+                one.run(self, run, _NO_RNG)  # it lies in memory already
             else:
                 at = [
                     base + offset if slot < 0 else addresses[slot] for slot, offset in one.operands
                 ]
                 if isinstance(one, ReadyProduct):
-                    self._multiply(one, at, base + layout.scratch, stream)
+                    self._multiply(one, at, run.scratch, stream)
+                elif isinstance(one, ReadyConvolution):
+                    self._device.convolutions.run(one.plan, at, run.scratch, stream)
                 else:
                     launch = one.launch
                     args: list[np.integer[Any]] = [np.uint64(address) for address in at]
                     args += [*one.params, flags, scratch if launch.scratch else _NOTHING]
                     grid = launch.grid, launch.pieces
                     one.function(grid, launch.block, args, shared_mem=launch.shared)
-            if after is not None:
-                after()
+            self._after(one)
 
     def failed(self, run: Run) -> bool:
         """Whether a check of a run has failed; waits for all that has been launched."""
         stream = self._xp.cuda.get_current_stream()
-        return bool(self._device.staging.number(run.base + run.layout.flags, stream))
+        (flag,) = self._device.staging.numbers([(run.flags, int32)], stream)
+        return bool(flag)
+
+    def read(self, address: int, dtype: DType, run: Run) -> int:
+        """Return a number of the GPU, once all that was launched before is done.
+
+        Raises:
+            RefusedError: A check of the run has failed, so it may be any number.
+        """
+        stream = self._xp.cuda.get_current_stream()
+        places = [(address, dtype), *([(run.flags, int32)] if run.flags else [])]
+        found, *flags = self._device.staging.numbers(places, stream)
+        if any(flags):
+            raise RefusedError
+        return found
+
+    def send(self, array: Array, spot: Spot) -> None:
+        """Bring an array of the host to a place in the GPU's memory."""
+        stream = self._xp.cuda.get_current_stream()
+        self._device.staging.send([Piece(array, 0)], spot.address, stream)
+
+    def bytes(self, count: int) -> Any:
+        """Return new memory."""
+        return self._xp.empty(count, np.uint8)
 
     def _multiply(
         self, one: ReadyProduct, addresses: Sequence[int], scratch: int, stream: int
@@ -230,7 +334,7 @@ class Worker:
             # A view may be of memory that is written again.
             if ALIAS in node.op.traits or array.base is not None:
                 array = xp.array(array, order="C")
-            self._put(run, self._slot_of[tensor], self._device.in_a_row(array))
+            self._put(run, run.layout.of.slot_of[tensor], self._device.in_a_row(array))
 
     def _put(self, run: Run, slot: int, array: Any) -> None:
         """Have a slot be an array; where CUDA graphs know an address of it, it is copied there."""
@@ -242,15 +346,19 @@ class Worker:
 
     def _array(self, tensor: Tensor, run: Run) -> Any:
         """Return a tensor as an array, which may be a view of memory that will be written again."""
-        storage, offset, shape, strides = self._build.view(tensor)
+        storage, offset, shape, strides = run.layout.of.build.view(tensor)
         env = run.layout.sizes
         dims = tuple([evaluate(dim, env) for dim in shape])
         steps = tuple([evaluate(stride, env) for stride in strides])
         return self._device.viewed(self._held(storage, run), evaluate(offset, env), dims, steps)
 
     def _held(self, storage: Storage, run: Run) -> Any:
-        slot, begin = self._layouts.place(storage, run.layout.offsets)
+        slot, begin = run.layout.of.place(storage, run.layout.offsets)
         if slot >= 0:
             return run.flat(slot, storage.dtype.dtype)
         nbytes = evaluate(storage.size, run.layout.sizes) * storage.dtype.itemsize
         return run.bytes_at(begin, nbytes).view(storage.dtype.dtype)
+
+
+def _nothing(_: object) -> None:
+    """Do nothing."""

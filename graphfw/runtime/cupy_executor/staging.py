@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphfw.ir.dtype import DType
 from graphfw.ir.literal import Array
 from graphfw.runtime.planning.arena import ALIGNMENT
 
@@ -92,14 +93,19 @@ class Staging:
             for row, begin in zip(rows, begins, strict=False)
         ]
 
-    def number(self, address: int, stream: Any) -> int:
-        """Return the int32 at an address of the GPU, once all that was launched before is done."""
+    def numbers(self, places: Sequence[tuple[int, DType]], stream: Any) -> list[int]:
+        """Return numbers at addresses of the GPU, once all that was launched before is done."""
         runtime = self._cupy.cuda.runtime
-        memory, room = self._room(4)
-        kind = runtime.memcpyDeviceToHost
-        runtime.memcpyAsync(memory.ptr, address, 4, kind, stream.ptr)
+        memory, room = self._room(8 * len(places))
+        for place, (address, dtype) in enumerate(places):
+            kind = runtime.memcpyDeviceToHost
+            runtime.memcpyAsync(memory.ptr + 8 * place, address, dtype.itemsize, kind, stream.ptr)
         stream.synchronize()
-        return int(room.view(np.int32)[0])
+        words = [room[8 * place :] for place in range(len(places))]
+        return [
+            int(word[: dtype.itemsize].view(dtype.dtype)[0])
+            for word, (_, dtype) in zip(words, places, strict=True)
+        ]
 
     def _room(self, nbytes: int) -> tuple[Any, Array]:
         """Return pinned memory, and it as an array of bytes."""

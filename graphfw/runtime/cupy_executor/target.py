@@ -9,6 +9,8 @@ from graphfw.ir.tensor import Node
 from graphfw.runtime.cupy_executor.attention import attention_grad_steps, attention_steps
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.cupy_executor.convolution import (
+    CONVOLUTIONS,
+    Numerics,
     conv_steps,
     conv_weight_steps,
     fold_steps,
@@ -17,13 +19,14 @@ from graphfw.runtime.cupy_executor.convolution import (
     pool_steps,
     put_steps,
     take_steps,
+    with_cudnn,
 )
 from graphfw.runtime.cupy_executor.products import fused_product_steps, product_steps
 from graphfw.runtime.cupy_executor.special.moves import move_steps
 from graphfw.runtime.cupy_executor.special.scans import scan_steps
 from graphfw.runtime.cupy_executor.special.scatter import scatter_steps
 from graphfw.runtime.kernels.ir import Kernel
-from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, View
+from graphfw.runtime.kernels.steps import Product, Step, Storage, View
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.planning.draws import Draws
 
@@ -36,11 +39,13 @@ class GpuTarget:
     Args:
         draws: What the program's random nodes draw from.
         precision: See `Options`.
+        cudnn: What cuDNN may compute convolutions by; None where it is not asked.
     """
 
-    def __init__(self, draws: Draws, precision: Precision) -> None:
+    def __init__(self, draws: Draws, precision: Precision, cudnn: Numerics | None = None) -> None:
         self._draws = draws
         self._precision = precision
+        self._cudnn = cudnn
 
     def kernel(self, kernel: Kernel) -> CudaCode:
         return CudaCode(kernel)
@@ -55,27 +60,27 @@ class GpuTarget:
         # Products are fused with nothing here: kernels take up what follows them.
         return node.op.name == "conv" and is_native(node)
 
+    def keeps_rows(self, node: Node) -> bool:
+        return False  # a block has some of them
+
     def fills(self, node: Node) -> bool:
-        return node.op.name == "concat"
+        return node.op.name in _FILLING
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
-        return alone_steps(node, inputs, outputs, self._precision)
+        steps = alone_steps(node, inputs, outputs, self._precision)
+        if self._cudnn is None or node.op.name not in CONVOLUTIONS:
+            return steps
+        return with_cudnn(node, (node,), inputs, outputs[0].storage, None, self._cudnn, steps)
 
     def matmul(self, *_: object, **__: object) -> NoReturn:
         raise AssertionError("products are fused with nothing")
 
-    def conv(
-        self,
-        node: Node,
-        nodes: tuple[Node, ...],
-        x: View,
-        weight: View,
-        product: Storage | None,
-        epilogue: Epilogue | None,
-        *,
-        fixed_weight: bool,
-    ) -> Sequence[Step]:
-        return fused_conv_steps(node, nodes, x, weight, product, epilogue, self._precision)
+    def conv(self, product: Product) -> Sequence[Step]:
+        steps = fused_conv_steps(*product[:6], self._precision)
+        if self._cudnn is None:
+            return steps
+        node, nodes, x, weight, result, epilogue, *_ = product
+        return with_cudnn(node, nodes, (x, weight), result, epilogue, self._cudnn, steps)
 
 
 def alone_steps(
@@ -92,6 +97,9 @@ def alone_steps(
     make = _ALONE.get(node.op.name)
     return () if make is None else make(node, inputs, outputs, precision)
 
+
+_FILLING = ("concat", "fused_product", "matmul", "roll", "slice", "slice_set")
+"""The ops whose steps write any view, or say by returning none that they do not."""
 
 _Alone: TypeAlias = Callable[[Node, Sequence[View], Sequence[View], Precision], Sequence[Step]]
 

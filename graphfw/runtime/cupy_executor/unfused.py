@@ -103,7 +103,7 @@ class _Kernels:
     def multiplies(self, node: Node) -> bool:
         return False
 
-    fills = multiplies
+    keeps_rows = fills = multiplies
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
         return ()

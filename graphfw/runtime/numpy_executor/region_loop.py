@@ -30,14 +30,16 @@ from graphfw.runtime.numpy_executor.bodies import (
 from graphfw.runtime.numpy_executor.chains import Chain, Source
 from graphfw.runtime.numpy_executor.loops import Carry, Condition, Trips
 from graphfw.runtime.numpy_executor.recycle import Arenas, Recycler
-from graphfw.runtime.numpy_executor.while_blocks import in_blocks
+from graphfw.runtime.numpy_executor.target import CpuTarget
+from graphfw.runtime.planning.draws import Draws
+from graphfw.runtime.planning.while_blocks import in_blocks
 
 
 class LoopRegion:
     """A loop while a condition holds, and passes back over its trips."""
 
     def __init__(self, op: Loop, options: Options, arenas: Arenas) -> None:
-        self.op = op = in_blocks(op)
+        self.op = op = in_blocks(op, CpuTarget(Draws(())))
         captures = len(op.condition.parameters) - op.carries[0]
         self.condition = Compiled(op.condition, captures, options, arenas, is_trip=True)
         self.passes = [

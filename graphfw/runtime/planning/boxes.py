@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, always_ge, dim_max, dim_min
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.movement import Roll
+from graphfw.ops.selection import Window
 from graphfw.runtime.kernels.steps import Storage, View
 from graphfw.runtime.kernels.views import is_whole, misplaced
 
@@ -67,10 +69,11 @@ def moves_of(node: Node, inputs: Sequence[View], output: View) -> Moves | None:
 
 def _rolled(node: Node, x: View, output: View) -> Moves | None:
     op = node.op
-    if len(op.axes) > _ROLLED:  # type: ignore[attr-defined]
+    assert isinstance(op, Roll)
+    if len(op.axes) > _ROLLED:
         return None
     moves = []
-    for shift, axis in zip(op.shifts, op.axes, strict=True):  # type: ignore[attr-defined]
+    for shift, axis in zip(op.shifts, op.axes, strict=True):
         dim = x.shape[axis]
         ahead = shift % dim_max(1, dim)
         # In x from where, how many, to where.
@@ -122,11 +125,8 @@ class _Window:
         """Return the window of a node."""
         axes: list[tuple[DimLike, DimLike, int]] = []
         wrong: DimLike = 0
-        for (start, length, step), dim in zip(
-            node.op.axes(),  # type: ignore[attr-defined]
-            x.shape,
-            strict=True,
-        ):
+        assert isinstance(node.op, Window)
+        for (start, length, step), dim in zip(node.op.axes(), x.shape, strict=True):
             last = start + (length - 1) * step
             if length != 0 and not (always_ge(start, 0) and always_ge(dim - 1, last)):
                 excess = dim_max(0, -start) + dim_max(0, last - dim + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from graphfw.ir.affine import Variable
+from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
@@ -28,15 +29,33 @@ def copied(
         why: What reports call the copy.
         code: What the step's code is made by.
     """
-    dtype = view.storage.dtype
-    target = Temp(dtype, size_of(view.shape), why)
-    axes = [Variable(f"i{number}", dim) for number, dim in enumerate(view.shape)]
-    read = Place(view.storage, view.offset, tuple(zip(axes, view.strides, strict=True)))
-    place = Place(target, 0, tuple(zip(axes, contiguous(view.shape), strict=True)))
-    copy = Draft("rows", axes, None, loops=[[Stored(place, Element(dtype, read))]])
-    done = finished(copy)
+    target = Temp(view.storage.dtype, size_of(view.shape), why)
+    return _copy(view, _in_a_row(target, view.shape), nodes, code), target
+
+
+def put(
+    source: Storage, view: View, nodes: tuple[Node, ...], code: Callable[[Kernel], Code]
+) -> Step:
+    """Return a step that copies what lies in a row to where a view is; see `copied`."""
+    return _copy(_in_a_row(source, view.shape), view, nodes, code)
+
+
+def _in_a_row(storage: Storage, shape: tuple[DimLike, ...]) -> View:
+    return View(storage, 0, shape, contiguous(shape))
+
+
+def _copy(
+    source: View, target: View, nodes: tuple[Node, ...], code: Callable[[Kernel], Code]
+) -> Step:
+    axes = [Variable(f"i{number}", dim) for number, dim in enumerate(source.shape)]
+    read, place = [
+        Place(view.storage, view.offset, tuple(zip(axes, view.strides, strict=True)))
+        for view in (source, target)
+    ]
+    stored = Stored(place, Element(source.storage.dtype, read))
+    done = finished(Draft("rows", axes, None, loops=[[stored]]))
     # Not in place, even where that would do: who wants a copy wants another array.
-    step = Step(
+    return Step(
         nodes=nodes,
         code=code(done.kernel),
         operands=done.operands,
@@ -44,7 +63,6 @@ def copied(
         params=done.params,
         cells=done.cells,
     )
-    return step, target
 
 
 def held(

@@ -10,14 +10,15 @@ from graphfw.ir.dtype import int64
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
+from graphfw.ops.draws import RandomBits
 from graphfw.ops.numerics import stream_key
 from graphfw.runtime.kernels.steps import Temp
 
 
 def drawn_keys(graph: Graph) -> tuple[str, ...]:
     """Return the keys of the streams that a graph draws from."""
-    drawing = [node.op for node in graph.nodes if node.op.name == "random_bits"]
-    return tuple(dict.fromkeys([op.key for op in drawing]))  # type: ignore[attr-defined]
+    ops = [node.op for node in graph.nodes]
+    return tuple(dict.fromkeys([op.key for op in ops if isinstance(op, RandomBits)]))
 
 
 class Draws:

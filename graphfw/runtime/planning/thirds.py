@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
-from graphfw.ir.tensor import Node
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.cumulative import Cumulative, Recurrence
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Kernel
-from graphfw.runtime.kernels.steps import Code, Step, View
+from graphfw.runtime.kernels.steps import Code, Step, Storage, View
+from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.planning.copies import copied
 
 
@@ -29,6 +32,61 @@ def in_thirds(
         return View(x.storage, x.offset, shape, known), []
     step, temp = copied(x, (node,), "what does not lie in a row", code)
     return View(temp, 0, shape, contiguous(shape)), [step]
+
+
+class Walk(NamedTuple):
+    """How a node walks along an axis.
+
+    Attributes:
+        sizes: What is before the axis, it, and what is after.
+        operands: The output and the inputs.
+        params: Of each input where it begins, and its strides.
+        in_place: As of a `Step` with these operands.
+        reverse: Whether it walks from the end.
+        exclusive: Whether each result leaves out the element at its own place.
+        copies: What comes before.
+    """
+
+    sizes: tuple[DimLike, ...]
+    operands: tuple[Storage, ...]
+    params: list[DimLike]
+    in_place: tuple[tuple[int, int], ...]
+    reverse: bool
+    exclusive: bool
+    copies: list[Step]
+
+
+def walk_of(
+    node: Node, inputs: Sequence[View], output: View, code: Callable[[Kernel], Code]
+) -> Walk:
+    """Return how a `cumulative_sum`, a `cumulative_prod` or a `recurrence` walks.
+
+    The code of steps that copy is made by `code`.
+    """
+    op = node.op
+    assert isinstance(op, Cumulative | Recurrence)
+    axis = op.axis % len(output.shape)
+    copies: list[Step] = []
+    params: list[DimLike] = []
+    whole: list[tuple[int, int]] = []
+    operands = [output.storage]
+    for number, x in enumerate(inputs, 1):
+        given, more = in_thirds(node, x, axis, axis + 1, code)
+        copies += more
+        params += [given.offset, *given.strides]
+        operands.append(given.storage)
+        if isinstance(given.storage, Tensor) and is_whole(given):
+            whole.append((0, number))
+    return Walk(
+        sizes=in_thirds(node, output, axis, axis + 1, code)[0].shape,
+        operands=tuple(operands),
+        params=params,
+        # Over an input that is read a second time as another, or in part, it would be wrong.
+        in_place=tuple(whole) if len({*operands}) == len(operands) else (),
+        reverse=op.reverse,
+        exclusive=isinstance(op, Cumulative) and op.exclusive,
+        copies=copies,
+    )
 
 
 def _stride(dims: Sequence[DimLike], strides: Sequence[DimLike]) -> DimLike | None:

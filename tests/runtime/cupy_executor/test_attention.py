@@ -9,6 +9,7 @@ import pytest
 import graphfw as gf
 from graphfw.ir.build import emit_all
 from graphfw.ir.op import Op, lookup
+from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.attention import kind
 from graphfw.runtime.cupy_executor.attention.kind import WIDEST, Kind, Mask
 from graphfw.runtime.cupy_executor.codegen import HandCode, Launch, module
@@ -17,6 +18,7 @@ from graphfw.runtime.kernels.steps import Step, Storage, View
 from tests.support.cuda_compilers import compiled
 from tests.support.cuda_kernels import run_once
 from tests.support.kernel_interpreter import new_array
+from tests.support.lying import lying, whole_of
 
 Array = np.ndarray[Any, Any]
 
@@ -32,17 +34,6 @@ TF32 = 5e-3
 LOWEST = float(np.finfo(np.float32).min)
 
 
-def view(tensor: Any, array: Array, memory: dict[Storage, Array]) -> View:
-    """Return how an array lies in the memory of the one that it is a view of."""
-    whole = array
-    while isinstance(whole.base, np.ndarray):
-        whole = whole.base
-    memory[tensor] = whole
-    size = array.itemsize
-    offset = (array.ctypes.data - whole.ctypes.data) // size
-    return View(tensor, offset, array.shape, tuple([s // size for s in array.strides]))
-
-
 def steps_of(
     op: Op, inputs: Any, precision: str, memory: dict[Storage, Array]
 ) -> tuple[list[Step], list[Any]]:
@@ -50,8 +41,9 @@ def steps_of(
     with gf.Graph():
         given = [gf.placeholder(x.shape, str(x.dtype)) for x in inputs]
         made = emit_all(op, *given)
-    read = [view(*pair, memory) for pair in zip(given, inputs, strict=True)]
-    written = [view(t, np.empty(t.shape, t.dtype.dtype), {}) for t in made]
+    memory.update(zip(given, map(whole_of, inputs), strict=True))
+    read = [lying(*pair) for pair in zip(given, inputs, strict=True)]
+    written = [View(t, 0, t.shape, contiguous(t.shape)) for t in made]
     return list(alone_steps(made[0].node, read, written, precision)), list(made)
 
 

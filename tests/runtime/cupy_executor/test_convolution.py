@@ -280,12 +280,16 @@ def test_results_that_are_parts_of_others(fake, rng):
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-4)
 
 
-def test_what_follows_sums_in_pieces(fake, rng):
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_follows_sums_in_pieces(fake, keeps, rng):
     with gf.Graph() as g:
         x = gf.placeholder((1, 90, 4, 3), name="x")
-        y = gf.relu(gf.conv(x, drawn(rng, (5, 90, 3, 3)), drawn(rng, 5), padding=1))
-    wanted, found, plan = both(g, [y], {x: drawn(rng, (1, 90, 4, 3))})
-    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4, atol=1e-4)
+        sums = gf.conv(x, drawn(rng, (5, 90, 3, 3)), padding=1)
+        y = gf.relu(sums + drawn(rng, (5, 1, 1)))
+    outputs = [y, sums] if keeps else [y]
+    wanted, found, plan = both(g, outputs, {x: drawn(rng, (1, 90, 4, 3))})
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
     assert "conv: adding" in plan.explain()
 
 

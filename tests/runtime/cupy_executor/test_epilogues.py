@@ -56,8 +56,6 @@ MADE = {
     "residual backwards": (lambda x, w, b, r: x @ w + r[::-1], binding.PLAIN),
     "residual, cut": (lambda x, w, b, r: x @ w[:, 1:] + r[..., 1:], binding.PLAIN),
     "bias and residual": (lambda x, w, b, r: x @ w + b + r, binding.BIAS),
-    "relu": (lambda x, w, b, r: gf.relu(x @ w), binding.RELU),
-    "bias and relu": (lambda x, w, b, r: gf.relu(x @ w + b), binding.BIAS | binding.RELU),
     "gelu": (lambda x, w, b, r: tanh_gelu(x @ w), binding.GELU),
     "all": (lambda x, w, b, r: tanh_gelu(x @ w + b + r), binding.BIAS | binding.GELU),
     "weights across": (lambda x, w, b, r: x @ gf.asarray(w.mT).mT + b, binding.BIAS),
@@ -85,10 +83,10 @@ def test_rows_of_all_batches(fake, cublaslt, shape, rng):
     g, feeds = layer(rng, gf.float32, shape)
     with g:
         x, w, b, r = feeds
-        y = gf.relu(x @ w + b + r)
+        y = tanh_gelu(x @ w + b + r)
         turned = gf.permute_dims(x, (1, 0, *range(2, x.ndim))) @ w + b
     compared(g, [y, turned], feeds, 1e-5)
-    assert sorted(cublaslt.epilogues) == [binding.BIAS, binding.BIAS | binding.RELU]
+    assert sorted(cublaslt.epilogues) == [binding.BIAS, binding.BIAS | binding.GELU]
 
 
 @pytest.mark.parametrize("n", [0, 1, 7])
@@ -143,7 +141,7 @@ def test_training_in_mixed_precision(fake, cublaslt, rng):
     [
         (tanh_gelu, 16, {binding.GELU_AUX | binding.BIAS, binding.DGELU}),
         (tanh_gelu, 10, {binding.BIAS}),  # what is kept has rows of a multiple of 8
-        (gf.relu, 16, {binding.BIAS | binding.RELU}),
+        (gf.relu, 16, {binding.BIAS}),
         (gf.gelu, 16, {binding.BIAS}),
     ],
     ids=["gelu", "gelu 10", "relu", "exact"],
@@ -179,6 +177,7 @@ def epilogues_of(g, outputs):
         lambda x, w, b, r: [(x @ w) * 2 + b],
         lambda x, w, b, r: [x @ gf.stack([w, w]) + b],  # many second factors
         lambda x, w, b, r: [gf.tanh(x @ w)],
+        lambda x, w, b, r: [gf.relu(x @ w)],  # of NaN, the library's is 0
     ],
 )
 def test_what_is_not_taken_up(make, rng):
@@ -273,7 +272,7 @@ def test_random_graphs_run(fake, cublaslt, part, rng):
             t: [5 if isinstance(dim, gf.Dim) else dim for dim in t.shape] for t in g.placeholders
         }
         feeds = {t: rng.normal(size=size).astype(np.float32) / 2 for t, size in sizes.items()}
-        every = [binding.BIAS, binding.RELU, binding.RELU | binding.BIAS, binding.DGELU]
+        every = [binding.BIAS, binding.GELU, binding.GELU | binding.BIAS, binding.DGELU]
         cublaslt.refused = {e for e in every if rng.random() < 0.5}
         compared(g, outputs, feeds, 1e-4)
 
@@ -282,7 +281,7 @@ def test_algorithms_are_asked_for_once(fake, cublaslt, rng):
     g, feeds = layer(rng, gf.float32)
     with g:
         x, w, b, _ = feeds
-        outputs = [gf.relu(x @ w + b), gf.relu(gf.exp(x) @ w + b)]
+        outputs = [x @ w + b, gf.exp(x) @ w + b]
     with gf.Session(g, executor="cupy") as session:
         plan = session.compile(outputs, list(feeds)[:3])
         for _ in range(3):
@@ -300,6 +299,37 @@ def test_gelu_is_as_exact_as_the_product(fake, cublaslt, precision, rng):
     run(g, [y], {t: feeds[t] for t in (x, w, b)}, "cupy", precision)
     wanted = binding.GELU | binding.BIAS if precision == "high" else binding.PLAIN
     assert cublaslt.epilogues == [wanted]
+
+
+def test_kernels_that_few_sizes_need_are_compiled_for_these(fake, cublaslt, rng):
+    g, feeds = layer(rng, gf.float32)
+    with g:
+        x, w, b, r = feeds
+        outputs = [tanh_gelu(x @ w), gf.exp(r) + b]
+    compiled = []
+    with gf.Session(g, executor="cupy", matmul_precision="high") as session:
+        plan = session.compile(outputs, [*feeds])
+        for n in (5, 9, 9, 7):
+            plan(
+                *[
+                    np.resize(a, (n, *a.shape[1:])) if t is x or t is r else a
+                    for t, a in feeds.items()
+                ]
+            )
+            compiled.append(len(fake.compiled))
+            cublaslt.refused = {binding.GELU}  # at other sizes
+        assert "tanhf" in plan.source()
+    assert compiled == [1, 2, 2, 2]
+
+
+def test_kernels_that_all_sizes_need_are_compiled_along(fake, cublaslt, rng):
+    g, feeds = layer(rng, gf.float32)
+    with g:
+        x, w, b, r = feeds
+        outputs = [tanh_gelu(x @ w), gf.exp(r) + b]
+    with gf.Session(g, executor="cupy") as session:  # GELU of float32 is left to kernels
+        session.compile(outputs, [*feeds])(*feeds.values())
+    assert len(fake.compiled) == 1
 
 
 @pytest.mark.parametrize("activation", [gf.relu, tanh_gelu])

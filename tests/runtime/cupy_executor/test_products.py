@@ -197,7 +197,6 @@ def header(name):
                 "CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER": binding.AUX_POINTER,
                 "CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD": binding.AUX_LEAD,
                 "CUBLASLT_EPILOGUE_DEFAULT": binding.PLAIN,
-                "CUBLASLT_EPILOGUE_RELU": binding.RELU,
                 "CUBLASLT_EPILOGUE_BIAS": binding.BIAS,
                 "CUBLASLT_EPILOGUE_GELU": binding.GELU,
                 "CUBLASLT_EPILOGUE_BGRADA": binding.BGRADA,

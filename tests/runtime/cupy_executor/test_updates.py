@@ -158,7 +158,7 @@ def test_an_interrupt_comes_before_an_update_or_behind_it(fake, session, rng, mo
     assert final.launches == 4
     launch, commit = final.launch, gpu._state.commit
 
-    def interrupted(*_):
+    def interrupted(*_, **__):
         final.launch, gpu._state.commit = launch, commit
         raise KeyboardInterrupt
 

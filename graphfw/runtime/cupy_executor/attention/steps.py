@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import bfloat16, float16, float32, float64
 from graphfw.ir.tensor import Node
+from graphfw.ops.attention_core import Attention, AttentionGrad
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.attention.kind import WIDEST, Kind, Mask, Role
 from graphfw.runtime.cupy_executor.codegen import CudaCode
@@ -94,7 +95,8 @@ def _step(
     strides = [_strides(view, len(lead) + 2) for view in operands]
     dims, along = _joined(lead, strides)
     rows = [one[-2] for one in strides]
-    scale, causal = node.op.scale, node.op.causal  # type: ignore[attr-defined]
+    assert isinstance(node.op, Attention | AttentionGrad)
+    scale, causal = node.op.scale, node.op.causal
     if role == "forward" and queries == 1 and not causal and dims and _share(along[1:3]):
         # Heads of one query each are as well so many queries of one head.
         queries, steps = dims.pop(), [own.pop() for own in along]

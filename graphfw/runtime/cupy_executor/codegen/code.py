@@ -14,6 +14,7 @@ from graphfw.runtime.cupy_executor.codegen.hand import HandCode
 from graphfw.runtime.cupy_executor.codegen.launch import SPLIT, THREADS, Launch, launch, variants
 from graphfw.runtime.cupy_executor.codegen.nest import Nest
 from graphfw.runtime.cupy_executor.codegen.tiles import tile_lines
+from graphfw.runtime.cupy_executor.codegen.together import MANY, together_lines
 from graphfw.runtime.cupy_executor.codegen.types import memory
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
@@ -66,12 +67,16 @@ class CudaCode:
         return launch(self.kernel, params)
 
     def source(self, wanted: Collection[str] | None = None) -> str:
-        """Return the definitions of its functions, of all variants or those that are wanted."""
+        """Return the definitions of its functions, of all variants or those that are wanted.
+
+        Of those for several launches (see `together`), only what is wanted.
+        """
         kernel = self.kernel
         kinds = [f"{'' if b.written else 'const '}{memory(b.dtype)}*" for b in kernel.buffers]
         parameters = [f"{kind} b{number}" for number, kind in enumerate(kinds)]
         parameters += [f"gf_i64 w{number}" for number in range(kernel.params)]
-        parameters += ["int* failed", "char* scratch"]
+        shared = ["int* failed", "char* scratch"]
+        own, parameters = parameters, [*parameters, *shared]
         given = ", ".join([text.split()[-1] for text in parameters])
         signature = ", ".join(parameters)
         indices = [f"    const gf_index p{n} = (gf_index)w{n};" for n in range(kernel.params)]
@@ -91,9 +96,11 @@ class CudaCode:
                 assert found is not None
                 lines += [head, *indices, *tile_lines(kernel, found), "}"]
             else:
-                lines.append(
-                    f"{head} {self.symbol}_body<{_arguments(kernel, variant)}>({given}); }}"
-                )
+                call = f"{self.symbol}_body<{_arguments(kernel, variant)}>"
+                lines.append(f"{head} {call}({given}); }}")
+                name = f"{self.symbol}_{variant}{MANY}"
+                if wanted is not None and f"{variant}{MANY}" in wanted:
+                    lines += together_lines(name, bound, call, own, shared)
         return "\n".join([*lines, ""])
 
 

@@ -1,5 +1,10 @@
-"""Convolutions, their gradients, and pooling, by kernels that are written by hand."""
+"""Convolutions, their gradients, and pooling: by kernels written by hand, or by cuDNN."""
 
+from graphfw.runtime.cupy_executor.convolution.described import (
+    CONVOLUTIONS,
+    CudnnCode,
+    Numerics,
+)
 from graphfw.runtime.cupy_executor.convolution.gradient import conv_weight_steps
 from graphfw.runtime.cupy_executor.convolution.lowering import (
     conv_steps,
@@ -12,8 +17,12 @@ from graphfw.runtime.cupy_executor.convolution.pooling import (
     put_steps,
     take_steps,
 )
+from graphfw.runtime.cupy_executor.convolution.preferred import with_cudnn
 
 __all__ = [
+    "CONVOLUTIONS",
+    "CudnnCode",
+    "Numerics",
     "conv_steps",
     "conv_weight_steps",
     "fold_steps",
@@ -22,4 +31,5 @@ __all__ = [
     "pool_steps",
     "put_steps",
     "take_steps",
+    "with_cudnn",
 ]

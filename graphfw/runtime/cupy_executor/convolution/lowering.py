@@ -81,9 +81,10 @@ def fused_conv_steps(
             return [multiplied]
     pieces = 1 if by_channel else _conv_pieces(op, found, x, weight)
     if epilogue is not None and pieces != 1:
-        product = product or Temp(found.dtype, size_of(shape), "sums of parts")
+        if product is None:
+            product = Temp(found.dtype, size_of(shape), "sums of parts")
         steps = fused_conv_steps(node, (node,), x, weight, product, None, precision)
-        return [*steps, _behind(nodes, product, epilogue, size_of(shape[2:]))]
+        return [*steps, behind_step(nodes, product, epilogue, size_of(shape[2:]))]
     if by_channel:
         return [_depthwise(op, nodes, found, x, weight, _ending(found, product, epilogue, shape))]
     groups, channels, outputs_of = op.groups, weight.shape[1], in_group(weight.shape[0], op.groups)
@@ -206,7 +207,9 @@ def _ending(
     )
 
 
-def _behind(nodes: tuple[Node, ...], product: Storage, epilogue: Epilogue, places: DimLike) -> Step:
+def behind_step(
+    nodes: tuple[Node, ...], product: Storage, epilogue: Epilogue, places: DimLike
+) -> Step:
     """Return the step that does to the elements of a product in memory what follows it."""
     return Step(
         nodes=nodes,
@@ -267,9 +270,12 @@ def _matrix(
     slot = lines * lead
     count = math.prod([spread[1] for spread in spreads])
     memory = Temp(found.dtype, count * groups * slot, "kernels as matrices")
+    # Of the image nothing is told, since how kernels are laid out does not depend on it.
     kernels = [
-        dim._replace(size=k, gap=gap)
-        for dim, k, gap in zip(dims, weight.shape[2:], weight.strides[2:], strict=True)
+        dim._replace(size=k, gap=gap, places=1, before=0 if spread[0] == 1 else dim.before)
+        for dim, k, gap, spread in zip(
+            dims, weight.shape[2:], weight.strides[2:], spreads, strict=True
+        )
     ]
     step = Step(
         nodes=(node,),

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
-from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.tensor import Node
 from graphfw.runtime.cupy_executor.codegen import NOTHING, CudaCode, HandCode, Launch, Variant
 from graphfw.runtime.cupy_executor.codegen.launch import BLOCKS
 from graphfw.runtime.cupy_executor.codegen.types import register
@@ -25,9 +24,8 @@ from graphfw.runtime.cupy_executor.special.launches import (
 )
 from graphfw.runtime.kernels.ir import Buffer
 from graphfw.runtime.kernels.steps import Step, View
-from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.limits import Precision
-from graphfw.runtime.planning.thirds import in_thirds
+from graphfw.runtime.planning.thirds import walk_of
 
 _TEXT = (Path(__file__).parent / "scans.cuh").read_text("utf-8")
 
@@ -45,37 +43,17 @@ def scan_steps(
     dtype = output.storage.dtype
     if dtype.is_complex:
         return []
-    op = node.op
-    axis: int = op.axis % len(output.shape)  # type: ignore[attr-defined]
-    steps: list[Step] = []
-    params: list[DimLike] = [*in_thirds(node, output, axis, axis + 1, CudaCode)[0].shape]
-    operands = [output.storage]
-    whole = []
-    for number, x in enumerate(inputs, 1):
-        given, more = in_thirds(node, x, axis, axis + 1, CudaCode)
-        steps += more
-        params += [given.offset, *given.strides]
-        operands.append(given.storage)
-        if isinstance(given.storage, Tensor) and is_whole(given):
-            whole.append((0, number))
-    # Written over an input that is read a second time as another, or in part, it would be wrong.
-    alone = len({*operands}) == len(operands)
-    code = _code(
-        dtype,
-        op.name,
-        reverse=op.reverse,  # type: ignore[attr-defined]
-        exclusive=getattr(op, "exclusive", False),
-    )
+    walk = walk_of(node, inputs, output, CudaCode)
     step = Step(
         nodes=(node,),
-        code=code,
-        operands=tuple(operands),
+        code=_code(dtype, node.op.name, reverse=walk.reverse, exclusive=walk.exclusive),
+        operands=walk.operands,
         written=(True, *[False for _ in inputs]),
-        params=tuple(params),
+        params=(*walk.sizes, *walk.params),
         cells=1,
-        in_place=tuple(whole) if alone else (),
+        in_place=walk.in_place,
     )
-    return [*steps, step]
+    return [*walk.copies, step]
 
 
 def _code(dtype: DType, name: str, *, reverse: bool, exclusive: bool) -> HandCode:

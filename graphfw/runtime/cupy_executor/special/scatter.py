@@ -14,6 +14,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.shape import broadcast, size_of
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.selection import Putting
 from graphfw.runtime.cupy_executor.codegen import NOTHING, CudaCode, HandCode, Launch, Variant
 from graphfw.runtime.cupy_executor.codegen.launch import BLOCKS
 from graphfw.runtime.cupy_executor.codegen.types import memory, register
@@ -49,7 +50,8 @@ def scatter_steps(
     (output,), (x, values, *indices) = outputs, inputs
     if output.storage.dtype.is_complex:
         return []
-    axis: int = node.op.axis  # type: ignore[attr-defined]
+    assert isinstance(node.op, Putting)
+    axis = node.op.axis
     end = axis + len(indices)
     steps, keys, order = _sorted(node, indices, x.shape[axis:end])
     ndim = len(broadcast(*[view.shape for view in indices]))
@@ -76,7 +78,7 @@ def _sorted(
     node: Node, indices: Sequence[View], sizes: Sequence[DimLike]
 ) -> tuple[list[Step], Temp, Temp]:
     """Return steps that sort places, and where these are, and the numbers of their indices."""
-    refuses: str = node.op.refusal  # type: ignore[attr-defined]
+    assert isinstance(node.op, Putting)
     dims, lying = in_common(indices)
     count = size_of(dims)
     places, numbers, keys, order = [
@@ -89,7 +91,7 @@ def _sorted(
     dtypes = tuple([view.storage.dtype for view in indices])
     first = Step(
         nodes=(node,),
-        code=_sort_code(dtypes, len(dims), from_end=not refuses),
+        code=_sort_code(dtypes, len(dims), from_end=not node.op.refusal),
         operands=(places, numbers, *[view.storage for view in indices]),
         written=(True, True, *[False for _ in indices]),
         params=tuple(params),

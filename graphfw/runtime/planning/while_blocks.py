@@ -16,10 +16,8 @@ from graphfw.ops.args import as_tensor
 from graphfw.ops.scans import Scan
 from graphfw.ops.whiles import Loop
 from graphfw.passes.fuse_nodes import Facts
-from graphfw.runtime.kernels.lower import CanCompile
+from graphfw.runtime.kernels.lower import CanCompile, Target
 from graphfw.runtime.kernels.lower_trips import trip_steps
-from graphfw.runtime.numpy_executor.target import CpuTarget
-from graphfw.runtime.planning.draws import Draws
 
 _BLOCK = 16
 """Trips of a block: as many may be made for nothing, but one."""
@@ -28,10 +26,14 @@ _SMALL = 1 << 12
 """Elements that all a loop carries may have: of more, a trip for nothing costs too much."""
 
 
-def in_blocks(loop: Loop) -> Loop:
+def in_blocks(loop: Loop, target: Target) -> Loop:
     """Return a loop that computes the same in fewer trips, where each of them can be one kernel.
 
     Otherwise return the loop itself.
+
+    Args:
+        loop: The loop.
+        target: What makes kernels.
     """
     if len(loop.passes) > 1 or not all(map(_is_little, loop.bodies)):
         return loop
@@ -45,7 +47,6 @@ def in_blocks(loop: Loop) -> Loop:
         carry, captures = state[:count], state[count:]
         made = emit_all(scan, *carry, as_tensor(True), number * _BLOCK, *captures)
     blocks = Body(given, made[:count])
-    target = CpuTarget(Draws(()))
     facts = Facts(blocks.graph, CanCompile(target))
     if not trip_steps(made[0].node, facts, target):
         return loop

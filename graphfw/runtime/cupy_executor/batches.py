@@ -1,0 +1,69 @@
+"""Small kernels that are alike become one launch: see `codegen.together`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeAlias
+
+from graphfw.runtime.cupy_executor.build import Launched, Work
+from graphfw.runtime.cupy_executor.codegen import GpuCode, Launch
+from graphfw.runtime.cupy_executor.codegen.together import joined, kind_of, most
+from graphfw.runtime.cupy_executor.ready import Evaluated, Native, Ready
+
+_Step: TypeAlias = "tuple[int, int, Native | Evaluated]"
+"""With its level, and the number of the piece of work that it belongs to."""
+
+
+def batched(
+    steps: Sequence[_Step],
+    work: Sequence[Work],
+    alike: Collection[str],
+    function: Callable[[GpuCode, Launch], Any],
+) -> list[_Step]:
+    """Return steps, of which some do what several did; they stand where the first of these stood.
+
+    In profiles their time is that of the first.
+
+    Args:
+        steps: What is done, in order.
+        work: What its numbers mean.
+        alike: The symbols of kernels that have functions for several launches.
+        function: Returns what is launched.
+    """
+    groups: dict[tuple[object, ...], list[tuple[int, Launched, Ready]]] = {}
+    for place, (level, number, one) in enumerate(steps):
+        piece = work[number]
+        if isinstance(one, Ready) and isinstance(piece, Launched) and piece.code.symbol in alike:
+            kind = kind_of(one.launch)
+            if kind is not None:
+                key = (level, piece.code.symbol, kind)
+                groups.setdefault(key, []).append((place, piece, one))
+    joint: dict[int, Ready] = {}
+    gone: set[int] = set()
+    for group in groups.values():
+        _, piece, first = group[0]
+        count = most(len(first.operands) + len(first.params))
+        for begin in range(0, len(group), count):
+            some = group[begin : begin + count]
+            if len(some) > 1:
+                joint[some[0][0]] = _one(piece.code, [one for *_, one in some], count, function)
+                gone.update([place for place, *_ in some[1:]])
+    return [
+        (level, number, joint.get(place, one))
+        for place, (level, number, one) in enumerate(steps)
+        if place not in gone
+    ]
+
+
+def _one(
+    code: GpuCode,
+    some: Sequence[Ready],
+    count: int,
+    function: Callable[[GpuCode, Launch], Any],
+) -> Ready:
+    launch = joined([one.launch for one in some])
+    # The function has arguments for so many; those that are left over are never looked at.
+    every = [*some, *[some[0]] * (count - len(some))]
+    operands = [place for one in every for place in one.operands]
+    params = [param for one in every for param in one.params]
+    return Ready(function(code, launch), launch, operands, params)

@@ -1,0 +1,252 @@
+"""Convolutions in the terms of cuDNN, which knows three forms of one relation.
+
+An image [N, C, *S], a filter [O, C/G, *K] and a response [N, O, *P] are tied, in each spatial dim,
+by
+
+    p * stride + k * dilation - before == i
+
+Two of the three are given and the third is made: the response ("fprop"), the image ("dgrad") or the
+filter ("wgrad").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+
+from graphfw.ir.dim import DimLike, always_ge
+from graphfw.ir.dtype import DType
+from graphfw.ops.correlation import Conv, ConvWeight, Correlation
+from graphfw.runtime.cupy_executor.convolution.common import in_group
+from graphfw.runtime.kernels.steps import Step, View
+from graphfw.runtime.limits import Precision
+
+Kind: TypeAlias = Literal["fprop", "dgrad", "wgrad"]
+
+CONVOLUTIONS = ("conv", "conv_weight")
+"""The ops that are such convolutions."""
+
+OPERANDS = ("image", "filter", "response")
+MADE: dict[Kind, str] = {"fprop": "response", "dgrad": "image", "wgrad": "filter"}
+"""What each form makes."""
+
+ALIGNED = 16
+"""What addresses must be multiples of: cuDNN is told of no other alignment."""
+
+
+class Numerics(NamedTuple):
+    """What a convolution may be computed by.
+
+    Attributes:
+        precision: See `Options`.
+        winograd: Whether by Winograd's algorithms.
+    """
+
+    precision: Precision
+    winograd: bool
+
+
+@dataclass(frozen=True)
+class CudnnCode:
+    """A convolution or a gradient of one, by cuDNN if that has a way at given sizes.
+
+    Operands: image, filter, response, then what `extras` read, then what else `behind` and
+    `otherwise` read and write. Params: of image, filter and response each the shape, the strides
+    and the offset, in elements; then `before`.
+
+    Attributes:
+        kind: What is made.
+        dtype: Of all operands; sums of 16-bit floats are made in float32.
+        strides: See above.
+        dilations: See above.
+        numerics: What it may be computed by.
+        extras: What is added to a response before it is written, in this order: "residual", an
+            array like it; "bias", a value for each channel.
+        behind: What follows it.
+        otherwise: What does all of it where cuDNN does not.
+    """
+
+    kind: Kind
+    dtype: DType
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    numerics: Numerics
+    extras: tuple[str, ...] = ()
+    behind: tuple[Step, ...] = field(default=(), compare=False, repr=False)
+    otherwise: tuple[Step, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def key(self) -> str:
+        """All of it."""
+        return repr(self)
+
+    @property
+    def title(self) -> str:
+        """What reports call it."""
+        name = {"fprop": "conv", "dgrad": "conv (dgrad)", "wgrad": "conv_weight"}[self.kind]
+        return " ".join([name, *self.extras])
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """What the operands are called, without those of `behind` and `otherwise`."""
+        return (*OPERANDS, *self.extras)
+
+
+class Terms(NamedTuple):
+    """A convolution in these terms.
+
+    Attributes:
+        kind: What is made.
+        image: How it lies; so `filter` and `response`.
+        before: How far before the image's first element the filter begins.
+        strides: How far the filter moves.
+    """
+
+    kind: Kind
+    image: View
+    filter: View
+    response: View
+    before: tuple[DimLike, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def params(self) -> tuple[DimLike, ...]:
+        """The params of a `CudnnCode`."""
+        views = (self.image, self.filter, self.response)
+        lying = [number for v in views for number in (*v.shape, *v.strides, v.offset)]
+        return (*lying, *self.before)
+
+
+def terms(op: Correlation, x: View, other: View, out: View) -> Terms | None:
+    """Return a convolution, or a gradient of kernels, in cuDNN's terms; None where it has none.
+
+    Args:
+        op: A `Conv` or a `ConvWeight`.
+        x: Its first input.
+        other: Its second.
+        out: Its result.
+    """
+    if isinstance(op, ConvWeight):
+        if any(spread != 1 for spread in op.spreads):
+            return None  # it would have to write its result backwards
+        return Terms("wgrad", x, out, other, op.before, op.strides)
+    assert isinstance(op, Conv)
+    taps = zip(other.shape[2:], other.strides[2:], strict=True)
+    is_forward = all([size == 1 or always_ge(stride, 0) for size, stride in taps])
+    if is_forward and all(spread == 1 for spread in op.spreads):
+        return Terms("fprop", x, other, out, op.before, op.strides)
+    back = _turned(other, op.groups)
+    if back is None or any(stride != 1 for stride in op.strides):
+        return None
+    sizes = zip(op.dilations, other.shape[2:], op.before, strict=True)
+    before = tuple([d * (k - 1) - b for d, k, b in sizes])
+    return Terms("dgrad", out, back, x, before, op.spreads)
+
+
+def _turned(weight: View, groups: DimLike) -> View | None:
+    """Return the kernels of which these are the reverse: [C, O/G, *K] -> [O, C/G, *K].
+
+    None where they do not lie so that strides could say it.
+    """
+    inputs, outputs, *kernel = weight.shape
+    along, down, *taps = weight.strides
+    each_has = in_group(inputs, groups)
+    if groups == 1:
+        channels, step = outputs, down
+    elif outputs == 1:
+        channels, step = groups, each_has * along
+    elif each_has * along == outputs * down:
+        channels, step = groups * outputs, down
+    else:
+        return None
+    last = sum([(k - 1) * tap for k, tap in zip(kernel, taps, strict=True)])
+    shape = (channels, each_has, *kernel)
+    strides = (step, along, *[-tap for tap in taps])
+    return View(weight.storage, weight.offset + last, shape, strides)
+
+
+class Lying(NamedTuple):
+    """How an operand lies at given sizes, in elements."""
+
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class Described(NamedTuple):
+    """What cuDNN is told at given sizes, with two spatial dims or three.
+
+    Attributes:
+        image: How it lies; so `filter` and `response`.
+        before: How many zeros precede the image, in each spatial dim.
+        behind: How many follow it.
+        strides: How far the filter moves.
+        dilations: How far its elements are apart.
+    """
+
+    image: Lying
+    filter: Lying
+    response: Lying
+    before: list[int]
+    behind: list[int]
+    strides: list[int]
+    dilations: list[int]
+
+
+def described(code: CudnnCode, params: Sequence[int]) -> Described | str:
+    """Return what cuDNN is told; or why it can't be told."""
+    rank, numbers = len(code.strides), iter(params)
+    operands = [_taken(numbers, rank + 2) for _ in OPERANDS]
+    before, strides, dilations = list(numbers), list(code.strides), list(code.dilations)
+    for name, one in zip(OPERANDS, operands, strict=True):
+        if 0 in one.shape:
+            return "there is nothing to multiply"
+        if _overlaps(one):
+            return f"the {name} does not lie in an order that cuDNN takes"
+        if one.offset * code.dtype.itemsize % ALIGNED:
+            return f"the {name} begins where no {ALIGNED} bytes begin"
+    image, kernel, response = operands
+    behind = []
+    sizes = (image.shape[2:], kernel.shape[2:], response.shape[2:])
+    for size, taps, places, at, step, apart in zip(*sizes, before, strides, dilations, strict=True):
+        missing = (places - 1) * step + (taps - 1) * apart + 1 - at - size
+        if at < 0 or missing <= -step:
+            return "it leaves out part of the image, which cuDNN can't be told"
+        behind.append(max(missing, 0))
+    if rank == 1:
+        for each, usual in ((before, 0), (behind, 0), (strides, 1), (dilations, 1)):
+            each.insert(0, usual)
+    image, kernel, response = [_plain(one) for one in operands]
+    return Described(image, kernel, response, before, behind, strides, dilations)
+
+
+def _taken(numbers: Iterator[int], rank: int) -> Lying:
+    shape = tuple([next(numbers) for _ in range(rank)])
+    strides = tuple([next(numbers) for _ in range(rank)])
+    return Lying(next(numbers), shape, strides)
+
+
+def _plain(one: Lying) -> Lying:
+    """Return the same with two spatial dims at least, and strides that say nothing as usual."""
+    shape, strides = list(one.shape), list(one.strides)
+    if len(shape) == 3:
+        shape.insert(2, 1)
+        strides.insert(2, 0)
+    step = 1
+    for axis in reversed(range(len(shape))):
+        if shape[axis] == 1:
+            strides[axis] = step
+        step = strides[axis] * shape[axis]
+    return Lying(one.offset, tuple(shape), tuple(strides))
+
+
+def _overlaps(one: Lying) -> bool:
+    """Whether elements lie at one place, or backwards."""
+    end = 0
+    for stride, size in sorted(zip(one.strides, one.shape, strict=True)):
+        if size > 1:
+            if stride <= end:
+                return True
+            end = stride * (size - 1) + end
+    return False

@@ -1,0 +1,138 @@
+"""What a run does at given sizes, piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from graphfw.ir.tensor import Node
+from graphfw.runtime.cupy_executor.codegen import Launch
+from graphfw.runtime.cupy_executor.convolution.cudnn import CudnnPlan
+from graphfw.runtime.cupy_executor.cublaslt import Product
+from graphfw.runtime.cupy_executor.regions import ReadyRegion
+
+
+class Place(NamedTuple):
+    """Where a storage lies in a run: in the arena, or in an array of its own.
+
+    Attributes:
+        slot: The number of the array; -1: the arena.
+        offset: In the arena, in bytes.
+    """
+
+    slot: int
+    offset: int
+
+    def behind(self, nbytes: int) -> Place:
+        """Return the place so many bytes behind it."""
+        return Place(self.slot, self.offset + nbytes)
+
+
+class Ready(NamedTuple):
+    """A kernel at known sizes.
+
+    Attributes:
+        function: What is launched.
+        launch: How.
+        operands: Where its buffers lie.
+        params: Its run-time integers.
+    """
+
+    function: Any
+    launch: Launch
+    operands: list[Place]
+    params: list[np.int64]
+
+
+class ReadyProduct(NamedTuple):
+    """A matrix product at known sizes.
+
+    Attributes:
+        product: What is run; None where there is nothing to add up.
+        operands: Where a, b, the result and the others lie: see `ProductCode`.
+        nbytes: The bytes of the result.
+    """
+
+    product: Product | None
+    operands: list[Place]
+    nbytes: int
+
+
+class ReadyConvolution(NamedTuple):
+    """A convolution at known sizes that cuDNN computes.
+
+    Attributes:
+        plan: What is run.
+        operands: Where its operands lie: see `CudnnCode`.
+    """
+
+    plan: CudnnPlan
+    operands: list[Place]
+
+
+class Cleared(NamedTuple):
+    """A piece of the arena that becomes zeros.
+
+    Attributes:
+        offset: Where it begins, in bytes.
+        nbytes: Its size.
+    """
+
+    offset: int
+    nbytes: int
+
+
+class Evaluated(NamedTuple):
+    """A node at known sizes that CuPy computes.
+
+    Attributes:
+        node: The node.
+        call: What computes it.
+    """
+
+    node: Node
+    call: Any
+
+
+Native: TypeAlias = "Ready | ReadyProduct | ReadyConvolution | Cleared | ReadyRegion"
+"""What can be part of a CUDA graph: one launch, or the trips of a loop."""
+
+Wave: TypeAlias = "list[Native]"
+"""Launches that need not wait for one another, but for the memory that they share."""
+
+Part: TypeAlias = "list[Wave] | Evaluated | ReadyRegion"
+"""A stretch of launches, or what lies between two of them: it can't be part of a CUDA graph."""
+
+
+def parts_of(steps: Sequence[tuple[int, int, Native | Evaluated]]) -> list[Part]:
+    """Cut what a run does where CuPy computes something.
+
+    Each has its level, and the number of the piece of work that it belongs to: what belongs to one
+    happens in order.
+    """
+    parts: list[Part] = []
+    before = work = None
+    for level, number, one in steps:
+        if isinstance(one, Evaluated) or (isinstance(one, ReadyRegion) and one.alone):
+            parts.append(one)
+            continue
+        if not parts or not isinstance(parts[-1], list):
+            parts.append([])
+            before = None
+        last = parts[-1]
+        assert isinstance(last, list)
+        if level != before or number == work:
+            last.append([])
+        last[-1].append(one)
+        before, work = level, number
+    return parts
+
+
+def launches_of(part: Part) -> int:
+    """Return how many launches a CUDA graph of a part is; 0 where it can't be one."""
+    if not isinstance(part, list):
+        return 0
+    steps = [one for wave in part for one in wave]
+    return sum([one.launches if isinstance(one, ReadyRegion) else 1 for one in steps])

@@ -1,0 +1,77 @@
+"""Branches: one of several bodies, which a number on the GPU says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from graphfw.ir.op import Rng
+from graphfw.ir.tensor import Node
+from graphfw.ops.branches import Branch
+from graphfw.runtime.cupy_executor.regions.common import (
+    Maker,
+    ReadyRegion,
+    RegionCode,
+    Sizes,
+    laid_out,
+)
+
+if TYPE_CHECKING:
+    from graphfw.runtime.cupy_executor.layouts import Layouts
+    from graphfw.runtime.cupy_executor.ready import Place
+    from graphfw.runtime.cupy_executor.runs import Run, Worker
+
+
+class BranchCode(RegionCode):
+    """A branch, for all sizes."""
+
+    def __init__(self, node: Node, make: Maker) -> None:
+        op = node.op
+        assert isinstance(op, Branch)
+        super().__init__(node, [make(body, 0) for body in op.choices])
+
+    def ready(
+        self,
+        env: Sizes,
+        params: Sequence[int],
+        operands: Sequence[Place],
+        inside: Sequence[Layouts],
+    ) -> ReadyRegion:
+        return ReadyBranch(self.node, env, operands, inside)
+
+
+class ReadyBranch(ReadyRegion):
+    """A branch at known sizes."""
+
+    def __init__(
+        self, node: Node, env: Sizes, operands: Sequence[Place], inside: Sequence[Layouts]
+    ) -> None:
+        super().__init__(node, operands, [laid_out(layouts, env) for layouts in inside])
+        self.alone = "Python reads which body is to be taken"
+        self._begins: list[int] = []
+        for body in self.bodies:
+            self._begins.append(self.drawn)
+            self.drawn += 0 if body is None else body.drawn
+
+    @property
+    def how(self) -> str:
+        return f"one of {len(self.bodies)} bodies"
+
+    def fill(self, rng: Rng, table: Any, begin: int) -> None:
+        for body, own in zip(self.bodies, self._begins, strict=True):
+            if body is not None:
+                body.fill(rng, table, begin + own)
+
+    def run(self, worker: Worker, run: Run, rng: Rng) -> None:
+        count = len(self.node.inputs)
+        number, *given = [run.spot(place) for place in self.operands[:count]]
+        found = int(worker.read(number.address, self.node.inputs[0].dtype, run))
+        chosen = min(max(found, 0), len(self.bodies) - 1)
+        body = self.begun(worker, run, chosen, ())
+        for slot, spot in enumerate(given):
+            body.lie(slot, spot)
+        for slot, place in zip(body.layout.of.handed, self.operands[count:], strict=True):
+            body.lie(slot, run.spot(place))
+        if body.layout.drawn:
+            body.draw_from(run.drawn.behind(self.begin + 8 * self._begins[chosen]))
+        worker.work(body, body.layout.parts, rng)

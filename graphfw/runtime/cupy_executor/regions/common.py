@@ -1,0 +1,228 @@
+"""What loops and branches have in common: bodies, and where these find what they take and yield."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from graphfw.ir.body import Body
+from graphfw.ir.dim_text import evaluate
+from graphfw.ir.op import Rng
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.runtime.planning.arena import ALIGNMENT
+
+if TYPE_CHECKING:
+    from graphfw.runtime.cupy_executor.build import Build
+    from graphfw.runtime.cupy_executor.layouts import Layout, Layouts
+    from graphfw.runtime.cupy_executor.ready import Place
+    from graphfw.runtime.cupy_executor.runs import Run, Worker
+
+Sizes: TypeAlias = Mapping[str, int]
+
+MOST_LAUNCHES = 4096
+"""A loop of more launches is no part of a CUDA graph: each of them takes some kilobytes there, and
+a loop that long keeps the GPU busy for longer than it takes to begin."""
+
+WELL = 16
+"""What the address of an array must be a multiple of: threads read so many bytes at once."""
+
+
+class RefusedError(Exception):
+    """A body refuses what it is given: the reference path knows the message."""
+
+
+class Spot(NamedTuple):
+    """A place in the GPU's memory.
+
+    Attributes:
+        address: Its address.
+        holder: The array that it is in, whose elements lie in a row.
+        offset: Where it begins there, in bytes.
+    """
+
+    address: int
+    holder: Any
+    offset: int
+
+    def behind(self, nbytes: int) -> Spot:
+        """Return the place so many bytes behind it."""
+        return Spot(self.address + nbytes, self.holder, self.offset + nbytes)
+
+
+Maker: TypeAlias = "Callable[[Body, int], Build]"
+"""Compiles a body, given how many of its last parameters are captures: the same in all trips."""
+
+_NO_RNG = Rng(0, 0)
+
+
+class RegionCode(ABC):
+    """What computes a loop or a branch, for all sizes.
+
+    The operands are the node's inputs, then its outputs, each in a row. Params: where each input
+    begins in its storage, in elements, and what else a kind of region wants to know.
+
+    Attributes:
+        node: The node.
+        builds: The bodies.
+    """
+
+    def __init__(self, node: Node, builds: Sequence[Build]) -> None:
+        self.node = node
+        self.builds = tuple(builds)
+
+    @property
+    def key(self) -> str:
+        """What kind of region it is; its kernels are codes of their own."""
+        return self.node.op.name
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether a kernel of a body checks something."""
+        return any([build.can_fail for build in self.builds])
+
+    @property
+    def sequences(self) -> range:
+        """Which inputs are taken row by row: the rows alone have to lie in a row."""
+        return range(0)
+
+    @abstractmethod
+    def ready(
+        self,
+        env: Sizes,
+        params: Sequence[int],
+        operands: Sequence[Place],
+        inside: Sequence[Layouts],
+    ) -> ReadyRegion:
+        """Return it at known sizes.
+
+        Args:
+            env: What the symbols stand for.
+            params: What the params are.
+            operands: Where the operands lie, the inputs from their first element on.
+            inside: What lays out the bodies.
+        """
+
+
+class ReadyRegion(ABC):
+    """A loop or a branch at known sizes.
+
+    Behind the arena of the program that it is part of there is room for the arena of a body, and
+    for what it hands from trip to trip: all regions of a program share it, one after the other.
+
+    Attributes:
+        node: The node.
+        operands: Where its inputs, then its outputs lie.
+        bodies: How the bodies are laid out; None where one can't be computed at these sizes.
+        nbytes: How much room it wants.
+        launches: How many launches it is; of a loop of unknown length, one trip's.
+        alone: Why it is no part of a CUDA graph; empty where it may be.
+        drawn: How many words its bodies draw from.
+        begin: Where these lie behind those of the program that it is part of, in bytes.
+    """
+
+    begin = 0
+
+    def __init__(
+        self, node: Node, operands: Sequence[Place], bodies: Sequence[Layout | None]
+    ) -> None:
+        self.node = node
+        self.operands = operands
+        self.bodies = bodies
+        known = [body for body in bodies if body is not None]
+        users = [*known, *[body.of.once for body in known]]
+        self.nbytes = rounded(max([one.arena for one in users], default=0))
+        self.scratch = max([one.scratch_nbytes for one in users], default=0)
+        self.counters = max([one.counters for one in users], default=0)
+        self._kept = [
+            {slot: self.room(nbytes) for slot, nbytes in body.of.kept.items()} if body else {}
+            for body in bodies
+        ]
+        self.launches = sum([body.launches for body in known])
+        self.alone = next((f"in a body, {body.alone}" for body in known if body.alone), "")
+        self.drawn = 0
+
+    @property
+    @abstractmethod
+    def how(self) -> str:
+        """How it is computed, for reports."""
+
+    @abstractmethod
+    def run(self, worker: Worker, run: Run, rng: Rng) -> None:
+        """Compute it.
+
+        Args:
+            worker: Launches what a body is.
+            run: The run of the program that it is part of.
+            rng: What random operations draw from.
+
+        Raises:
+            RefusedError: A body refuses what it is given.
+        """
+
+    def fill(self, rng: Rng, table: Any, begin: int) -> None:  # noqa: B027  most draw nothing
+        """Write what the bodies draw from.
+
+        Args:
+            rng: What the program draws from that it is part of.
+            table: The words of a run, int64.
+            begin: Where its own begin there.
+        """
+
+    def room(self, nbytes: int) -> int:
+        """Make room for so many bytes, and return where it begins."""
+        begin = self.nbytes
+        self.nbytes += rounded(nbytes)
+        return begin
+
+    def started(self, run: Run, number: int) -> Run:
+        """Return the run of a body.
+
+        Raises:
+            RefusedError: At these sizes the body can't be computed.
+        """
+        layout = self.bodies[number]
+        if layout is None:
+            raise RefusedError
+        return run.body(layout)
+
+    def begun(self, worker: Worker, run: Run, number: int, captures: Sequence[Spot]) -> Run:
+        """Return the run of a body, which has its captures, and what is made of them once.
+
+        Raises:
+            RefusedError: At these sizes the body can't be computed.
+        """
+        body = self.started(run, number)
+        layouts = body.layout.of
+        before = run.body(layouts.once)
+        kept = {slot: run.inside(begin) for slot, begin in self._kept[number].items()}
+        first = len(layouts.build.program.feeds)
+        for slot, spot in [*enumerate(captures, first), *kept.items()]:
+            body.lie(slot, spot)
+            before.lie(slot, spot)
+        worker.work(before, before.layout.parts, _NO_RNG)
+        return body
+
+
+def overwritten(build: Build, parameters: Sequence[Tensor]) -> frozenset[int]:
+    """Return the carries of a body, given its parameters for them, that trips may write over."""
+    pairs = enumerate(zip(parameters, build.fetched, strict=False))
+    return frozenset([i for i, (old, new) in pairs if build.may_overwrite(old, new)])
+
+
+def laid_out(layouts: Layouts, env: Sizes) -> Layout | None:
+    """Lay out a body; return None where it can't be computed at these sizes, if it ever is."""
+    try:
+        return layouts.body(env)
+    except ArithmeticError:
+        return None
+
+
+def bytes_of(tensors: Sequence[Tensor], env: Sizes) -> list[int]:
+    """Return how many bytes tensors have at known sizes."""
+    return [evaluate(t.type.size, env) * t.dtype.itemsize for t in tensors]
+
+
+def rounded(nbytes: int) -> int:
+    """Return how much room so many bytes take."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,192 @@
+"""Loops with a condition, which Python reads before each trip, and passes back over their trips."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphfw.ir.concrete import in_trip
+from graphfw.ir.dtype import bool_
+from graphfw.ir.op import Rng
+from graphfw.ir.tensor import Node
+from graphfw.ops.whiles import Loop
+from graphfw.runtime.cupy_executor.regions.common import (
+    WELL,
+    Maker,
+    ReadyRegion,
+    RegionCode,
+    Sizes,
+    Spot,
+    bytes_of,
+    laid_out,
+    overwritten,
+    rounded,
+)
+
+if TYPE_CHECKING:
+    from graphfw.runtime.cupy_executor.layouts import Layouts
+    from graphfw.runtime.cupy_executor.ready import Place
+    from graphfw.runtime.cupy_executor.runs import Run, Worker
+
+
+class LoopCode(RegionCode):
+    """A loop with a condition, for all sizes. The bodies are the condition, then the passes.
+
+    Attributes:
+        op: The loop, which may be in blocks of trips.
+        in_place: The carries of the first pass that a trip writes over.
+    """
+
+    def __init__(self, node: Node, op: Loop, make: Maker) -> None:
+        self.op = op
+        captures = len(node.inputs) - sum(op.carries)
+        super().__init__(node, [make(body, captures) for body in op.bodies])
+        parameters = op.passes[0].parameters[1 : 1 + op.carries[0]]
+        self.in_place = overwritten(self.builds[1], parameters)
+
+    def ready(
+        self,
+        env: Sizes,
+        params: Sequence[int],
+        operands: Sequence[Place],
+        inside: Sequence[Layouts],
+    ) -> ReadyRegion:
+        return ReadyLoop(self, env, operands, inside)
+
+
+class ReadyLoop(ReadyRegion):
+    """A loop with a condition at known sizes.
+
+    How many trips there are is known only behind them. So what they record for later passes lies in
+    memory that is asked for meanwhile.
+    """
+
+    def __init__(
+        self, code: LoopCode, env: Sizes, operands: Sequence[Place], inside: Sequence[Layouts]
+    ) -> None:
+        super().__init__(code.node, operands, [laid_out(layouts, env) for layouts in inside])
+        self.alone = "Python reads its condition before each trip"
+        self._code = code
+        self._results = [bytes_of(body.outputs, env) for body in code.op.passes]
+        self._device = inside[0].device
+        self._answer = self.room(bool_.itemsize)
+        largest = max([body.drawn for body in self.bodies if body is not None], default=0)
+        self._table = self.room(8 * largest)
+        only = range(code.op.carries[0]) if len(code.op.passes) == 1 else ()
+        self._turns = {i: self.room(self._results[0][i]) for i in only if i not in code.in_place}
+
+    @property
+    def how(self) -> str:
+        passes = len(self._code.op.passes)
+        return f"trips of {self.launches} launches{f' in {passes} passes' if passes > 1 else ''}"
+
+    def run(self, worker: Worker, run: Run, rng: Rng) -> None:
+        op = self._code.op
+        count = len(self.node.inputs)
+        given = [run.spot(place) for place in self.operands[:count]]
+        ends, _ = op.split([run.spot(place) for place in self.operands[count:]])
+        carries, captures = op.split(given)
+        records: list[list[Spot]] = []
+        carry = self._first(worker, run, rng, carries[0], ends[0], captures, records)
+        self._end(worker, carry, ends[0], 0)
+        for number in range(1, len(op.passes)):
+            carry = carries[number]
+            order = range(len(records))
+            turns: list[list[Spot]] = []
+            if order:
+                self.begun(worker, run, 1 + number, captures)
+                if number == len(op.passes) - 1:  # nobody is given what it makes
+                    turns = [self._record(worker, run, number) for _ in range(2)]
+            for trip in reversed(order) if op.backwards[number] else order:
+                made = turns[trip % 2] if turns else self._record(worker, run, number)
+                self._trip(worker, run, rng, number, trip, [*carry, *records[trip]], made)
+                if not turns:
+                    records[trip] += [*carry, *made[len(carry) :]]
+                carry = made[: len(carry)]
+            self._end(worker, carry, ends[number], number)
+
+    def _first(
+        self,
+        worker: Worker,
+        run: Run,
+        rng: Rng,
+        carry: Sequence[Spot],
+        ends: Sequence[Spot],
+        captures: Sequence[Spot],
+        records: list[list[Spot]],
+    ) -> Sequence[Spot]:
+        """Make the trips while the condition holds; return the last carry."""
+        only = len(self._code.op.passes) == 1
+        self.begun(worker, run, 0, captures)
+        while self._holds(worker, run, rng, carry):
+            trip = len(records)
+            if not trip:
+                self.begun(worker, run, 1, captures)
+            if only:
+                new = [
+                    run.inside(self._turns[i]) if trip % 2 and i in self._turns else end
+                    for i, end in enumerate(ends)
+                ]
+            else:
+                new = self._record(worker, run, 0)
+            self._trip(worker, run, rng, 0, trip, carry, new)
+            records.append([] if only else [*carry, *new[len(carry) :]])
+            carry = new[: len(carry)]
+        return carry
+
+    def _holds(self, worker: Worker, run: Run, rng: Rng, carry: Sequence[Spot]) -> bool:
+        body, answer = self.started(run, 0), run.inside(self._answer)
+        for slot, spot in enumerate(carry):
+            body.lie(slot, spot)
+        body.lie(body.layout.of.handed[0], answer)
+        self._draw(worker, run, body, rng)
+        worker.work(body, body.layout.parts, rng)
+        return bool(worker.read(answer.address, bool_, run))
+
+    def _trip(
+        self,
+        worker: Worker,
+        run: Run,
+        rng: Rng,
+        number: int,
+        trip: int,
+        given: Sequence[Spot],
+        made: Sequence[Spot],
+    ) -> None:
+        body = self.started(run, 1 + number)
+        body.lie(0, self._device.numbers(trip + 1).behind(WELL * trip))
+        for slot, spot in enumerate(given, 1):
+            body.lie(slot, spot)
+        for slot, spot in zip(body.layout.of.handed, made, strict=True):
+            body.lie(slot, spot)
+        own = rng.fold(trip)
+        self._draw(worker, run, body, own)
+        with in_trip(trip):
+            worker.work(body, body.layout.parts, own)
+
+    def _draw(self, worker: Worker, run: Run, body: Run, rng: Rng) -> None:
+        """Send what a body draws from."""
+        if body.layout.drawn:
+            table = np.empty(body.layout.drawn, np.int64)
+            body.layout.fill(rng, table, 0)
+            worker.send(table, run.inside(self._table))
+            body.draw_from(run.inside(self._table))
+
+    def _record(self, worker: Worker, run: Run, number: int) -> list[Spot]:
+        """Return new memory for what a trip of a pass yields."""
+        sizes = [rounded(nbytes) for nbytes in self._results[number]]
+        begins = [0, *accumulate(sizes)]
+        memory = worker.room(run.layout, partial(worker.bytes, max(begins[-1], 1)))
+        return [Spot(memory.data.ptr + begin, memory, begin) for begin in begins[:-1]]
+
+    def _end(
+        self, worker: Worker, carry: Sequence[Spot], ends: Sequence[Spot], number: int
+    ) -> None:
+        """Bring the last carry where the node's results lie."""
+        for spot, end, nbytes in zip(carry, ends, self._results[number], strict=False):
+            if spot.address != end.address:
+                worker.copy(end.address, spot.address, nbytes)

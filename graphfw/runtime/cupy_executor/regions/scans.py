@@ -1,0 +1,238 @@
+"""Scans: loops over a known number of trips, which may be part of a CUDA graph as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from graphfw.ir.body import Body
+from graphfw.ir.concrete import in_trip
+from graphfw.ir.dim import divisible
+from graphfw.ir.dim_text import evaluate
+from graphfw.ir.op import Rng
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.scans import Scan
+from graphfw.runtime.cupy_executor.regions.common import (
+    MOST_LAUNCHES,
+    WELL,
+    Maker,
+    ReadyRegion,
+    RegionCode,
+    Sizes,
+    Spot,
+    bytes_of,
+    overwritten,
+)
+
+if TYPE_CHECKING:
+    from graphfw.runtime.cupy_executor.layouts import Layouts
+    from graphfw.runtime.cupy_executor.ready import Place
+    from graphfw.runtime.cupy_executor.runs import Run, Worker
+
+
+class Kept(NamedTuple):
+    """A stack of all values of a carry: trips hand it on there, and the body need not copy it.
+
+    Attributes:
+        stack: Which stack of the scan.
+        is_new: Whether its rows are what trips yield, rather than what they begin with.
+    """
+
+    stack: int
+    is_new: bool
+
+
+class ScanCode(RegionCode):
+    """A scan, for all sizes.
+
+    The body yields the next carry, then the rows of the stacks that are of no carry. Params: as of
+    all regions, then how far apart the rows of each sequence are, in elements.
+
+    Attributes:
+        op: The scan.
+        kept: By carry, where its values are stacked.
+        rest: The other stacks.
+        in_place: The carries that a trip writes over.
+    """
+
+    def __init__(self, node: Node, make: Maker) -> None:
+        op = node.op
+        assert isinstance(op, Scan)
+        self.op = op
+        first = op.carries
+        carried, stacked = op.body.outputs[:first], op.body.outputs[first:]
+        self.kept = _kept(op.body.parameters[1 : 1 + first], carried, stacked)
+        gone = {kept.stack for kept in self.kept.values()}
+        self.rest = [number for number in range(len(stacked)) if number not in gone]
+        body = Body(op.body.parameters, (*carried, *[stacked[number] for number in self.rest]))
+        captures = len(node.inputs) - first - op.sequences
+        build = make(body, captures)
+        super().__init__(node, [build])
+        self.in_place = overwritten(build, body.parameters[1 : 1 + first]) - self.kept.keys()
+
+    @property
+    def sequences(self) -> range:
+        return range(self.op.carries, self.op.carries + self.op.sequences)
+
+    def ready(
+        self,
+        env: Sizes,
+        params: Sequence[int],
+        operands: Sequence[Place],
+        inside: Sequence[Layouts],
+    ) -> ReadyRegion:
+        return ReadyScan(self, env, params[len(self.node.inputs) :], operands, inside[0])
+
+
+def _kept(
+    given: Sequence[Tensor], carried: Sequence[Tensor], stacked: Sequence[Tensor]
+) -> dict[int, Kept]:
+    """Find the stacks of carries whose rows are where a carry may lie, one a carry at most."""
+    carry_of = {t: (i, False) for i, t in enumerate(given)}
+    carry_of.update({t: (i, True) for i, t in enumerate(carried)})
+    found: dict[int, Kept] = {}
+    for number, t in enumerate(stacked):
+        if t in carry_of and divisible(t.type.size * t.dtype.itemsize, WELL):
+            i, is_new = carry_of[t]
+            found.setdefault(i, Kept(number, is_new))
+    return found
+
+
+class ReadyScan(ReadyRegion):
+    """A scan at known sizes."""
+
+    def __init__(
+        self,
+        code: ScanCode,
+        env: Sizes,
+        strides: Sequence[int],
+        operands: Sequence[Place],
+        layouts: Layouts,
+    ) -> None:
+        op = code.op
+        first = op.carries
+        self._code = code
+        self._trips = trips = evaluate(op.length, env)
+        tensors = op.body.parameters[1:]
+        self._strides = [
+            stride * tensors[i].dtype.itemsize
+            for i, stride in zip(code.sequences, strides, strict=True)
+        ]
+        self._rows = bytes_of(op.body.outputs, env)
+        # What does not lie as well as an array does, by the body's slots.
+        loose = {
+            1 + i
+            for i, stride in zip(code.sequences, self._strides, strict=True)
+            if operands[i].offset % WELL or stride % WELL
+        }
+        handed = layouts.handed
+        for number, k in enumerate(code.rest, first):
+            if self._rows[first + k] % WELL:
+                loose.add(handed[number])
+        body = layouts.body(env, frozenset(loose)) if trips else None
+        super().__init__(code.node, operands, [body])
+        self._each, self.launches = self.launches, self.launches * trips + layouts.once.launches
+        self._turns = {
+            i: self.room(self._rows[i])
+            for i in range(first)
+            if trips > 1 and i not in code.in_place and i not in code.kept
+        }
+        # Kernels that need more than that are given copies.
+        self._copies = {
+            slot: self.room(layouts.nbytes_of(slot, env)) for slot in sorted(loose & layouts.rigid)
+        }
+        wants_number = trips and layouts.build.reads(op.body.parameters[0])
+        self._numbers = layouts.device.numbers(trips) if wants_number else None
+        self._drawn = 0 if body is None else body.drawn
+        self.drawn = trips * self._drawn
+        if not self.alone and self.launches > MOST_LAUNCHES:
+            self.alone = f"its {self.launches:,} launches are more than {MOST_LAUNCHES:,}"
+
+    @property
+    def how(self) -> str:
+        return f"{self._trips} trips of {self._each} launches"
+
+    def fill(self, rng: Rng, table: Any, begin: int) -> None:
+        (body,) = self.bodies
+        if self.drawn and body is not None:
+            for trip in range(self._trips):
+                body.fill(rng.fold(trip), table, begin + trip * self._drawn)
+
+    def run(self, worker: Worker, run: Run, rng: Rng) -> None:
+        op, first = self._code.op, self._code.op.carries
+        spots = [run.spot(place) for place in self.operands]
+        given, made = spots[: len(self.node.inputs)], spots[len(self.node.inputs) :]
+        ends, stacks = made[:first], made[first:]
+        for i, (stack, is_new) in self._code.kept.items():
+            if not is_new and self._trips:
+                begin = stacks[stack].behind(self._row(0) * self._rows[i])
+                worker.copy(begin.address, given[i].address, self._rows[i])
+        carry = given[:first]
+        if self._trips:
+            body = self.begun(worker, run, 0, given[first + op.sequences :])
+            for place in range(self._trips):
+                trip = self._row(place)
+                new = [self._target(i, place, run, ends, stacks) for i in range(first)]
+                self._lie(body, trip, carry, given, [*new, *self._results(trip, stacks)])
+                if self._drawn:
+                    body.draw_from(run.drawn.behind(self.begin + 8 * trip * self._drawn))
+                with in_trip(trip):
+                    self._trip(worker, run, body, rng.fold(trip))
+                carry = new
+        for spot, end, nbytes in zip(carry, ends, self._rows, strict=False):
+            if spot.address != end.address:
+                worker.copy(end.address, spot.address, nbytes)
+
+    def _row(self, place: int) -> int:
+        """Return the number of a trip, given how many come before it."""
+        return self._trips - 1 - place if self._code.op.backwards else place
+
+    def _target(
+        self, i: int, place: int, run: Run, ends: Sequence[Spot], stacks: Sequence[Spot]
+    ) -> Spot:
+        """Return where a trip writes a carry."""
+        is_last = place == self._trips - 1
+        kept = self._code.kept.get(i)
+        if kept is not None and (kept.is_new or not is_last):
+            row = self._row(place if kept.is_new else place + 1)
+            return stacks[kept.stack].behind(row * self._rows[i])
+        # Turn by turn, so that the last one is where the scan's result lies.
+        is_end = i not in self._turns or (self._trips - 1 - place) % 2 == 0
+        return ends[i] if is_end else run.inside(self._turns[i])
+
+    def _results(self, trip: int, stacks: Sequence[Spot]) -> list[Spot]:
+        """Return where a trip writes its rows of the stacks."""
+        first = self._code.op.carries
+        return [stacks[k].behind(trip * self._rows[first + k]) for k in self._code.rest]
+
+    def _lie(
+        self,
+        body: Run,
+        trip: int,
+        carry: Sequence[Spot],
+        given: Sequence[Spot],
+        results: Sequence[Spot],
+    ) -> None:
+        """Say where the body finds what it takes in a trip, and where its results go."""
+        if self._numbers is not None:
+            body.lie(0, self._numbers.behind(WELL * trip))
+        for slot, spot in enumerate(carry, 1):
+            body.lie(slot, spot)
+        for i, stride in zip(self._code.sequences, self._strides, strict=True):
+            body.lie(1 + i, given[i].behind(trip * stride))
+        for slot, spot in zip(body.layout.of.handed, results, strict=True):
+            body.lie(slot, spot)
+
+    def _trip(self, worker: Worker, run: Run, body: Run, rng: Rng) -> None:
+        layout = body.layout
+        after = []
+        for slot, begin in self._copies.items():
+            spot, copy, nbytes = body.spots[slot], run.inside(begin), layout.nbytes[slot]
+            body.lie(slot, copy)
+            if slot in layout.of.handed:
+                after.append((spot.address, copy.address, nbytes))
+            else:
+                worker.copy(copy.address, spot.address, nbytes)
+        worker.work(body, layout.parts, rng)
+        for target, source, nbytes in after:
+            worker.copy(target, source, nbytes)

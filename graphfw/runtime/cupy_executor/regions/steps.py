@@ -1,0 +1,89 @@
+"""The steps of a loop or a branch: its inputs in a row, then the region itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from graphfw.ir.dim import DimLike, divisible
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.branches import Branch
+from graphfw.ops.scans import Scan
+from graphfw.ops.whiles import Loop
+from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.cupy_executor.codegen import CudaCode
+from graphfw.runtime.cupy_executor.regions.branches import BranchCode
+from graphfw.runtime.cupy_executor.regions.common import WELL, Maker, RegionCode
+from graphfw.runtime.cupy_executor.regions.loops import LoopCode
+from graphfw.runtime.cupy_executor.regions.scans import ScanCode
+from graphfw.runtime.kernels.lower import Target
+from graphfw.runtime.kernels.steps import ReferenceStep, Step, Storage, View
+from graphfw.runtime.planning.copies import copied
+from graphfw.runtime.planning.while_blocks import in_blocks
+
+
+def region_steps(
+    item: ReferenceStep, view: Callable[[Tensor], View], make: Maker, target: Target
+) -> list[Step]:
+    """Return the steps of a node with bodies.
+
+    Args:
+        item: The node, as lowering leaves it.
+        view: Says how a tensor lies.
+        make: Compiles a body.
+        target: What makes kernels.
+    """
+    node = item.node
+    code = _code(node, make, target)
+    steps: list[Step] = []
+    operands: list[Storage] = []
+    offsets: list[DimLike] = []
+    strides: list[DimLike] = []
+    for number, tensor in enumerate(node.inputs):
+        place = view(tensor)
+        if number in code.sequences:
+            if not _is_in_a_row(place.shape[1:], place.strides[1:]):
+                place = _copied(place, tensor.node, steps)
+            strides.append(place.strides[0])
+        elif not _lies_well(place):
+            place = _copied(place, tensor.node, steps)
+        operands.append(place.storage)
+        offsets.append(place.offset)
+    step = Step(
+        nodes=(node,),
+        code=code,
+        operands=(*operands, *node.outputs),
+        written=(*[False for _ in operands], *[True for _ in node.outputs]),
+        params=(*offsets, *strides),
+        cells=1,
+        can_fail=True,  # so it comes before all that writes over variables
+        after=item.after,
+    )
+    return [*steps, step]
+
+
+def _code(node: Node, make: Maker, target: Target) -> RegionCode:
+    op = node.op
+    if isinstance(op, Scan):
+        return ScanCode(node, make)
+    if isinstance(op, Branch):
+        return BranchCode(node, make)
+    assert isinstance(op, Loop)
+    return LoopCode(node, in_blocks(op, target), make)
+
+
+def _copied(place: View, node: Node, steps: list[Step]) -> View:
+    """Return a copy that lies in a row, and add what makes it."""
+    step, temp = copied(place, (node,), "what a loop or a branch takes", CudaCode)
+    steps.append(step)
+    return View(temp, 0, place.shape, contiguous(place.shape))
+
+
+def _is_in_a_row(shape: Sequence[DimLike], strides: Sequence[DimLike]) -> bool:
+    wanted = contiguous(shape)
+    return all([d == 1 or a == b for d, a, b in zip(shape, strides, wanted, strict=True)])
+
+
+def _lies_well(place: View) -> bool:
+    """Whether a view lies in a row, from an address on that is aligned as those of arrays are."""
+    begin = place.offset * place.storage.dtype.itemsize
+    return _is_in_a_row(place.shape, place.strides) and bool(divisible(begin, WELL))

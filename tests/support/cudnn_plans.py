@@ -1,0 +1,199 @@
+"""What the real cuDNN plans for GPUs that are not there; run as a program, it prints it as JSON.
+
+Since version 9.11 cuDNN plans for GPUs whose properties it is told. Its libraries are not loaded
+without a driver, so where there is none one is made that can do nothing; and so that nobody else
+finds that, this is a program of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import graphfw as gf
+from graphfw.runtime.cupy_executor import device
+from graphfw.runtime.cupy_executor.convolution import CudnnCode, cudnn
+from tests.support.cuda_host import compiler
+from tests.support.fake_cublaslt import FakeCublasLt
+from tests.support.fake_cupy import FakeCupy
+
+_DRIVER = (
+    *("GetErrorString", "ModuleGetFunction", "ModuleLoadData", "ModuleUnload"),
+    *("TensorMapEncodeIm2col", "TensorMapEncodeTiled"),
+)
+_NO_DEVICE = 100
+_EVERY = {
+    "maxGridSize": [2**31 - 1, 65535, 65535],
+    "maxBlockSize": [1024, 1024, 64],
+    "regsPerBlock": 65536,
+    "smCountOrigin": 0,
+    "warpSize": 32,
+    "maxSharedMemoryPerBlock": 48 << 10,
+    "reservedSharedMemoryPerBlock": 1 << 10,
+    "oversizedSharedMemoryPerBlock": 0,
+    "maxRegistersPerSM": 65536,
+    "maxCtasPerSM": 32,
+    "maxThreadsPerBlock": 1024,
+    "maxThreadsPerSM": 2048,
+    "pciDeviceId": 0,
+    "isTccDriver": 0,
+    "supportCoopLaunch": 1,
+    "cudaDeviceId": 0,
+    "driverVer": 13000,
+    "memoryBusWidth": 5120,
+}
+GPUS = {
+    "A100": {
+        "deviceName": "NVIDIA A100-SXM4-40GB",
+        "deviceVer": 800,
+        "multiProcessorCount": 108,
+        "maxSharedMemoryPerBlockOptin": 163 << 10,
+        "totalGlobalMem": 40 << 30,
+        "smClockRateKHz": 1410000,
+        "memClockRateKHz": 1215000,
+        "l2CacheSize": 40 << 20,
+    },
+    "H100": {
+        "deviceName": "NVIDIA H100 80GB HBM3",
+        "deviceVer": 900,
+        "multiProcessorCount": 132,
+        "maxSharedMemoryPerBlockOptin": 227 << 10,
+        "totalGlobalMem": 80 << 30,
+        "smClockRateKHz": 1980000,
+        "memClockRateKHz": 2619000,
+        "l2CacheSize": 50 << 20,
+    },
+}
+
+
+def _load_driver(folder: str) -> None:
+    """Load a driver by which nothing can be done, where there is none."""
+    name = "libcuda.so.1"
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        lines = [f"int cu{function}(...) {{ return {_NO_DEVICE}; }}" for function in _DRIVER]
+        source = Path(folder, "driver.cpp")
+        source.write_text('extern "C" {\n' + "\n".join(lines) + "\n}\n")
+        made = str(source.with_suffix(".so"))
+        command = [compiler(), "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", made, str(source)]
+        subprocess.run(command, check=True)
+        ctypes.CDLL(made, ctypes.RTLD_GLOBAL)
+
+
+def _block(dtype: str, channels: int = 64, size: int = 28) -> Iterator[gf.Tensor]:
+    """Residual blocks, as a network for images has them, and the gradients of their kernels."""
+    images = (8, channels, size, size)
+    x, r = gf.placeholder(images, dtype, name="x"), gf.placeholder(images, dtype, name="r")
+    w = gf.placeholder((channels, channels, 3, 3), dtype, name="w")
+    b = gf.placeholder((channels,), dtype, name="b")
+    yield from (x, r, w, b)
+    y = gf.relu(gf.conv(x, w, b, padding=1))
+    y = gf.relu(gf.conv(y, w, b, padding=1) + r)
+    y = gf.gelu(gf.conv(y, w, b, padding=1, stride=2))
+    yield y
+    yield from gf.grad(gf.sum(y * y), [w, x])
+
+
+def _ended(dtype: str) -> Iterator[gf.Tensor]:
+    """Convolutions that end as cuDNN knows them."""
+    images = (8, 64, 28, 28)
+    x, r = gf.placeholder(images, dtype, name="x"), gf.placeholder(images, dtype, name="r")
+    w, b = gf.placeholder((64, 64, 3, 3), dtype, name="w"), gf.placeholder((64,), dtype, name="b")
+    yield from (x, r, w, b)
+    yield gf.conv(gf.conv(x, w, b, padding=1), w, b, padding=1) + r
+
+
+def _of(rank: int, channels: int, groups: int, **options: Any) -> Iterator[gf.Tensor]:
+    """One convolution with its gradients."""
+    size = (50, 20, 12)[rank - 1]
+    x = gf.placeholder((4, channels, *[size] * rank), name="x")
+    w = gf.placeholder((channels * 2, channels // groups, *[3] * rank), name="w")
+    yield from (x, w)
+    y = gf.conv(x, w, groups=groups, **options)
+    yield y
+    yield from gf.grad(gf.sum(y * y), [w, x])
+
+
+def _transposed() -> Iterator[gf.Tensor]:
+    x = gf.placeholder((4, 32, 14, 14), name="x")
+    w = gf.placeholder((32, 16, 4, 4), name="w")
+    yield from (x, w)
+    y = gf.conv_transpose(x, w, stride=2, padding=1)
+    yield y
+    yield from gf.grad(gf.sum(y * y), [x])
+
+
+PROGRAMS: dict[str, tuple[Callable[[], Iterator[gf.Tensor]], dict[str, Any]]] = {
+    "block float32": (lambda: _block("float32"), {}),
+    "block tf32": (lambda: _block("float32"), {"matmul_precision": "high"}),
+    "block strict": (lambda: _block("float32"), {"matmul_precision": "highest"}),
+    "block float16": (lambda: _block("float16"), {}),
+    "block bfloat16": (lambda: _block("bfloat16"), {}),
+    "block float64": (lambda: _block("float64"), {}),
+    "ended float32": (lambda: _ended("float32"), {}),
+    "ended bfloat16": (lambda: _ended("bfloat16"), {}),
+    "odd float32": (lambda: _block("float32", 7, 9), {}),
+    "odd float16": (lambda: _block("float16", 7, 9), {}),
+    "1d": (lambda: _of(1, 16, 1, padding=1), {}),
+    "1d stride": (lambda: _of(1, 16, 1, padding=2, stride=2), {}),
+    "uneven": (lambda: _of(2, 16, 1, padding=((1, 0), (2, 1)), stride=(2, 1)), {}),
+    "dilation": (lambda: _of(2, 16, 1, padding=2, dilation=2), {}),
+    "groups": (lambda: _of(2, 32, 4, padding=1), {}),
+    "3d": (lambda: _of(3, 16, 1, padding=1, stride=2), {}),
+    "transposed": (_transposed, {}),
+}
+
+
+def reports(properties: dict[str, Any]) -> dict[str, str]:
+    """Return what each program's plan says, on a GPU with these properties.
+
+    Under "run", what cuDNN says to plans being run: there is no handle.
+    """
+    real = cudnn.load()
+    made = real.create_device_properties(json.dumps(_EVERY | properties))
+    where = {"device_property": made, "sm_version": properties["deviceVer"] // 10}
+    library = cudnn.Cudnn(real, **where)
+    cudnn.Cudnn = lambda _: library  # type: ignore[assignment,misc]
+    found, said = {}, set()
+    plan = library.plan
+
+    def tried(code: CudnnCode, params: Sequence[int]) -> cudnn.CudnnPlan | str:
+        made = plan(code, params)
+        if isinstance(made, cudnn.CudnnPlan):
+            try:
+                made.graph.execute({n + 1: 4096 for n in range(len(made.offsets))}, 8192, None)
+            except RuntimeError as error:
+                said.add(str(error))
+        return made
+
+    library.plan = tried  # type: ignore[method-assign]
+    for name, (program, options) in PROGRAMS.items():
+        with gf.Graph() as g:
+            tensors = [*program()]
+        inputs = [t for t in tensors if t.node.op.name == "placeholder"]
+        outputs = tensors[len(inputs) :]
+        with gf.Session(g, executor="cupy", **options) as session:
+            found[name] = session.compile(outputs, feeds=inputs).explain()
+    return {**found, "run": "\n".join(said)}
+
+
+def main() -> None:
+    """Print the reports for a GPU, whose name is the argument."""
+    cublaslt, cupy = FakeCublasLt(), FakeCupy()
+    sys.modules["cupy"] = cupy  # type: ignore[assignment]
+    cublaslt.perform = cupy.streams.perform
+    vars(device)["load"] = lambda cuda: cublaslt
+    with tempfile.TemporaryDirectory() as folder:
+        _load_driver(folder)
+        sys.stdout.write(json.dumps(reports(GPUS[sys.argv[1]])))
+
+
+if __name__ == "__main__":
+    main()
