@@ -18,8 +18,7 @@ from graphfw.passes.rules import Rule, rule
 
 def spread(tensor: Tensor, node: Node) -> Tensor:
     """Return an operand in the shape of the result."""
-    result: Tensor = F.broadcast_to(tensor, node.types[0].shape)
-    return result
+    return F.broadcast_to(tensor, node.types[0].shape)
 
 
 _RIGHT_ONLY = {
@@ -128,9 +127,9 @@ def add_negative(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """X + (-y), (-y) + x -> x - y."""
     x, y = inputs
     if y.node.op.name == "negative":
-        return F.subtract(x, y.node.inputs[0])  # type: ignore[no-any-return]
+        return F.subtract(x, y.node.inputs[0])
     if x.node.op.name == "negative":
-        return F.subtract(y, x.node.inputs[0])  # type: ignore[no-any-return]
+        return F.subtract(y, x.node.inputs[0])
     return None
 
 
@@ -221,7 +220,7 @@ def astype_of_astype(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     all_integers = first.is_integer and middle.is_integer and last.is_integer
     if not (all_floats or all_integers or _holds(last, first)):
         return None
-    return F.astype(x, last)  # type: ignore[no-any-return]
+    return F.astype(x, last)
 
 
 RULES: tuple[Rule, ...] = (

@@ -10,6 +10,7 @@ from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import COMMUTATIVE, PURE, RANDOM, SOURCE, Op
 from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.records import record
+from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.loc import Loc
 from graphfw.passes.base import Pass
@@ -75,9 +76,9 @@ def _order(entry: tuple[Node, int]) -> tuple[int, int]:
 
 def _content(op: Op) -> Any:
     """Return what is equal for equal ops, avoiding a digest for the many small constants."""
-    if op.name != "constant":
+    if not isinstance(op, Constant):
         return op
-    array = op.value.array  # type: ignore[attr-defined]
+    array = op.value.array
     if array.nbytes > _INLINE_BYTES:
         return op
     return (array.dtype, array.shape, array.tobytes())

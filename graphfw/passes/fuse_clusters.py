@@ -10,6 +10,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_loops import Axes, Loops, Reduction, loops_of
 from graphfw.passes.fuse_nodes import Facts, Read, Role, Space
+from graphfw.passes.fuse_reduced import takes_up
 
 _NODES = 128
 """A kernel has no more nodes: compilers take long over large functions, and registers run out."""
@@ -200,8 +201,7 @@ class Clusters:
         axes = tuple(range(first, first + len(space.sizes)))
         self.sizes.extend(space.sizes)
         self._same.extend(axes)
-        place = self.places[node]
-        cluster = Cluster(self._count, [node], axes, place, place)
+        cluster = Cluster(self._count, [node], axes, self.places[node], self.places[node])
         self._count += 1
         self._of[node] = cluster
         self.axes[node] = axes
@@ -358,7 +358,7 @@ class Clusters:
         for r in b.reductions:
             moved = self._translated(r.source, same), self._translated(r.result, same)
             reductions.append(Reduction(*moved, r.is_place))
-        if (a.product or b.product) and (reductions or rows is not None):
+        if not takes_up(self.facts, a.product or b.product, order, rows, reductions):
             return "it is no function of one element of a matmul"
         loops = loops_of(order, self.sizes, rows, list(dict.fromkeys(reductions)))
         if isinstance(loops, str):
@@ -417,15 +417,14 @@ class Clusters:
 
     # Taking apart.
 
-    def part(self, cluster: Cluster, nodes: Sequence[Node], loops: Loops) -> None:
-        """Give the nodes of row values a cluster of their own; the rest gets other loops."""
+    def part(self, cluster: Cluster, nodes: Sequence[Node], loops: Loops) -> Cluster:
+        """Give the nodes of row values a cluster, which is returned; the rest gets other loops."""
         rows = self.resolved(cluster.rows or ())
         order = tuple([axis for axis in self.order_of(cluster) if axis in rows])
         places = [self.places[node] for node in nodes]
         other = Cluster(self._count, list(nodes), order, min(places), max(places))
         self._count += 1
-        moved = set(nodes)
-        cluster.nodes = [node for node in cluster.nodes if node not in moved]
+        cluster.nodes = [node for node in cluster.nodes if node not in other.nodes]
         cluster.rows, cluster.has_row_values, cluster.form = loops.rows, False, loops.form
         self._of.update(dict.fromkeys(nodes, other))
         readers = [u for n in nodes for t in n.outputs for u in self.readers.get(t, ())]
@@ -438,6 +437,7 @@ class Clusters:
             for read in self.reads[node]:
                 if self.of(read.root.node) is cluster:
                     self.reasons[read.root, node] = ALL_ROWS
+        return other
 
     # Matrix products.
 

@@ -7,6 +7,7 @@ import numpy as np
 from graphfw.ir.affine import Affine, Index
 from graphfw.ir.constants import constant_array
 from graphfw.ir.tensor import Tensor
+from graphfw.ops.counting import Arange
 
 _RANGE = 4096
 """Constants of so many elements at most are looked at to see whether they are 0, 1, 2, …"""
@@ -15,9 +16,8 @@ _RANGE = 4096
 def counted_place(root: Tensor, at: Index) -> Affine | None:
     """Return the value of an element of a range as its place says it; None of other tensors."""
     op = root.node.op
-    if op.name == "arange" and root.dtype.is_integer:
-        place: Affine = at[0] * op.step + op.start  # type: ignore[attr-defined]
-        return place
+    if isinstance(op, Arange) and root.dtype.is_integer:
+        return at[0] * op.step + op.start
     array = constant_array(root)
     if array is None or not root.dtype.is_integer or not 1 < array.size <= _RANGE:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -15,6 +15,9 @@ from graphfw.ir.op import ELEMENTWISE, SOURCE
 from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
+from graphfw.ops.counting import Arange
+from graphfw.ops.reduce import ArgExtreme, Reduction
+from graphfw.ops.selection import Gather, Gathering, IndexAdd
 from graphfw.passes.fuse_counts import counted_place
 from graphfw.passes.fuse_pools import pools_alone, product_of
 from graphfw.passes.fuse_short import Short, is_short, written_out
@@ -49,6 +52,10 @@ class Natives(Protocol):
 
     def matmul(self, node: Node) -> bool:
         """Whether there is native code for a matrix product or a convolution."""
+        ...
+
+    def keeps_rows(self, node: Node) -> bool:
+        """Whether what follows a product may reduce its rows: they are whole when it runs."""
         ...
 
 
@@ -117,6 +124,7 @@ class Facts:
     """The roles of a graph's nodes and the layouts of its tensors.
 
     Attributes:
+        natives: What can be compiled.
         role: Of each node.
         layout: Of each tensor that is a view; other tensors are their own roots.
         short: The reductions that are written out: they count as pointwise.
@@ -126,7 +134,7 @@ class Facts:
     """
 
     def __init__(self, graph: Graph, natives: Natives) -> None:
-        self._natives = natives
+        self.natives = natives
         self.role: dict[Node, Role] = {}
         self.layout: dict[Tensor, Layout] = {}
         self.short: dict[Node, Short] = {}
@@ -186,7 +194,7 @@ class Facts:
         if op.name in ("arange", "dim_value"):
             return self._recipe(node)
         if op.name in ("matmul", "conv"):
-            return Role.MATMUL if self._natives.matmul(node) else Role.REFERENCE
+            return Role.MATMUL if self.natives.matmul(node) else Role.REFERENCE
         if self._is_pooled_product(node):
             self.role[product_of(node)] = Role.INSIDE
             return Role.MATMUL
@@ -201,7 +209,7 @@ class Facts:
         if op.name == "index_add":
             base = fill_value(node.inputs[0])
             return Role.POINTWISE if base is not None and self.picking(node) else Role.REFERENCE
-        if ELEMENTWISE not in op.traits or not self._natives.scalar(node):
+        if ELEMENTWISE not in op.traits or not self.natives.scalar(node):
             return Role.REFERENCE
         weight = 1
         for tensor in node.inputs:
@@ -218,7 +226,7 @@ class Facts:
             return False
         conv = product_of(node)
         is_free = self.role[conv] is Role.MATMUL and not self.waits(conv)
-        return is_free and self._natives.matmul(node)
+        return is_free and self.natives.matmul(node)
 
     def _barrier(self, node: Node) -> Role:
         """Let what is behind a barrier lie where it lies before; who reads it waits."""
@@ -244,7 +252,7 @@ class Facts:
         def can_repeat(one: Node, inside: Collection[Node]) -> bool:
             if not self.is_plain(one) or self.waits(one):
                 return False
-            return self._natives.is_cheap(one) or all(
+            return self.natives.is_cheap(one) or all(
                 [user is node or user in inside for user in self._users[one]]
             )
 
@@ -261,7 +269,7 @@ class Facts:
     def _recipe(self, node: Node) -> Role:
         op, to = node.op, node.types[0].dtype
         self._weight[node] = 1
-        if op.name == "arange" and always_ge(op.size, 0):  # type: ignore[attr-defined]
+        if isinstance(op, Arange) and always_ge(op.size, 0):
             return Role.RECIPE
         # Other dtypes may not hold a size, of which eval makes an error.
         return Role.RECIPE if to.name in ("int64", "float32", "float64") else Role.REFERENCE
@@ -307,7 +315,8 @@ class Facts:
         """Return how a gather or index_add picks one place of each row, if that is what it does."""
         first = 1 if node.op.name == "gather" else 2
         x, indices = node.inputs[0], node.inputs[first:]
-        axis: int = node.op.axis  # type: ignore[attr-defined]
+        assert isinstance(node.op, Gathering)
+        axis = node.op.axis
         if axis + len(indices) != x.ndim:
             return None
         named = broadcast(*[t.shape for t in indices])
@@ -376,8 +385,8 @@ class Facts:
         if known is not None:
             return known
         op, x = node.op, node.inputs[0]
-        axes: Iterable[int] = (op.axis,) if hasattr(op, "axis") else op.axes  # type: ignore[attr-defined]
-        gone = tuple(axes)
+        assert isinstance(op, Reduction | ArgExtreme)
+        gone = op.axes if isinstance(op, Reduction) else (op.axis,)
         while x.node.op.name == "reshape" and op.combine not in ("argmax", "argmin"):
             source = x.node.inputs[0]
             before = None
@@ -399,7 +408,8 @@ class Facts:
     def _gather_space(self, node: Node) -> Space:
         op, (x, *indices) = node.op, node.inputs
         index, _ = standard_index(node.outputs[0])
-        axis: int = op.axis  # type: ignore[attr-defined]
+        assert isinstance(op, Gather)
+        axis = op.axis
         middle = index[axis : len(index) - (x.ndim - axis - len(indices))]
         reads = [Read(self.root_of(x), None, "a gather reads it out of order")]
         reads += [self._read(t, broadcast_index(middle, t.shape)) for t in indices]
@@ -423,9 +433,9 @@ class Facts:
         assert picking is not None
         index, _ = standard_index(node.outputs[0])
         place = tuple([ZERO if d is None else index[d] for d in picking.dims])
-        axis: int = node.op.axis  # type: ignore[attr-defined]
+        assert isinstance(node.op, IndexAdd)
         reads = (
-            self._read(values, (*index[:axis], *place)),
+            self._read(values, (*index[: node.op.axis], *place)),
             self._read(picking.place, broadcast_index(place, picking.place.shape)),
         )
         sizes = _sizes(node.types[0].shape)

@@ -8,7 +8,8 @@ that comes of the product goes through that tensor: no more is written for it, a
 one tensor in place of the product and whatever else that part reads. What others read of that part
 moves along: gradients of an activation leave its result, computed once more, beside their own.
 
-A group that reads equal parts of a product's columns, the gates of a recurrent layer, joins it too.
+A group that reads equal parts of a product's columns, the gates of a recurrent layer, joins it too;
+and one that reduces its rows, where they are whole, as in a mean over all places of a convolution.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_clusters import Cluster, Clusters
 from graphfw.passes.fuse_nodes import Role
+from graphfw.passes.fuse_reduced import part_lines
 from graphfw.passes.fuse_views import contiguous
 
 
@@ -48,6 +50,8 @@ def _attach(clusters: Clusters, node: Node, demanded: set[Tensor]) -> None:
     if len(found) != 1 or reader is None or reader.closed or reader.product is not None:
         return
     if clusters.attach(product, reader):
+        return
+    if part_lines(clusters, node, reader) and clusters.attach(product, reader):
         return
     nodes = _prefix(clusters, tensor, reader, demanded)
     if nodes:

@@ -11,6 +11,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
+from graphfw.ops.movement import PermuteDims
 
 _CHAIN = 16
 """So many views of views are seen through; then there is a copy, so that walks stay short."""
@@ -81,9 +82,8 @@ def source_of(tensor: Tensor, place: Layout) -> Layout | None:
     if op.name == "reshape":
         strides = _reshaped(tensor.shape, x, place.strides)
         return None if strides is None else place._replace(strides=strides)
-    if op.name == "permute_dims":
-        axes: Sequence[int] = op.axes  # type: ignore[attr-defined]
-        found = dict(zip(axes, place.strides, strict=True))
+    if isinstance(op, PermuteDims):
+        found = dict(zip(op.axes, place.strides, strict=True))
         return place._replace(strides=tuple([found[axis] for axis in range(len(x))]))
     return None
 
@@ -124,10 +124,9 @@ def renamed(tensor: Tensor, index: Index) -> Index | None:
     """Return which element of the input the element of a view is."""
     node = tensor.node
     more = (tensor.index,) if node.op.multiple else ()
-    result: Index | None = node.op.source_index(  # type: ignore[misc]
-        index, node.inputs[0].shape, tensor.shape, *more
-    )
-    return result
+    assert node.op.source_index is not None
+    found: Index | None = node.op.source_index(index, node.inputs[0].shape, tensor.shape, *more)
+    return found
 
 
 def unreduced(

@@ -13,6 +13,7 @@ from graphfw.ir.build import emit
 from graphfw.ir.graph import Graph
 from graphfw.ir.rebuild import rebuild
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.combine import Concat
 from graphfw.passes.base import Pass
 
 
@@ -66,9 +67,9 @@ class _Known:
 
     def longest(self, node: Node) -> Node | None:
         """Return the known join with the most inputs that another begins with; note this one."""
-        axis: int = node.op.axis  # type: ignore[attr-defined]
+        assert isinstance(node.op, Concat)
         found, place = None, 0
-        for tensor in ((axis, len(node.types[0].shape)), *node.inputs[:: self._step]):
+        for tensor in ((node.op.axis, len(node.types[0].shape)), *node.inputs[:: self._step]):
             found = self._ends.get(place, found)
             place = self._next.setdefault((place, tensor), len(self._next) + 1)
         self._ends.setdefault(place, node)

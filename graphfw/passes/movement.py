@@ -12,6 +12,10 @@ from graphfw.ir.op import ELEMENTWISE
 from graphfw.ir.shape import Requirement, broadcast, size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
+from graphfw.ops.combine import Concat, Split
+from graphfw.ops.movement import PermuteDims
+from graphfw.ops.reduce import Reduction
+from graphfw.ops.selection import Slice, SliceSet
 from graphfw.passes.rules import Rule, rule
 
 
@@ -44,19 +48,21 @@ def reshape_of_reshape(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
       after="permute_dims(x, (2, 0, 1))", takes="x: float32[2, 3, n]")  # fmt: skip
 def permute_of_permute(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """permute(permute(x, p), q) -> permute(x, p of q)."""
+    assert isinstance(node.op, PermuteDims)
     inner = inputs[0].node
-    if inner.op.name != "permute_dims":
+    if not isinstance(inner.op, PermuteDims):
         return None
-    axes = [inner.op.axes[axis] for axis in node.op.axes]  # type: ignore[attr-defined]
-    return F.permute_dims(inner.inputs[0], axes)  # type: ignore[no-any-return]
+    axes = [inner.op.axes[axis] for axis in node.op.axes]
+    return F.permute_dims(inner.inputs[0], axes)
 
 
 @rule("permute_dims", before="permute_dims(x, (1, 2, 0))", after="reshape(x, (3, n, 1))",
       takes="x: float32[1, 3, n]")  # fmt: skip
 def permute_of_ones(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """permute(x) -> reshape(x), where only dims of size 1 change their order."""
+    assert isinstance(node.op, PermuteDims)
     shape = inputs[0].shape
-    moved = [axis for axis in node.op.axes if shape[axis] != 1]  # type: ignore[attr-defined]
+    moved = [axis for axis in node.op.axes if shape[axis] != 1]
     return F.reshape(inputs[0], node.types[0].shape) if moved == sorted(moved) else None
 
 
@@ -67,7 +73,7 @@ def broadcast_of_broadcast(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | N
     inner = inputs[0].node
     if inner.op.name != "broadcast_to":
         return None
-    return F.broadcast_to(inner.inputs[0], node.types[0].shape)  # type: ignore[no-any-return]
+    return F.broadcast_to(inner.inputs[0], node.types[0].shape)
 
 
 @rule("broadcast_to", before="broadcast_to(reshape(x, (1, 1, n)), (2, 3, n))",
@@ -81,7 +87,7 @@ def broadcast_of_expand(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None
     added = inputs[0].type.ndim - x.ndim
     if added < 0 or inputs[0].shape != ((1,) * added + x.shape):
         return None
-    return F.broadcast_to(x, node.types[0].shape)  # type: ignore[no-any-return]
+    return F.broadcast_to(x, node.types[0].shape)
 
 
 @rule(ELEMENTWISE, before="broadcast_to(x, (3, n)) * y", after="x * y",
@@ -110,23 +116,24 @@ def _broadcast(shapes: list[Shape]) -> Shape | None:
       after="reshape(x, (n,))", takes="x: float32[n, 1]")  # fmt: skip
 def reduction_of_ones(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """A reduction over no axes, or over axes of size 1 -> reshape(x)."""
+    assert isinstance(node.op, Reduction)
     x = inputs[0]
-    if any(x.shape[axis] != 1 for axis in node.op.axes):  # type: ignore[attr-defined]
+    if any(x.shape[axis] != 1 for axis in node.op.axes):
         return None
     # A sum begins with 0.0, and 0.0 + -0.0 is 0.0; a complex 1 * x is not always x.
     dtype = x.dtype
     exact = dtype.is_integer if node.op.name == "sum" else not dtype.is_complex
     if not exact or dtype is not node.types[0].dtype:
         return None
-    return F.reshape(x, node.types[0].shape)  # type: ignore[no-any-return]
+    return F.reshape(x, node.types[0].shape)
 
 
 @rule("slice", before="raw('slice', x, starts=(0, 0), lengths=(3, n), steps=(1, 1))", after="x")
 def slice_of_all(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """x[:] -> x."""
     op, x = node.op, inputs[0]
-    starts, steps = op.starts, op.steps  # type: ignore[attr-defined]
-    whole = x.type == node.types[0] and starts == (0,) * x.ndim and steps == (1,) * x.ndim
+    assert isinstance(op, Slice)
+    whole = x.type == node.types[0] and op.starts == (0,) * x.ndim and op.steps == (1,) * x.ndim
     return x if whole else None
 
 
@@ -154,8 +161,9 @@ def concat_of_concat(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 @rule("concat", before="concat(split(x, 3, axis=0), axis=0)", after="x")
 def concat_of_split(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """concat(split(x)) -> x, where all parts are put back in order."""
+    assert isinstance(node.op, Concat)
     first = inputs[0].node
-    if first.op.name != "split" or first.op.axis != node.op.axis:  # type: ignore[attr-defined]
+    if not isinstance(first.op, Split) or first.op.axis != node.op.axis:
         return None
     if len(inputs) != len(first.types):
         return None
@@ -174,37 +182,39 @@ def sum_of_windows(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     if windows is None:
         return None
     shape = node.types[0].shape
-    cut = [a for a, n in enumerate(windows[0].op.lengths) if n != shape[a]]  # type: ignore[attr-defined]
+    cut = [a for a, n in enumerate(windows[0][0].lengths) if n != shape[a]]
     if len(cut) != 1:
         return None
-    parts: dict[DimLike, Node] = {window.op.starts[cut[0]]: window for window in windows}  # type: ignore[attr-defined]
+    parts = {op.starts[cut[0]]: (op, values) for op, values in windows}
     joined: list[Tensor] = []
     start: DimLike = 0
     while start in parts:
-        window = parts.pop(start)
-        start = start + window.op.lengths[cut[0]]  # type: ignore[attr-defined]
-        joined.append(window.inputs[1])
+        op, values = parts.pop(start)
+        start = start + op.lengths[cut[0]]
+        joined.append(values)
     whole = [d for a, d in enumerate(shape) if a != cut[0]]
     same = all([d for a, d in enumerate(t.shape) if a != cut[0]] == whole for t in joined)
     if parts or start != shape[cut[0]] or not same or len(joined) != len(windows):
         return None
-    return F.concat([t + 0 for t in joined], axis=cut[0])  # type: ignore[no-any-return]
+    return F.concat([t + 0 for t in joined], axis=cut[0])
 
 
-def _windows(sums: tuple[Tensor, ...]) -> list[Node] | None:
-    """Return the nodes that set windows in zeros and of which a sum consists, else None."""
-    found: list[Node] = []
+def _windows(sums: tuple[Tensor, ...]) -> list[tuple[SliceSet, Tensor]] | None:
+    """Return what sets windows in zeros, and to what, where a sum consists of such alone."""
+    found: list[tuple[SliceSet, Tensor]] = []
     todo = list(sums)
     while todo:
         inner = todo.pop().node
         if inner.op.name == "add" and len(found) + len(todo) < _CONCAT_PARTS:
             todo.extend(inner.inputs)
             continue
-        plain = inner.op.name == "slice_set" and set(inner.op.steps) <= {1}  # type: ignore[attr-defined]
-        base = fill_value(inner.inputs[0]) if plain else None
+        if not isinstance(inner.op, SliceSet) or not set(inner.op.steps) <= {1}:
+            return None
+        zeros, values = inner.inputs
+        base = fill_value(zeros)
         if base is None or base != 0 or np.signbit(base):
             return None
-        found.append(inner)
+        found.append((inner.op, values))
     return found
 
 

@@ -13,6 +13,8 @@ from graphfw.ir.op import ELEMENTWISE, RANDOM
 from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.combine import Concat
+from graphfw.ops.selection import Slice
 from graphfw.passes.base import Pass
 
 Window: TypeAlias = tuple[int, DimLike, DimLike | None]
@@ -83,7 +85,7 @@ class SplitStacks(Pass):
     def _fits(self, concat: Node, windows: set[Window]) -> bool:
         """Return whether each slice along the axis lies in one part, and there is one."""
         axis, sizes = _cuts(concat)
-        if len(sizes) > self.parts or not all(isinstance(size, int) for size in sizes):
+        if not 0 < len(sizes) <= self.parts:
             return False
         taken = [(start, length) for along, start, length in windows if along == axis]
         return bool(taken) and all(_place(sizes, *window) for window in taken)
@@ -91,11 +93,11 @@ class SplitStacks(Pass):
 
 def _windows(node: Node) -> list[Window]:
     """Return where a slice takes part of an axis."""
-    op, lengths = node.op, node.inputs[0].shape
-    every = zip(op.starts, op.lengths, op.steps, lengths, strict=True)  # type: ignore[attr-defined]
+    assert isinstance(node.op, Slice)
+    every = zip(node.op.axes(), node.inputs[0].shape, strict=True)
     return [
         (axis, start, length if step == 1 else None)
-        for axis, (start, length, step, whole) in enumerate(every)
+        for axis, ((start, length, step), whole) in enumerate(every)
         if length != whole or step != 1
     ]
 
@@ -112,9 +114,11 @@ def _place(sizes: list[int], start: DimLike, length: DimLike | None) -> tuple[in
 
 
 def _cuts(concat: Node) -> tuple[int, list[int]]:
-    """Return the axis of a concatenation, and its parts' sizes."""
-    axis: int = concat.op.axis  # type: ignore[attr-defined]
-    return axis, [t.shape[axis] for t in concat.inputs]  # type: ignore[misc]
+    """Return the axis of a concatenation, and its parts' sizes; none if one is not known."""
+    assert isinstance(concat.op, Concat)
+    axis = concat.op.axis
+    sizes = [size for t in concat.inputs if isinstance(size := t.shape[axis], int)]
+    return axis, sizes if len(sizes) == len(concat.inputs) else []
 
 
 def _divided(x: Tensor, axis: int, sizes: list[int], rank: int) -> list[Tensor]:

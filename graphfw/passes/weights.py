@@ -113,7 +113,7 @@ class _Scaled:
             return product
         behind = product.ndim - 1 - _PRODUCTS[self.product.op.name][0] % product.ndim
         shift = self.shift.astype(weight.dtype).reshape(-1, *[1] * behind)
-        return F.add(product, constant(Literal(shift)))  # type: ignore[no-any-return]
+        return F.add(product, constant(Literal(shift)))
 
 
 def _chains(nodes: Sequence[Node], fetched: set[Node]) -> dict[Node, _Scaled]:

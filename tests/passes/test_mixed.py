@@ -6,56 +6,15 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.errors import ArgumentError, DTypeError
 from graphfw.ir.body import Body
-from graphfw.ir.build import emit_all
-from graphfw.ir.dtype import bfloat16, float16, float32
-from graphfw.ir.op import EFFECT, REGISTRY, nested
-from graphfw.ir.rebuild import derive
-from graphfw.ir.verify import verify
-from graphfw.ops.regions import Region
-from graphfw.passes.mixed import MixedPrecision
-from graphfw.passes.mixed_policy import _WIDE_OPERANDS, KINDS, VIEWS, Kind, checked_policy
-from graphfw.passes.values import Draw, evaluated
-from tests.support.samples import declared
-
-LOW = {"mixed-bf16": bfloat16, "mixed-fp16": float16}
-
-
-def mixed(graph, outputs, overrides=None, precision="mixed-bf16"):
-    """The graph in mixed precision, and the conversions."""
-    policy = checked_policy(precision, overrides)
-    policy.check(graph)
-    casts = []
-    made = MixedPrecision(precision, policy, casts)(derive(graph, outputs))
-    verify(made)
-    assert [t.type for t in made.outputs] == [t.type for t in outputs]
-    return made, casts
-
-
-def nodes_of(graph, name):
-    return [node for node in graph.nodes if node.op.name == name]
-
-
-def dtypes(graph, name):
-    """The names of the dtypes of all that operations of a name make."""
-    return [kind.dtype.name for node in nodes_of(graph, name) for kind in node.types]
-
-
-def weight(*shape, name="w", trainable=True):
-    return gf.Variable(gf.nn.init.zeros, shape=shape, name=name, trainable=trainable)
+from graphfw.ir.dtype import bfloat16, float32
+from graphfw.ir.op import nested
+from tests.support.mixed_graphs import dtypes, mixed, nodes_of, weight
 
 
 @pytest.fixture
 def g():
     return gf.Graph()
-
-
-def test_every_name_in_the_table_is_an_op():
-    assert set(KINDS) <= set(REGISTRY)
-    assert {name for name in VIEWS if KINDS[name] is not Kind.FOLLOWS} == set()
-    for name, operands in _WIDE_OPERANDS.items():
-        assert operands <= set(REGISTRY[name].labels)
 
 
 def test_products_have_16_bits_and_their_operands_are_converted(g):
@@ -360,9 +319,6 @@ def test_comparisons_take_what_there_is(g):
     assert [c.reason for c in casts if c.to is float32] == ["greater goes along with float32"]
 
 
-# Loops and branches.
-
-
 def test_loops_take_and_yield_float32_and_have_16_bits_inside(g):
     with g:
         xs = gf.placeholder(("t", 3, 4), name="xs")
@@ -398,177 +354,3 @@ def test_branches_and_conditions(g):
         assert products
         assert {n.types[0].dtype for n in products} == {bfloat16}
         assert all(isinstance(body, Body) for body in nested(node.op.values))
-
-
-# What users say.
-
-
-def layered():
-    with gf.Graph() as g:
-        x = gf.placeholder((3, 4), name="x")
-        with gf.name_scope("encoder"), gf.name_scope("inner"):
-            h = gf.relu(x @ weight(4, 4) + weight(4, name="b"))
-        with gf.name_scope("head"):
-            y = gf.identity(h @ weight(4, 2), name="logits")
-    return g, y
-
-
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        (None, ["bfloat16", "bfloat16"]),
-        ({"encoder.*": "float32"}, ["float32", "bfloat16"]),
-        ({"encoder": gf.float32}, ["float32", "bfloat16"]),
-        ({"*inner": np.float32}, ["float32", "bfloat16"]),
-        ({"head.logits": "float32"}, ["bfloat16", "float32"]),
-        ({"*": "float32"}, ["float32", "float32"]),
-        ({"?*": "float32"}, ["float32", "float32"]),
-        ({"*": "float32", "head": "bfloat16"}, ["float32", "bfloat16"]),
-        ({"head": "bfloat16", "*": "float32"}, ["float32", "float32"]),
-    ],
-)
-def test_overrides_by_name_and_by_layer(overrides, expected):
-    g, y = layered()
-    made, casts = mixed(g, [y], overrides)
-    assert dtypes(made, "matmul") == expected
-    if overrides == {"*": "float32"}:
-        assert casts == []
-
-
-def test_an_override_to_16_bits(g):
-    with g:
-        x = gf.placeholder((3, 4), name="x")
-        with gf.name_scope("gate"):
-            y = gf.exp(x)
-    made, casts = mixed(g, [y], {"gate": "bfloat16"})
-    assert dtypes(made, "exp") == ["bfloat16"]
-    assert casts[0].reason == "'gate' is to be bfloat16"
-
-
-def test_an_override_of_a_layer_holds_for_its_gradients():
-    g, y = layered()
-    with g:
-        step = gf.optim.SGD(0.1).minimize(gf.sum(y))
-    made, _ = mixed(g, [value for _, value in step.pairs], {"encoder": "float32"})
-    by_layer = {
-        (n.loc.layer, n.types[0].dtype.name, n.loc.grad_of is not None)
-        for n in nodes_of(made, "matmul")
-    }
-    assert by_layer == {
-        ("encoder.inner", "float32", False),
-        ("encoder.inner", "float32", True),
-        ("head", "bfloat16", True),
-    }
-
-
-def test_weights_stay_float32_in_updates_whatever_their_layer_is():
-    g, y = layered()
-    with g:
-        step = gf.optim.SGD(0.1).minimize(gf.sum(y))
-    made, _ = mixed(g, [value for _, value in step.pairs], {"encoder": "bfloat16"})
-    assert set(dtypes(made, "subtract")) == {"float32"}
-    assert set(dtypes(made, "variable")) == {"float32", "int64"}
-
-
-def test_a_weight_by_name_does_not_go_along(g):
-    with g:
-        x = gf.placeholder((3, 4), name="x")
-        h = x @ weight(4, 2) + weight(2, name="bias")
-        y = h @ weight(2, 2, name="v")
-    assert dtypes(mixed(g, [y])[0], "add") == ["bfloat16"]
-    assert dtypes(mixed(g, [y], {"bias": "float32"})[0], "add") == ["float32"]
-
-
-def test_what_can_not_be_16_bits_says_so(g):
-    with g:
-        x = gf.placeholder((3, 3), name="x")
-        with gf.name_scope("solver"):
-            y = gf.linalg.cholesky(x)
-    with pytest.raises(Exception, match=r"'solver' is to be bfloat16, and cholesky can't be"):
-        mixed(g, [y], {"solver": "bfloat16"})
-
-
-def test_unknown_names_are_errors():
-    g, y = layered()
-    with pytest.raises(ArgumentError, match=r"no.* 'encoder.outer'") as caught:
-        mixed(g, [y], {"encoder.outer": "float32"})
-    assert caught.value.fix == 'did you mean "encoder.inner"?'
-    with pytest.raises(ArgumentError) as caught:
-        mixed(g, [y], {"???????????????????????": "float32"})
-    assert caught.value.fix.startswith("there are: x, encoder.inner.w")
-
-
-def test_layers_inside_of_loops_have_names(g):
-    with g:
-        xs = gf.placeholder((5, 3, 3), name="xs")
-
-        def trip(h, x):
-            with gf.name_scope("cell"):
-                h = h @ x
-            return h, h
-
-        last, _ = gf.scan(trip, gf.zeros((3, 3)), xs)
-    made, casts = mixed(g, [last], {"cell": "float32"})
-    assert casts == []
-
-
-@pytest.mark.parametrize(
-    ("precision", "overrides", "error", "message"),
-    [
-        ("bf16", None, ArgumentError, "precision='bf16' is no precision"),
-        (gf.bfloat16, None, ArgumentError, "is no precision"),
-        (None, {"a": "float32"}, ArgumentError, "the session's precision is not mixed"),
-        ("mixed-bf16", ["a"], ArgumentError, "precision_overrides is a list, not a dict"),
-        ("mixed-bf16", {3: "float32"}, ArgumentError, "3 is no name"),
-        ("mixed-bf16", {"a": "float16"}, ArgumentError, "'a' can't be float16 here"),
-        ("mixed-fp16", {"a": "int8"}, ArgumentError, "'a' can't be int8 here"),
-        ("mixed-bf16", {"a": "float23"}, DTypeError, "float23"),
-    ],
-)
-def test_bad_arguments(precision, overrides, error, message):
-    with gf.Graph() as g, pytest.raises(error, match=message):
-        gf.Session(g, precision=precision, precision_overrides=overrides)
-
-
-# Every op.
-
-SAMPLES = [
-    one
-    for one in declared(lambda op, case: case.error is None)
-    if any(t.dtype is float32 for t in one.types) and EFFECT not in one.op.traits
-]
-
-
-@pytest.mark.parametrize("one", SAMPLES, ids=str)
-def test_every_op_computes_with_inputs_of_16_bits(one, rng):
-    sample = one.bound()
-    arrays = [
-        np.asarray(a).astype(bfloat16.dtype).astype(np.float32) if a.dtype == np.float32 else a
-        for a in sample.draw(rng)
-    ]
-    with gf.Graph() as g:
-        given = [gf.placeholder(t.shape, t.dtype, name=f"x{i}") for i, t in enumerate(sample.types)]
-        # By an override these have 16 bits, and hold the same numbers.
-        rounded = [gf.identity(t, name=f"low{i}") for i, t in enumerate(given)]
-        outputs = emit_all(sample.op, *rounded)
-        kind = KINDS.get(sample.op.name, Kind.WIDE)
-        if kind is not Kind.WIDE:  # read in 16 bits, or they would be computed in float32
-            first, *others = outputs
-            if first.dtype is float32:
-                first = gf.identity(gf.identity(first), name="low")
-            outputs = [first, *others]
-    found, _ = mixed(g, outputs, {"low*": "bfloat16"})
-    feeds = {t.node: a for t, a in zip(given, arrays, strict=True)}
-    values = evaluated(found, Draw(feeds, {}))
-    if kind is not Kind.WIDE:
-        inside = [n for n in found.nodes if n.op.name == sample.op.name]
-        assert bfloat16 in {t.dtype for n in inside for t in n.inputs}
-    expected = evaluated(derive(g, outputs), Draw(feeds, {}))
-    for value, wanted in zip(values, expected, strict=True):
-        assert value.dtype == wanted.dtype
-        is_wide = kind is Kind.WIDE and not isinstance(sample.op, Region)
-        if is_wide or not np.issubdtype(wanted.dtype, np.floating):
-            np.testing.assert_array_equal(value, wanted)
-        else:
-            scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=1e-3)
-            np.testing.assert_allclose(value, wanted, rtol=2e-2, atol=2e-2 * scale)

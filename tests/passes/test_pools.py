@@ -7,7 +7,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.rebuild import derive
-from graphfw.passes.pools import PoolFirst
+from graphfw.passes.pools import PoolFirst, SumFirst, WholeWindows
 from graphfw.passes.values import Draw, evaluated
 
 
@@ -69,3 +69,73 @@ def test_what_is_read_elsewhere_stays(rng):
         pooled = gf.max_pool(y, 2) + gf.mean(y)
     graph = derive(g, [pooled])
     assert PoolFirst(lambda conv, pool: True).run(graph, Counter()) is graph
+
+
+def summed_first(g, y, is_worth=lambda conv, pool: True):
+    graph = SumFirst(is_worth).run(derive(g, [y]), Counter())
+    return graph, [node.op.name for node in graph.nodes]
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("padding", [0, 1])
+def test_sums_move_before_kernels_of_one_element(rng, groups, padding):
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 4, 9, 8), name="x")
+        w = gf.asarray(rng.standard_normal((6, 4 // groups, 1, 1), dtype=np.float32))
+        pooled = gf.avg_pool(gf.conv(x, w, groups=groups), 3, stride=2, padding=padding)
+    graph, names = summed_first(g, pooled)
+    assert names.index("window_sum") < names.index("conv")
+    feeds = {x.node: rng.standard_normal((2, 4, 9, 8), dtype=np.float32)}
+    new, old = (evaluated(one, Draw(feeds, {}))[0] for one in (graph, derive(g, [pooled])))
+    np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-5)
+    graph = derive(g, [pooled])
+    assert SumFirst(lambda conv, pool: False).run(graph, Counter()) is graph
+
+
+CONVOLUTIONS = {
+    "larger": lambda x, w: gf.conv(x, gf.concat([w, w], axis=2)),
+    "wider apart": lambda x, w: gf.conv(x, w, stride=2),
+    "with zeros around": lambda x, w: gf.conv(x, w, padding=1),
+    "bent": lambda x, w: gf.relu(gf.conv(x, w)),
+    "read twice": lambda x, w: (y := gf.conv(x, w)) + 0 * gf.sum(y),
+}
+
+
+@pytest.mark.parametrize("how", CONVOLUTIONS)
+def test_other_sums_stay(rng, how):
+    with gf.Graph() as g:
+        x = gf.placeholder((2, 4, 9, 8), name="x")
+        w = gf.asarray(rng.standard_normal((6, 4, 1, 1), dtype=np.float32))
+        pooled = gf.avg_pool(CONVOLUTIONS[how](x, w), 2)
+    graph = derive(g, [pooled])
+    assert SumFirst(lambda conv, pool: True).run(graph, Counter()) is graph
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("pool", [gf.avg_pool, gf.max_pool])
+def test_a_window_that_sees_all_is_a_reduction(rng, pool, dtype):
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 3, 5, 4), dtype, name="x")
+        y = pool(x, (5, 4))
+    graph = WholeWindows().run(derive(g, [y]), Counter())
+    assert not any(node.op.name.startswith("window") for node in graph.nodes)
+    assert graph.outputs[0].type == y.type
+    feeds = {x.node: rng.standard_normal((2, 3, 5, 4)).astype(dtype)}
+    new, old = (evaluated(one, Draw(feeds, {}))[0] for one in (graph, derive(g, [y])))
+    np.testing.assert_allclose(new, old, rtol=1e-3 if dtype == "float16" else 1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x: gf.avg_pool(x, (5, 3)),
+        lambda x: gf.max_pool(x, (5, 4), padding=(1, 0)),
+        lambda x: gf.max_pool(gf.astype(x, gf.int32), (5, 4)),
+        lambda x: gf.max_pool(x, (3, 4), dilation=(2, 1)),
+    ],
+)
+def test_other_windows_stay(pool):
+    with gf.Graph() as g:
+        y = pool(gf.placeholder((2, 3, 5, 4), name="x"))
+    graph = derive(g, [y])
+    assert WholeWindows().run(graph, Counter()) is graph

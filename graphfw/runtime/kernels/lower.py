@@ -35,6 +35,7 @@ from graphfw.runtime.kernels.lower_values import (
 from graphfw.runtime.kernels.steps import (
     Epilogue,
     Item,
+    Product,
     ReferenceStep,
     Step,
     Storage,
@@ -50,6 +51,10 @@ class Target(KernelTarget, Protocol):
         """Whether it has code for a matrix product, a convolution, or what pools one with it."""
         ...
 
+    def keeps_rows(self, node: Node) -> bool:
+        """Whether an epilogue of a product may reduce its rows: see `Epilogue.is_whole`."""
+        ...
+
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
         """Return the steps of a node whose op has native code of its own, or nothing."""
         ...
@@ -61,50 +66,12 @@ class Target(KernelTarget, Protocol):
         """
         ...
 
-    def matmul(
-        self,
-        nodes: tuple[Node, ...],
-        a: View,
-        b: View,
-        product: Storage | None,
-        epilogue: Epilogue | None,
-        *,
-        fixed_b: bool,
-    ) -> Sequence[Step]:
-        """Return the steps of a matrix product.
-
-        Args:
-            nodes: What the steps compute.
-            a: [*B, M, K].
-            b: [*B, K, N].
-            product: Where the product goes; None where only the epilogue has outputs.
-            epilogue: What is done to its elements.
-            fixed_b: Whether b's storage has the same contents in all runs.
-        """
+    def matmul(self, product: Product) -> Sequence[Step]:
+        """Return the steps of a matrix product, [*B, M, K] times [*B, K, N]."""
         ...
 
-    def conv(
-        self,
-        node: Node,
-        nodes: tuple[Node, ...],
-        x: View,
-        weight: View,
-        product: Storage | None,
-        epilogue: Epilogue | None,
-        *,
-        fixed_weight: bool,
-    ) -> Sequence[Step]:
-        """Return the steps of a convolution, pooled or not; arguments are as of `matmul`.
-
-        Args:
-            node: The convolution, or what pools it.
-            nodes: What the steps compute.
-            x: [N, C, *S].
-            weight: [O, C/G, *K].
-            product: Where the result goes; None where only the epilogue has outputs.
-            epilogue: What is done to its elements.
-            fixed_weight: Whether the weight's storage has the same contents in all runs.
-        """
+    def conv(self, product: Product) -> Sequence[Step]:
+        """Return the steps of a convolution, pooled or not, of [N, C, *S] by [O, C/G, *K]."""
         ...
 
 
@@ -138,6 +105,10 @@ class CanCompile:
     def matmul(self, node: Node) -> bool:
         """Whether there is native code for a matrix product or a convolution."""
         return self._target.multiplies(node)
+
+    def keeps_rows(self, node: Node) -> bool:
+        """Whether what follows a product may reduce its rows."""
+        return self._target.keeps_rows(node)
 
     def _form(self, node: Node) -> _Form:
         key = (node.op, tuple([t.dtype for t in node.inputs]))
@@ -309,14 +280,11 @@ class _Lowering:
         root = self.facts.root_of(operands[1])
         fixed = root in self.fixed or root.node.op.name == "constant"
         if node.op.name != "matmul":
-            steps = self.target.conv(
-                node, nodes, left, right, product, epilogue, fixed_weight=fixed
-            )
-        else:
-            batch = node.types[0].shape[:-2]
-            a, b = with_batch(left, batch), with_batch(right, batch)
-            steps = self.target.matmul(nodes, a, b, product, epilogue, fixed_b=fixed)
-        return list(steps)
+            found = Product(node, nodes, left, right, product, epilogue, fixed)
+            return [*self.target.conv(found)]
+        batch = node.types[0].shape[:-2]
+        a, b = with_batch(left, batch), with_batch(right, batch)
+        return [*self.target.matmul(Product(node, nodes, a, b, product, epilogue, fixed))]
 
     def _epilogue(self, group: Group, node: Node) -> Epilogue | None:
         """Return what a group does to a product's elements, if it can be done piece by piece."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from graphfw.ir.dim import DimLike
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.combine import Concat
 from graphfw.passes.fuse import Group, Partition
 from graphfw.passes.fuse_nodes import Role
 from graphfw.passes.fuse_views import Layout, source_of, view_of
@@ -55,7 +56,8 @@ class Joins:
 
     def _join(self, node: Node) -> None:
         whole = self._facts.layout_of(node.outputs[0])
-        axis: int = node.op.axis  # type: ignore[attr-defined]
+        assert isinstance(node.op, Concat)
+        axis = node.op.axis
         begin: DimLike = 0
         for x in node.inputs:
             offset = whole.offset + begin * whole.strides[axis]

@@ -131,17 +131,16 @@ def epilogue(
 ) -> Epilogue | None:
     """Settle a draft as what is done to a product's elements; None where it does not fit that.
 
-    The product is that of a matrix product or a convolution.
-
     Args:
         draft: The draft.
         target: What compiles it.
-        product: The product.
+        product: That of a matrix product or a convolution.
         factors: Where the product's operands lie.
     """
     finisher = _Finisher(draft, target, product)
-    is_conv = product.node.op.name != "matmul"
-    if len(finisher.outer) > 1 + is_conv or len(finisher.inner) != 1:
+    kinds = {type(one) for one in draft.statements()}
+    most = 1 if product.node.op.name == "matmul" else 2
+    if len(finisher.outer) > most or len(finisher.inner) != 1 or Kept in kinds:
         return None
     done = finisher.result()
     if done.can_fail or not finisher.reads_product:
@@ -162,6 +161,7 @@ def epilogue(
         sections=finisher.sections,
         begins=tuple(finisher.begins.items()),
         member=finisher.member,
+        is_whole=Reduced in kinds,
     )
 
 

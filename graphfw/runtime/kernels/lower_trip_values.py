@@ -17,7 +17,9 @@ from graphfw.ir.dtype import float32, int64
 from graphfw.ir.op import ELEMENTWISE
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.combine import Concat
 from graphfw.ops.scans import Scan
+from graphfw.ops.selection import Gather, SliceSet
 from graphfw.passes.fuse_nodes import Facts
 from graphfw.passes.fuse_views import own_layout, renamed, renames, unreduced
 from graphfw.runtime.kernels.ir import Carried, Expr
@@ -182,7 +184,8 @@ class TripValues:
         """Return what names an element and, once that is known, the element too."""
         node, entry = root.node, (root, index)
         x, *indices = node.inputs
-        axis: int = node.op.axis  # type: ignore[attr-defined]
+        assert isinstance(node.op, Gather)
+        axis = node.op.axis
         count = len(index) - (x.ndim - len(indices))
         middle = index[axis : axis + count]
         names = [_behind_views(t, broadcast_index(middle, t.shape)) for t in indices]
@@ -257,7 +260,8 @@ def _behind_views(tensor: Tensor, index: Index) -> Entry:
 
 def _part(node: Node, index: Index) -> Entry:
     """Return the element of the part of a concatenation that an index lies in."""
-    axis: int = node.op.axis % len(index)  # type: ignore[attr-defined]
+    assert isinstance(node.op, Concat)
+    axis = node.op.axis % len(index)
     number = _number(index[axis], node)
     for x in node.inputs:
         size = x.shape[axis]
@@ -272,8 +276,9 @@ def _part(node: Node, index: Index) -> Entry:
 def _set_or_not(node: Node, index: Index) -> Entry:
     """Return the element behind a slice_set: of the new values, or of the tensor itself."""
     x, values = node.inputs
+    assert isinstance(node.op, SliceSet)
     found: list[Affine] = []
-    windows = node.op.axes()  # type: ignore[attr-defined]
+    windows = node.op.axes()
     for place, (start, length, step), size in zip(index, windows, x.shape, strict=True):
         if start == 0 and length == size and step == 1:
             found.append(place)

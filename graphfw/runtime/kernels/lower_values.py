@@ -17,7 +17,12 @@ from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, float32, int64
 from graphfw.ir.records import record
+from graphfw.ir.sources import DimValue
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.combine import Concat
+from graphfw.ops.counting import Arange
+from graphfw.ops.draws import RandomBits
+from graphfw.ops.selection import Gather, Gathering, IndexAdd
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_counts import counted_place
 from graphfw.passes.fuse_nodes import Facts, Role
@@ -163,7 +168,8 @@ class Values:
             index = self.standard(tensor)
             value = K.cast(self.value(tensor, index), tensor.dtype)
             return [(placed(root, index, offset, strides), value)]
-        axis: int = node.op.axis  # type: ignore[attr-defined]
+        assert isinstance(node.op, Concat)
+        axis = node.op.axis
         begin: DimLike = 0
         found = []
         for part in node.inputs:
@@ -230,10 +236,10 @@ class Values:
         number = counted(node, index)
         if number is not None:
             return number
-        if op.name == "random_bits":
+        if isinstance(op, RandomBits):
             (bits,) = node.outputs
             place = placed(bits, index, 0, contiguous(bits.shape))
-            return Drawn(bits.dtype, op.key, place)  # type: ignore[attr-defined]
+            return Drawn(bits.dtype, op.key, place)
         if op.name == "gather":
             return self._gathered(node, index)
         if op.name == "index_add":
@@ -295,8 +301,8 @@ class Values:
     # Elements that integers name.
 
     def _gathered(self, node: Node, index: Index) -> Expr:
-        x, indices = node.inputs[0], node.inputs[1:]
-        axis: int = node.op.axis  # type: ignore[attr-defined]
+        assert isinstance(node.op, Gather)
+        axis, x, indices = node.op.axis, node.inputs[0], node.inputs[1:]
         named = len(index) - (x.ndim - len(indices))
         middle = index[axis : axis + named]
         places = [
@@ -329,7 +335,8 @@ class Values:
         picking = self.facts.picking(node)
         assert picking is not None
         x, values = node.inputs[:2]
-        axis: int = node.op.axis  # type: ignore[attr-defined]
+        assert isinstance(node.op, IndexAdd)
+        axis = node.op.axis
         middle = tuple([ZERO if dim is None else index[dim] for dim in picking.dims])
         tensor = picking.place
         place = self._named(node, tensor, broadcast_index(middle, tensor.shape), x.shape[-1])
@@ -365,10 +372,10 @@ def filled(root: Tensor) -> Const | None:
 def counted(node: Node, index: Index) -> Expr | None:
     """Return an element of a range, or a size as a value; None for other nodes."""
     op = node.op
-    if op.name == "arange":
-        place = index[0] * op.step + op.start  # type: ignore[attr-defined]
-    elif op.name == "dim_value":
-        place = Affine(op.dim, {})  # type: ignore[attr-defined]
+    if isinstance(op, Arange):
+        place = index[0] * op.step + op.start
+    elif isinstance(op, DimValue):
+        place = Affine(op.dim, {})
     else:
         return None
     return widened(K.cast(At(int64, place), node.types[0].dtype))
@@ -376,14 +383,16 @@ def counted(node: Node, index: Index) -> Expr | None:
 
 def applied(node: Node, xs: Sequence[Expr]) -> Expr | None:
     """Return an element of an elementwise node's output, rounded; None if it has no scalar form."""
-    result: Expr | None = node.op.scalar(K, *xs)  # type: ignore[misc]
+    assert node.op.scalar is not None
+    result: Expr | None = node.op.scalar(K, *xs)
     return None if result is None else widened(K.cast(result, node.types[0].dtype))
 
 
 def named_place(node: Node, value: Expr, size: DimLike) -> Affine:
     """Return the place along a dim of a size that an index is, of a gather or the like."""
+    assert isinstance(node.op, Gathering)
     place = K.cast(value, int64)
-    if not node.op.refusal and value.dtype.kind == "int":  # type: ignore[attr-defined]
+    if not node.op.refusal and value.dtype.kind == "int":
         whole = At(int64, Affine(size, {}))
         place = K.select(K.lt(place, 0), K.add(place, whole), place)
     return index_of(Computed(place, size))
@@ -414,9 +423,9 @@ def widened(x: Expr) -> Expr:
 def scalar_form(node: Node) -> Expr | None:
     """Return an element of a node's output as a function of placeholders, or None."""
     op = node.op
-    if op.name == "random_bits":
+    if isinstance(op, RandomBits):
         (bits,) = node.outputs
-        return Drawn(bits.dtype, op.key, Place(bits, 0, ()))  # type: ignore[attr-defined]
+        return Drawn(bits.dtype, op.key, Place(bits, 0, ()))
     if op.scalar is None:
         return None
     result: Expr | None = op.scalar(K, *[Expr(_wide(t.dtype)) for t in node.inputs])

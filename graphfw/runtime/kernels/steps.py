@@ -151,9 +151,8 @@ class Epilogue(NamedTuple):
     """What is done to each element of a matrix product while it is in cache.
 
     Attributes:
-        kernel: A kernel of the form "rows" without reductions, with one inner axis: its rows are
-            those of the product with all batch dims joined, its inner axis the columns. It is run
-            piece by piece.
+        kernel: A kernel of the form "rows" with one inner axis: its rows are those of the product
+            with all batch dims joined, its inner axis the columns. It is run piece by piece.
         operands: For each of its buffers the storage; None for the product itself, which it reads
             with strides (columns, 1) as the buffer `product`.
         params: The run-time integers of the kernel.
@@ -168,6 +167,7 @@ class Epilogue(NamedTuple):
             the first, and nothing else: what stands at that place is not used.
         member: Where the rows are not one axis of the kernel but two: which of `params` is the
             distance between rows of the first of these, and how many rows the other has.
+        is_whole: Whether a piece must have all columns of its rows: they are reduced.
     """
 
     kernel: Kernel
@@ -179,6 +179,7 @@ class Epilogue(NamedTuple):
     sections: int = 1
     begins: tuple[tuple[int, int], ...] = ()
     member: tuple[int, DimLike] | None = None
+    is_whole: bool = False
 
     def params_with(self, row: DimLike, section: DimLike = 0) -> tuple[DimLike, ...]:
         """Return `params` for a block in which rows and parts of the product are so far apart."""
@@ -190,6 +191,28 @@ class Epilogue(NamedTuple):
             place, rows = self.member
             params[place] = rows * row
         return tuple(params)
+
+
+class Product(NamedTuple):
+    """A matrix product or a convolution, and what is done to its elements.
+
+    Attributes:
+        node: What multiplies, or what pools it.
+        nodes: What steps for it compute.
+        left: What is multiplied.
+        right: By what: a matrix, or kernels.
+        result: Where the product goes; None where only the epilogue has outputs.
+        epilogue: What is done to its elements.
+        is_fixed: Whether the storage of `right` has the same contents in all runs.
+    """
+
+    node: Node
+    nodes: tuple[Node, ...]
+    left: View
+    right: View
+    result: Storage | None
+    epilogue: Epilogue | None
+    is_fixed: bool
 
 
 @record(eq=False)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.combine import Concat
 from graphfw.passes.fuse_nodes import Facts
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import View
@@ -32,7 +33,8 @@ def is_whole(place: View) -> bool:
 
 def misplaced(node: Node, inputs: Sequence[View], output: View) -> list[tuple[View, View]]:
     """Return the parts of a `concat` node that lie elsewhere, and where they belong."""
-    axis: int = node.op.axis  # type: ignore[attr-defined]
+    assert isinstance(node.op, Concat)
+    axis = node.op.axis
     begin: DimLike = 0
     found: list[tuple[View, View]] = []
     for x in inputs:

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphfw.ir.tensor import Node
 from graphfw.passes import pipelines
 from graphfw.passes.base import Pass
-from graphfw.passes.pools import PoolFirst
-from graphfw.runtime.numpy_executor.convolution import pools_while_computed
+from graphfw.passes.pools import PoolFirst, SumFirst, WholeWindows
+from graphfw.runtime.numpy_executor import convolution
+from graphfw.runtime.numpy_executor.machine import tiles_here
+from graphfw.runtime.numpy_executor.matmul.tiles import tiles_for
 
 
 def passes() -> Sequence[Pass]:
     """Return them, in order."""
-    return (*pipelines.DEFAULT, PoolFirst(pools_while_computed))
+    return (*pipelines.DEFAULT, WholeWindows(), SumFirst(_sums), PoolFirst(_pools))
+
+
+def _sums(conv: Node, pool: Node) -> bool:
+    return convolution.sums_first(conv, pool)
+
+
+def _pools(conv: Node, pool: Node) -> bool:
+    """Whether a convolution is computed with what pools it, in a session without options."""
+    form = tiles_here()
+    tiles = None if form is None else tiles_for(form, conv.types[0].dtype, "highest")
+    return convolution.pools_while_computed(conv, pool, tiles=tiles)

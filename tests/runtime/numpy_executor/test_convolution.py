@@ -5,18 +5,24 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.build import emit
-from graphfw.ir.dtype import as_dtype
 from graphfw.ops.correlation import Conv, ConvWeight
 from graphfw.ops.window_reductions import WindowMax, WindowSum
 from graphfw.runtime.numpy_executor import build
 from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, BASE, host
 from graphfw.runtime.numpy_executor.convolution import conv_steps, lowering, pools, turning
-from tests.runtime.numpy_executor.convolution_runs import convolved_by, drawn, op_for
+from tests.runtime.numpy_executor.convolution_runs import (
+    ERRORS,
+    any_window,
+    close,
+    convolved_by,
+    drawn,
+    op_for,
+    strategies_of,
+)
 from tests.runtime.numpy_executor.matmul_runs import storage_of, view_of
 from tests.runtime.numpy_executor.special_runs import assert_native, computed
 
 TARGETS = [t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes]
-ERRORS = {"float32": 1e-6, "float64": 1e-15, "float16": 1e-3, "bfloat16": 8e-3}
 
 ways = pytest.mark.parametrize("way", ["direct", "turned"])
 """The strategies that serve all sizes."""
@@ -40,28 +46,12 @@ def convolved(op, x, w, way="direct", **how):
     return convolved_by(by(way), op, x, w, **how)
 
 
-def close(got, op, x, w, what=""):
-    """Compare with eval in float64, in units of what the sums add up."""
-    exact = op.eval(np, x.astype(np.float64), w.astype(np.float64))
-    sizes = op.eval(np, np.abs(x).astype(np.float64), np.abs(w).astype(np.float64))
-    error = np.abs(got.astype(np.float64) - exact)
-    assert (error <= ERRORS[as_dtype(x.dtype).name] * sizes).all(), what
-
-
 @ways
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_any_window(rng, rank, target, way):
     for _ in range(12):
-        groups = int(rng.choice([1, 1, 2, 3]))
-        channels, outputs = groups * rng.integers(1, 7), groups * rng.integers(1, 20)
-        kernel, stride, dilation = (tuple(rng.integers(1, 4, rank).tolist()) for _ in range(3))
-        most = int(rng.integers(0, 5))
-        before, after = (tuple(rng.integers(-most // 3, most + 1, rank).tolist()) for _ in range(2))
-        sizes = tuple(rng.integers(1, 40 if rank < 3 else 8, rank).tolist())
-        x = drawn(rng, (int(rng.integers(0, 3)), channels, *sizes))
-        w = drawn(rng, (outputs, channels // groups, *kernel))
-        op = op_for(x.shape, w.shape, stride, before, dilation, groups, after)
+        op, x, w = any_window(rng, rank, (1, 7), (1, 20))
         what = f"{op} of {x.shape} and {w.shape}"
         close(convolved(op, x, w, way, target=target), op, x, w, what)
 
@@ -384,3 +374,15 @@ def test_pooling_over_sizes_known_later(rng):
     for sizes in ((1, 5, 3, 3), (2, 5, 30, 41), (0, 5, 4, 4), (3, 5, 9, 100)):
         array = drawn(rng, sizes)
         assert np.array_equal(plan(array), op.eval(np, array))
+
+
+def test_copies_and_kernels_that_no_cache_holds_are_not_read_again_and_again():
+    """Of strided convolutions of many images: rows of a copy, and kernels for each of them."""
+    for images, best in ((1, "turned"), (64, "direct")):
+        for x, w in (
+            ((images, 64, 32, 32), (128, 64, 3, 3)),
+            ((images, 256, 8, 8), (512, 256, 3, 3)),
+        ):
+            arrays = np.empty(x, np.float32), np.empty(w, np.float32)
+            found = strategies_of(op_for(x, w, stride=2, before=1), *arrays, target=AVX512)
+            assert min(found, key=found.get) == best

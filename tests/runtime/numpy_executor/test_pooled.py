@@ -1,41 +1,24 @@
 """Convolutions that are computed with what pools them."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import graphfw as gf
 from graphfw.ir.build import emit
+from graphfw.ir.dtype import float32
 from graphfw.ops.window_reductions import WindowMax
 from graphfw.runtime.numpy_executor.convolution import pooled
+from graphfw.runtime.numpy_executor.matmul.tiles import tiles_for
 from graphfw.transforms.grad import grad
-from tests.runtime.numpy_executor.special_runs import assert_native
+from tests.runtime.numpy_executor.pooled_runs import agree, drawn
 
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
     monkeypatch.setattr(pooled, "_POOLING", 1e9)  # whatever it takes
-
-
-def drawn(rng, shape, dtype="float32"):
-    return rng.standard_normal(shape).astype(dtype)
-
-
-def agree(monkeypatch, g, fetches, feeds, *, fused, threads=(1, 2), rtol=3e-5):
-    """See that plans give what the evaluation node by node does, and what they have fused."""
-    with monkeypatch.context() as context, gf.Session(g) as session:
-        context.setenv("GRAPHFW_JIT", "0")
-        wanted = session.compile(fetches, list(feeds))(*feeds.values())
-    for count in threads:
-        with gf.Session(g, threads=count) as session:
-            plan = session.compile(fetches, list(feeds))
-            assert_native(plan)
-            steps = [[node.op.name for node in step.nodes] for step in plan._run.build.steps]
-            is_fused = any("conv" in names and "window_max" in names for names in steps)
-            assert is_fused == fused
-            for a, b in zip(plan(*feeds.values()), wanted, strict=True):
-                assert a.dtype == b.dtype
-                np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol)
 
 
 SHAPES = [
@@ -46,7 +29,7 @@ SHAPES = [
     (1, 1, 1, 1, (9, 9), 1, 1, 0, 4, 1, 2),
     (2, 2, 33, 1, (40, 5), (5, 1), 1, 0, (3, 2), (4, 3), 0),
     (1, 5, 16, 1, (3, 300), 3, 1, 1, (1, 3), (1, 1), (0, 1)),
-    (2, 3, 8, 1, (6, 6), 3, 1, 0, 4, 4, 0),
+    (2, 3, 8, 1, (7, 7), 3, 1, 0, 4, 4, 0),
 ]
 
 
@@ -163,3 +146,14 @@ def test_the_estimate_decides(monkeypatch, rng):
             y = gf.max_pool(gf.conv(x, w), 3, stride=2)
         feeds = {x: drawn(rng, (1, channels, 80, 80))}
         agree(monkeypatch, g, [y], feeds, fused=fused, rtol=2e-4)
+
+
+def test_matrix_tiles_are_counted_with(monkeypatch):
+    monkeypatch.undo()
+    with gf.Graph():
+        x = gf.placeholder((1, 24, 80, 80), name="x")
+        w = gf.asarray(np.zeros((64, 24, 3, 3), np.float32))
+        pool = gf.max_pool(gf.conv(x, w), 3, stride=2).node
+    decide = partial(pooled.pools_while_computed, pool.inputs[0].node, pool, winograd=False)
+    assert decide()
+    assert not decide(tiles=tiles_for("amx", float32, "high"))

@@ -62,10 +62,13 @@ AT_ONCE = 1024
 
 
 @record
-class PanelsCode:
-    """A cell: some places of k of a panel, of one group of one image.
+class WithWindows:
+    """What calls the function that lays out panels.
 
-    Operands: x, the panels [images, groups, panels, k, columns]. Integers: see `windows.P`.
+    Attributes:
+        shape: The tiles.
+        rank: How many spatial dims there are.
+        step: See `windows`.
     """
 
     shape: Shape
@@ -73,14 +76,22 @@ class PanelsCode:
     step: Step
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"panels {self.windows.key}"
-
-    @property
     def windows(self) -> WindowsCode:
         """What lays out panels."""
         return WindowsCode(self.shape, self.rank, self.step)
+
+
+@record
+class PanelsCode(WithWindows):
+    """A cell: some places of k of a panel, of one group of one image.
+
+    Operands: x, the panels [images, groups, panels, k, columns]. Integers: see `windows.P`.
+    """
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"panels {self.windows.key}"
 
     @property
     def parts(self) -> tuple[WindowsCode]:
@@ -117,23 +128,17 @@ def image_at(body: Body, shape: Shape, groups: str, member: str) -> str:
 
 
 @record
-class ConvCell(Called):
+class ConvCell(WithWindows, Called):
     """How a cell is computed: some outputs and places, of images and groups.
 
     Operands: x, or what `PanelsCode` has made of it; the tiles of kernels, see `weights`.
 
     Attributes:
-        shape: The tiles.
-        rank: How many spatial dims there are.
-        step: See `windows`.
         is_ahead: Whether panels have been laid out before.
         is_joined: Whether the images are the first spatial dim, so that places of several of them
             are columns side by side.
     """
 
-    shape: Shape
-    rank: int
-    step: Step
     is_ahead: bool
     is_joined: bool
     few: ClassVar[Few] = "never"
@@ -142,9 +147,8 @@ class ConvCell(Called):
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        shape = self.shape
         what = f"{self.rank} {self.step} {self.is_ahead} {self.is_joined}"
-        return f"convolution {shape.stored} {shape.lanes} {shape.rows} {what}"
+        return f"convolution {self.shape.key} {what}"
 
     @property
     def rounds(self) -> bool:
@@ -155,11 +159,6 @@ class ConvCell(Called):
     def round(self) -> Piece:
         """What rounds a chunk of the result."""
         return Piece("round", self.shape, ())
-
-    @property
-    def windows(self) -> WindowsCode:
-        """What lays out panels."""
-        return WindowsCode(self.shape, self.rank, self.step)
 
     @property
     def parts(self) -> tuple[Piece | WindowsCode, ...]:

@@ -95,6 +95,7 @@ class Convolution(NamedTuple):
         target: The processor.
         likely: How many images there may be, where that is not known: for estimates.
         is_near: Whether caches hold the kernels from run to run: for estimates.
+        is_whole: Whether a cell must have all places of its outputs, for the epilogue.
     """
 
     nodes: tuple[Node, ...]
@@ -106,6 +107,7 @@ class Convolution(NamedTuple):
     target: Target
     likely: int = 1
     is_near: bool = False
+    is_whole: bool = False
 
     @property
     def outputs(self) -> int:
@@ -225,7 +227,7 @@ def _planned(it: Convolution) -> tuple[Convolution, bool, Cut, bool]:
     """Return how `multiply` sees a convolution: whether images are joined, and as of `_cut`."""
     it = it._replace(dims=joined(it.dims))
     few = isinstance(it.places, int) and it.places <= _FEW
-    is_joined = it.groups == 1 != it.x.shape[0] and few
+    is_joined = it.groups == 1 != it.x.shape[0] and few and not it.is_whole
     if is_joined:
         it = it.with_images_joined()
     sizes = it.outputs, it.places, _known(it.weight.shape[1]) * it.kernel
@@ -239,8 +241,12 @@ def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[Cut, bool]:
     """
     (m, n, k), shape = sizes, it.shape
     costs = Costs(speed=1, a=0, b=_PANEL + _RUN * _runs(it))
-    how = cut(shape, costs, sizes, it.members, may_split=False)
     nbytes = it.members * _panels(shape, n) * shape.columns * k * shape.size
+    if it.is_whole:
+        # As much work in one panel: so the columns are not cut.
+        panels = _known(_panels(shape, n))
+        sizes = m, shape.columns, k * panels
+    how = cut(shape, costs, sizes, it.members, may_split=False)
     is_ahead = how.row_blocks != 1 and isinstance(nbytes, int) and nbytes <= _AHEAD
     if is_ahead:
         how = cut(shape, costs._replace(b=1), sizes, it.members, may_split=False)
@@ -248,6 +254,8 @@ def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[Cut, bool]:
     height = how.heights[0]
     rows = max(-(-m // (height * _known(how.row_blocks))), 1) * height
     columns = max(_CHUNK // rows // shape.columns, 1) * shape.columns
+    if it.is_whole:
+        columns = panels * shape.columns
     return how._replace(chunk_rows=rows, chunk_columns=columns), is_ahead
 
 

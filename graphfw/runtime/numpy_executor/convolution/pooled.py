@@ -1,36 +1,52 @@
-"""`pooled_steps`: convolutions of which windows see the largest results, in one step.
+"""Convolutions whose results are pooled: what is computed first, and what in one step.
 
-The image that is pooled never goes to memory. That serves where laying out and pooling it takes as
-long as computing it does: behind the first layers of networks, which see few channels.
+`pooled_steps`: windows see the largest results, and the image that is pooled never goes to memory.
+That serves where laying out and pooling it takes as long as computing it does: behind the first
+layers of networks, which see few channels. What is reduced over all places, behind the last ones,
+is the epilogue of any strategy whose cells have all places of an output.
 """
 
 from __future__ import annotations
 
+from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.correlation import Conv
-from graphfw.ops.window_reductions import WindowMax
+from graphfw.ops.window_reductions import WindowMax, WindowSum
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, View
 from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy, by_estimate
 from graphfw.runtime.numpy_executor.codegen import Target
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
-from graphfw.runtime.numpy_executor.convolution.lowering import why_not
+from graphfw.runtime.numpy_executor.convolution.lowering import Convolution, why_not
 from graphfw.runtime.numpy_executor.convolution.strategies import convolution, strategies_of
 from graphfw.runtime.numpy_executor.convolution.turning import (
     is_turnable,
     pooled_seconds,
     turned_steps,
 )
+from graphfw.runtime.numpy_executor.matmul.tiles import Tiles
 
 _SEEN = 16
 """What a window sees at most: each of it is code."""
+
+_PLACES = 256
+"""What is reduced while it is computed has no more places: all of them stay in the L1 cache."""
 
 _POOLING = 0.7
 """The cycles that writing and pooling an element take, in a step of its own."""
 
 
-def pools_while_computed(conv: Node, pool: Node, *, winograd: bool = True) -> bool:
-    """Whether a `window_max` of a convolution is computed with it: it can be, and is faster."""
+def pools_while_computed(
+    conv: Node, pool: Node, *, winograd: bool = True, tiles: Tiles | None = None
+) -> bool:
+    """Whether a `window_max` of a convolution is computed with it: it can be, and is faster.
+
+    Args:
+        conv: The convolution.
+        pool: What pools it.
+        winograd: Whether it may be computed by Winograd's algorithms otherwise.
+        tiles: The matrix tiles that it may be computed by.
+    """
     op, rule, (x, weight) = conv.op, pool.op, conv.inputs
     if not isinstance(op, Conv) or not isinstance(rule, WindowMax) or why_not(conv):
         return False
@@ -47,9 +63,58 @@ def pools_while_computed(conv: Node, pool: Node, *, winograd: bool = True) -> bo
     if it.is_depthwise or not is_turnable(it):
         return False
     m, n, _ = it.assumed
-    others = strategies_of(it, None, None, fixed_weight=True, winograd=winograd, tiles=None)
-    apart = min([one.seconds for one in others]) + _POOLING * m * n * it.groups / CLOCK
+    apart = _least_seconds(it, winograd, tiles) + _POOLING * m * n * it.groups / CLOCK
     return pooled_seconds(it, windows, fixed=True) < apart
+
+
+def reduced_while_computed(
+    conv: Node, *, winograd: bool = True, tiles: Tiles | None = None
+) -> bool:
+    """Whether what reduces a convolution over all places is computed with it, if it can be.
+
+    Arguments are those of `pools_while_computed`.
+    """
+    op = conv.op
+    if not isinstance(op, Conv) or why_not(conv):
+        return False
+    x, weight = conv.inputs
+    places = size_of(op.places)
+    is_known = all([isinstance(size, int) for size in (*x.shape[1:], places)])
+    if not is_known or not isinstance(places, int) or not 0 < places <= _PLACES:
+        return False
+    it = convolution((), op, _as_made(x), _as_made(weight))
+    m, n, _ = it.assumed
+    pooling = _POOLING * m * n * it.groups / CLOCK
+    together = _least_seconds(it._replace(is_whole=True), winograd, tiles)
+    return not it.is_depthwise and together < _least_seconds(it, winograd, tiles) + pooling
+
+
+def sums_first(conv: Node, pool: Node) -> bool:
+    """Whether a `window_sum` takes less time before a convolution whose kernels have one element.
+
+    What is rounded to 16 bits stays where it is: sums may leave the range that these have.
+    """
+    op, rule, (x, weight) = conv.op, pool.op, conv.inputs
+    if not isinstance(op, Conv) or not isinstance(rule, WindowSum) or why_not(conv):
+        return False
+    sizes = (*x.shape[1:], *pool.types[0].shape[1:])
+    if x.dtype.is_low_precision or not all([isinstance(size, int) for size in sizes]):
+        return False
+    after = convolution((), op, _as_made(x), _as_made(weight))
+    summed = pool.types[0].shape[2:]
+    fewer = (*x.shape[:2], *summed)
+    before = convolution(
+        (), Conv(summed, *op.values[1:]), View(x, 0, fewer, contiguous(fewer)), _as_made(weight)
+    )
+    m, n, k = after.assumed  # windows see one element of each channel
+    pooling = _POOLING * n * (k - m) * after.groups / CLOCK
+    return _least_seconds(before) + pooling < _least_seconds(after)
+
+
+def _least_seconds(it: Convolution, winograd: bool = True, tiles: Tiles | None = None) -> float:
+    """Return how long the steps of a convolution take on one core, with fixed kernels."""
+    found = strategies_of(it, None, None, fixed_weight=True, winograd=winograd, tiles=tiles)
+    return min([one.seconds for one in found])
 
 
 def pooled_steps(

@@ -68,7 +68,7 @@ def conv_steps(
         target: The processor; this machine's by default.
     """
     it = convolution(nodes, op, x, weight, fixed_weight=fixed_weight, target=target)
-    it = it._replace(is_near=is_near)
+    it = it._replace(is_near=is_near, is_whole=epilogue is not None and epilogue.is_whole)
     by_tiles = None if tiles is None else tiles_for(tiles, x.storage.dtype, precision)
     return choose(
         strategies_of(
@@ -120,6 +120,6 @@ def strategies_of(
     found += turned_strategies(it, product, epilogue, fixed_weight)
     if winograd:
         found += winograd_strategies(it, product, epilogue, fixed_weight)
-    if tiles is not None:
+    if tiles is not None and not it.is_whole:
         found += tiled_strategies(it, tiles, product, epilogue, fixed_weight)
     return found

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
-from graphfw.runtime.numpy_executor.convolution.cell import WindowsCode, image_at
-from graphfw.runtime.numpy_executor.convolution.seeing import D, Step
+from graphfw.runtime.numpy_executor.convolution.cell import WindowsCode, WithWindows, image_at
+from graphfw.runtime.numpy_executor.convolution.seeing import D
 from graphfw.runtime.numpy_executor.convolution.tiled_image import PAIRS, E, Layout
 from graphfw.runtime.numpy_executor.convolution.tiled_kernels import (
     DEPTH,
@@ -30,7 +30,7 @@ from graphfw.runtime.numpy_executor.matmul.cell import Few
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.parts import unscaling
 from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
+from graphfw.runtime.numpy_executor.matmul.tile import Ahead
 from graphfw.runtime.numpy_executor.matmul.tiles import (
     SIDE,
     TILE,
@@ -53,7 +53,7 @@ GAP = 64
 
 
 @record
-class TiledCell(Called):
+class TiledCell(WithWindows, Called):
     """How a cell is computed: some outputs and rows of places, of images and groups.
 
     Operands: x; the blocks of kernels, see `tiled_kernels`; the weight; the words of x and for each
@@ -61,15 +61,9 @@ class TiledCell(Called):
     `ROW_BLOCKS` and `COLUMN_BLOCKS` cut outputs and rows of places, of the dims, `E` and `K`.
 
     Attributes:
-        shape: The tiles of the vectors.
-        rank: How many spatial dims there are.
-        step: See `windows`.
         tiles: How products are made of parts.
     """
 
-    shape: Shape
-    rank: int
-    step: Step
     tiles: Tiles
     few: ClassVar[Few] = "never"
     ahead: ClassVar[Ahead] = ""
@@ -77,14 +71,7 @@ class TiledCell(Called):
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        shape = self.shape
-        what = f"{self.rank} {self.step} {self.tiles}"
-        return f"convolution by tiles {shape.stored} {shape.lanes} {shape.rows} {what}"
-
-    @property
-    def windows(self) -> WindowsCode:
-        """What lays out panels for vectors."""
-        return WindowsCode(self.shape, self.rank, self.step)
+        return f"convolution by tiles {self.shape.key} {self.rank} {self.step} {self.tiles}"
 
     @property
     def kernels(self) -> RowsCode:

@@ -38,6 +38,13 @@ _RESULT, _COPY, _KERNEL = 0.8, 0.2, 2.5
 """The cycles for an element of the result, of what is copied, and of kernels that each run lays
 out."""
 
+_NEAR = 5 << 18
+"""The bytes that an L2 cache holds beside others."""
+
+_FAR_COPY, _AGAIN = 1.0, 48
+"""The cycles for an element of a copy that it does not hold, as rows are then read one by one from
+farther away; and the bytes of kernels in a cycle, where each chunk of places reads them again."""
+
 _STEP = 8000
 """The cycles for a step more."""
 
@@ -93,10 +100,23 @@ def _seconds(it: Convolution, *, fixed: bool) -> float:
     panels = whole + (0 if not rest else _NARROW if rest <= shape.lanes else 1)
     cycles = n * _slack(shape, _seen(it)) * panels * k + _RESULT * m * n
     if _is_copied(it):
-        cycles += _COPY * n * k / it.kernel * math.prod([dim.stride for dim in it.dims]) + _STEP
+        copied = n * k / it.kernel * math.prod([dim.stride for dim in it.dims])
+        is_near = copied * it.groups * shape.size <= _NEAR
+        cycles += (_COPY if is_near else _FAR_COPY) * copied + _STEP
+    if m * k * shape.size > _NEAR:
+        cycles += (_chunks(it, n) - 1) * m * k * shape.size / _AGAIN
     if not fixed:
         cycles += _KERNEL * m * k
     return cycles * it.groups / CLOCK
+
+
+def _chunks(it: Convolution, places: int) -> int:
+    """Return in how many chunks so many places, of all images, are computed."""
+    dims = _seen(it)
+    rows, width = size_of([dim.places for dim in dims[:-1]]), _width(dims)
+    assert isinstance(rows, int)
+    images = places // max(rows * width, 1)
+    return images * -(-rows // max(_TOGETHER // max(width, 1), 1))
 
 
 def _seen(it: Convolution, *, is_apart: bool = False) -> list[SpatialDim]:
@@ -167,6 +187,19 @@ def _copied(it: Convolution) -> tuple[View, Step]:
     return View(memory, 0, (images, channels, plane), (channels * plane, plane, 1)), step
 
 
+def _cut(it: Convolution, places: DimLike, k: int) -> tuple[DimLike, DimLike]:
+    """Return into how many blocks outputs and rows of places are cut."""
+    shape, m = it.shape, it.outputs
+    if it.is_whole:
+        assert isinstance(places, int)
+        # Cells have all places of one image. One tile that is as much work can't be cut.
+        sizes = shape.rows, m, k * -(-places // shape.rows)
+        how = cut(shape, Costs(1, 1, 1), sizes, it.members, may_split=False)
+        return how.column_blocks, it.images
+    how = cut(shape, Costs(1, 1, 1), (it.images * places, m, k), it.groups, may_split=False)
+    return how.column_blocks, how.row_blocks
+
+
 def turned_steps(
     it: Convolution,
     product: Storage | None,
@@ -194,11 +227,14 @@ def turned_steps(
     m, k = it.outputs, channels * it.kernel
     width, rows = _width(dims), size_of([dim.places for dim in dims[:-1]])
     panels = -(-m // shape.columns)
-    how = cut(shape, Costs(1, 1, 1), (it.images * rows * width, m, k), it.groups, may_split=False)
-    outputs, row_blocks = how.column_blocks, dim_min(how.row_blocks, it.images * rows)
+    outputs, row_blocks = _cut(it, rows * width, k)
+    row_blocks = dim_min(row_blocks, it.images * rows)
     tiles, made = kernels_as_tiles(it, shape.columns, panels, fixed, by_channel=True)
     seen = windows or dims
     together = max(_TOGETHER // max(_width(seen), 1), 1)
+    if it.is_whole:
+        assert isinstance(rows, int)
+        together = max(rows, 1)
     cell, line = TurnedCell(shape, len(dims)), shape.columns * shape.size
     scratch = -(-k // 8) * 64
     if windows:

@@ -64,8 +64,7 @@ class WinogradCell(Called):
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        shape = self.shape
-        return f"winograd {shape.stored} {shape.lanes} {shape.rows} {self.algorithm.places}"
+        return f"winograd {self.shape.key} {self.algorithm.places}"
 
     @property
     def images(self) -> ImagesCode:

@@ -53,13 +53,17 @@ _CELL, _STEP = 1000, 5000
 
 
 class Sizes(NamedTuple):
-    """What is computed: groups of channels and of outputs, tiles of each image."""
+    """What is computed: groups of channels and of outputs, tiles of each image.
+
+    With `is_whole` no image is cut.
+    """
 
     images: int
     channels: int
     outputs: int
     down: int
     across: int
+    is_whole: bool = False
 
 
 class Plan(NamedTuple):
@@ -123,6 +127,9 @@ def _blocks(sizes: Sizes, most: int) -> Iterator[tuple[int, int, int]]:
         for images in _pieces(sizes.images):
             if min(low, sizes.images * of_image) <= images * of_image <= high:
                 yield images, sizes.down, sizes.across
+    if sizes.is_whole:
+        yield 1, sizes.down, sizes.across
+        return
     for across, down in itertools.product(_pieces(sizes.across), _pieces(sizes.down)):
         if min(low, of_image) <= across * down <= high:
             yield 1, down, across

@@ -72,7 +72,7 @@ def _sizes(it: Convolution, algorithm: Algorithm) -> Sizes:
     channels = it.weight.shape[1]
     assert isinstance(channels, int)
     images = it.images if isinstance(it.images, int) else it.likely
-    return Sizes(images, channels, it.outputs, down, across)
+    return Sizes(images, channels, it.outputs, down, across, it.is_whole)
 
 
 def winograd_steps(
