@@ -10,6 +10,7 @@ import numpy as np
 from graphfw.errors import ArgumentError, DTypeError
 from graphfw.ir import ambient
 from graphfw.ir.dtype import DType, as_dtype
+from graphfw.ir.hashing import blake2b
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -190,8 +191,6 @@ class Literal:
     def digest(self) -> str:
         """A hash of dtype, shape and bytes."""
         if self._digest is None:
-            from hashlib import blake2b  # here, not above: OpenSSL takes its time to load
-
             state = blake2b(f"{self.array.dtype.name}{self.array.shape}".encode(), digest_size=10)
             content = _content(self.array)
             whole = content.nbytes // _ROW * _ROW

@@ -2,19 +2,22 @@
 
 The folder is `GRAPHFW_CACHE`, or `graphfw` in the user's cache folder; `GRAPHFW_CACHE=off` is none.
 A file is written under another name and renamed, so that other processes see all of it or nothing,
-and it starts with its length and hash, so that a damaged one counts as absent.
+and it starts with its length and a hash of its name and contents, so that one that is damaged, or
+has another's name, counts as absent.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sys
 import threading
 from pathlib import Path
 
-MAGIC = b"graphfw1"
+from graphfw.errors import ArgumentError
+from graphfw.ir.hashing import blake2b
+
+MAGIC = b"graphfw2"
 HEADER = len(MAGIC) + 8 + 32
 LIMIT = 256 << 20
 """How many bytes the folder may hold."""
@@ -23,12 +26,22 @@ PRUNE_EVERY = 64
 
 
 def folder() -> Path | None:
-    """Return where compiled code is kept, None where it is not; read from the environment."""
+    """Return where compiled code is kept, None where it is not; read from the environment.
+
+    Raises:
+        ArgumentError: The environment names the home of a user who is not known.
+    """
     named = os.environ.get("GRAPHFW_CACHE", "")
     if named.lower() == "off":
         return None
     if named:
-        return Path(named).expanduser()
+        try:
+            return Path(named).expanduser().absolute()
+        except RuntimeError as error:
+            raise ArgumentError(
+                f"GRAPHFW_CACHE={named!r} is no folder: {error}",
+                fix="name one of yours, or unset it",
+            ) from None
     if base := os.environ.get("XDG_CACHE_HOME", ""):
         return Path(base) / "graphfw"
     if sys.platform == "win32":
@@ -65,7 +78,7 @@ class Cache:
         except OSError:
             return None
         body = content[HEADER:]
-        if content[:HEADER] != _header(body):
+        if content[:HEADER] != _header(name, body):
             return None
         with contextlib.suppress(OSError):
             # Many systems don't note the time of access themselves.
@@ -80,7 +93,7 @@ class Cache:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with open(written, "xb") as file:
-                file.write(_header(body) + body)
+                file.write(_header(name, body) + body)
             os.replace(written, self.path / name)
         except OSError:
             with contextlib.suppress(OSError):
@@ -115,5 +128,7 @@ class Cache:
                 return
 
 
-def _header(body: bytes) -> bytes:
-    return MAGIC + len(body).to_bytes(8, "little") + hashlib.sha256(body).digest()
+def _header(name: str, body: bytes) -> bytes:
+    digest = blake2b(name.encode(), digest_size=32)
+    digest.update(body)
+    return MAGIC + len(body).to_bytes(8, "little") + digest.digest()

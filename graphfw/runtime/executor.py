@@ -132,7 +132,8 @@ class Executable(abc.ABC):
             inputs: The fed arrays, then the variables' contents; not to be written to.
             sizes: What the program's `symbols` stand for in this run.
             rng: What random ops draw from.
-            version: Another number whenever the variables' contents may be others.
+            version: Another number whenever the contents of the variables that the program does not
+                update may be others.
             claim: To be called before the contents of the variables that are updated are written
                 over; where it gives None, they must not be. Of all or none, after everything that
                 can fail, in one native call that at its end writes a 1 to the array that it gives.
@@ -294,9 +295,10 @@ def _load_entry_point(name: str) -> Any:
     points = [point for point in _entry_points() if point.name == name]
     if not points:
         names = executor_names()
+        meant = {"cpu": "numpy", "gpu": "cupy", "cuda": "cupy"}.get(name.lower())
+        near = f'did you mean "{meant}"?' if meant else did_you_mean(name, names)
         raise ExecutorError(
-            f'there is no executor named "{name}"',
-            fix=did_you_mean(name, names) or f"there are: {', '.join(names)}",
+            f'there is no executor named "{name}"', fix=near or f"there are: {', '.join(names)}"
         )
     owners = [f"{p.value} of {p.dist.name if p.dist else 'an unknown package'}" for p in points]
     if len({point.value for point in points}) > 1:

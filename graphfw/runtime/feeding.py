@@ -126,7 +126,11 @@ def bind_sizes(program: Program, shapes: Sequence[tuple[int, ...]]) -> tuple[int
         ShapeError: What `assert_shape` promised does not hold.
     """
     if len(shapes) != len(program.feeds):
-        raise FeedError(f"there are {len(program.feeds)} feeds, and {len(shapes)} shapes are given")
+        raise FeedError(
+            f"there are {len(program.feeds)} feeds, and {len(shapes)} shapes are given",
+            fix="give one for each, in this order: "
+            + ", ".join([str(t.name or t.type) for t in program.feeds]),
+        )
     for placeholder, shape in zip(program.feeds, shapes, strict=True):
         if len(shape) != placeholder.ndim:
             raise _wrong_shape(placeholder, shape, f"{len(shape)} dims, not {placeholder.ndim}")

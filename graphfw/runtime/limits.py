@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from importlib import import_module
@@ -36,8 +37,10 @@ def byte_count(size: int | str | None) -> int | None:
     if isinstance(size, str):
         match = _SIZE.fullmatch(size.strip())
         if match and match[2].lower() in _UNITS:
-            return int(float(match[1]) * _UNITS[match[2].lower()])
-    elif _is_int(size) and size > 0:
+            count = float(match[1]) * _UNITS[match[2].lower()]
+            if 1 <= count < math.inf:
+                return int(count)
+    elif is_int(size) and size > 0:
         return int(size)
     raise ArgumentError(
         f"memory_limit={size!r} is no number of bytes", fix='write "2GiB", "500MB" or an int'
@@ -50,7 +53,7 @@ def checked_threads(threads: int | None) -> int | None:
     Raises:
         ArgumentError: It is none.
     """
-    if threads is None or (_is_int(threads) and threads > 0):
+    if threads is None or (is_int(threads) and threads > 0):
         return threads
     raise ArgumentError(f"threads={threads!r} is no number of threads", fix="pass 1 or more")
 
@@ -94,7 +97,8 @@ def checked_switch(name: str, value: bool) -> bool:
     raise ArgumentError(f"{name}={value!r} is neither True nor False", fix="pass one of these")
 
 
-def _is_int(value: object) -> bool:
+def is_int(value: object) -> bool:
+    """Whether a value is a whole number, of Python or NumPy, and no bool."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from graphfw.errors import FeedError, FetchError, GraphError
+from graphfw.errors import FeedError, FetchError, GraphError, a_type
 from graphfw.ir import concrete
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Tensor
@@ -20,8 +20,10 @@ def fetched(graph: Graph, leaf: Any) -> Tensor | Update:
         except GraphError as error:
             raise FetchError(error.summary, fix=error.fix) from None
     if not isinstance(leaf, (Tensor, Update)):
+        text = repr(leaf)
+        shown = text if len(text) < 60 and "\n" not in text else a_type(leaf)
         raise FetchError(
-            f"{leaf!r} can't be fetched",
+            f"{shown} can't be fetched",
             fix="fetch tensors, variables, updates or names, in lists, tuples or dicts",
         )
     if leaf.graph is graph:

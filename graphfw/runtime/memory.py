@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.errors import MemoryLimitError, Operand
+from graphfw.ir import concrete
+from graphfw.ir.dim_text import evaluate
 from graphfw.ir.records import record
+from graphfw.ir.variable import Variable
 from graphfw.runtime.limits import shown_bytes
 
 Kind: TypeAlias = Literal[
@@ -96,8 +99,31 @@ def report(entries: Sequence[Entry], levels: int, arena: int, spare: int) -> Mem
     return MemoryReport(ordered, levels, arena, outside + arena, spare)
 
 
+def require_room(variables: Sequence[Variable], limit: int) -> None:
+    """Refuse a program whose variables alone are more than its runs may take.
+
+    Raises:
+        MemoryLimitError: They are.
+    """
+    sizes = [evaluate(v.type.nbytes, {}) for v in variables]
+    needed = sum(sizes)
+    if needed <= limit:
+        return
+    largest = sorted(zip(sizes, variables, strict=True), key=lambda pair: -pair[0])[:3]
+    raise MemoryLimitError(
+        f"the variables of this run alone take {needed:,} bytes ({shown_bytes(needed)}), and "
+        f"memory_limit is {limit:,} ({shown_bytes(limit)})",
+        operands=[concrete.describe(shown_bytes(size), v) for size, v in largest],
+        fix="raise memory_limit",
+    )
+
+
 def too_much(
-    found: MemoryReport, needed: int, limit: int, symbols: Sequence[str], least: int | None = None
+    found: MemoryReport,
+    needed: int,
+    limit: int,
+    sizes: Mapping[str, int],
+    least: int | None = None,
 ) -> MemoryLimitError:
     """Say what makes a run too large.
 
@@ -105,7 +131,7 @@ def too_much(
         found: What takes memory.
         needed: How many bytes.
         limit: How many there may be.
-        symbols: The names of the symbolic dims.
+        sizes: What the symbolic dims stand for.
         least: With how few bytes it would do if it computed things again; None if there are none.
     """
     spare = needed - found.peak
@@ -119,8 +145,10 @@ def too_much(
         for e in [e for e in found.entries if e.kind != "scratch"][:3]
     ]
     fix = "raise memory_limit; print(plan.memory()) lists all arrays"
-    if symbols:
-        fix = f'plan.max_dim("{symbols[0]}", {limit}) says what fits; or raise memory_limit'
+    if sizes:
+        largest_dim, *others = sorted(sizes, key=lambda name: -sizes[name])
+        known = "".join([f", {name}={sizes[name]}" for name in others])
+        fix = f'plan.max_dim("{largest_dim}", {limit}{known}) says what fits; or raise memory_limit'
     return MemoryLimitError(
         f"a run of these sizes takes {needed:,} bytes ({shown_bytes(needed)}) besides its feeds, "
         f"and memory_limit is {limit:,} ({shown_bytes(limit)})",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, FeedError
+from graphfw.errors import ArgumentError, FeedError, did_you_mean
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
@@ -17,7 +17,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.passes.manager import table
 from graphfw.runtime import feeding
 from graphfw.runtime.executor import Executable
-from graphfw.runtime.limits import byte_count
+from graphfw.runtime.limits import byte_count, is_int
 from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.places import node_table
 from graphfw.runtime.profile import Profile
@@ -110,6 +110,11 @@ class Plan:
         for number, dtype in self._taken:
             array = fed[number]
             if type(array) is not np.ndarray or array.dtype is not dtype:
+                if isinstance(array, Mapping):
+                    raise FeedError(
+                        "a plan takes values by position, and is given a dict",
+                        fix=f"give, in this order: {_names(program.feeds)}",
+                    )
                 array = fed[number] = self._executor.feed(program.feeds[number], array)
             found.append(array.shape)
         shapes = tuple(found)
@@ -230,28 +235,25 @@ class Plan:
             sizes: What the other symbolic dims stand for.
 
         Raises:
-            ArgumentError: There is no such dim, others have no size, or not even size 1 fits.
+            ArgumentError: There is no such dim, others have no size or one that is none, or not
+                even size 1 fits.
             ExecutorError: The executor does not plan its memory.
         """
         limit = byte_count(memory_limit)
         if limit is None:
             raise ArgumentError("max_dim: it needs a limit", fix='write "2GiB", or bytes')
         symbols = self.program.symbols
-        missing = [s for s in symbols if s != name and s not in sizes]
-        if name not in symbols or missing:
-            raise ArgumentError(
-                f"max_dim: this plan has no dim {name!r}"
-                if name not in symbols
-                else f"max_dim: the sizes of {', '.join(missing)} are needed",
-                fix=f"its symbolic dims are: {', '.join(symbols) or 'none'}",
-            )
+        self._check_dims(name, sizes)
 
         def fits(size: int) -> bool:
             own = {**sizes, name: size}
             return self._run.memory(tuple([own[s] for s in symbols])).peak <= limit
 
         if not fits(1):
-            raise ArgumentError(f"max_dim: with {name} = 1 a run needs more than {memory_limit}")
+            raise ArgumentError(
+                f"max_dim: with {name} = 1 a run needs more than {memory_limit}",
+                fix="print(plan.memory(…)) lists all arrays",
+            )
         low, high = 1, 2
         while fits(high):
             if high > limit:
@@ -261,6 +263,24 @@ class Plan:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle) else (low, middle)
         return low
+
+    def _check_dims(self, name: str, sizes: Mapping[str, int]) -> None:
+        """See that a dim and sizes are those of this plan, and that no other dim lacks one."""
+        symbols = self.program.symbols
+        known = f"its symbolic dims are: {', '.join(symbols) or 'none'}"
+        for given in (name, *sizes):
+            if given not in symbols:
+                near = did_you_mean(str(given), symbols)  # of a dim itself, its name
+                message = f"max_dim: this plan has no dim {given!r}"
+                raise ArgumentError(message, fix=f"{near} {known}".lstrip())
+        missing = [s for s in symbols if s != name and s not in sizes]
+        if missing:
+            raise ArgumentError(f"max_dim: the sizes of {', '.join(missing)} are needed", fix=known)
+        for other, size in sizes.items():
+            if other == name:
+                raise ArgumentError(f"max_dim: {name} is what is looked for", fix="give it no size")
+            if not is_int(size) or size < 0:
+                raise ArgumentError(f"max_dim: {other}={size!r} is no size", fix="pass an int")
 
     def profile(self, *arrays: Any) -> Profile:
         """Run once with values for the feeds and return where the time went, changing nothing.

@@ -108,6 +108,16 @@ class Program:
         return (*self.mixing, *self._result.reports)
 
     @cached_property
+    def rewritten(self) -> frozenset[Variable]:
+        """The variables that a run updates."""
+        return frozenset(self.updated)
+
+    @cached_property
+    def kept(self) -> frozenset[Variable]:
+        """The variables whose contents a run leaves as they are."""
+        return frozenset(self.variables) - self.rewritten
+
+    @cached_property
     def copied(self) -> tuple[bool, ...]:
         """For each output, whether it may share memory with an input or another output.
 

@@ -36,7 +36,7 @@ def reading(
         contents = snapshot.values
         inputs = [*fed, *[contents.get(v) for v in program.variables]]
         rng = Rng(snapshot.seed, snapshot.step)
-        outputs = run(inputs, sizes, rng, snapshot.version, None)
+        outputs = run(inputs, sizes, rng, snapshot.version_of(program.kept), None)
         return _checked(outputs, run, inputs, sizes, rng, check_finite)
     except BaseException:
         state.give_back(me)
@@ -58,18 +58,19 @@ def updating(
     state.release()
     try:
         # What is looked at before it is committed can't be written over what it replaces.
-        claim = None if check_finite else partial(state.claim, me)
+        claim = None if check_finite else partial(state.claim, me, program.rewritten)
         snapshot = state.pin(me)
         if program.is_random:
             snapshot = state.take_step(me)
         contents = snapshot.values
         inputs = [*fed, *[contents.get(v) for v in program.variables]]
         rng = Rng(snapshot.seed, snapshot.step)
-        outputs = run(inputs, sizes, rng, snapshot.version, claim)
+        outputs = run(inputs, sizes, rng, snapshot.version_of(program.kept), claim)
         _checked(outputs, run, inputs, sizes, rng, check_finite)
         if contents:  # an executor that only looks at shapes has none
             new = outputs[program.fetch_count :]
-            state.commit(dict(zip(program.updated, new, strict=True)))
+            values = dict(zip(program.updated, new, strict=True))
+            state.commit(values, variables=program.rewritten)
     except BaseException:
         state.give_back(me)
         raise

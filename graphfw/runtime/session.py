@@ -18,6 +18,7 @@ from graphfw.errors import (
     FeedError,
     GraphError,
     GraphfwError,
+    MemoryLimitError,
     SessionError,
     a_type,
 )
@@ -36,7 +37,7 @@ from graphfw.runtime import lookup
 from graphfw.runtime.contents import SEED, STEP, assigned_contents, initial_contents, loaded
 from graphfw.runtime.debugging import DebugExecutable, Hook, checked_debug
 from graphfw.runtime.executor import Executable, Executor, checked_options, find_executor
-from graphfw.runtime.limits import Precision, checked_mixed
+from graphfw.runtime.limits import Precision, checked_mixed, checked_switch
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program, lower, without_passes
@@ -132,7 +133,8 @@ class Session(Uncopied):
         self.graph = graph
         self.executor = find_executor(executor)
         self._verify = None if verify is None else checked_level(verify)
-        self._check_finite = check_finite and self.executor.holds_values
+        finite = checked_switch("check_finite", check_finite)
+        self._check_finite = finite and self.executor.holds_values
         self.options = checked_options(
             threads, memory_limit, matmul_precision, winograd=winograd, tune=tune
         )
@@ -227,6 +229,7 @@ class Session(Uncopied):
         Raises:
             FetchError, FeedError: As in `run`.
             PassError: A compiler pass failed.
+            MemoryLimitError: The variables alone are more than `memory_limit`.
 
         >>> import graphfw as gf
         >>> with gf.Graph() as g:
@@ -248,9 +251,11 @@ class Session(Uncopied):
                 program = copy_context().run(lower, tensors, updates, placeholders, *how)
             if self._debug:
                 program = without_passes(program)
-            self._start(self.graph.variables)
             with without_collection():
-                return Plan(self, program, self._loaded(program), slots, nest.packer(fetches))
+                loaded = self._loaded(program)
+            # Now: what can't keep its memory limit is refused before variables take memory.
+            self._start(self.graph.variables)
+            return Plan(self, program, loaded, slots, nest.packer(fetches))
 
     def _loaded(self, program: Program) -> Executable:
         if self._debug:
@@ -264,11 +269,19 @@ class Session(Uncopied):
         # The state before the check: a session that is closed in between leaves this one whole.
         state = self._state
         self._check_open()
-        if not program.updated:
-            return reading(state, program, run, fed, sizes, self._check_finite)
-        with state.writing:
-            self._check_open()
-            return updating(state, program, run, fed, sizes, self._check_finite)
+        try:
+            if not program.updated:
+                return reading(state, program, run, fed, sizes, self._check_finite)
+            with state.writing:
+                self._check_open()
+                return updating(state, program, run, fed, sizes, self._check_finite)
+        except MemoryError as error:
+            if isinstance(error, GraphfwError):
+                raise
+            raise MemoryLimitError(
+                f"the run takes more memory than there is: {error}",
+                fix="feed less at once; plan.memory() says what takes it",
+            ) from error
 
     def profile(
         self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
@@ -278,7 +291,7 @@ class Session(Uncopied):
         with self._pinned() as snapshot:
             inputs = [*fed, *[snapshot.values.get(v) for v in program.variables]]
             rng = Rng(snapshot.seed, snapshot.step)
-            return run.profile(inputs, sizes, rng, snapshot.version)
+            return run.profile(inputs, sizes, rng, snapshot.version_of(program.kept))
 
     # Variables.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,6 +14,13 @@ from graphfw.ir.literal import Array
 from graphfw.ir.variable import Variable
 
 _TOGETHER = 32 << 20
+
+_RUNS = 16
+"""How many programs' runs are told apart: each reader looks at all of them."""
+
+
+_Runs: TypeAlias = "Mapping[frozenset[Variable], int]"
+_Versions: TypeAlias = "tuple[int, _Runs, int]"
 
 
 class Snapshot(NamedTuple):
@@ -24,6 +32,8 @@ class Snapshot(NamedTuple):
         seed: The session's seed.
         version: Another number whenever the contents may be others.
         taker: The run that took the last step, while it may still give it back.
+        runs: Sets of variables that runs write, and at which version they have, or may have.
+        others: The version at which contents were written otherwise, perhaps all.
     """
 
     values: Mapping[Variable, Any]
@@ -31,6 +41,22 @@ class Snapshot(NamedTuple):
     seed: int
     version: int = 0
     taker: object = None
+    runs: _Runs = MappingProxyType({})
+    others: int = 0
+
+    def version_of(self, variables: frozenset[Variable]) -> int:
+        """Return another number whenever the contents of one of these may be others."""
+        if not variables:
+            return 0
+        found = [n for written, n in self.runs.items() if not variables.isdisjoint(written)]
+        return max(self.others, *found) if found else self.others
+
+    def written(self, variables: frozenset[Variable] | None) -> _Versions:
+        """Return `version`, `runs` and `others` of who writes variables next; None: perhaps all."""
+        version = self.version + 1
+        if variables is None or (len(self.runs) == _RUNS and variables not in self.runs):
+            return version, {}, version
+        return version, {**self.runs, variables: version}, self.others
 
 
 class State:
@@ -72,11 +98,15 @@ class State:
         """End `pin`, or do nothing where it has not begun."""
         self._readers.discard(reader)
 
-    def claim(self, writer: object) -> Array | None:
-        """Let the thread that holds `writing` overwrite the arrays, where nobody else reads them.
+    def claim(self, writer: object, variables: frozenset[Variable]) -> Array | None:
+        """Let the thread that holds `writing` overwrite arrays, where nobody else reads any.
 
         The writer has them pinned itself, so that a run in a signal handler leaves them as they
         are.
+
+        Args:
+            writer: The run.
+            variables: Whose arrays.
 
         Returns:
             Where the native call that does it writes a 1 at its end, or None.
@@ -89,7 +119,10 @@ class State:
             return None
         with self._swapping:
             now = self.snapshot
-            self.snapshot = Snapshot(now.values, now.step, now.seed, now.version + 1, now.taker)
+            version, runs, others = now.written(variables)
+            self.snapshot = Snapshot(
+                now.values, now.step, now.seed, version, now.taker, runs, others
+            )
         return self._done
 
     def release(self) -> None:
@@ -116,16 +149,27 @@ class State:
                 self.snapshot = current._replace(step=current.step - 1, taker=None)
 
     def commit(
-        self, values: Mapping[Variable, Any], step: int | None = None, seed: int | None = None
+        self,
+        values: Mapping[Variable, Any],
+        step: int | None = None,
+        seed: int | None = None,
+        variables: frozenset[Variable] | None = None,
     ) -> None:
-        """Replace variables' contents, all at once, and the step and the seed where given."""
+        """Replace variables' contents, all at once, and the step and the seed where given.
+
+        A run says, as to `claim`, which variables these are.
+        """
         with self._swapping:
             current = self.snapshot
+            version, runs, others = current.written(variables)
             self.snapshot = Snapshot(
                 {**current.values, **values},
                 current.step if step is None else step,
                 current.seed if seed is None else seed,
-                current.version + 1,
+                version,
+                None,
+                runs,
+                others,
             )
 
 

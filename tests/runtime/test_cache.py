@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphfw.errors import ArgumentError
 from graphfw.runtime.cache import Cache, folder
 
 
@@ -46,6 +47,13 @@ def test_damaged_files_count_as_absent(tmp_path: Path, damage: str) -> None:
     assert cache.load("ab") == b"again"
 
 
+def test_a_file_under_another_name_counts_as_absent(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    cache.store("ab", b"content")
+    os.rename(tmp_path / "ab", tmp_path / "cd")
+    assert cache.load("cd") is None
+
+
 def test_folders_that_cannot_be_made_are_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     cache = Cache(tmp_path / "file" / "cache")
@@ -72,6 +80,12 @@ def test_none_is_no_cache() -> None:
 def test_the_environment_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GRAPHFW_CACHE", str(tmp_path))
     assert folder() == tmp_path
+    monkeypatch.setenv("GRAPHFW_CACHE", "here")
+    monkeypatch.chdir(tmp_path)
+    assert folder() == tmp_path / "here"  # also where the process goes somewhere else later
+    monkeypatch.setenv("GRAPHFW_CACHE", "~nobody-of-that-name/cache")
+    with pytest.raises(ArgumentError, match=r"GRAPHFW_CACHE='~nobody(.|\n)*unset it"):
+        folder()
     monkeypatch.setenv("GRAPHFW_CACHE", "off")
     assert folder() is None
     monkeypatch.delenv("GRAPHFW_CACHE")

@@ -7,6 +7,7 @@ import pytest
 
 from graphfw.cli import main
 from graphfw.runtime import doctor
+from tests.support.fake_cudnn import FakeCudnn
 from tests.support.fake_cupy import FakeCupy
 
 
@@ -61,6 +62,21 @@ def test_what_is_missing_on_the_way_to_a_gpu(fake):
     assert "[ctk]" in found()["NVRTC"].advice
 
 
+def test_cudnn(fake, monkeypatch):
+    fake.devices = 0
+    monkeypatch.setenv("GRAPHFW_CUDNN", "0")
+    assert found()["cuDNN"].detail.startswith("GRAPHFW_CUDNN=0: convolutions are computed by")
+    library = FakeCudnn(fake.streams.perform)
+    monkeypatch.setenv("GRAPHFW_CUDNN", "1")
+    monkeypatch.setitem(sys.modules, "cudnn", library)
+    assert (found()["cuDNN"].state, found()["cuDNN"].detail) == ("good", "9.15.0")
+    library.version = 0
+    assert found()["cuDNN"].state == "missing"
+    assert "graphfw[cudnn12]" in found()["cuDNN"].advice
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    assert found()["cuDNN"].detail.startswith("nvidia-cudnn-frontend is not installed: ")
+
+
 def test_two_cupys(fake, monkeypatch, capsys):
     installed = ["cupy-cuda12x", "numpy", "cupy-cuda13x"]
     monkeypatch.setattr(
@@ -81,3 +97,6 @@ def test_packages_that_are_broken(monkeypatch, capsys):
 def test_nothing_is_kept(monkeypatch):
     monkeypatch.setenv("GRAPHFW_CACHE", "off")
     assert found()["cache"].advice == "unset GRAPHFW_CACHE"
+    monkeypatch.setenv("GRAPHFW_CACHE", "~nobody-of-that-name")
+    assert found()["cache"].state == "broken"
+    assert "GRAPHFW_CACHE" in found()["cache"].detail

@@ -82,6 +82,8 @@ def test_threads_have_their_own_default():
     ("choice", "match"),
     [
         ("nunpy", r'no executor named "nunpy"(.|\n)*did you mean "numpy"'),
+        ("cpu", r'no executor named "cpu"(.|\n)*did you mean "numpy"'),
+        ("GPU:1", r'no executor named "GPU"(.|\n)*did you mean "cupy"'),
         ("qqqqqq", r'no executor named "qqqqqq"(.|\n)*there are: .*numpy'),
         ("", 'no executor named ""'),
         ("numpy:0", "the NumPy executor has no devices"),

@@ -30,7 +30,11 @@ def test_numbers_of_bytes(text, count):
 
 
 @pytest.mark.parametrize(
-    "wrong", [0, -1, True, 1.5, "", "GiB", "-1GB", "1 XB", "1ib", "i", [], "1e9"]
+    "wrong",
+    [
+        *[0, -1, True, 1.5, "", "GiB", "-1GB", "1 XB", "1ib", "i", [], "1e9"],
+        *["0", "0 GiB", "0.5B", "9" * 400],
+    ],
 )
 def test_what_is_no_number_of_bytes(wrong):
     with pytest.raises(ArgumentError, match=r'memory_limit=(.|\n)*write "2GiB"'):
@@ -108,6 +112,21 @@ def test_nothing_is_allocated_before_the_check(net):
             plan(huge)
 
 
+def test_variables_beyond_the_limit_are_refused_before_they_take_memory():
+    made = []
+    with gf.Graph() as g:
+        x = gf.placeholder((3,), name="x")
+        v = gf.Variable(lambda shape, dtype: made.append(shape), shape=(1000, 300), name="v")
+        small = gf.Variable(np.ones(3, np.float32), name="small")
+        y = gf.sum(v) + x * small
+    with gf.Session(g, memory_limit="1MB") as session:
+        with pytest.raises(MemoryLimitError, match="variables of this run alone take") as caught:
+            session.compile(y, feeds=[x])
+        assert "1,200,012 bytes" in str(caught.value)
+        assert f"test_limits.py:{v.node.loc.line}" in str(caught.value)
+    assert made == []
+
+
 def test_new_contents_that_cannot_be_written_over_the_old_ones_count(net):
     g, x, w, h, loss, step = net
     array = np.ones((10, 64), np.float32)
@@ -119,6 +138,19 @@ def test_new_contents_that_cannot_be_written_over_the_old_ones_count(net):
             session.run(step, {x: array})
     with gf.Session(g, memory_limit=peak + w.type.nbytes, threads=1, check_finite=True) as session:
         session.run(step, {x: array})
+
+
+def test_the_fix_asks_for_the_largest_dim_and_knows_the_others():
+    with gf.Graph() as g:
+        x = gf.placeholder(("m", "n"), name="x")
+        y = gf.sort(gf.exp(x))
+    with gf.Session(g, memory_limit=1000) as session:
+        plan = session.compile(y, feeds=[x])
+        with pytest.raises(MemoryLimitError) as caught:
+            plan(np.ones((3, 1000), np.float32))
+        call = caught.value.fix.split(" says")[0]
+        assert call == 'plan.max_dim("n", 1000, m=3)'
+        assert plan.max_dim("n", 1000, m=3) < 1000
 
 
 def test_without_symbolic_dims_the_fix_is_another():

@@ -64,6 +64,20 @@ def test_the_number_of_values(net, count):
             plan(*[np.ones((1, 4), np.float32)] * count)
 
 
+def test_values_by_name_are_refused_with_the_order(net, rng):
+    g, x, y, *_, loss, _, _ = net
+    a, b = drawn(rng, 3)
+    with g:
+        alone = x + 1
+    with gf.Session(g) as session:
+        plan = session.compile(alone, feeds=[x])
+        for call in (plan, plan.profile):
+            with pytest.raises(FeedError, match=r"by position(.|\n)*in this order: x"):
+                call({x: a})
+        with pytest.raises(FeedError, match=r"by position(.|\n)*in this order: x, y"):
+            session.compile(loss, feeds=[x, y])(a, {"y": b})
+
+
 def test_compiling_needs_the_feeds_and_good_fetches(net):
     g, x, y, *_, loss, _, _ = net
     with gf.Session(g) as session:
@@ -151,7 +165,7 @@ def test_the_cost_counts_only_what_the_plan_needs(net):
 @pytest.mark.parametrize(
     ("shapes", "match"),
     [
-        (((10, 4),), "there are 2 feeds, and 1 shapes are given"),
+        (((10, 4),), r"there are 2 feeds, and 1 shapes are given(.|\n)*in this order: x, y"),
         (((10, 4), (11, 2)), 'dim `batch` is 10 in "x"'),
         (((10, 5), (10, 2)), "dim 1 is 5, not 4"),
     ],

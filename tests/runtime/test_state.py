@@ -270,7 +270,7 @@ def test_a_failing_commit_changes_nothing(monkeypatch):
         before = session.state_dict()
         state = session._state
 
-        def fail(values, *args):
+        def fail(values, *args, **more):
             raise MemoryError
 
         monkeypatch.setattr(state, "commit", fail)

@@ -15,16 +15,16 @@ def test_a_writer_claims_the_arrays_only_where_nobody_else_reads_them():
     me, reader = object(), object()
     with state.writing:
         version = state.pin(me).version
-        done = state.claim(me)
+        done = state.claim(me, frozenset())
         assert done is not None
         assert done[0] == 0
         assert state.snapshot.version != version
         state.release()
         state.pin(reader)
-        assert state.claim(me) is None
+        assert state.claim(me, frozenset()) is None
         state.unpin(reader)
         state.unpin(reader)
-        assert state.claim(me) is done
+        assert state.claim(me, frozenset()) is done
         state.release()
         state.unpin(me)
 
@@ -43,7 +43,7 @@ def test_a_reader_waits_for_the_writer_that_overwrites_and_sees_what_it_commits(
     thread = threading.Thread(target=read)
     with state.writing:
         state.pin(me)
-        assert state.claim(me) is not None
+        assert state.claim(me, frozenset()) is not None
         thread.start()
         started.wait()
         thread.join(0.05)
@@ -60,9 +60,9 @@ def test_the_writer_itself_reads_on_while_it_overwrites():
     state = State(seed=0)
     with state.writing:
         state.pin("me")
-        state.claim("me")
+        state.claim("me", frozenset())
         assert state.pin("handler").values == {}
-        assert state.claim("handler") is None
+        assert state.claim("handler", frozenset()) is None
         state.unpin("handler")
         state.release()
 
@@ -73,7 +73,7 @@ def test_a_step_is_not_given_back_once_the_contents_are_overwritten():
     with state.writing:
         state.pin(me)
         assert state.take_step(me).step == 0
-        done = state.claim(me)
+        done = state.claim(me, frozenset())
         done[0] = 1  # what the native call does at its end
         state.give_back(me)
         assert state.snapshot.step == 1
@@ -83,7 +83,7 @@ def test_a_step_is_not_given_back_once_the_contents_are_overwritten():
         assert state.snapshot.step == 1
         state.release()
         assert state.take_step(me).step == 1
-        state.claim(me)
+        state.claim(me, frozenset())
         state.give_back(me)
         assert state.snapshot.step == 1
 
@@ -96,9 +96,41 @@ def test_contents_that_may_be_others_have_another_version():
     state.take_step(None)
     assert state.snapshot.version == versions[-1]
     with state.writing:
-        state.claim(None)
+        state.claim(None, frozenset())
         versions.append(state.snapshot.version)
     assert len(set(versions)) == 3
+
+
+def test_versions_of_some_variables():
+    a, b, c = ("a", "b", "c")
+    state = State(seed=0)
+    runs = [frozenset(one) for one in ([a, b], [c], [a, b, c])]
+    readers = {name: frozenset(name) for name in ("a", "c", "bc", "")}
+
+    def changed(write):
+        before = {name: state.snapshot.version_of(own) for name, own in readers.items()}
+        write()
+        after = {name: state.snapshot.version_of(own) for name, own in readers.items()}
+        assert all(after[name] >= before[name] for name in readers)
+        return {name for name in readers if after[name] != before[name]}
+
+    for _ in range(3):
+        assert changed(lambda: state.commit({a: 1, b: 2}, variables=runs[0])) == {"a", "bc"}
+        assert changed(lambda: state.commit({c: 1}, variables=runs[1])) == {"c", "bc"}
+        assert changed(lambda: state.commit(dict.fromkeys("abc"), variables=runs[2])) == {
+            "a",
+            "c",
+            "bc",
+        }
+    with state.writing:
+        assert changed(lambda: state.claim(None, runs[1])) == {"c", "bc"}
+        state.release()
+    assert changed(lambda: state.commit({a: 3})) == {"a", "c", "bc"}  # it may be any
+    assert changed(lambda: state.take_step(None)) == set()
+    many = [frozenset([c, n]) for n in range(40)]  # more than are told apart
+    for one in many:
+        assert {"c", "bc"} <= changed(lambda one=one: state.commit({}, variables=one))
+    assert len(state.snapshot.runs) < 40
 
 
 @pytest.mark.parametrize("jit", ["0", "1"])

@@ -19,6 +19,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from graphfw.ir.hashing import blake2b
+
 __all__ = ["philox_blocks", "random_bits", "stream_key"]
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -51,8 +53,6 @@ def stream_key(seed: int, path: str) -> tuple[int, int]:
     seed = operator.index(seed)
     size = seed.bit_length() // 8 + 1  # one bit more than the magnitude: the sign
     message = size.to_bytes(8, "little") + seed.to_bytes(size, "little", signed=True)
-    from hashlib import blake2b  # here, not above: OpenSSL takes its time to load
-
     digest = blake2b(message + path.encode(), digest_size=8).digest()
     return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
 

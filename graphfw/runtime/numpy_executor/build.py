@@ -70,9 +70,7 @@ class Build:
         choose = tuner.choose if options.tune else by_estimate
         target = CpuTarget(draws, options, choose, is_near=tuner.weights <= _NEAR)
         self.partition = partition(graph, CanCompile(target))
-        # What a plan updates changes the version of all contents, so it prepares constants alone.
-        fixed = () if program.updated else program.variables
-        items = lower(graph, self.partition, target, fixed=fixed)
+        items = lower(graph, self.partition, target, fixed=program.kept)
         count = program.fetch_count
         self.fetched = self._fetched(graph.outputs[:count], items)
         updates = [

@@ -6,10 +6,10 @@ several, and under the name of each function lies the name of the bundle that it
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
+from graphfw.ir.hashing import blake2b
 from graphfw.runtime.cache import Cache
 
 
@@ -29,7 +29,7 @@ class Bundle(NamedTuple):
     @property
     def name(self) -> str:
         """What it is kept under."""
-        return "gb_" + hashlib.sha256(" ".join(self.defines).encode()).hexdigest()[:40]
+        return "gb_" + blake2b(" ".join(self.defines).encode(), digest_size=20).hexdigest()
 
 
 def keep(cache: Cache, bundle: Bundle) -> None:

@@ -92,4 +92,4 @@ class CompiledExecutable(NativeExecutable):
             report = reports.memory(self.build, layout, self._threads)
             needed = report.peak if claim is not None else report.peak + report.spare
             if needed > limit:
-                raise too_much(report, needed, limit, self.program.symbols)
+                raise too_much(report, needed, limit, layout.sizes)

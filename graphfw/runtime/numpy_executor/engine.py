@@ -28,6 +28,8 @@ from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.recipe import Recipe, restored
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from graphfw.runtime.kernels.steps import Code
 
 
@@ -214,14 +216,11 @@ class Engine:
 
     def _all_compiled(self, names: Sequence[str], codes: Mapping[str, Code]) -> list[Bundle]:
         """Return the machine code of functions, made on all cores; see `_compiled`."""
-        # Importing it takes longer than loading a plan's code from the disk.
-        from concurrent.futures import ThreadPoolExecutor
-
         workers = default_threads()
         tidy = [name for name in names if _is_tidy(codes[name])]
         others = [name for name in names if not _is_tidy(codes[name])]
         most = _EACH * workers // (2 if tidy and others else 1)
-        with ThreadPoolExecutor(workers) as pool:
+        with _thread_pool()(workers) as pool:
             made: list[Iterator[Bundle]] = []
             # The texts of the others are written while LLVM has the first.
             for kind in (tidy, others):
@@ -402,6 +401,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
     )
+
+
+@functools.cache
+def _thread_pool() -> type[ThreadPoolExecutor]:
+    # Not at the top: importing it takes longer than loading a plan's code from the disk.
+    from concurrent.futures import ThreadPoolExecutor
+
+    # Thread pools have a lock that a fork takes, too, and who compiles waits for both. Who was
+    # registered last comes first: now, that is the engine's lock.
+    if hasattr(os, "register_at_fork"):
+        free = _lock.release
+        os.register_at_fork(before=_lock.acquire, after_in_parent=free, after_in_child=free)
+    return ThreadPoolExecutor
 
 
 def _llvm(code: Code, symbol: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 from graphfw.ir.body import Body
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType
+from graphfw.ir.hashing import blake2b
 from graphfw.ir.literal import Literal
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.executor import Options
@@ -53,7 +53,7 @@ def key_of(program: Program, options: Options) -> str | None:
     except _UnknownError:
         return None
     text = "\n".join(parts).encode("utf-8", "surrogatepass")
-    return f"gp_{hashlib.sha256(text).hexdigest()[:40]}"
+    return f"gp_{blake2b(text, digest_size=20).hexdigest()}"
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from graphfw.passes.manager import Report, run_pipeline
 from graphfw.passes.rematerialise import BUDGETS, Budget, Rematerialise
 from graphfw.runtime.executor import Claim, Executable, Options, Replayed
 from graphfw.runtime.limits import shown_bytes
-from graphfw.runtime.memory import MemoryReport, too_much
+from graphfw.runtime.memory import MemoryReport, require_room, too_much
 from graphfw.runtime.numpy_executor import reports
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
@@ -85,6 +85,7 @@ class LimitedExecutable(Executable):
         assert options.memory_limit is not None
         self._options = options
         self._limit = options.memory_limit
+        require_room(program.variables, self._limit)
         self._threads = options.threads or default_threads()
         self._arenas = arenas
         self._lock = threading.RLock()
@@ -199,8 +200,8 @@ class LimitedExecutable(Executable):
         needed = self._needed(self._as_it_is, sizes, in_place)
         tried = [v for v in map(self._variants.get, BUDGETS) if v is not None]
         least = min([self._needed(v, sizes, in_place) for v in tried], default=None)
-        symbols = self._as_it_is.program.symbols
-        return too_much(report, needed, self._limit, symbols, least)
+        env = dict(zip(self._as_it_is.program.symbols, sizes, strict=True))
+        return too_much(report, needed, self._limit, env, least)
 
     def _summary(self, variant: _Variant, sizes: tuple[int, ...]) -> str:
         """Say what is computed again, and what that costs."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphfw.ir.hashing import blake2b
 from graphfw.runtime.numpy_executor.machine import machine
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def name_of(code: Code) -> str:
     """Return the symbol of a code's function, which is its name on disk; equal codes have one."""
     text = f"{code.key}\0{machine().key}\0{_generator()}"
-    return "gf_" + hashlib.sha256(text.encode()).hexdigest()[:40]
+    return "gf_" + blake2b(text.encode(), digest_size=20).hexdigest()
 
 
 @functools.cache
@@ -42,4 +42,4 @@ def sources(*folders: Path) -> str:
                     parts.append(f"{entry.path} {state.st_size} {state.st_mtime_ns}")
                 elif entry.name != "__pycache__" and entry.is_dir():
                     todo.append(entry.path)
-    return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
+    return blake2b("\n".join(sorted(parts)).encode(), digest_size=20).hexdigest()

@@ -13,8 +13,8 @@ import numpy as np
 
 from graphfw.errors import ExecutionError
 from graphfw.ir.collecting import without_collection
-from graphfw.ir.literal import Literal
 from graphfw.ir.op import Rng
+from graphfw.ir.sources import Constant
 from graphfw.ops.effects import quiet
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Claim, Executable, Options, Replayed
@@ -187,11 +187,8 @@ def executable(program: Program, options: Options, arenas: Arenas) -> NativeExec
     key = key_of(program, options)
     if key is None:
         return _compiled(program, options, arenas)
-    own: list[Literal] = [
-        node.op.value  # type: ignore[attr-defined]
-        for node in program.source.nodes
-        if node.op.name == "constant"
-    ]
+    ops = [node.op for node in program.source.nodes]
+    own = [op.value for op in ops if isinstance(op, Constant)]
     found = recalled(key, own)
     if found is not None:
         return RecalledExecutable(program, options, arenas, Loaded(*found))

@@ -1,4 +1,4 @@
-"""Operands that are computed once: from constants, and from variables in plans without updates."""
+"""Operands that are computed once: from constants, and from variables that keep their contents."""
 
 from __future__ import annotations
 

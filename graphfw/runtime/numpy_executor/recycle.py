@@ -62,7 +62,7 @@ class Recycler:
         """Return an array with any contents, in memory that was used before if there is any."""
         memory = self._unused(nbytes + ALIGNMENT)
         if memory is None:
-            memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+            memory = np.empty(_possible(nbytes + ALIGNMENT), np.uint8)
         self._past.append(memory)
         return _aligned(memory, nbytes, ALIGNMENT).view(self.dtype).reshape(shape)
 
@@ -117,9 +117,17 @@ def aligned(nbytes: int, make: Callable[..., Array] = np.empty) -> Array:
     """
     if nbytes < _MANY_PAGES:
         return _aligned(make(nbytes + ALIGNMENT, np.uint8), nbytes, ALIGNMENT)
+    _possible(nbytes)
     # The end, too: the system gives what is beside large pages as hundreds of small ones.
     room = -(-nbytes // LARGE_PAGE) * LARGE_PAGE
     return _aligned(make(room + LARGE_PAGE, np.uint8), nbytes, LARGE_PAGE)
+
+
+def _possible(nbytes: int) -> int:
+    """Return a number of bytes that an array may have; of others NumPy says it is a wrong value."""
+    if nbytes > sys.maxsize - 2 * LARGE_PAGE:
+        raise MemoryError(f"Unable to allocate {nbytes:,} bytes")
+    return nbytes
 
 
 def _aligned(memory: Array, nbytes: int, boundary: int) -> Array:

@@ -17,11 +17,10 @@ from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.regions import Region
 from graphfw.runtime.executor import Replayed
-from graphfw.runtime.kernels.ir import Kernel
-from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.kernels.steps import Step, Storage, Temp
 from graphfw.runtime.memory import Entry, Kind, MemoryReport, report
 from graphfw.runtime.numpy_executor.build import Build
+from graphfw.runtime.numpy_executor.code_text import text_of
 from graphfw.runtime.numpy_executor.execution import Execution
 from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.regions import CompiledRegion
@@ -43,6 +42,8 @@ def label_of(step: Step | Node, regions: Mapping[Node, CompiledRegion]) -> str:
     (node, *others) = step.nodes
     if isinstance(node.op, Region) and not others:
         return f"{node.op.name} (its trips are one kernel)"
+    if not (others or node.inputs) and node.op.name in ("constant", "placeholder", "variable"):
+        return f"copy of a {node.op.name}"
     names = [node.op.name for node in step.nodes]
     counted = [
         f"{name}×{names.count(name)}" if names.count(name) > 1 else name
@@ -259,8 +260,7 @@ def source(build: Build) -> str:
     for number, step in enumerate(build.steps):
         key = step.code.key
         users.setdefault(key, []).append(number)
-        kernel = getattr(step.code, "kernel", None)
-        texts[key] = show(kernel) if isinstance(kernel, Kernel) else key
+        texts[key] = text_of(step.code)
     parts = [
         f"steps {', '.join(map(str, numbers))}: "
         f"{label_of(build.steps[numbers[0]], build.regions)}\n{texts[key]}"

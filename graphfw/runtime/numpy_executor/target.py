@@ -8,29 +8,14 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import Conv
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.ir import Kernel
-from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage, View
+from graphfw.runtime.kernels.steps import Code, Product, Step, Storage, View
 from graphfw.runtime.limits import Precision
-from graphfw.runtime.numpy_executor.attention.steps import (
-    attention_grad_steps,
-    attention_steps,
-    is_native,
-)
+from graphfw.runtime.numpy_executor import attention, convolution
 from graphfw.runtime.numpy_executor.choice import Choose, by_estimate
 from graphfw.runtime.numpy_executor.codegen import KernelCode, scratch_bytes
-from graphfw.runtime.numpy_executor.convolution import (
-    choosing_steps,
-    conv_steps,
-    conv_weight_steps,
-    pool_steps,
-    pooled_steps,
-    pools_while_computed,
-    spread_steps,
-    why_not,
-    why_not_spread,
-    why_not_weight,
-)
 from graphfw.runtime.numpy_executor.machine import pairs_here, tiles_here
 from graphfw.runtime.numpy_executor.matmul.lowering import matmul_steps, supported
+from graphfw.runtime.numpy_executor.matmul.tiles import Tiles, tiles_for
 from graphfw.runtime.numpy_executor.special.joining import joining_steps
 from graphfw.runtime.numpy_executor.special.scans import scan_steps
 from graphfw.runtime.numpy_executor.special.scatter import scatter_steps
@@ -73,18 +58,30 @@ class CpuTarget:
 
     def multiplies(self, node: Node) -> bool:
         if node.op.name == "conv":
-            return not why_not(node)
+            return not convolution.why_not(node)
         if node.op.name == "window_max":
             conv = node.inputs[0].node
-            return pools_while_computed(conv, node, winograd=self._winograd)
+            tiles = self._tiles(conv)
+            return convolution.pools_while_computed(
+                conv, node, winograd=self._winograd, tiles=tiles
+            )
         return supported(node.types[0].dtype)
+
+    def keeps_rows(self, node: Node) -> bool:
+        return isinstance(node.op, Conv) and convolution.reduced_while_computed(
+            node, winograd=self._winograd, tiles=self._tiles(node)
+        )
+
+    def _tiles(self, conv: Node) -> Tiles | None:
+        form = tiles_here()
+        return None if form is None else tiles_for(form, conv.types[0].dtype, self._precision)
 
     def fills(self, node: Node) -> bool:
         return node.op.name in _FILLING
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
         if node.op.name == "conv":
-            return spread_steps(
+            return convolution.spread_steps(
                 node,
                 inputs,
                 outputs,
@@ -94,56 +91,36 @@ class CpuTarget:
                 choose=self._choose,
             )
         if node.op.name == "conv_weight":
-            return conv_weight_steps(node, inputs, outputs, winograd=self._winograd)
+            return convolution.conv_weight_steps(node, inputs, outputs, winograd=self._winograd)
         make = _ALONE.get(node.op.name)
         return [] if make is None else make(node, inputs, outputs)
 
-    def matmul(
-        self,
-        nodes: tuple[Node, ...],
-        a: View,
-        b: View,
-        product: Storage | None,
-        epilogue: Epilogue | None,
-        *,
-        fixed_b: bool,
-    ) -> Sequence[Step]:
+    def matmul(self, product: Product) -> Sequence[Step]:
         return matmul_steps(
-            nodes,
-            a,
-            b,
-            product,
-            epilogue,
-            fixed_b=fixed_b,
+            *product[1:6],
+            fixed_b=product.is_fixed,
             precision=self._precision,
             tiles=tiles_here(),
             pairs=pairs_here(),
         )
 
-    def conv(
-        self,
-        node: Node,
-        nodes: tuple[Node, ...],
-        x: View,
-        weight: View,
-        product: Storage | None,
-        epilogue: Epilogue | None,
-        *,
-        fixed_weight: bool,
-    ) -> Sequence[Step]:
+    def conv(self, product: Product) -> Sequence[Step]:
+        node, nodes, x, weight, result, epilogue, is_fixed = product
         if node.op.name == "window_max":
             conv = node.inputs[0].node
-            operands = x, weight, product, epilogue
-            return pooled_steps((conv, *nodes), conv, node, *operands, fixed_weight=fixed_weight)
+            operands = x, weight, result, epilogue
+            return convolution.pooled_steps(
+                (conv, *nodes), conv, node, *operands, fixed_weight=is_fixed
+            )
         assert isinstance(node.op, Conv)
-        return conv_steps(
+        return convolution.conv_steps(
             nodes,
             node.op,
             x,
             weight,
-            product,
+            result,
             epilogue,
-            fixed_weight=fixed_weight,
+            fixed_weight=is_fixed,
             is_near=self._is_near,
             winograd=self._winograd,
             precision=self._precision,
@@ -154,25 +131,34 @@ class CpuTarget:
 
 def why_not_native(node: Node) -> str:
     """Return why there is no native code for a node, where there is for others with its op."""
-    reason = {"conv": why_not_spread, "conv_weight": why_not_weight}.get(node.op.name)
-    return "" if reason is None else reason(node)
+    if node.op.name == "conv":
+        return convolution.why_not_spread(node)
+    return convolution.why_not_weight(node) if node.op.name == "conv_weight" else ""
 
 
 def _attention(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
     q, k, v, *mask = inputs
     out, lse = outputs
-    if not is_native(*[t.dtype for t in node.inputs[:3]]):
+    if not attention.is_native(*[t.dtype for t in node.inputs[:3]]):
         return []
-    return attention_steps(node, q, k, v, mask[0] if mask else None, out, lse.storage)
+    return attention.attention_steps(node, q, k, v, mask[0] if mask else None, out, lse.storage)
 
 
 def _attention_grad(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
     q, k, v, lse, delta, d_out, *mask = inputs
-    if not is_native(*[t.dtype for t in node.inputs[:3]]):
+    if not attention.is_native(*[t.dtype for t in node.inputs[:3]]):
         return []
-    return attention_grad_steps(
+    return attention.attention_grad_steps(
         node, q, k, v, lse, delta, d_out, mask[0] if mask else None, *outputs
     )
+
+
+def _choosing(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+    return convolution.choosing_steps(node, inputs, outputs)
+
+
+def _pooling(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+    return convolution.pool_steps(node, inputs, outputs)
 
 
 _FILLING = ("concat", "roll", "slice", "slice_set", "window_max", "window_sum")
@@ -190,10 +176,10 @@ _ALONE: Mapping[str, Callable[[Node, Sequence[View], Sequence[View]], Sequence[S
     "roll": joining_steps,
     "slice": joining_steps,
     "slice_set": joining_steps,
-    "fold": choosing_steps,
-    "window_argmax": choosing_steps,
-    "window_max": pool_steps,
-    "window_put": choosing_steps,
-    "window_sum": pool_steps,
-    "window_take": choosing_steps,
+    "fold": _choosing,
+    "window_argmax": _choosing,
+    "window_max": _pooling,
+    "window_put": _choosing,
+    "window_sum": _pooling,
+    "window_take": _choosing,
 }

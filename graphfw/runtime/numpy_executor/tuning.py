@@ -7,19 +7,19 @@ sizes of their operands, and how many threads there are.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import float32
 from graphfw.ir.graph import Graph
+from graphfw.ir.hashing import blake2b
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
@@ -113,7 +113,7 @@ class Tuner:
                     for s in step.operands
                 ]
                 parts.append(f"{name_of(step.code)} {operands} {step.params} {step.cells}")
-        return "gt_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:40]
+        return "gt_" + blake2b("\n".join(parts).encode(), digest_size=20).hexdigest()
 
 
 def _read(key: str, names: Iterable[str]) -> dict[str, float] | None:
@@ -262,8 +262,11 @@ def _filled(storage: Storage) -> Array:
     dtype = storage.dtype.dtype
     if storage.dtype.is_floating:
         array = memory[: _bytes(storage)].view(dtype)
-        array[...] = np.resize(_NUMBERS.astype(dtype), array.shape)
+        array[...] = np.resize(_numbers().astype(dtype), array.shape)
     return memory
 
 
-_NUMBERS = np.random.default_rng(0).standard_normal(4099)
+@cache
+def _numbers() -> Array:
+    # Not at the top: few tune, and all would import NumPy's generators.
+    return np.random.default_rng(0).standard_normal(4099)

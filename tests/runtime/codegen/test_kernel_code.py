@@ -17,6 +17,7 @@ from graphfw.runtime.kernels.ir import (
     Loop,
     Param,
     Reduce,
+    Ref,
     Store,
     Term,
 )
@@ -34,6 +35,7 @@ from graphfw.runtime.numpy_executor.codegen import (
 from tests.support.kernels import at, function
 
 k = Scalars()
+WIDTH = host().vector_bytes
 MATRIX = at(a=Param(3), i=Param(1), j=1)
 BUFFERS = (Buffer(float32, False), Buffer(float32, True))
 
@@ -47,8 +49,8 @@ def plain():
     return rows(Loop((Store(1, MATRIX, k.exp(Load(float32, 0, MATRIX))),)))
 
 
-def test_a_region_is_a_rectangle(rng):
-    kernel = plain()
+def called(*regions):
+    """Return a function that calls the one that is named `piece`: buffers, params, where."""
     entry = Function(
         "define i32 @entry_of_region(ptr %b, ptr %p, ptr %at) {\n"
         + "".join(
@@ -60,10 +62,13 @@ def test_a_region_is_a_rectangle(rng):
         {},
         (),
     )
-    text = module([entry, region(kernel, "piece"), region(kernel, "another")])
-    call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)(
-        function(text, "entry_of_region")
-    )
+    signature = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)
+    return signature(function(module([entry, *regions]), "entry_of_region"))
+
+
+def test_a_region_is_a_rectangle(rng):
+    kernel = plain()
+    call = called(region(kernel, "piece"), region(kernel, "another"))
     a, i, j = 2, 5, 99
     x = rng.standard_normal((a * i, j)).astype(np.float32)
     params = np.array([a, j, i, i * j])
@@ -77,10 +82,27 @@ def test_a_region_is_a_rectangle(rng):
         np.testing.assert_allclose(out, wanted, rtol=1e-6)
 
 
+@pytest.mark.parametrize("target", [t for t in (AVX2, AVX512) if t.vector_bytes <= WIDTH])
+def test_a_region_reduces_its_own_columns(rng, target):
+    total = Reduce("r", "sum", Load(float32, 0, MATRIX))
+    kernel = rows(Loop((total,)), Store(1, at(a=Param(2), i=1), Ref(float32, "r")))
+    call = called(region(kernel, "piece", target))
+    a, i, j = 2, 5, 99
+    x = rng.standard_normal((a * i, j)).astype(np.float32)
+    params = np.array([a, j, i, i * j])
+    for row0, row1, col0, col1 in ((0, 10, 0, 99), (3, 8, 5, 41), (4, 6, 98, 99), (0, 3, 9, 9)):
+        out = np.zeros(a * i, np.float32)
+        pointers = np.array([x.ctypes.data, out.ctypes.data])
+        place = np.array([row0, row1, col0, col1])
+        assert call(pointers.ctypes.data, params.ctypes.data, place.ctypes.data) == 0
+        wanted = np.zeros_like(out)
+        wanted[row0:row1] = x[row0:row1, col0:col1].sum(axis=1)
+        np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "kernel",
     [
-        rows(Loop((Reduce("r", "sum", Load(float32, 0, MATRIX)),))),
         rows(Loop((Keep("r", Load(float32, 0, MATRIX)),))),
         rows(Loop((Accumulate(1, at(), "sum", Load(float32, 0, MATRIX), False),))),
         rows(Loop((Store(1, MATRIX, Load(float32, 0, MATRIX)),)), form="columns"),

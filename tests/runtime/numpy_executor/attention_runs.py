@@ -15,6 +15,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.attention.steps import attention_grad_steps, attention_steps
 from graphfw.runtime.numpy_executor.engine import compile_codes
+from tests.support.lying import lying, whole_of
 
 Array = np.ndarray[Any, Any]
 
@@ -63,14 +64,8 @@ def _types(op: Op, inputs: Sequence[Array]) -> list[tuple[tuple[int, ...], Any]]
 
 
 def _view(tensor: Tensor, array: Array, arrays: dict[Storage, Array]) -> View:
-    """Return how an array lies in the memory of the one that it is a view of."""
-    whole = array
-    while isinstance(whole.base, np.ndarray):
-        whole = whole.base
-    arrays[tensor] = whole
-    size = array.itemsize
-    offset = (array.ctypes.data - whole.ctypes.data) // size
-    return View(tensor, offset, array.shape, tuple(s // size for s in array.strides))
+    arrays[tensor] = whole_of(array)
+    return lying(tensor, array)
 
 
 def _run(steps: Sequence[Step], arrays: dict[Storage, Array], order: int) -> None:

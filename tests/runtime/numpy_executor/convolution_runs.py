@@ -10,6 +10,7 @@ from graphfw.runtime.numpy_executor.convolution import conv_steps
 from tests.runtime.numpy_executor.matmul_runs import run, storage_of, view_of
 
 GUARD = 64
+ERRORS = {"float32": 1e-6, "float64": 1e-15, "float16": 1e-3, "bfloat16": 8e-3}
 
 
 def op_for(x, w, stride=1, before=0, dilation=1, groups=1, after=None):
@@ -25,6 +26,38 @@ def op_for(x, w, stride=1, before=0, dilation=1, groups=1, after=None):
 
 def drawn(rng, shape, dtype="float32"):
     return rng.standard_normal(shape).astype(as_dtype(dtype).dtype)
+
+
+def any_window(rng, rank, channels, outputs):
+    """Return a convolution of any shape, what it convolves and the kernels.
+
+    Args:
+        rng: Draws it.
+        rank: The number of spatial dims.
+        channels: The least number of channels in a group, and one more than the most.
+        outputs: The same of outputs.
+    """
+    groups = int(rng.choice([1, 1, 2, 3]))
+    channels, outputs = groups * rng.integers(*channels), groups * rng.integers(*outputs)
+    kernel, stride, dilation = (tuple(rng.integers(1, 4, rank).tolist()) for _ in range(3))
+    most = int(rng.integers(0, 5))
+    before, after = (tuple(rng.integers(-most // 3, most + 1, rank).tolist()) for _ in range(2))
+    sizes = tuple(rng.integers(1, 40 if rank < 3 else 8, rank).tolist())
+    x = drawn(rng, (int(rng.integers(0, 3)), channels, *sizes))
+    w = drawn(rng, (outputs, channels // groups, *kernel))
+    return op_for(x.shape, w.shape, stride, before, dilation, groups, after), x, w
+
+
+def error(got, op, x, w):
+    """Return how far a result is off, in units of what the sums add up."""
+    exact = op.eval(np, x.astype(np.float64), w.astype(np.float64))
+    sizes = op.eval(np, np.abs(x).astype(np.float64), np.abs(w).astype(np.float64))
+    return np.abs(got.astype(np.float64) - exact) / np.maximum(sizes, 1e-300)
+
+
+def close(got, op, x, w, what=""):
+    """See that a result is as exact as its dtype allows."""
+    assert (error(got, op, x, w) <= ERRORS[as_dtype(x.dtype).name]).all(), what
 
 
 def convolved_by(choose, op, x, w, *, order=1, fixed=False, **how):

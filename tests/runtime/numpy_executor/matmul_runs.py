@@ -15,6 +15,7 @@ from graphfw.runtime.kernels.steps import Prepared, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.matmul import matmul_steps
 from graphfw.runtime.numpy_executor.recycle import aligned
+from tests.support.lying import lying, whole_of
 
 Array = np.ndarray[Any, Any]
 _CELL = ctypes.CFUNCTYPE(
@@ -60,14 +61,11 @@ def storage_of(array: Array) -> Temp:
 
 def view_of(array: Array, memory: dict[Storage, Array], shape: Any = None) -> View:
     """How an array lies in the memory of the one that it is a view of."""
-    whole = array
-    while isinstance(whole.base, np.ndarray):
-        whole = whole.base
+    whole = whole_of(array)
     storage = next((s for s, known in memory.items() if known is whole), None) or storage_of(whole)
     memory[storage] = whole
-    offset = (array.ctypes.data - whole.ctypes.data) // array.itemsize
-    strides = tuple([s // array.itemsize for s in array.strides])
-    return View(storage, offset if array.size else 0, shape or array.shape, strides)
+    view = lying(storage, array)
+    return view._replace(shape=shape or view.shape)
 
 
 def product(a: Array, b: Array, *, fixed_b: bool = False, order: int = 1, **options: Any) -> Array:

@@ -25,11 +25,11 @@ def same(got, wanted):
     assert np.ascontiguousarray(got).tobytes() == np.ascontiguousarray(wanted).tobytes()
 
 
-def plan_of(op, arrays, layouts=(), *, symbolic=False, seed=0):
-    """Return a compiled plan of an op with inputs that lie in some ways, and what to feed it."""
+def node_of(op, arrays, layouts=(), *, symbolic=False):
+    """Return what an op makes of inputs that lie in some ways, and the feeds and their arrays."""
     layouts = (*layouts, *["plain"] * (len(arrays) - len(layouts)))
     names = {}
-    with gf.Graph() as g:
+    with gf.Graph():
         fed, feeds, inputs = [], [], []
         for array, layout in zip(arrays, layouts, strict=True):
             lying, read = laid(array, layout)
@@ -41,7 +41,13 @@ def plan_of(op, arrays, layouts=(), *, symbolic=False, seed=0):
             feeds.append(tensor)
             inputs.append(read(tensor))
         y = emit(op, *inputs)
-    plan = gf.Session(g, seed=seed).compile(y, feeds)
+    return y, feeds, fed
+
+
+def plan_of(op, arrays, layouts=(), *, symbolic=False, seed=0):
+    """Return a compiled plan of an op with inputs that lie in some ways, and what to feed it."""
+    y, feeds, fed = node_of(op, arrays, layouts, symbolic=symbolic)
+    plan = gf.Session(y.graph, seed=seed).compile(y, feeds)
     assert_native(plan)
     return plan, fed
 

@@ -234,3 +234,35 @@ def test_importing_graphfw_does_not_import_llvmlite() -> None:
     program = "import sys, graphfw; print(any(m.startswith('llvmlite') for m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_fork_while_another_thread_begins_to_compile() -> None:
+    """In a process of its own: should they wait for each other, they would do so for ever."""
+    program = """if True:
+        import os, threading, time
+        from graphfw.runtime.numpy_executor import engine
+
+        begun = threading.Event()
+
+        def compiles():
+            with engine._lock:
+                pool = engine._thread_pool()
+                begun.set()
+                time.sleep(0.2)  # meanwhile the other thread is in os.fork
+                with pool(1) as one:
+                    one.submit(int).result()
+
+        thread = threading.Thread(target=compiles)
+        thread.start()
+        begun.wait()
+        child = os.fork()
+        if child == 0:
+            with engine._lock, engine._thread_pool()(1) as one:
+                os._exit(one.submit(int).result())
+        print(os.waitpid(child, 0)[1])
+        thread.join()
+    """
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "0\n"

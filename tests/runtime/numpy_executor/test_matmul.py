@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -275,6 +276,34 @@ def test_epilogue_with_an_unknown_batch(rng):
         np.testing.assert_allclose(got, np.maximum(a @ b + bias, 0), rtol=1e-5, atol=1e-5)
 
 
+def test_products_with_equal_epilogues_share_its_function():
+    kernel, params = relu_after_bias(70, 5)
+    codes = []
+    for m, kernel_of in ((28, kernel), (26, kernel), (26, replace(kernel, per_cell=2))):
+        a, b, bias, out = (Temp(float32, 1, "") for _ in range(4))
+        epilogue = Epilogue(kernel_of, (None, bias, out), params, product=0, row_stride=2)
+        left, right = View(a, 0, (m, 50), (50, 1)), View(b, 0, (50, 70), (70, 1))
+        (step,) = matmul_steps((), left, right, None, epilogue)
+        codes.append(step.code)
+    first, other_tiles, other_epilogue = (code.follow.name for code in codes)
+    assert first == other_tiles != other_epilogue
+    assert len({code.key for code in codes}) == 3
+
+
+def test_few_of_an_unknown_number_of_rows_with_a_sum_in_pieces(rng):
+    """Tiles that have fewer rows than they could add each of them once."""
+    rows = symbol("rows")
+    left, right, out = (Temp(float32, rows, "") for _ in range(3))
+    a_view, b_view = View(left, 0, (rows, 3000), (3000, 1)), View(right, 0, (3000, 45), (45, 1))
+    steps = matmul_steps((), a_view, b_view, out, None)
+    b = random(rng, (3000, 45), "float32")
+    for count in (5, 7, 9, 11, 29):
+        a = random(rng, (count, 3000), "float32")
+        got = np.full((count, 45), np.nan, np.float32)
+        run(steps, {left: a, right: b, out: got}, {"rows": count})
+        assert_product(got, a, b)
+
+
 @pytest.mark.skipif(not host().large, reason="the processor has no such stores")
 @pytest.mark.parametrize("begin", [0, 3])
 def test_large_results_of_epilogues_go_past_the_caches(begin, rng):
@@ -300,7 +329,7 @@ def test_large_results_of_epilogues_go_past_the_caches(begin, rng):
         assert not room[:skip].any()
         assert not room[skip + m * n :].any()
         codes.append(steps[0].code)
-    past = ["nontemporal !" in code.llvm("f") for code in codes]
+    past = ["nontemporal !" in code.follow.llvm("f") for code in codes]
     assert past == [True, False]
     assert codes[0].key != codes[1].key
 

@@ -227,8 +227,19 @@ def test_dims_that_can_have_no_largest_size(net):
             plan.max_dim("batch", None, m=1)
         with pytest.raises(ArgumentError, match="the sizes of m are needed"):
             plan.max_dim("batch", "1GiB")
-        with pytest.raises(ArgumentError, match="needs more than 100"):
+        with pytest.raises(ArgumentError, match=r"needs more than 100(.|\n)*plan.memory"):
             plan.max_dim("batch", 100, m=1)
+        with pytest.raises(ArgumentError, match=r"no dim 'Batch'(.|\n)*did you mean \"batch\""):
+            plan.max_dim("Batch", "1GiB", m=1)
+        with pytest.raises(ArgumentError, match=r'no dim batch(.|\n)*did you mean "batch"'):
+            plan.max_dim(x.shape[0], "1GiB", m=1)
+        with pytest.raises(ArgumentError, match=r"no dim 'n'(.|\n)*batch, m"):
+            plan.max_dim("batch", "1GiB", m=1, n=2)
+        with pytest.raises(ArgumentError, match="batch is what is looked for"):
+            plan.max_dim("batch", "1GiB", m=1, batch=2)
+        for wrong in (-1, 2.5, "3", True):
+            with pytest.raises(ArgumentError, match="is no size"):
+                plan.max_dim("batch", "1GiB", m=wrong)
         few, many = [plan.max_dim("batch", "1MiB", m=m) for m in (10, 100)]
         assert few > many
         alone = session.compile(gf_sum(g, x), [x])
@@ -267,6 +278,22 @@ def test_source_shows_each_kernel_once(net):
     assert text.count("steps ") >= len({step.code.key for step in build.steps})
     assert "kernel" in text
     assert "for " in text
+    assert not any(line != line.rstrip() for line in text.splitlines())
+    # What is no loop nest says what it is made from, by name, and its epilogue as a loop nest.
+    assert "MatmulCode: A cell: " in text
+    assert "\n  kept: " in text
+    assert "\n    kernel rows" in text
+
+
+def test_copies_say_of_what():
+    with gf.Graph() as g:
+        x = gf.placeholder(("n",), name="x")
+        v = gf.Variable(np.ones(3, np.float32), name="v")
+        gradient = gf.grad(gf.sum(x), x)
+    with gf.Session(g) as session:
+        text = session.compile([x, v, gradient], [x]).explain()
+        assert "copy of a placeholder" in text
+        assert "copy of a variable" in text
 
 
 def test_a_profile_counts_every_step_and_changes_nothing(net, rng, tmp_path):

@@ -388,7 +388,7 @@ def test_who_wants_no_winograd_gets_none(options, is_left_out, rng, monkeypatch)
     assert asked == [not is_left_out]
 
 
-@pytest.mark.parametrize("name", ["winograd", "tune"])
+@pytest.mark.parametrize("name", ["winograd", "tune", "check_finite"])
 @pytest.mark.parametrize("value", [None, 1, 0, "yes", [], np.array(True)])
 def test_switches_are_on_or_off(name, value):
     with pytest.raises(ArgumentError, match=rf"{name}=.* is neither True nor False"):

@@ -74,8 +74,9 @@ def any_plan(rng, monkeypatch):
     is_ahead = bool(rng.integers(2))
 
     def made(shape, algorithm, sizes):
-        heights = heights_for(shape, images * down * across)
-        return Plan(images, down, across, output_blocks, chunk, is_ahead, heights, 0)
+        block = (sizes.down, sizes.across) if sizes.is_whole else (down, across)
+        heights = heights_for(shape, images * math.prod(block))
+        return Plan(images, *block, output_blocks, chunk, is_ahead, heights, 0)
 
     monkeypatch.setattr(steps, "plan", made)
     return f"{images} {down} {across} {output_blocks} {chunk} {is_ahead}"

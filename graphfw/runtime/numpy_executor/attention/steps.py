@@ -11,6 +11,7 @@ from graphfw.ir.dtype import DType, bfloat16, float16, float32, float64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ir.types import Shape
+from graphfw.ops.attention_core import Attention, AttentionGrad
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.attention.backward import KEYS as BLOCK_KEYS
 from graphfw.runtime.numpy_executor.attention.backward import QUERIES as BLOCK_QUERIES
@@ -336,7 +337,8 @@ def attention_grad_steps(
 
 def _fields(node: Node) -> tuple[bool, float | None]:
     """Return whether the attention is causal, and its scale."""
-    return node.op.causal, node.op.scale  # type: ignore[attr-defined]
+    assert isinstance(node.op, Attention | AttentionGrad)
+    return node.op.causal, node.op.scale
 
 
 def _as_rows(view: View) -> View:

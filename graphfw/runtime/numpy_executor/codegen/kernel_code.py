@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from graphfw.ir.dtype import DType
 from graphfw.ir.records import record
-from graphfw.runtime.kernels.ir import Accumulate, Kernel, Reduce
+from graphfw.runtime.kernels.ir import Accumulate, Kernel
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import mathlib
 from graphfw.runtime.numpy_executor.codegen.facts import Facts
@@ -71,7 +71,8 @@ def region(kernel: Kernel, symbol: str, target: Target | None = None) -> Functio
     `col0` up to `col1`. It returns 0, or another number where a check failed.
 
     Args:
-        kernel: Of the form "rows", with one inner axis and without reductions.
+        kernel: Of the form "rows", with one inner axis; what is kept of a row, or reduced over
+            rows, is none of it. Its reductions are those of the inner positions of the range.
         symbol: The function's name.
         target: The processor; this machine's by default.
 
@@ -80,8 +81,8 @@ def region(kernel: Kernel, symbol: str, target: Target | None = None) -> Functio
     """
     facts = Facts(kernel)
     plain = kernel.form == "rows" and len(kernel.inner) == 1 and not facts.keeps
-    if not plain or any([isinstance(s, Reduce | Accumulate) for s in facts.statements()]):
-        raise ValueError("a region is of a kernel of rows with one inner axis and no reductions")
+    if not plain or any([isinstance(s, Accumulate) for s in facts.statements()]):
+        raise ValueError("a region is of a kernel of rows with one inner axis, none reduced")
     writer = Writer()
     Nest(kernel, writer, target or host()).rows(("%row0", "%row1"), ("%col0", "%col1"))
     integers = "i64 %row0, i64 %row1, i64 %col0, i64 %col1"

@@ -10,28 +10,14 @@ from typing import NamedTuple, Protocol
 from graphfw.ir.dim import DimLike
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
-from graphfw.runtime.kernels.ir import Kernel
-from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage
-from graphfw.runtime.numpy_executor.codegen import Function, Target, module, region
+from graphfw.runtime.numpy_executor.codegen import Function, Target, module
 from graphfw.runtime.numpy_executor.matmul import calls
 from graphfw.runtime.numpy_executor.matmul.cell import CellCode, Few
+from graphfw.runtime.numpy_executor.matmul.epilogue import FollowCode, Region
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
-
-
-@record
-class Region:
-    """The epilogue inside of a cell.
-
-    Attributes:
-        kernel: See `steps.Epilogue`.
-        operands: For each of its buffers which operand of the step it is; -1 for the product.
-    """
-
-    kernel: Kernel
-    operands: tuple[int, ...]
 
 
 class Operands(NamedTuple):
@@ -154,6 +140,7 @@ class MatmulCode:
     vectors: tuple[int, ...]
     kept: bool
     region: Region | None
+    tidy = True
 
     @cached_property
     def key(self) -> str:
@@ -162,9 +149,7 @@ class MatmulCode:
             f"matmul {self.cell.key} {self.heights} {self.ragged} {self.vectors} {self.kept} "
             f"for {self.target.name}\n"
         )
-        if self.region is not None:
-            text += f"then {self.region.operands} {self.target.large}\n{show(self.region.kernel)}"
-        return text
+        return text if self.region is None else text + self.region.key(self.target)
 
     @property
     def note(self) -> str:
@@ -183,7 +168,12 @@ class MatmulCode:
     def parts(self) -> tuple[Code, ...]:
         """What it calls."""
         tiles = [self.tile(h, v) for h in self.heights_of_tiles for v in self.vectors]
-        return (self.cell, *tiles)
+        return (self.cell, *tiles, *([] if self.follow is None else [self.follow]))
+
+    @cached_property
+    def follow(self) -> FollowCode | None:
+        """The function of the epilogue."""
+        return None if self.region is None else FollowCode(self.region, self.target)
 
     def tile(self, height: int, vectors: int) -> Piece:
         """Return the micro-kernel of a number of rows and vectors."""
@@ -192,7 +182,7 @@ class MatmulCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        declared, functions, follow = dict(self.cell.declaration), [], "null"
+        declared, follow = dict(self.cell.declaration), "null"
         tiles: list[calls.Tile] = []
         for height, smaller in itertools.pairwise((*self.heights_of_tiles, 0)):
             pieces = [self.tile(height, v) for v in (min(self.vectors), max(self.vectors))]
@@ -200,12 +190,9 @@ class MatmulCode:
                 declared |= piece.declaration
             names = [f"@{piece.name}" for piece in pieces]
             tiles.append(calls.Tile(height, smaller + 1 if self.ragged else height, *names))
-        if self.region is not None:
-            functions += [
-                region(self.region.kernel, "epilogue", self.target),
-                Function(_follow(self.region), {}, ()),
-            ]
-            follow = "@follow"
+        if self.follow is not None:
+            declared |= self.follow.declaration
+            follow = f"@{self.follow.name}"
         told = calls.constant(follow, self.kept, self.heights[0], tiles)
         body = Body()
         body.line(
@@ -214,28 +201,4 @@ class MatmulCode:
         )
         head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
         text = f"@calls = internal constant {told}\n{body.function(head, 'ret i32 0')}"
-        return module([*functions, Function(text, declared, ())])
-
-
-def _follow(region: Region) -> str:
-    """The function that a cell calls on each chunk: the epilogue, with its own buffers.
-
-        @follow(ptr buffers, ptr product, ptr params, i64 row0, i64 row1, i64 col0, i64 col1,
-            ptr scratch)
-
-    `product` is the address that its rows and columns are counted from.
-    """
-    body = Body()
-    buffers = body.slot(f"[{len(region.operands)} x ptr]")
-    for number, operand in enumerate(region.operands):
-        value = "%product" if operand < 0 else body.array("%buffers", operand, "ptr")
-        body.set(body.let(f"getelementptr ptr, ptr {buffers}, i64 {number}"), value, "ptr")
-    # It cannot fail: see `matmul_steps`.
-    body.line(
-        f"call i32 @epilogue(ptr {buffers}, ptr %params, i64 %row0, i64 %row1, i64 %col0, "
-        "i64 %col1, ptr %scratch)"
-    )
-    return body.function(
-        "define internal fastcc void @follow(ptr %buffers, ptr %product, ptr %params, i64 %row0, "
-        "i64 %row1, i64 %col0, i64 %col1, ptr %scratch)"
-    )
+        return module([Function(text, declared, ())])

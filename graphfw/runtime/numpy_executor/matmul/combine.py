@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from graphfw.ir.records import record
-from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module, region
-from graphfw.runtime.numpy_executor.matmul.code import Region
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.epilogue import Region
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
@@ -35,9 +34,7 @@ class CombineCode:
         text = (
             f"combine {self.shape.dtype} {self.shape.stored} {self.kept} for {self.target.name}\n"
         )
-        if self.region is not None:
-            text += f"then {self.region.operands} {self.target.large}\n{show(self.region.kernel)}"
-        return text
+        return text if self.region is None else text + self.region.key(self.target)
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""

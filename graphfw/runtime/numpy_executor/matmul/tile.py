@@ -137,6 +137,7 @@ class _Tile:
             f"define fastcc void @{symbol}(ptr %a0, i64 %rs, i64 %ks, ptr %b, i64 %bs, ptr %c, "
             f"i64 %cs, i64 %n, i1 %more, i64 %columns, i64 %rows) {ATTRIBUTES} {{",
             "entry:",
+            f"%sums = alloca [{len(self.names)} x {shape.vector}]",
             *(self._list() if self.ahead == "list" else []),
             *self._rows(),
         ]
@@ -154,7 +155,7 @@ class _Tile:
         else:
             lines += self._loop("one", "entry", "%n", 1, start, zeros)
         totals = self._totals(lines)
-        return "\n".join([*lines, *self._stores(shape, totals), "}", ""])
+        return "\n".join([*lines, *self._stores(totals), "}", ""])
 
     def _list(self) -> list[str]:
         """The list, and where lines of memory lie, counted from eight times its address."""
@@ -172,7 +173,6 @@ class _Tile:
                 lines += [
                     f"%row{row} = call i64 @llvm.smin.i64(i64 {row}, i64 %last)",
                     f"%o{row} = mul i64 %rs, %row{row}",
-                    f"%co{row} = mul i64 %cs, %row{row}",
                 ]
             return lines
         lines = ["%rs2 = mul i64 %rs, 2", "%rs3 = mul i64 %rs, 3"]
@@ -181,7 +181,7 @@ class _Tile:
                 f"%o{row} = mul i64 %rs, {row}",
                 f"%a{row} = getelementptr i8, ptr %a0, i64 %o{row}",
             ]
-        return [*lines, *[f"%co{row} = mul i64 %cs, {row}" for row in range(self.rows)]]
+        return lines
 
     def _loop(
         self,
@@ -297,37 +297,45 @@ class _Tile:
                 totals[n] = new
         return totals
 
-    def _stores(self, shape: Shape, totals: dict[str, str]) -> list[str]:
-        """Whole vectors, added to what is there or not; or what the columns leave of them."""
-        v, lanes, align = shape.vector, shape.lanes, shape.size
-        lines = []
+    def _stores(self, totals: dict[str, str]) -> list[str]:
+        """Whole vectors, as they are; or what is added to what is there, or masked, row by row."""
+        v, lanes, align = self.shape.vector, self.shape.lanes, self.shape.size
+        lines = [
+            f"%whole = icmp sge i64 %columns, {self.vectors * lanes}",
+            "%added = select i1 %whole, i1 %more, i1 true",
+            "br i1 %added, label %rest, label %fresh",
+            "fresh:",
+        ]
+        pointer = "%c"
         for row in range(self.rows):
+            if row:
+                gap = "%cs"
+                if self.ragged:
+                    # The last row is there several times.
+                    gap = f"%gap{row}"
+                    lines += [
+                        f"%in{row} = icmp slt i64 {row}, %rows",
+                        f"{gap} = select i1 %in{row}, i64 %cs, i64 0",
+                    ]
+                lines.append(f"%c{row} = getelementptr i8, ptr {pointer}, i64 {gap}")
+                pointer = f"%c{row}"
             for i in range(self.vectors):
                 lines += [
-                    f"%cr{row}.{i} = getelementptr i8, ptr %c, i64 %co{row}",
-                    f"%cp{row}.{i} = getelementptr {v}, ptr %cr{row}.{i}, i64 {i}",
+                    f"%cp{row}.{i} = getelementptr {v}, ptr {pointer}, i64 {i}",
+                    f"store {v} {totals[f'{row}.{i}']}, ptr %cp{row}.{i}, align {align}",
                 ]
-        lines += [
-            f"%whole = icmp sge i64 %columns, {self.vectors * lanes}",
-            "br i1 %whole, label %whole.yes, label %part",
-            "whole.yes:",
-            "br i1 %more, label %added, label %fresh",
-            "fresh:",
-            *[f"store {v} {totals[n]}, ptr %cp{n}, align {align}" for n in self.names],
-            "ret void",
-            "added:",
-        ]
-        # All are read before one is written: rows of a ragged tile may be the same.
-        for n in self.names:
+        return [*lines, "ret void", "rest:", *self._rest(totals)]
+
+    def _rest(self, totals: dict[str, str]) -> list[str]:
+        """By a loop over rows, of sums that are kept: code for each row would be most of it."""
+        v, lanes, suffix = self.shape.vector, self.shape.lanes, self.shape.suffix
+        align, mask, lines = self.shape.size, f"<{lanes} x i1>", []
+        for n, name in enumerate(self.names):
             lines += [
-                f"%old{n} = load {v}, ptr %cp{n}, align {align}",
-                f"%both{n} = fadd {v} %old{n}, {totals[n]}",
+                f"%kp{name} = getelementptr {v}, ptr %sums, i64 {n}",
+                f"store {v} {totals[name]}, ptr %kp{name}",
             ]
-        lines += [f"store {v} %both{n}, ptr %cp{n}, align {align}" for n in self.names]
-        mask = f"<{lanes} x i1>"
         lines += [
-            "ret void",
-            "part:",
             f"%cs.0 = insertelement <{lanes} x i64> poison, i64 %columns, i32 0",
             f"%cs.1 = shufflevector <{lanes} x i64> %cs.0, <{lanes} x i64> poison, "
             f"<{lanes} x i32> zeroinitializer",
@@ -340,17 +348,49 @@ class _Tile:
                 f"%kept{i} = icmp slt <{lanes} x i64> {iota('i64', lanes, i * lanes)}, %cs.1",
                 f"%there{i} = and {mask} %kept{i}, %more.1",
             ]
-        for name in self.names:
-            column = name.split(".")[1]
+        many = str(self.rows)
+        if self.ragged:
+            many = "%row.many"
+            lines.append(f"%row.many = call i64 @llvm.smin.i64(i64 %rows, i64 {self.rows})")
+        lines += [
+            "br label %row",
+            "row:",
+            "%row.k = phi i64 [ 0, %rest ], [ %row.next, %row.end ]",
+            "%row.c = phi ptr [ %c, %rest ], [ %row.cn, %row.end ]",
+            "%row.s = phi ptr [ %sums, %rest ], [ %row.sn, %row.end ]",
+        ]
+        for i in range(self.vectors):
             lines += [
-                f"%was{name} = call {v} @llvm.masked.load.{shape.suffix}.p0(ptr %cp{name}, "
-                f"i32 {align}, {mask} %there{column}, {v} zeroinitializer)",
-                f"%is{name} = fadd {v} %was{name}, {totals[name]}",
+                f"%to{i} = getelementptr {v}, ptr %row.c, i64 {i}",
+                f"%from{i} = getelementptr {v}, ptr %row.s, i64 {i}",
+                f"%sum{i} = load {v}, ptr %from{i}",
             ]
-        for name in self.names:
-            column = name.split(".")[1]
-            lines.append(
-                f"call void @llvm.masked.store.{shape.suffix}.p0({v} %is{name}, ptr %cp{name}, "
-                f"i32 {align}, {mask} %kept{column})"
-            )
-        return [*lines, "ret void"]
+        # Stores under masks take some processors longer.
+        lines += ["br i1 %whole, label %row.whole, label %row.part", "row.whole:"]
+        for i in range(self.vectors):
+            lines += [
+                f"%old{i} = load {v}, ptr %to{i}, align {align}",
+                f"%both{i} = fadd {v} %old{i}, %sum{i}",
+                f"store {v} %both{i}, ptr %to{i}, align {align}",
+            ]
+        lines += ["br label %row.end", "row.part:"]
+        for i in range(self.vectors):
+            lines += [
+                f"%was{i} = call {v} @llvm.masked.load.{suffix}.p0(ptr %to{i}, i32 {align}, "
+                f"{mask} %there{i}, {v} zeroinitializer)",
+                f"%is{i} = fadd {v} %was{i}, %sum{i}",
+                f"call void @llvm.masked.store.{suffix}.p0({v} %is{i}, ptr %to{i}, "
+                f"i32 {align}, {mask} %kept{i})",
+            ]
+        return [
+            *lines,
+            "br label %row.end",
+            "row.end:",
+            "%row.cn = getelementptr i8, ptr %row.c, i64 %cs",
+            f"%row.sn = getelementptr {v}, ptr %row.s, i64 {self.vectors}",
+            "%row.next = add i64 %row.k, 1",
+            f"%row.last = icmp eq i64 %row.next, {many}",
+            "br i1 %row.last, label %end, label %row",
+            "end:",
+            "ret void",
+        ]

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfw.ir.dim import DimLike, dim_max, dim_min
+from graphfw.ir.dim import dim_max, dim_min
 from graphfw.ir.dtype import DType, float32
-from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, View
-from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import Module
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.special.moves import ceil
 from graphfw.runtime.numpy_executor.special.numbers import Number
 from graphfw.runtime.numpy_executor.special.text import Writer
-from graphfw.runtime.planning.thirds import in_thirds
+from graphfw.runtime.planning.thirds import walk_of
 
 _BLOCK = 256
 """Lines beside each other that a cell has."""
@@ -197,20 +196,8 @@ def scan_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     dtype = output.storage.dtype
     if dtype.is_complex:
         return []
-    op = node.op
-    axis: int = op.axis % len(output.shape)  # type: ignore[attr-defined]
-    steps: list[Step] = []
-    params: list[DimLike] = []
-    whole: list[tuple[int, int]] = []
-    operands = [output.storage]
-    for number, x in enumerate(inputs, 1):
-        given, more = in_thirds(node, x, axis, axis + 1, KernelCode)
-        steps += more
-        params += [given.offset, *given.strides]
-        operands.append(given.storage)
-        if isinstance(given.storage, Tensor) and is_whole(given):
-            whole.append((0, number))
-    before, size, after = in_thirds(node, output, axis, axis + 1, KernelCode)[0].shape
+    walk = walk_of(node, inputs, output, KernelCode)
+    before, size, after = walk.sizes
     rows = after == 1
     block = dim_min(dim_max(1, after), _BLOCK)
     batches = dim_max(1, _CELL // dim_max(1, size * block))
@@ -219,23 +206,19 @@ def scan_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     blocks = ceil(after, block)
     code = ScanCode(
         dtype,
-        op.name,
-        reverse=op.reverse,  # type: ignore[attr-defined]
-        exclusive=getattr(op, "exclusive", False),
+        node.op.name,
+        reverse=walk.reverse,
+        exclusive=walk.exclusive,
         rows=rows,
     )
-    # Written over an input that is read a second time as another, or in part, it would be wrong.
-    alone = len({*operands}) == len(operands)
-    steps.append(
-        Step(
-            nodes=(node,),
-            code=code,
-            operands=tuple(operands),
-            written=(True, *[False] * len(inputs)),
-            params=(batches, before, size, after, block, blocks, *params),
-            cells=ceil(before, batches) * blocks,
-            scratch=0 if rows else block * max(4, dtype.itemsize),
-            in_place=tuple(whole) if alone else (),
-        )
+    step = Step(
+        nodes=(node,),
+        code=code,
+        operands=walk.operands,
+        written=(True, *[False] * len(inputs)),
+        params=(batches, before, size, after, block, blocks, *walk.params),
+        cells=ceil(before, batches) * blocks,
+        scratch=0 if rows else block * max(4, dtype.itemsize),
+        in_place=walk.in_place,
     )
-    return steps
+    return [*walk.copies, step]

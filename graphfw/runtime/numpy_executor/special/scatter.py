@@ -15,6 +15,7 @@ from graphfw.ir.dim import dim_max, dim_min
 from graphfw.ir.dtype import DType, float32
 from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.selection import Putting
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
@@ -225,8 +226,8 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     adds, dtype = node.op.name == "index_add", output.storage.dtype
     if dtype.is_complex:
         return []
-    axis: int = node.op.axis  # type: ignore[attr-defined]
-    refuses: str = node.op.refusal  # type: ignore[attr-defined]
+    assert isinstance(node.op, Putting)
+    axis, refuses = node.op.axis, node.op.refusal
     end = axis + len(indices)
     sizes = x.shape[axis:end]
     naming, places = places_step(node, indices, sizes, from_end=not refuses)

@@ -1,0 +1,58 @@
+"""What a step's code is, in a form for people: a loop nest, or the facts that it is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from graphfw.ir.dtype import DType
+from graphfw.runtime.kernels.ir import Kernel
+from graphfw.runtime.kernels.printer import show
+from graphfw.runtime.kernels.steps import Code, LlvmCode
+from graphfw.runtime.numpy_executor.codegen import Target
+
+
+def text_of(code: Code) -> str:
+    """Return the text: of a loop nest its lines, of other code its fields, by their names."""
+    kernel = getattr(code, "kernel", None)
+    if isinstance(kernel, Kernel):
+        return show(kernel).rstrip()
+    facts = [*_lines(code, "  ")] or [f"  {code.key}"]
+    return "\n".join([_about(code), *facts])
+
+
+def _about(code: Any) -> str:
+    """Return the name of a class and what it says of itself first."""
+    kind = type(code)
+    return f"{kind.__name__}: {(kind.__doc__ or '').strip().partition(chr(10))[0]}".rstrip(": ")
+
+
+def _lines(value: Any, indent: str) -> Iterator[str]:
+    for name, part in _fields(value):
+        kernel = getattr(part, "kernel", None)
+        if isinstance(kernel, Kernel):
+            yield f"{indent}{name}:"
+            yield from [f"{indent}  {line}" for line in show(kernel).splitlines() if line]
+            rest = [(one, own) for one, own in _fields(part) if one != "kernel"]
+            yield from [f"{indent}  {one}: {_short(own)}" for one, own in rest]
+        elif isinstance(part, LlvmCode):  # which this one calls
+            yield f"{indent}{name}: {_about(part)}"
+            yield from _lines(part, indent + "  ")
+        else:
+            yield f"{indent}{name}: {_short(part)}"
+
+
+def _fields(value: Any) -> list[tuple[str, Any]]:
+    known = is_dataclass(value)
+    names = [one.name for one in fields(value)] if known else getattr(value, "_fields", ())
+    return [(name, getattr(value, name)) for name in names]
+
+
+def _short(value: Any) -> str:
+    """Return a fact in one line."""
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return ", ".join(map(_short, value)) or "none"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return value.name if isinstance(value, Target | DType) else str(value)

@@ -1,0 +1,82 @@
+"""What is done to the elements of a product: a function that its cells call on each chunk.
+
+    @follow(ptr buffers, ptr product, ptr params, i64 row0, i64 row1, i64 col0, i64 col1,
+        ptr scratch)
+
+`product` is the address that its rows and columns are counted from. Products with equal epilogues
+share the function, whatever tiles they are made of.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from graphfw.ir.records import record
+from graphfw.runtime.kernels.ir import Kernel
+from graphfw.runtime.kernels.printer import show
+from graphfw.runtime.numpy_executor.codegen import Function, Target, module, region
+from graphfw.runtime.numpy_executor.matmul.called import Called
+from graphfw.runtime.numpy_executor.matmul.text import Body
+
+
+@record
+class Region:
+    """The epilogue inside of a cell.
+
+    Attributes:
+        kernel: See `steps.Epilogue`.
+        operands: For each of its buffers which operand of the step it is; -1 for the product.
+    """
+
+    kernel: Kernel
+    operands: tuple[int, ...]
+
+    def key(self, target: Target) -> str:
+        """All that code of it depends on, but for the processor's name."""
+        return f"then {self.operands} {target.large}\n{show(self.kernel)}"
+
+
+@record
+class FollowCode(Called):
+    """The function of an epilogue.
+
+    Attributes:
+        region: The epilogue.
+        target: The processor.
+    """
+
+    region: Region
+    target: Target
+    tidy = False
+
+    @cached_property
+    def key(self) -> str:
+        """All that the code depends on."""
+        return f"follow for {self.target.name} {self.region.key(self.target)}"
+
+    @property
+    def types(self) -> str:
+        """The types of its arguments."""
+        return "ptr, ptr, ptr, i64, i64, i64, i64, ptr"
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        epilogue = region(self.region.kernel, "epilogue", self.target)
+        return module([epilogue, Function(self._follow(symbol), {}, ())])
+
+    def _follow(self, symbol: str) -> str:
+        """Give the epilogue its own buffers."""
+        body, operands = Body(), self.region.operands
+        buffers = body.slot(f"[{len(operands)} x ptr]")
+        for number, operand in enumerate(operands):
+            value = "%product" if operand < 0 else body.array("%buffers", operand, "ptr")
+            body.set(body.let(f"getelementptr ptr, ptr {buffers}, i64 {number}"), value, "ptr")
+        # It cannot fail: see `matmul_steps`.
+        body.line(
+            f"call i32 @epilogue(ptr {buffers}, ptr %params, i64 %row0, i64 %row1, i64 %col0, "
+            "i64 %col1, ptr %scratch)"
+        )
+        return body.function(
+            f"define fastcc void @{symbol}(ptr %buffers, ptr %product, ptr %params, i64 %row0, "
+            "i64 %row1, i64 %col0, i64 %col1, ptr %scratch)"
+        )
