@@ -193,7 +193,7 @@ class ExecutionError(GraphfwError, RuntimeError):
 
 
 class MemoryLimitError(ExecutionError, MemoryError):
-    """A run would take more memory than its session may."""
+    """A run would take more memory than its session may, or than there is."""
 
 
 class PassError(GraphfwError, RuntimeError):

@@ -243,10 +243,10 @@ class PReLU(Module):
             error=ShapeError,
         )
         if self.num_parameters == 1:
-            return F.prelu(tensor, self.weight)  # type: ignore[no-any-return]
+            return F.prelu(tensor, self.weight)
         trailing = (tensor.ndim - 1 - self.axis) % tensor.ndim
         shaped = F.reshape(self.weight, (self.num_parameters, *[1] * trailing))
-        return F.prelu(tensor, shaped)  # type: ignore[no-any-return]
+        return F.prelu(tensor, shaped)
 
     def extra_repr(self) -> str:
         """Say how many slopes there are."""

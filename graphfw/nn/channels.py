@@ -6,13 +6,14 @@ from typing import ClassVar
 
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.functions import F
+from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.convolution import check_rank
 from graphfw.nn.dropout import Dropout
-from graphfw.nn.normalise import BatchNorm, PerChannel
+from graphfw.nn.normalise import BatchNorm, Tracking
 from graphfw.ops.activations import dropout
 from graphfw.ops.args import TensorLike, as_tensor
-from graphfw.ops.composed import floats
+from graphfw.ops.composed import floats, wide
 from graphfw.ops.normalise import instance_norm
 
 
@@ -27,11 +28,21 @@ class _ChannelBatchNorm(BatchNorm):
         eps: float = 1e-5,
         momentum: float = 0.1,
         affine: bool = True,
+        track_running_stats: bool = True,
         dtype: DTypeLike | None = None,
         *,
         name: str | None = None,
     ) -> None:
-        super().__init__(num_features, momentum, eps, affine, dtype, axis=1, name=name)
+        super().__init__(
+            num_features,
+            momentum,
+            eps,
+            affine,
+            dtype,
+            track_running_stats=track_running_stats,
+            axis=1,
+            name=name,
+        )
 
     def forward(self, x: TensorLike) -> Tensor:
         """Normalise.  x: [N, C, *S] -> [N, C, *S]"""
@@ -72,7 +83,7 @@ class BatchNorm3d(_ChannelBatchNorm):
     rank = 3
 
 
-class _InstanceNorm(PerChannel):
+class _InstanceNorm(Tracking):
     """What the layers for one, two and three spatial dims share."""
 
     rank: ClassVar[int]
@@ -81,29 +92,42 @@ class _InstanceNorm(PerChannel):
         self,
         num_features: int,
         eps: float = 1e-5,
+        momentum: float = 0.1,
         affine: bool = False,
+        track_running_stats: bool = False,
         dtype: DTypeLike | None = None,
         *,
         name: str | None = None,
     ) -> None:
-        super().__init__(num_features, eps, affine, dtype, 1, name)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype, 1, name)
 
     def forward(self, x: TensorLike) -> Tensor:
         """Normalise.  x: [N, C, *S] -> [N, C, *S]"""
         layer = type(self).__name__
         tensor = floats(layer, x)
         check_rank(layer, self.rank, tensor)
-        return instance_norm(tensor, self.weight, self.bias, axis=self._place(tensor), eps=self.eps)
+        place, running = self._place(tensor), self._running()
+        if running is not None and not self.is_training:
+            return self._normalised(tensor, *running, place)
+        result = instance_norm(tensor, self.weight, self.bias, axis=place, eps=self.eps)
+        if running is not None:
+            values, positions = wide(tensor), tuple(range(2, tensor.ndim))
+            mean = F.mean(values, axis=(0, *positions))
+            var = F.mean(F.var(values, axis=positions), axis=0)
+            self._follow(mean, var, size_of(tensor.shape[2:]), result)
+        return result
 
     def extra_repr(self) -> str:
         """Say the size and options."""
-        return f"{self.channels}, eps={self.eps}, affine={self.weight is not None}"
+        tracks = "" if self.running_mean is None else f", momentum={self.momentum}"
+        return f"{self.channels}, eps={self.eps}, affine={self.weight is not None}{tracks}"
 
 
 class InstanceNorm1d(_InstanceNorm):
     """Normalise each channel of each element over its positions.  x: [N, C, L] -> the same
 
-    See `gf.instance_norm`. There are no running statistics.
+    See `gf.instance_norm`. With `track_running_stats` it has running statistics, as `BatchNorm`
+    has, and normalises by them where it doesn't train.
     """
 
     rank = 1
@@ -112,7 +136,8 @@ class InstanceNorm1d(_InstanceNorm):
 class InstanceNorm2d(_InstanceNorm):
     """Normalise each channel of each element over its positions.  x: [N, C, H, W] -> the same
 
-    See `gf.instance_norm`. There are no running statistics.
+    See `gf.instance_norm`. With `track_running_stats` it has running statistics, as `BatchNorm`
+    has, and normalises by them where it doesn't train.
     """
 
     rank = 2
@@ -121,7 +146,8 @@ class InstanceNorm2d(_InstanceNorm):
 class InstanceNorm3d(_InstanceNorm):
     """Normalise each channel of each element over its positions.  x: [N, C, D, H, W] -> the same
 
-    See `gf.instance_norm`. There are no running statistics.
+    See `gf.instance_norm`. With `track_running_stats` it has running statistics, as `BatchNorm`
+    has, and normalises by them where it doesn't train.
     """
 
     rank = 3

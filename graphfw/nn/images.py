@@ -12,7 +12,7 @@ from graphfw.nn.activations import Activation
 from graphfw.nn.module import Module
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand
-from graphfw.ops.resize import resize
+from graphfw.ops.resize import resize, scaled_sizes
 from graphfw.ops.spatial import Ints, Padding, spatial_rank
 
 
@@ -36,13 +36,16 @@ class Unfold(Activation):
 
 
 class Fold(Activation):
-    """Add up windows where they lie; see `gf.fold`.  x: [N, C * K, P] -> [N, C, *output_size]"""
+    """Add up windows where they lie; see `gf.fold`.  x: [N, C * K, P] -> [N, C, *output_size]
+
+    One int for output_size is the height and the width of images.
+    """
 
     function = "fold"
 
     def __init__(
         self,
-        output_size: Sequence[DimLike],
+        output_size: DimLike | Sequence[DimLike],
         kernel_size: Ints,
         dilation: Ints = 1,
         padding: Padding = 0,
@@ -52,7 +55,7 @@ class Fold(Activation):
     ) -> None:
         super().__init__(
             name=name,
-            output_size=output_size,
+            output_size=output_size if isinstance(output_size, Sequence) else (output_size,) * 2,
             kernel_size=kernel_size,
             dilation=dilation,
             padding=padding,
@@ -113,6 +116,8 @@ class Upsample(Module):
         mode: "nearest", "nearest-exact" (that is what others call nearest), "linear" (or
             "bilinear", "trilinear"), or "bicubic", for images.
         align_corners: Whether the outer elements meet, not their outer edges; for linear and cubic.
+        recompute_scale_factor: Whether elements lie where the new sizes say, which are rounded down
+            from the products, and not where the factors do.
         antialias: Whether weights spread over all elements that one of the result covers, where it
             becomes smaller; for linear and cubic. The cubic coefficient is -0.5 then, else -0.75.
         name: See `Module`.
@@ -129,6 +134,7 @@ class Upsample(Module):
         scale_factor: float | Sequence[float] | None = None,
         mode: str = "nearest",
         align_corners: bool = False,
+        recompute_scale_factor: bool = False,
         antialias: bool = False,
         *,
         name: str | None = None,
@@ -136,6 +142,11 @@ class Upsample(Module):
         super().__init__(name=name)
         one = (size is None) != (scale_factor is None)
         demand(one, "Upsample: give either size or scale_factor", fix="use scale_factor=2")
+        demand(
+            scale_factor is not None or not recompute_scale_factor,
+            "Upsample: recompute_scale_factor is for a scale_factor, and there is none",
+            fix="leave it out: sizes alone say where elements lie",
+        )
         known = [*_NEAREST, *_RANKS]
         demand(
             mode in known,
@@ -147,14 +158,22 @@ class Upsample(Module):
         demand(plain, message, fix='use mode="linear"')
         self.size, self.scale_factor, self.mode = size, scale_factor, mode
         self.align_corners, self.antialias = align_corners, antialias
+        self.recompute_scale_factor = recompute_scale_factor
 
     def forward(self, x: TensorLike) -> Tensor:
         """Resize.  x: [N, C, *S] -> [N, C, *size]"""
         tensor = as_tensor(x)
         rank = spatial_rank("Upsample", tensor)
-        options: dict[str, Any] = {"scales": self.scale_factor}
+        size, scales = self.size, self.scale_factor
+        for what, given in (("size", size), ("scale_factor", scales)):
+            message = f"Upsample: {what}={given} is not for {rank} spatial dims"
+            fits = not isinstance(given, Sequence) or len(given) == rank
+            demand(fits, message, {"x": tensor}, fix="give one for each", error=ShapeError)
+        if scales is not None and (self.align_corners or self.recompute_scale_factor):
+            size, scales = scaled_sizes(tensor, scales), None
+        options: dict[str, Any] = {"scales": scales}
         if self.mode in _NEAREST:
-            return resize(tensor, self.size, mode="nearest", **options, **_NEAREST[self.mode])
+            return resize(tensor, size, mode="nearest", **options, **_NEAREST[self.mode])
         fits = rank in _RANKS[self.mode]
         message = f"Upsample: {self.mode} is not for {rank} spatial dims"
         demand(fits, message, {"x": tensor}, fix='use mode="linear"', error=ShapeError)
@@ -163,11 +182,11 @@ class Upsample(Module):
         if self.antialias:
             options |= {"antialias": True, "exclude_outside": True, "cubic_coeff_a": -0.5}
         kind = "cubic" if self.mode == "bicubic" else "linear"
-        return resize(tensor, self.size, mode=kind, **options)
+        return resize(tensor, size, mode=kind, **options)
 
     def extra_repr(self) -> str:
         """Say the options."""
         size = f"size={self.size}" if self.size is not None else f"scale_factor={self.scale_factor}"
-        options = ("align_corners", "antialias")
+        options = ("align_corners", "recompute_scale_factor", "antialias")
         said = [f", {option}=True" for option in options if getattr(self, option)]
         return f"{size}, mode={self.mode!r}{''.join(said)}"

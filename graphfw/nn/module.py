@@ -53,10 +53,11 @@ class _ModuleType(ABCMeta):
     are attached to anything. An `ABCMeta`, so that modules can be abstract base classes.
     """
 
+    # A type checker can't know that all classes of this metaclass are modules.
     def __call__(cls: type[M], *args: Any, **kwargs: Any) -> M:  # type: ignore[misc]
         module = cls.__new__(cls, *args, **kwargs)
         with ambient.override(ambient.current_scope, module.path):
-            module.__init__(*args, **kwargs)  # type: ignore[misc]
+            cls.__init__(module, *args, **kwargs)
         # Again: its parts, which had names when it was given one, may have freed a better one.
         if module._parent is None and not module._is_named:
             del module._names.roots[module._attribute]

@@ -176,7 +176,62 @@ class PerChannel(Module):
         return place
 
 
-class BatchNorm(PerChannel):
+class Tracking(PerChannel):
+    """What layers share that keep a running mean and variance of each channel, or none."""
+
+    running_mean: Variable | None
+    running_var: Variable | None
+
+    def __init__(
+        self,
+        channels: int,
+        eps: float,
+        momentum: float,
+        affine: bool,
+        track_running_stats: bool,
+        dtype: DTypeLike | None,
+        axis: int,
+        name: str | None,
+    ) -> None:
+        super().__init__(channels, eps, affine, dtype, axis, name)
+        fits = 0 < (momentum or 0) <= 1  # PyTorch's None, the mean over all batches, is not there
+        message = f"{type(self).__name__}: momentum={momentum} must be above 0 and at most 1"
+        demand(fits, message, fix="use momentum=0.1")
+        self.momentum = momentum
+        self.running_mean = self.running_var = None
+        if track_running_stats:
+            exact = wide_dtype(dtype_or(dtype, ambient.get_default_dtype()))
+            shape = (self.channels,)
+            self.running_mean = parameter(init.zeros, shape, exact, trainable=False)
+            self.running_var = parameter(init.ones, shape, exact, trainable=False)
+
+    def _running(self) -> tuple[Variable, Variable] | None:
+        """Return the running mean and variance, if there are any."""
+        if self.running_mean is None or self.running_var is None:
+            return None
+        return self.running_mean, self.running_var
+
+    def _follow(self, mean: Tensor, var: Tensor, count: DimLike, result: Tensor) -> None:
+        """Have the running statistics updated by what minimises a loss that `result` is part of.
+
+        Args:
+            mean: The batch's mean.
+            var: The batch's variance, of `count` elements.
+            count: How many elements a channel has.
+            result: What the layer returns.
+        """
+        running = self._running()
+        if running is None:
+            return
+        for old, new in zip(running, (mean, var * _bessel(count, var)), strict=True):
+            updated = update(old, old + self.momentum * (converted(new, old.dtype) - old))
+            current_graph().carried.append((updated, result))
+
+    def _normalised(self, x: Tensor, mean: Tensor, var: Tensor, place: int) -> Tensor:
+        return batch_norm(x, mean, var, self.weight, self.bias, axis=place, eps=self.eps)
+
+
+class BatchNorm(Tracking):
     """Normalise each channel over all other dims: the batch and positions.  x: [*B, C] -> [*B, C]
 
     In training by the batch's own mean and variance, else by running ones. The running ones are
@@ -191,14 +246,16 @@ class BatchNorm(PerChannel):
         affine: Whether to scale and shift by learnt weights and biases.
         dtype: The weights' dtype, the default dtype when there is none; the running statistics of
             16-bit floats are float32.
+        track_running_stats: Whether to have running statistics; without them it is always the
+            batch's own mean and variance.
         axis: Where the channels are: for images [N, C, H, W] it is 1.
         name: See `Module`.
 
     Attributes:
         weight: [C], or None.
         bias: [C], or None.
-        running_mean: [C], not trained.
-        running_var: [C], not trained.
+        running_mean: [C], not trained, or None.
+        running_var: [C], not trained, or None.
 
     Raises:
         ArgumentError: channels is no int or below 1, or momentum is outside (0, 1].
@@ -213,24 +270,19 @@ class BatchNorm(PerChannel):
         affine: bool = True,
         dtype: DTypeLike | None = None,
         *,
+        track_running_stats: bool = True,
         axis: int = -1,
         name: str | None = None,
     ) -> None:
-        super().__init__(channels, eps, affine, dtype, axis, name)
-        message = f"BatchNorm: momentum={momentum} must be above 0 and at most 1"
-        demand(0 < momentum <= 1, message, fix="use momentum=0.1")
-        self.momentum = momentum
-        exact = wide_dtype(dtype_or(dtype, ambient.get_default_dtype()))
-        shape = (self.channels,)
-        self.running_mean = parameter(init.zeros, shape, exact, trainable=False)
-        self.running_var = parameter(init.ones, shape, exact, trainable=False)
+        super().__init__(channels, eps, momentum, affine, track_running_stats, dtype, axis, name)
 
     def forward(self, x: TensorLike) -> Tensor:
         """Normalise.  x: [*B, C] -> [*B, C]"""
         tensor = floats("BatchNorm", x)
         place = self._place(tensor)
-        if not self.is_training:
-            return self._normalised(tensor, self.running_mean, self.running_var, place)
+        running = self._running()
+        if running is not None and not self.is_training:
+            return self._normalised(tensor, *running, place)
         others = tuple(axis for axis in range(tensor.ndim) if axis != place)
         count = size_of(tensor.shape[axis] for axis in others)
         demand(
@@ -244,25 +296,16 @@ class BatchNorm(PerChannel):
         mean = F.mean(values, axis=others)
         var = F.var(values, axis=others)
         result = self._normalised(tensor, mean, var, place)
-        self._carry(self.running_mean, mean, result)
-        self._carry(self.running_var, var * _bessel(count, var), result)
+        self._follow(mean, var, count, result)
         return result
-
-    def _normalised(self, x: Tensor, mean: Tensor, var: Tensor, place: int) -> Tensor:
-        return batch_norm(x, mean, var, self.weight, self.bias, axis=place, eps=self.eps)
-
-    def _carry(self, running: Variable, batch: Tensor, result: Tensor) -> None:
-        """Have a running statistic updated by what minimises a loss that `result` is part of."""
-        change = converted(batch, running.dtype) - running
-        updated = update(running, running + self.momentum * change)
-        current_graph().carried.append((updated, result))
 
     def extra_repr(self) -> str:
         """Say the sizes and options."""
         affine = self.weight is not None
+        tracks = "" if self.running_mean is not None else ", track_running_stats=False"
         return (
             f"{self.channels}, momentum={self.momentum}, eps={self.eps}, affine={affine}, "
-            f"axis={self.axis}"
+            f"axis={self.axis}{tracks}"
         )
 
 

@@ -312,7 +312,7 @@ def _graphfw_step(
 
 def _runtime_step(path: Path, feeds: Mapping[str, Any]) -> Callable[[], Any] | None:
     try:
-        import onnxruntime  # type: ignore[import-untyped]
+        import onnxruntime
     except ModuleNotFoundError:
         _say("onnxruntime is not installed: graphfw alone")
         return None

@@ -64,7 +64,6 @@ _DECIDED: dict[str, Callable[..., Any]] = {
     "maximum": dim_max,
     "minimum": dim_min,
 }
-_ANSWERS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
 
 
 class Facts:
@@ -147,13 +146,20 @@ def _symbolic(node: Node, arrays: list[Array]) -> tuple[Array | None, ...]:
         return (kept,)
     if name in _DECIDED:
         made = np.frompyfunc(_DECIDED[name], 2, 1)(*arrays)
-        return (np.asarray(made, bool if name in _ANSWERS else object),)
+        return (_settled(np.asarray(made, object), node.types[0].dtype.dtype),)
     if name not in _PLAIN:
         return (None,) * len(node.types)
     objects = [x.astype(object) if x.dtype.kind in "iu" and name != "gather" else x for x in arrays]
     result = node.op.eval(np, *objects)
     results = tuple(result) if node.op.multiple else (result,)
-    return tuple([np.asarray(x, object) for x in results])
+    kinds = zip(results, node.types, strict=True)
+    return tuple([_settled(np.asarray(x, object), kind.dtype.dtype) for x, kind in kinds])
+
+
+def _settled(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Return values as numbers where none is a symbolic dim: a part of a shape may be known."""
+    is_open = any(isinstance(v, Dim) for v in values.flat)
+    return values if is_open else values.astype(dtype)
 
 
 def _objects(dim: Dim) -> Array:

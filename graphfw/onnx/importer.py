@@ -16,7 +16,7 @@ import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, ValueInfoProto
 
 import graphfw as gf
-from graphfw.errors import ArgumentError, GraphfwError, did_you_mean
+from graphfw.errors import ArgumentError, GraphfwError, a_type
 from graphfw.ir.ambient import name_scope
 from graphfw.ir.build import constant
 from graphfw.ir.collecting import without_collection
@@ -26,10 +26,10 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, Literal
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
-from graphfw.onnx import functions, operators, signature
+from graphfw.onnx import functions, given, operators, signature
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.facts import Facts
-from graphfw.onnx.node import Call, Chosen, Maps, Strings, Value, as_value, find, tensors_of
+from graphfw.onnx.node import Call, Chosen, Maps, Strings, Value, find, tensors_of
 from graphfw.onnx.reader import Model, opsets, read_model
 from graphfw.onnx.rewriting import pruned
 from graphfw.onnx.types import dtype_of
@@ -76,6 +76,7 @@ def load(
         OnnxError: The file is broken, or has operators that graphfw doesn't know: all are named.
         ValueNeeded: A shape depends on an input's values, and `values` doesn't have them.
         ShapeError, DTypeError: The model's nodes don't fit one another or the given shapes.
+        ArgumentError: There is no such input or output, or a value is not of the input's dtype.
     """
     with without_collection():
         return Import(read_model(source), shapes or {}, values or {}, trainable, outputs).graph
@@ -116,7 +117,12 @@ class Import:
         self._model = model
         self._functions = functions.own_functions(model.proto)
         self._facts = Facts()
-        self._trainable = trainable if callable(trainable) else lambda _: bool(trainable)
+        if not callable(trainable) and not isinstance(trainable, bool):
+            raise ArgumentError(
+                f"load: trainable is {a_type(trainable)}",
+                fix="give True, or a function that says it of a weight's name",
+            )
+        self._trainable = trainable if callable(trainable) else lambda _: trainable
         self._nodes = 0
         self._dims: dict[str, str] = {}
         self.inputs: dict[str, Tensor] = {}
@@ -141,14 +147,15 @@ class Import:
         if outputs is None:
             outputs = [info.name for info in proto.output]
         else:
+            given.check_outputs(outputs, nodes, proto)
             nodes = pruned(nodes, set(outputs))
         self._check_known(nodes)
-        _check_names("shapes", shapes, proto)
-        _check_names("values", values, proto)
+        given.check_names("shapes", shapes, proto)
+        given.check_names("values", values, proto)
         with self.graph:
             scope = self._initial(proto, self._model.initializers())
             for info in proto.input:
-                if info.name not in scope:
+                if info.name not in scope or info.name in values:
                     scope[info.name] = self._input(info, shapes, values)
             place = Place(self._model.opsets, {}, 0)
             self._run(nodes, scope, place)
@@ -194,7 +201,7 @@ class Import:
     def _input(self, info: ValueInfoProto, shapes: Shapes, values: Mapping[str, Any]) -> Value:
         kind = info.type
         if info.name in values:
-            return as_value(values[info.name], kind)
+            return given.value_of(info, values[info.name])
         if kind.WhichOneof("value") == "optional_type":
             kind = kind.optional_type.elem_type
         if kind.WhichOneof("value") != "tensor_type":
@@ -208,7 +215,7 @@ class Import:
                 fix=f"give its value when you load: values={{{info.name!r}: array}}",
             )
         if info.name in shapes:
-            shape: Sequence[DimLike | str | None] = shapes[info.name]
+            shape: Sequence[DimLike | str | None] = given.shape_of(info, shapes[info.name])
         elif kind.tensor_type.HasField("shape"):
             shape = [self._dim(d) for d in kind.tensor_type.shape.dim]
         else:
@@ -311,11 +318,11 @@ class Import:
         return self._expanded(found[0], node, inputs, place, versions)
 
     def _call(self, node: NodeProto, version: int, scope: dict[str, Value], place: Place) -> Call:
-        def subgraph(graph: GraphProto, given: Sequence[Value]) -> list[Value]:
+        def subgraph(graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
             inner = dict(scope)  # a body sees what is around it
             arrays = [(t.name, self._model.array(t)) for t in graph.initializer]
             inner.update(self._initial(graph, arrays))
-            for info, value in zip(graph.input, given, strict=False):
+            for info, value in zip(graph.input, inputs, strict=False):
                 inner[info.name] = value
             for made in (name for each in graph.node for name in each.output):
                 inner.pop(made, None)  # and may use its names again
@@ -442,16 +449,6 @@ def _looked_up(name: str, scope: Mapping[str, Value]) -> Value:
     return scope[name]
 
 
-def _check_names(what: str, given: Mapping[str, Any], proto: GraphProto) -> None:
-    names = [info.name for info in proto.input]
-    for name in given:
-        if name not in names:
-            raise ArgumentError(
-                f"load: {what} has {name!r}, which is no input of the model",
-                fix=did_you_mean(name, names) or f"its inputs are {', '.join(names)}",
-            )
-
-
 def _layer(node: NodeProto) -> str:
     return re.sub(r"\s+", "_", node.name) or node.op_type
 
@@ -462,12 +459,14 @@ def _title(node: NodeProto) -> str:
     return f"{node.op_type} that makes {node.output[0]!r}"
 
 
+_THE_NODE = "it is the model's node"
+
+
 def _explain(error: GraphfwError, node: NodeProto) -> None:
     """Say which node of the model it was; the innermost says it."""
-    if not getattr(error, "in_model", False):
-        place = f"it is the model's node {_title(node)}"
+    if _THE_NODE not in error.why:
+        place = f"{_THE_NODE} {_title(node)}"
         error.why = f"{error.why}; {place}" if error.why else place
-        error.in_model = True  # type: ignore[attr-defined]
 
 
 def _unknown_text(domain: str, op_type: str, version: int, names: Sequence[str]) -> str:

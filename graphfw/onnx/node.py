@@ -362,6 +362,16 @@ class Call:
             return Chosen(table, places, self.facts)
         return Strings(np.asarray(table, object)[known])
 
+    def tensor(self, x: Value, what: str) -> Tensor:
+        """Return a value that has to be a tensor of numbers.
+
+        Raises:
+            OnnxError: It is none.
+        """
+        if not isinstance(x, Tensor):
+            raise OnnxError(f"{self.op_type}: {what} is no tensor of numbers")
+        return x
+
     def known(self, x: Tensor, what: str) -> np.ndarray[Any, Any]:
         """Return a value that must be known when the model is loaded.
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
+from graphfw.errors import ArgumentError, a_type
 from graphfw.ir.literal import Array
 from graphfw.onnx import weights
 from graphfw.onnx.errors import OnnxError
@@ -55,11 +56,17 @@ def read_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Mode
 
     Raises:
         OnnxError: There is no such file, or it is no model.
+        ArgumentError: It is something else.
     """
     if isinstance(source, onnx.ModelProto):
         return Model(source, None)
     if isinstance(source, bytes):
         return Model(_parsed(source, "the bytes"), None)
+    if not isinstance(source, (str, os.PathLike)):
+        raise ArgumentError(
+            f"a model is a path, a file's bytes or a ModelProto, not {a_type(source)}",
+            fix="give the path of its file",
+        )
     path = Path(source)
     if path.exists() and not path.is_file():
         raise OnnxError(f"{path} is no file")
@@ -87,7 +94,7 @@ def _parsed(data: bytes, name: str) -> onnx.ModelProto:
 
 
 def _read_apart(
-    file: BinaryIO, proto: onnx.ModelProto, spans: Mapping[int, tuple[int, int]]
+    file: BufferedReader, proto: onnx.ModelProto, spans: Mapping[int, tuple[int, int]]
 ) -> dict[int, Array]:
     """Read the arrays of initializers that have been left out; other bytes are put back."""
     wanted: dict[int, weights.Wanted] = {}

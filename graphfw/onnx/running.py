@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphfw.errors import FeedError, ShapeError
+from graphfw.errors import FeedError, ShapeError, did_you_mean
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import ValueNeeded
 from graphfw.onnx.importer import Import
@@ -36,9 +36,16 @@ def run(
 
     Raises:
         OnnxError: See `load`.
-        FeedError: An input is missing, or its array has another dtype or shape.
+        FeedError: An input is missing, or its array has another dtype or shape, or there is no such
+            input.
     """
-    imported = specialised(read_model(source), feeds)
+    model = read_model(source)
+    names = [info.name for info in model.proto.graph.input]
+    for name in feeds:
+        if name not in names:
+            fix = did_you_mean(name, names) or f"its inputs are {', '.join(names)}"
+            raise FeedError(f"{name!r} is no input of the model", fix=fix)
+    imported = specialised(model, feeds)
     fed: dict[Tensor | str, Any] = {name: feeds[name] for name in imported.inputs if name in feeds}
     missing = [name for name in imported.inputs if name not in feeds]
     if missing:
@@ -58,6 +65,8 @@ def specialised(model: Model, feeds: Mapping[str, Any]) -> Import:
     values = {
         i.name: feeds.get(i.name) for i in inputs if not _is_numbers(i.type, feeds.get(i.name))
     }
+    weights = {each.name for each in model.proto.graph.initializer}
+    values.update({n: v for n, v in feeds.items() if n in weights})  # in place of its default
     shapes: dict[str, tuple[int, ...]] = {}
     while True:
         try:

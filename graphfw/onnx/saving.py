@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,10 @@ def save(
             `collect_errors` has collected.
         SessionError: A variable has no initial value, and there is no session.
     """
+    if not isinstance(graph, Graph):
+        raise ArgumentError(
+            f"save: {a_type(graph)} is no Graph", fix="write gf.onnx.save(graph, fetches, path)"
+        )
     target = _checked_path(path)
     metadata = graph.metadata if metadata is None else metadata
     made = Saving(graph, fetches, session, opset, metadata, doc, draws=draws)
@@ -223,7 +228,7 @@ class Saving:
             name = is_symbol(check.said)
             if name is not None and name not in told and symbols_of(check.actual) <= told:
                 told.add(name)
-                b.symbol(name, lambda actual=check.actual: b.dim(actual))  # type: ignore[misc]
+                b.symbol(name, partial(b.dim, check.actual))
 
     def _name_outputs(self, values: Sequence[Val], names: Sequence[str]) -> None:
         """Give what nodes make its name as an output; copy what is no node's, or fetched twice."""
@@ -247,12 +252,8 @@ class Saving:
 
 
 def _check_arguments(
-    graph: Any, session: Session | None, opset: Any, metadata: Any, doc: Any
+    graph: Graph, session: Session | None, opset: Any, metadata: Any, doc: Any
 ) -> None:
-    if not isinstance(graph, Graph):
-        raise ArgumentError(
-            f"save: {a_type(graph)} is no Graph", fix="write gf.onnx.save(graph, fetches, path)"
-        )
     oldest, newest = OPSETS
     if not isinstance(opset, int) or not oldest <= opset <= newest:
         raise ArgumentError(f"save: opset={opset!r}", fix=f"use one from {oldest} to {newest}")
@@ -329,14 +330,16 @@ def _raise(problems: Sequence[Problem]) -> None:
         + (f" and {len(places) - 3} other places" if len(places) > 3 else "")
         for (op, reason), places in sorted(found.items())
     ]
-    draws = any(op == "random_bits" for op, _ in found)
+    fix = "fetch what does not need them, or compute it by other operations"
+    if any(op == "random_bits" for op, _ in found):
+        fix = (
+            "call model.eval() before the model is applied, so that it draws nothing; or let the "
+            "runtime draw numbers of its own: save(…, draws=True)"
+        )
+    elif all("needs opset" in reason for _, reason in found):
+        fix = "pass that opset: save(…, opset=…)"
     raise OnnxError(
-        f"ONNX has nothing for these operations: {'; '.join(texts)}",
-        at=problems[0].loc,
-        fix="call model.eval() before the model is applied, so that it draws nothing; or let the "
-        "runtime draw numbers of its own: save(…, draws=True)"
-        if draws
-        else "fetch what does not need them, or compute it by other operations",
+        f"ONNX has nothing for these operations: {'; '.join(texts)}", at=problems[0].loc, fix=fix
     )
 
 
@@ -344,6 +347,8 @@ def _raise(problems: Sequence[Problem]) -> None:
 
 
 def _checked_path(path: str | os.PathLike[str]) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentError(f"save: the path is {a_type(path)}", fix="give a file's path")
     target = Path(path)
     if not target.parent.is_dir():
         raise OnnxError(f"{target} can't be written: there is no folder {target.parent}")

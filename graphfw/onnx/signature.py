@@ -70,7 +70,25 @@ def check(node: NodeProto, domain: str, version: int, inputs: Sequence[Value]) -
                 f"{node.op_type}: its input {name!r} is {_WORDS[kind_of(value)]}, "
                 f"not {' or '.join(_WORDS[k] for k in sorted(kinds))}"
             )
+    _check_dtypes(node, rules, inputs)
     _check_attributes(node, rules.attributes, rules.required)
+
+
+def _check_dtypes(node: NodeProto, rules: _Rules, inputs: Sequence[Value]) -> None:
+    """Check that inputs have one dtype where ONNX has one letter for their types."""
+    firsts: dict[str, tuple[str, Tensor]] = {}
+    for place, value in enumerate(inputs):
+        number = min(place, len(rules.inputs) - 1)
+        letter = rules.letters[number]
+        if not letter or not isinstance(value, Tensor):
+            continue
+        name = rules.inputs[number][0]
+        other, first = firsts.setdefault(letter, (name, value))
+        if value.dtype is not first.dtype:
+            raise OnnxError(
+                f"{node.op_type}: its input {name!r} is {value.dtype}, and {other!r} is "
+                f"{first.dtype}: they must be of one dtype"
+            )
 
 
 def _check_attributes(node: NodeProto, known: Mapping[str, int], required: frozenset[str]) -> None:
@@ -117,6 +135,7 @@ class _Rules:
 
     def __init__(self, schema: Any) -> None:
         self.inputs = [(p.name, _kinds(p.types), p.option == _OPTIONAL) for p in schema.inputs]
+        self.letters = [p.type_str if p.is_homogeneous else "" for p in schema.inputs]
         self.fewest = schema.min_input
         self.is_variadic = any(p.option == _VARIADIC for p in schema.inputs)
         self.attributes = {n: int(a.type.value) for n, a in schema.attributes.items()}

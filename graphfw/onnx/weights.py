@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from io import BufferedReader
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class Apart(NamedTuple):
     spans: dict[int, tuple[int, int]]
 
 
-def apart(file: BinaryIO, size: int) -> Apart | None:
+def apart(file: BufferedReader, size: int) -> Apart | None:
     """Look through a model's file.
 
     Returns:
@@ -73,7 +74,7 @@ class Wanted(NamedTuple):
         return math.prod(self.dims) * self.dtype.itemsize
 
 
-def read(file: BinaryIO, wanted: Sequence[Wanted]) -> list[Array] | None:
+def read(file: BufferedReader, wanted: Sequence[Wanted]) -> list[Array] | None:
     """Return what lies in a file, read-only; None if the file ends too early.
 
     All of it is in one piece of memory, which the system gives sooner than many.
@@ -86,7 +87,7 @@ def read(file: BinaryIO, wanted: Sequence[Wanted]) -> list[Array] | None:
         place = memory[begin : begin + one.nbytes]
         begin += size
         file.seek(one.offset)
-        if file.readinto(place.data) != one.nbytes:  # type: ignore[attr-defined]
+        if file.readinto(place.data) != one.nbytes:
             return None
         array = place.view(one.dtype).reshape(one.dims)
         array.flags.writeable = False
@@ -107,7 +108,7 @@ class _Field(NamedTuple):
 
 
 class _Scan:
-    def __init__(self, file: BinaryIO, size: int) -> None:
+    def __init__(self, file: BufferedReader, size: int) -> None:
         self._file = file
         self._size = size
         self._from = 0
@@ -193,7 +194,7 @@ class _Scan:
 
     def _bytes(self, start: int, end: int) -> bytes:
         self._file.seek(start)
-        found = self._file.read(end - start)
+        found: bytes = self._file.read(end - start)
         if len(found) != end - start:
             raise _Unusual
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 from graphfw.errors import ShapeError
@@ -145,7 +146,7 @@ def max_pool(
 
 def _places(numbers: Tensor, how: _Pooling) -> Tensor:
     """Return where elements of windows, given by their numbers, are in x's spatial dims as one."""
-    flat: Tensor = F.zeros_like(numbers)
+    flat = F.zeros_like(numbers)
     rest, strides = numbers, math.prod([w.kernel for w in how.windows])
     for axis, (window, (before, _)) in enumerate(zip(how.windows, how.pairs, strict=True), 2):
         strides //= window.kernel
@@ -215,8 +216,7 @@ def avg_pool(
 def _added_up(x: Tensor, how: _Pooling) -> Tensor:
     ways = zip(how.windows, how.pairs, strict=True)
     if all(window.kernel == window.size and pair == (0, 0) for window, pair in ways):
-        total: Tensor = F.sum(x, axis=tuple(range(2, x.ndim)), keepdims=True)
-        return total
+        return F.sum(x, axis=tuple(range(2, x.ndim)), keepdims=True)
     return emit(WindowSum(*how.fields), x)
 
 
@@ -276,7 +276,8 @@ def lp_pool(
     Tensor([[[5.]]], dtype=float32)
     """
     tensor = floats("lp_pool", x)
-    demand(ord >= 1, f"lp_pool: ord={ord} gives no norm", fix="use 1 or more")
+    fits = isinstance(ord, Real) and ord >= 1
+    demand(fits, f"lp_pool: ord={ord!r} gives no norm", fix="use 1 or more")
     how = _read("lp_pool", tensor, kernel_size, stride, padding, dilation, ceil_mode)
     values = wide(tensor)
     if ord == math.inf:
@@ -404,7 +405,7 @@ def _parts(x: Tensor, axis: int, size: int) -> tuple[Tensor, Tensor | None]:
     longest = (whole - 2) // size + 2  # parts begin and end in the midst of elements
     reached = F.expand_dims(starts, axis=1) + F.positions(longest)
     inside = reached < F.expand_dims(stops, axis=1)
-    parts: Tensor = F.take(x, F.minimum(reached, whole - 1), axis=axis)
+    parts = F.take(x, F.minimum(reached, whole - 1), axis=axis)
     return parts, F.reshape(inside, (*inside.shape, *[1] * (x.ndim - axis - 1)))
 
 

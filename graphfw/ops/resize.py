@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -244,8 +244,10 @@ def _axes(
     result = []
     for place, size, scale, part in zip(places, asked, factors, parts, strict=True):
         old = x.shape[place]
-        message = f"resize: scale {scale} must be above 0"
-        demand(scale is None or scale > 0, message, fix="use 1.0 for no change")
+        message = f"resize: scale {scale!r} must be a number above 0"
+        is_number = isinstance(scale, (int, float, np.floating))
+        fits = scale is None or (is_number and 0 < scale < math.inf)
+        demand(fits, message, fix="use 1.0 for no change")
         new = _scaled(old, scale) if size is None else size
         for dim in (old, new):
             message = f"resize: dim {place} has {old} elements and is to have {new}"
@@ -254,6 +256,11 @@ def _axes(
         start, end = part or (0.0, 1.0)
         result.append((place, _Axis(old, new, scale, float(start), float(end))))
     return result
+
+
+def scaled_sizes(x: Tensor, scales: float | Sequence[float]) -> list[DimLike]:
+    """Return the sizes of x's spatial dims times factors, rounded down."""
+    return [axis.new for _, axis in _axes(x, None, scales, None, None)]
 
 
 def _each(what: str, given: Any, count: int) -> list[Any]:
@@ -283,7 +290,7 @@ def _resized(xp: Any, x: Tensor, place: int, where: Any, axis: _Axis, how: _How)
             fix="give scales, or assert x's shape with gf.assert_shape",
             error=ShapeError,
         )
-        spread = min(axis.scale or axis.new / axis.size, 1.0)  # type: ignore[operator]
+        spread = min(axis.scale or cast(int, axis.new) / cast(int, axis.size), 1.0)
     base = xp.floor(where)
     first = math.floor(-reach / spread) + 1
     places = [base + offset for offset in range(first, 2 - first)]
@@ -308,11 +315,9 @@ def _taken(x: Tensor, place: int, where: Any, axis: _Axis) -> Tensor:
     """Return elements of a dim; what lies outside is the one at the edge."""
     xp: Any = F if isinstance(where, Tensor) else np
     index = xp.minimum(xp.maximum(where, 0.0), axis.size - 1)
-    taken: Tensor = F.take(x, as_tensor(_cast(index, int64)), axis=place)
-    return taken
+    return F.take(x, as_tensor(_cast(index, int64)), axis=place)
 
 
 def _laid(x: Tensor, trailing: int) -> Tensor:
     """Give a tensor of one dim dims of size 1 behind it."""
-    laid: Tensor = F.reshape(x, (*x.shape, *[1] * trailing))
-    return laid
+    return F.reshape(x, (*x.shape, *[1] * trailing))

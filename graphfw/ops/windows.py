@@ -168,6 +168,14 @@ class Fold(Windowed):
         yield ok(
             "float32[2, 3, 2, 3]", window=(2, 3), strides=(2, 1), dilations=(1, 2), dims=(5, 7)
         )
+        yield ok("float32[3, 5]", window=(3,), strides=(1,), dilations=(2,), dims=(9,))
+        yield ok(
+            "float32[2, 1, 2, 2, 2, 1]",
+            window=(2, 1, 2),
+            strides=(1, 1, 1),
+            dilations=(2, 1, 2),
+            dims=(4, 2, 3),
+        )
         yield ok("int32[2, 1]", window=(2,), strides=(1,), dilations=(1,), dims=(2,))
         yield ok("float32[3, 0]", window=(3,), strides=(1,), dilations=(1,), dims=(2,))
         yield bad(
@@ -194,8 +202,7 @@ def widened(x: Tensor, pairs: Pairs, value: TensorLike = 0) -> Tensor:
     if all(pair == (0, 0) for pair in pairs):
         return x
     widths = ((0, 0),) * (x.ndim - len(pairs)) + pairs
-    result: Tensor = F.pad(x, widths, constant_values=value)
-    return result
+    return F.pad(x, widths, constant_values=value)
 
 
 @public
@@ -238,8 +245,7 @@ def unfold(
     seen = emit(Windows(*fields_of(windows)), widened(tensor, pairs))
     batch, channels, *rest = seen.shape
     shape = (batch, channels * size_of(rest[:rank]), size_of(rest[rank:]))
-    laid_out: Tensor = F.reshape(seen, shape)
-    return laid_out
+    return F.reshape(seen, shape)
 
 
 @public

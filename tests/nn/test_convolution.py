@@ -77,16 +77,21 @@ LAYERS = [
     ("BatchNorm2d", (3,), (2, 3, 4, 5)),
     ("BatchNorm3d", (3,), (2, 3, 2, 4, 3)),
     ("InstanceNorm1d", (3,), (2, 3, 5)),
+    ("InstanceNorm2d", (3, 1e-2, 0.1, True), (2, 3, 4, 3)),
     ("InstanceNorm3d", (3, 1e-4), (2, 3, 2, 4, 3)),
     ("Upsample", ((5, 7),), (2, 3, 3, 4)),
     ("Upsample", (None, 2, "nearest-exact"), (2, 3, 4)),
     ("Upsample", (None, 2, "bilinear", True), (2, 3, 3, 4)),
     ("Upsample", (None, 1.5, "trilinear"), (1, 2, 2, 4, 2)),
+    ("Upsample", (None, 1.3, "linear", True), (2, 3, 5)),
+    ("Upsample", (None, (1.5, 0.7), "bilinear", False, True), (2, 3, 5, 4)),
+    ("Upsample", (None, 1.7, "nearest", None, True), (2, 3, 5)),
     ("Upsample", ((5, 7), None, "bicubic"), (2, 3, 3, 4)),
     ("PixelShuffle", (2,), (2, 8, 3, 4)),
     ("PixelUnshuffle", (2,), (2, 3, 4, 6)),
     ("Unfold", (2, 1, 1, 2), (2, 3, 3, 4)),
     ("Fold", ((3, 4), 2, 1, 1, 2), (2, 12, 6)),
+    ("Fold", (4, 2, 1, 1, (2, 1)), (2, 12, 15)),
     ("LocalResponseNorm", (2, 0.1, 0.5, 2.0), (2, 3, 3, 4)),
     ("Dropout2d", (0.0,), (2, 3, 3, 4)),
 ]
@@ -176,6 +181,38 @@ def test_running_statistics_are_per_channel(rng: np.random.Generator) -> None:
         session.run(train, {x: array})
         np.testing.assert_allclose(session[layer.running_mean], theirs.running_mean, rtol=1e-4)
         np.testing.assert_allclose(session[layer.running_var], theirs.running_var, rtol=1e-4)
+
+
+RUNNING: list[tuple[str, dict[str, Any], tuple[int, ...]]] = [
+    ("BatchNorm1d", {"track_running_stats": False}, (4, 3)),
+    ("InstanceNorm1d", {"track_running_stats": True, "momentum": 0.3}, (4, 3, 5)),
+    ("InstanceNorm2d", {"affine": True, "track_running_stats": True}, (2, 3, 5, 4)),
+    ("InstanceNorm3d", {"momentum": 1.0, "track_running_stats": True}, (2, 3, 2, 3, 4)),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "shape"), RUNNING)
+def test_what_running_statistics_become(
+    name: str, options: dict[str, Any], shape: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    theirs = getattr(tnn, name)(3, **options)
+    with gf.Graph() as graph:
+        x = gf.placeholder(("n", *shape[1:]), name="x")
+        layer = getattr(nn, name)(3, **options)
+        gain = gf.Variable(np.float32(1), name="gain")
+        # Nothing but the statistics is to change.
+        train = gf.optim.SGD(0.1).minimize(0 * gf.sum(layer(x) * gain))
+        tested = layer.eval()(x)
+    with gf.Session(graph) as session:
+        for _ in range(3):
+            array = rng.normal(2, 3, size=shape).astype(np.float32)
+            theirs(torch.tensor(array))
+            session.run(train, {x: array})
+        state = theirs.state_dict()
+        for key, variable in layer.named_variables():
+            np.testing.assert_allclose(session[variable], state[key], rtol=1e-4, err_msg=key)
+        expected = theirs.eval()(torch.tensor(array)).detach()
+        np.testing.assert_allclose(session.run(tested, {x: array}), expected, 1e-3, 1e-4)
 
 
 def test_a_network_learns_on_images_of_any_size(rng: np.random.Generator) -> None:
@@ -278,6 +315,20 @@ IMAGES = np.ones((2, 8, 8, 3), np.float32)
         ),
         (lambda: nn.MaxPool2d((2, 2, 2)), ArgumentError, "MaxPool2d: kernel_size=(2, 2, 2)", "2"),
         (lambda: nn.Upsample(), ArgumentError, "give either size or scale_factor", "scale_factor"),
+        (
+            lambda: nn.Upsample(scale_factor=(2, 2, 2))(IMAGES),
+            ShapeError,
+            "scale_factor=(2, 2, 2) is not for 2 spatial dims",
+            "one for each",
+        ),
+        (
+            lambda: nn.Upsample(2, recompute_scale_factor=True),
+            ArgumentError,
+            "recompute_scale_factor is for a scale_factor",
+            "leave it out",
+        ),
+        (lambda: nn.InstanceNorm1d(3, momentum=0), ArgumentError, "momentum=0 must be", "0.1"),
+        (lambda: nn.BatchNorm2d(3, momentum=None), ArgumentError, "momentum=None must", "0.1"),
         (lambda: nn.Upsample(2, mode="area"), ArgumentError, "mode='area' is none of", "linear"),
         (
             lambda: nn.Upsample(2, align_corners=True),

@@ -169,3 +169,14 @@ def test_flipped_bits_and_random_bytes(rng, seed):
             gf.onnx.load(bytes(damaged))
         except gf.errors.GraphfwError:
             pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [("ConstantOfShape", 1 << 45), ("Tile", 1 << 62), ("Tile", 1 << 45)]
+)
+def test_sizes_beyond_the_machine(kind, size):
+    inputs = ["to"] if kind == "ConstantOfShape" else ["x", "to"]
+    nodes = [node(kind, inputs, ["c"]), node("Add", ["x", "c"], ["d"]), node("Neg", ["d"], ["y"])]
+    proto = model(nodes, {"x": (1,)}, ["c", "y"], {"to": np.array([size])})
+    with pytest.raises(gf.errors.GraphfwError):
+        gf.onnx.run(proto, {"x": np.zeros(1, np.float32)})

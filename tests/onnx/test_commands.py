@@ -90,7 +90,7 @@ def test_arrays_for_the_only_input(path, files, given, capsys):
         (["--dim", "batch=9000000000000"], "MemoryError"),
         (["--output", "out.txt"], "--output out.txt.npz"),
         (["--output", "nowhere/out.npz"], "there is no folder nowhere"),
-        (["--executor", "gpu"], "there are: cupy"),
+        (["--executor", "abacus"], "there are: cupy"),
     ],
 )
 def test_mistakes_are_told(path, files, capsys, arguments, text):

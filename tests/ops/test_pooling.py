@@ -320,6 +320,7 @@ X = np.ones((1, 2, 4, 4))
         ),
         (lambda: gf.max_pool(X > 0, 2), DTypeError, "max_pool: wants real tensors, not bool", "a"),
         (lambda: gf.avg_pool(X + 1j, 2), DTypeError, "avg_pool: wants floating-point", "gf.abs"),
+        (lambda: gf.lp_pool(X, "two", 2), ArgumentError, "ord='two' gives no norm", "1 or more"),
         (lambda: gf.lp_pool(X, 0.5, 2), ArgumentError, "ord=0.5 gives no norm", "1 or more"),
         (lambda: gf.adaptive_avg_pool(X, 0), ArgumentError, "output_size=0 must be 1", "1 or more"),
         (lambda: gf.adaptive_max_pool(X[..., :0], 2), ShapeError, "dim 3 of x is empty", "elem"),

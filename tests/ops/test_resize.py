@@ -210,7 +210,9 @@ X = np.ones((1, 1, 4, 4))
         (lambda: gf.resize(X, 3, axes=7), AxisError, "axis 7 is out of range", "-4 to 3"),
         (lambda: gf.resize(X, 0), ShapeError, "dim 2 has 4 elements and is to have 0", "1 or more"),
         (lambda: gf.resize(X[:, :, :0], 2), ShapeError, "dim 2 has 0 elements", "1 or more"),
-        (lambda: gf.resize(X, scales=-1.0), ArgumentError, "scale -1.0 must be above 0", "1.0"),
+        (lambda: gf.resize(X, scales=-1.0), ArgumentError, "-1.0 must be a number above 0", "1.0"),
+        (lambda: gf.resize(X, scales=np.inf), ArgumentError, "scale inf must be a number", "1.0"),
+        (lambda: gf.resize(X, scales=["2"]), ArgumentError, "scale '2' must be a number", "1.0"),
         (
             lambda: gf.resize(X, 3, mode="area"),
             ArgumentError,

@@ -9,11 +9,12 @@ from typing import Any
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.builder import Unsupported, composition
+from graphfw.ops.attention_core import Attention, AttentionGrad
 
 
 @composition("attention", "attention_grad")
-def _attention(op: Any, *xs: Tensor) -> tuple[Tensor, ...]:
-    return op.composed(*xs)  # type: ignore[no-any-return]
+def _attention(op: Attention | AttentionGrad, *xs: Tensor) -> tuple[Tensor, ...]:
+    return op.composed(*xs)
 
 
 def _in_float32(compose: Callable[..., Tensor]) -> Callable[..., Tensor]:

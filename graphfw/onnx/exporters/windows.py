@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import graphfw as gf
@@ -69,7 +70,8 @@ def _pooled(b: Builder, node: Node, x: Val) -> Val:
         made = b("MaxPool", x, **options)
     else:
         mean = b("AveragePool", b.cast(x, float32), count_include_pad=1, **options)
-        made = b.cast(b("Mul", mean, b.scalar(size_of(op.window), float32)), x.dtype)  # type: ignore[arg-type]
+        count = b.scalar(math.prod(op.window), float32)
+        made = b.cast(b("Mul", mean, count), x.dtype)
     return made if lead == 2 else b.reshape(made, node.types[0].shape)
 
 
@@ -113,7 +115,9 @@ def _fold(b: Builder, node: Node, x: Val) -> Val:
     op, shape = fields(node), node.inputs[0].shape
     rank = len(op.window)
     lead, places = shape[: len(shape) - 2 * rank], shape[len(shape) - rank :]
-    if x.dtype.name not in _POOLED or b.opset < 18 or 0 in places:
+    # ONNX Runtime's Col2Im puts dilated windows in the wrong places but where there are two dims.
+    spread = rank != 2 and set(op.dilations) != {1}
+    if x.dtype.name not in _POOLED or b.opset < 18 or 0 in places or spread:
         return b.expand(lambda t: _by_products(op, t), [x], [node.inputs[0].type])[0]
     rows = b.reshape(x, (size_of(lead), size_of(op.window), size_of(places)))
     made = b(

@@ -24,13 +24,14 @@ def _if(node: Call, condition: Tensor) -> tuple[Value, ...]:
         return tuple(node.subgraph(branches[0 if known.reshape(-1)[0] else 1], ()))
     then, otherwise = ((lambda g=g: tuple(node.subgraph(g, ()))) for g in branches)
     try:
-        return gf.cond(gf.reshape(condition, ()), then, otherwise)  # type: ignore[no-any-return]
+        made: tuple[Value, ...] = gf.cond(gf.reshape(condition, ()), then, otherwise)
     except (ArgumentError, ShapeError) as error:
         raise ValueNeeded(
             "If: its branches don't fit one another, so which is taken must be known when the "
             f"model is loaded ({error.summary})",
             node.facts.inputs(condition),
         ) from error
+    return made
 
 
 # Loops
@@ -46,6 +47,7 @@ def _loop(
 ) -> Any:
     body = node.attr("body")
     stacks = len(body.output) - 1 - len(carried)
+    node.require(stacks >= 0, f"its body has {len(body.output)} outputs for {len(carried)} inputs")
     if all(isinstance(x, Tensor) for x in carried):
         try:
             if trips is not None and (go is None or _is_true(node, go)):
@@ -58,6 +60,9 @@ def _loop(
             except (ShapeError, DTypeError):
                 pass
     return _written_out(node, trips, go, list(carried), stacks)
+
+
+_GOES_ON = "whether it goes on"
 
 
 def _is_true(node: Call, condition: Tensor) -> bool:
@@ -86,16 +91,17 @@ def _conditional(
     def goes_on(state: tuple[Tensor, ...]) -> Tensor:
         return state[1] if trips is None else gf.logical_and(state[1], state[0] < scalar(trips))
 
-    def trip(state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def trip(state: tuple[Tensor, ...]) -> tuple[Value, ...]:
         on, *made = node.subgraph(node.attr("body"), state)
-        return (state[0] + 1, scalar(on), *made)  # type: ignore[arg-type]
+        return (state[0] + 1, scalar(node.tensor(on, _GOES_ON)), *made)
 
     def scalar(x: Tensor) -> Tensor:
         return gf.reshape(x, ())
 
     start = gf.constant(True) if go is None else scalar(go)
     number = gf.constant(0)
-    return gf.while_loop(goes_on, trip, (number, start, *carried))[2:]  # type: ignore[no-any-return]
+    _, _, *last = gf.while_loop(goes_on, trip, (number, start, *carried))
+    return tuple(last)
 
 
 def _written_out(
@@ -106,14 +112,14 @@ def _written_out(
     on: Value = gf.constant(True) if go is None else go
     rows: list[list[Tensor]] = [[] for _ in range(stacks)]
     for number in range(count):
-        if not node.known(on, "whether it goes on").reshape(-1)[0]:  # type: ignore[arg-type]
+        if not node.known(node.tensor(on, _GOES_ON), _GOES_ON).reshape(-1)[0]:
             break
         if number == _MOST_TRIPS:
             raise OnnxError(f"Loop: more than {_MOST_TRIPS:,} trips can't be written out")
         on, *made = node.subgraph(node.attr("body"), (gf.constant(number), on, *carried))
         carried = made[: len(carried)]
         for row, value in zip(rows, made[len(carried) :], strict=True):
-            row.append(value)  # type: ignore[arg-type]
+            row.append(node.tensor(value, "what it stacks"))
     if not all(rows):
         raise OnnxError("Loop: without trips the shapes of its stacks are not known")
     return (*carried, *[gf.stack(row) for row in rows])

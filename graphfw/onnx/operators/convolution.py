@@ -47,12 +47,13 @@ def steps(node: Call, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _kernel(node: Call, w: Tensor) -> list[int]:
     """Return the spatial sizes of the weights.  w: [M, C, *kernel]"""
     node.require(w.ndim >= 3, f"its weights have {w.ndim} dims, and no spatial ones")
-    sizes = list(w.shape[2:])
-    if not all(isinstance(size, int) for size in sizes):
-        raise ShapeError(f"{node.op_type}: the kernel's sizes must be known, and are {sizes}")
+    sizes = [size for size in w.shape[2:] if isinstance(size, int)]
+    if len(sizes) != w.ndim - 2:
+        spatial = list(w.shape[2:])
+        raise ShapeError(f"{node.op_type}: the kernel's sizes must be known, and are {spatial}")
     stated = node.attr("kernel_shape", tuple(sizes))
     node.require(list(stated) == sizes, f"kernel_shape is {stated}, and its weights have {sizes}")
-    return sizes  # type: ignore[return-value]
+    return sizes
 
 
 def padding(

@@ -123,8 +123,8 @@ def _towards_zero(a: Tensor, b: Tensor) -> Tensor:
 def _equal(node: Call, a: Value, b: Value) -> Tensor:
     if isinstance(a, Strings) and isinstance(b, Strings):
         number = {text: place for place, text in enumerate([*a.table, *b.table])}
-        a, b = (_numbered(x, number) for x in (a, b))
-    return gf.equal(*_laid(node, a, b))  # type: ignore[arg-type]
+        a, b = _numbered(a, number), _numbered(b, number)
+    return gf.equal(*_laid(node, node.tensor(a, "a"), node.tensor(b, "b")))
 
 
 def _numbered(x: Strings, number: dict[str, int]) -> Tensor:
@@ -197,8 +197,8 @@ def _cast(node: Call, x: Value, like: Value = None) -> Value:
         wanted = dtype_of(to)
     if isinstance(x, Strings):
         return gf.constant(_as_numbers(x, wanted))
-    mode = node.attr("round_mode", "up")
-    return converted(x, wanted, saturate=bool(node.attr("saturate", 1)), round_mode=mode)  # type: ignore[arg-type]
+    mode, saturate = node.attr("round_mode", "up"), bool(node.attr("saturate", 1))
+    return converted(node.tensor(x, "x"), wanted, saturate=saturate, round_mode=mode)
 
 
 _STRINGS = 8
@@ -208,7 +208,7 @@ _STRINGS = 8
 def _as_text(node: Call, x: Value) -> Strings:
     if isinstance(x, Strings):
         return x
-    value = node.known(x, "x")  # type: ignore[arg-type]
+    value = node.known(node.tensor(x, "x"), "x")
     texts = np.asarray([str(v) for v in value.ravel()], object)
     return Strings(texts.reshape(value.shape))
 

@@ -77,7 +77,8 @@ def _reduced(node: Call, x: Tensor, key: tuple[Any, ...], updates: Tensor) -> Te
         return made
 
     kind = gf.TensorType(x.dtype, x.shape)
-    return gf.host_call(at, kind, x, updates, *key)  # type: ignore[no-any-return]
+    result: Tensor = gf.host_call(at, kind, x, updates, *key)
+    return result
 
 
 @operator("TensorScatter", moves=True)
@@ -123,7 +124,18 @@ def _compress(node: Call, x: Tensor, condition: Tensor) -> Tensor:
 
 @operator("NonZero")
 def _nonzero(node: Call, x: Tensor) -> Tensor:
+    if _is_nonzero_throughout(node, x):  # so exporters count: 0, 1, … up to a size
+        places = [gf.arange(size) for size in x.shape]
+        return gf.stack([gf.reshape(p, (-1,)) for p in gf.meshgrid(*places, indexing="ij")])
     return gf.constant(np.stack(np.nonzero(np.atleast_1d(node.known(x, "x")))).astype(np.int64))
+
+
+def _is_nonzero_throughout(node: Call, x: Tensor) -> bool:
+    """Whether x is one number that is not 0, repeated over a shape that need not be known."""
+    if x.node.op.name != "broadcast_to":
+        return False
+    value = node.facts.value(x.node.inputs[0])
+    return value is not None and value.size == 1 and bool(np.all(value != 0))
 
 
 @operator("Unique")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import graphfw as gf
+from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.node import Call, operator
 from graphfw.onnx.operators.convolution import Pairs, padding, steps
@@ -30,15 +32,22 @@ def _max_pool(node: Call, x: Tensor) -> Any:
     if not node.wants(1):
         return gf.max_pool(x, kernel, **how)
     y, places = gf.max_pool(x, kernel, return_indices=True, **how)
-    if node.attr("storage_order", 0):  # places count down the columns
-        height, width = x.shape[2:]
-        places = places % width * height + places // width
+    if node.attr("storage_order", 0):
+        places = _columns_first(places, x.shape[2:])
     size: Any = 1
     for dim in x.shape[2:]:
         size = size * dim
     plane = gf.arange(x.shape[0] * x.shape[1]) * size
     first = gf.reshape(plane, (x.shape[0], x.shape[1], *[1] * (x.ndim - 2)))
     return y, places + first
+
+
+def _columns_first(places: Tensor, sizes: Sequence[DimLike]) -> Tensor:
+    """Return places among so many rows, columns, … as they count where the first dim runs first."""
+    made = gf.zeros_like(places)
+    for size in reversed(sizes):
+        made, places = made * size + places % size, places // size
+    return made
 
 
 @operator("AveragePool")

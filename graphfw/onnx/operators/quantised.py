@@ -15,6 +15,7 @@ from graphfw.onnx.types import converted, dtype_of, limits
 def _quantize(node: Call, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
     number = node.attr("output_dtype", 0)
     to = zero.dtype if zero is not None else dtype_of(number) if number else gf.uint8
+    node.require(to.name.startswith(("float", "int", "uint")), f"it can't make {to}")
     axis, block = node.attr("axis", 1), node.attr("block_size", 0)
     precision = node.attr("precision", 0)
     wide = dtype_of(precision) if precision else gf.result_type(x.dtype, scale.dtype)

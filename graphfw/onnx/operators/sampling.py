@@ -100,13 +100,13 @@ def _kept(
     policy = node.choice("keep_aspect_ratio_policy", "stretch", policies)
     if policy == "stretch":
         return sizes, None
-    old = [x.shape[a] for a in axes]
-    if not all(isinstance(n, int) for n in (*old, *sizes)):
+    old = [n for a in axes if isinstance(n := x.shape[a], int)]
+    wanted = [n for n in sizes if isinstance(n, int)]
+    if len(old) != len(axes) or len(wanted) != len(sizes):
         raise OnnxError("Resize: keep_aspect_ratio_policy wants sizes that are known")
-    choose: Any = min if policy == "not_larger" else max
-    factor = choose(new / n for new, n in zip(sizes, old, strict=True))  # type: ignore[operator]
-    kept: list[DimLike] = [int(factor * n + 0.5) for n in old]
-    return kept, [factor] * len(old)
+    choose = min if policy == "not_larger" else max
+    factor = choose([new / n for new, n in zip(wanted, old, strict=True)])
+    return [int(factor * n + 0.5) for n in old], [factor] * len(old)
 
 
 @operator("Upsample")

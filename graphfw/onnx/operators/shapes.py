@@ -130,7 +130,11 @@ def _squeeze(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
                 fix="say it when you load: shapes={name: (…)}",
             )
         places = tuple([i for i, dim in enumerate(x.shape) if dim == 1])
-    return gf.squeeze(x, places)
+    # A slice of one row of a dim of any size has min(n, 1) rows: that there is one is checked when
+    # it runs.
+    gone = {node.axis(a, x.ndim) for a in places}
+    sizes = [1 if i in gone and isinstance(d, Dim) else d for i, d in enumerate(x.shape)]
+    return gf.squeeze(gf.assert_shape(x, sizes) if sizes != list(x.shape) else x, places)
 
 
 @operator("Transpose", moves=True)
@@ -295,5 +299,6 @@ def _image(node: Call, x: Tensor) -> tuple[Sequence[DimLike], int]:
 def _axes(node: Call, axes: Tensor | None) -> tuple[int, ...] | None:
     """Return axes of an attribute, as opsets before 13 have them, or of an input."""
     if axes is None:
-        return node.attr("axes", None)  # type: ignore[no-any-return]
+        stated: tuple[int, ...] | None = node.attr("axes", None)
+        return stated
     return node.ints(axes, "the axes")

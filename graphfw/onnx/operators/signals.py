@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import graphfw as gf
+from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
+from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.node import Call, operator
 from graphfw.onnx.types import dtype_of
 
@@ -54,12 +54,15 @@ def _stft(
     length: Tensor | None = None,
 ) -> Tensor:
     """Transform short pieces.  signal: [batch, samples, 1 or 2] -> [batch, frames, bins, 2]"""
+    if signal.ndim == 2:  # as PyTorch writes real ones
+        signal = gf.expand_dims(signal, -1)
     hop = node.integer(step, "the step")
     if length is not None:
-        size: Any = node.integer(length, "the length")
+        size: DimLike = node.integer(length, "the length")
+    elif window is not None:
+        size = window.shape[0]
     else:
-        node.require(window is not None, "it has neither a window nor a length")
-        size = window.shape[0]  # type: ignore[union-attr]
+        raise OnnxError(f"{node.op_type}: it has neither a window nor a length")
     node.require(hop > 0, f"the step is {hop}")
     frames = (signal.shape[1] - size) // hop + 1
     places = gf.expand_dims(gf.arange(frames) * hop, -1) + gf.arange(size)

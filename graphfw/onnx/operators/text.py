@@ -153,7 +153,7 @@ def _tf_idf(node: Call, x: Value) -> Tensor:
             grams[tuple(part[at : at + size])] = number
             number += 1
     node.require(number <= len(indexes), f"{number} n-grams have {len(indexes)} ngram_indexes")
-    array = x.array if isinstance(x, Strings) else node.known(x, "x")  # type: ignore[arg-type]
+    array = x.array if isinstance(x, Strings) else node.known(node.tensor(x, "x"), "x")
     rows = np.atleast_2d(array)
     counts = np.zeros((len(rows), max(indexes, default=-1) + 1), np.float32)
     for row, items in zip(counts, rows.tolist(), strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -67,31 +68,58 @@ def _kept(boxes: Any, scores: Any, limit: int, threshold: float, lowest: float) 
 @operator("RoiAlign")
 def _roi_align(node: Call, x: Tensor, rois: Tensor, batches: Tensor) -> Tensor:
     """Sample regions on a grid.  x: [N, C, H, W], rois: [R, 4] -> [R, C, height, width]"""
-    height, width = node.attr("output_height", 1), node.attr("output_width", 1)
+    bins = node.attr("output_height", 1), node.attr("output_width", 1)
     ratio, scale = node.attr("sampling_ratio", 0), node.attr("spatial_scale", 1.0)
     usual = "half_pixel" if node.version >= 16 else "output_half_pixel"
     places = node.choice(
         "coordinate_transformation_mode", usual, ("half_pixel", "output_half_pixel")
     )
     is_max = node.choice("mode", "avg", ("avg", "max")) == "max"
-    node.require(height > 0 and width > 0, f"the output has {height}×{width} places")
+    node.require(min(bins) > 0, f"the output has {bins[0]}×{bins[1]} places")
     node.require(x.ndim == 4 and rois.ndim == 2, f"x and rois are {x.shape} and {rois.shape}")
     shift = 0.5 if places == "half_pixel" else 0.0
     low = rois[:, :2] * scale - shift  # x1, y1
     size = rois[:, 2:] * scale - shift - low
     if not shift:
         size = gf.maximum(size, 1.0)
-    if ratio <= 0:
-        known = node.known(size, "the regions, of which the number of samples depends")
-        largest = [int(np.ceil(v)) for v in (known / (width, height)).max(axis=0, initial=1)]
-        if len({tuple(np.ceil(k / (width, height))) for k in known}) > 1:
-            raise OnnxError("RoiAlign: with regions of different sizes, give sampling_ratio")
-        counts = (largest[1], largest[0])
-    else:
-        counts = (ratio, ratio)
-    ys, weights_y = _lines(low[:, 1], size[:, 1], height, counts[0], x.shape[2])
-    xs, weights_x = _lines(low[:, 0], size[:, 0], width, counts[1], x.shape[3])
-    # ys: [2, R, height * count]; all four corners of each sample
+    # A region is (x, y), bins and counts of samples are (y, x).
+    if ratio > 0:
+        return _sampled(x, low, size, batches, bins, (ratio, ratio), is_max)
+    # As many samples as a bin has pixels: regions with the same number go together.
+    known = node.known(size, "the regions, of which the number of samples depends")
+    samples = np.nan_to_num(np.ceil(known[:, ::-1] / bins))
+    node.require(samples.max(initial=0) <= _MOST_SAMPLES, "a region is too large")
+    counts = np.maximum(samples, 1).astype(int)
+    kinds, kind_of = np.unique(counts, axis=0, return_inverse=True)
+    if len(kinds) < 2:
+        count = kinds.ravel().tolist() or (1, 1)
+        return _sampled(x, low, size, batches, bins, count, is_max)
+    parts = []
+    for kind, count in enumerate(kinds.tolist()):
+        own = gf.constant(np.flatnonzero(kind_of == kind))
+        a, b, c = (gf.take(each, own, axis=0) for each in (low, size, batches))
+        parts.append(_sampled(x, a, b, c, bins, count, is_max))
+    order = np.argsort(np.argsort(kind_of, kind="stable"))
+    return gf.take(gf.concat(parts), gf.constant(order), axis=0)
+
+
+_MOST_SAMPLES = 1 << 14
+"""Of a bin along one axis: places are computed when the model is loaded."""
+
+
+def _sampled(
+    x: Tensor,
+    low: Tensor,
+    size: Tensor,
+    batches: Tensor,
+    bins: Sequence[int],
+    counts: Sequence[int],
+    is_max: bool,
+) -> Tensor:
+    """Reduce samples of regions to bins.  low, size: [R, 2], batches: [R] -> [R, C, *bins]"""
+    ys, weights_y = _lines(low[:, 1], size[:, 1], bins[0], counts[0], x.shape[2])
+    xs, weights_x = _lines(low[:, 0], size[:, 0], bins[1], counts[1], x.shape[3])
+    # ys: [2, R, bins * count]; all four corners of each sample
     total: Any = None
     b = gf.reshape(batches, (-1, 1, 1))
     planes = gf.permute_dims(x, (0, 2, 3, 1))
@@ -107,7 +135,7 @@ def _roi_align(node: Call, x: Tensor, rois: Tensor, batches: Tensor) -> Tensor:
     else:
         for at, w in parts:
             total = at * w if total is None else total + at * w
-    grid = gf.reshape(total, (total.shape[0], height, counts[0], width, counts[1], x.shape[1]))
+    grid = gf.reshape(total, (total.shape[0], bins[0], counts[0], bins[1], counts[1], x.shape[1]))
     pooled = (gf.max if is_max else gf.mean)(grid, axis=(2, 4))
     return gf.permute_dims(pooled, (0, 3, 1, 2))
 

@@ -1,0 +1,120 @@
+"""Attention layers against PyTorch's, and what they say of inputs that don't fit."""
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw import nn
+from tests.support.torch_layers import as_torch, torch
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with gf.Graph() as g:
+        yield g
+
+
+def attention_pair(session, layer, **options):
+    theirs = torch.nn.MultiheadAttention(
+        layer.embed_dim, layer.num_heads, batch_first=True, kdim=layer.key_dim,
+        vdim=layer.value_dim, **options,
+    )  # fmt: skip
+    state = {name: as_torch(a) for name, a in layer.state_dict(session).items()}
+    parts = [state[f"{p}_proj.weight"].T for p in "qkv"]
+    with torch.no_grad():
+        if theirs.in_proj_weight is not None:
+            theirs.in_proj_weight.copy_(torch.cat(parts))
+        else:
+            for p, part in zip("qkv", parts, strict=True):
+                getattr(theirs, f"{p}_proj_weight").copy_(part)
+        if theirs.in_proj_bias is not None:
+            theirs.in_proj_bias.copy_(torch.cat([state[f"{p}_proj.bias"] for p in "qkv"]))
+            theirs.out_proj.bias.copy_(state["out_proj.bias"])
+        theirs.out_proj.weight.copy_(state["out_proj.weight"].T)
+    return theirs
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_self_attention(rng, graph, bias):
+    layer = nn.MultiHeadAttention(12, 3, bias=bias)
+    x = gf.placeholder(("batch", "time", 12), name="x")
+    y = layer(x)
+    assert y.shape == x.shape
+    data = rng.standard_normal((2, 5, 12)).astype(np.float32)
+    with gf.Session(graph) as session:
+        theirs = attention_pair(session, layer, bias=bias)
+        got = session.run(y, {x: data})
+    expected = theirs(*[as_torch(data)] * 3)[0].detach().numpy()
+    np.testing.assert_allclose(got, expected, 1e-4, 1e-5)
+
+
+def test_cross_attention_with_masks(rng, graph):
+    layer = nn.MultiHeadAttention(8, 2, key_dim=5, value_dim=3)
+    q = gf.placeholder((2, 4, 8), name="q")
+    k = gf.placeholder((2, 6, 5), name="k")
+    v = gf.placeholder((2, 6, 3), name="v")
+    visible = rng.random((4, 6)) > 0.4
+    visible[:, 0] = True
+    scores = rng.standard_normal((2, 4, 6)).astype(np.float32)
+    padding = np.array([[True] * 6, [True] * 3 + [False] * 3])
+    outputs = [
+        layer(q, k, v, visible),
+        layer(q, k, v, scores),
+        layer(q, k, v, padding[:, None, :]),
+        layer(q, k, v, np.repeat(scores[:, None], 2, axis=1)),
+    ]
+    data = [rng.standard_normal((2, *t.shape[1:])).astype(np.float32) for t in (q, k, v)]
+    with gf.Session(graph) as session:
+        theirs = attention_pair(session, layer)
+        got = session.run(outputs, dict(zip((q, k, v), data, strict=True)))
+    tensors = [as_torch(a) for a in data]
+    float_mask = as_torch(np.repeat(scores, 2, axis=0))
+    expected = [
+        theirs(*tensors, attn_mask=as_torch(~visible))[0],
+        theirs(*tensors, attn_mask=float_mask)[0],
+        theirs(*tensors, key_padding_mask=as_torch(~padding))[0],
+        theirs(*tensors, attn_mask=float_mask)[0],
+    ]
+    for ours, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(ours, other.detach().numpy(), 1e-4, 1e-5)
+
+
+def test_causal_attention_sees_no_future(rng, graph):
+    layer = nn.MultiHeadAttention(8, 2, causal=True)
+    x = gf.placeholder((1, 5, 8), name="x")
+    y = layer(x)
+    data = rng.standard_normal((1, 5, 8)).astype(np.float32)
+    changed = data.copy()
+    changed[:, 3:] += 1
+    with gf.Session(graph) as session:
+        a, b = session.run(y, {x: data}), session.run(y, {x: changed})
+    np.testing.assert_array_equal(a[:, :3], b[:, :3])
+    assert (a[:, 3:] != b[:, 3:]).any()
+
+
+@pytest.mark.parametrize("mask", [None, "bool", "float"])
+def test_attention_dropout(rng, graph, mask):
+    layer = nn.MultiHeadAttention(8, 2, dropout=0.5, causal=True)
+    masks = {"bool": np.array([True, True, False]), "float": np.array([0.0, -1.0, -np.inf])}
+    x = gf.asarray(rng.standard_normal((40, 3, 8)).astype(np.float32))
+    dropped = [layer(x, mask=masks.get(mask)) for _ in range(60)]
+    mean = sum(dropped[1:], dropped[0]) / 60
+    kept = layer.eval()(x, mask=masks.get(mask))
+    with gf.Session(graph) as session:
+        one, two, average, exact = session.run([dropped[0], dropped[1], mean, kept])
+    assert (one != two).any()
+    assert (one != exact).any()
+    assert np.abs(average - exact).mean() < 0.3 * np.abs(one - exact).mean()
+
+
+def test_attention_mistakes():
+    layer = nn.MultiHeadAttention(8, 2)
+    x = gf.placeholder(("batch", 3, 8), name="x")
+    with pytest.raises(gf.DTypeError, match="the mask must be of bools or floats, not int64") as e:
+        layer(x, mask=gf.ones((3, 3), dtype=gf.int64))
+    assert e.value.fix == "write mask != 0"
+    with pytest.raises(gf.ShapeError, match="queries must have 2 dims or more, not 1"):
+        layer(gf.ones((8,)))
+    with pytest.raises(gf.ShapeError) as e:
+        layer(gf.placeholder(("batch", 3, 9)))
+    assert e.value.fix == "Linear(in_features=8) receives 9 features: use in_features=9"

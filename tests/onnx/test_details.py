@@ -1,0 +1,116 @@
+"""What operators do that ONNX's suite has no case of, beside ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import graphfw as gf
+from tests.onnx.models import model
+from tests.onnx.runtime import started
+
+
+def node(kind, inputs, outputs, **attributes):
+    return helper.make_node(kind, inputs, outputs, **attributes)
+
+
+@pytest.fixture
+def compare(tmp_path):
+    def compared(proto, feeds):
+        """Compare all outputs of a model with ONNX Runtime's, and return the graph."""
+        graph = gf.onnx.load(proto)
+        with gf.Session(graph) as session:
+            made = session.run(list(graph.outputs), feeds)
+        proto.ir_version = 10  # ONNX Runtime is behind the package onnx
+        onnx.save(proto, tmp_path / "m.onnx")
+        wanted = started(tmp_path / "m.onnx").run(None, feeds)
+        for value, reference in zip(made, wanted, strict=True):
+            np.testing.assert_allclose(value, reference, 1e-4, 1e-5)
+            assert (value.dtype, value.shape) == (reference.dtype, reference.shape)
+        return graph
+
+    return compared
+
+
+@pytest.mark.parametrize("sizes", [(9,), (7, 8), (4, 5, 6)])
+def test_places_that_count_down_the_columns(sizes, rng, compare):
+    rank = len(sizes)
+    pool = node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2] * rank, storage_order=1)
+    proto = model([pool], {"x": (2, 3, *sizes)}, ["y"])
+    proto.graph.output.append(helper.make_tensor_value_info("i", TensorProto.INT64, None))
+    compare(proto, {"x": rng.standard_normal((2, 3, *sizes)).astype(np.float32)})
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("places", ["half_pixel", "output_half_pixel"])
+def test_regions_of_different_sizes(mode, places, rng, compare):
+    regions = [[0, 0, 3, 4], [1, 1, 9, 8], [0.5, 0.2, 3.2, 4.1], [3, 3, 10.9, 8.5]]
+    weights = {"regions": np.float32(regions), "images": np.array([0, 1, 1, 0])}
+    how: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": places}
+    align = node("RoiAlign", ["x", *weights], ["y"], output_height=2, output_width=3, **how)
+    proto = model([align], {"x": (2, 3, 9, 11)}, ["y"], weights)
+    compare(proto, {"x": rng.standard_normal((2, 3, 9, 11)).astype(np.float32)})
+    weights["regions"][1, 2] = 1e9
+    with pytest.raises(gf.onnx.OnnxError, match="a region is too large"):
+        gf.onnx.load(model([align], {"x": (2, 3, 9, 11)}, ["y"], weights))
+
+
+def test_counting_as_exporters_write_it(rng, compare):
+    one = numpy_helper.from_array(np.array([1]))
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("ConstantOfShape", ["s"], ["ones"], value=one),
+        node("NonZero", ["ones"], ["places"]),
+        node("Cast", ["places"], ["y"], to=TensorProto.FLOAT),
+    ]
+    proto = model(nodes, {"x": ("n", "t")}, ["y"])
+    graph = compare(proto, {"x": rng.standard_normal((2, 5)).astype(np.float32)})
+    assert str(graph.outputs[0].shape) == "(2, n*t)"
+
+
+def test_a_known_part_of_a_shape(rng, compare):
+    weights = {"at": np.array(1), "values": np.float32([0, 1])}
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "at"], ["depth"]),
+        node("ArgMax", ["x"], ["best"], axis=1, keepdims=0),
+        node("OneHot", ["best", "depth", "values"], ["y"]),
+    ]
+    graph = compare(
+        model(nodes, {"x": ("n", 7)}, ["y"], weights),
+        {"x": rng.standard_normal((3, 7)).astype(np.float32)},
+    )
+    assert str(graph.outputs[0].shape) == "(n, 7)"
+
+
+def test_the_last_row_of_any_number(rng, compare):
+    slice_ = node("Slice", ["x"], ["last"], starts=[-1], ends=[2**31 - 1], axes=[0])
+    proto = model(
+        [slice_, node("Squeeze", ["last"], ["y"], axes=[0])], {"x": ("t", 3)}, ["y"], opset=9
+    )
+    graph = compare(proto, {"x": rng.standard_normal((4, 3)).astype(np.float32)})
+    with gf.Session(graph) as session, pytest.raises(gf.GraphfwError, match="min\\(t, 1\\)"):
+        session.run(graph.outputs, {"x": np.zeros((0, 3), np.float32)})
+
+
+def test_short_transforms_of_real_signals(rng, compare):
+    weights = {"step": np.array(4), "window": np.hanning(8).astype(np.float32)}
+    stft = node("STFT", ["x", *weights], ["y"])
+    proto = model([stft], {"x": (2, 32)}, ["y"], weights)
+    compare(proto, {"x": rng.standard_normal((2, 32)).astype(np.float32)})
+
+
+def test_a_body_without_outputs_and_bools_for_numbers():
+    body = helper.make_graph([], "empty", [], [])
+    loop = node("Loop", ["trips", "", "x"], ["y"], body=body)
+    proto = model([loop], {"x": (2,)}, ["y"], {"trips": np.array(3)})
+    with pytest.raises(gf.onnx.OnnxError, match="its body has 0 outputs for 1 inputs"):
+        gf.onnx.load(proto)
+    how = {"scale": np.float32(1), "zero": np.array(True)}
+    proto = model([node("QuantizeLinear", ["x", *how], ["y"])], {"x": (2,)}, ["y"], how)
+    with pytest.raises(gf.onnx.OnnxError, match="it can't make bool"):
+        gf.onnx.load(proto)

@@ -1,0 +1,91 @@
+"""What is given along with a model: shapes, values, outputs, feeds; and what is wrong with it."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import graphfw as gf
+from graphfw.ir.dtype import as_dtype
+from tests.onnx.models import classifier, model
+
+
+def shifted(default=None):
+    """Return a model of y = x + w, whose input w has a default or none."""
+    weights = {} if default is None else {"w": np.float32(default)}
+    add = helper.make_node("Add", ["x", "w"], ["y"], "add")
+    return model([add], {"x": ("n", 2), "w": (2,)}, ["y"], weights)
+
+
+def test_a_value_in_place_of_a_default():
+    x, w = np.zeros((1, 2), np.float32), np.float32([5, 6])
+    proto = shifted([1, 2])
+    assert gf.onnx.run(proto, {"x": x})["y"].tolist() == [[1, 2]]
+    assert gf.onnx.run(proto, {"x": x, "w": w})["y"].tolist() == [[5, 6]]
+    graph = gf.onnx.load(proto, values={"w": [5, 6]})
+    with gf.Session(graph) as session:
+        assert session.run("y", {"x": x}).tolist() == [[5, 6]]
+
+
+def test_values_get_the_inputs_dtype():
+    reshape = helper.make_node("Reshape", ["x", "to"], ["y"])
+    proto = model([reshape], {"x": (6,)}, ["y"])
+    proto.graph.input.append(helper.make_tensor_value_info("to", TensorProto.INT64, (2,)))
+    for value in ([2, 3], (2, -1), np.array([2, 3], np.int32)):
+        assert gf.onnx.load(proto, values={"to": value}).outputs[0].shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text", "fix"),
+    [
+        ({"outputs": ["scors"]}, gf.ArgumentError, "outputs has 'scors'", '"scores"'),
+        ({"trainable": "all"}, gf.ArgumentError, "trainable is a str", "True"),
+        ({"shapes": {"x": (1, 6)}}, gf.ShapeError, "has 2 dims for 'x', and", "[batch, 1,"),
+        ({"values": {"x": np.zeros(3, np.float32)}}, gf.ShapeError, "has 1 dims for 'x'", "1"),
+        ({"values": {"x": np.zeros((1, 1, 6, 6))}}, gf.ArgumentError, "has float64", "astype"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told(rng, options, error, text, fix):
+    with pytest.raises(error) as caught:
+        gf.onnx.load(classifier(rng), **options)
+    assert text in str(caught.value)
+    assert fix in caught.value.fix
+
+
+def test_what_is_no_model_and_no_input():
+    for call in (gf.onnx.load, lambda source: gf.onnx.run(source, {})):
+        with pytest.raises(gf.ArgumentError, match="not a dict"):
+            call({})
+    x = np.zeros((1, 2), np.float32)
+    with pytest.raises(gf.FeedError, match="'z' is no input") as caught:
+        gf.onnx.run(shifted(), {"x": x, "w": x[0], "z": x})
+    assert caught.value.fix == "its inputs are x, w"
+
+
+def test_what_is_no_graph_and_no_path(tmp_path):
+    with gf.Graph() as graph:
+        x = gf.placeholder((2,), name="x")
+    with pytest.raises(gf.ArgumentError, match="a Tensor is no Graph"):
+        gf.onnx.save(x, x, tmp_path / "m.onnx")
+    with pytest.raises(gf.ArgumentError, match="the path is an int"):
+        gf.onnx.save(graph, x, 3)
+
+
+def test_inputs_of_one_letter_have_one_dtype():
+    proto = shifted()
+    proto.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
+    with pytest.raises(gf.onnx.OnnxError, match="'B' is int64, and 'A' is float32") as caught:
+        gf.onnx.load(proto)
+    assert "Add 'add'" in caught.value.why
+
+
+def test_dtypes_that_are_too_new_say_which_opset_they_need(tmp_path):
+    with gf.Graph() as graph:
+        small = gf.astype(gf.placeholder((2,), name="x"), as_dtype(ml_dtypes.float4_e2m1fn))
+        y = gf.astype(small, gf.float32)
+    with pytest.raises(gf.onnx.OnnxError, match="needs opset 23") as caught:
+        gf.onnx.save(graph, y, tmp_path / "m.onnx")
+    assert "opset=" in caught.value.fix
+    gf.onnx.save(graph, y, tmp_path / "m.onnx", opset=23)
