@@ -12,7 +12,6 @@ import fnmatch
 import json
 import sys
 import time
-from pathlib import Path
 
 from benchmarks import accuracy, machine, report, strategies, sweep
 from benchmarks.devices import DEVICES
@@ -32,10 +31,14 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="list the workloads and stop")
     parser.add_argument("--peers", help=f"which take part, of: {', '.join(machine.PEERS)}")
     parser.add_argument("--peers-only", action="store_true", help="leave graphfw itself out")
-    parser.add_argument("--threads", type=int, default=2, help="for each contender (2)")
+    parser.add_argument(
+        "--threads", type=machine.threads, default="2", help="for each contender (2)"
+    )
     parser.add_argument("--device", choices=DEVICES, default="cpu", help="where to compute (cpu)")
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", type=Path, help="write the figures to this file too")
+    parser.add_argument(
+        "--json", type=machine.in_a_folder, help="write the figures to this file too"
+    )
     options = parser.parse_args()
     if options.list:
         listed = WORKLOADS[options.device].values()
@@ -46,8 +49,6 @@ def main() -> None:
     for name in peers:
         if name not in known:
             parser.error(f"no peer is named {name!r}: there are {', '.join(known)}")
-    if options.threads > len(machine.cores()):
-        parser.error(f"--threads {options.threads}: there are {len(machine.cores())} cores")
     contenders = tuple([] if options.peers_only else ["graphfw"]) + tuple(peers)
     rounds, budget = (3, 1.0) if options.quick else (7, 3.0)
     settings = Settings(contenders, options.threads, rounds, budget, options.device)

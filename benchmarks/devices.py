@@ -16,18 +16,32 @@ VARIABLE = "GRAPHFW_BENCH_DEVICE"
 
 DEVICES = ("cpu", "cuda")
 
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "float32": {},
+    "tf32": {"matmul_precision": "high"},
+    "bf16": {"precision": "mixed-bf16"},
+}
+"""Of graphfw's session, by what a workload's products compute in."""
+
 
 def on_gpu() -> bool:
     """Return whether contenders of this process compute on a GPU."""
     return os.environ.get(VARIABLE, "cpu") == "cuda"
 
 
-def session(graph: Any, **options: Any) -> Any:
-    """Return a session of graphfw that does not check its optimiser."""
+def session(graph: Any, precision: str = "float32", **options: Any) -> Any:
+    """Return a session of graphfw that does not check its optimiser.
+
+    Args:
+        graph: What it runs.
+        precision: In what products compute: "float32"; on GPUs also "tf32"; "bf16": mixed with
+            float32.
+        options: More of `gf.Session`'s.
+    """
     import graphfw as gf
 
     executor = "cupy" if on_gpu() else "numpy"
-    return gf.Session(graph, executor=executor, verify="off", **options)
+    return gf.Session(graph, executor=executor, verify="off", **_OPTIONS[precision], **options)
 
 
 def given(arrays: Sequence[Any]) -> list[Any]:

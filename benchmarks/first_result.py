@@ -21,7 +21,7 @@ from benchmarks.machine import CONTENDERS
 def main() -> None:
     """Make the steps and print what came of them."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.first_result")
-    parser.add_argument("model", choices=("mlp", "gpt", "lstm", "ode"))
+    parser.add_argument("model", choices=("mlp", "gpt", "gpt-bf16", "lstm", "ode"))
     parser.add_argument("contender", choices=tuple(CONTENDERS))
     parser.add_argument("--steps", type=int, default=1)
     options = parser.parse_args()
@@ -32,10 +32,10 @@ def main() -> None:
 
 
 def _losses(model: str, contender: str, steps: int) -> list[float]:
-    if model == "gpt":
+    if model in ("gpt", "gpt-bf16"):
         from benchmarks.workloads import gpt
 
-        case = gpt.STEPS[contender](gpt.SMALL)
+        case = gpt.STEPS[contender](gpt.SMALL if model == "gpt" else gpt.MIXED)
         return [float(case.run()) for _ in range(steps)]  # type: ignore[arg-type]
     if model == "lstm":
         from benchmarks.workloads import recurrent

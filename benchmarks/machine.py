@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import platform
 import subprocess
+from pathlib import Path
 
 CONTENDERS = {
     "graphfw": "graphfw",
@@ -67,6 +69,30 @@ def cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
+
+
+def threads(text: str) -> int:
+    """Return a number of threads from the command line.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none, or there are fewer cores.
+    """
+    most = len(cores())
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of threads from 1 to {most}")
+    return int(text)
+
+
+def in_a_folder(text: str) -> Path:
+    """Return a file's name from the command line; measuring takes long, writing comes last.
+
+    Raises:
+        argparse.ArgumentTypeError: Its folder does not exist.
+    """
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}")
+    return path
 
 
 def versions() -> dict[str, str]:

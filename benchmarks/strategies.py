@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from benchmarks import machine
 from benchmarks.workloads.models import NETWORKS, model
 
 
@@ -31,7 +32,7 @@ def main(arguments: list[str]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("networks", nargs="*", metavar="network", help=", ".join(NETWORKS))
-    parser.add_argument("--threads", type=int, default=2, help="of a run (2)")
+    parser.add_argument("--threads", type=machine.threads, default="2", help="of a run (2)")
     options = parser.parse_args(arguments)
     for name in options.networks:
         if name not in NETWORKS:

@@ -224,31 +224,36 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks sweep", description=__doc__)
     known = ", ".join(FUNCTIONS)
     parser.add_argument("functions", nargs="*", metavar="function", help=f"of: {known}; all")
-    parser.add_argument("--threads", default="1,2", help="how many, in turn (1,2)")
+    parser.add_argument("--threads", type=_threads, default="1,2", help="how many, in turn (1,2)")
     parser.add_argument("--dtypes", default=",".join(DTYPES), help=f"of: {', '.join(DTYPES)}")
     parser.add_argument("--peers", default="numpy,torch", help="which take part (numpy,torch)")
     parser.add_argument("--peers-only", action="store_true", help="leave graphfw itself out")
     parser.add_argument("--largest", type=float, default=1e8, help="the most elements (1e8)")
-    parser.add_argument("--out", type=Path, default=Path("sweep"), help="a folder (sweep)")
+    parser.add_argument("--out", type=machine.in_a_folder, default="sweep", help="a folder (sweep)")
     options = parser.parse_args(arguments)
     functions = options.functions or list(FUNCTIONS)
     dtypes = options.dtypes.split(",")
-    for given, allowed in ((functions, FUNCTIONS), (dtypes, DTYPES)):
+    peers = options.peers.split(",")
+    for given, allowed in ((functions, FUNCTIONS), (dtypes, DTYPES), (peers, machine.PEERS)):
         for name in given:
             if name not in allowed:
                 parser.error(f"{name!r} is none of {', '.join(allowed)}")
-    contenders = (*([] if options.peers_only else ["graphfw"]), *options.peers.split(","))
+    contenders = (*([] if options.peers_only else ["graphfw"]), *peers)
     heading = f"{date.today()}; {machine.facts()}; {machine.load()}"
     rule = "\n|" + "---|" * len(_COLUMNS)
     print(f"{heading}\n\n| " + " | ".join(_COLUMNS) + " |" + rule, flush=True)
     points = []
-    for threads in map(int, options.threads.split(",")):
+    for threads in options.threads:
         settings = Settings(contenders, threads, rounds=3, budget_s=1.0)
         with Pool(settings) as pool:
             for function in functions:
                 for dtype in dtypes:
                     points += _sweep(pool, function, dtype, options.largest)
     _write(options.out, heading, points)
+
+
+def _threads(text: str) -> list[int]:
+    return [machine.threads(one) for one in text.split(",")]
 
 
 def _write(folder: Path, heading: str, points: list[Point]) -> None:

@@ -147,18 +147,10 @@ def described(net: Net, training: bool) -> Described:
     return Described(graph, [loss, train], [x, y])
 
 
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "float32": {},
-    "tf32": {"matmul_precision": "high"},
-    "bf16": {"precision": "mixed-bf16"},
-}
-"""Of graphfw's session, by precision."""
-
-
 def graphfw_case(net: Net, training: bool) -> Case:
     """Return a step of graphfw, or the scores of a batch."""
     graph, fetches, feeds = described(net, training)
-    plan = devices.session(graph, **_OPTIONS[net.precision]).compile(fetches, feeds=feeds)
+    plan = devices.session(graph, net.precision).compile(fetches, feeds=feeds)
     stream = itertools.cycle([devices.given(batch) for batch in net.batches()])
     if not training:
         return Case(lambda: plan(next(stream)[0]))

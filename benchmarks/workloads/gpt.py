@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,7 @@ class Gpt:
 
 
 SMALL = Gpt(6, 384, 6, 128, 8, 256)
+MIXED = replace(SMALL, precision="bf16")
 
 
 # graphfw
@@ -126,17 +127,9 @@ def _graphfw_graph(gpt: Gpt, initial: Sequence[Any]) -> tuple[Any, Any, Any, Any
 def graphfw_forward(gpt: Gpt) -> Case:
     """Return the logits of one batch."""
     graph, tokens, _, logits, _ = _graphfw_graph(gpt, gpt.initialisers())
-    plan = devices.session(graph, **_OPTIONS[gpt.precision]).compile(logits, feeds=[tokens])
+    plan = devices.session(graph, gpt.precision).compile(logits, feeds=[tokens])
     batch = devices.given(gpt.batches()[0][:1])
     return Case(lambda: plan(*batch))
-
-
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "float32": {},
-    "tf32": {"matmul_precision": "high"},
-    "bf16": {"precision": "mixed-bf16"},
-}
-"""Of graphfw's session, by precision."""
 
 
 def described(gpt: Gpt, initial: Sequence[Any]) -> Described:
@@ -152,7 +145,7 @@ def described(gpt: Gpt, initial: Sequence[Any]) -> Described:
 def graphfw_step(gpt: Gpt) -> Case:
     """Return a training step."""
     graph, fetches, feeds = described(gpt, gpt.initialisers())
-    plan = devices.session(graph, **_OPTIONS[gpt.precision]).compile(fetches, feeds=feeds)
+    plan = devices.session(graph, gpt.precision).compile(fetches, feeds=feeds)
     stream = itertools.cycle(list(map(devices.given, gpt.batches())))
     return Case(lambda: plan(*next(stream))[0])
 
@@ -216,7 +209,7 @@ def _torch_model(gpt: Gpt) -> tuple[Any, list[Any]]:
             inner = functional.gelu(inner, approximate="tanh")
             h = h + functional.linear(inner, down, down_b)
         normal = functional.layer_norm(h, (width,), held[-3], held[-2], EPS)
-        return functional.linear(normal, held[-1])
+        return functional.linear(normal, held[-1]).float()
 
     return logits_of, held
 
@@ -374,6 +367,14 @@ WORKLOADS = [
         makers(SMALL, STEPS),
         (Target(0.8),),
         rtol=1e-3,
+        checks=3,
+    ),
+    Contest(
+        "gpt-step-bf16",
+        "gpt-step in mixed precision with bfloat16",
+        makers(MIXED, STEPS),
+        (Target(0.8),),
+        rtol=1e-2,
         checks=3,
     ),
     Probe(

@@ -30,6 +30,7 @@ _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _CONTENDERS = ("graphfw", "numpy", "torch", "torch.compile", "jax")
 _WITHOUT = {
     "gpt": ("numpy",),
+    "gpt-bf16": ("numpy",),
     "lstm": ("numpy", "torch.compile"),
     "ode": ("numpy", "torch.compile"),
 }
@@ -124,13 +125,13 @@ def _from_cold_to_warm(model: str, name: str, runner: Runner) -> dict[str, float
     return {name: statistics.median(cold), f"{name}, warm cache": statistics.median(warm)}
 
 
-def _memory(runner: Runner) -> Figures:
+def _memory(model: str, runner: Runner) -> Figures:
     """Measure three training steps, above what loading the library takes."""
     grown: dict[str, float] = {}
     notes: dict[str, str] = {}
-    for name in _takes_part("gpt", runner):
+    for name in _takes_part(model, runner):
         try:
-            grown[name] = _program("gpt", name, _environment(runner), 3)[1]
+            grown[name] = _program(model, name, _environment(runner), 3)[1]
         except RuntimeError as error:
             notes[name] = f"failed: {error}"
     return grown, notes
@@ -166,7 +167,14 @@ WORKLOADS = [
     Probe(
         "memory-gpt",
         "memory at its highest in three GPT training steps, above that with the library loaded",
-        _memory,
+        functools.partial(_memory, "gpt"),
+        (Target(0.7, "torch"),),
+        unit="MiB",
+    ),
+    Probe(
+        "memory-gpt-bf16",
+        "memory-gpt in mixed precision with bfloat16",
+        functools.partial(_memory, "gpt-bf16"),
         (Target(0.7, "torch"),),
         unit="MiB",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphfw.ir.literal import Array
+from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Tensor
 
 _SPREADS = ("broadcast_to", "permute_dims", "reshape")
@@ -13,10 +14,7 @@ _FILL_SIZE = 1024
 def constant_array(tensor: Tensor) -> Array | None:
     """Return the array of a `constant`, None for anything else."""
     op = tensor.node.op
-    if op.name != "constant":
-        return None
-    array: Array = op.value.array  # type: ignore[attr-defined]
-    return array
+    return op.value.array if isinstance(op, Constant) else None
 
 
 def fill_value(tensor: Tensor) -> Array | None:
@@ -31,7 +29,7 @@ def fill_value(tensor: Tensor) -> Array | None:
     array = constant_array(tensor)
     if array is None or not 0 < array.size <= _FILL_SIZE:
         return None
-    first = array[(0,) * array.ndim].reshape(())
+    first: Array = array[(0,) * array.ndim].reshape(())
     if array.size > 1 and array.tobytes() != first.tobytes() * array.size:
         return None
-    return first  # type: ignore[no-any-return]
+    return first

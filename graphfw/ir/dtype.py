@@ -79,13 +79,13 @@ class DType:
         """The dtype of the absolute value: `float32` for `complex64`, itself otherwise."""
         return {"complex64": float32, "complex128": float64}.get(self.name, self)
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other: Any) -> bool:
         if self is other:
             return True
         if isinstance(other, DType) or other is None:
             return False
         try:
-            return self.dtype == np.dtype(other)  # type: ignore[call-overload,no-any-return]
+            return bool(self.dtype == np.dtype(other))
         except (TypeError, ValueError):  # NumPy reads any text with a comma as a list of dtypes
             return False
 

@@ -7,9 +7,15 @@ function registers itself here, and `F.matmul(x, w)` finds it when it is called.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphfw.ir.overrides import Function, overridable
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from graphfw.ir.dtype import DType
+    from graphfw.ir.tensor import Tensor
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """As graphfw itself calls them."""
@@ -29,9 +35,17 @@ def public(function: Function) -> Function:
 
 
 class _Functions:
-    """Looks public functions up as attributes."""
+    """Looks public functions up as attributes: most make a tensor, those that don't are named."""
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    array_namespace: Callable[..., ModuleType]
+    cotangents: Callable[..., list[Any]]
+    finfo: Callable[..., Any]
+    map: Callable[..., Any]
+    result_type: Callable[..., DType]
+    scan: Callable[..., tuple[Any, Any]]
+    tangents: Callable[..., tuple[list[Tensor], list[Tensor | None]]]
+
+    def __getattr__(self, name: str) -> Callable[..., Tensor]:
         try:
             return FUNCTIONS[name]
         except KeyError:

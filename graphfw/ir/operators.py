@@ -93,10 +93,10 @@ class Operators:
     def __rrshift__(self, other: Any) -> Tensor:
         return _binary("bitwise_right_shift", other, self)
 
-    def __eq__(self, other: Any) -> Tensor:  # type: ignore[override]
+    def __eq__(self, other: Any) -> Tensor:  # type: ignore[override]  # a tensor, no bool
         return _binary("equal", self, other)
 
-    def __ne__(self, other: Any) -> Tensor:  # type: ignore[override]
+    def __ne__(self, other: Any) -> Tensor:  # type: ignore[override]  # a tensor, no bool
         return _binary("not_equal", self, other)
 
     def __lt__(self, other: Any) -> Tensor:

@@ -285,9 +285,10 @@ class _Parser:
             op = self.constant(positional, fields, types)
         else:
             inputs = tuple([self.operand(argument) for argument in positional])
-            op = _op(name, {field: self.value(value) for field, value in fields.items()})
-            if RANDOM in op.traits and "key" in op.fields:
-                _reserve(self.graph, str(op.key))  # type: ignore[attr-defined]
+            values = {field: self.value(value) for field, value in fields.items()}
+            op = _op(name, values)
+            if RANDOM in op.traits and "key" in values:
+                _reserve(self.graph, str(values["key"]))
         inferred = _infer(op, inputs)
         if inferred != types:
             raise ParseError(
@@ -359,7 +360,7 @@ class _Parser:
         if not isinstance(name, str) or not isinstance(trainable, bool):
             raise ParseError('write it like variable("weight", trainable=False)')
         shape, dtype = types[0].shape, types[0].dtype
-        with self.graph.located(loc):
+        with self.graph.located(loc):  # a size that is not fixed is refused
             variable = Variable(initial, name, trainable, shape=shape, dtype=dtype)  # type: ignore[arg-type]
         self.variables[name] = variable
         _reserve(self.graph, name)

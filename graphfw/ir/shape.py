@@ -157,14 +157,14 @@ def normalize_axis(axis: int, ndim: int) -> int:
     return place + ndim if place < 0 else place
 
 
-def _int_or_none(axis: object) -> int | None:
+def _int_or_none(axis: Any) -> int | None:
     """Return what is an int in any form, such as `np.int64`; None for all else."""
     if type(axis) is int:
         return axis
     if isinstance(axis, bool):
         return None
     try:
-        return operator.index(axis)  # type: ignore[arg-type]
+        return operator.index(axis)
     except TypeError:
         return None
 

@@ -40,8 +40,7 @@ class Filled:
 
     def __call__(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Return a tensor of the number."""
-        filled: Tensor = F.full(shape, self.value, dtype=dtype)
-        return filled
+        return F.full(shape, self.value, dtype=dtype)
 
 
 INITIALIZERS["Filled"] = Filled

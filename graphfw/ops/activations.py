@@ -223,7 +223,7 @@ def silu(x: TensorLike, /) -> Tensor:
         DTypeError: x is complex.
     """
     tensor = floats("silu", x)
-    gate: Tensor = F.sigmoid(tensor)
+    gate = F.sigmoid(tensor)
     return tensor * gate
 
 
@@ -237,7 +237,7 @@ def mish(x: TensorLike, /) -> Tensor:
         DTypeError: x is complex.
     """
     tensor = floats("mish", x)
-    gate: Tensor = F.tanh(softplus(tensor))
+    gate = F.tanh(softplus(tensor))
     return tensor * gate
 
 
@@ -249,7 +249,7 @@ def softsign(x: TensorLike, /) -> Tensor:
         DTypeError: x is complex.
     """
     tensor = floats("softsign", x)
-    size: Tensor = F.abs(tensor)
+    size = F.abs(tensor)
     return tensor / (1 + size)
 
 
@@ -317,9 +317,9 @@ def glu(x: TensorLike, /, *, axis: int = -1) -> Tensor:
             operands=[describe("x", tensor)],
             fix="give the layer before it an even number of features, 2 * n",
         )
-    halves: Tensor = F.reshape(tensor, (*tensor.shape[:place], 2, half, *tensor.shape[place + 1 :]))
+    halves = F.reshape(tensor, (*tensor.shape[:place], 2, half, *tensor.shape[place + 1 :]))
     before = (slice(None),) * place
-    gate: Tensor = F.sigmoid(halves[(*before, 1)])
+    gate = F.sigmoid(halves[(*before, 1)])
     return halves[(*before, 0)] * gate
 
 
@@ -390,8 +390,8 @@ def _shifted(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """
     x = wide(x)
     lowest = float(np.finfo(x.dtype.dtype).min)
-    top: Tensor = F.max(F.stop_gradient(x), axis=axes, keepdims=True)
-    finite: Tensor = F.maximum(top, lowest)
+    top = F.max(F.stop_gradient(x), axis=axes, keepdims=True)
+    finite = F.maximum(top, lowest)
     return x - finite
 
 

@@ -133,23 +133,23 @@ def axes_in_order(name: str, x: Tensor, axes: int | Sequence[int]) -> tuple[int,
     return ruled(name, x, listed_axes, axes, x.ndim)
 
 
-def dims_of(name: str, shape: DimLike | Sequence[DimLike], *, hole: bool = False) -> Shape:
+def dims_of(name: str, shape: Any, *, hole: bool = False) -> Shape:
     """Return a `shape` argument, one dim or a sequence, as a tuple of ints and dims.
 
     Args:
         name: The function that was given it.
-        shape: What it was given.
+        shape: What it was given: a dim, or a sequence of dims.
         hole: Whether -1 is allowed.
 
     Raises:
         ShapeError: A dim is negative or no size at all.
     """
     is_many = isinstance(shape, Sequence) and not isinstance(shape, str)
-    dims = tuple(shape) if is_many else (shape,)  # type: ignore[arg-type]
+    dims = tuple(shape) if is_many else (shape,)
     return tuple(ruled(name, None, _dim, dim, hole) for dim in dims)
 
 
-def _dim(dim: object, hole: bool) -> DimLike:
+def _dim(dim: Any, hole: bool) -> DimLike:
     if isinstance(dim, Dim):
         require(
             not always_le(dim, -1), f"a dim can't be {dim}", (), "it is negative for every size"
@@ -157,12 +157,12 @@ def _dim(dim: object, hole: bool) -> DimLike:
         return dim
     is_size = hasattr(dim, "__index__") and not isinstance(dim, bool)
     require(is_size, f"{dim!r} is no dim", fix="use ints, or dims such as x.shape[0]")
-    size = operator.index(dim)  # type: ignore[arg-type]
+    size = operator.index(dim)
     require(size >= (-1 if hole else 0), f"a dim can't be {size}", (), "use 0 or more")
     return size
 
 
-def whole(name: str, what: str, number: object) -> DimLike:
+def whole(name: str, what: str, number: Any) -> DimLike:
     """Return an argument as an int or a dim; `what` is what to call it.
 
     Raises:
@@ -174,4 +174,4 @@ def whole(name: str, what: str, number: object) -> DimLike:
     if not is_int:
         message = f"{name}: {what} {number!r} is no int"
         raise ArgumentError(message, fix="use an int, or a dim: x.shape[0]")
-    return operator.index(number)  # type: ignore[arg-type]
+    return operator.index(number)

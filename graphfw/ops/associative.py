@@ -92,8 +92,7 @@ def _interleaved(first: Tensor, even: Tensor, odd: Tensor) -> Tensor:
     """Return first, odd[0], even[0], odd[1], even[1], …"""
     count = int(even.shape[0])
     rows = F.reshape(F.stack([odd[:count], even], axis=1), (2 * count, *odd.shape[1:]))
-    result: Tensor = F.concat([first, rows, odd[count:]], axis=0)
-    return result
+    return F.concat([first, rows, odd[count:]], axis=0)
 
 
 def _sequential(combine: Combine, tensors: Sequence[Tensor]) -> Sequence[Tensor]:

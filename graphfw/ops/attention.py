@@ -72,7 +72,7 @@ def scaled_dot_product_attention(
     # Scaled before the product, which might overflow float16 otherwise.
     scores = (query * (score_factor(query) if scale is None else scale)) @ key.mT
     weights = F.softmax(masked_scores(scores, *seen, causal=causal), axis=-1)
-    result: Tensor = F.dropout(weights, dropout) @ value
+    result = F.dropout(weights, dropout) @ value
     return result
 
 

@@ -195,8 +195,7 @@ class Attention(_AttentionOp):
 
         def d_mask() -> Tensor:
             parts = _Parts.of(self, operands)
-            summed: Tensor = F.sum_to(parts.d_scores, mask[0].shape)
-            return summed
+            return F.sum_to(parts.d_scores, mask[0].shape)
 
         return (
             lambda: F.sum_to(d_q, q.shape),
@@ -429,8 +428,7 @@ def score_factor(q: Tensor) -> float | Tensor:
     width = q.shape[-1]
     if isinstance(width, int):
         return 1 / math.sqrt(max(width, 1))
-    factor: Tensor = F.rsqrt(as_tensor(width, q.dtype))
-    return factor
+    return F.rsqrt(as_tensor(width, q.dtype))
 
 
 def masked_scores(scores: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:

@@ -21,6 +21,8 @@ from graphfw.ir.shape import can_broadcast
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
 from graphfw.ops.attention_core import Attention
+from graphfw.ops.movement import PermuteDims
+from graphfw.ops.reduce import Reduction
 from graphfw.ops.triangles import is_triangle
 
 
@@ -133,12 +135,10 @@ def composed_attentions(
 
 def _untransposed(k: Tensor) -> Tensor:
     """Return the keys as [*B, Tk, D]: those that were transposed, where k was made so."""
-    if _is(k, "permute_dims"):
-        axes = k.node.op.axes  # type: ignore[attr-defined]
-        if axes == (*range(k.ndim - 2), k.ndim - 1, k.ndim - 2):
-            return k.node.inputs[0]
-    keys: Tensor = F.matrix_transpose(k)
-    return keys
+    op, swapped = k.node.op, (*range(k.ndim - 2), k.ndim - 1, k.ndim - 2)
+    if isinstance(op, PermuteDims) and op.axes == swapped:
+        return k.node.inputs[0]
+    return F.matrix_transpose(k)
 
 
 def _is(x: Tensor, name: str) -> bool:
@@ -192,10 +192,10 @@ def _softmax_of(x: Tensor, inside: set[Node]) -> Tensor | None:
 
 
 def _reduces_last(x: Tensor, name: str) -> bool:
-    if not _is(x, name):
-        return False
     op = x.node.op
-    return bool(op.axes == (x.ndim - 1,) and op.keepdims)  # type: ignore[attr-defined]
+    if not isinstance(op, Reduction) or op.name != name:
+        return False
+    return op.axes == (x.ndim - 1,) and op.keepdims
 
 
 def _fill(x: Tensor) -> float | None:

@@ -61,7 +61,7 @@ class Lanes:
         """
         before = F.sum(F.cumulative_sum(mask) == 0)
         row = F.stop_gradient(F.take(x, before, axis=0))
-        return F.where(lifted(mask, x.ndim), x, F.expand_dims(row, axis=0))  # type: ignore[no-any-return]
+        return F.where(lifted(mask, x.ndim), x, F.expand_dims(row, axis=0))
 
     def through(
         self,
@@ -178,7 +178,7 @@ class Lanes:
 
 def _named(x: Tensor, name: str) -> Tensor:
     with ambient.override(ambient.current_scope, ""):  # the name has its scope already
-        named: Tensor = F.identity(x, name=name)
+        named = F.identity(x, name=name)
     return named
 
 

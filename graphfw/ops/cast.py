@@ -243,7 +243,7 @@ def finfo(type: Tensor | DTypeLike, /) -> FloatInfo:
 def _bfloat16_info() -> Any:
     import ml_dtypes  # here, not above: few programs need it and `import graphfw` should be quick
 
-    return ml_dtypes.finfo(ml_dtypes.bfloat16)  # type: ignore[no-untyped-call]
+    return ml_dtypes.finfo(ml_dtypes.bfloat16)  # type: ignore[no-untyped-call]  # it has no types
 
 
 @record

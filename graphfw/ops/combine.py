@@ -170,7 +170,7 @@ class Split(Movement):
         require(fits, message, [(0, self.axis)], "the parts must make up the whole dim")
         return tuple([(*x[: self.axis], n, *x[self.axis + 1 :]) for n in self.lengths])
 
-    def dtype(self, x: DType) -> tuple[DType, ...]:  # type: ignore[override]
+    def dtype(self, x: DType) -> tuple[DType, ...]:  # type: ignore[override]  # several outputs
         return (x,) * len(self.lengths)
 
     def eval(self, xp: Any, x: Any) -> Any:

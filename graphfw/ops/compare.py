@@ -195,7 +195,7 @@ def logical_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
         DTypeError: One is not bool.
         ShapeError: The shapes don't broadcast.
     """
-    return F.bitwise_and(*_masks("logical_and", x1, x2))  # type: ignore[no-any-return]
+    return F.bitwise_and(*_masks("logical_and", x1, x2))
 
 
 @public
@@ -206,7 +206,7 @@ def logical_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
         DTypeError: One is not bool.
         ShapeError: The shapes don't broadcast.
     """
-    return F.bitwise_or(*_masks("logical_or", x1, x2))  # type: ignore[no-any-return]
+    return F.bitwise_or(*_masks("logical_or", x1, x2))
 
 
 @public
@@ -217,7 +217,7 @@ def logical_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
         DTypeError: One is not bool.
         ShapeError: The shapes don't broadcast.
     """
-    return F.bitwise_xor(*_masks("logical_xor", x1, x2))  # type: ignore[no-any-return]
+    return F.bitwise_xor(*_masks("logical_xor", x1, x2))
 
 
 @public
@@ -227,7 +227,7 @@ def logical_not(x: TensorLike, /) -> Tensor:
     Raises:
         DTypeError: x is not bool.
     """
-    return F.bitwise_invert(*_masks("logical_not", x))  # type: ignore[no-any-return]
+    return F.bitwise_invert(*_masks("logical_not", x))
 
 
 def _masks(name: str, *xs: TensorLike) -> tuple[Tensor, ...]:

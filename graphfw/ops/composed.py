@@ -43,18 +43,17 @@ def floats(name: str, x: TensorLike) -> Tensor:
 def safe_root(x: Tensor) -> Tensor:
     """Return the square root, with gradient 0 at 0, where its slope is infinite."""
     is_zero = x == 0
-    root: Tensor = F.where(is_zero, 0, F.sqrt(F.where(is_zero, 1, x)))
-    return root
+    return F.where(is_zero, 0, F.sqrt(F.where(is_zero, 1, x)))
 
 
 def power_of_positive(x: Tensor, exponent: float) -> Tensor:
     """Return a power of x, which is above 0: by square roots where they serve, which are faster."""
     if exponent not in (0.25, 0.5, 0.75):
         return x**exponent
-    root: Tensor = F.sqrt(x)
+    root = F.sqrt(x)
     if exponent == 0.5:
         return root
-    fourth: Tensor = F.sqrt(root)
+    fourth = F.sqrt(root)
     return fourth if exponent == 0.25 else root * fourth
 
 

@@ -125,12 +125,9 @@ def turned(weight: Tensor, groups: DimLike) -> Tensor:
     flipped = [axis for axis, size in enumerate(kernel, 2) if size != 1]
     weight = F.flip(weight, axis=flipped)
     if groups == 1:
-        return F.swapaxes(weight, 0, 1)  # type: ignore[no-any-return]
+        return F.swapaxes(weight, 0, 1)
     split = F.reshape(weight, (groups, _parted(weight.shape[0], groups), each_has, *kernel))
-    joined: Tensor = F.reshape(
-        F.swapaxes(split, 1, 2), (groups * each_has, split.shape[1], *kernel)
-    )
-    return joined
+    return F.reshape(F.swapaxes(split, 1, 2), (groups * each_has, split.shape[1], *kernel))
 
 
 def _parted(channels: DimLike, groups: DimLike) -> DimLike:
@@ -145,10 +142,7 @@ def _inside(x: Tensor, axis: int, groups: DimLike) -> Tensor:
     lanes, channels = x.shape[0], x.shape[axis + 1]
     dims = (*x.shape[: axis + 1], groups, _parted(channels, groups), *x.shape[axis + 2 :])
     moved = F.moveaxis(F.reshape(x, dims), 0, axis + 1)
-    joined: Tensor = F.reshape(
-        moved, (*x.shape[1 : axis + 1], lanes * channels, *x.shape[axis + 2 :])
-    )
-    return joined
+    return F.reshape(moved, (*x.shape[1 : axis + 1], lanes * channels, *x.shape[axis + 2 :]))
 
 
 def _outside(x: Tensor, axis: int, groups: DimLike, lanes: DimLike) -> Tensor:
@@ -156,8 +150,7 @@ def _outside(x: Tensor, axis: int, groups: DimLike, lanes: DimLike) -> Tensor:
     channels = _parted(x.shape[axis], lanes)
     dims = (*x.shape[:axis], groups, lanes, _parted(channels, groups), *x.shape[axis + 1 :])
     moved = F.moveaxis(F.reshape(x, dims), axis + 1, 0)
-    parted: Tensor = F.reshape(moved, (lanes, *x.shape[:axis], channels, *x.shape[axis + 1 :]))
-    return parted
+    return F.reshape(moved, (lanes, *x.shape[:axis], channels, *x.shape[axis + 1 :]))
 
 
 @op("conv")
@@ -210,7 +203,7 @@ class Conv(Correlation):
     def batch(self, lanes: Lanes, batched: Sequence[bool], x: Tensor, weight: Tensor) -> Tensor:
         if not batched[1]:  # lanes are but more of N
             y = emit(self, F.flatten(x, 0, 1), weight)
-            return F.reshape(y, (*x.shape[:2], *y.shape[1:]))  # type: ignore[no-any-return]
+            return F.reshape(y, (*x.shape[:2], *y.shape[1:]))
         if not batched[0]:
             y = emit(self, x, _inside(weight, 0, self.groups))
             return _outside(y, 1, self.groups, lanes.size)

@@ -260,5 +260,4 @@ def _triangle(name: str, x: Tensor, k: int) -> Tensor:
     diagonal = _diagonal(x.shape[-2], k)
     column = positions(x.shape[-1])
     keep = column <= diagonal if name == "tril" else column >= diagonal
-    kept: Tensor = F.where(keep, x, zeros((), dtype=x.dtype))
-    return kept
+    return F.where(keep, x, zeros((), dtype=x.dtype))

@@ -79,8 +79,7 @@ def asarray(
     overrides.check(obj)
     if isinstance(obj, (list, tuple)) and _holds_symbols(obj):
         parts = [asarray(item, dtype=wanted) for item in obj]
-        stacked: Tensor = F.stack(parts)
-        return stacked
+        return F.stack(parts)
     return constant(_values(obj, wanted))
 
 

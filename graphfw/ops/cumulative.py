@@ -103,7 +103,7 @@ class CumulativeProd(Cumulative):
         With p[t] the product of what comes before t, dy[i]/dx[t] is p[t] times the product of what
         lies between t and i; the sum of ct[i] times the latter is a recurrence from the other end.
         """
-        factor: Tensor = F.conj(x)
+        factor = F.conj(x)
         back = Recurrence(self.axis, not self.reverse)
         if self.exclusive:
             before, after = y, emit(back, factor, ct)
@@ -246,8 +246,7 @@ def _cumulative(
         return result
     edge = (*tensor.shape[:place], 1, *tensor.shape[place + 1 :])
     first = F.broadcast_to(as_tensor(cls.start, result.dtype), edge)
-    whole: Tensor = F.concat([first, result], axis=place)
-    return whole
+    return F.concat([first, result], axis=place)
 
 
 @public

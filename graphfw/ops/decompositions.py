@@ -139,8 +139,7 @@ class QR(Decomposition):
             g_after = g_r[..., rows:]
             whole = g_q + after @ adjoint(g_after)
             first = _qr_gradient(whole, g_r[..., :rows], q, r[..., :rows])
-            gradient: Tensor = F.concat([first, q @ g_after], axis=-1)
-            return gradient
+            return F.concat([first, q @ g_after], axis=-1)
 
         return (wide_gradient,)
 

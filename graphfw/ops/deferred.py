@@ -68,8 +68,7 @@ def deferred(value: Tensor, length: DimLike, stacked: Set[Tensor]) -> Deferred |
     def total(stacks: Sequence[Tensor]) -> Tensor:
         a, b = _applied(left_views, stacks[0], lanes), _applied(right_views, stacks[1], lanes)
         # The rows of all trips below each other: [length * K, M] and [length * K, N].
-        made: Tensor = F.matmul(F.flatten(a.mT, 0, 1).mT, F.flatten(b, 0, 1))
-        return made
+        return F.matmul(F.flatten(a.mT, 0, 1).mT, F.flatten(b, 0, 1))
 
     return Deferred((left, right), total)
 

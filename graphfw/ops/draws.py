@@ -152,7 +152,7 @@ def deviates(what: str, dims: Shape, dtype: DType, name: str | None) -> Tensor:
     # -1 + 2 (k + 1/2) / 2^p: an odd multiple of 2^-p, so both steps are exact; never -1, 0 or 1.
     half_step = 2.0 ** -PRECISION[dtype.name]
     centred = 2 * unit(what, dims, dtype, name) - (1 - half_step)
-    quantile: Tensor = F.erfinv(centred)
+    quantile = F.erfinv(centred)
     return math.sqrt(2) * quantile
 
 
@@ -162,6 +162,6 @@ def waits(what: str, dims: Shape, dtype: DType, name: str | None) -> Tensor:
     number = converted(bits(what, dims, words, name), dtype)
     # All bits count: small values are finer than the dtype's steps at 1. None may round up to 1.
     chance = (number + 0.5) * 2.0 ** (-32 * words)
-    below_one: Tensor = F.minimum(chance, 1 - 2.0 ** -PRECISION[dtype.name])
-    log: Tensor = F.log1p(-below_one)
+    below_one = F.minimum(chance, 1 - 2.0 ** -PRECISION[dtype.name])
+    log = F.log1p(-below_one)
     return -log

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -121,4 +121,4 @@ def silent(body: Body) -> Body:
 def token_of(traced: Traced) -> Tensor:
     """Return a token for all effects of a body, whose graph is open."""
     tokens = traced.graph.effects
-    return joined(tokens) if tokens else cast(Tensor, F.asarray(True))
+    return joined(tokens) if tokens else F.asarray(True)

@@ -238,10 +238,9 @@ def _grouped(term: _Term, batch: Labels, first: Labels, second: Labels) -> Tenso
     x = _arranged(term, (*batch, *first, *second))
     middle = len(batch) + len(first)
     dims = x.shape
-    grouped: Tensor = F.reshape(
+    return F.reshape(
         x, (*dims[: len(batch)], size_of(dims[len(batch) : middle]), size_of(dims[middle:]))
     )
-    return grouped
 
 
 def _arranged(term: _Term, labels: Labels) -> Tensor:
@@ -249,5 +248,4 @@ def _arranged(term: _Term, labels: Labels) -> Tensor:
     if term.labels == labels:
         return term.tensor
     order = tuple(term.labels.index(name) for name in labels)
-    arranged: Tensor = F.permute_dims(term.tensor, order)
-    return arranged
+    return F.permute_dims(term.tensor, order)

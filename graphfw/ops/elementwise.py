@@ -281,8 +281,7 @@ def _sign_of_complex(x: Tensor) -> Tensor | None:
     if not x.dtype.is_complex:
         return None
     zero = x == 0
-    result: Tensor = F.where(zero, 0, x / F.where(zero, 1, abs(x)))
-    return result
+    return F.where(zero, 0, x / F.where(zero, 1, abs(x)))
 
 
 def _sign(k: Any, x: Any) -> Any:
@@ -331,8 +330,7 @@ def _itself_if_real(x: Tensor) -> Tensor | None:
 def _zeros_if_real(x: Tensor) -> Tensor | None:
     if _itself_if_real(x) is None:
         return None
-    zeros: Tensor = F.broadcast_to(as_tensor(0, x.dtype), x.shape)
-    return zeros
+    return F.broadcast_to(as_tensor(0, x.dtype), x.shape)
 
 
 conj = unary(
@@ -369,8 +367,7 @@ def _extreme_rules(beaten: str) -> tuple[Any, Any]:
 
     def rule(ct: Tensor, own: Tensor, other: Tensor) -> Tensor:
         shared = F.where(own == other, ct * 0.5, ct)
-        result: Tensor = F.where(getattr(F, beaten)(own, other), 0, shared)
-        return result
+        return F.where(getattr(F, beaten)(own, other), 0, shared)
 
     return lambda ct, y, a, b: rule(ct, a, b), lambda ct, y, a, b: rule(ct, b, a)
 

@@ -320,8 +320,7 @@ def ihfft(
     """
     tensor = _real("ihfft", x, norm)
     half = _halved("ihfft", tensor, n, _axis("ihfft", tensor, axis), TURNED[norm])
-    result: Tensor = F.conj(half)
-    return result
+    return F.conj(half)
 
 
 def _frequencies(
@@ -371,8 +370,7 @@ def fftfreq(
 
     def numbers(size: Any) -> Tensor:
         place = positions(size)
-        result: Tensor = F.where(2 * place >= size, place - size, place)
-        return result
+        return F.where(2 * place >= size, place - size, place)
 
     return _frequencies("fftfreq", n, d, dtype, device, numbers)
 

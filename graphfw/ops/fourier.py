@@ -197,8 +197,7 @@ def _weights(size: DimLike, axis: int, like: Tensor, inner: float) -> Tensor:
     place = F.positions(like.shape[axis])
     alone = F.logical_or(place == 0, 2 * place == size)
     weights = F.where(alone, 1, F.full((), inner, dtype=like.dtype.real))
-    shaped: Tensor = F.reshape(weights, (-1, *(1,) * (like.ndim - 1 - axis)))
-    return shaped
+    return F.reshape(weights, (-1, *(1,) * (like.ndim - 1 - axis)))
 
 
 @op("resize")

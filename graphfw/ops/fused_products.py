@@ -36,8 +36,8 @@ class FusedProduct(Op):
     end.
 
     Attributes:
-        activation: f: "" nothing, "relu", or "gelu", by the hyperbolic tangent; "gelu_grad": times
-            the slope of that at `at`.
+        activation: f: "" nothing, or "gelu", by the hyperbolic tangent; "gelu_grad": times the
+            slope of that at `at`.
         bias: Whether there is a bias.
         residual: Whether there is a residual.
         keeps: Whether what f was given is a result.
@@ -96,9 +96,7 @@ class FusedProduct(Op):
         product = xp.matmul(a.astype(dtype), b.astype(dtype)) + given.get("residual", 0)
         before = product + given["bias"] if self.bias else product
         found = {"result": before, "before": before}
-        if self.activation == "relu":
-            found["result"] = xp.maximum(before, xp.zeros((), before.dtype))
-        elif self.activation == "gelu":
+        if self.activation == "gelu":
             found["result"] = _gelu(before, xp.tanh)
         elif self.activation == "gelu_grad":
             found["result"] = _gelu_grad(before, given["at"], xp.tanh)
@@ -117,9 +115,7 @@ class FusedProduct(Op):
         if self.bias:
             before = before + wide(given["bias"])
         found = {"result": before if self.bias else product, "before": before}
-        if self.activation == "relu":
-            found["result"] = F.relu(before)
-        elif self.activation == "gelu":
+        if self.activation == "gelu":
             found["result"] = _gelu(before, F.tanh)
         elif self.activation == "gelu_grad":
             found["result"] = _gelu_grad(before, wide(given["at"]), F.tanh)
@@ -138,7 +134,6 @@ class FusedProduct(Op):
         yield ok(*matrices)
         yield ok("float32[2, n, 3]", "float32[3, m]", "float32[m]", bias=True)
         yield ok(*matrices, "float32[n, 4]", residual=True)
-        yield ok(*matrices, "float32[4]", bias=True, activation="relu", smooth=False)
         yield ok(*matrices, "float32[4]", bias=True, activation="gelu", keeps=True)
         yield ok(*matrices, "float32[n, 4]", activation="gelu_grad")
         yield ok(*matrices, sums=True)

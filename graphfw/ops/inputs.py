@@ -99,7 +99,7 @@ def constant(value: Any, dtype: DTypeLike | None = None, name: str | None = None
     >>> gf.constant([[1.0, 2.0]]).shape
     (1, 2)
     """
-    tensor: Tensor = F.asarray(value, dtype=dtype)
+    tensor = F.asarray(value, dtype=dtype)
     return identity(tensor, name=name) if name else tensor
 
 

@@ -111,8 +111,7 @@ def solve(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     a, b = map(inexact, promoted("solve", x1, x2))
     if b.ndim != 1:
         return emit(Solve(), a, b, shown=(x1, x2))
-    result: Tensor = F.squeeze(emit(Solve(), a, F.expand_dims(b, axis=1)), axis=-1)
-    return result
+    return F.squeeze(emit(Solve(), a, F.expand_dims(b, axis=1)), axis=-1)
 
 
 class SquareOp(Op):
@@ -389,7 +388,7 @@ def lstsq(a: TensorLike, b: TensorLike, /, *, rtol: TensorLike | None = None) ->
     2.0
     """
     left, right = promoted("lstsq", a, b)
-    return F.matmul(pinv(left, rtol=rtol), inexact(right))  # type: ignore[no-any-return]
+    return F.matmul(pinv(left, rtol=rtol), inexact(right))
 
 
 @op("matrix_rank")
@@ -451,7 +450,7 @@ def matrix_power(x: TensorLike, n: int, /) -> Tensor:
         tensor, left = inv(tensor), -left
     if left == 0:
         one = F.eye(tensor.shape[-1], dtype=tensor.dtype)
-        return F.broadcast_to(one, tensor.shape)  # type: ignore[no-any-return]
+        return F.broadcast_to(one, tensor.shape)
     result: Tensor | None = None
     while True:  # x^13 = x^8 x^4 x: by the binary digits of n
         if left % 2:
@@ -492,7 +491,6 @@ def cross(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
     demand(sizes == (3, 3), message, operands, fix="pad them with a 0", error=ShapeError)
 
     def turned(x: Tensor, by: int) -> Tensor:
-        moved: Tensor = F.roll(x, by, axis=axis)
-        return moved
+        return F.roll(x, by, axis=axis)
 
     return turned(a, -1) * turned(b, -2) - turned(a, -2) * turned(b, -1)

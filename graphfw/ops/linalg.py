@@ -84,9 +84,9 @@ class MatMul(Op):
         if not batched[1] and x2.ndim == 2:  # with one matrix for all lanes it is one product
             rows = x1.shape[:-1]
             product = emit(self, F.reshape(x1, (size_of(rows), x1.shape[-1])), x2)
-            return F.reshape(product, (*rows, x2.shape[-1]))  # type: ignore[no-any-return]
+            return F.reshape(product, (*rows, x2.shape[-1]))
         if not batched[0] and x1.ndim == 2 and x2.shape[2:] == (1,):
-            return F.expand_dims(emit(self, x2[..., 0], x1.mT), axis=-1)  # type: ignore[no-any-return]
+            return F.expand_dims(emit(self, x2[..., 0], x1.mT), axis=-1)
         return emit(self, *aligned(batched, (x1, x2), (2, 2)))
 
     def guess(self, *types: TensorType) -> tuple[TensorType, ...]:
@@ -214,8 +214,7 @@ def tensordot(
         F.reshape(F.permute_dims(a, (*rows, *left)), (size_of(row_dims), depth)),
         F.reshape(F.permute_dims(b, (*right, *columns)), (depth, size_of(column_dims))),
     )
-    result: Tensor = F.reshape(product, (*row_dims, *column_dims))
-    return result
+    return F.reshape(product, (*row_dims, *column_dims))
 
 
 @public
@@ -267,7 +266,7 @@ def outer(x1: TensorLike, x2: TensorLike, /) -> Tensor:
         fix="for more dims multiply x1[..., :, None] by x2[..., None, :]",
         error=ShapeError,
     )
-    product: Tensor = F.expand_dims(a, axis=1) * b
+    product = F.expand_dims(a, axis=1) * b
     return product
 
 
@@ -370,5 +369,4 @@ def trace(
         AxisError: There are no such two axes.
     """
     elements = diagonal(x, offset=offset, axis1=axis1, axis2=axis2)
-    total: Tensor = F.sum(elements, axis=-1, dtype=dtype)
-    return total
+    return F.sum(elements, axis=-1, dtype=dtype)

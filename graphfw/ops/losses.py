@@ -184,8 +184,7 @@ def _class_weight(name: str, weight: TensorLike | None, logits: Tensor, axis: in
         fix='to weigh elements, multiply the losses of reduction="none"',
         error=ShapeError,
     )
-    laid: Tensor = F.reshape(factors, (classes, *[1] * (logits.ndim - 1 - axis)))
-    return laid
+    return F.reshape(factors, (classes, *[1] * (logits.ndim - 1 - axis)))
 
 
 def _at_classes(
@@ -205,8 +204,7 @@ def _at_classes(
 
     def at_class(x: Tensor) -> Tensor:
         gathered = emit(Gather(0, refusal), x, *along_axis(name, x, index, axis))
-        found: Tensor = F.squeeze(gathered, axis=axis)
-        return found
+        return F.squeeze(gathered, axis=axis)
 
     picked = -at_class(logp)
     if factors is None:
@@ -411,8 +409,7 @@ def kl_div(
 
 def _safe_log(x: Tensor) -> Tensor:
     """log(x), but 0 where x is 0, with gradient 0 there."""
-    log: Tensor = F.log(where(x == 0, 1, x))
-    return log
+    return F.log(where(x == 0, 1, x))
 
 
 @public

@@ -113,8 +113,7 @@ log10 = unary(
 
 def _log_ratio(y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Return a - b, with 0 where both are the same infinity."""
-    ratio: Tensor = F.where(F.isinf(y) & (a == b), 0, a - b)
-    return ratio
+    return F.where(F.isinf(y) & (a == b), 0, a - b)
 
 
 def _scalar_logaddexp(k: Any, a: Any, b: Any) -> Any:
@@ -169,8 +168,7 @@ sqrt = unary(
 
 
 def _cube(y: Tensor) -> Tensor:
-    cube: Tensor = F.chain_multiply(y, F.chain_multiply(y, y))
-    return cube
+    return F.chain_multiply(y, F.chain_multiply(y, y))
 
 
 rsqrt = unary(
@@ -185,8 +183,7 @@ rsqrt = unary(
 
 def _nonzero(x: Tensor) -> Tensor:
     """Return x, with 1 where it is 0: a divisor of what is 0 there too."""
-    divisor: Tensor = F.where(x == 0, 1, x)
-    return divisor
+    return F.where(x == 0, 1, x)
 
 
 hypot = binary(
@@ -253,8 +250,7 @@ atan = unary(
 def _atan2_slope(ct: Tensor, across: Tensor, along: Tensor) -> Tensor:
     """Return ct across / (across² + along²), in two steps that don't overflow; 0 at the origin."""
     length = _nonzero(F.hypot(across, along))
-    slope: Tensor = F.chain_divide(ct * (across / length), length)
-    return slope
+    return F.chain_divide(ct * (across / length), length)
 
 
 atan2 = binary(

@@ -75,8 +75,7 @@ def attempt(
 
 def adjoint(x: Tensor) -> Tensor:
     """Conjugate and transpose.  x: [*B, M, N] -> [*B, N, M]"""
-    result: Tensor = F.conj(x.mT)
-    return result
+    return F.conj(x.mT)
 
 
 def hermitian(xp: Any, x: Any) -> Any:
@@ -90,5 +89,5 @@ def hermitian(xp: Any, x: Any) -> Any:
 def diagonal_matrix(values: Tensor) -> Tensor:
     """Put values on the diagonals of square matrices of 0.  [*B, N] -> [*B, N, N]"""
     size = values.shape[-1]
-    matrix: Tensor = F.expand_dims(values, axis=-1) * F.eye(size, dtype=values.dtype)
+    matrix = F.expand_dims(values, axis=-1) * F.eye(size, dtype=values.dtype)
     return matrix

@@ -88,7 +88,7 @@ class Reshape(Movement):
             if size_of(ct.shape) == size_of(x.shape):
                 return reshape(ct, x.shape)
             # n//2 rows of 2 are n elements only if n is even, which each run checks.
-            elements: Tensor = F.assert_shape(reshape(ct, -1), (size_of(x.shape),))
+            elements = F.assert_shape(reshape(ct, -1), (size_of(x.shape),))
             return reshape(elements, x.shape)
 
         return (gradient,)
@@ -350,7 +350,7 @@ def sum_to(x: Tensor, shape: Sequence[DimLike]) -> Tensor:
         return x
     extra = x.ndim - len(shape)
     stretched = [extra + i for i, dim in enumerate(shape) if dim == 1 and x.shape[extra + i] != 1]
-    total: Tensor = F.sum(x, axis=(*range(extra), *stretched), keepdims=True)
+    total = F.sum(x, axis=(*range(extra), *stretched), keepdims=True)
     return reshape(total, tuple(shape)) if extra else total
 
 

@@ -231,7 +231,7 @@ def _channel_axis(name: str, x: Tensor, axis: int) -> int:
 
 
 def _standardised(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
-    mean: Tensor = F.mean(x, axis=axes, keepdims=True)
+    mean = F.mean(x, axis=axes, keepdims=True)
     centred = x - mean
     variance = F.mean(centred * centred, axis=axes, keepdims=True)
     return centred * _over_root(variance, eps)
@@ -239,8 +239,7 @@ def _standardised(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
 
 def _over_root(variance: Tensor, eps: float) -> Tensor:
     """The factor that normalises: computed where it is small, for x is multiplied by it."""
-    factor: Tensor = F.rsqrt(variance + eps)
-    return factor
+    return F.rsqrt(variance + eps)
 
 
 def _affine(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 from graphfw.errors import ShapeError
 from graphfw.ir.functions import F, public
@@ -137,12 +138,11 @@ def norm(
     if len(axes) == 1:
         message = f"norm: ord={ord!r} is not a norm of vectors"
         demand(not isinstance(ord, str), message, {"x": tensor}, fix="give it two axes")
-        return vector_norm(tensor, axis=axes, keepdims=keepdims, ord=ord)  # type: ignore[arg-type]
+        return vector_norm(tensor, axis=axes, keepdims=keepdims, ord=cast(float, ord))
     # The caller's order counts: the first is the rows'.
     rows, columns = axes_in_order("norm", tensor, axes if axis is None else axis)
     batch = [i for i in range(tensor.ndim) if i not in axes]
     result = matrix_norm(F.permute_dims(tensor, (*batch, rows, columns)), ord=ord)
     if not keepdims:
         return result
-    kept: Tensor = F.reshape(result, reduced(tensor.shape, axes, keepdims=True))
-    return kept
+    return F.reshape(result, reduced(tensor.shape, axes, keepdims=True))

@@ -86,8 +86,7 @@ def _widths(x: Tensor, pad_width: DimLike | Sequence[Any]) -> list[tuple[DimLike
 
 
 def _edge(place: Tensor, size: DimLike) -> Tensor:
-    clipped: Tensor = F.minimum(F.maximum(place, 0), size - 1)
-    return clipped
+    return F.minimum(F.maximum(place, 0), size - 1)
 
 
 def _wrap(place: Tensor, size: DimLike) -> Tensor:
@@ -97,14 +96,12 @@ def _wrap(place: Tensor, size: DimLike) -> Tensor:
 def _reflect(place: Tensor, size: DimLike) -> Tensor:
     # With one element there is nothing to mirror: that one is repeated.
     turned = place % dim_max(2 * size - 2, 1)
-    mirrored: Tensor = F.minimum(turned, 2 * size - 2 - turned)
-    return mirrored
+    return F.minimum(turned, 2 * size - 2 - turned)
 
 
 def _symmetric(place: Tensor, size: DimLike) -> Tensor:
     turned = place % (2 * size)
-    mirrored: Tensor = F.minimum(turned, 2 * size - 1 - turned)
-    return mirrored
+    return F.minimum(turned, 2 * size - 1 - turned)
 
 
 _MIRRORS = {"edge": _edge, "reflect": _reflect, "symmetric": _symmetric, "wrap": _wrap}

@@ -387,8 +387,7 @@ def permutation(x: TensorLike, axis: int = 0, name: str | None = None) -> Tensor
 
 def _order(count: DimLike, name: str | None) -> Tensor:
     # Equal bits would favour the first: a chance below count^2 / 2^65.
-    order: Tensor = F.argsort(bits("permutation", (count,), 2, name), stable=True)
-    return order
+    return F.argsort(bits("permutation", (count,), 2, name), stable=True)
 
 
 def categorical(

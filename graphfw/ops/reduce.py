@@ -135,15 +135,13 @@ class Prod(Total):
     def others(self, x: Tensor) -> Tensor:
         """For each element, return the product of those that it is multiplied with."""
         if len(self.axes) == 1:
-            result: Tensor = F.product_of_others(x, self.axes[0])
-            return result
+            return F.product_of_others(x, self.axes[0])
         # Several axes: lay them side by side as one, and back.
         order = (*(i for i in range(x.ndim) if i not in self.axes), *self.axes)
         kept = reduced(x.shape, self.axes, False)
         lines = F.reshape(F.permute_dims(x, order), (*kept, size_of(permuted(x.shape, self.axes))))
         products = F.reshape(F.product_of_others(lines, len(kept)), permuted(x.shape, order))
-        back: Tensor = F.permute_dims(products, sorted(range(x.ndim), key=order.index))
-        return back
+        return F.permute_dims(products, sorted(range(x.ndim), key=order.index))
 
 
 @public
@@ -197,8 +195,7 @@ class Extreme(Reduction):
         """
         worse = getattr(F, self.worse)(x, y)
         ties = F.sum(F.where(worse, 0, F.ones((), dtype=x.dtype)), axis=self.axes, keepdims=True)
-        result: Tensor = F.where(worse, 0, ct / ties)
-        return result
+        return F.where(worse, 0, ct / ties)
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -471,5 +468,5 @@ def logsumexp(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) ->
     shift = F.stop_gradient(top)
     finite = F.isfinite(shift)
     exps = F.exp(F.where(finite, tensor - shift, 0))
-    result: Tensor = F.where(finite, F.log(sum(exps, axis=axes, keepdims=True)) + shift, top)
+    result = F.where(finite, F.log(sum(exps, axis=axes, keepdims=True)) + shift, top)
     return result if keepdims else F.squeeze(result, axis=axes)

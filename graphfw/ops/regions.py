@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import reduce
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn
 
 from graphfw.errors import GraphfwError
 from graphfw.ir.ambient import override
@@ -198,7 +198,7 @@ def reverse(body: Body, what: str) -> Reverse:
 def joined(tokens: Sequence[Tensor]) -> Tensor:
     """Return one token, a scalar, for several of any shapes."""
     scalars = [F.all(one) if one.ndim else one for one in tokens]
-    return cast(Tensor, reduce(F.logical_and, scalars))
+    return reduce(F.logical_and, scalars)
 
 
 def frontier(both: Reverse | Forward, wanted: Sequence[Tensor]) -> list[Tensor]:
@@ -223,8 +223,7 @@ def _order(tensor: Tensor) -> tuple[int, int]:
 
 def zeros_like(kind: TensorType) -> Tensor:
     """Return zeros of a type."""
-    zeros: Tensor = F.zeros(kind.shape, dtype=kind.dtype)
-    return zeros
+    return F.zeros(kind.shape, dtype=kind.dtype)
 
 
 class Forward(NamedTuple):

@@ -166,8 +166,7 @@ def _picked(x: Tensor, places: Sequence[Tensor], sizes: Sequence[DimLike]) -> Te
     trailing = [1] * (index[0].ndim - 2)
     batch = F.reshape(F.positions(x.shape[0]), (x.shape[0], 1, *trailing))
     channel = F.reshape(F.positions(x.shape[1]), (x.shape[1], *trailing))
-    picked: Tensor = F.where(F.expand_dims(inside, axis=1), x[(batch, channel, *index)], 0)
-    return picked
+    return F.where(F.expand_dims(inside, axis=1), x[(batch, channel, *index)], 0)
 
 
 @public
@@ -203,7 +202,7 @@ def affine_grid(theta: TensorLike, size: Any, /, *, align_corners: bool = False)
         error=ShapeError,
     )
     matrix = wide(tensor)
-    places: Tensor = F.reshape(matrix[:, :, rank], (dims[0], *[1] * rank, rank))
+    places = F.reshape(matrix[:, :, rank], (dims[0], *[1] * rank, rank))
     for axis, dim in enumerate(dims[2:]):
         n = F.astype(F.positions(dim), matrix.dtype)
         if align_corners:
@@ -240,8 +239,7 @@ def pixel_shuffle(x: TensorLike, /, upscale_factor: int) -> Tensor:
     count = len(lead)
     order = (*range(count + 1), *[count + i for i in (3, 1, 4, 2)])
     moved = F.permute_dims(F.reshape(tensor, dims), order)
-    result: Tensor = F.reshape(moved, (*dims[: count + 1], height * factor, width * factor))
-    return result
+    return F.reshape(moved, (*dims[: count + 1], height * factor, width * factor))
 
 
 @public
@@ -268,8 +266,7 @@ def pixel_unshuffle(x: TensorLike, /, downscale_factor: int) -> Tensor:
     count = len(lead)
     order = (*range(count + 1), *[count + i for i in (2, 4, 1, 3)])
     moved = F.permute_dims(F.reshape(tensor, dims), order)
-    result: Tensor = F.reshape(moved, (*lead, channels * factor**2, dims[-4], dims[-2]))
-    return result
+    return F.reshape(moved, (*lead, channels * factor**2, dims[-4], dims[-2]))
 
 
 def _check_images(name: str, x: Tensor) -> None:

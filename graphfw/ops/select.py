@@ -141,8 +141,7 @@ class Clip(Elementwise):
             return (None, None, None)
 
         def part(chosen: Tensor, operand: Tensor) -> Tensor:
-            result: Tensor = F.sum_to(where(chosen, ct, 0), operand.shape)
-            return result
+            return F.sum_to(where(chosen, ct, 0), operand.shape)
 
         return (
             lambda: part((x >= low) & (x <= high), x),

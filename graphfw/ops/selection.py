@@ -192,14 +192,13 @@ class Gathering(Op):
         if not any(batched[count:]):
             return emit(shifted, *lanes.all(given, batched[:count]), *indices)
         if not any(batched[:count]) and count == 1:
-            return F.moveaxis(emit(self, *given, *indices), self.axis, 0)  # type: ignore[no-any-return]
+            return F.moveaxis(emit(self, *given, *indices), self.axis, 0)
         # Each lane's indices are for its own part of x: the lane is one index more. The indexed
         # axes stand side by side, so the lanes move to before the first of them.
         own = F.positions(lanes.size)
         moved = [F.moveaxis(x, 0, self.axis) for x in lanes.all(given, batched[:count])]
         lane = lifted(own, max([i.ndim for i in indices]))
-        result: Tensor = F.moveaxis(emit(self, *moved, lane, *indices), self.axis, 0)
-        return result
+        return F.moveaxis(emit(self, *moved, lane, *indices), self.axis, 0)
 
     def picked(self, x: Shape, indices: Sequence[Shape], first: int) -> Shape:
         """Return the shape of the elements that are named; indices are operands from `first`."""
@@ -405,8 +404,7 @@ class IndexSet(Putting):
         written = emit(IndexSet(*self.values), F.zeros(x.shape, dtype=int64), order, *indices)
         survived = emit(Gather(*self.values), written, *indices) == order
         named = emit(Gather(*self.values), ct, *indices)
-        kept: Tensor = F.where(survived, named, F.zeros_like(named))
-        return kept
+        return F.where(survived, named, F.zeros_like(named))
 
     @staticmethod
     def cases() -> Iterator[Case]:

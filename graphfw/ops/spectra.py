@@ -71,8 +71,7 @@ def _phases(xp: Any, vectors: Any) -> Any:
 
 def _inverse_or_zero(x: Tensor, is_zero: Tensor) -> Tensor:
     """Return 1 / x, and 0 where `is_zero` says so: there x is 0 but for rounding errors."""
-    result: Tensor = F.where(is_zero, 0, 1 / F.where(is_zero, 1, x))
-    return result
+    return F.where(is_zero, 0, 1 / F.where(is_zero, 1, x))
 
 
 @op("eigvalsh")
@@ -215,8 +214,7 @@ class EigVals(Decomposition):
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         def gradient() -> Tensor:
             rows = adjoint(emit_all(Eig(), x)[1])
-            result: Tensor = F.solve(rows, F.expand_dims(ct, axis=-1) * rows)
-            return result
+            return F.solve(rows, F.expand_dims(ct, axis=-1) * rows)
 
         return (gradient,)
 
@@ -265,8 +263,7 @@ class Eig(Decomposition):
             # Vectors keep their length: what would change it is taken off.
             longer = F.expand_dims(F.real(F.diagonal(along)), axis=-2)
             inner = F.conj(_inverse_distances(values)) * (along - rows @ (vectors * longer))
-            result: Tensor = F.solve(rows, (inner + diagonal_matrix(g_values)) @ rows)
-            return result
+            return F.solve(rows, (inner + diagonal_matrix(g_values)) @ rows)
 
         return (gradient,)
 

@@ -34,7 +34,7 @@ def mean(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tens
     """
     tensor = inexact(x)
     axes = axes_of("mean", tensor, axis)
-    total: Tensor = F.sum(wide(tensor), axis=axes, keepdims=keepdims)
+    total = F.sum(wide(tensor), axis=axes, keepdims=keepdims)
     # Divided before it is narrowed: the sum of many float16s is more than a float16 holds.
     return converted(total / _count(tensor, axes), tensor.dtype)
 
@@ -115,16 +115,14 @@ def median(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False)
 
     def at(index: DimLike) -> Tensor:
         indices = F.reshape(as_tensor(index), (1,))
-        taken: Tensor = F.take(ordered, indices, axis=place)
-        return taken
+        return F.take(ordered, indices, axis=place)
 
     # Halved before they are added: the sum of two large ones may not fit.
     middle = at((count - 1) // 2) * 0.5 + at(count // 2) * 0.5
     last = at(count - 1)
     result = F.where(F.isnan(last), last, middle)
     axes = range(tensor.ndim) if axis is None else (place,)
-    shaped: Tensor = F.reshape(result, reduced(tensor.shape, axes, keepdims))
-    return shaped
+    return F.reshape(result, reduced(tensor.shape, axes, keepdims))
 
 
 def _count(x: Tensor, axes: tuple[int, ...]) -> DimLike:
@@ -140,7 +138,7 @@ def _variance(name: str, x: Tensor, axis: Axes, correction: Any, keepdims: bool)
     demand(is_number, f"{name}: correction={correction!r} is no finite number", fix=fix)
     values = wide(x)
     distance = values - mean(values, axis=axes, keepdims=True)
-    total: Tensor = F.sum(distance * distance, axis=axes, keepdims=keepdims)
+    total = F.sum(distance * distance, axis=axes, keepdims=keepdims)
     return total / _degrees(_count(x, axes), correction, total)
 
 
@@ -149,6 +147,5 @@ def _degrees(count: DimLike, correction: float, like: Tensor) -> float | Dim | T
     if correction == int(correction):
         return dim_max(count - int(correction), 0)
     if isinstance(count, Dim):
-        degrees: Tensor = F.maximum(as_tensor(count, like.dtype) - correction, 0)
-        return degrees
+        return F.maximum(as_tensor(count, like.dtype) - correction, 0)
     return max(count - correction, 0.0)

@@ -93,10 +93,10 @@ class Elementwise(Op):
         return native(k, *xs)
 
     def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
-        ufunc = getattr(xp, self.ufunc, None) if self.ufunc else None
+        ufunc: Callable[..., Any] | None = getattr(xp, self.ufunc, None) if self.ufunc else None
         if ufunc is None or (dtypes[0].name == "bfloat16" and self.widen):
             return super().kernel(xp, *dtypes)
-        return ufunc  # type: ignore[no-any-return]
+        return ufunc
 
     @classmethod
     def cases(cls) -> Iterator[Case]:

@@ -9,6 +9,7 @@ from graphfw.ir.literal import Array
 from graphfw.ir.op import ELEMENTWISE, RANDOM, Op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
+from graphfw.ops.counting import Arange
 
 _DEPTH = 8  # bounds the walk, so that it stays short
 _FAR = 1 << 60
@@ -98,7 +99,6 @@ def _counted_from(x: Tensor) -> int | None:
         else:
             break
     op = x.node.op
-    if x.ndim != 1 or op.name != "arange" or not x.dtype.is_integer:
+    if not isinstance(op, Arange) or not x.dtype.is_integer:
         return None
-    start, step = op.start, op.step  # type: ignore[attr-defined]
-    return first + start if isinstance(start, int) and step == 1 else None
+    return first + op.start if isinstance(op.start, int) and op.step == 1 else None

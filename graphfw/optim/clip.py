@@ -58,10 +58,9 @@ def global_norm(grads: Sequence[Tensor]) -> Tensor:
     total: Tensor | None = None
     for g in grads:
         size = F.abs(g) if g.dtype.is_complex else converted(g, wide_dtype(g.dtype))
-        square: Tensor = F.sum(size * size)
+        square = F.sum(size * size)
         total = square if total is None else total + square
-    norm: Tensor = F.sqrt(total)
-    return norm
+    return F.sqrt(total)
 
 
 def _scaled(g: Tensor, factor: Tensor) -> Tensor:

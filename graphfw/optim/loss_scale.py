@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
+from typing import SupportsFloat
 
 import numpy as np
 
@@ -212,8 +213,9 @@ class LossScale:
 
 def _number(value: object) -> float:
     """Return a number as a float, and what is none as NaN, which fits no bounds."""
-    is_number = hasattr(value, "__float__") and not isinstance(value, (bool, Tensor))
-    return float(value) if is_number else float("nan")  # type: ignore[arg-type]
+    if not isinstance(value, SupportsFloat) or isinstance(value, (bool, Tensor)):
+        return float("nan")
+    return float(value)
 
 
 def _is_count(value: object) -> bool:

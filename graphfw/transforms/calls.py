@@ -175,13 +175,11 @@ def _or_zeros(x: Tensor, value: Tensor | None) -> Tensor | None:
     """Return the derivative of a tensor, zeros where nothing reaches it; None for an integer."""
     if value is not None or not x.dtype.is_inexact:
         return value
-    zeros: Tensor = F.zeros(x.shape, dtype=x.dtype)
-    return zeros
+    return F.zeros(x.shape, dtype=x.dtype)
 
 
 def _outward(x: Tensor) -> Tensor:
     """Return a result as it is seen outside, where nothing may be differentiated under no_grad."""
     if ambient.grad_enabled.get() or not x.dtype.is_inexact:
         return x
-    stopped: Tensor = F.stop_gradient(x)
-    return stopped
+    return F.stop_gradient(x)

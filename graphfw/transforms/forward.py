@@ -124,8 +124,7 @@ def _moved(x: Tensor, tangent: Tensor | None) -> Tensor:
     """Return what takes the place of an input where an op is applied to the tangents."""
     if tangent is not None or not x.dtype.is_inexact:
         return x if tangent is None else tangent
-    zeros: Tensor = F.zeros(x.shape, dtype=x.dtype)
-    return zeros
+    return F.zeros(x.shape, dtype=x.dtype)
 
 
 def _one_at_a_time(inputs: Sequence[Tensor], given: Tangents) -> Iterable[list[Tensor]]:

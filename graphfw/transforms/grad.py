@@ -119,7 +119,7 @@ def _targets(y: Tensor, xs: Tensor | Sequence[Tensor], missing: str) -> list[Ten
 
 def stand_in(x: Tensor) -> Tensor:
     """Return what stands for a gradient where `collect_errors` goes on after a mistake."""
-    zeros: Tensor = F.zeros(x.shape, dtype=x.dtype)
+    zeros = F.zeros(x.shape, dtype=x.dtype)
     zeros.graph.poison(zeros.node)
     return zeros
 
@@ -149,17 +149,15 @@ def _seed(y: Tensor, grad_y: Any) -> Tensor:
                 operands=[concrete.describe("y", y)],
                 fix="reduce it first, with gf.sum or gf.mean, or pass grad_y=",
             )
-        seed: Tensor = F.ones((), dtype=y.dtype)
-        return seed
-    given: Tensor = F.astype(F.asarray(grad_y, like=y), y.dtype)
+        return F.ones((), dtype=y.dtype)
+    given = F.astype(F.asarray(grad_y, like=y), y.dtype)
     if not can_broadcast(given.shape, y.shape):
         raise ShapeError(
             f"grad: grad_y is {given.type} and y is {y.type}",
             operands=[concrete.describe("y", y), concrete.describe("grad_y", given)],
             fix="grad_y has the shape of y",
         )
-    broadcast: Tensor = F.broadcast_to(given, y.shape)
-    return broadcast
+    return F.broadcast_to(given, y.shape)
 
 
 def _with_paths_around(y: Tensor, xs: Sequence[Tensor], seed: Tensor) -> list[Tensor | None]:
@@ -385,15 +383,13 @@ def fitted(value: Tensor, wanted: TensorType, node: Node) -> Tensor:
     result: Tensor = (
         F.real(value) if value.dtype.is_complex and not wanted.dtype.is_complex else value
     )
-    converted: Tensor = F.astype(result, wanted.dtype)
-    return converted
+    return F.astype(result, wanted.dtype)
 
 
 def _missing(y: Tensor, x: Tensor, missing: Missing) -> Tensor:
     """Answer for an x that no gradient reaches."""
     if missing == "zeros":
-        zeros: Tensor = F.zeros(x.shape, dtype=x.dtype)
-        return zeros
+        return F.zeros(x.shape, dtype=x.dtype)
     operands = [concrete.describe("y", y), concrete.describe("x", x)]
     block = _blocking(y, x)
     name = f' "{x.name}"' if x.name else ""

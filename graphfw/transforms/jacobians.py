@@ -242,5 +242,4 @@ def _only(value: Tensor, place: int, count: int) -> list[Tensor | None]:
 
 def _units(x: Tensor) -> Tensor:
     """Return all tensors of a type that have one 1 and else zeros.  [*X] -> [size, *X]"""
-    units: Tensor = F.reshape(F.eye(x.size, dtype=x.dtype), (x.size, *x.shape))
-    return units
+    return F.reshape(F.eye(x.size, dtype=x.dtype), (x.size, *x.shape))

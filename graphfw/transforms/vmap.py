@@ -268,5 +268,4 @@ def _placed(lanes: Lanes, leaf: _Leaf, tensor: Tensor, is_batched: bool) -> Tens
         )
         return tensor
     whole = lanes.everywhere(tensor, is_batched)
-    result: Tensor = F.moveaxis(whole, 0, _axis("out_axes", leaf, whole, whole.ndim))
-    return result
+    return F.moveaxis(whole, 0, _axis("out_axes", leaf, whole, whole.ndim))

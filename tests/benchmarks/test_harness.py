@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import pickle
+import sys
 
 import numpy as np
 import pytest
 
 from benchmarks import report
+from benchmarks.__main__ import main
 from benchmarks.registry import WORKLOADS
 from benchmarks.results import difference, fingerprints
 from benchmarks.sweep import SIZES
@@ -140,3 +142,29 @@ def test_compiling_is_timed_in_a_process_of_its_own():
         result = WORKLOADS["cpu"]["compile-newton-while"].measure(pool)
     assert not result.notes
     assert 0 < result.seconds["graphfw, compile alone"] < result.seconds["graphfw"]
+
+
+@pytest.mark.parametrize("part", [[], ["sweep"], ["strategies"]])
+@pytest.mark.parametrize("wrong", ["0", "-1", "x", "1000000", ""])
+def test_threads_that_there_are_not(monkeypatch, capsys, part, wrong):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *part, f"--threads={wrong}"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "is no number of threads from 1 to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "part", [["--json=no/such/folder.json"], ["sweep", "--out=no/such/folder"]]
+)
+def test_folders_are_looked_for_before_anything_is_measured(monkeypatch, capsys, part):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *part])
+    with pytest.raises(SystemExit):
+        main()
+    assert "there is no folder no/such" in capsys.readouterr().err
+
+
+def test_peers_of_a_sweep(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "sweep", "--peers=numpy,nobody"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "'nobody' is none of numpy, torch" in capsys.readouterr().err

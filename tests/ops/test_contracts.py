@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,10 @@ import pytest
 import graphfw
 import graphfw.ops
 from graphfw.errors import GraphfwError
-from graphfw.ir import numpy_calls
 from graphfw.ir.build import constant, emit, emit_all
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, as_dtype, bfloat16, complex128, float16, float32, float64
-from graphfw.ir.functions import FUNCTIONS
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import (
     ALIAS,
@@ -459,38 +456,6 @@ def test_every_op_has_labels_and_a_docstring():
             code = op_class.shape.__code__
             variadic = code.co_flags & 0x04
             assert variadic or len(op_class.labels) == takes.pop(), op_class
-
-
-SOURCES = sorted(Path(graphfw.__file__).parent.rglob("*.py"))
-
-
-def _named_functions() -> Iterator[tuple[str, str]]:
-    """Every public function that the source looks up by name, with the place."""
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            match node:
-                case ast.Attribute(value=ast.Name(id="F"), attr=name):
-                    yield name, f"{path.name}:{node.lineno}"
-                case ast.Call(func=ast.Name(id="_binary"), args=[ast.Constant(value=name), *_]):
-                    yield name, f"{path.name}:{node.lineno}"
-
-
-def test_functions_called_by_name_exist():
-    found = list(_named_functions())
-    assert len(found) > 100
-    assert [f"{place}: F.{name}" for name, place in found if name not in FUNCTIONS] == []
-
-
-def test_numpy_names_lead_to_functions():
-    missing = {n for n in numpy_calls._NUMPY_NAMES.values() if n not in FUNCTIONS}
-    assert not missing
-    assert all(hasattr(np, name) for name in numpy_calls._NUMPY_NAMES)
-
-
-def test_public_functions_have_docstrings():
-    for name, function in FUNCTIONS.items():
-        assert function.__doc__, name
-        assert function.__name__ == name
 
 
 def test_families_list_their_functions():

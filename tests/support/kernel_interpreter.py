@@ -40,7 +40,7 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.lower import CanCompile, Item, lower
 from graphfw.runtime.kernels.scalars import PRIMITIVES
-from graphfw.runtime.kernels.steps import Epilogue, ReferenceStep, Step, Storage, View
+from graphfw.runtime.kernels.steps import Epilogue, Product, ReferenceStep, Step, Storage, View
 from graphfw.runtime.kernels.views import view
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -87,25 +87,20 @@ class Interpreted:
     def multiplies(self, node: Node) -> bool:
         return node.op.name == "matmul" and node.types[0].dtype.name in ("float32", "float64")
 
+    def keeps_rows(self, node: Node) -> bool:
+        return False
+
     def fills(self, node: Node) -> bool:
         return False
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
         return ()
 
-    def matmul(
-        self,
-        nodes: tuple[Node, ...],
-        a: View,
-        b: View,
-        product: Storage | None,
-        epilogue: Epilogue | None,
-        *,
-        fixed_b: bool,
-    ) -> list[Step]:
-        code = ProductAsCode(a, b, product, epilogue)
+    def matmul(self, product: Product) -> list[Step]:
+        _, nodes, a, b, result, epilogue, _ = product
+        code = ProductAsCode(a, b, result, epilogue)
         read = [a.storage, b.storage]
-        written = [product] if product is not None else []
+        written = [result] if result is not None else []
         if epilogue is not None:
             for storage, buffer in zip(epilogue.operands, epilogue.kernel.buffers, strict=True):
                 if storage is not None:

@@ -1,0 +1,51 @@
+"""`F`, by which graphfw calls public functions that it can't import."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+import graphfw
+from graphfw.ir import numpy_calls
+from graphfw.ir.functions import FUNCTIONS, F
+
+SOURCES = sorted(Path(graphfw.__file__).parent.rglob("*.py"))
+
+
+def _named_functions() -> Iterator[tuple[str, str]]:
+    """Every public function that the source looks up by name, with the place."""
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Attribute(value=ast.Name(id="F"), attr=name):
+                    yield name, f"{path.name}:{node.lineno}"
+                case ast.Call(func=ast.Name(id="_binary"), args=[ast.Constant(value=name), *_]):
+                    yield name, f"{path.name}:{node.lineno}"
+
+
+def test_functions_called_by_name_exist():
+    found = list(_named_functions())
+    assert len(found) > 100
+    assert [f"{place}: F.{name}" for name, place in found if name not in FUNCTIONS] == []
+
+
+def test_numpy_names_lead_to_functions():
+    missing = {n for n in numpy_calls._NUMPY_NAMES.values() if n not in FUNCTIONS}
+    assert not missing
+    assert all(hasattr(np, name) for name in numpy_calls._NUMPY_NAMES)
+
+
+def test_public_functions_have_docstrings():
+    for name, function in FUNCTIONS.items():
+        assert function.__doc__, name
+        assert function.__name__ == name
+
+
+def test_what_makes_no_tensor_is_declared():
+    names = {name for name, _ in _named_functions()}
+    results = {name: FUNCTIONS[name].__annotations__["return"] for name in names}
+    others = {name for name, result in results.items() if result != "Tensor"}
+    assert others == set(type(F).__annotations__)

@@ -1,0 +1,218 @@
+"""What `minimize` and `apply_gradients` train, and what they refuse."""
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw import optim
+
+# apply_gradients.
+
+
+def test_apply_gradients():
+    with gf.Graph() as g:
+        norm = gf.nn.BatchNorm(2, affine=False)
+        w = gf.Variable([1.0, 2.0], name="w")
+        loss = gf.sum(norm(gf.ones((3, 2))) * w) + gf.sum(w)
+        gradient = gf.grad(loss, w) * 2
+        plain = optim.SGD(0.25).apply_gradients([(gradient, w)])
+        carrying = optim.SGD(0.25).apply_gradients(zip([gradient], [w], strict=True), loss=loss)
+    assert [v.name for v, _ in plain.pairs] == ["sgd.step", "w"]
+    assert {v.name for v, _ in carrying.pairs} == {
+        "sgd_1.step",
+        "w",
+        "batch_norm.running_mean",
+        "batch_norm.running_var",
+    }
+    with gf.Session(g) as session:
+        session.run(plain)
+        np.testing.assert_allclose(session[w], [0.5, 1.5])
+
+
+def test_apply_gradients_mistakes():
+    with gf.Graph():
+        w = gf.Variable([1.0, 2.0], name="w")
+        gradient = gf.grad(gf.sum(w), w)
+        cases = [
+            ([(w, gradient)], "wrong way round"),
+            ([gradient], "is no pair of a gradient and a variable"),
+            ([(None, w)], "the gradient None is no tensor"),
+            ([(gf.sum(gradient), w)], r'a gradient float32\[\] for "w", float32\[2\]'),
+            ([(gradient, w), (gradient, w)], 'apply_gradients: "w" is in the parameters twice'),
+            ([], "apply_gradients: the list of parameters is empty"),
+        ]
+        for pairs, text in cases:
+            with pytest.raises(gf.ArgumentError, match=text):
+                optim.SGD(0.1).apply_gradients(pairs)
+
+
+# Which variables.
+
+
+def test_default_parameters():
+    with gf.Graph() as g:
+        a, b = gf.Variable(1.0, name="a"), gf.Variable(1.0, name="b")
+        gf.Variable(1.0, name="unused")
+        fixed = gf.Variable(1.0, name="fixed", trainable=False)
+        count = gf.Variable(1, name="count")
+        target = gf.Variable(1.0, name="target")
+        loss = b * a * fixed * gf.astype(count, gf.float32) - gf.stop_gradient(target)
+        update = optim.SGD(0.1).minimize(loss)
+    assert [v.name for v, _ in update.pairs] == ["sgd.step", "a", "b"]
+    assert g.updates[-1] is update
+
+
+def test_given_parameters():
+    with gf.Graph():
+        a, b = gf.Variable(1.0, name="a"), gf.Variable(1.0, name="b")
+        for parameters in ([b], b, (v for v in [b]), [{"parameters": b}]):
+            update = optim.SGD(0.1).minimize(a * b, parameters)
+            assert [v.name for v, _ in update.pairs][1:] == ["b"]
+
+
+def test_nothing_to_train():
+    with gf.Graph():
+        x = gf.placeholder((3,), name="x")
+        with pytest.raises(gf.GradientError, match="depends on no trainable variable") as caught:
+            optim.SGD(0.1).minimize(gf.sum(x))
+        assert caught.value.fix == "make a gf.Variable"
+        fixed = gf.Variable(1.0, name="fixed", trainable=False)
+        with pytest.raises(gf.GradientError, match='depends on "fixed" alone, not trainable'):
+            optim.SGD(0.1).minimize(gf.sum(x) * fixed)
+        w = gf.Variable([1.0] * 3, name="w")
+        with pytest.raises(gf.GradientError, match="depends on no trainable variable") as caught:
+            optim.SGD(0.1).minimize(gf.sum(x))
+        assert caught.value.why == 'the graph has "w", which the loss does not use'
+        loss = gf.sum(gf.astype(gf.argmax(w * x), gf.float32))
+        with pytest.raises(gf.GradientError, match='depends on "w" only through argmax'):
+            optim.SGD(0.1).minimize(loss)
+        with pytest.raises(gf.GradientError, match='depends on "w" only through stop_gradient'):
+            optim.SGD(0.1).minimize(gf.sum(gf.stop_gradient(w) * x))
+        with pytest.raises(gf.GradientError, match="does not depend on"):
+            optim.SGD(0.1).minimize(gf.sum(x * w), [gf.Variable(1.0, name="other")])
+
+
+def test_bad_losses():
+    with gf.Graph():
+        w = gf.Variable([1.0, 2.0], name="w")
+        cases = [
+            (w * 2, r"the loss is float32\[2\], and only a scalar", "reduce it: gf.mean(loss)"),
+            (gf.argmax(w), "the loss is int64, which has no gradient", "make the loss of"),
+            (3.0, "the loss is a float, not a tensor", "minimise a tensor"),
+        ]
+        for loss, text, fix in cases:
+            with pytest.raises(gf.GradientError, match=text) as caught:
+                optim.Adam().minimize(loss)
+            assert caught.value.fix.startswith(fix)
+            assert caught.value.at.function == "test_bad_losses"
+
+
+def test_bad_parameters():
+    with gf.Graph():
+        layer = gf.nn.Linear(2, 2)
+        w = layer.weight
+        fixed = gf.Variable(1.0, name="fixed", trainable=False)
+        loss = gf.sum(layer(gf.ones((1, 2)))) * fixed
+        cases = [
+            (layer, "parameters is a Linear, not a list", "write model.parameters()"),
+            ({"parameters": [w]}, "parameters is a dict", "pass a list of groups"),
+            ([], "the list of parameters is empty", "pass model.parameters()"),
+            ([{"parameters": w}, {"parameters": []}], "a parameter group is empty", "pass model"),
+            (3, "parameters is an int, not a list", "write model.parameters()"),
+            ([w * 2], "the parameters hold a tensor", "pass model.parameters()"),
+            (["w"], "the parameters hold 'w'", "pass model.parameters()"),
+            ([fixed], '"fixed" is not trainable', "make it with trainable=True"),
+            ([w, w], "is in the parameters twice", "list each variable once"),
+            ([{"parameters": w}, {"parameters": [w]}], "is in the parameters twice", "list"),
+            ([{"params": w}], 'has no entry "parameters"', 'its entries are "params"'),
+            ([{"parameters": w}, w], "stands among parameter groups", 'write {"parameters"'),
+            ([{"parameters": w, "momentum": 0.9}], "Adam: a parameter group has no option 'mome",
+             "it has: parameters, lr"),
+            ([{"parameters": w, "clip_norm": 1.0}], "has no option 'clip_norm'", "it has"),
+            ([{"parameters": w, "lr": -1}], "Adam: lr=-1 must be above 0", "use lr=0.001"),
+        ]  # fmt: skip
+        for parameters, text, fix in cases:
+            with pytest.raises(gf.ArgumentError) as caught:
+                optim.Adam().minimize(loss, parameters)
+            assert text in caught.value.summary
+            assert caught.value.fix.startswith(fix)
+            assert caught.value.at.file == __file__
+
+
+def test_graphs():
+    optimiser = optim.SGD(0.1)
+    with gf.Graph():
+        w = gf.Variable(1.0, name="w")
+        loss = w * w
+        optimiser.minimize(loss)
+    with gf.Graph():
+        v = gf.Variable(1.0, name="v")
+        with pytest.raises(gf.GraphError, match="this SGD belongs to another graph"):
+            optimiser.minimize(v * v)
+        with pytest.raises(gf.GraphError, match="another graph"):
+            optim.SGD(0.1).minimize(loss)
+    with pytest.raises(gf.GraphError, match="a training step belongs to a graph"):
+        optimiser.minimize(loss)
+
+
+# Options.
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: optim.SGD(0), "SGD: lr=0 must be above 0"),
+        (lambda: optim.Adam(-1e-3), "Adam: lr=-0.001 must be above 0"),
+        (lambda: optim.Adam("fast"), "Adam: lr='fast' is no number"),
+        (lambda: optim.Adam(float("nan")), "lr=nan must be above 0"),
+        (lambda: optim.Adam(betas=(0.9, 1.0)), r"betas\[1\]=1.0 must be at least 0 and below 1"),
+        (lambda: optim.Adam(betas=0.9), "betas=0.9 is no pair of numbers"),
+        (lambda: optim.Lion(betas=(-0.1, 0.9)), r"Lion: betas\[0\]=-0.1"),
+        (lambda: optim.Adam(eps=-1), "eps=-1 must be at least 0"),
+        (lambda: optim.AdamW(weight_decay=-1), "AdamW: weight_decay=-1 must be at least 0"),
+        (lambda: optim.SGD(0.1, clip_norm=0), "clip_norm=0 must be above 0"),
+        (lambda: optim.SGD(0.1, clip_value=-1), "clip_value=-1 must be above 0"),
+        (lambda: optim.SGD(0.1, momentum=1), "momentum=1 must be at least 0 and below 1"),
+        (lambda: optim.SGD(0.1, dampening=-1), "dampening=-1"),
+        (lambda: optim.SGD(0.1, nesterov=True), "nesterov=True wants momentum above 0"),
+        (lambda: optim.RMSprop(alpha=1), "RMSprop: alpha=1 must be at least 0 and below 1"),
+        (lambda: optim.Adagrad(lr_decay=-1), "Adagrad: lr_decay=-1"),
+        (lambda: optim.Adagrad(initial_sum=-1), "Adagrad: initial_sum=-1"),
+        (lambda: optim.SGD(gf.ones((2,))), r"learning rate must be a real scalar, not float32\[2"),
+    ],
+)
+def test_bad_options(make, text):
+    with pytest.raises(gf.ArgumentError, match=text) as caught:
+        make()
+    assert caught.value.fix
+    assert caught.value.at.file == __file__  # and not the code that dataclass generates
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        ({"lr": -1}, "use lr=0.001"),
+        ({"eps": -1}, "use eps=1e-08"),
+        ({"betas": (0.9, 1)}, "use betas[1]=0.9"),
+        ({"weight_decay": -1}, "use weight_decay=0.0"),
+        ({"clip_norm": 0}, "use clip_norm=1.0"),
+    ],
+)
+def test_fixes_of_options(options, fix):
+    with pytest.raises(gf.ArgumentError) as caught:
+        optim.Adam(**options)
+    assert caught.value.fix == fix
+
+
+def test_bad_schedule():
+    with gf.Graph():
+        w = gf.Variable(1.0, name="w")
+        with pytest.raises(gf.ArgumentError, match="must be a real scalar, not 0\\.1"):
+            optim.SGD(lambda step: 0.1).minimize(w * w)
+
+
+def test_text():
+    assert repr(optim.SGD(0.1, 0.9)) == (
+        "SGD(lr=0.1, weight_decay=0.0, clip_norm=None, clip_value=None, name=None, momentum=0.9, "
+        "dampening=0.0, nesterov=False)"
+    )
