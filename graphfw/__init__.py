@@ -295,6 +295,7 @@ from graphfw.ops.sets import (
 )
 from graphfw.ops.sorting import TopK, argsort, searchsorted, sort, topk
 from graphfw.ops.statistics import mean, median, std, var
+from graphfw.ops.unpooling import max_unpool
 from graphfw.ops.windows import fold, unfold
 from graphfw.runtime.comparing import bisect
 from graphfw.runtime.functions import Function, function
@@ -534,6 +535,7 @@ __all__ = [
     "matrix_transpose",
     "max",
     "max_pool",
+    "max_unpool",
     "maximum",
     "mean",
     "median",

@@ -76,6 +76,9 @@ from graphfw.nn.pooling import (
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
+    MaxUnpool1d,
+    MaxUnpool2d,
+    MaxUnpool3d,
 )
 from graphfw.nn.recurrent import GRU, LSTM, RNN
 from graphfw.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell
@@ -149,6 +152,9 @@ __all__ = [
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
     "Mish",
     "Module",
     "ModuleDict",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from graphfw.ir.dim import DimLike
+from graphfw.ir.tensor import Tensor
 from graphfw.nn.activations import Activation
 from graphfw.nn.convolution import check_rank
+from graphfw.nn.module import Module
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.spatial import Ints, Padding, each
+from graphfw.ops.unpooling import max_unpool
 
 
 class _Pool(Activation):
@@ -69,6 +74,66 @@ class MaxPool2d(_MaxPool):
 
 class MaxPool3d(_MaxPool):
     """Take the largest of what a window sees; see `gf.max_pool`.  [N, C, *S] -> [N, C, *S']"""
+
+    rank = 3
+
+
+class _MaxUnpool(Module):
+    """What a max pooling kept, back where it was."""
+
+    rank: ClassVar[int]
+
+    def __init__(
+        self,
+        kernel_size: Ints,
+        stride: Ints | None = None,
+        padding: Padding = 0,
+        *,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        kind = type(self).__name__
+        self.kernel_size = each(kind, "kernel_size", kernel_size, self.rank)
+        self.stride = stride if stride is None else each(kind, "stride", stride, self.rank)
+        self.padding = padding
+
+    def forward(
+        self,
+        x: TensorLike,
+        indices: TensorLike,
+        output_size: Sequence[DimLike] | None = None,
+    ) -> Tensor:
+        """Put each element where its index says.  x, indices: [N, C, *P] -> [N, C, *S]"""
+        tensor = as_tensor(x)
+        check_rank(type(self).__name__, self.rank, tensor)
+        return max_unpool(
+            tensor,
+            indices,
+            self.kernel_size,
+            stride=self.stride,
+            padding=self.padding,
+            output_size=output_size,
+        )
+
+    def extra_repr(self) -> str:
+        """Say the arguments."""
+        return f"{self.kernel_size}, stride={self.stride}, padding={self.padding!r}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Put back what `MaxPool1d` kept; see `gf.max_unpool`.  [N, C, L] -> [N, C, L']"""
+
+    rank = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Put back what `MaxPool2d` kept; see `gf.max_unpool`.  [N, C, H, W] -> [N, C, H', W']"""
+
+    rank = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Put back what `MaxPool3d` kept; see `gf.max_unpool`.  [N, C, *S] -> [N, C, *S']"""
 
     rank = 3
 

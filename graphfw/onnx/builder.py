@@ -32,6 +32,9 @@ Export: TypeAlias = Callable[..., "Val | Sequence[Val]"]
 
 EXPORTERS: dict[str, Export] = {}
 
+PAIRED: dict[str, Export] = {}
+"""What writes ops on complex numbers: these are pairs of reals, along one dim more, the last."""
+
 E = TypeVar("E", bound=Callable[..., Any])
 
 
@@ -145,7 +148,7 @@ _WITHOUT_KERNEL = {
     "TopK": "uint16 uint32",
     "Where": "bool int16 uint16 uint64",
     **dict.fromkeys("Acos Acosh Asin Asinh Atan Atanh Cosh Sinh Tan".split(), ""),
-    **dict.fromkeys("AveragePool Col2Im Conv ConvTranspose MaxPool".split(), ""),
+    **dict.fromkeys("AveragePool Col2Im Conv ConvTranspose MaxPool MaxUnpool".split(), ""),
 }
 """Operators with the dtypes, besides bfloat16, that ONNX Runtime has no kernel for."""
 
@@ -390,12 +393,14 @@ class Builder:
         before, self._at = self._at, node
         try:
             self._check_dtypes(node)
-            folded = self._folded(node, inputs)
+            dtypes = [*[x.dtype for x in inputs], *[kind.dtype for kind in node.types]]
+            is_complex = any(dtype.is_complex for dtype in dtypes)
+            folded = None if is_complex else self._folded(node, inputs)
             if folded is not None:
                 return folded
-            export = EXPORTERS.get(node.op.name)
+            export = (PAIRED if is_complex else EXPORTERS).get(node.op.name)
             if export is None:
-                raise Unsupported("")
+                raise Unsupported("complex numbers" if is_complex else "")
             made = export(self, node, *inputs)
             return [made] if isinstance(made, Val) else made
         except Unsupported as error:
@@ -423,8 +428,6 @@ class Builder:
 
     def _check_dtypes(self, node: Node) -> None:
         for kind in (*node.types, *[t.type for t in node.inputs]):
-            if kind.dtype.is_complex:
-                raise Unsupported("complex numbers")
             since = _STORAGE.get(kind.dtype.name, 0)
             if self.opset < since:
                 raise Unsupported(f"{kind.dtype.name} needs opset {since}")

@@ -176,7 +176,9 @@ class Saving:
         values = b.inline(
             list(sources), wanted, [Val(name, t.dtype) for t, name in sources.items()]
         )
-        _raise(b.problems)
+        ends_in_pairs = [t for t in (*sources, *wanted) if t.dtype.is_complex]
+        at_ends = [Problem(t.node.op.name, "complex numbers", t.node.loc) for t in ends_in_pairs]
+        _raise([*b.problems, *at_ends])
         self._name_outputs(values, ends)
         kept = pruned([*b.sizes, *b.nodes], set(ends))
         self._read = {name for node in kept for name in read(node)}

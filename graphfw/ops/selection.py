@@ -393,17 +393,22 @@ class IndexSet(Putting):
         self, ct: Tensor, y: Tensor, x: Tensor, values: Tensor, *indices: Tensor
     ) -> tuple[Any, ...]:
         return (
-            lambda: emit(IndexSet(*self.values), ct, F.zeros_like(values), *indices),
+            lambda: emit(IndexSet(*self._where), ct, F.zeros_like(values), *indices),
             lambda: self._kept(ct, x, values, indices),
             *[None] * len(indices),
         )
 
+    @property
+    def _where(self) -> tuple[int, str]:
+        """The fields that say where values are put; subclasses have more."""
+        return self.axis, self.refusal
+
     def _kept(self, ct: Tensor, x: Tensor, values: Tensor, indices: Sequence[Tensor]) -> Tensor:
         """Return the cotangent of the values that were not overwritten by a later one."""
         order = F.reshape(F.positions(values.size), values.shape)
-        written = emit(IndexSet(*self.values), F.zeros(x.shape, dtype=int64), order, *indices)
-        survived = emit(Gather(*self.values), written, *indices) == order
-        named = emit(Gather(*self.values), ct, *indices)
+        written = emit(IndexSet(*self._where), F.zeros(x.shape, dtype=int64), order, *indices)
+        survived = emit(Gather(*self._where), written, *indices) == order
+        named = emit(Gather(*self._where), ct, *indices)
         return F.where(survived, named, F.zeros_like(named))
 
     @staticmethod

@@ -46,7 +46,7 @@ VIEWS = frozenset(
 """What renames all elements: as good before a conversion as behind it."""
 _MOVEMENT = (
     *("concat", "diagonal", "gather", "index_set", "roll", "slice", "slice_set", "split"),
-    *("sort", "topk", "windows", "window_take"),
+    *("max_unpool", "sort", "topk", "windows", "window_take"),
 )
 _CHOICES = (
     *("max", "min", "argmax", "argmin", "argsort", "window_max", "window_argmax"),

@@ -223,7 +223,7 @@ class Plan:
         """
         return self._run.memory(self._sizes_of(shapes))
 
-    def max_dim(self, name: str, memory_limit: int | str, **sizes: int) -> int:
+    def max_dim(self, name: str, memory_limit: int | str, /, **sizes: int) -> int:
         """Return the largest size of a symbolic dim with which a run keeps within a limit.
 
         It counts what the session's own `memory_limit` makes a run compute again; for that, give

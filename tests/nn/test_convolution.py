@@ -128,6 +128,23 @@ def test_indices() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rank", "how"), [(1, (2,)), (2, (3, 2, 1)), (3, ((1, 2, 2), None, (0, 1, 0)))]
+)
+def test_unpooling_takes_pytorch_s_arguments(
+    rank: int, how: tuple[Any, ...], rng: np.random.Generator
+) -> None:
+    name, shape = f"MaxUnpool{rank}d", (2, 3, *(7, 8, 6)[:rank])
+    x = rng.permutation(np.prod(shape)).reshape(shape).astype(np.float32)
+    y, places = getattr(tnn, f"MaxPool{rank}d")(*how, return_indices=True)(torch.tensor(x))
+    mine = getattr(nn, name)(*how)(y.numpy(), places.numpy(), output_size=x.shape)
+    theirs = getattr(tnn, name)(*how)(y, places, output_size=x.shape)
+    np.testing.assert_array_equal(mine.numpy(), theirs.numpy(), strict=True)
+    assert repr(nn.MaxUnpool2d(2)) == "MaxUnpool2d((2, 2), stride=None, padding=0)"
+    with pytest.raises(ShapeError, match=f"{name}"):
+        getattr(nn, name)(*how)(np.ones((2, 3)), np.ones((2, 3), np.int64))
+
+
+@pytest.mark.parametrize(
     ("make", "fan"),
     [
         (lambda: nn.Conv2d(8, 64, (3, 5), groups=2), 4 * 15),

@@ -173,3 +173,13 @@ def test_a_limit_that_nobody_keeps_is_an_error(monkeypatch):
     with gf.Session(g, memory_limit="1MB") as session:
         with pytest.raises(ExecutorError, match="GRAPHFW_JIT=0 does not plan its memory"):
             session.compile(y, feeds=[x])
+
+
+def test_dims_may_have_the_names_of_max_dims_own_arguments():
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", "name", "memory_limit"), name="x")
+        y = gf.exp(x)
+    with gf.Session(g) as session:
+        plan = session.compile(y, feeds=[x])
+        few, many = [plan.max_dim("n", "1MiB", name=k, memory_limit=2) for k in (100, 10)]
+    assert few < many

@@ -7,9 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import graphfw as gf
+from graphfw.ir.build import emit
+from graphfw.ir.dim import always_ge
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.builder import Unsupported, composition
 from graphfw.ops.attention_core import Attention, AttentionGrad
+from graphfw.ops.selection import Slice
 
 
 @composition("attention", "attention_grad")
@@ -219,3 +222,14 @@ def _recurrence(op: Any, a: Tensor, b: Tensor) -> Tensor:
     start = gf.zeros(factors.shape[1:], dtype=wide)
     _, made = gf.scan(trip, start, (factors, terms), reverse=op.reverse)
     return gf.astype(gf.moveaxis(made, 0, op.axis), a.dtype)
+
+
+@composition("resize")
+def _resize(op: Any, x: Tensor) -> Tensor:
+    """As many zeros as there are to be elements, then what is left of both."""
+    for axis, length in zip(op.axes, op.lengths, strict=True):
+        front, size, back = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+        if not always_ge(size, length):
+            x = gf.concat([x, gf.zeros((*front, length, *back), dtype=x.dtype)], axis=axis)
+        x = emit(Slice((0,) * x.ndim, (*front, length, *back), (1,) * x.ndim), x)
+    return x

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphfw.ir.constants import constant_array
+from graphfw.ir.constants import constant_array, fill_value
 from graphfw.ir.dtype import bool_, int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
@@ -27,12 +27,15 @@ def _gather(b: Builder, node: Node, x: Val, *indices: Val) -> Val:
     return b("Gather", joined, place, axis=axis)
 
 
-def _joined(b: Builder, indices: Sequence[Val], sizes: Shape) -> Val:
-    """Return indices of several axes as those of one, counted from the front."""
+def _joined(b: Builder, indices: Sequence[Val], sizes: Shape, *, from_end: bool = True) -> Val:
+    """Return indices of several axes as those of one, counted from the front.
+
+    Where they count `from_end`, a negative one counts from the end.
+    """
     total: Val | None = None
     for index, size in zip(indices, sizes, strict=True):
         wide = b.cast(index, int64)
-        if index.dtype.kind == "int":
+        if from_end and index.dtype.kind == "int":
             is_negative = b("Less", wide, b.scalar(0, int64), dtype=bool_)
             wide = b("Where", is_negative, b("Add", wide, b.size(size)), wide)
         total = wide if total is None else b("Add", b("Mul", total, b.size(size)), wide)
@@ -60,6 +63,26 @@ def _put(b: Builder, node: Node, x: Val, values: Val, *indices: Val) -> Val:
         back = sorted(range(len(order)), key=order.__getitem__)
         made = b("Transpose", made, perm=back)
     return b.reshape(made, shape) if len(indices) > 1 else made
+
+
+@exporter("max_unpool")
+def _max_unpool(b: Builder, node: Node, x: Val, values: Val, *indices: Val) -> Val:
+    """MaxUnpool into zeros, by a kernel that makes it the sizes there are."""
+    op, shape = fields(node), node.inputs[0].shape
+    kernel = [
+        size - (count - 1) * step
+        for size, count, step in zip(op.dims, op.places, op.strides, strict=True)
+    ]
+    fill = fill_value(node.inputs[0])
+    fits = len(indices) == len(shape) and values.dtype.name in ("float32", "bfloat16")
+    fits &= fill is not None and not fill.any()
+    if not fits or not all(isinstance(size, int) and size > 0 for size in kernel):
+        return _put(b, node, x, values, *indices)
+    planes = size_of(node.inputs[1].shape[:-1])
+    places = b.reshape(_joined(b, indices, shape, from_end=False), (planes, 1, *op.places))
+    laid = b.reshape(values, (planes, 1, *op.places))
+    made = b("MaxUnpool", laid, places, kernel_shape=kernel, strides=op.strides)
+    return b.reshape(made, shape)
 
 
 def _scattered(b: Builder, node: Node, x: Val, place: Val, values: Val) -> Val:

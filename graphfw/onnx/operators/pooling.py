@@ -34,12 +34,16 @@ def _max_pool(node: Call, x: Tensor) -> Any:
     y, places = gf.max_pool(x, kernel, return_indices=True, **how)
     if node.attr("storage_order", 0):
         places = _columns_first(places, x.shape[2:])
+    return y, places + _first_places(x, x.shape[2:])
+
+
+def _first_places(x: Tensor, sizes: Sequence[DimLike]) -> Tensor:
+    """Return how many elements stand before each plane of a tensor with x's batch and channels."""
     size: Any = 1
-    for dim in x.shape[2:]:
+    for dim in sizes:
         size = size * dim
     plane = gf.arange(x.shape[0] * x.shape[1]) * size
-    first = gf.reshape(plane, (x.shape[0], x.shape[1], *[1] * (x.ndim - 2)))
-    return y, places + first
+    return gf.reshape(plane, (x.shape[0], x.shape[1], *[1] * (x.ndim - 2)))
 
 
 def _columns_first(places: Tensor, sizes: Sequence[DimLike]) -> Tensor:
@@ -89,12 +93,9 @@ def _max_unpool(node: Call, x: Tensor, places: Tensor, shape: Tensor | None = No
         (n - 1) * s + k - low - high
         for n, s, k, (low, high) in zip(x.shape[2:], stride, kernel, pads, strict=True)
     ]
-    inner: Any = x.shape[0] * x.shape[1]
-    for size in sizes:
-        inner = inner * size
     # The places count through the tensor that was pooled, which has the sizes of the kernel.
-    flat = gf.index_set(gf.zeros((inner,), dtype=x.dtype), gf.reshape(places, (-1,)), x.reshape(-1))
-    y = gf.reshape(flat, (*x.shape[:2], *sizes))
+    inside = places - _first_places(x, sizes)
+    y = gf.max_unpool(x, inside, kernel, stride=stride, padding=pads)
     if shape is None:
         return y
     wanted = node.dims(shape, "the shape")

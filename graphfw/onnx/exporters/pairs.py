@@ -1,0 +1,164 @@
+"""Complex numbers, which ONNX Runtime hardly has: as pairs of reals along one dim more, the last.
+
+They may occur between operations, not among a model's inputs, outputs and weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+import graphfw as gf
+from graphfw.ir.build import emit
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dtype import int64
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import TensorType
+from graphfw.onnx.builder import PAIRED, Builder, Val
+from graphfw.onnx.exporters.movement import fields
+
+Compose = Callable[..., Tensor]
+
+_ALIKE = (
+    *("add", "assert_shape", "broadcast_to", "concat", "flip", "gather", "identity", "index_add"),
+    *("index_set", "negative", "permute_dims", "reshape", "resize", "roll", "slice", "slice_set"),
+    *("stop_gradient", "subtract", "sum", "where"),
+)
+"""Ops that do to real parts and to imaginary parts what they do to real numbers."""
+
+
+def _paired(*names: str) -> Callable[[Compose], Compose]:
+    """Register a function of a node, and of pairs and reals, as what writes complex ops."""
+
+    def register(compose: Compose) -> Compose:
+        def export(b: Builder, node: Node, *inputs: Val) -> list[Val]:
+            kinds = [_pair(t.type) for t in node.inputs]
+            reals = [Val(x.name, kind.dtype) for x, kind in zip(inputs, kinds, strict=True)]
+            made = b.expand(lambda *xs: compose(node, *xs), reals, kinds)
+            return [Val(y.name, kind.dtype) for y, kind in zip(made, node.types, strict=True)]
+
+        for name in names:
+            PAIRED[name] = export
+        return compose
+
+    return register
+
+
+def _pair(kind: TensorType) -> TensorType:
+    return TensorType(kind.dtype.real, (*kind.shape, 2)) if kind.dtype.is_complex else kind
+
+
+def _of(real: Tensor, imag: Tensor) -> Tensor:
+    return gf.stack([real, imag], axis=-1)
+
+
+@_paired(*_ALIKE)
+def _alike(node: Node, *xs: Tensor) -> Tensor:
+    axes = tuple([-1 if t.dtype.is_complex else None for t in node.inputs])
+    made: Tensor = gf.vmap(lambda *parts: emit(node.op, *parts), in_axes=axes, out_axes=-1)(*xs)
+    return made
+
+
+@_paired("real")
+def _real(node: Node, x: Tensor) -> Tensor:
+    return x[..., 0]
+
+
+@_paired("imag")
+def _imag(node: Node, x: Tensor) -> Tensor:
+    return x[..., 1]
+
+
+@_paired("conj")
+def _conj(node: Node, x: Tensor) -> Tensor:
+    return _of(x[..., 0], -x[..., 1])
+
+
+@_paired("abs")
+def _abs(node: Node, x: Tensor) -> Tensor:
+    return gf.hypot(x[..., 0], x[..., 1])
+
+
+@_paired("astype")
+def _astype(node: Node, x: Tensor) -> Tensor:
+    kind = node.types[0].dtype
+    if not node.inputs[0].dtype.is_complex:
+        x = gf.astype(x, kind.real)
+        return _of(x, gf.zeros_like(x))
+    return gf.astype(x, kind.real)
+
+
+@_paired("multiply")
+def _multiply(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    (p, q), (r, s) = (a[..., 0], a[..., 1]), (b[..., 0], b[..., 1])
+    return _of(p * r - q * s, p * s + q * r)
+
+
+@_paired("divide")
+def _divide(node: Node, a: Tensor, b: Tensor) -> Tensor:
+    """a conj(b) / |b|², with b brought to the size of 1 before, so that nothing overflows."""
+    scale = gf.max(gf.abs(b), axis=-1)
+    (p, q), (r, s) = (a[..., 0], a[..., 1]), (b[..., 0] / scale, b[..., 1] / scale)
+    size = (r * r + s * s) * scale
+    return _of((p * r + q * s) / size, (q * r - p * s) / size)
+
+
+@_paired("constant")
+def _constant(node: Node) -> Tensor:
+    array = fields(node).value.array
+    return gf.constant(np.stack([array.real, array.imag], axis=-1))
+
+
+# Transforms
+
+
+def _transform(
+    b: Builder, x: Val, axis: int, size: DimLike, norm: str, *, inverse: bool, onesided: int = 0
+) -> Val:
+    """x: pairs, or reals with one dim more, [*A, 2 or 1] -> pairs, [*A, 2]"""
+    back = int(inverse)
+    if b.opset < 20:
+        made = b("DFT", x, axis=axis, inverse=back, onesided=onesided)
+    else:
+        along = b.constant(np.array(axis))
+        made = b("DFT", x, None, along, inverse=back, onesided=onesided)
+    if norm == "backward":  # ONNX, too, divides by the size what is inverse
+        return made
+    count = b.cast(b.size(size), x.dtype)
+    factor = b("Sqrt", count) if norm == "ortho" else count
+    return b("Mul" if inverse else "Div", made, factor)
+
+
+def _fft(b: Builder, node: Node, x: Val) -> Val:
+    op, shape = fields(node), node.inputs[0].shape
+    made = Val(x.name, x.dtype.real)
+    for axis in op.axes:
+        made = _transform(b, made, axis, shape[axis], op.norm, inverse=op.inverse)
+    return Val(made.name, x.dtype)
+
+
+def _rfft(b: Builder, node: Node, x: Val) -> Val:
+    op, shape = fields(node), node.inputs[0].shape
+    last = b("Unsqueeze", x, b.ints([-1]))
+    made = _transform(b, last, op.axis, shape[op.axis], op.norm, inverse=False, onesided=1)
+    return Val(made.name, node.types[0].dtype)
+
+
+def _irfft(b: Builder, node: Node, x: Val) -> Val:
+    """The real part of the transform of what rfft leaves out as well: conjugates, backwards."""
+    op = fields(node)
+    more = op.n - op.n // 2
+
+    def filled(pairs: Tensor) -> Tensor:
+        key = (*[slice(None)] * op.axis, slice(1, more))
+        others = gf.flip(pairs[key], axis=op.axis) * gf.asarray([1, -1], dtype=pairs.dtype)
+        return gf.concat([pairs, others], axis=op.axis)
+
+    real = Val(x.name, x.dtype.real)
+    (whole,) = b.expand(filled, [real], [_pair(node.inputs[0].type)])
+    made = _transform(b, whole, op.axis, op.n, op.norm, inverse=True)
+    return b("Gather", made, b.scalar(0, int64), axis=-1)
+
+
+PAIRED.update(fft=_fft, rfft=_rfft, irfft=_irfft)
