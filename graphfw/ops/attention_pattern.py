@@ -21,6 +21,7 @@ from graphfw.ir.shape import can_broadcast
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
 from graphfw.ops.attention_core import Attention
+from graphfw.ops.attention_fill import can_fill, filled
 from graphfw.ops.movement import PermuteDims
 from graphfw.ops.reduce import Reduction
 from graphfw.ops.triangles import is_triangle
@@ -33,16 +34,17 @@ class ComposedAttention:
     Found are a matrix product with `gf.softmax` or `exp(gf.log_softmax)` along the last axis as its
     left factor, and as the scores a matrix product, after that, in this order, where they are
     there: times, or divided by, a number or what broadcasts to the queries alone; `+ mask`, or
-    `where(mask, ., -inf)`, or the same the other way round; `where(causal, ., -inf)`, either way
-    round. Causal is what `is_triangle` sees to be so. No mask that is added: infinite scores would
-    stay. float32 and float64: the op computes narrower floats in float32 throughout, which changes
-    their values.
+    `where(mask, ., fill)`, or the same the other way round; `where(causal, ., fill)`, either way
+    round, with the same fill: -inf or a finite number. Causal is what `is_triangle` sees to be so.
+    No mask that is added: infinite scores would stay. float32 and float64: the op computes narrower
+    floats in float32 throughout, which changes their values.
 
     Attributes:
         q, k, v: What is attended with; k as [*B, D, Tk], transposed.
         mask: What decides which keys are seen, or is added to the scores.
         inverted: The mask is True where a key is not seen.
         causal: Query i sees keys 0 to i only.
+        fill: The score of a key that is not seen.
         scale: The factor of the scores.
         temper: One more: what the scores are multiplied with (True) or divided by (False).
         inside: The nodes between these tensors and the result.
@@ -54,6 +56,7 @@ class ComposedAttention:
     mask: Tensor | None
     inverted: bool
     causal: bool
+    fill: float
     scale: float
     temper: tuple[bool, Tensor] | None
     inside: set[Node]
@@ -70,8 +73,11 @@ class ComposedAttention:
             return None
         mask: Tensor | None = None
         causal = inverted = added = False
+        fills: set[float] = set()
         while not added and (masked := _masked(x)) is not None:
             added, is_seen = masked.is_added, not masked.is_inverted
+            if not added:
+                fills.add(masked.fill)
             if not added and is_triangle(masked.mask, x.shape[-2:], is_seen, not is_seen):
                 causal = True
             elif mask is None:
@@ -94,21 +100,27 @@ class ComposedAttention:
             return None
         inside.add(x.node)
         q, k = x.node.inputs
+        fill = fills.pop() if fills else -math.inf
+        bools = None if added else mask
+        if fills or (fill != -math.inf and not can_fill(q, v, bools, causal=causal)):
+            return None
         if factor is None:
-            return cls(q, k, v, mask, inverted, causal, scale, None, inside)
+            return cls(q, k, v, mask, inverted, causal, fill, scale, None, inside)
         if factor.shape[-1:] not in ((), (1,)) or not can_broadcast(factor.shape, q.shape):
             return None
-        return cls(q, k, v, mask, inverted, causal, scale, (times, factor), inside)
+        return cls(q, k, v, mask, inverted, causal, fill, scale, (times, factor), inside)
 
-    def emit(self) -> tuple[Tensor, ...]:
-        """Make the op."""
+    def emit(self) -> Tensor:
+        """Make the op, and return its result."""
         query = self.q
         if self.temper is not None:
             times, factor = self.temper
             query = query * factor if times else query / factor
         masks = () if self.mask is None else (~self.mask if self.inverted else self.mask,)
-        keys = _untransposed(self.k)
-        return emit_all(Attention(self.causal, self.scale), query, keys, self.v, *masks)
+        op, keys = Attention(self.causal, self.scale), _untransposed(self.k)
+        if self.fill == -math.inf:
+            return emit_all(op, query, keys, self.v, *masks)[0]
+        return filled(op, query, keys, self.v, *masks, fill=self.fill)
 
 
 def composed_attentions(
@@ -209,12 +221,14 @@ class _Masked(NamedTuple):
     Attributes:
         is_added: The mask is numbers, not bools.
         is_inverted: It is True where a key is not seen.
+        fill: The score there.
     """
 
     scores: Tensor
     mask: Tensor
     is_added: bool
     is_inverted: bool = False
+    fill: float = -math.inf
 
 
 def _masked(x: Tensor) -> _Masked | None:
@@ -226,11 +240,12 @@ def _masked(x: Tensor) -> _Masked | None:
     if not _is(x, "where"):
         return None
     condition, yes, no = x.node.inputs
-    inverted = _fill(yes) == -math.inf
+    inverted = _fill(yes) is not None
     scores, other = (no, yes) if inverted else (yes, no)
-    if _fill(other) != -math.inf or scores.shape != x.shape:
+    fill = _fill(other)
+    if fill is None or not fill < math.inf or scores.shape != x.shape:
         return None
-    return _Masked(scores, condition, False, inverted)
+    return _Masked(scores, condition, False, inverted, fill)
 
 
 def _leads_to_product(x: Tensor) -> bool:

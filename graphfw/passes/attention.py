@@ -41,7 +41,7 @@ class FuseAttention(Pass):
             if one is None:
                 return None
             hits["attention"] += 1
-            return one.emit()[0]
+            return one.emit()
 
         return rebuild(graph, rewrite)
 

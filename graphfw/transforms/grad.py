@@ -270,7 +270,7 @@ def _backward(
             if node in active and node in attentions and (node, 0) in cotangents:
                 graph.provenance = node.loc
                 with ambient.override(ambient.grad_enabled, True):  # to be differentiated just now
-                    result = attentions[node].emit()[0]
+                    result = attentions[node].emit()
                 cotangents[result.node, result.index] = cotangents[node, 0]
                 made = ancestors([result], stop=known.__contains__)
                 passed = [node for node in made if node not in known]

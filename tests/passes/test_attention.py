@@ -17,7 +17,10 @@ from graphfw.passes.pipelines import DEFAULT
 from graphfw.passes.prune import Prune
 from tests.passes.helpers import ops_of
 
-NAMES = {name: getattr(gf, name) for name in ("softmax", "log_softmax", "exp", "where", "arange")}
+NAMES = {
+    name: getattr(gf, name)
+    for name in ("softmax", "log_softmax", "exp", "where", "arange", "astype")
+}
 TRIANGLE = np.tri(5, 7, dtype=bool)
 DOWN = np.where(TRIANGLE, 0, -np.inf).astype(np.float32)
 FUSING = (*[one for one in DEFAULT if not isinstance(one, ComposeAttention)], Prune())
@@ -77,6 +80,33 @@ def test_found(expression: str, expected: tuple[bool, float, int]) -> None:
     assert not {"exp", "max"} & set(ops_of(graph))
 
 
+SQUARE = "arange(k.shape[-2])[:, None] >= arange(k.shape[-2])"
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("softmax(where(mask, q @ k.mT, -1e9)) @ v", [(False, 1.0, 4), (False, None, 4)]),
+        ("softmax(where(~mask, -1e4, k @ k.mT / 2)) @ v", [(False, 0.5, 4), (False, None, 4)]),
+        (f"softmax(where({SQUARE}, k @ k.mT, gf.finfo(k.dtype).min)) @ v", [(True, 1.0, 3)]),
+        (f"softmax(where({SQUARE}, where(mask, k @ k.mT, -1e9), -1e9)) @ v", [(True, 1.0, 4)]),
+        (f"softmax(where({SQUARE}, k @ k.mT + bias[0], -1e9)) @ v", [(True, 1.0, 4)]),
+        ("softmax(k @ k.mT + (1 - astype(mask, k.dtype)) * -1e4) @ v", [(False, 1.0, 4)]),
+    ],
+)
+def test_masked_scores_that_are_finite(expression: str, expected: list[object]) -> None:
+    graph = optimised(expression)
+    assert attention_in(graph) == expected
+    squares = [t for n in graph.nodes for t in n.types if [*map(str, t.shape)].count("s") > 1]
+    assert not squares
+
+
+@pytest.mark.parametrize("keys", [64, 65])
+def test_few_scores_that_are_finite_stay_composed(keys: int) -> None:
+    expression = f"softmax(where({SQUARE}, k @ k.mT, -1e9)) @ v"
+    assert len(attention_in(optimised(expression, keys))) == (keys > 64)
+
+
 @pytest.mark.parametrize(
     ("expression", "causal"),
     [
@@ -99,8 +129,10 @@ def test_constant_masks(expression: str, causal: bool) -> None:
     "expression",
     [
         "softmax(q @ k.mT, axis=-2) @ v",
-        "softmax(where(mask, q @ k.mT, -1e9)) @ v",
-        "softmax(where(mask, q @ k.mT, 0)) @ v",
+        "softmax(where(mask, q @ k.mT, inf)) @ v",
+        "softmax(where(mask, q @ k.mT, gf.nan)) @ v",
+        f"softmax(where({SEEN}, q @ k.mT, -1e9)) @ v",
+        f"softmax(where({SEEN}, where(mask, q @ k.mT, -1e9), -inf)) @ v",
         "softmax(q @ k.mT + bias + where(mask, 0, -inf)) @ v",
         f"softmax(where({SEEN}, q @ k.mT, -inf) + bias) @ v",
         "softmax(where(mask, where(gf.flip(mask, axis=-1), q @ k.mT, -inf), -inf)) @ v",

@@ -31,6 +31,23 @@ FORMS = [
     "gf.softmax(q @ q.mT) @ q",
 ]
 
+SQUARE = "gf.arange(k.shape[-2])[:, None] >= gf.arange(k.shape[-2])"
+
+FINITE = [
+    "gf.softmax(gf.where(mask, q @ k.mT, -1e9)) @ v",
+    "gf.softmax(gf.where(mask, q @ k.mT / 2 , -5.0)) @ v",
+    "gf.softmax(gf.where(~mask, 0.0, q @ k.mT / 2)) @ v",
+    "gf.softmax(gf.where(bias > 0, q @ k.mT, -1e4)) @ v",
+    "gf.softmax(gf.where(bias > 9, q[0, 0] @ k.mT, -1e9)) @ v[0]",
+    f"gf.softmax(gf.where({SQUARE}, k @ k.mT, -1e9)) @ v",
+    f"gf.softmax(gf.where({SQUARE}, k @ k.mT / 2, -5.0)) @ v",
+    f"gf.softmax(gf.where({SQUARE}, k @ k.mT + bias, gf.finfo(gf.float64).min)) @ v",
+    f"gf.softmax(gf.where({SQUARE}, gf.where(bias > 0, k @ k.mT, -1e9), -1e9)) @ v",
+    f"gf.softmax(gf.where({SQUARE}, gf.where(bias[0, 0] > 0, k @ k.mT, -5.0), -5.0)) @ v",
+    f"gf.softmax(gf.where({SQUARE}, gf.where(mask[0], k @ k[:, :1].mT, -2.0), -2.0)) @ v[0, 0]",
+]
+"""Forms with masked scores that are a number, which have a part in the results."""
+
 
 class Net:
     """Inputs of attention, and what differentiates what is made of them.
@@ -92,12 +109,12 @@ def ops_of(plan: Plan) -> list[str]:
 
 
 @pytest.mark.parametrize("jit", ["0", "1"])
-@pytest.mark.parametrize("expression", FORMS)
+@pytest.mark.parametrize("expression", [*FORMS, *FINITE])
 def test_values(
     expression: str, jit: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRAPHFW_JIT", jit)
-    net = Net(37 if "q @ q.mT" in expression else 5)
+    net = Net(66, 65) if expression in FINITE else Net(37 if "q @ q.mT" in expression else 5)
     expected = net.outputs(expression, composed=True)
     got = net.outputs(expression, composed=False)
     with gf.Session(net.graph) as session:
@@ -120,6 +137,64 @@ def test_it_is_one_op(expression: str, order: int) -> None:
     assert ops.count("attention") == count
     assert ops.count("attention_grad") == count * order
     assert "exp" not in ops
+
+
+@pytest.mark.parametrize("expression", FINITE)
+def test_masked_scores_that_are_a_number_take_the_op_too(expression: str) -> None:
+    net = Net(66, 65)
+    y, *gradients = net.outputs(expression, composed=False)
+    with gf.Session(net.graph) as session:
+        ops = ops_of(session.compile([y, *gradients[:3]], feeds=[*net.tensors.values(), net.mask]))
+    times = 1 if SQUARE in expression else 2  # a second one gives the mean of unseen values
+    assert ops.count("attention") == ops.count("attention_grad") == times
+    assert "exp" not in ops
+
+
+def test_masked_scores_are_equal_in_rows_without_a_key(rng: np.random.Generator) -> None:
+    """So such a query gets the mean of all values, in float32 also of scores far below 0."""
+    with gf.Graph() as graph:
+        q, k, v = (gf.placeholder(("b", "t", 8), name=name) for name in "qkv")
+        seen = gf.placeholder(("b", 1, "t"), gf.bool)
+        y = gf.softmax(gf.where(seen, q @ k.mT, gf.finfo(gf.float32).min)) @ v
+        gradients = gf.grad(gf.sum(y), [q, k, v])
+    feeds = {x: rng.normal(size=(2, 40, 8)).astype(np.float32) for x in (q, k, v)}
+    feeds[seen] = np.zeros((2, 1, 40), bool)
+    with gf.Session(graph) as session:
+        found, d_q, d_k, d_v = session.run([y, *gradients], feeds)
+    mean = feeds[v].mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, np.broadcast_to(mean, found.shape), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(d_v, np.ones_like(d_v), rtol=1e-5)
+    assert not d_q.any()
+    assert not d_k.any()
+
+
+@pytest.mark.parametrize("fill", [-gf.inf, -1e9, -5.0])
+def test_queries_that_share_keys_and_long_sequences(
+    fill: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHFW_JIT", "1")  # only compiled plans know their memory
+    time = 4096
+    with gf.Graph() as graph:
+        q = gf.placeholder(("b", 1, 2, "t", 4), name="q")
+        k, v = (gf.placeholder(("b", 1, 1, "t", 4), name=name) for name in "kv")
+        seen = gf.placeholder(("b", 1, 1, 1, "t"), gf.bool, name="seen")
+        rows = gf.arange(q.shape[-2])
+        scores = gf.where(seen, q @ k.mT / 2, fill)
+        y = gf.softmax(gf.where(rows[:, None] >= rows, scores, fill)) @ v
+    arrays = [rng.standard_normal((1, 1, n, time, 4), dtype=np.float32) for n in (2, 1, 1)]
+    arrays.append(rng.random((1, 1, 1, 1, time)) < 0.7)
+    with gf.Session(graph) as session:
+        plan = session.compile(y, feeds=[q, k, v, seen])
+        found = np.asarray(plan(*arrays))
+        entries = plan.memory(*[array.shape for array in arrays]).entries
+    assert max(entry.nbytes for entry in entries) < time * time / 8
+    row = 2000
+    x, y, z, flags = (array[0, 0].astype(np.float64) for array in arrays)
+    scores = x[:, row] @ y[0].T / 2
+    scores = np.where((flags[0, 0] > 0) & (np.arange(time) <= row), scores, fill)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    expected = weights / weights.sum(axis=-1, keepdims=True) @ z[0]
+    np.testing.assert_allclose(found[0, 0, :, row], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("verify", ["off", "values", "first-run"])

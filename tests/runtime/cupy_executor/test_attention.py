@@ -105,7 +105,7 @@ def draw(rng: np.random.Generator, dtype: str, *shapes: tuple[int, ...]) -> list
     [
         ("float16", "highest", False),
         *[(name, "highest", True) for name in DTYPES],
-        ("float32", "high", False),
+        pytest.param("float32", "high", False, marks=pytest.mark.slow),
         ("float32", "high", True),
     ],
     ids=str,
@@ -224,7 +224,7 @@ def test_where_there_is_much_to_do_blocks_have_many_rows(monkeypatch, rng):
     assert [one.variant.split("x")[0] for one in launches] == ["128", "128", "128"]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float16", pytest.param("float32", marks=pytest.mark.slow)])
 def test_blocks_share_the_keys_of_few_queries(dtype, rng):
     inputs = draw(rng, dtype, (2, 3, 16), (2, 1100, 16), (2, 1100, 24))
     seen = np.ones((3, 1100), bool)
@@ -238,7 +238,9 @@ def test_blocks_share_the_keys_of_few_queries(dtype, rng):
     assert check(inputs, causal=True)[0].pieces == 1
 
 
-@pytest.mark.parametrize("mask", [(), (2, 1, 5, 1, 70), (70,)], ids=str)
+@pytest.mark.parametrize(
+    "mask", [(2, 1, 5, 1, 70), *[pytest.param(m, marks=pytest.mark.slow) for m in [(), (70,)]]]
+)
 def test_queries_of_heads_that_share_keys_are_computed_together(mask, rng):
     inputs = draw(rng, "float16", (2, 3, 5, 1, 16), (2, 3, 1, 70, 16), (2, 3, 1, 70, 16))
     seen = [rng.uniform(size=mask) < 0.6] if mask else []

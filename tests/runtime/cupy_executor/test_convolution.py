@@ -71,12 +71,15 @@ def random_op(rng, weight):
     return op, x, (groups * outputs, channels, *kernel)
 
 
+OTHERS = ["tf32", "float64", "float16"]
+
+
 @pytest.mark.parametrize("weight", [False, True], ids=["conv", "conv_weight"])
 @pytest.mark.parametrize(
     "dtype",
     [
         np.float32,
-        ml_dtypes.bfloat16,
+        pytest.param(ml_dtypes.bfloat16, marks=pytest.mark.slow),
         pytest.param(np.float64, marks=pytest.mark.slow),
         pytest.param(np.float16, marks=pytest.mark.slow),
     ],
@@ -89,7 +92,10 @@ def test_random_arguments(dtype, weight, rng):
 
 
 @pytest.mark.parametrize("name", ["large", "small", "flat"])
-@pytest.mark.parametrize("dtype", ["float32", "tf32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype",
+    ["float32", "bfloat16", *[pytest.param(d, marks=pytest.mark.slow) for d in OTHERS]],
+)
 def test_tiles(dtype, name, monkeypatch, rng):
     """Each kind of tile, more than one of it along each side, and odd ends."""
     monkeypatch.setattr(

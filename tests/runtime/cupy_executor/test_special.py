@@ -104,6 +104,24 @@ def test_an_index_out_of_range(fake, bad):
             session.run(y, {x: np.zeros(7, np.float32), i: np.array([0, bad, 1])})
 
 
+def test_unpooling(fake, rng):
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 2, 4, 6), name="x")
+        places = gf.placeholder(("n", 2, 2, 3), gf.int64, name="places")
+        y = gf.max_unpool(x[:, :, ::2, ::2], places, 2)
+    data = drawn(rng, (3, 2, 4, 6))
+    wanted = rng.permuted(np.broadcast_to(np.arange(24), (6, 24)), axis=1)[:, :6]
+    wanted = wanted.reshape(3, 2, 2, 3)
+    with gf.Session(g, executor="cupy") as session, gf.Session(g) as cpu:
+        assert "max_unpool: element" in session.compile(y, [x, places]).explain()
+        feeds = {x: data, places: wanted}
+        found = session.executor.to_host(session.run(y, feeds))
+        np.testing.assert_array_equal(found, cpu.run(y, feeds))
+        wanted[0, 1, 0, 0] = -1
+        with pytest.raises(ExecutionError, match="max_unpool: index -1 lies outside of a plane"):
+            session.run(y, {x: data, places: wanted})
+
+
 def test_the_gradient_of_an_embedding_is_the_same_in_every_run(anywhere, rng):
     with gf.Graph() as g:
         words = gf.placeholder(("n",), gf.int64, name="words")
