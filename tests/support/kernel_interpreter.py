@@ -90,6 +90,9 @@ class Interpreted:
     def keeps_rows(self, node: Node) -> bool:
         return False
 
+    def computes_left(self, product: Product) -> bool:
+        return False
+
     def fills(self, node: Node) -> bool:
         return False
 
@@ -97,7 +100,7 @@ class Interpreted:
         return ()
 
     def matmul(self, product: Product) -> list[Step]:
-        _, nodes, a, b, result, epilogue, _ = product
+        _, nodes, a, b, result, epilogue, *_ = product
         code = ProductAsCode(a, b, result, epilogue)
         read = [a.storage, b.storage]
         written = [result] if result is not None else []

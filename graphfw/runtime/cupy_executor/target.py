@@ -63,6 +63,9 @@ class GpuTarget:
     def keeps_rows(self, node: Node) -> bool:
         return False  # a block has some of them
 
+    def computes_left(self, product: Product) -> bool:
+        return False  # cuBLASLt reads it
+
     def fills(self, node: Node) -> bool:
         return node.op.name in _FILLING
 
@@ -116,6 +119,7 @@ _ALONE: Mapping[str, _Alone] = {
     "index_add": scatter_steps,
     "index_set": scatter_steps,
     "matmul": product_steps,
+    "max_unpool": scatter_steps,
     "recurrence": scan_steps,
     "roll": move_steps,
     "slice": move_steps,

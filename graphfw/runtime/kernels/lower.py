@@ -25,6 +25,7 @@ from graphfw.runtime.kernels.lower_loops import (
     postorder,
 )
 from graphfw.runtime.kernels.lower_packed import packed
+from graphfw.runtime.kernels.lower_prologues import multiplied, prologue
 from graphfw.runtime.kernels.lower_steps import KernelTarget, epilogue, finished, step
 from graphfw.runtime.kernels.lower_trips import trip_steps
 from graphfw.runtime.kernels.lower_values import (
@@ -36,6 +37,7 @@ from graphfw.runtime.kernels.steps import (
     Epilogue,
     Item,
     Product,
+    Prologue,
     ReferenceStep,
     Step,
     Storage,
@@ -64,6 +66,10 @@ class Target(KernelTarget, Protocol):
 
         A join leaves there what lies where it belongs.
         """
+        ...
+
+    def computes_left(self, product: Product) -> bool:
+        """Whether the code of a matrix product has its prologue compute the left operand."""
         ...
 
     def matmul(self, product: Product) -> Sequence[Step]:
@@ -149,6 +155,8 @@ class _Lowering:
         self.demanded = {self.facts.root_of(t) for t in graph.outputs}
         # What waits for the group that alone reads it: it is joined there.
         self.waiting: dict[Group, list[Lines]] = {}
+        # What products compute as they multiply it.
+        self.prologues: dict[Storage, Prologue] = {}
 
     def steps(self) -> list[Item]:
         """Return the steps of all groups."""
@@ -185,6 +193,8 @@ class _Lowering:
             return [self._combining(self.waiting[group], group)]
         if group.kind == "reference":
             return [item for node in group.nodes for item in self._alone(node)]
+        if group.kind == "kernel" and self._is_prologue(group):
+            return []
         steps = self._matmul(group) if group.kind == "matmul" else self._kernels(group)
         return list(steps)
 
@@ -248,6 +258,21 @@ class _Lowering:
 
     # Matrix products.
 
+    def _is_prologue(self, group: Group) -> bool:
+        """Whether the product that alone reads what a group computes does that itself."""
+        readers = self.readers.get(group.outputs[0], ())
+        node = multiplied(group, readers, self.facts, self.demanded)
+        if node is None:
+            return False
+        found = prologue(group, self.facts, self.target)
+        if found is None:
+            return False
+        product = self._multiplication(node, (node,), None, None)._replace(prologue=found)
+        if not self.target.computes_left(product):
+            return False
+        self.prologues[group.outputs[0]] = found
+        return True
+
     def _matmul(self, group: Group) -> list[Step]:
         product = next(n for n in group.nodes if self.facts.role[n] is Role.MATMUL)
         (output,) = product.outputs
@@ -275,16 +300,30 @@ class _Lowering:
         epilogue: Epilogue | None,
     ) -> list[Step]:
         """Return the steps of a product, which may be one that is pooled, and what follows it."""
+        found = self._multiplication(node, nodes, product, epilogue)
+        if node.op.name != "matmul":
+            return [*self.target.conv(found)]
+        before = self.prologues.get(found.left.storage)
+        if before is not None:
+            found = found._replace(nodes=(*before.nodes, *nodes), prologue=before)
+        return [*self.target.matmul(found)]
+
+    def _multiplication(
+        self,
+        node: Node,
+        nodes: tuple[Node, ...],
+        product: Storage | None,
+        epilogue: Epilogue | None,
+    ) -> Product:
+        """Return a product, its operands with all batch dims."""
         operands = self.facts.read_by(node)
         left, right = [view(tensor, self.facts) for tensor in operands]
         root = self.facts.root_of(operands[1])
         fixed = root in self.fixed or root.node.op.name == "constant"
-        if node.op.name != "matmul":
-            found = Product(node, nodes, left, right, product, epilogue, fixed)
-            return [*self.target.conv(found)]
-        batch = node.types[0].shape[:-2]
-        a, b = with_batch(left, batch), with_batch(right, batch)
-        return [*self.target.matmul(Product(node, nodes, a, b, product, epilogue, fixed))]
+        if node.op.name == "matmul":
+            batch = node.types[0].shape[:-2]
+            left, right = with_batch(left, batch), with_batch(right, batch)
+        return Product(node, nodes, left, right, product, epilogue, fixed)
 
     def _epilogue(self, group: Group, node: Node) -> Epilogue | None:
         """Return what a group does to a product's elements, if it can be done piece by piece."""

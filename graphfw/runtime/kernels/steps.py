@@ -193,6 +193,27 @@ class Epilogue(NamedTuple):
         return tuple(params)
 
 
+class Prologue(NamedTuple):
+    """What computes the left operand of a matrix product, some rows of it at a time.
+
+    Attributes:
+        nodes: What is computed.
+        kernel: A kernel of the form "rows" with one outer and one inner axis: the rows and columns
+            of the operand, contiguous. It has nothing that can fail.
+        operands: For each of its buffers the storage; None for the operand, which it writes.
+        params: The run-time integers of the kernel.
+        rows: How many rows the operand has, its batch dims joined with them.
+        columns: How many columns: the length of the sums.
+    """
+
+    nodes: tuple[Node, ...]
+    kernel: Kernel
+    operands: tuple[Storage | None, ...]
+    params: tuple[DimLike, ...]
+    rows: DimLike
+    columns: DimLike
+
+
 class Product(NamedTuple):
     """A matrix product or a convolution, and what is done to its elements.
 
@@ -204,6 +225,7 @@ class Product(NamedTuple):
         result: Where the product goes; None where only the epilogue has outputs.
         epilogue: What is done to its elements.
         is_fixed: Whether the storage of `right` has the same contents in all runs.
+        prologue: What computes `left`, whose storage is not in memory then.
     """
 
     node: Node
@@ -213,6 +235,7 @@ class Product(NamedTuple):
     result: Storage | None
     epilogue: Epilogue | None
     is_fixed: bool
+    prologue: Prologue | None = None
 
 
 @record(eq=False)

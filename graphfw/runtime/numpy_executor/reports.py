@@ -187,7 +187,8 @@ def explain(build: Build, sizes: Sequence[int] | None) -> str:
                 lines.append(f"       at {places_of(nodes)}")
             group = group_of.get(nodes[-1]) if nodes else None
             for tensor, reason in group.reasons.items() if group else ():
-                lines.append(f"       reads {tensor.node.op.name} {tensor.type}: {reason}")
+                if tensor.node not in nodes:  # a product computes some of what it multiplies
+                    lines.append(f"       reads {tensor.node.op.name} {tensor.type}: {reason}")
             number += 1
             reason = why_not_native(step) if isinstance(step, Node) else ""
             if reason:

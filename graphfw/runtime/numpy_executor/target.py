@@ -14,7 +14,11 @@ from graphfw.runtime.numpy_executor import attention, convolution
 from graphfw.runtime.numpy_executor.choice import Choose, by_estimate
 from graphfw.runtime.numpy_executor.codegen import KernelCode, scratch_bytes
 from graphfw.runtime.numpy_executor.machine import pairs_here, tiles_here
-from graphfw.runtime.numpy_executor.matmul.lowering import matmul_steps, supported
+from graphfw.runtime.numpy_executor.matmul.lowering import (
+    computes_left,
+    matmul_steps,
+    supported,
+)
 from graphfw.runtime.numpy_executor.matmul.tiles import Tiles, tiles_for
 from graphfw.runtime.numpy_executor.special.joining import joining_steps
 from graphfw.runtime.numpy_executor.special.scans import scan_steps
@@ -95,6 +99,9 @@ class CpuTarget:
         make = _ALONE.get(node.op.name)
         return [] if make is None else make(node, inputs, outputs)
 
+    def computes_left(self, product: Product) -> bool:
+        return computes_left(product, tiles=tiles_here(), pairs=pairs_here())
+
     def matmul(self, product: Product) -> Sequence[Step]:
         return matmul_steps(
             *product[1:6],
@@ -102,10 +109,11 @@ class CpuTarget:
             precision=self._precision,
             tiles=tiles_here(),
             pairs=pairs_here(),
+            prologue=product.prologue,
         )
 
     def conv(self, product: Product) -> Sequence[Step]:
-        node, nodes, x, weight, result, epilogue, is_fixed = product
+        node, nodes, x, weight, result, epilogue, is_fixed, _ = product
         if node.op.name == "window_max":
             conv = node.inputs[0].node
             operands = x, weight, result, epilogue
@@ -172,6 +180,7 @@ _ALONE: Mapping[str, Callable[[Node, Sequence[View], Sequence[View]], Sequence[S
     "cumulative_sum": scan_steps,
     "index_add": scatter_steps,
     "index_set": scatter_steps,
+    "max_unpool": scatter_steps,
     "recurrence": scan_steps,
     "roll": joining_steps,
     "slice": joining_steps,

@@ -6,7 +6,9 @@
 | 1 | 1 where the product is an operand, else 0 |
 | 2 | of how many rows the blocks of rows are multiples |
 | 3 | how many heights of tiles follow |
-| 4, 8, … | a `Tile`, those of the most rows first |
+| 4 | the function that computes rows of the left operand, for cells that have one |
+| 5 | how many of the run-time integers are that one's: they come before those of word 0 |
+| 6, 10, … | a `Tile`, those of the most rows first |
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import NamedTuple
 
 from graphfw.runtime.numpy_executor.matmul.text import Body
 
-_FIRST, _EACH = 4, 4
+_FIRST, _EACH = 6, 4
 
 
 class Tile(NamedTuple):
@@ -36,9 +38,12 @@ class Tile(NamedTuple):
     wide: str
 
 
-def constant(follow: str, kept: bool, unit: int, tiles: Sequence[Tile]) -> str:
-    """Return the words as an LLVM constant; `follow` is a name with an `@`, or null."""
+def constant(
+    follow: str, kept: bool, unit: int, tiles: Sequence[Tile], before: str, before_params: int
+) -> str:
+    """Return the words as an LLVM constant; functions are names with an `@`, or null."""
     words = [f"ptr {follow}", f"i64 {int(kept)}", f"i64 {unit}", f"i64 {len(tiles)}"]
+    words += [f"ptr {before}", f"i64 {before_params}"]
     for tile in tiles:
         words += [f"i64 {tile.rows}", f"i64 {tile.least}", f"ptr {tile.narrow}", f"ptr {tile.wide}"]
     kinds = ", ".join([word.split()[0] for word in words])
@@ -53,6 +58,8 @@ class Calls:
         is_followed: Whether there is one.
         kept: Whether the product is an operand.
         unit: Of how many rows the blocks of rows are multiples.
+        before: The function that computes rows of the left operand.
+        before_params: How many run-time integers that has.
     """
 
     def __init__(self, body: Body) -> None:
@@ -62,6 +69,8 @@ class Calls:
         self.kept = body.test("ne", body.array("%calls", 1), 0)
         self.unit = body.array("%calls", 2)
         self._heights = body.array("%calls", 3)
+        self.before = body.array("%calls", 4, "ptr")
+        self.before_params = body.array("%calls", 5)
 
     @contextmanager
     def tiles(self, rows: str, narrow: str) -> Iterator[tuple[str, str]]:

@@ -29,6 +29,10 @@ FEW_HEIGHTS = (4, 2, 1)
 """The heights of `dots` and `streams`."""
 
 
+LINE = 64
+"""What vectors are aligned to in scratch memory, in bytes."""
+
+
 class P:
     """The places of a cell's run-time integers; lengths are in elements."""
 
@@ -65,6 +69,7 @@ class CellCode(Called):
         rounds: Whether the product is of another dtype than the one that is computed in.
         turned: Whether this is the transposed product: a row of it is a column of the epilogue's.
         tiles: How blocks are computed by matrix tiles; None where they are not.
+        computed: Whether rows of a are computed, into scratch memory, rather than read.
     """
 
     shape: Shape
@@ -75,6 +80,7 @@ class CellCode(Called):
     rounds: bool
     turned: bool
     tiles: Tiles | None
+    computed: bool = False
 
     @property
     def may_be_in_place(self) -> bool:
@@ -93,6 +99,7 @@ class CellCode(Called):
         return (
             f"cell {shape.key} {self.layout} {self.few} "
             f"{self.few_heights} {self.batch_dims} {self.rounds} {self.turned} {self.tiles}"
+            f"{' computed' if self.computed else ''}"
         )
 
     def dots(self, rows: int, columns: int) -> Piece:
@@ -174,7 +181,10 @@ class _Cell:
         if code.layout == "packed":
             self.b = self.b._replace(row=str(code.shape.columns * self.size // code.shape.places))
         self.sizes = a_size, b_size
-        self.block = body.at("%scratch", Scratch.of(code).block)
+        self.left = self.block = body.at("%scratch", Scratch.of(code).block)
+        if code.computed:
+            nbytes = body.mul(body.mul(self.param(P.CHUNK_ROWS), self.k), a_size)
+            self.block = body.at(self.left, body.mul(body.ceil(nbytes, LINE), LINE))
         self.chunks = Chunks(code, body, self.calls, self.m, self.k)
 
     def param(self, place: int) -> str:
@@ -206,7 +216,10 @@ class _Cell:
             a, b, count = self.operands(member, batch)
             with body.loop(*rows, self.param(P.CHUNK_ROWS)) as row:
                 height_here = body.min(body.sub(rows[1], row), self.param(P.CHUNK_ROWS))
-                a_here = a._replace(address=body.at(a.address, body.mul(row, a.row)))
+                if self.code.computed:
+                    a_here = self.computed(member, row, height_here)
+                else:
+                    a_here = a._replace(address=body.at(a.address, body.mul(row, a.row)))
                 with body.loop(*columns, self.param(P.CHUNK_COLUMNS)) as column:
                     width_here = body.min(body.sub(columns[1], column), self.param(P.CHUNK_COLUMNS))
                     chunk = Chunk(a_here, b, height_here, column, width_here, count, "", "")
@@ -238,6 +251,19 @@ class _Cell:
         a = self.a._replace(address=body.at(self.a.address, a_offset))
         b = self.b._replace(address=body.at(self.b.address, b_offset))
         return a, b, body.sub(end, begin)
+
+    def computed(self, member: str, first: str, rows: str) -> Matrix:
+        """Compute some rows of a, with its address such that their first is where they go."""
+        body, size = self.body, self.sizes[0]
+        row_bytes = body.mul(self.k, size)
+        first = body.add(body.mul(member, self.m), first)
+        begin = body.at(self.left, body.sub("0", body.mul(first, row_bytes)))
+        params = body.at("%params", 8 * (P.DIMS + 3 * self.code.batch_dims))
+        body.line(
+            f"call fastcc void {self.calls.before}(ptr %buffers, ptr {begin}, ptr {params}, "
+            f"i64 {first}, i64 {body.add(first, rows)}, i64 0, i64 {self.k}, ptr %scratch)"
+        )
+        return Matrix(self.left, row_bytes, str(size))
 
     def chunk(self, member: str, first: str, chunk: Chunk) -> None:
         """Compute a chunk, then what is done to its elements."""
@@ -305,6 +331,8 @@ class _Cell:
         begin = body.at(c[0], body.sub("0", before))
         product = body.select(self.calls.kept, body.array("%buffers", 2, "ptr"), begin, "ptr")
         params = body.at("%params", 8 * (P.DIMS + 3 * self.code.batch_dims))
+        if self.code.computed:
+            params = body.at(params, body.mul(self.calls.before_params, 8))
         body.line(
             f"call fastcc void {self.calls.follow}(ptr %buffers, ptr {product}, ptr {params}, "
             f"i64 {rows[0]}, i64 {body.add(rows[0], rows[1])}, i64 {columns[0]}, "

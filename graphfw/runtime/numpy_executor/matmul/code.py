@@ -131,6 +131,8 @@ class MatmulCode:
         vectors: The widths of the tiles in use, in vectors.
         kept: Whether the product is an operand.
         region: The epilogue.
+        before: What computes the left operand, for a cell that has it computed.
+        before_params: How many run-time integers that has.
     """
 
     cell: Cell
@@ -140,6 +142,8 @@ class MatmulCode:
     vectors: tuple[int, ...]
     kept: bool
     region: Region | None
+    before: Region | None = None
+    before_params: int = 0
     tidy = True
 
     @cached_property
@@ -149,6 +153,8 @@ class MatmulCode:
             f"matmul {self.cell.key} {self.heights} {self.ragged} {self.vectors} {self.kept} "
             f"for {self.target.name}\n"
         )
+        if self.before is not None:
+            text += f"before {self.before_params} {self.before.key(self.target)}"
         return text if self.region is None else text + self.region.key(self.target)
 
     @property
@@ -168,7 +174,15 @@ class MatmulCode:
     def parts(self) -> tuple[Code, ...]:
         """What it calls."""
         tiles = [self.tile(h, v) for h in self.heights_of_tiles for v in self.vectors]
-        return (self.cell, *tiles, *([] if self.follow is None else [self.follow]))
+        called = [code for code in (self.first, self.follow) if code is not None]
+        return (self.cell, *tiles, *called)
+
+    @cached_property
+    def first(self) -> FollowCode | None:
+        """The function that computes rows of the left operand."""
+        return (
+            None if self.before is None else FollowCode(self.before, self.target._replace(large=0))
+        )
 
     @cached_property
     def follow(self) -> FollowCode | None:
@@ -182,7 +196,7 @@ class MatmulCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        declared, follow = dict(self.cell.declaration), "null"
+        declared, follow, before = dict(self.cell.declaration), "null", "null"
         tiles: list[calls.Tile] = []
         for height, smaller in itertools.pairwise((*self.heights_of_tiles, 0)):
             pieces = [self.tile(height, v) for v in (min(self.vectors), max(self.vectors))]
@@ -193,7 +207,10 @@ class MatmulCode:
         if self.follow is not None:
             declared |= self.follow.declaration
             follow = f"@{self.follow.name}"
-        told = calls.constant(follow, self.kept, self.heights[0], tiles)
+        if self.first is not None:
+            declared |= self.first.declaration
+            before = f"@{self.first.name}"
+        told = calls.constant(follow, self.kept, self.heights[0], tiles, before, self.before_params)
         body = Body()
         body.line(
             f"call fastcc void @{self.cell.name}(ptr %buffers, ptr %params, i64 %cell, "

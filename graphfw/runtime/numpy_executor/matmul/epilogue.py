@@ -4,7 +4,8 @@
         ptr scratch)
 
 `product` is the address that its rows and columns are counted from. Products with equal epilogues
-share the function, whatever tiles they are made of.
+share the function, whatever tiles they are made of. A prologue, which computes rows of the left
+operand, is such a function, too: there `product` is that operand.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from graphfw.runtime.numpy_executor.matmul.text import Body
 
 @record
 class Region:
-    """The epilogue inside of a cell.
+    """The epilogue, or the prologue, inside of a cell.
 
     Attributes:
-        kernel: See `steps.Epilogue`.
-        operands: For each of its buffers which operand of the step it is; -1 for the product.
+        kernel: See `steps.Epilogue` and `steps.Prologue`.
+        operands: For each of its buffers which operand of the step it is; -1 for the product, or
+            for what the prologue computes.
     """
 
     kernel: Kernel

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType, bfloat16, float16, float32, float64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp, View
+from graphfw.runtime.kernels.steps import (
+    Epilogue,
+    Prepared,
+    Product,
+    Prologue,
+    Step,
+    Storage,
+    Temp,
+    View,
+)
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor.codegen import Target, host
+from graphfw.runtime.numpy_executor.matmul.ahead import (
+    apart,
+    pays,
+    scratch_of,
+    source_of,
+    with_prologue,
+)
 from graphfw.runtime.numpy_executor.matmul.blocks import Scratch
 from graphfw.runtime.numpy_executor.matmul.cell import (
     FEW_HEIGHTS,
@@ -28,6 +45,7 @@ from graphfw.runtime.numpy_executor.matmul.plan import (
     BY_TILES,
     CONVERTED,
     PLAIN,
+    Costs,
     Cut,
     cut,
     vectors,
@@ -99,6 +117,7 @@ def matmul_steps(
     target: Target | None = None,
     tiles: Form | None = None,
     pairs: bool = False,
+    prologue: Prologue | None = None,
 ) -> list[Step]:
     """Return the steps of a (batched) matrix product, [*B, M, K] @ [*B, K, N] -> [*B, M, N].
 
@@ -117,6 +136,7 @@ def matmul_steps(
         target: The processor; this machine's by default.
         tiles: What matrix tiles there are; None for none.
         pairs: Whether there are dot products of pairs of bfloat16, which serve where tiles don't.
+        prologue: What computes `a`, which is in no memory then: see `computes_left`.
     """
     target = target or host()
     shape = shape_for(a.storage.dtype, target, pairs=pairs and tiles is None)
@@ -126,12 +146,14 @@ def matmul_steps(
     layout = _layout(it.b)
     few, heights = _few(shape, layout, it)
     by_tiles = tiles is not None and _suits(shape, few, m)
-    costs = CONVERTED if shape.converts else PLAIN
-    if by_tiles or shape.places == 2:
-        costs = BY_TILES if by_tiles else BY_PAIRS
-    how = cut(shape, costs, it.sizes, it.members, sections)
+    how = cut(shape, _costs(shape, by_tiles=by_tiles), it.sizes, it.members, sections)
     if (it.turned or sections > 1) and how.splits > 1:
         how = how._replace(splits=1)
+    left: Storage = it.a.storage
+    if prologue is not None:
+        plain = _plain_cut(shape, it, by_tiles=by_tiles)
+        how = plain._replace(chunk_columns=how.chunk_columns)
+        left, epilogue = source_of(prologue), apart(epilogue, prologue)
     right: Storage = it.b.storage
     right_view = it.b
     # Few rows of 16-bit floats are read as they are: panels are twice as large. So is what tiles
@@ -153,7 +175,7 @@ def matmul_steps(
         parts = Temp(shape.dtype, how.splits * it.members * m * n, "parts of a matrix product")
     target_storage = product if parts is None else parts
     own = epilogue if parts is None else None
-    operands = operands_of([it.a.storage, right], target_storage, own)
+    operands = operands_of([left, right], target_storage, own)
     rounds = shape.converts and parts is None
     cell = CellCode(
         shape,
@@ -164,6 +186,7 @@ def matmul_steps(
         rounds,
         it.turned,
         tiles_for(tiles, shape.stored, precision) if tiles is not None and by_tiles else None,
+        prologue is not None,
     )
     kept = target_storage is not None
     ragged = not isinstance(m, int)
@@ -171,7 +194,12 @@ def matmul_steps(
     own_target = with_stores(target, it.members * m * n)
     code = MatmulCode(cell, own_target, tall, ragged, vectors(shape, part), kept, operands.region)
     params = _params(it, right_view, how, sections)
-    scratch = Scratch.of(cell).block
+    scratch: DimLike = Scratch.of(cell).block
+    if prologue is not None:
+        operands, before = with_prologue(operands, prologue)
+        code = replace(code, before=before, before_params=len(prologue.params))
+        params += prologue.params
+        scratch += scratch_of(how, it.sizes[2], shape.stored.itemsize)
     if own is not None or rounds:
         scratch += how.chunk_rows * sections * how.chunk_columns * shape.size
     if own is not None:
@@ -188,6 +216,48 @@ def matmul_steps(
     if parts is None:
         return [step]
     return [step, _combine(nodes, shape, target, it, how.splits, parts, product, epilogue)]
+
+
+def computes_left(
+    product: Product,
+    target: Target | None = None,
+    tiles: Form | None = None,
+    *,
+    pairs: bool = False,
+) -> bool:
+    """Whether the cells of a product had better compute the left operand by its prologue.
+
+    They do where each element is computed once, whatever that takes: all columns of a row of the
+    product are one cell's. With several blocks of columns the rows would be computed for each; and
+    with blocks of rows instead, all of `b` packed for each: both took longer than writing `a`.
+    """
+    prologue, a, b = product.prologue, product.left, product.right
+    it = _normal(a, b)
+    if prologue is None or it.turned or not _is_whole(it, prologue):
+        return False
+    shape = shape_for(a.storage.dtype, target or host(), pairs=pairs and tiles is None)
+    few, _ = _few(shape, _layout(it.b), it)
+    by_tiles = tiles is not None and _suits(shape, few, it.sizes[0])
+    how = _plain_cut(shape, it, by_tiles=by_tiles)
+    return pays(how, it.members, it.sizes[2], shape.stored.itemsize)
+
+
+def _plain_cut(shape: Shape, it: _Product, *, by_tiles: bool) -> Cut:
+    """Return the cut of a product that no epilogue follows: all that is known at first."""
+    return cut(shape, _costs(shape, by_tiles=by_tiles), it.sizes, it.members)
+
+
+def _is_whole(it: _Product, prologue: Prologue) -> bool:
+    """Whether the left operand is what a prologue computes, in the same order."""
+    m, _, k = it.sizes
+    if k != prologue.columns or it.members * m != prologue.rows or it.a.offset != 0:
+        return False
+    stride = m * k
+    for dim in reversed(it.batch):
+        if dim.a != stride:
+            return False
+        stride = stride * dim.extent
+    return it.a.strides == (k, 1)
 
 
 def _is_read_once(shape: Shape, it: _Product) -> bool:
@@ -260,6 +330,13 @@ def _suits(shape: Shape, few: Few, m: DimLike) -> bool:
     """Whether matrix tiles serve: panels are as wide as they, and rows enough to pay."""
     enough = few != "always" and not (isinstance(m, int) and m < _TILE_ROWS)
     return enough and shape.dtype is float32 and shape.columns == SIDE
+
+
+def _costs(shape: Shape, *, by_tiles: bool) -> Costs:
+    """Return what the parts of the work take."""
+    if by_tiles or shape.places == 2:
+        return BY_TILES if by_tiles else BY_PAIRS
+    return CONVERTED if shape.converts else PLAIN
 
 
 def _prepared(

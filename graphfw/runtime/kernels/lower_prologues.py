@@ -1,0 +1,79 @@
+"""What computes the left operand of a matrix product where it is multiplied: see `Prologue`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.passes.fuse import Group
+from graphfw.passes.fuse_nodes import Facts, Role
+from graphfw.runtime.kernels.lower_loops import Draft, Stored, drafted, postorder, roots_of
+from graphfw.runtime.kernels.lower_steps import KernelTarget, finished
+from graphfw.runtime.kernels.lower_values import Element, Values
+from graphfw.runtime.kernels.steps import Prologue
+
+
+def multiplied(
+    group: Group, readers: Collection[Group], facts: Facts, demanded: Collection[Tensor]
+) -> Node | None:
+    """Return the matrix product that alone reads what a group computes, as its left operand.
+
+    Args:
+        group: A group of loop nests.
+        readers: The groups that read its output.
+        facts: Of the graph.
+        demanded: What the graph's outputs lie in.
+    """
+    tensor, *others = group.outputs
+    is_plain = all([facts.role[node] is Role.POINTWISE for node in group.nodes])
+    if others or not is_plain or group.rows is not None or tensor in demanded:
+        return None
+    if tensor in facts.inside or len(readers) != 1 or any(map(facts.waits, group.nodes)):
+        return None
+    (reader,) = readers
+    users = [
+        node for node in reader.nodes if any([root is tensor for root in facts.needed_by(node)])
+    ]
+    if len(users) != 1 or facts.role[users[0]] is not Role.MATMUL:
+        return None
+    (node,) = users
+    if node.op.name != "matmul" or facts.waits(node):
+        return None
+    left, right = [facts.root_of(operand) for operand in node.inputs]
+    return node if left is tensor and right is not tensor else None
+
+
+def prologue(group: Group, facts: Facts, target: KernelTarget) -> Prologue | None:
+    """Settle an elementwise group row by row; None where it can't be computed piece by piece."""
+    (tensor,) = group.outputs
+    values = Values(group, facts)
+    if len(values.axes) < 2:
+        return None
+    draft = drafted(values, group.outputs, ())
+    draft.outer, draft.inner = values.axes[:-1], values.axes[-1:]
+    if _reads_across(draft):
+        return None
+    done = finished(draft, target)
+    kernel = done.kernel
+    if len(kernel.outer) != 1 or len(kernel.inner) != 1 or len(done.operands) < 2:
+        return None
+    if done.can_fail or values.nonzero or {type(s) for s in draft.statements()} != {Stored}:
+        return None
+    return Prologue(
+        nodes=group.nodes,
+        kernel=kernel,
+        operands=tuple([None if storage is tensor else storage for storage in done.operands]),
+        params=done.params,
+        rows=size_of([axis.extent for axis in values.axes[:-1]]),
+        columns=values.axes[-1].extent,
+    )
+
+
+def _reads_across(draft: Draft) -> bool:
+    """Whether something does not lie densely along rows: a kernel of its own lays it out first."""
+    assert draft.inner is not None
+    (axis,) = draft.inner
+    roots = [root for statement in draft.statements() for root in roots_of(statement)]
+    places = [leaf.place for leaf in postorder(roots, lambda _: False) if isinstance(leaf, Element)]
+    return any([dict(place.strides).get(axis, 0) not in (0, 1) for place in places])

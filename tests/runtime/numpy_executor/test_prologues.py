@@ -1,0 +1,233 @@
+"""Elementwise groups that products compute as they multiply: prologues."""
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw.runtime.numpy_executor.matmul import ahead
+from graphfw.transforms.grad import grad
+
+
+@pytest.fixture(autouse=True)
+def _few_cells(monkeypatch):
+    """Let small products have prologues, too."""
+    monkeypatch.setattr(ahead, "LEAST_CELLS", 1)
+
+
+def results(g, fetches, feeds, threads=2):
+    with gf.Session(g, threads=threads) as session:
+        return session.compile(fetches, list(feeds))(*feeds.values())
+
+
+def has_prologue(g, fetches, feeds):
+    with gf.Session(g) as session:
+        return "computed: yes" in session.compile(fetches, list(feeds)).source()
+
+
+def random(rng, tensor, sizes):
+    shape = [sizes.get(str(d), d) for d in tensor.shape]
+    return rng.standard_normal([int(d) for d in shape]).astype(tensor.dtype.dtype)
+
+
+def agree(monkeypatch, g, y, left, feeds, *, is_fused=True, rtol=1e-5):
+    """See that a product has its prologue, and gives what it does without, and node by node.
+
+    Without: where the left operand is fetched, too, it is computed by itself.
+    """
+    assert has_prologue(g, [y], feeds) is is_fused
+    assert not has_prologue(g, [y, left], feeds)
+    wanted, _ = results(g, [y, left], feeds)
+    for threads in (1, 2):
+        (found,) = results(g, [y], feeds, threads)
+        np.testing.assert_array_equal(found, wanted, strict=True)
+    monkeypatch.setenv("GRAPHFW_JIT", "0")
+    (reference,) = results(g, [y], feeds)
+    monkeypatch.delenv("GRAPHFW_JIT")
+    places = [array.astype(np.float64) for array in (found, reference)]
+    size = np.abs(places[1]).max(initial=1)
+    np.testing.assert_allclose(*places, rtol=rtol, atol=rtol * size)
+
+
+SIZES = [(1, 2, 3), (2, 7, 5), (5, 3, 1), (33, 64, 17), (300, 129, 31), (261, 40, 64), (3, 600, 9)]
+
+
+@pytest.mark.parametrize(("m", "k", "n"), SIZES)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_sizes_and_dtypes(monkeypatch, rng, m, k, n, dtype):
+    with gf.Graph() as g:
+        x, w = gf.placeholder((m, k), dtype, name="x"), gf.placeholder((k, n), dtype, name="w")
+        left = gf.relu(x) * 2 + 1
+        y = gf.relu(left @ w)
+    feeds = {t: random(rng, t, {}) for t in (x, w)}
+    is_fused = m > 1 and n > 1  # else the operand, or the product, is one row or column
+    rtol = {"float16": 4e-3, "bfloat16": 3e-2}.get(dtype, 1e-5)
+    agree(monkeypatch, g, y, left, feeds, is_fused=is_fused, rtol=rtol)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("is_sized", [False, True])
+@pytest.mark.parametrize("m", [0, 1, 2, 9, 270])
+def test_broadcasts_slices_and_symbolic_rows(monkeypatch, rng, m, is_sized, turned):
+    with gf.Graph() as g:
+        rows = m if is_sized else "m"
+        x = gf.placeholder((rows, 95), name="x")
+        row, column = gf.placeholder((70,), name="row"), gf.placeholder((rows, 1), name="column")
+        w = gf.placeholder((21, 70) if turned else (70, 21), name="w")
+        left = gf.tanh(x[:, 5:75] * row + column)
+        y = left @ (w.T if turned else w) + gf.exp(column)
+    feeds = {t: random(rng, t, {"m": m}) for t in (x, row, column, w)}
+    agree(monkeypatch, g, y, left, feeds, is_fused=is_sized and m != 1)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_batches(monkeypatch, rng, shared):
+    with gf.Graph() as g:
+        x = gf.placeholder((3, 4, 13, 20), name="x")
+        w = gf.placeholder((20, 11) if shared else (3, 4, 20, 11), name="w")
+        left = gf.maximum(x, 0.25)
+        y = left @ w
+    feeds = {t: random(rng, t, {}) for t in (x, w)}
+    agree(monkeypatch, g, y, left, feeds)
+
+
+@pytest.mark.parametrize(("n", "is_fused"), [(10, True), (700, False)])
+def test_many_cells_each_with_all_columns(monkeypatch, rng, n, is_fused):
+    monkeypatch.undo()
+    with gf.Graph() as g:
+        x, w = gf.placeholder((2900, 301), name="x"), gf.placeholder((301, n), name="w")
+        left = gf.exp(x)
+        y = left @ w
+    feeds = {t: random(rng, t, {}) for t in (x, w)}
+    agree(monkeypatch, g, y, left, feeds, is_fused=is_fused)
+
+
+def test_what_lies_across_is_laid_out_first(monkeypatch, rng):
+    with gf.Graph() as g:
+        x, w = gf.placeholder((30, 200), name="x"), gf.placeholder((30, 8), name="w")
+        left = gf.tanh(x.T)
+        y = left @ w
+    agree(monkeypatch, g, y, left, {t: random(rng, t, {}) for t in (x, w)}, is_fused=False)
+
+
+def test_a_variable_that_the_run_updates_is_read_before(rng):
+    start = rng.standard_normal((90, 24), dtype=np.float32)
+    with gf.Graph() as g:
+        v, w = gf.Variable(start, name="v"), gf.placeholder((24, 6), name="w")
+        y = gf.exp(v) @ w
+        update = gf.update(v, gf.cumulative_sum(v, axis=0) / 9)
+    array = rng.standard_normal((24, 6), dtype=np.float32)
+    with gf.Session(g) as session:
+        plan = session.compile([y, update], [w])
+        assert "computed: yes" in str(plan.source())
+        for _ in range(3):
+            found = plan(array)[0]
+            np.testing.assert_allclose(found, np.exp(start) @ array, rtol=1e-4, atol=1e-4)
+            start = np.cumsum(start, axis=0) / 9
+
+
+def test_random_bits_are_the_same(rng):
+    with gf.Graph() as g:
+        x, w = gf.placeholder((60, 24), name="x"), gf.placeholder((24, 6), name="w")
+        left = gf.where(gf.random.uniform((60, 24)) < 0.5, x, 0.0)
+        y = left @ w
+    feeds = {t: random(rng, t, {}) for t in (x, w)}
+    found = []
+    for fetches in ([y], [y, left]):
+        with gf.Session(g, seed=3) as session:
+            found.append(session.compile(fetches, list(feeds))(*feeds.values())[0])
+    np.testing.assert_array_equal(*found)
+
+
+def test_few_cells_leave_elements_to_all_threads(monkeypatch, rng):
+    monkeypatch.undo()
+    with gf.Graph() as g:
+        x, w = gf.placeholder((256, 64), name="x"), gf.placeholder((64, 32), name="w")
+        y = gf.gelu(x) @ w
+    assert not has_prologue(g, y, [x, w])
+
+
+def test_a_residual_that_the_prologue_reads_is_not_written_over(rng):
+    with gf.Graph() as g:
+        x, w = gf.placeholder((300, 64), name="x"), gf.placeholder((64, 64), name="w")
+        start = gf.softmax(x)
+        y = gf.softmax(start + gf.relu(start - 0.01) @ w)
+    feeds = {t: random(rng, t, {}) for t in (x, w)}
+    (found,) = results(g, [y], feeds)
+    start = np.exp(feeds[x]) / np.exp(feeds[x]).sum(1, keepdims=True)
+    inner = np.exp(start + np.maximum(start - 0.01, 0) @ feeds[w])
+    np.testing.assert_allclose(found, inner / inner.sum(1, keepdims=True), rtol=1e-4)
+
+
+def test_what_has_other_readers_is_kept(rng):
+    with gf.Graph() as g:
+        x, w = gf.placeholder((40, 8), name="x"), gf.placeholder((8, 8), name="w")
+        left = gf.relu(x) * 2
+        twice = [left @ w, gf.sum(left, axis=0)]
+        itself, turned = left @ left.T, left.T @ x
+    feeds = {t: random(rng, t, {}) for t in (x, w)}
+    for fetches in (twice, [itself], [turned]):
+        assert not has_prologue(g, fetches, feeds)
+    first, total, square, across = results(g, [*twice, itself, turned], feeds)
+    wanted = np.maximum(feeds[x], 0) * 2
+    np.testing.assert_allclose(first, wanted @ feeds[w], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(total, wanted.sum(0), rtol=1e-5)
+    np.testing.assert_allclose(square, wanted @ wanted.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(across, wanted.T @ feeds[x], rtol=1e-5, atol=1e-4)
+
+
+def test_sections_behind_a_product_with_a_prologue(monkeypatch, rng):
+    with gf.Graph() as g:
+        x, w = gf.placeholder((150, 24), name="x"), gf.placeholder((24, 128), name="w")
+        left = gf.sin(x)
+        gates = left @ w
+        y = gf.sigmoid(gates[:, :32]) * gf.tanh(gates[:, 32:64]) + gates[:, 64:96] * gates[:, 96:]
+    agree(monkeypatch, g, y, left, {t: random(rng, t, {}) for t in (x, w)})
+
+
+def test_training_gives_what_it_gives_node_by_node(monkeypatch, rng):
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 12), name="x")
+        w, v = gf.placeholder((12, 20), name="w"), gf.placeholder((20, 5), name="v")
+        loss = gf.mean(gf.square(gf.tanh(gf.sin(x) @ w) @ v))
+        fetches = [loss, *grad(loss, [w, v, x])]
+    feeds = {t: random(rng, t, {"n": 50}) for t in (x, w, v)}
+    found = results(g, fetches, feeds)
+    monkeypatch.setenv("GRAPHFW_JIT", "0")
+    for one, other in zip(found, results(g, fetches, feeds), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_random_graphs(monkeypatch, rng):
+    unary = [
+        gf.relu,
+        gf.tanh,
+        gf.square,
+        gf.abs,
+        lambda t: t * 0.5,
+        lambda t: gf.where(t > 0, t, 1),
+    ]
+    for _ in range(6):
+        m, k, n = (int(size) for size in rng.integers(2, 90, 3))
+        with gf.Graph() as g:
+            x, w = gf.placeholder((m, k), name="x"), gf.placeholder((k, n), name="w")
+            extra = gf.placeholder([(m, k), (k,), (m, 1)][rng.integers(3)], name="extra")
+            left = x
+            for f in rng.permutation(len(unary))[: rng.integers(1, 5)]:
+                left = unary[f](left + extra)
+            y = left @ w
+            for f in rng.permutation(len(unary))[: rng.integers(0, 3)]:
+                y = unary[f](y)
+        agree(monkeypatch, g, y, left, {t: random(rng, t, {}) for t in (x, w, extra)})
+
+
+def test_what_plans_tell():
+    with gf.Graph() as g:
+        x, w = gf.placeholder((50, 8), name="x"), gf.placeholder((8, 4), name="w")
+        y = gf.exp(x) @ w
+    with gf.Session(g) as session:
+        plan = session.compile(y, [x, w])
+        told, source = str(plan.explain()), str(plan.source())
+    assert "exp matmul" in told
+    assert "it is an operand of a matmul" not in told
+    assert "computed: yes" in source
+    assert "exp(b0[" in source
