@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -22,6 +23,7 @@ _FUNCTION = re.compile(
     r'extern "C" __global__ void __launch_bounds__\((\d+)(?:, \d+)?\) (\w+)\(([^)]*)\)'
 )
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_FLAGS = ["-O1", "-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "-w", "-fPIC"]
 _FOLDER = Path(__file__).parents[2] / ".pytest_cache" / "cuda_host"
 _LOCK = threading.Lock()
 
@@ -82,27 +84,43 @@ class HostFunction:
 def host_module(source: str, wide: bool = False) -> dict[str, HostFunction]:
     """Compile a module's source; return its functions by name."""
     functions = [(name, int(n), kinds) for n, name, kinds in _FUNCTION.findall(source)]
-    lines = [f'#include "{_HEADERS[0]}"', source]
+    lines = [f'#include "{_HEADERS[0].name}"', *["#define GF_WIDE"] * wide, source]
     kinds_of = {}
     for name, _, text in functions:
         kinds = kinds_of[name] = [part.rsplit(" ", 1)[0] for part in text.split(", ")]
         given = ", ".join([f"*({kind}*)a[{i}]" for i, kind in enumerate(kinds)])
         lines.append(f'extern "C" void {name}_host(void** a) {{ {name}({given}); }}')
     text = "\n".join(lines)
-    library = ctypes.CDLL(str(_built(text, wide)))
+    library = ctypes.CDLL(str(_built(text)))
     return {name: HostFunction(library, name, n, kinds_of[name]) for name, n, _ in functions}
 
 
-def _built(text: str, wide: bool) -> Path:
-    """Return a shared library of a text: from an earlier run of the tests, where it is kept."""
-    flags = ["-O1", "-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "-w"]
-    flags += ["-DGF_WIDE"] if wide else []
-    content = "\0".join([text, *[one.read_text("utf-8") for one in _HEADERS], *flags])
+def _built(text: str) -> Path:
+    """Return a shared library of a text."""
+    return _compiled(text, [f"-I{_precompiled()}", "-shared", "-x", "c++", "-"], ".so")
+
+
+@functools.cache
+def _precompiled() -> Path:
+    """Return a folder with the header as g++ keeps it, which halves what a kernel takes."""
+    made = _compiled("", ["-x", "c++-header", str(_HEADERS[0])], ".gch")
+    folder = made.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    link = folder / f"{_HEADERS[0].name}.gch"
+    with contextlib.suppress(FileExistsError):
+        link.hardlink_to(made)
+    return folder
+
+
+def _compiled(text: str, how: list[str], suffix: str) -> Path:
+    """Return what the compiler makes, of standard input: by an earlier run, where that is kept."""
+    command = [compiler(), *_FLAGS, *how, f"-I{_HEADERS[0].parent}"]
+    content = "\0".join([text, *[one.read_text("utf-8") for one in _HEADERS], *command])
     _FOLDER.mkdir(parents=True, exist_ok=True)
-    path = _FOLDER / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.so"
+    path = _FOLDER / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}{suffix}"
     if not path.exists():
         part = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.part")
-        command = [compiler(), *flags, "-shared", "-fPIC", "-x", "c++", "-", "-o", str(part)]
+        command += ["-o", str(part)]
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[:4000]
         part.rename(path)
