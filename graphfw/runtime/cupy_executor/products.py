@@ -271,27 +271,32 @@ def _rows_of(view: View, node: Node, steps: list[Step], *, may_lie_across: bool)
     if found is not None and (may_lie_across or not found.is_across):
         if size_of(dims) == 1 or _is_tall(found, dims, rows):
             return found
-    return _copied(view, node, steps)
+    return _laid_out(view, node, steps)
 
 
 def _whole(view: View, node: Node, steps: list[Step]) -> Storage:
     """Return a storage that a view is all of; copied first if it is not."""
     if isinstance(view.storage, Tensor) and is_whole(view):
         return view.storage
-    return _copied(view, node, steps).view.storage
+    return _copied(view, node, steps)
 
 
 def _operand(view: View, node: Node, steps: list[Step]) -> _Operand:
     """Return an operand, copied first if it lies otherwise than cuBLASLt takes it."""
-    return _as_it_lies(view) or _copied(view, node, steps)
+    return _as_it_lies(view) or _laid_out(view, node, steps)
 
 
-def _copied(view: View, node: Node, steps: list[Step]) -> _Operand:
-    step, temp = copied(view, (node,), "an operand of a product", CudaCode)
-    steps.append(step)
+def _laid_out(view: View, node: Node, steps: list[Step]) -> _Operand:
+    temp = _copied(view, node, steps)
     found = _as_it_lies(View(temp, 0, view.shape, contiguous(view.shape)))
     assert found is not None
     return found
+
+
+def _copied(view: View, node: Node, steps: list[Step]) -> Storage:
+    step, temp = copied(view, (node,), "an operand of a product", CudaCode)
+    steps.append(step)
+    return temp
 
 
 def _as_it_lies(view: View) -> _Operand | None:
