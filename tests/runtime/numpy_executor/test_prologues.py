@@ -7,10 +7,13 @@ import graphfw as gf
 from graphfw.runtime.numpy_executor.matmul import ahead
 from graphfw.transforms.grad import grad
 
+LEAST_CELLS = ahead.LEAST_CELLS
+
 
 @pytest.fixture(autouse=True)
 def _few_cells(monkeypatch):
-    """Let small products have prologues, too."""
+    """Compile, whatever the environment says, and let small products have prologues, too."""
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
     monkeypatch.setattr(ahead, "LEAST_CELLS", 1)
 
 
@@ -42,7 +45,7 @@ def agree(monkeypatch, g, y, left, feeds, *, is_fused=True, rtol=1e-5):
         np.testing.assert_array_equal(found, wanted, strict=True)
     monkeypatch.setenv("GRAPHFW_JIT", "0")
     (reference,) = results(g, [y], feeds)
-    monkeypatch.delenv("GRAPHFW_JIT")
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
     places = [array.astype(np.float64) for array in (found, reference)]
     size = np.abs(places[1]).max(initial=1)
     np.testing.assert_allclose(*places, rtol=rtol, atol=rtol * size)
@@ -92,7 +95,7 @@ def test_batches(monkeypatch, rng, shared):
 
 @pytest.mark.parametrize(("n", "is_fused"), [(10, True), (700, False)])
 def test_many_cells_each_with_all_columns(monkeypatch, rng, n, is_fused):
-    monkeypatch.undo()
+    monkeypatch.setattr(ahead, "LEAST_CELLS", LEAST_CELLS)
     with gf.Graph() as g:
         x, w = gf.placeholder((2900, 301), name="x"), gf.placeholder((301, n), name="w")
         left = gf.exp(x)
@@ -139,7 +142,7 @@ def test_random_bits_are_the_same(rng):
 
 
 def test_few_cells_leave_elements_to_all_threads(monkeypatch, rng):
-    monkeypatch.undo()
+    monkeypatch.setattr(ahead, "LEAST_CELLS", LEAST_CELLS)
     with gf.Graph() as g:
         x, w = gf.placeholder((256, 64), name="x"), gf.placeholder((64, 32), name="w")
         y = gf.gelu(x) @ w
