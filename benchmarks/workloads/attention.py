@@ -17,6 +17,9 @@ SIZES = ((8, 6, 128, 64), (1, 12, 1024, 64), (1, 6, 4096, 64))
 SHORT = tuple((8, 6, time, 64) for time in (4, 8, 16, 32, 64))
 """The same, of short sequences."""
 
+FILLED = (4, 8, 512, 64)
+"""Batch, heads, queries and keys, width, of attention that is written out with a number as mask."""
+
 DECODED = ((8, 12, 1024, 64), (1, 12, 4096, 64))
 """Batch, heads, keys, width: what a decoder's cache holds."""
 
@@ -158,6 +161,51 @@ def contest(
     )
 
 
+def _filled_graphfw(q: Any, k: Any, v: Any) -> Any:
+    import graphfw as gf
+
+    scores = gf.where(gf.tril(gf.ones(2 * q.shape[-2:-1])) > 0, (q * 0.125) @ k.mT, -1e9)
+    return gf.softmax(scores, axis=-1) @ v
+
+
+def _filled_torch(q: Any, k: Any, v: Any) -> Any:
+    import torch
+
+    unseen = ~torch.ones(2 * q.shape[-2:-1], dtype=torch.bool).tril()
+    scores = ((q * 0.125) @ k.mT).masked_fill(unseen, -1e9)
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def _filled_jax(q: Any, k: Any, v: Any) -> Any:
+    import jax
+    from jax import numpy as jnp
+
+    scores = jnp.where(jnp.tri(q.shape[-2], dtype=bool), (q * 0.125) @ k.mT, -1e9)
+    return jax.nn.softmax(scores, axis=-1) @ v
+
+
+def _filled(backward: bool) -> Contest:
+    """Return causal attention as textbooks write it, whose masked scores are -1e9."""
+    batch, heads, time, width = FILLED
+    formula = Formula(
+        functools.partial(_inputs, FILLED, True, backward),
+        _filled_graphfw,
+        _numpy_grad if backward else _numpy,
+        _filled_torch,
+        _filled_jax,
+        wrt=(0, 1, 2) if backward else (),
+    )
+    return Contest(
+        f"attention-filled-{time}{'-grad' if backward else ''}",
+        f"attention written out with -1e9{' and its gradients' if backward else ''}, "
+        f"B{batch} H{heads} T{time} d{width}",
+        formula.makers(),
+        (Target(0.6),),
+        rtol=1e-3,
+        atol=1e-4,
+    )
+
+
 def _decoding(size: tuple[int, int, int, int]) -> Contest:
     batch, heads, keys, width = size
     inputs = functools.partial(_cached_inputs, size)
@@ -180,5 +228,6 @@ WORKLOADS = (
         for causal in (True, False)
         for backward in (False, True)
     ]
+    + [_filled(backward) for backward in (False, True)]
     + [_decoding(size) for size in DECODED]
 )

@@ -13,6 +13,9 @@ from benchmarks.workload import Contest, Target
 SIZES = ((128, 512, 784), (64, 3136, 576), (256, 196, 2304), (1024, 1536, 384), (2048,) * 3)
 """M, N, K: [M, K] @ [K, N]."""
 
+TALL_SIZES = ((4096, 10, 768), (2900, 400, 301))
+"""Of products of what an activation gives, in which each element of that is read once."""
+
 NARROW_SIZES = ((512,) * 3, (128, 512, 784))
 """The same for 16-bit floats."""
 
@@ -74,6 +77,30 @@ def _fused_jax(x: Any, w: Any, b: Any) -> Any:
     return jax.nn.gelu(x @ w + b, approximate=True)
 
 
+def _ahead_graphfw(x: Any, w: Any) -> Any:
+    import graphfw as gf
+
+    return (gf.relu(x) * 2) @ w
+
+
+def _ahead_numpy(x: Any, w: Any) -> Any:
+    y = np.maximum(x, 0)
+    y *= 2
+    return y @ w
+
+
+def _ahead_torch(x: Any, w: Any) -> Any:
+    import torch
+
+    return (torch.relu(x) * 2) @ w
+
+
+def _ahead_jax(x: Any, w: Any) -> Any:
+    import jax
+
+    return (jax.nn.relu(x) * 2) @ w
+
+
 def _in_float32(function: Function, x: Any, *weights: Any) -> Any:
     """Compute as NumPy does best with 16-bit floats, of which it has no products worth the name."""
     return function(*[a.astype(np.float32) for a in (x, *weights)]).astype(x.dtype)
@@ -98,6 +125,20 @@ def _contests(size: tuple[int, int, int]) -> list[Contest]:
         Contest(f"matmul-{name}", f"matmul M×N×K {text}", plain.makers(), target),
         Contest(f"matmul-gelu-{name}", f"matmul + bias + GELU {text}", fused.makers(), target),
     ]
+
+
+def _ahead_contest(size: tuple[int, int, int]) -> Contest:
+    text = "×".join(map(str, size))
+    formula = Formula(
+        functools.partial(_inputs, size, 1),
+        _ahead_graphfw,
+        _ahead_numpy,
+        _ahead_torch,
+        _ahead_jax,
+        constants=1,
+    )
+    name = f"relu-matmul-{text.replace('×', 'x')}"
+    return Contest(name, f"ReLU · 2, then matmul M×N×K {text}", formula.makers(), (Target(0.9),))
 
 
 def _narrow_contests(size: tuple[int, int, int], dtype: str) -> list[Contest]:
@@ -153,5 +194,6 @@ WORKLOADS = [
         atol=1e-4,
     ),
     *[contest for size in SIZES for contest in _contests(size)],
+    *[_ahead_contest(size) for size in TALL_SIZES],
     *[c for dtype in NARROW for size in NARROW_SIZES for c in _narrow_contests(size, dtype)],
 ]

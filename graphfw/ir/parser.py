@@ -360,7 +360,8 @@ class _Parser:
         if not isinstance(name, str) or not isinstance(trainable, bool):
             raise ParseError('write it like variable("weight", trainable=False)')
         shape, dtype = types[0].shape, types[0].dtype
-        with self.graph.located(loc):  # a size that is not fixed is refused
+        with self.graph.located(loc):
+            # The shape may have symbols, which Variable refuses with an error of its own.
             variable = Variable(initial, name, trainable, shape=shape, dtype=dtype)  # type: ignore[arg-type]
         self.variables[name] = variable
         _reserve(self.graph, name)

@@ -117,7 +117,10 @@ def cosine(lr: float, steps: int, final: float = 0.0, warmup: int = 0) -> Schedu
     fits = 0 <= warmup < steps
     message = f"cosine: warmup={warmup} must be at least 0 and below steps={steps}"
     demand(fits, message, fix="the warmup is part of the steps: give more of these")
-    half_wave: Callable[[Tensor], Tensor] = lambda part: (1 + F.cos(math.pi * part)) / 2  # noqa: E731
+
+    def half_wave(part: Tensor) -> Tensor:
+        return (1 + F.cos(math.pi * part)) / 2
+
     fall = _between("cosine", lr, steps - warmup, final, half_wave)
     return _warmed(fall, warmup) if warmup else fall
 

@@ -1,4 +1,7 @@
-"""`gf.onnx.save`: models that compute what the graph does, in ONNX Runtime."""
+"""`gf.onnx.save`: models that compute what the graph does, in ONNX Runtime.
+
+Long: dims, names, state, training steps, control flow and errors, each as users combine them.
+"""
 
 from __future__ import annotations
 
