@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,9 +86,9 @@ class ReadyLoop(ReadyRegion):
 
     def run(self, worker: Worker, run: Run, rng: Rng) -> None:
         op = self._code.op
-        count = len(self.node.inputs)
-        given = [run.spot(place) for place in self.operands[:count]]
-        ends, _ = op.split([run.spot(place) for place in self.operands[count:]])
+        inputs = len(self.node.inputs)
+        given = [run.spot(place) for place in self.operands[:inputs]]
+        ends, _ = op.split([run.spot(place) for place in self.operands[inputs:]])
         carries, captures = op.split(given)
         records: list[list[Spot]] = []
         carry = self._first(worker, run, rng, carries[0], ends[0], captures, records)
@@ -122,8 +122,9 @@ class ReadyLoop(ReadyRegion):
         """Make the trips while the condition holds; return the last carry."""
         only = len(self._code.op.passes) == 1
         self.begun(worker, run, 0, captures)
-        while self._holds(worker, run, rng, carry):
-            trip = len(records)
+        for trip in count():
+            if not self._holds(worker, run, rng, carry):
+                break
             if not trip:
                 self.begun(worker, run, 1, captures)
             if only:
@@ -134,7 +135,8 @@ class ReadyLoop(ReadyRegion):
             else:
                 new = self._record(worker, run, 0)
             self._trip(worker, run, rng, 0, trip, carry, new)
-            records.append([] if only else [*carry, *new[len(carry) :]])
+            if not only:
+                records.append([*carry, *new[len(carry) :]])
             carry = new[: len(carry)]
         return carry
 
