@@ -25,6 +25,7 @@ Long: it has a line for each public name.
 import importlib
 from typing import TYPE_CHECKING
 
+from graphfw import _modules as _modules
 from graphfw import errors, extend, fft, linalg, nn, optim
 from graphfw.errors import (
     ArgumentError,

@@ -14,9 +14,9 @@ from graphfw.errors import (
     GraphfwError,
     did_you_mean,
 )
-from graphfw.ir import ambient, concrete, printer, views
+from graphfw.ir import ambient, concrete, forks, printer, views
 from graphfw.ir.dim import Dim, symbol
-from graphfw.ir.op import Op
+from graphfw.ir.op import MEASURES, Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.uncopied import Uncopied
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 OPSET = 1
 """The version of what ops mean; stored with each graph, so that a saved one keeps its meaning."""
+
+
+_opening = forks.renewed_lock()
+_open: set[Graph] = set()
+"""The graphs that are being built."""
 
 
 class Graph(Uncopied):
@@ -68,6 +73,7 @@ class Graph(Uncopied):
         self.carried: list[tuple[Update, Tensor]] = []
         self.effects: list[Tensor] = []
         self.gradients: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = []
+        self.measured: dict[Any, tuple[Tensor, ...]] = {}
         self.is_derived = False
         self.provenance: Loc | None = None
         self.collect_errors = collect_errors
@@ -76,7 +82,6 @@ class Graph(Uncopied):
         self._alive: list[tuple[Tensor, ...]] = []
         self._names: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
-        self._lock = threading.Lock()
         self._builder: int | None = None
         self._depth = 0
 
@@ -84,13 +89,14 @@ class Graph(Uncopied):
 
     def __enter__(self) -> Graph:
         me = threading.get_ident()
-        with self._lock:
+        with _opening:
             if self._depth and self._builder != me:
                 raise GraphError(
                     "this graph is being built by another thread",
                     fix="build it in one thread, or give each thread a graph of its own; "
                     "sessions may be run by many threads",
                 )
+            _open.add(self)
             self._builder = me
             self._depth += 1
         ambient.graph_stack.set((*ambient.graph_stack.get(), self))
@@ -103,8 +109,10 @@ class Graph(Uncopied):
         traceback: TracebackType | None,
     ) -> None:
         ambient.graph_stack.set(ambient.graph_stack.get()[:-1])
-        with self._lock:
+        with _opening:
             self._depth -= 1
+            if not self._depth:
+                _open.discard(self)
         if isinstance(error, GraphfwError):
             if self.errors:
                 follows = any(operand.follows for operand in error.operands)
@@ -289,6 +297,8 @@ class Graph(Uncopied):
     def symbol_origin(self, name: str) -> str:
         """Say where a symbolic dim comes from: `batch` is dim 0 of "x" (model.py:3)."""
         for node in self.nodes:
+            if MEASURES in node.op.traits and name in node.op.symbols:
+                return f"`{name}` is what a run finds out by {node.op.name}, {node.loc.short()}"
             if node.op.name != "placeholder":
                 continue
             for axis, dim in enumerate(node.types[0].shape):
@@ -329,11 +339,21 @@ class _AmbientGraph(Graph):
         return outputs
 
     def unique(self, name: str) -> str:
-        with self._lock:
+        with _opening:
             return super().unique(name)
 
 
 AMBIENT = _AmbientGraph("ambient")
+
+
+def _after_fork() -> None:
+    for graph in [*_open]:
+        if graph._builder != threading.get_ident():  # by a thread that the child does not have
+            graph._depth = 0
+            _open.discard(graph)
+
+
+forks.in_child(_after_fork)
 
 
 def current_graph() -> Graph:

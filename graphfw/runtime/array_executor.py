@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from operator import itemgetter
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphfw.errors import ExecutionError
-from graphfw.ir import concrete
+from graphfw.ir import concrete, forks
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.op import ALIAS, RANDOM, SOURCE, Op, Rng
@@ -82,7 +81,7 @@ class ArrayExecutable(Executable):
         ]
         self._symbolic = [i for i, node in enumerate(self._nodes) if node.op.symbols]
         self._layouts: OrderedDict[tuple[int, ...], list[Step]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = forks.renewed_lock()
 
     def __call__(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 import warnings
 import weakref
 from collections import OrderedDict
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from graphfw.errors import ArgumentError, GraphfwError, a_type
-from graphfw.ir import ambient
+from graphfw.ir import ambient, forks
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import as_dtype
@@ -39,7 +38,7 @@ _KNOWN_CALLS = 1024
 _MANY_BUILDS = 16
 """After so many builds a function is probably called with ever new static values."""
 
-_building = threading.RLock()
+_building = forks.renewed_lock()
 """Held while a function is built: functions may share a session, whose graph one thread extends."""
 
 
@@ -361,7 +360,8 @@ class Function:
     def _compiled(self, build: _Build) -> _Ready:
         """Copy what has been built to the session's graph, and compile it there."""
         session = self.session
-        copies = Copies(build.graph, session.graph, self._made)
+        with forks.uncut():
+            copies = Copies(build.graph, session.graph, self._made)
         fetches: list[Any] = [copies.of(leaf) for leaf in build.results if leaf is not None]
         plan = session.compile(
             [*fetches, *copies.happening()], [copies.tensor(t) for t in build.feeds]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
+from threading import get_ident
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from graphfw.errors import ArgumentError, CheckpointError
+from graphfw.ir import forks
 from graphfw.ir.literal import Array
 from graphfw.ir.variable import Variable
 
@@ -68,6 +69,7 @@ class State:
 
     A writer may `claim` the arrays of the snapshot while nobody has it pinned, and write the new
     contents over the old ones, all in one native call; readers that come meanwhile wait for it.
+    So does a fork, which keeps later writers from it, as a reader does.
 
     Attributes:
         snapshot: The contents now.
@@ -77,26 +79,47 @@ class State:
 
     def __init__(self, seed: int) -> None:
         self.snapshot = Snapshot({}, 0, seed)
-        self.writing = threading.RLock()
+        self.writing = forks.renewed_lock()
         # Reentrant: a signal handler may use the session while its thread is in here.
-        self._swapping = threading.RLock()
-        self._readers: set[object] = set()
+        self._swapping = forks.renewed_lock()
+        self._readers: dict[object, int] = {}
+        """Who has it pinned, and the thread of each."""
         self._writer: int | None = None
         self._claimer: object = None
         self._done = np.zeros(1, np.int64)
+        forks.told(self)
 
     def pin(self, reader: object) -> Snapshot:
         """Return the snapshot; its arrays stay as they are until `unpin`."""
-        self._readers.add(reader)
+        me = get_ident()
+        self._readers[reader] = me
         # A writer says that it is there before it looks for readers: one of the two sees the other.
-        if self._writer is not None and self._writer != threading.get_ident():
+        if self._writer is not None and self._writer != me:
             with self.writing:  # which it holds
                 pass
         return self.snapshot
 
     def unpin(self, reader: object) -> None:
         """End `pin`, or do nothing where it has not begun."""
-        self._readers.discard(reader)
+        self._readers.pop(reader, None)
+
+    def keep(self, holder: object) -> None:
+        """Let no run that begins from now on write over the arrays, until `unpin`."""
+        self._readers[holder] = get_ident()
+
+    def is_written(self) -> bool:
+        """Say whether a run of another thread is writing over the arrays."""
+        return self._writer not in (None, get_ident()) and not self._done[0]
+
+    def after_fork(self) -> None:
+        """Forget the runs of threads that are not there in a forked child.
+
+        One may have written everything, and not have committed yet: the run has happened.
+        """
+        me = get_ident()
+        self._readers = {reader: thread for reader, thread in self._readers.items() if thread == me}
+        if self._writer != me:
+            self._writer = None
 
     def claim(self, writer: object, variables: frozenset[Variable]) -> Array | None:
         """Let the thread that holds `writing` overwrite arrays, where nobody else reads any.
@@ -113,11 +136,11 @@ class State:
         """
         self._done[0] = 0
         self._claimer = writer
-        self._writer = threading.get_ident()
-        if len(self._readers) > 1:
-            self._writer = None
-            return None
-        with self._swapping:
+        with self._swapping:  # and not later: a fork waits for `_writer`, and may hold it
+            self._writer = get_ident()
+            if len(self._readers) > 1:
+                self._writer = None
+                return None
             now = self.snapshot
             version, runs, others = now.written(variables)
             self.snapshot = Snapshot(

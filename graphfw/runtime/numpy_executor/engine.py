@@ -11,12 +11,12 @@ import contextlib
 import ctypes
 import functools
 import itertools
-import os
 import threading
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphfw.errors import ExecutorError
+from graphfw.ir import forks
 from graphfw.ir.literal import Literal
 from graphfw.runtime.cache import Cache, folder
 from graphfw.runtime.kernels.steps import LlvmCode, with_parts
@@ -28,8 +28,6 @@ from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.recipe import Recipe, restored
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from graphfw.runtime.kernels.steps import Code
 
 
@@ -150,6 +148,8 @@ class Engine:
         llvm.initialize_native_asmprinter()
         self.defined: dict[str, int] = {}
         self._llvm: Any = llvm
+        # Taken outside of `uncut`, too, when objects of LLVM are collected.
+        forks.last_waited_for(llvm.ffi.lib._lock._lock)
         self.cache = cache
         self._found: dict[str, int] = {}
         # Unlike the older linkers of LLVM, JITLink puts all parts of an object side by side, which
@@ -160,6 +160,8 @@ class Engine:
         self._libraries: list[Any] = []
         """What keeps the machine code."""
         self._numbers = itertools.count()
+        self._quickened: int | None = None
+        """The thread that has made LLVM quick."""
 
     def addresses(self, codes: Sequence[Code]) -> list[int]:
         """Return the addresses of the functions of `codes`, in order."""
@@ -192,19 +194,11 @@ class Engine:
     @contextlib.contextmanager
     def optimised(self, code: Code) -> Iterator[tuple[Any, Any]]:
         """Yield the module of `code` after LLVM's passes, and the target machine."""
-        with _lock:
+        with _lock, forks.uncut():
             target = self._target()
             with self._module([_llvm(code, name_of(code))], target) as module:
                 self._optimise(module, target, _is_tidy(code))
                 yield module, target
-
-    def pause(self) -> None:
-        """Keep every thread out of LLVM until `go_on`."""
-        self._llvm.ffi.lib._lock.__enter__()
-
-    def go_on(self) -> None:
-        """Let threads into LLVM again."""
-        self._llvm.ffi.lib._lock.__exit__()
 
     def _load(self, codes: Mapping[str, Code]) -> None:
         """Compile what is neither loaded nor on the disk, and link."""
@@ -220,14 +214,25 @@ class Engine:
         tidy = [name for name in names if _is_tidy(codes[name])]
         others = [name for name in names if not _is_tidy(codes[name])]
         most = _EACH * workers // (2 if tidy and others else 1)
-        with _thread_pool()(workers) as pool:
-            made: list[Iterator[Bundle]] = []
+        at_once = threading.Semaphore(workers)
+
+        def compiled(texts: Mapping[str, str], is_tidy: bool) -> Bundle:
+            with forks.uncut():
+                made = self._compiled(texts, codes, is_tidy)
+            keep_bundle(self.cache, made)
+            return made
+
+        begun: list[_Worker] = []
+        try:
             # The texts of the others are written while LLVM has the first.
             for kind in (tidy, others):
-                texts = {name: _llvm(codes[name], name) for name in kind}
-                compiled = functools.partial(self._compiled, beside=codes, tidy=kind is tidy)
-                made.append(pool.map(compiled, _groups(texts, most)))
-            return [*itertools.chain.from_iterable(made)]
+                for texts in _groups({name: _llvm(codes[name], name) for name in kind}, most):
+                    work = functools.partial(compiled, texts, kind is tidy)
+                    begun.append(_Worker(at_once, work))
+        finally:
+            for worker in begun:
+                worker.join()
+        return [worker.made() for worker in begun]
 
     @contextlib.contextmanager
     def _quick(self) -> Iterator[None]:
@@ -240,35 +245,44 @@ class Engine:
         if machine().architecture != "x86_64" or llvm.llvm_version_info[0] not in _LLVM:
             yield
             return
+        self._quickened = threading.get_ident()
         llvm.set_option("graphfw", "-disable-lsr=true")
         try:
             yield
         finally:  # the option is the process's, which others may use LLVM in
             llvm.set_option("graphfw", "-disable-lsr=false")
+            self._quickened = None
+
+    def after_fork(self) -> None:
+        """Do what a thread that this process does not have would have done."""
+        if self._quickened not in (None, threading.get_ident()):
+            self._llvm.set_option("graphfw", "-disable-lsr=false")
+            self._quickened = None
 
     def _link(self, bundles: Sequence[Bundle]) -> None:
         """Load bundles, which may call each other's functions and those loaded before."""
         if not bundles:
             return
-        library = self._llvm.JITLibraryBuilder().add_current_process()
-        for name, address in self.defined.items():
-            library.import_symbol(name, address)
-        names = {name for bundle in bundles for name in bundle.defines}
-        for name in {name for bundle in bundles for name in bundle.calls} - names:
-            library.import_symbol(name, self._found[name])
-        for bundle in bundles:
-            library.add_object_img(bundle.content)
-        for name in names:
-            library.export_symbol(name)
-        try:
-            linked = library.link(self._jit, f"graphfw{next(self._numbers)}")
-        except RuntimeError as error:
-            raise ExecutorError(f"generated code can't be loaded: {error}") from None
-        self._libraries.append(linked)
-        self._found.update((name, linked[name]) for name in names)
+        with forks.uncut():
+            library = self._llvm.JITLibraryBuilder().add_current_process()
+            for name, address in self.defined.items():
+                library.import_symbol(name, address)
+            names = {name for bundle in bundles for name in bundle.defines}
+            for name in {name for bundle in bundles for name in bundle.calls} - names:
+                library.import_symbol(name, self._found[name])
+            for bundle in bundles:
+                library.add_object_img(bundle.content)
+            for name in names:
+                library.export_symbol(name)
+            try:
+                linked = library.link(self._jit, f"graphfw{next(self._numbers)}")
+            except RuntimeError as error:
+                raise ExecutorError(f"generated code can't be loaded: {error}") from None
+            self._libraries.append(linked)
+            self._found.update((name, linked[name]) for name in names)
 
     def _compiled(self, texts: Mapping[str, str], beside: Container[str], tidy: bool) -> Bundle:
-        """Return the machine code of some functions, made now and stored.
+        """Return the machine code of some functions, made now.
 
         Args:
             texts: Their modules, by their names.
@@ -288,9 +302,7 @@ class Engine:
                         f"generated code calls {name}, which this process does not have"
                     )
             self._optimise(module, target, tidy)
-            made = Bundle(tuple(texts), tuple(calls), self._emit(module, target))
-        keep_bundle(self.cache, made)
-        return made
+            return Bundle(tuple(texts), tuple(calls), self._emit(module, target))
 
     def _target(self) -> Any:
         here = machine()
@@ -372,48 +384,54 @@ def _unlocked(name: str) -> Any:
 
 
 _made: list[Engine] = []
-_lock = threading.RLock()
+_lock = forks.renewed_lock()
 """Held while the engine is made, and while it works."""
 
 
 def _engine() -> Engine:
-    with _lock:
+    with _lock, forks.uncut():
         if not _made:
             _made.append(Engine(Cache(folder())))
         return _made[0]
 
 
-def _before_fork() -> None:
-    # A child made while another thread compiles would find LLVM half changed, and locks held for
-    # ever. llvmlite's lock is taken outside the engine too, when objects of LLVM are collected.
-    _lock.acquire()
-    if _made:
-        _made[0].pause()
-
-
 def _after_fork() -> None:
-    if _made:
-        _made[0].go_on()
-    _lock.release()
+    for engine in _made:
+        engine.after_fork()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
-    )
+forks.in_child(_after_fork)
 
 
-@functools.cache
-def _thread_pool() -> type[ThreadPoolExecutor]:
-    # Not at the top: importing it takes longer than loading a plan's code from the disk.
-    from concurrent.futures import ThreadPoolExecutor
+class _Worker(threading.Thread):
+    """Compiles in a thread of its own: importing thread pools takes as long as a small plan.
 
-    # Thread pools have a lock that a fork takes, too, and who compiles waits for both. Who was
-    # registered last comes first: now, that is the engine's lock.
-    if hasattr(os, "register_at_fork"):
-        free = _lock.release
-        os.register_at_fork(before=_lock.acquire, after_in_parent=free, after_in_child=free)
-    return ThreadPoolExecutor
+    Args:
+        at_once: How many do so at once.
+        work: What is to be done.
+    """
+
+    def __init__(self, at_once: threading.Semaphore, work: Callable[[], Bundle]) -> None:
+        super().__init__()
+        self._at_once = at_once
+        self._work = work
+        self._made: Bundle | Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        with self._at_once:
+            try:
+                self._made = self._work()
+            except Exception as error:
+                self._made = error
+
+    def made(self) -> Bundle:
+        """Return what a thread that has ended has made, or raise what it has raised."""
+        if self._made is None:  # the thread was lost in a fork
+            return self._work()
+        if isinstance(self._made, Exception):
+            raise self._made
+        return self._made
 
 
 def _llvm(code: Code, symbol: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from graphfw.errors import ExecutionError, MemoryLimitError
+from graphfw.ir import forks
 from graphfw.ir.collecting import without_collection
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.graph import Graph
@@ -88,7 +88,7 @@ class LimitedExecutable(Executable):
         require_room(program.variables, self._limit)
         self._threads = options.threads or default_threads()
         self._arenas = arenas
-        self._lock = threading.RLock()
+        self._lock = forks.renewed_lock()
         self._as_it_is = _Variant(program, Build(program, options, arenas), None, options, arenas)
         self._variants: dict[Budget, _Variant | None] = {}
         self._chosen: dict[tuple[tuple[int, ...], bool], _Variant | None] = {}

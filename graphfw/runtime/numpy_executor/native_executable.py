@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfw.errors import ExecutionError
+from graphfw.ir import forks
 from graphfw.ir.collecting import without_collection
 from graphfw.ir.op import Rng
 from graphfw.ir.sources import Constant
@@ -55,7 +55,7 @@ class NativeExecutable(Executable):
         self._arenas = arenas
         self.preparation = Preparation(loaded.recipe, loaded.addresses, self._threads)
         self._layouts: OrderedDict[tuple[int, ...], Layout] = OrderedDict()
-        self._lock = threading.RLock()
+        self._lock = forks.renewed_lock()
 
     def __call__(
         self,

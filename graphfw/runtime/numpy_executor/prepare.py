@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from graphfw.ir import forks
 from graphfw.ir.literal import Array
 from graphfw.runtime.numpy_executor.recipe import PreparedPart, Recipe, in_row
 from graphfw.runtime.numpy_executor.recycle import aligned
@@ -34,9 +34,9 @@ class Preparation:
         self._threads = threads
         numbers = [number for part in recipe.prepared for number in part.operands]
         self.is_constant = all(number < recipe.fixed for number in numbers)
-        self._lock = threading.Lock()
-        self._version = -1
-        self._arrays: list[Array] = []
+        self._lock = forks.renewed_lock()
+        self._newest: tuple[int, list[Array]] = -1, []
+        """The version, and its operands."""
 
     def provide(self, run: ReadyRun, inputs: Sequence[Array], version: int) -> None:
         """Set the addresses of the prepared operands, computed anew where they are out of date.
@@ -48,10 +48,9 @@ class Preparation:
         if run.version == version or not self._recipe.prepared:
             return
         with self._lock:
-            if self._version != version:
-                self._arrays = self._computed(inputs)
-                self._version = version
-            run.held = self._arrays
+            if self._newest[0] != version:
+                self._newest = version, self._computed(inputs)
+            run.held = self._newest[1]
         run.version = -1  # an interrupt may leave some of both
         for part, array in zip(self._recipe.prepared, run.held, strict=True):
             run.run.bases[part.result] = array.ctypes.data

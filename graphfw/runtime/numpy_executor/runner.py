@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from graphfw.ir import forks
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.native import (
     DATA_OFFSET,
@@ -276,7 +275,7 @@ def runner_address() -> int:
 
 
 _made: list[_Native] = []
-_lock = threading.Lock()
+_lock = forks.renewed_lock()
 
 
 def _native() -> _Native:
@@ -287,15 +286,11 @@ def _native() -> _Native:
 
 
 def _after_fork() -> None:
-    global _lock
-    # A thread that the child does not have may hold it.
-    _lock = threading.Lock()
     for native in _made:
         native.forget_workers()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+forks.in_child(_after_fork)
 
 
 def _words(count: int) -> Words:

@@ -242,27 +242,55 @@ def test_a_fork_while_another_thread_begins_to_compile() -> None:
     program = """if True:
         import os, threading, time
         from graphfw.runtime.numpy_executor import engine
+        from graphfw.runtime.numpy_executor.native import RunnerCode
 
         begun = threading.Event()
 
         def compiles():
-            with engine._lock:
-                pool = engine._thread_pool()
+            with engine._lock, engine._engine()._quick():
                 begun.set()
-                time.sleep(0.2)  # meanwhile the other thread is in os.fork
-                with pool(1) as one:
-                    one.submit(int).result()
+                time.sleep(0.1)  # meanwhile the other thread is in os.fork
+                engine.compile_codes([RunnerCode()])
 
         thread = threading.Thread(target=compiles)
         thread.start()
         begun.wait()
         child = os.fork()
         if child == 0:
-            with engine._lock, engine._thread_pool()(1) as one:
-                os._exit(one.submit(int).result())
+            assert engine._made[0]._quickened is None
+            engine.compile_codes([RunnerCode()])
+            os._exit(0)
         print(os.waitpid(child, 0)[1])
         thread.join()
     """
     command = [sys.executable, "-W", "ignore", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stdout == "0\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_in_the_thread_that_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a signal handler: the child goes on without the threads that compile for it."""
+
+    class Tidy(SmallCode):
+        tidy = True
+
+    children: list[int] = []
+    groups = engine._groups
+
+    def forks(texts: dict[str, str], most: int) -> list[dict[str, str]]:
+        if any("ret i32 72" in text for text in texts.values()):
+            children.append(os.fork())
+        return groups(texts, most)
+
+    monkeypatch.setattr(engine, "_groups", forks)
+    begun_before = [Tidy("before", f"  ret i32 {n}") for n in range(60, 70)]
+    alone = Engine(Cache(None))
+    found = alone.addresses([*begun_before, constant(72)])
+    values = [value(address) for address in found]
+    (child,) = children
+    if child == 0:
+        os._exit(values != [*range(60, 70), 72])
+    assert values == [*range(60, 70), 72]
+    assert os.waitpid(child, 0)[1] == 0
