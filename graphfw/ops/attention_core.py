@@ -105,7 +105,7 @@ class _AttentionOp(Op):
         lead = max([x.ndim - flag - 2 for x, flag in zip(operands[:3], batched, strict=False)])
         q = lanes.everywhere(operands[0], batched[0])  # so that the leading dims have the lanes
         qkv = aligned((True, *batched[1:3]), (q, *operands[1:3]), (2, 2, 2))
-        rows = lanes.all(operands[3:6], batched[3:6]) if isinstance(self, AttentionGrad) else []
+        rows = lanes.all(operands[3:7], batched[3:7]) if isinstance(self, AttentionGrad) else []
         end = 3 + len(rows)
         mask = [
             lifted(x, lead + 3) if flag else x
@@ -145,52 +145,65 @@ class Attention(_AttentionOp):
     """softmax(scale q kᵀ + mask) v, and for each query the log of the sum of exp(score).
 
     q: [*B, Tq, D], k: [*B, Tk, D], v: [*B, Tk, E] and, if there is one, mask: broadcasts to
-    [*B, Tq, Tk], bool or of q's dtype -> out: [*B, Tq, E], lse: [*B, Tq], float32 or wider.
+    [*B, Tq, Tk], bool or of q's dtype -> out: [*B, Tq, E], lse, rest: [*B, Tq], float32 or wider.
+
+    The log is lse + rest. Where all scores are about -1e9, as a mask that is added makes them, one
+    number cannot hold the log of how many keys there are besides: rest is what rounding took from
+    lse, and so has no gradient.
 
     The leading dims broadcast. A query whose keys are all masked gets 0, and the lowest number as
-    lse. What the value of a masked key is does not matter, so long as it is finite.
+    lse and as rest. What the value of a masked key is does not matter, so long as it is finite.
     """
 
-    def shape(self, q: Shape, k: Shape, v: Shape, mask: Shape | None = None) -> tuple[Shape, Shape]:
+    def shape(
+        self, q: Shape, k: Shape, v: Shape, mask: Shape | None = None
+    ) -> tuple[Shape, Shape, Shape]:
         lead = self._lead(q, k, v, mask)
-        return (*lead, q[-2], v[-1]), (*lead, q[-2])
+        rows = (*lead, q[-2])
+        return (*rows, v[-1]), rows, rows
 
-    def dtype(self, q: DType, k: DType, v: DType, mask: DType | None = None) -> tuple[DType, DType]:
+    def dtype(
+        self, q: DType, k: DType, v: DType, mask: DType | None = None
+    ) -> tuple[DType, DType, DType]:
         self._check_dtypes(q, k, v, mask=mask)
-        return q, wide_dtype(q)
+        return q, wide_dtype(q), wide_dtype(q)
 
-    def eval(self, xp: Any, q: Any, k: Any, v: Any, mask: Any = None) -> tuple[Any, Any]:
+    def eval(self, xp: Any, q: Any, k: Any, v: Any, mask: Any = None) -> tuple[Any, Any, Any]:
         given, dtype = q.dtype, compute_dtype(xp, q.dtype)
         q, k, v = (x.astype(dtype, copy=False) for x in (q, k, v))
         lead = broadcast(q.shape[:-2], k.shape[:-2], v.shape[:-2])
         lowest = float(xp.finfo(dtype).min)
         out = xp.zeros((*lead, q.shape[-2], v.shape[-1]), dtype)
-        lse = xp.full(out.shape[:-1], lowest, dtype)
+        lse, rest = (xp.full(out.shape[:-1], lowest, dtype) for _ in range(2))
         for block in self._blocks(lse.shape, k.shape[-2]):
             rows = slice(block.begin, block.end)
             scores = self._scores(xp, block, q, k, mask)
             top = xp.maximum(xp.max(scores, axis=-1, keepdims=True), lowest)
             powers = xp.exp(scores - top)
             total = xp.sum(powers, axis=-1, keepdims=True)
-            total = xp.where(total == 0, total.dtype.type(1), total)
+            empty = total == 0
+            total = xp.where(empty, total.dtype.type(1), total)
             out[..., rows, :] = xp.matmul(powers / total, v[..., : block.seen, :])
-            lse[..., rows] = (top + xp.log(total))[..., 0]
-        return out.astype(given, copy=False), lse
+            log = xp.log(total)
+            sums = top + log
+            lse[..., rows] = sums[..., 0]
+            rest[..., rows] = xp.where(empty, lowest, (top - sums) + log)[..., 0]
+        return out.astype(given, copy=False), lse, rest
 
     def vjp(
         self,
-        ct: tuple[Tensor, Tensor],
-        y: tuple[Tensor, Tensor],
+        ct: tuple[Tensor, Tensor, Tensor],
+        y: tuple[Tensor, Tensor, Tensor],
         q: Tensor,
         k: Tensor,
         v: Tensor,
         *mask: Tensor,
     ) -> tuple[Any, ...]:
-        (out, lse), (d_out, d_lse) = y, ct
+        (out, lse, rest), (d_out, d_lse, _) = y, ct
         # With P the weights and dP = d_out vᵀ, P has the gradient dP and the score
         # P (dP - Σ P dP); the sum over the keys is that of out d_out over the values' width.
         delta = F.sum(wide(out) * wide(d_out), axis=-1) - d_lse
-        operands = (q, k, v, lse, delta, d_out, *mask)
+        operands = (q, k, v, lse, rest, delta, d_out, *mask)
         d_q, d_k, d_v = emit_all(AttentionGrad(self.causal, self.scale), *operands)
 
         def d_mask() -> Tensor:
@@ -204,17 +217,23 @@ class Attention(_AttentionOp):
             *(d_mask if m.dtype.is_floating else None for m in mask),
         )
 
-    def composed(self, q: Tensor, k: Tensor, v: Tensor, *mask: Tensor) -> tuple[Tensor, Tensor]:
+    def composed(
+        self, q: Tensor, k: Tensor, v: Tensor, *mask: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the same made of other ops, with a tensor of queries by keys, of 1 key or more."""
         scores = _scores(self, q, k, *mask)
         lowest = float(np.finfo(scores.dtype.dtype).min)
         top = F.maximum(F.max(scores, axis=-1, keepdims=True), lowest)
         powers = F.exp(scores - top)
         total = F.sum(powers, axis=-1, keepdims=True)
-        total = where(total == 0, 1, total)
+        empty = total == 0
+        total = where(empty, 1, total)
         out = converted((powers / total) @ wide(v), q.dtype)
-        lse = F.squeeze(top + F.log(total), axis=-1)
-        return out, F.broadcast_to(lse, out.shape[:-1])
+        log = F.log(total)
+        lse = top + log
+        rest = where(empty, lowest, (top - lse) + log)
+        lse, rest = (F.broadcast_to(F.squeeze(x, axis=-1), out.shape[:-1]) for x in (lse, rest))
+        return out, lse, rest
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         return self._cost(outputs, inputs, (1, 1))
@@ -244,11 +263,11 @@ class Attention(_AttentionOp):
 class AttentionGrad(_AttentionOp):
     """The gradients of `attention` with respect to q, k and v, from those of its result.
 
-    q: [*B, Tq, D], k: [*B, Tk, D], v: [*B, Tk, E], lse: [*B, Tq], delta: [*B, Tq],
-    d_out: [*B, Tq, E] and, if there is one, mask, as for `attention`
+    q: [*B, Tq, D], k: [*B, Tk, D], v: [*B, Tk, E], lse, rest, delta: [*B, Tq], d_out: [*B, Tq, E]
+    and, if there is one, mask, as for `attention`
     -> d_q: [*B, Tq, D], d_k: [*B, Tk, D], d_v: [*B, Tk, E], with all leading dims.
 
-    With P = exp(scores - lse) and dP = d_out vᵀ the gradient of the scores is
+    With P = exp((scores - lse) - rest) and dP = d_out vᵀ the gradient of the scores is
     dS = P (dP - delta), where delta is the sum of out d_out over the last dim. From it come
     d_q = scale dS k and d_k = scale dSᵀ q; d_v is Pᵀ d_out.  T. Dao, "FlashAttention-2", 2023.
     """
@@ -259,6 +278,7 @@ class AttentionGrad(_AttentionOp):
         k: Shape,
         v: Shape,
         lse: Shape,
+        rest: Shape,
         delta: Shape,
         d_out: Shape,
         mask: Shape | None = None,
@@ -266,8 +286,8 @@ class AttentionGrad(_AttentionOp):
         lead = self._lead(q, k, v, mask)
         rows = (*lead, q[-2])
         fix = "take what `attention` gave"
-        require(lse == rows, f"lse must have the shape {shape_text(rows)}", fix=fix)
-        require(delta == rows, f"delta must have the shape {shape_text(rows)}", fix=fix)
+        for label, found in (("lse", lse), ("rest", rest), ("delta", delta)):
+            require(found == rows, f"{label} must have the shape {shape_text(rows)}", fix=fix)
         full = (*rows, v[-1])
         require(d_out == full, f"d_out must have the shape {shape_text(full)}", fix=fix)
         return (*rows, q[-1]), (*lead, *k[-2:]), (*lead, *v[-2:])
@@ -278,12 +298,13 @@ class AttentionGrad(_AttentionOp):
         k: DType,
         v: DType,
         lse: DType,
+        rest: DType,
         delta: DType,
         d_out: DType,
         mask: DType | None = None,
     ) -> tuple[DType, DType, DType]:
         self._check_dtypes(q, k, v, d_out, mask=mask)
-        require_one_dtype(wide_dtype(q), lse, delta)
+        require_one_dtype(wide_dtype(q), lse, rest, delta)
         return q, q, q
 
     def eval(
@@ -293,6 +314,7 @@ class AttentionGrad(_AttentionOp):
         k: Any,
         v: Any,
         lse: Any,
+        rest: Any,
         delta: Any,
         d_out: Any,
         mask: Any = None,
@@ -306,7 +328,7 @@ class AttentionGrad(_AttentionOp):
         for block in self._blocks(lse.shape, k.shape[-2]):
             rows, seen = slice(block.begin, block.end), slice(0, block.seen)
             scores = self._scores(xp, block, q, k, mask)
-            weights = xp.exp(scores - lse[..., rows, None])
+            weights = xp.exp((scores - lse[..., rows, None]) - rest[..., rows, None])
             d_weights = xp.matmul(d_out[..., rows, :], v[..., seen, :].swapaxes(-1, -2))
             d_scores = weights * (d_weights - delta[..., rows, None]) * factor
             d_q[..., rows, :] = xp.matmul(d_scores, k[..., seen, :])
@@ -321,7 +343,7 @@ class AttentionGrad(_AttentionOp):
         *operands: Tensor,
     ) -> tuple[Any, ...]:
         parts = _Parts.of(self, operands)
-        q, k, v, _, _, d_out = (wide(x) for x in operands[:6])
+        q, k, v, _, _, _, d_out = (wide(x) for x in operands[:7])
         a, b, c = (wide(x) for x in ct)
         factor = parts.factor
         # Cotangents of d_scores, of the weights, of the scores and of d_weights.
@@ -333,6 +355,7 @@ class AttentionGrad(_AttentionOp):
             lambda: (of_scores @ k + parts.d_scores @ b) * factor,
             lambda: (of_scores.mT @ q + parts.d_scores.mT @ a) * factor,
             lambda: of_d_weights.mT @ d_out,
+            lambda: -F.sum(of_scores, axis=-1),
             lambda: -F.sum(of_scores, axis=-1),
             lambda: -F.sum(of_d_weights, axis=-1),
             lambda: parts.weights @ c + of_d_weights @ v,
@@ -350,7 +373,7 @@ class AttentionGrad(_AttentionOp):
     def composed(self, *operands: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the same made of other ops, with tensors of queries by keys."""
         parts = _Parts.of(self, operands)
-        q, k, d_out = (wide(operands[i]) for i in (0, 1, 5))
+        q, k, d_out = (wide(operands[i]) for i in (0, 1, 6))
         d_scores = parts.d_scores * parts.factor
         found = (d_scores @ k, d_scores.mT @ q, parts.weights.mT @ d_out)
         d_q, d_k, d_v = (converted(x, operands[0].dtype) for x in found)
@@ -361,9 +384,9 @@ class AttentionGrad(_AttentionOp):
 
     @staticmethod
     def cases() -> Iterator[Case]:
-        rows = ("float32[2, n]", "float32[2, n]")
+        rows = ("float32[2, n]",) * 3
         yield ok("float32[2, n, 4]", "float32[2, m, 4]", "float32[m, 5]", *rows, "float32[2, n, 5]")
-        rows = ("float32[5]", "float32[5]")
+        rows = ("float32[5]",) * 3
         yield ok(
             *("float32[5, 4]", "float32[7, 4]", "float32[7, 3]", *rows, "float32[5, 3]"),
             causal=True,
@@ -383,9 +406,14 @@ class AttentionGrad(_AttentionOp):
             match="d_out must have",
         )
         yield bad(
-            *("float32[5, 4]", "float32[7, 4]", "float32[7, 3]", "float32[4]", "float32[5]"),
+            *("float32[5, 4]", "float32[7, 4]", "float32[7, 3]", "float32[4]", *rows[:2]),
             *("float32[5, 3]",),
             match="lse must have the shape",
+        )
+        yield bad(
+            *("float32[5, 4]", "float32[7, 4]", "float32[7, 3]", "float32[5]", "float32[4]"),
+            *("float32[5]", "float32[5, 3]"),
+            match="rest must have the shape",
         )
 
 
@@ -394,7 +422,7 @@ class _Parts(NamedTuple):
 
     Attributes:
         factor: That of the scores.
-        weights: exp(scores - lse).
+        weights: exp((scores - lse) - rest).
         centred: The weights' gradient minus delta.
         d_scores: The scores' gradient.
     """
@@ -407,10 +435,11 @@ class _Parts(NamedTuple):
     @classmethod
     def of(cls, op: _AttentionOp, operands: tuple[Tensor, ...]) -> _Parts:
         """Compose them from the operands of `attention_grad`."""
-        q, k, v, lse, delta, d_out = (wide(x) for x in operands[:6])
+        q, k, v, lse, rest, delta, d_out = (wide(x) for x in operands[:7])
         factor = score_factor(q) if op.scale is None else op.scale
-        scores = _scores(op, q, k, *operands[6:])
-        weights = F.exp(scores - F.expand_dims(lse, axis=-1))
+        scores = _scores(op, q, k, *operands[7:])
+        less = scores - F.expand_dims(lse, axis=-1)
+        weights = F.exp(less - F.expand_dims(rest, axis=-1))
         centred = d_out @ v.mT - F.expand_dims(delta, axis=-1)
         return cls(factor, weights, centred, weights * centred)
 

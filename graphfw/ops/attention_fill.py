@@ -44,13 +44,13 @@ def filled(op: Attention, q: Tensor, k: Tensor, v: Tensor, *mask: Tensor, fill: 
 
     Operands are those of the op, float32 or float64, for which `can_fill` holds.
     """
-    seen, lse = emit_all(op, q, k, v, *mask)
+    seen, lse, rest = emit_all(op, q, k, v, *mask)
     bools = next((m for m in mask if m.dtype.is_bool), None)
     others, others_lse = _unseen_behind(v, bools) if op.causal else _unseen(v, bools)
     lowest = float(np.finfo(lse.dtype.dtype).min)  # that of no keys
-    lse = F.expand_dims(lse, axis=-1)
-    ahead = where(others_lse == lowest, math.inf, lse - fill - others_lse)
-    ahead = where(lse == lowest, -math.inf, ahead)
+    lse, rest = (F.expand_dims(x, axis=-1) for x in (lse, rest))
+    ahead = where(others_lse == lowest, math.inf, (lse - fill) + rest - others_lse)
+    ahead = where(rest == lowest, -math.inf, ahead)
     weight, others_weight = F.sigmoid(ahead), F.sigmoid(-ahead)
     both = weight * seen + others_weight * others
     # What has no weight may be NaN all the same: 0 times an infinite value.
@@ -66,7 +66,7 @@ def _unseen(v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     assert mask is not None
     rows = mask.shape[:-1] if mask.ndim > 1 else (1,)
     q, k = F.zeros((*rows, 1), dtype=v.dtype), F.zeros((v.shape[-2], 1), dtype=v.dtype)
-    mean, lse = emit_all(Attention(), q, k, v, ~mask)
+    mean, lse, _ = emit_all(Attention(), q, k, v, ~mask)
     return mean, F.expand_dims(lse, axis=-1)
 
 

@@ -61,7 +61,9 @@ KINDS: Mapping[str, Kind] = {
 }
 """Of the operations by name; what is not here is WIDE."""
 
-_WIDE_OPERANDS: Mapping[str, frozenset[str]] = {"attention_grad": frozenset(("lse", "delta"))}
+_WIDE_OPERANDS: Mapping[str, frozenset[str]] = {
+    "attention_grad": frozenset(("lse", "rest", "delta"))
+}
 
 
 def is_wide_operand(node: Node, number: int) -> bool:

@@ -69,6 +69,35 @@ def test_float_mask(rng: np.random.Generator) -> None:
     check(*sample(rng), mask)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("queries", "keys"), [(37, 41), (41, 41), (1, 67), (3, 1), (5, 7)])
+def test_queries_whose_keys_are_hidden_by_a_sum(
+    queries: int, keys: int, causal: bool, rng: np.random.Generator
+) -> None:
+    """They see all keys alike, forward and backward: float32 holds no fill + log(keys)."""
+    shapes = [(2, 3, time, 8) for time in (queries, keys, keys, queries)]
+    *arrays, ct = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    hidden = rng.random((2, 1, queries, keys)) < 0.4
+    hidden[:, :, ::3] = True
+    with gf.Graph() as graph:
+        fed = [gf.placeholder(shape) for shape in (*shapes[:3], hidden.shape)]
+        y = attention(*fed, causal=causal)
+        outputs = [y, *gf.grad(y, fed, gf.constant(ct))]
+    with gf.Session(graph) as session:
+        # Where the fill is -1e4, a score rounded the other way is another one by 0.001.
+        for fill, slack in ((-1e4, 3e-3), (-1e9, 1e-5), (np.finfo(np.float32).min, 1e-5)):
+            mask = np.where(hidden, np.float32(fill), np.float32(0))
+            found = session.run(outputs, dict(zip(fed, (*arrays, mask), strict=True)))
+            q, k, v, bias = leaves = [torch.tensor(x, requires_grad=True) for x in (*arrays, mask)]
+            scores = q @ k.mT * 8**-0.5 + bias
+            if causal:
+                scores = torch.where(torch.ones(queries, keys).tril() > 0, scores, -torch.inf)
+            z = torch.softmax(scores, -1) @ v
+            z.backward(torch.tensor(ct))
+            for mine, other in zip(found, (z.detach(), *[x.grad for x in leaves]), strict=True):
+                np.testing.assert_allclose(mine, other.numpy(), rtol=slack, atol=slack)
+
+
 def test_mask_and_causal_join(rng: np.random.Generator) -> None:
     q, k, v = sample(rng)
     mask = rng.uniform(size=(5, 7)) < 0.6

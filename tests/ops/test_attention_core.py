@@ -59,9 +59,22 @@ def test_value_and_gradients_are_those_of_the_composition(
 
 def test_lse(rng: np.random.Generator) -> None:
     q, k, v = drawn(rng, (2, 5, 4), (2, 7, 4), (2, 7, 3))
-    _, lse = emit_all(lookup("attention")(), q, k, v)
+    _, lse, rest = emit_all(lookup("attention")(), q, k, v)
     powers = np.exp(q.numpy() / 2 @ k.numpy().swapaxes(1, 2))
     np.testing.assert_allclose(lse.numpy(), np.log(powers.sum(-1)))
+    assert np.all(np.abs(rest.numpy()) <= np.spacing(np.abs(lse.numpy())))
+
+
+@pytest.mark.parametrize("fill", [-1e20, float(np.finfo(np.float64).min), -np.inf])
+def test_rest_is_what_lse_has_no_room_for(fill: float, rng: np.random.Generator) -> None:
+    q, k, v = drawn(rng, (5, 4), (7, 4), (7, 3))
+    mask = np.zeros((5, 7))
+    mask[:3] = fill
+    _, lse, rest = emit_all(lookup("attention")(True), q, k, v, constant(mask))
+    seen = fill > -np.inf
+    np.testing.assert_array_equal(lse.numpy()[:3], fill if seen else np.finfo(np.float64).min)
+    expected = np.log([1, 2, 3]) if seen else np.finfo(np.float64).min
+    np.testing.assert_allclose(rest.numpy()[:3], expected, rtol=1e-15)
 
 
 @pytest.mark.parametrize("scale", [None, 0.4])
@@ -74,16 +87,16 @@ def test_third_derivatives(scale: float | None, rng: np.random.Generator) -> Non
 def test_reference_in_blocks(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long sequences are computed block by block, with the same result."""
     q, k, v, d_out = (rng.normal(size=(2, n, 4)) for n in (9, 11, 11, 9))
-    lse, delta = rng.normal(size=(2, 2, 9)) + 3
+    lse, rest, delta = rng.normal(size=(3, 2, 9)) + 1.5
     for causal in (False, True):
         for mask in ((), (rng.random((2, 9, 11)) < 0.7,), (rng.normal(size=(9, 1)),)):
             forward, backward = lookup("attention")(causal), lookup("attention_grad")(causal)
             expected = forward.eval(np, q, k, v, *mask)
-            expected += backward.eval(np, q, k, v, lse, delta, d_out, *mask)
+            expected += backward.eval(np, q, k, v, lse, rest, delta, d_out, *mask)
             with monkeypatch.context() as changed:
                 changed.setattr(attention_core, "_BLOCK", 2 * 2 * 11)
                 values = forward.eval(np, q, k, v, *mask)
-                values += backward.eval(np, q, k, v, lse, delta, d_out, *mask)
+                values += backward.eval(np, q, k, v, lse, rest, delta, d_out, *mask)
             for a, b in zip(values, expected, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
 

@@ -232,9 +232,9 @@ def test_compositions_compute_what_the_ops_compute(
     op = lookup("attention")(causal, 0.6)
     own = emit_all(op, *x, *masks)
     assert_near(op.composed(*x, *masks), own)
-    out, lse = own
-    d_out, delta = (gf.astype(gf.asarray(rng.normal(size=t.shape)), t.dtype) for t in own)
-    operands = [*x, lse, delta, d_out, *masks]
+    _, lse, rest = own
+    d_out, delta = (gf.astype(gf.asarray(rng.normal(size=t.shape)), t.dtype) for t in own[:2])
+    operands = [*x, lse, rest, delta, d_out, *masks]
     op = lookup("attention_grad")(causal, 0.6)
     assert_near(op.composed(*operands), emit_all(op, *operands))
 

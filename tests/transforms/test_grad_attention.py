@@ -29,7 +29,12 @@ FORMS = [
     "gf.softmax(gf.softmax(q @ k.mT) @ k @ k.mT) @ v",
     "gf.softmax(q[0, 0] @ k.mT) @ v[0]",
     "gf.softmax(q @ q.mT) @ q",
+    "gf.softmax(q @ k.mT / 2 + gf.where(mask, 0.0, -1e20)) @ v",
+    f"gf.softmax(gf.where({SEEN}, q @ k.mT + gf.where(mask, 0.0, -1e20), -gf.inf)) @ v",
 ]
+
+PADDED = "gf.astype(gf.arange(k.shape[-2]) < 9, k.dtype) * {}"
+LOWEST = float(np.finfo(np.float64).min)
 
 SQUARE = "gf.arange(k.shape[-2])[:, None] >= gf.arange(k.shape[-2])"
 
@@ -45,6 +50,9 @@ FINITE = [
     f"gf.softmax(gf.where({SQUARE}, gf.where(bias > 0, k @ k.mT, -1e9), -1e9)) @ v",
     f"gf.softmax(gf.where({SQUARE}, gf.where(bias[0, 0] > 0, k @ k.mT, -5.0), -5.0)) @ v",
     f"gf.softmax(gf.where({SQUARE}, gf.where(mask[0], k @ k[:, :1].mT, -2.0), -2.0)) @ v[0, 0]",
+    f"gf.softmax(gf.where({SQUARE}, k @ k.mT + {PADDED.format(-1e20)}, -1e20)) @ v",
+    f"gf.softmax(gf.where({SQUARE}, k @ k.mT + {PADDED.format(LOWEST)}, {LOWEST})) @ v",
+    f"gf.softmax(gf.where({SQUARE}, k @ k.mT + {PADDED.format(LOWEST)}, -gf.inf)) @ v",
 ]
 """Forms with masked scores that are a number, which have a part in the results."""
 

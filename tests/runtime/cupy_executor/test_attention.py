@@ -58,10 +58,10 @@ def check(
     """Compare the result and the gradients with the reference; return the launches."""
     ops = lookup("attention")(causal, scale), lookup("attention_grad")(causal, scale)
     with np.errstate(all="ignore"):
-        out, lse = ops[0].eval(np, *inputs)
+        out, lse, rest = ops[0].eval(np, *inputs)
         d_out = np.random.default_rng(3).normal(size=out.shape).astype(out.dtype)
         delta = (out * d_out).sum(-1, dtype=lse.dtype) + np.cos(lse)
-        all_inputs = (inputs, (*inputs[:3], lse, delta, d_out, *inputs[3:]))
+        all_inputs = (inputs, (*inputs[:3], lse, rest, delta, d_out, *inputs[3:]))
         pairs = zip(ops, all_inputs, strict=True)
         wanted = [x for op, given in pairs for x in op.eval(np, *given)]
     memory: dict[Storage, Array] = {}
@@ -148,8 +148,19 @@ def test_queries_that_see_nothing(rng):
     mask[5, :64] = False  # sees none of the first keys
     check([*inputs, mask])
     check([*inputs, np.where(mask, 0, -np.inf).astype(np.float32)])
-    # As is done where infinities are shunned: what sees nothing sees everything.
-    check([*inputs, np.where(mask, 0, LOWEST).astype(np.float32)])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [("float32", LOWEST), ("float32", -1e9), ("bfloat16", -1e9), ("float64", -1e20)],
+)
+def test_queries_whose_keys_are_hidden_by_a_sum(dtype, fill, rng):
+    """As is done where infinities are shunned: what sees nothing sees everything."""
+    inputs = draw(rng, dtype, (40, 8), (70, 8), (70, 8))
+    mask = np.where(rng.uniform(size=(40, 70)) < 0.5, 0, fill).astype(DTYPES[dtype])
+    mask[::3] = fill
+    check([*inputs, mask])
+    check([*inputs, mask], causal=True)
 
 
 def test_what_is_no_number_stays_in_its_rows(rng):

@@ -38,13 +38,13 @@ GF double gf_lowest(double) { return gf_bits<double>(0xffefffffffffffffull); }
 // What is left of a kernel's arguments: the mask, if there is one, numbers, `failed` and `scratch`.
 GF gf_i64 gf_number(gf_i64 x) { return x; }
 GF gf_i64 gf_number(const void* x) { return (gf_i64)x; }
-template <class P, class First, class... Rest>
-GF const typename P::Mask* gf_mask_of(First first, Rest...) {
+template <class P, class First, class... Others>
+GF const typename P::Mask* gf_mask_of(First first, Others...) {
     if constexpr (P::HAS_MASK) return first;
     return nullptr;
 }
-template <class P, class... Rest> GF int gf_count_of(Rest... rest) {
-    return (int)sizeof...(rest) - 2 - P::HAS_MASK;
+template <class P, class... Others> GF int gf_count_of(Others... others) {
+    return (int)sizeof...(others) - 2 - P::HAS_MASK;
 }
 
 // In the place of a mask's element where there is none.
@@ -102,15 +102,20 @@ struct gf_attention_kind {
         return gf_power_of_2(
             is_early() ? (score - top) * unit() : gf_fused(score, unit(), -(top * unit())));
     }
-    // exp(score - lse), from what `of_lse` makes of lse.
-    GF static F weight_by_lse(F score, F from_lse) {
+    // exp((score - lse) - rest), from what `of_lse` and `of_rest` make of the two.
+    GF static F weight_by_lse(F score, F from_lse, F from_rest) {
         return gf_power_of_2(
-            is_early() ? (score - from_lse) * unit() : gf_fused(score, unit(), -from_lse));
+            is_early() ? gf_fused(score - from_lse, unit(), -from_rest)
+                       : gf_fused(score, unit(), -from_lse));
     }
-    GF static F of_lse(F lse) {
+    // Of a query that sees no key both are the lowest number; its scores, all -inf, must find
+    // nothing infinite here.
+    GF static F of_lse(F lse, F rest) {
         if (is_early()) return lse;
-        // A query that sees no key: its scores, all -inf, must find nothing infinite here.
-        return lse == gf_lowest((F)0) ? (F)0 : lse * (F)1.4426950408889634074;
+        return rest == gf_lowest((F)0) ? (F)0 : (lse + rest) * (F)1.4426950408889634074;
+    }
+    GF static F of_rest(F rest) {
+        return rest == gf_lowest((F)0) ? (F)0 : rest * (F)1.4426950408889634074;
     }
 };
 

@@ -52,15 +52,16 @@ template <class P> GF bool gf_joined(
 
 template <class P> GF void gf_attention_of(
     const typename P::Mask* mask, const typename P::T* q, const typename P::T* k,
-    const typename P::T* v, typename P::T* out, typename P::F* lse, const gf_i64* words, int count
+    const typename P::T* v, typename P::T* out, typename P::F* lse, typename P::F* rest,
+    const gf_i64* words, int count
 ) {
     typedef typename P::T T;
     typedef typename P::F F;
     typedef typename P::Engine Engine;
     const gf_attention_sizes<P> sizes(words, count, false);
     const gf_place of_q = sizes.place(0), of_k = sizes.place(1), of_v = sizes.place(2);
-    const gf_place of_out = sizes.place(3), of_lse = sizes.place(4);
-    const gf_place of_mask = P::HAS_MASK ? sizes.place(5) : gf_place();
+    const gf_place of_out = sizes.place(3), of_lse = sizes.place(4), of_rest = sizes.place(5);
+    const gf_place of_mask = P::HAS_MASK ? sizes.place(6) : gf_place();
     q += of_q.begin;
     k += of_k.begin;
     v += of_v.begin;
@@ -154,19 +155,23 @@ template <class P> GF void gf_attention_of(
         const gf_i64 at = row + 16 * (i / 2) + lane / 4 + i % 2 * 8;
         if (part == 0 && lane % 4 == 0 && at < sizes.queries) {
             const F largest = top[i / 2][i % 2] * (P::is_early() ? (F)1 : P::scale());
-            lse[of_lse.begin + at * of_lse.row] =
-                all == (F)0 ? gf_lowest((F)0) : largest + gf_log(all);
+            const F log = gf_log(all), both = largest + log;
+            const bool is_empty = all == (F)0;
+            lse[of_lse.begin + at * of_lse.row] = is_empty ? gf_lowest((F)0) : both;
+            rest[of_rest.begin + at * of_rest.row] =
+                is_empty ? gf_lowest((F)0) : (largest - both) + log;
         }
     }
     gf_write<P, P::VALUE_TILES, P::VALUE_WIDTH>(
         sums, out, of_out, row, sizes.queries, 8 * P::VALUE_TILES * part, factors);
 }
 
-template <class P, class... Rest> GF void gf_attention(
+template <class P, class... Others> GF void gf_attention(
     const typename P::T* q, const typename P::T* k, const typename P::T* v, typename P::T* out,
-    typename P::F* lse, Rest... rest
+    typename P::F* lse, typename P::F* rest, Others... others
 ) {
-    const gf_i64 words[] = {gf_number(rest)...};
+    const gf_i64 words[] = {gf_number(others)...};
     gf_attention_of<P>(
-        gf_mask_of<P>(rest...), q, k, v, out, lse, words + P::HAS_MASK, gf_count_of<P>(rest...));
+        gf_mask_of<P>(others...), q, k, v, out, lse, rest, words + P::HAS_MASK,
+        gf_count_of<P>(others...));
 }

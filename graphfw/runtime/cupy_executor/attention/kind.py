@@ -152,7 +152,7 @@ class Kind:
     @property
     def views(self) -> int:
         """How many operands there are."""
-        return {"forward": 5, "queries": 7, "keys": 8}[self.role] + (self.mask is not None)
+        return {"forward": 6, "queries": 8, "keys": 9}[self.role] + (self.mask is not None)
 
     @cached_property
     def tiles(self) -> tuple[Tiles, ...]:
@@ -185,7 +185,7 @@ class Kind:
             elements = tiles.rows * one + columns * (one + other)
         else:
             elements = (tiles.rows + 2 * columns) * (one + other)
-        numbers = 4 * columns if self.role == "keys" else 0
+        numbers = 6 * columns if self.role == "keys" else 0
         return elements * self.dtype.itemsize + numbers * self.wide.itemsize
 
     def code(self) -> HandCode:
@@ -260,8 +260,8 @@ class Kind:
         mask = () if self.mask is None else (Buffer(self.mask.dtype, False),)
         if self.role == "forward":
             found = [Buffer(self.dtype, i == 3) for i in range(4)]
-            return (*found, Buffer(self.wide, True), *mask)
-        inputs = [Buffer(dtype, False) for dtype in (*[self.dtype] * 4, self.wide, self.wide)]
+            return (*found, *[Buffer(self.wide, True)] * 2, *mask)
+        inputs = [Buffer(dtype, False) for dtype in [self.dtype] * 4 + [self.wide] * 3]
         outputs = [Buffer(self.dtype, True)] * (2 if self.role == "keys" else 1)
         return (*inputs, *outputs, *mask)
 

@@ -29,14 +29,14 @@ def attention_steps(
     Args:
         node: The node.
         inputs: q, k, v, and, where there is one, the mask.
-        outputs: The result, and the scores' lse.
+        outputs: The result, lse and rest.
         precision: See `Options`.
     """
     if not _is_covered(node):
         return []
     steps: list[Step] = []
     q, k, v = [_in_rows(view, node, steps) for view in inputs[:3]]
-    views = (q, k, v, outputs[0], _as_column(outputs[1]))
+    views = (q, k, v, outputs[0], *[_as_column(view) for view in outputs[1:]])
     return [*steps, _step(node, "forward", views, inputs[3:], precision)]
 
 
@@ -47,20 +47,20 @@ def attention_grad_steps(
 
     Args:
         node: The node.
-        inputs: q, k, v, lse, delta, the result's gradient, and, where there is one, the mask.
+        inputs: q, k, v, lse, rest, delta, the result's gradient, and, where there is one, the mask.
         outputs: The gradients of q, k and v.
         precision: See `Options`.
     """
     if not _is_covered(node):
         return []
     steps: list[Step] = []
-    q, k, v, d_out = [_in_rows(inputs[i], node, steps) for i in (0, 1, 2, 5)]
-    numbers = (_as_column(inputs[3]), _as_column(inputs[4]))
+    q, k, v, d_out = [_in_rows(inputs[i], node, steps) for i in (0, 1, 2, 6)]
+    numbers = [_as_column(view) for view in inputs[3:6]]
     d_q, d_k, d_v = outputs
     return [
         *steps,
-        _step(node, "queries", (q, d_out, k, v, *numbers, d_q), inputs[6:], precision),
-        _step(node, "keys", (k, v, q, d_out, *numbers, d_k, d_v), inputs[6:], precision),
+        _step(node, "queries", (q, d_out, k, v, *numbers, d_q), inputs[7:], precision),
+        _step(node, "keys", (k, v, q, d_out, *numbers, d_k, d_v), inputs[7:], precision),
     ]
 
 

@@ -1,7 +1,7 @@
 """The kernels of the gradient of attention.
 
 A cell is a chunk of the keys of one head. It goes over the chunk in blocks of keys, and for each
-over blocks of queries: it makes the weights P of the block again, from the scores and their lse,
+over blocks of queries: it makes the weights P of the block again, as exp((score - lse) - rest),
 and the gradient of the scores dS = P (dP - delta), which stay in cache, and adds Pᵀ d_out to d_v,
 dSᵀ q to d_k (both kept for the block of keys) and dS k to d_q. That one gets a part from each chunk
 of keys, in memory of its own; a second kernel adds the parts up, in order, so that the result does
@@ -14,22 +14,24 @@ from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.kernel import ScoresCode, ScoresKernel
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, Layout, operands
 from graphfw.runtime.numpy_executor.attention.parts import (
-    LOG2_E,
     Matrix,
     Tile,
     define_panels,
     define_product,
     define_unstage,
-    exp2,
+    exp,
     fill,
     multiply,
 )
-from graphfw.runtime.numpy_executor.attention.scores import natural_scale
+from graphfw.runtime.numpy_executor.attention.scores import score_scale
 from graphfw.runtime.numpy_executor.attention.text import Body, Module
 
 KEYS = 128
 QUERIES = 64
 """How many keys and queries a block has."""
+
+_ROWS = ("lse", "rest", "delta")
+"""The operands with one number a query."""
 
 
 def block_length(t: Tile) -> int:
@@ -40,8 +42,8 @@ def block_length(t: Tile) -> int:
 class BackwardCode(ScoresCode):
     """The kernel that computes d_k, d_v and the parts of d_q.
 
-    Operands: q, k, v, lse, delta, d_out, the mask if there is one, d_k, d_v, the parts of d_q: for
-    each chunk and head [Tq, D], both rounded up to whole tiles.
+    Operands: q, k, v, lse, rest, delta, d_out, the mask if there is one, d_k, d_v, the parts of
+    d_q: for each chunk and head [Tq, D], both rounded up to whole tiles.
     """
 
     @property
@@ -52,7 +54,7 @@ class BackwardCode(ScoresCode):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return ("q", "k", "v", "lse", "delta", "d_out", *self.masks, "d_k", "d_v", "parts")
+        return ("q", "k", "v", *_ROWS, "d_out", *self.masks, "d_k", "d_v", "parts")
 
     def llvm(self, symbol: str) -> str:
         return _Backward(self).text(symbol)
@@ -72,7 +74,6 @@ class _Backward(ScoresKernel):
         self.value_padded = f.whole(n["value_width"], t.columns)
         chunk, head = f.div("%cell", n["heads"]), f.rem("%cell", n["heads"])
         self.begin(head)
-        self.natural = t.splat(f, natural_scale(f, t, code.scale, n["width"]))
         self._lay_out_scratch()
         rows = f.whole(n["queries"], t.rows)
         room = f.mul(rows, self.padded)
@@ -97,7 +98,7 @@ class _Backward(ScoresKernel):
 
         self.weights, self.d_scores = place(block), place(block)
         self.bias_rows = place("0" if self.bias is None else block)
-        self.lse, self.delta = place(str(QUERIES)), place(str(QUERIES))
+        self.rows = {name: place(str(QUERIES)) for name in _ROWS}
         self.key_panels = place(f.mul(str(KEYS), n["width"]))
         self.value_panels = place(f.mul(str(KEYS), n["value_width"]))
         of_keys, of_queries = f.mul(str(KEYS), self.padded), f.mul(str(QUERIES), self.padded)
@@ -123,14 +124,13 @@ class _Backward(ScoresKernel):
         with f.loop(begin, n["queries"], QUERIES) as block:
             queries = f.low(str(QUERIES), f.sub(n["queries"], block.index))
             self._queries(key, keys, block.index, queries)
-        one = f"{t.kind} {t.number(1.0)}"
-        for name, source, width, padded in (
-            ("d_k", self.d_k, "width", self.padded),
-            ("d_v", self.d_v, "value_width", self.value_padded),
+        for name, source, width, padded, factor in (
+            ("d_k", self.d_k, "width", self.padded, self.scale),
+            ("d_v", self.d_v, "value_width", self.value_padded, t.number(1.0)),
         ):
-            sizes = f"i64 {keys}, i64 {n[width]}, i64 {padded}, i64 {n[f'{name}.row']}, {one}"
+            sizes = f"i64 {keys}, i64 {n[width]}, i64 {padded}, i64 {n[f'{name}.row']}"
             to = self.address(name, key)
-            f.do(f"call void {self.unstage}(ptr {to}, ptr {source}, {sizes})")
+            f.do(f"call void {self.unstage}(ptr {to}, ptr {source}, {sizes}, {t.kind} {factor})")
 
     def _queries(self, key: str, keys: str, query: str, queries: str) -> None:
         """Add what a block of queries gives."""
@@ -168,20 +168,15 @@ class _Backward(ScoresKernel):
                 multiply(f, self.add_product, left, below, count, result, padded)
 
     def _load_rows(self, query: str, queries: str) -> None:
-        """Copy lse, in base 2, and delta of a block of queries; zeros behind the last one."""
-        f, t, kind = self.f, self.tile, self.tile.kind
-        for to in (self.lse, self.delta):
+        """Copy what a block of queries has numbers of; zeros behind the last one."""
+        f, t = self.f, self.tile
+        for to in self.rows.values():
             fill(f, t, to, str(QUERIES), 0.0)
         with f.loop("0", queries) as row:
             at = f.add(query, row.index)
-            lse = t.load(f, self.address("lse", at), 1)
-            lse = f.let(f"fmul {kind} {lse}, {t.number(LOG2_E)}")
-            # That of a query which sees no key would become -inf, and -inf - -inf is no number.
-            low = f.let(f"fcmp olt {kind} {lse}, {t.number(t.lowest)}")
-            lse = f.let(f"select i1 {low}, {kind} {t.number(t.lowest)}, {kind} {lse}")
-            delta = t.load(f, self.address("delta", at), 1)
-            for value, to in ((lse, self.lse), (delta, self.delta)):
-                t.store(f, value, f.at(kind, to, row.index), 1)
+            for name, to in self.rows.items():
+                number = t.load(f, self.address(name, at), 1)
+                t.store(f, number, f.at(t.kind, to, row.index), 1)
 
     def _write_strip(self, row: str, behind: str, keys: str, seen: str) -> None:
         """Write a strip of weights and of the scores' gradients, for `seen` keys.
@@ -214,30 +209,30 @@ class _Backward(ScoresKernel):
             if self.code.causal:
                 limit = f.low(keys, f.add(behind, r.index))
             query = f.add(row, r.index)
-            lse, delta = (self._row_value(x, query) for x in (self.lse, self.delta))
+            lse, rest, delta = (self._row_value(name, query) for name in _ROWS)
             line = f.mul(r.index, str(length))
             end = f.mul(panels, columns)
             with f.loop("0", end, t.lanes) as at:
                 place = f.add(line, at.index)
                 score = t.load(f, f.at(kind, weights, place))
                 score = self.score(score, f.at(kind, bias, place), at.index, limit)
-                weight = exp2(f, t, f.let(f"fsub {t.vector} {score}, {lse}"))
+                less = f.let(f"fsub {t.vector} {score}, {lse}")
+                weight = exp(f, t, f.let(f"fsub {t.vector} {less}, {rest}"))
                 t.store(f, weight, f.at(kind, weights, place))
                 d_weight = t.load(f, f.at(kind, d_scores, place))
                 centred = f.let(f"fsub {t.vector} {d_weight}, {delta}")
-                scaled = f.let(f"fmul {t.vector} {centred}, {self.natural}")
-                d_score = f.let(f"fmul {t.vector} {weight}, {scaled}")
+                d_score = f.let(f"fmul {t.vector} {weight}, {centred}")
                 t.store(f, d_score, f.at(kind, d_scores, place))
 
     def _row_value(self, of: str, row: str) -> str:
         """Return a vector of a row's number."""
         f, t = self.f, self.tile
-        return t.splat(f, t.load(f, f.at(t.kind, of, row), 1))
+        return t.splat(f, t.load(f, f.at(t.kind, self.rows[of], row), 1))
 
 
 @record
 class SumCode:
-    """The kernel that adds the parts of d_q up. A cell is a number of rows of one head.
+    """The kernel that adds the parts of d_q up and scales them. A cell is some rows of one head.
 
     Operands: the parts, d_q.
 
@@ -245,11 +240,13 @@ class SumCode:
         tile: The shape of the tiles that wrote the parts.
         lead: How many leading dims there are.
         causal: Whether a part has nothing for queries before its chunk.
+        scale: As that of the op.
     """
 
     tile: Tile
     lead: int
     causal: bool
+    scale: float | None
 
     @property
     def layout(self) -> Layout:
@@ -266,6 +263,7 @@ class SumCode:
         unstage = define_unstage(module, t)
         f = Body(module)
         n = self.layout.loaded(f)
+        factor = score_scale(f, t, self.scale, n["width"])
         at = operands(f, ("parts", "d_q"))
         head, group = f.div("%cell", n["groups"]), f.rem("%cell", n["groups"])
         start = self.layout.starts(f, n, head, ("d_q",))["d_q"]
@@ -285,7 +283,7 @@ class SumCode:
                     part.following.append(f.let(f"fadd {t.vector} {part.values[0]}, {x}"))
                 t.store(f, part.values[0], f.at(t.kind, "%scratch", column.index))
             to = f.at(t.element, at["d_q"], f.add(start, f.mul(row.index, n["d_q.row"])))
-            sizes = f"i64 1, i64 {n['width']}, i64 {padded}, i64 0, {t.kind} {t.number(1.0)}"
+            sizes = f"i64 1, i64 {n['width']}, i64 {padded}, i64 0, {t.kind} {factor}"
             f.do(f"call void {unstage}(ptr {to}, ptr %scratch, {sizes})")
         f.do("ret i32 0")
         module.add(HEAD.format(symbol=symbol), f)

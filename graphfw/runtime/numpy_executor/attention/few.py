@@ -19,7 +19,7 @@ from graphfw.runtime.numpy_executor.attention.layout import HEAD, Layout, operan
 from graphfw.runtime.numpy_executor.attention.parts import (
     Tile,
     define_unstage,
-    exp2,
+    exp,
     greater,
     sums,
 )
@@ -210,7 +210,7 @@ def _define_blend(module: Module, t: Tile, dtype: DType) -> str:
 class JoinCode:
     """The kernel that joins chunks. A cell is a number of heads.
 
-    Operands: the parts, out, lse.
+    Operands: the parts, out, lse, rest.
 
     Attributes:
         tile: The shape of the tiles.
@@ -235,7 +235,7 @@ class JoinCode:
         unstage = define_unstage(module, t)
         f = Body(module)
         n = self.layout.loaded(f)
-        at = operands(f, ("parts", "out", "lse"))
+        at = operands(f, ("parts", "out", "lse", "rest"))
         padded = f.whole(n["value_width"], t.lanes)
         length = f.add(padded, str(t.lanes))
         distance = f.mul(n["queries"], length)
@@ -246,12 +246,13 @@ class JoinCode:
             with f.loop("0", n["queries"]) as query:
                 part = f.at(t.kind, parts, f.mul(query.index, length))
                 total, top = _join(f, t, part, padded, distance, n["chunks"])
-                inverse, lse = finished(f, t, total, top)
+                inverse, lse, rest = finished(f, t, total, top)
                 to = f.at(t.element, at["out"], f.add(start, f.mul(query.index, n["out.row"])))
                 sizes = f"i64 1, i64 {n['value_width']}, i64 {padded}, i64 0, {t.kind} {inverse}"
                 f.do(f"call void {unstage}(ptr {to}, ptr %scratch, {sizes})")
                 place = f.add(f.mul(head.index, n["queries"]), query.index)
-                t.store(f, lse, f.at(t.kind, at["lse"], place), 1)
+                for name, x in (("lse", lse), ("rest", rest)):
+                    t.store(f, x, f.at(t.kind, at[name], place), 1)
         f.do("ret i32 0")
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
@@ -267,7 +268,7 @@ def _join(f: Body, t: Tile, part: str, padded: str, distance: str, chunks: str) 
 
     def shrink(chunk: str) -> str:
         x = t.load(f, f.at(t.kind, tops, f.mul(chunk, distance)), 1)
-        return exp2(f, t, t.splat(f, f.let(f"fsub {t.kind} {x}, {top}")))
+        return exp(f, t, t.splat(f, f.let(f"fsub {t.kind} {x}, {top}")))
 
     with f.loop("0", padded, t.lanes) as column:
         source = f.at(t.kind, part, column.index)

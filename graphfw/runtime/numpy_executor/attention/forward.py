@@ -5,7 +5,7 @@ block over strips of a few queries. For a strip it computes the scores of the bl
 scores stays in the first-level cache), moves the maximum and the sums of the strip on, and adds the
 block's weights times values to the strip's result: softmax in one pass.
 M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018; T. Dao et al.,
-"FlashAttention", 2022. Scores are in base 2: that saves a product an exponential.
+"FlashAttention", 2022.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from graphfw.runtime.numpy_executor.attention.parts import (
     define_panels,
     define_product,
     define_unstage,
-    exp2,
+    exp,
     fill,
     greater,
     multiply,
@@ -35,8 +35,9 @@ from graphfw.runtime.numpy_executor.attention.parts import (
 class ForwardCode(ScoresCode):
     """The kernel of the result.
 
-    Operands: q, k, v, packed keys, packed values, the mask if there is one, out, lse. Where a head
-    has only one cell, that packs keys and values itself, block by block, and reads no packed ones.
+    Operands: q, k, v, packed keys, packed values, the mask if there is one, out, lse, rest. Where a
+    head has only one cell, that packs keys and values itself, block by block, and reads no packed
+    ones.
     """
 
     @property
@@ -47,7 +48,7 @@ class ForwardCode(ScoresCode):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return ("q", "k", "v", "keys", "values", *self.masks, "out", "lse")
+        return ("q", "k", "v", "keys", "values", *self.masks, "out", "lse", "rest")
 
     def llvm(self, symbol: str) -> str:
         return _Forward(self).text(symbol)
@@ -177,7 +178,7 @@ class _Forward(ScoresKernel):
         top = t.load(f, at_top, 1)
         new = greater(f, kind, here, top)
         t.store(f, new, at_top, 1)
-        shrink = exp2(f, t, t.splat(f, f.let(f"fsub {kind} {top}, {new}")))
+        shrink = exp(f, t, t.splat(f, f.let(f"fsub {kind} {top}, {new}")))
         added = self.weigh(products, keys, new)
         one = f.let(f"extractelement {t.vector} {shrink}, i32 0")
         total = f.let(f"fmul {kind} {t.load(f, at_total, 1)}, {one}")
@@ -188,15 +189,16 @@ class _Forward(ScoresKernel):
             t.store(f, f.let(f"fmul {t.vector} {t.load(f, place)}, {shrink}"), place)
 
     def _finish(self, row: str) -> None:
-        """Divide a row by its sum and write it, and its lse."""
+        """Divide a row by its sum and write it, its lse and its rest."""
         f, t, n, kind = self.f, self.tile, self.n, self.tile.kind
         total = t.load(f, f.at(kind, self.totals, row), 1)
         top = t.load(f, f.at(kind, self.tops, row), 1)
-        inverse, lse = finished(f, t, total, top)
+        inverse, lse, rest = finished(f, t, total, top)
         query = f.add(self.first, row)
         source = f.at(kind, self.result, f.mul(row, self.value_padded))
         sizes = f"i64 1, i64 {n['value_width']}, i64 {self.value_padded}, i64 0"
         to = self.address("out", query)
         f.do(f"call void {self.unstage}(ptr {to}, ptr {source}, {sizes}, {kind} {inverse})")
         place = f.add(f.mul(self.head, n["queries"]), query)
-        t.store(f, lse, f.at(kind, self.operand["lse"], place), 1)
+        for name, x in (("lse", lse), ("rest", rest)):
+            t.store(f, x, f.at(kind, self.operand[name], place), 1)

@@ -12,7 +12,7 @@ from graphfw.runtime.numpy_executor.attention.parts import (
     Tile,
     define_bias,
     define_stage,
-    exp2,
+    exp,
     folded,
     greater,
 )
@@ -70,6 +70,8 @@ class ScoresKernel:
         n: The run-time integers.
         operand: The addresses of the operands.
         start: Where the head's matrix begins in each of those with strides, in elements.
+        scale: The factor of the scores.
+        factor: A vector of it.
     """
 
     def __init__(self, code: ScoresCode) -> None:
@@ -81,8 +83,8 @@ class ScoresKernel:
         self.n = code.layout.loaded(f)
         self.operand = operands(f, code.names)
         self.start: dict[str, str] = {}
-        scale = score_scale(f, self.tile, code.scale, self.n["width"])
-        self.factor = self.tile.splat(f, scale)
+        self.scale = score_scale(f, self.tile, code.scale, self.n["width"])
+        self.factor = self.tile.splat(f, self.scale)
 
     def begin(self, head: str) -> None:
         """Say which head the cell belongs to."""
@@ -102,7 +104,7 @@ class ScoresKernel:
         if name == "mask":
             assert self.code.mask is not None
             element = memory(self.code.mask)
-        elif name in ("lse", "delta"):
+        elif name in ("lse", "rest", "delta"):
             element = self.tile.kind
         place = f.add(self.start[name], f.mul(row, n[f"{name}.row"]))
         if col != "0":
@@ -140,7 +142,7 @@ class ScoresKernel:
         self.f.do(f"call void {self.bias}(ptr {to}, ptr {source}, {sizes}, {strides})")
 
     def score(self, product: str, bias: str, column: str, limit: str) -> str:
-        """Make a vector of products scores in base 2.
+        """Make a vector of products scores.
 
         Args:
             product: The products of a query and some keys.
@@ -177,29 +179,32 @@ class ScoresKernel:
         return folded(f, t, greater(f, t.vector, *at.values), "max")
 
     def weigh(self, scores: str, keys: str, top: str) -> str:
-        """Make a query's scores exp2(score - top), where they lie, and return their sum."""
+        """Make a query's scores exp(score - top), where they lie, and return their sum."""
         f, t = self.f, self.tile
         top = t.splat(f, top)
         width = f.whole(keys, t.columns)
         with f.loop("0", width, t.columns, [(t.vector, t.constant(0.0))] * 2) as at:
             for j in range(2):
                 place = f.at(t.kind, scores, f.add(at.index, str(j * t.lanes)))
-                weight = exp2(f, t, f.let(f"fsub {t.vector} {t.load(f, place)}, {top}"))
+                weight = exp(f, t, f.let(f"fsub {t.vector} {t.load(f, place)}, {top}"))
                 t.store(f, weight, place)
                 at.following.append(f.let(f"fadd {t.vector} {at.values[j]}, {weight}"))
         return folded(f, t, f.let(f"fadd {t.vector} {at.values[0]}, {at.values[1]}"), "add")
 
 
-def finished(f: Body, t: Tile, total: str, top: str) -> tuple[str, str]:
-    """Return what to multiply a query's result by, and its lse; see `ScoresKernel.weigh`.
+def finished(f: Body, t: Tile, total: str, top: str) -> tuple[str, str, str]:
+    """Return what to multiply a query's result by, its lse and rest; see `ScoresKernel.weigh`.
 
-    Where it sees no key, the result is 0 and lse the lowest number.
+    Where it sees no key, the result is 0 and both numbers are the lowest.
     """
     kind, one = t.kind, t.number(1.0)
     empty = f.let(f"fcmp oeq {kind} {total}, {t.number(0.0)}")
     total = f.let(f"select i1 {empty}, {kind} {one}, {kind} {total}")
     inverse = f.let(f"fdiv {kind} {one}, {total}")
     log = f.call(kind, f"llvm.log.f{8 * t.bytes}", (kind, total))
-    natural = f.let(f"fmul {kind} {top}, {t.number(math.log(2))}")
-    lse = f.let(f"fadd {kind} {natural}, {log}")
-    return inverse, f.let(f"select i1 {empty}, {kind} {t.number(t.lowest)}, {kind} {lse}")
+    lse = f.let(f"fadd {kind} {top}, {log}")
+    rest = f.let(f"fadd {kind} {f.let(f'fsub {kind} {top}, {lse}')}, {log}")
+    lse, rest = (
+        f.let(f"select i1 {empty}, {kind} {t.number(t.lowest)}, {kind} {x}") for x in (lse, rest)
+    )
+    return inverse, lse, rest

@@ -5,29 +5,18 @@ from __future__ import annotations
 import math
 
 from graphfw.ir.dtype import DType, float64
-from graphfw.runtime.numpy_executor.attention.parts import LOG2_E, Tile
+from graphfw.runtime.numpy_executor.attention.parts import Tile
 from graphfw.runtime.numpy_executor.attention.text import Body
 from graphfw.runtime.numpy_executor.codegen.registers import iota, literal
 
 
-def natural_scale(f: Body, t: Tile, scale: float | None, width: str) -> str:
-    """Return the factor of the scores, 1 / sqrt(width) if `scale` is None."""
+def score_scale(f: Body, t: Tile, scale: float | None, width: str) -> str:
+    """Return the factor that makes products scores, 1 / sqrt(width) if `scale` is None."""
     if scale is not None:
         return t.number(scale)
-    return _over_root(f, t, 1.0, width)
-
-
-def score_scale(f: Body, t: Tile, scale: float | None, width: str) -> str:
-    """Return the factor that makes products scores in base 2."""
-    if scale is not None:
-        return t.number(scale * LOG2_E)
-    return _over_root(f, t, LOG2_E, width)
-
-
-def _over_root(f: Body, t: Tile, value: float, width: str) -> str:
     whole = f.let(f"sitofp i64 {f.high(width, '1')} to double")
     root = f.call("double", "llvm.sqrt.f64", ("double", whole))
-    factor = f.let(f"fdiv double {literal(value, float64)}, {root}")
+    factor = f.let(f"fdiv double {literal(1.0, float64)}, {root}")
     return factor if t.bytes == 8 else f.let(f"fptrunc double {factor} to float")
 
 

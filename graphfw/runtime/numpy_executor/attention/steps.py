@@ -118,6 +118,7 @@ def attention_steps(
     mask: View | None,
     out: View,
     lse: Storage,
+    rest: Storage,
 ) -> list[Step]:
     """Return the steps of an `attention` node, to be run one after the other.
 
@@ -136,6 +137,7 @@ def attention_steps(
         out: [*B, Tq, E], where to write the result: the last stride is 1, others may be any, so
             that heads can be written side by side.
         lse: [*B, Tq], contiguous.
+        rest: [*B, Tq], contiguous.
     """
     dtype = node.types[0].dtype
     problem = _Problem.of(q, k, v, node.types[1].shape[:-1], dtype)
@@ -144,12 +146,15 @@ def attention_steps(
     kind = None if mask is None else mask.storage.dtype
     options = (len(problem.lead), causal, scale, kind)
     views = {"q": q, "k": k, "v": v, "out": out, **({} if mask is None else {"mask": mask})}
+    sums = {"lse": lse, "rest": rest}
     # Of a causal one few queries see as few keys.
     few = 0 if causal else dim_max(0, dim_min(1, _FEW + 1 - sizes["queries"]))
-    of_few = _few_steps(node, problem, FewCode(tile, *options), views, lse, few) if few != 0 else []
+    of_few = (
+        _few_steps(node, problem, FewCode(tile, *options), views, sums, few) if few != 0 else []
+    )
     if few == 1:
         return of_few
-    of_many = _many_steps(node, problem, ForwardCode(tile, *options), views, lse, 1 - few)
+    of_many = _many_steps(node, problem, ForwardCode(tile, *options), views, sums, 1 - few)
     if of_few:
         # The last steps of both write the result: on one level, so that its memory is theirs then.
         parts = of_few[0].operands[-1]
@@ -162,7 +167,7 @@ def _many_steps(
     problem: _Problem,
     code: ForwardCode,
     views: Mapping[str, View],
-    lse: Storage,
+    sums: Mapping[str, Storage],
     used: DimLike,
 ) -> list[Step]:
     """Return the steps for many queries, if `used` is 1: one packs keys and values, one computes.
@@ -191,7 +196,7 @@ def _many_steps(
     )
     storages: dict[str, Storage] = {name: view.storage for name, view in views.items()}
     is_packed = packed != 0
-    storages.update(lse=lse, keys=keys, values=values)
+    storages.update(sums, keys=keys, values=values)
     if not is_packed:  # known not to be read
         storages.update(keys=k.storage, values=v.storage)
     strips = (1 if code.mask is None else 2) * tile.rows * strip_length(tile)
@@ -200,7 +205,7 @@ def _many_steps(
         nodes=(node,),
         code=code,
         operands=tuple(storages[name] for name in code.names),
-        written=tuple(name in ("out", "lse") for name in code.names),
+        written=tuple(name in ("out", *sums) for name in code.names),
         params=problem.params(code.layout, {"rows": rows, "groups": groups}, views),
         cells=heads * groups,
         scratch=(strips + of_queries + KEYS * (width + value_width)) * tile.bytes,
@@ -213,7 +218,7 @@ def _few_steps(
     problem: _Problem,
     code: FewCode,
     views: Mapping[str, View],
-    lse: Storage,
+    sums: Mapping[str, Storage],
     used: DimLike,
 ) -> list[Step]:
     """Return the steps for few queries, if `used` is 1: one for chunks of keys, one joins them."""
@@ -243,8 +248,8 @@ def _few_steps(
     joined = Step(
         nodes=(node,),
         code=joining,
-        operands=(parts, views["out"].storage, lse),
-        written=(False, True, True),
+        operands=(parts, views["out"].storage, *sums.values()),
+        written=(False, True, True, True),
         params=problem.params(joining.layout, more, views),
         cells=ceil(heads, group),
         scratch=value_padded * tile.bytes,
@@ -258,6 +263,7 @@ def attention_grad_steps(
     k: View,
     v: View,
     lse: View,
+    rest: View,
     delta: View,
     d_out: View,
     mask: View | None,
@@ -276,6 +282,7 @@ def attention_grad_steps(
         k: [*B, Tk, D].
         v: [*B, Tk, E].
         lse: [*B, Tq].
+        rest: [*B, Tq].
         delta: [*B, Tq].
         d_out: [*B, Tq, E].
         mask: What broadcasts to [*B, Tq, Tk].
@@ -300,6 +307,7 @@ def attention_grad_steps(
         "k": k,
         "v": v,
         "lse": _as_rows(lse),
+        "rest": _as_rows(rest),
         "delta": _as_rows(delta),
         "d_out": d_out,
         "d_q": d_q,
@@ -309,7 +317,7 @@ def attention_grad_steps(
     }
     blocks = (2 if mask is None else 3) * BLOCK_QUERIES * block_length(tile)
     of_keys = BLOCK_KEYS * (sizes["width"] + sizes["value_width"] + 2 * width + value_width)
-    of_queries = BLOCK_QUERIES * (2 + width + value_width)
+    of_queries = BLOCK_QUERIES * (3 + width + value_width)
     computing = Step(
         nodes=(node,),
         code=code,
@@ -319,7 +327,7 @@ def attention_grad_steps(
         cells=chunks * heads,
         scratch=(blocks + of_keys + of_queries) * tile.bytes,
     )
-    adding = SumCode(tile, len(problem.lead), code.causal)
+    adding = SumCode(tile, len(problem.lead), causal, scale)
     cell = dim_max(1, _SUM_CELL // dim_max(1, width))
     groups = ceil(sizes["queries"], cell)
     more = {"chunk": chunk, "chunks": chunks, "heads": heads, "rows": cell, "groups": groups}
