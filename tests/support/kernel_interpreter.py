@@ -90,7 +90,7 @@ class Interpreted:
     def keeps_rows(self, node: Node) -> bool:
         return False
 
-    def computes_left(self, product: Product) -> bool:
+    def computes_operand(self, product: Product) -> bool:
         return False
 
     def fills(self, node: Node) -> bool:

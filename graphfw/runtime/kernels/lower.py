@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.graph import Graph
-from graphfw.ir.op import Op
+from graphfw.ir.op import RANDOM, Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.scans import Scan
 from graphfw.passes.fuse import Group, Partition
@@ -44,6 +44,7 @@ from graphfw.runtime.kernels.steps import (
     View,
 )
 from graphfw.runtime.kernels.views import is_joined, view
+from graphfw.runtime.planning.once import is_worth
 
 
 class Target(KernelTarget, Protocol):
@@ -68,8 +69,8 @@ class Target(KernelTarget, Protocol):
         """
         ...
 
-    def computes_left(self, product: Product) -> bool:
-        """Whether the code of a matrix product has its prologue compute the left operand."""
+    def computes_operand(self, product: Product) -> bool:
+        """Whether the code of a matrix product has its prologue compute the operand."""
         ...
 
     def matmul(self, product: Product) -> Sequence[Step]:
@@ -147,6 +148,7 @@ class _Lowering:
     def __init__(
         self, graph: Graph, partition: Partition, target: Target, fixed: frozenset[Tensor]
     ) -> None:
+        self.graph = graph
         self.facts = partition.facts
         self.groups = partition.groups
         self.target = target
@@ -264,14 +266,34 @@ class _Lowering:
         node = multiplied(group, readers, self.facts, self.demanded)
         if node is None:
             return False
-        found = prologue(group, self.facts, self.target)
-        if found is None:
+        product = self._multiplication(node, (node,), None, None)
+        operands = (product.left.storage, product.right.storage)
+        if not self.prologues.keys().isdisjoint(operands):
             return False
-        product = self._multiplication(node, (node,), None, None)._replace(prologue=found)
-        if not self.target.computes_left(product):
+        (tensor,) = group.outputs
+        found = prologue(group, self.facts, self.target, is_right=tensor is operands[1])
+        if found is None or self._is_once(tensor, found):
             return False
-        self.prologues[group.outputs[0]] = found
+        if not self.target.computes_operand(product._replace(prologue=found)):
+            return False
+        self.prologues[tensor] = found
         return True
+
+    def _is_once(self, tensor: Tensor, found: Prologue) -> bool:
+        """Whether what a prologue computes is the same in all runs, and otherwise made once."""
+        reads = [storage for storage in found.operands if storage is not None]
+        is_sized = all([isinstance(storage.size, int) for storage in (tensor, *reads)])
+        return is_sized and tensor in self.lasting and is_worth(reads, [tensor])
+
+    @cached_property
+    def lasting(self) -> set[Tensor]:
+        """What has the same contents in all runs."""
+        found = {*self.fixed}
+        for node in self.graph.nodes:
+            is_given = node.op.name in ("placeholder", "variable")
+            if not is_given and RANDOM not in node.op.traits and found.issuperset(node.inputs):
+                found.update(node.outputs)
+        return found
 
     def _matmul(self, group: Group) -> list[Step]:
         product = next(n for n in group.nodes if self.facts.role[n] is Role.MATMUL)
@@ -303,8 +325,10 @@ class _Lowering:
         found = self._multiplication(node, nodes, product, epilogue)
         if node.op.name != "matmul":
             return [*self.target.conv(found)]
-        before = self.prologues.get(found.left.storage)
-        if before is not None:
+        for operand in (found.left, found.right):
+            before = self.prologues.get(operand.storage)
+            if before is None:
+                continue
             found = found._replace(nodes=(*before.nodes, *nodes), prologue=before)
         return [*self.target.matmul(found)]
 

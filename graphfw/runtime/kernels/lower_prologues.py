@@ -1,13 +1,15 @@
-"""What computes the left operand of a matrix product where it is multiplied: see `Prologue`."""
+"""What computes an operand of a matrix product where it is multiplied: see `Prologue`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import Facts, Role
+from graphfw.runtime.kernels.ir import Kernel, Loop, Param, Store
 from graphfw.runtime.kernels.lower_loops import Draft, Stored, drafted, postorder, roots_of
 from graphfw.runtime.kernels.lower_steps import KernelTarget, finished
 from graphfw.runtime.kernels.lower_values import Element, Values
@@ -17,7 +19,7 @@ from graphfw.runtime.kernels.steps import Prologue
 def multiplied(
     group: Group, readers: Collection[Group], facts: Facts, demanded: Collection[Tensor]
 ) -> Node | None:
-    """Return the matrix product that alone reads what a group computes, as its left operand.
+    """Return the matrix product that alone reads what a group computes, as one of its operands.
 
     Args:
         group: A group of loop nests.
@@ -41,11 +43,20 @@ def multiplied(
     if node.op.name != "matmul" or facts.waits(node):
         return None
     left, right = [facts.root_of(operand) for operand in node.inputs]
-    return node if left is tensor and right is not tensor else None
+    return node if left is not right else None
 
 
-def prologue(group: Group, facts: Facts, target: KernelTarget) -> Prologue | None:
-    """Settle an elementwise group row by row; None where it can't be computed piece by piece."""
+def prologue(
+    group: Group, facts: Facts, target: KernelTarget, *, is_right: bool
+) -> Prologue | None:
+    """Settle an elementwise group row by row; None where it can't be computed piece by piece.
+
+    Args:
+        group: The group.
+        facts: Of the graph.
+        target: What compiles it.
+        is_right: Whether it computes the right operand.
+    """
     (tensor,) = group.outputs
     values = Values(group, facts)
     if len(values.axes) < 2:
@@ -62,12 +73,24 @@ def prologue(group: Group, facts: Facts, target: KernelTarget) -> Prologue | Non
         return None
     return Prologue(
         nodes=group.nodes,
-        kernel=kernel,
+        kernel=_with_distance(kernel),
         operands=tuple([None if storage is tensor else storage for storage in done.operands]),
-        params=done.params,
+        params=(*done.params, values.axes[-1].extent),
         rows=size_of([axis.extent for axis in values.axes[:-1]]),
         columns=values.axes[-1].extent,
+        is_right=is_right,
     )
+
+
+def _with_distance(kernel: Kernel) -> Kernel:
+    """Return a kernel with a parameter more, the distance between the rows that it writes."""
+    (loop,) = kernel.body
+    assert isinstance(loop, Loop)
+    (store,) = loop.body
+    assert isinstance(store, Store)
+    strides = ((kernel.outer[0].name, Param(kernel.params)), (kernel.inner[0].name, 1))
+    store = replace(store, access=store.access._replace(strides=strides))
+    return replace(kernel, params=kernel.params + 1, body=(replace(loop, body=(store,)),))
 
 
 def _reads_across(draft: Draft) -> bool:

@@ -194,16 +194,18 @@ class Epilogue(NamedTuple):
 
 
 class Prologue(NamedTuple):
-    """What computes the left operand of a matrix product, some rows of it at a time.
+    """What computes an operand of a matrix product, some rows or columns of it at a time.
 
     Attributes:
-        nodes: What is computed.
+        nodes: What is computed: one tensor, of which the operand may be a transposed view.
         kernel: A kernel of the form "rows" with one outer and one inner axis: the rows and columns
-            of the operand, contiguous. It has nothing that can fail.
-        operands: For each of its buffers the storage; None for the operand, which it writes.
-        params: The run-time integers of the kernel.
-        rows: How many rows the operand has, its batch dims joined with them.
-        columns: How many columns: the length of the sums.
+            of the tensor. It has nothing that can fail.
+        operands: For each of its buffers the storage; None for the tensor, which it writes.
+        params: The run-time integers of the kernel. The last is the distance between rows of the
+            tensor, and nothing else: a piece of it lies in a block of its own.
+        rows: How many rows the tensor has, its batch dims joined with them.
+        columns: How many columns.
+        is_right: Whether it is the right operand.
     """
 
     nodes: tuple[Node, ...]
@@ -212,6 +214,7 @@ class Prologue(NamedTuple):
     params: tuple[DimLike, ...]
     rows: DimLike
     columns: DimLike
+    is_right: bool
 
 
 class Product(NamedTuple):
@@ -225,7 +228,7 @@ class Product(NamedTuple):
         result: Where the product goes; None where only the epilogue has outputs.
         epilogue: What is done to its elements.
         is_fixed: Whether the storage of `right` has the same contents in all runs.
-        prologue: What computes `left`, whose storage is not in memory then.
+        prologue: What computes one of the operands, whose storage is not in memory then.
     """
 
     node: Node

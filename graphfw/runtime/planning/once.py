@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from graphfw.ir.constants import constant_array
@@ -56,7 +56,8 @@ def once(
         found: list[Step] = []
         for step in steps:
             reads = _read_by(step)
-            if all([s in known or _is_constant(s) for s in reads]) and _is_worth(step, reads):
+            is_known = all([s in known or _is_constant(s) for s in reads])
+            if is_known and is_worth(reads, written(step)):
                 found.append(step)
                 missing.subtract(written(step))
                 known.update([s for s in written(step) if not missing[s]])
@@ -90,8 +91,14 @@ def _is_constant(storage: Storage) -> bool:
     return isinstance(storage, Tensor) and constant_array(storage) is not None
 
 
-def _is_worth(step: Step, reads: Sequence[Storage]) -> bool:
-    given, made = [sum([known_bytes(s) for s in {*some}]) for some in (reads, written(step))]
+def is_worth(reads: Iterable[Storage], writes: Iterable[Storage]) -> bool:
+    """Whether what is always the same is kept: it takes little memory beside what it is made of.
+
+    Args:
+        reads: What it is made of, of known sizes.
+        writes: What it is, likewise.
+    """
+    given, made = [sum([known_bytes(s) for s in {*some}]) for some in (reads, writes)]
     return made <= max(_SMALL, _GROWS * given)
 
 

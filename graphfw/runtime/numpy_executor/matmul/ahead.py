@@ -1,36 +1,106 @@
-"""Left operands that cells compute, some rows at a time, before they multiply them."""
+"""Operands that cells compute, some rows or columns at a time, before they multiply them."""
 
 from __future__ import annotations
 
-from graphfw.ir.dim import DimLike
+from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.runtime.kernels.steps import Epilogue, Prologue, Storage
 from graphfw.runtime.numpy_executor.matmul.code import Operands
 from graphfw.runtime.numpy_executor.matmul.epilogue import Region
 from graphfw.runtime.numpy_executor.matmul.plan import Cut
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 _MOST_BYTES = 1 << 20
-"""What rows that are computed at a time may take: they stay in the L2 cache."""
+"""What rows or columns that are computed at a time may take: they stay in the L2 cache."""
 
 LEAST_CELLS = 8
 """With fewer, threads would wait that could compute elements."""
 
+MANY_CELLS = 16
+"""So many keep threads busy whatever a cell takes."""
 
-def pays(how: Cut, members: DimLike, k: DimLike, itemsize: int) -> bool:
-    """Whether cells had better compute the left operand: see `lowering.computes_left`."""
+_SOON = 256
+"""Up to so many rows are multiplied by some columns soon enough."""
+
+_ROWS = 64, 128
+"""The rows of a cell where nobody knows how many there are: where they are few, and in general."""
+
+_ELEMENTS, _COLUMNS = 1 << 16, 64
+"""What a cell computes of a right operand at least."""
+
+
+def by_rows(how: Cut, m: DimLike) -> Cut:
+    """Return a cut for cells that compute rows of the left operand.
+
+    Where the rows are not known, cells have few: threads that wait could compute elements. So small
+    sizes need no other way.
+    """
+    if isinstance(m, int) or isinstance(how.row_blocks, int):
+        return how
+    small, large = [(m + rows - 1) // rows for rows in _ROWS]
+    return how._replace(row_blocks=dim_max(1, dim_min(small, dim_max(LEAST_CELLS, large))))
+
+
+def by_columns(
+    how: Cut, shape: Shape, sizes: tuple[DimLike, DimLike, DimLike], sections: int
+) -> Cut:
+    """Return a cut for cells that compute columns of the right operand: with these, all rows.
+
+    Args:
+        how: The cut without that, of columns and sums of known sizes.
+        shape: The tiles.
+        sizes: Rows, columns, length of the sums.
+        sections: See `plan.cut`.
+    """
+    _, n, k = sizes
+    assert isinstance(n, int)
+    assert isinstance(k, int)
+    width = max(_ELEMENTS // max(k, 1), _COLUMNS)
+    panel = max(k, 1) * shape.columns * shape.stored.itemsize * sections
+    panels = min(max(_MOST_BYTES // 2 // panel, 1), how.chunk_columns // shape.columns)
+    return how._replace(
+        row_blocks=1,
+        column_blocks=max(n // sections // width, 1),
+        splits=1,
+        chunk_columns=max(panels, 1) * shape.columns,
+    )
+
+
+def pays_by_rows(how: Cut, members: DimLike, k: DimLike, itemsize: int) -> bool:
+    """Whether cells had better compute the left operand: see `lowering.computes_operand`."""
     if how.splits != 1 or how.column_blocks != 1 or not isinstance(k, int):
         return False
-    cells = (members + how.group - 1) // how.group * how.row_blocks
-    enough = isinstance(cells, int) and cells >= LEAST_CELLS
+    cells = _cells(how, members)
+    enough = not isinstance(cells, int) or cells >= LEAST_CELLS
     return enough and how.chunk_rows * k * itemsize <= _MOST_BYTES
 
 
-def scratch_of(how: Cut, k: DimLike, itemsize: int) -> DimLike:
-    """Return how many bytes rows take that are computed at a time."""
-    return (how.chunk_rows * k * itemsize + 63) // 64 * 64
+def pays_by_columns(
+    how: Cut, members: DimLike, m: DimLike, k: int, itemsize: int, *, is_across: bool
+) -> bool:
+    """Whether cells had better compute the right operand: see `lowering.computes_operand`.
+
+    Where k does not run along the rows of its tensor, narrow pieces of many rows would be read:
+    parts of cache lines, which are gone before the others are wanted.
+    """
+    cells = _cells(how, members)
+    least = LEAST_CELLS if isinstance(m, int) and m <= _SOON else MANY_CELLS
+    enough = not isinstance(cells, int) or cells >= least
+    if is_across and _COLUMNS * k * itemsize > _MOST_BYTES // 2:
+        return False
+    return enough and how.chunk_columns * k * itemsize <= _MOST_BYTES
+
+
+def _cells(how: Cut, members: DimLike) -> DimLike:
+    return (members + how.group - 1) // how.group * how.row_blocks * how.column_blocks
+
+
+def scratch_of(count: DimLike, k: DimLike, itemsize: int) -> DimLike:
+    """Return how many bytes rows or columns take that are computed at a time."""
+    return (count * k * itemsize + 63) // 64 * 64
 
 
 def source_of(prologue: Prologue) -> Storage:
-    """Return what stands for the left operand, which has no memory: the first that is read."""
+    """Return what stands for the operand, which has no memory: the first that is read."""
     return next(storage for storage in prologue.operands if storage is not None)
 
 

@@ -6,7 +6,7 @@
 | 1 | 1 where the product is an operand, else 0 |
 | 2 | of how many rows the blocks of rows are multiples |
 | 3 | how many heights of tiles follow |
-| 4 | the function that computes rows of the left operand, for cells that have one |
+| 4 | the function that computes pieces of an operand, for cells that have one |
 | 5 | how many of the run-time integers are that one's: they come before those of word 0 |
 | 6, 10, … | a `Tile`, those of the most rows first |
 """
@@ -58,7 +58,7 @@ class Calls:
         is_followed: Whether there is one.
         kept: Whether the product is an operand.
         unit: Of how many rows the blocks of rows are multiples.
-        before: The function that computes rows of the left operand.
+        before: The function that computes pieces of an operand.
         before_params: How many run-time integers that has.
     """
 

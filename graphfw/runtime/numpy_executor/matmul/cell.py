@@ -8,6 +8,8 @@ computes one cell; what differs between the products that share it lies at `call
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
 from graphfw.ir.records import record
@@ -24,6 +26,9 @@ from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
 from graphfw.runtime.numpy_executor.matmul.tiles import Tiles, is_configured, micro_kernel
 
 Few: TypeAlias = Literal["never", "maybe", "always"]
+
+Computed: TypeAlias = Literal["no", "a", "b", "b across"]
+"""Which operand; "across" if k does not run along the rows of the tensor that is computed."""
 
 FEW_HEIGHTS = (4, 2, 1)
 """The heights of `dots` and `streams`."""
@@ -69,7 +74,7 @@ class CellCode(Called):
         rounds: Whether the product is of another dtype than the one that is computed in.
         turned: Whether this is the transposed product: a row of it is a column of the epilogue's.
         tiles: How blocks are computed by matrix tiles; None where they are not.
-        computed: Whether rows of a are computed, into scratch memory, rather than read.
+        computed: Which operand is computed, into scratch memory, rather than read.
     """
 
     shape: Shape
@@ -80,7 +85,7 @@ class CellCode(Called):
     rounds: bool
     turned: bool
     tiles: Tiles | None
-    computed: bool = False
+    computed: Computed = "no"
 
     @property
     def may_be_in_place(self) -> bool:
@@ -98,8 +103,8 @@ class CellCode(Called):
         shape = self.shape
         return (
             f"cell {shape.key} {self.layout} {self.few} "
-            f"{self.few_heights} {self.batch_dims} {self.rounds} {self.turned} {self.tiles}"
-            f"{' computed' if self.computed else ''}"
+            f"{self.few_heights} {self.batch_dims} {self.rounds} {self.turned} {self.tiles} "
+            f"computed {self.computed}"
         )
 
     def dots(self, rows: int, columns: int) -> Piece:
@@ -181,10 +186,13 @@ class _Cell:
         if code.layout == "packed":
             self.b = self.b._replace(row=str(code.shape.columns * self.size // code.shape.places))
         self.sizes = a_size, b_size
-        self.left = self.block = body.at("%scratch", Scratch.of(code).block)
-        if code.computed:
-            nbytes = body.mul(body.mul(self.param(P.CHUNK_ROWS), self.k), a_size)
-            self.block = body.at(self.left, body.mul(body.ceil(nbytes, LINE), LINE))
+        # What is computed of an operand lies before the chunk of the product.
+        self.begin = self.block = body.at("%scratch", Scratch.of(code).block)
+        if code.computed != "no":
+            most = self.param(P.CHUNK_ROWS if code.computed == "a" else P.CHUNK_COLUMNS)
+            self.area = body.mul(body.mul(most, self.k), a_size)
+            nbytes = self.area if code.computed == "a" else body.mul(self.area, self.sections)
+            self.block = body.at(self.begin, body.mul(body.ceil(nbytes, LINE), LINE))
         self.chunks = Chunks(code, body, self.calls, self.m, self.k)
 
     def param(self, place: int) -> str:
@@ -214,16 +222,23 @@ class _Cell:
         end = body.min(body.add(begin, group), body.mul(batch, self.param(P.SPLITS)))
         with body.loop(begin, end) as member:
             a, b, count = self.operands(member, batch)
-            with body.loop(*rows, self.param(P.CHUNK_ROWS)) as row:
-                height_here = body.min(body.sub(rows[1], row), self.param(P.CHUNK_ROWS))
-                if self.code.computed:
-                    a_here = self.computed(member, row, height_here)
-                else:
-                    a_here = a._replace(address=body.at(a.address, body.mul(row, a.row)))
-                with body.loop(*columns, self.param(P.CHUNK_COLUMNS)) as column:
-                    width_here = body.min(body.sub(columns[1], column), self.param(P.CHUNK_COLUMNS))
-                    chunk = Chunk(a_here, b, height_here, column, width_here, count, "", "")
-                    self.chunk(member, row, chunk)
+            if self.code.computed in ("b", "b across"):
+                # Each element once: for some columns, all rows.
+                with self.pieces(columns, P.CHUNK_COLUMNS) as (column, width_here):
+                    b = self.computed_b(member, column, width_here)
+                    with self.pieces(rows, P.CHUNK_ROWS) as (row, height_here):
+                        a_here = a._replace(address=body.at(a.address, body.mul(row, a.row)))
+                        chunk = Chunk(a_here, b, height_here, column, width_here, count, "", "")
+                        self.chunk(member, row, chunk)
+            else:
+                with self.pieces(rows, P.CHUNK_ROWS) as (row, height_here):
+                    if self.code.computed == "a":
+                        a_here = self.computed_a(member, row, height_here)
+                    else:
+                        a_here = a._replace(address=body.at(a.address, body.mul(row, a.row)))
+                    with self.pieces(columns, P.CHUNK_COLUMNS) as (column, width_here):
+                        chunk = Chunk(a_here, b, height_here, column, width_here, count, "", "")
+                        self.chunk(member, row, chunk)
         if is_configured(self.code.tiles):
             body.line("call void @llvm.x86.tilerelease()")
         return body.function(
@@ -252,18 +267,63 @@ class _Cell:
         b = self.b._replace(address=body.at(self.b.address, b_offset))
         return a, b, body.sub(end, begin)
 
-    def computed(self, member: str, first: str, rows: str) -> Matrix:
-        """Compute some rows of a, with its address such that their first is where they go."""
-        body, size = self.body, self.sizes[0]
-        row_bytes = body.mul(self.k, size)
-        first = body.add(body.mul(member, self.m), first)
-        begin = body.at(self.left, body.sub("0", body.mul(first, row_bytes)))
+    @contextmanager
+    def pieces(self, whole: tuple[str, str], most: int) -> Iterator[tuple[str, str]]:
+        """Go through rows or columns in chunks: gives the first of each, and how many.
+
+        Args:
+            whole: The cell's first, and the one after its last.
+            most: The place of the run-time integer that says how many a chunk has at most.
+        """
+        body, step = self.body, self.param(most)
+        with body.loop(*whole, step) as first:
+            yield first, body.min(body.sub(whole[1], first), step)
+
+    def computed_a(self, member: str, first: str, rows: str) -> Matrix:
+        """Compute some rows of a."""
+        first = self.body.add(self.body.mul(member, self.m), first)
+        row = self.body.mul(self.k, self.sizes[0])
+        self.compute_lines(self.begin, row, (first, rows), ("0", self.k))
+        return Matrix(self.begin, row, str(self.sizes[0]))
+
+    def computed_b(self, member: str, column: str, columns: str) -> Matrix:
+        """Compute some columns of b, and of all sections; return it as from its first column on."""
+        body, size = self.body, str(self.sizes[0])
+        if self.code.computed == "b":
+            row, step = size, body.mul(self.k, size)
+        else:
+            row, step = body.mul(self.param(P.CHUNK_COLUMNS), size), size
+        with body.loop(0, self.sections) as section:
+            first = body.add(column, body.mul(section, self.section))
+            to = body.at(self.begin, body.mul(section, self.area))
+            if self.code.computed == "b":
+                first = body.add(body.mul(member, self.n), first)
+                self.compute_lines(to, step, (first, columns), ("0", self.k))
+            else:
+                self.compute_lines(to, row, (body.mul(member, self.k), self.k), (first, columns))
+        return Matrix(body.at(self.begin, body.sub("0", body.mul(column, step))), row, step)
+
+    def compute_lines(
+        self, to: str, row_bytes: str, rows: tuple[str, str], columns: tuple[str, str]
+    ) -> None:
+        """Have the prologue write a piece of its tensor.
+
+        Args:
+            to: Where the piece goes.
+            row_bytes: The bytes from row to row there.
+            rows: The first, and how many.
+            columns: The first, and how many.
+        """
+        body = self.body
+        before = body.mul(columns[0], self.sizes[0])
+        before = body.add(body.mul(rows[0], row_bytes), before)
+        begin = body.at(to, body.sub("0", before))
         params = body.at("%params", 8 * (P.DIMS + 3 * self.code.batch_dims))
         body.line(
             f"call fastcc void {self.calls.before}(ptr %buffers, ptr {begin}, ptr {params}, "
-            f"i64 {first}, i64 {body.add(first, rows)}, i64 0, i64 {self.k}, ptr %scratch)"
+            f"i64 {rows[0]}, i64 {body.add(*rows)}, i64 {columns[0]}, i64 {body.add(*columns)}, "
+            "ptr %scratch)"
         )
-        return Matrix(self.left, row_bytes, str(size))
 
     def chunk(self, member: str, first: str, chunk: Chunk) -> None:
         """Compute a chunk, then what is done to its elements."""
@@ -282,6 +342,8 @@ class _Cell:
             column = body.add(chunk.column, body.mul(section, self.section))
             to = body.at(c, body.mul(section, gap))
             here = chunk._replace(column=column, c=to, c_row=c_row)
+            if code.computed in ("b", "b across"):
+                here = here._replace(b=self.b_of(section, chunk.b))
             if code.rounds:
                 block = body.at(self.block, body.mul(section, block_gap))
                 self.compute(here._replace(c=block, c_row=block_row))
@@ -293,6 +355,13 @@ class _Cell:
                 self.compute(here)
         with body.where(self.calls.is_followed):
             self.follow(member, (c, c_row), (row, chunk.rows), (chunk.column, chunk.columns))
+
+    def b_of(self, section: str, b: Matrix) -> Matrix:
+        """Return b, of which columns are computed, as from its first column on for a section."""
+        body = self.body
+        before = body.mul(body.mul(section, self.section), b.step)
+        away = body.sub(body.mul(section, self.area), before)
+        return b._replace(address=body.at(b.address, away))
 
     def compute(self, chunk: Chunk) -> None:
         """Compute a chunk in the way that suits its sizes."""
@@ -331,7 +400,7 @@ class _Cell:
         begin = body.at(c[0], body.sub("0", before))
         product = body.select(self.calls.kept, body.array("%buffers", 2, "ptr"), begin, "ptr")
         params = body.at("%params", 8 * (P.DIMS + 3 * self.code.batch_dims))
-        if self.code.computed:
+        if self.code.computed != "no":
             params = body.at(params, body.mul(self.calls.before_params, 8))
         body.line(
             f"call fastcc void {self.calls.follow}(ptr %buffers, ptr {product}, ptr {params}, "

@@ -131,7 +131,7 @@ class MatmulCode:
         vectors: The widths of the tiles in use, in vectors.
         kept: Whether the product is an operand.
         region: The epilogue.
-        before: What computes the left operand, for a cell that has it computed.
+        before: What computes an operand, for a cell that has it computed.
         before_params: How many run-time integers that has.
     """
 
@@ -179,7 +179,7 @@ class MatmulCode:
 
     @cached_property
     def first(self) -> FollowCode | None:
-        """The function that computes rows of the left operand."""
+        """The function that computes pieces of an operand."""
         return (
             None if self.before is None else FollowCode(self.before, self.target._replace(large=0))
         )

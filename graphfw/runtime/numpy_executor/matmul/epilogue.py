@@ -4,7 +4,7 @@
         ptr scratch)
 
 `product` is the address that its rows and columns are counted from. Products with equal epilogues
-share the function, whatever tiles they are made of. A prologue, which computes rows of the left
+share the function, whatever tiles they are made of. A prologue, which computes pieces of an
 operand, is such a function, too: there `product` is that operand.
 """
 

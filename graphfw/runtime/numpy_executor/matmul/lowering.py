@@ -23,7 +23,10 @@ from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor.codegen import Target, host
 from graphfw.runtime.numpy_executor.matmul.ahead import (
     apart,
-    pays,
+    by_columns,
+    by_rows,
+    pays_by_columns,
+    pays_by_rows,
     scratch_of,
     source_of,
     with_prologue,
@@ -32,6 +35,7 @@ from graphfw.runtime.numpy_executor.matmul.blocks import Scratch
 from graphfw.runtime.numpy_executor.matmul.cell import (
     FEW_HEIGHTS,
     CellCode,
+    Computed,
     Few,
     few_heights,
     few_rows,
@@ -136,7 +140,7 @@ def matmul_steps(
         target: The processor; this machine's by default.
         tiles: What matrix tiles there are; None for none.
         pairs: Whether there are dot products of pairs of bfloat16, which serve where tiles don't.
-        prologue: What computes `a`, which is in no memory then: see `computes_left`.
+        prologue: What computes `a` or `b`, which is in no memory then: see `computes_operand`.
     """
     target = target or host()
     shape = shape_for(a.storage.dtype, target, pairs=pairs and tiles is None)
@@ -150,16 +154,20 @@ def matmul_steps(
     if (it.turned or sections > 1) and how.splits > 1:
         how = how._replace(splits=1)
     left: Storage = it.a.storage
-    if prologue is not None:
-        plain = _plain_cut(shape, it, by_tiles=by_tiles)
-        how = plain._replace(chunk_columns=how.chunk_columns)
-        left, epilogue = source_of(prologue), apart(epilogue, prologue)
     right: Storage = it.b.storage
+    computed = _computed(it, prologue)
+    if prologue is not None:
+        epilogue = apart(epilogue, prologue)
+        its_cut = _own_cut(shape, it, computed, by_tiles=by_tiles, sections=sections)
+        if computed == "a":
+            left, how = source_of(prologue), its_cut._replace(chunk_columns=how.chunk_columns)
+        else:
+            right, how = source_of(prologue), its_cut
     right_view = it.b
     # Few rows of 16-bit floats are read as they are: panels are twice as large. So is what tiles
     # are made of where that is as quick.
     is_sized = all([isinstance(size, int) for size in it.b.shape])  # else each run has its own
-    is_packed = is_sized and fixed_b and not it.turned
+    is_packed = is_sized and fixed_b and not it.turned and computed in ("no", "a")
     is_packed = is_packed and not ((shape.converts or _is_read_once(shape, it)) and few == "always")
     is_packed = is_packed and not (by_tiles and layout == "rows")
     part = n // sections if isinstance(n, int) else n
@@ -186,7 +194,7 @@ def matmul_steps(
         rounds,
         it.turned,
         tiles_for(tiles, shape.stored, precision) if tiles is not None and by_tiles else None,
-        prologue is not None,
+        computed,
     )
     kept = target_storage is not None
     ragged = not isinstance(m, int)
@@ -198,8 +206,10 @@ def matmul_steps(
     if prologue is not None:
         operands, before = with_prologue(operands, prologue)
         code = replace(code, before=before, before_params=len(prologue.params))
-        params += prologue.params
-        scratch += scratch_of(how, it.sizes[2], shape.stored.itemsize)
+        count = how.chunk_rows if computed == "a" else how.chunk_columns
+        params += (*prologue.params[:-1], count if computed == "b across" else it.sizes[2])
+        count *= 1 if computed == "a" else sections
+        scratch += scratch_of(count, it.sizes[2], shape.stored.itemsize)
     if own is not None or rounds:
         scratch += how.chunk_rows * sections * how.chunk_columns * shape.size
     if own is not None:
@@ -218,46 +228,80 @@ def matmul_steps(
     return [step, _combine(nodes, shape, target, it, how.splits, parts, product, epilogue)]
 
 
-def computes_left(
+def computes_operand(
     product: Product,
     target: Target | None = None,
     tiles: Form | None = None,
     *,
     pairs: bool = False,
 ) -> bool:
-    """Whether the cells of a product had better compute the left operand by its prologue.
+    """Whether the cells of a product had better compute the operand that its prologue computes.
 
-    They do where each element is computed once, whatever that takes: all columns of a row of the
-    product are one cell's. With several blocks of columns the rows would be computed for each; and
-    with blocks of rows instead, all of `b` packed for each: both took longer than writing `a`.
+    They do where each element is computed once, whatever that takes: of the left operand where all
+    columns of a row of the product are one cell's, of the right one where all rows of a column are.
+    With several blocks of columns the rows would be computed for each; and with blocks of rows
+    instead all of `b` is packed for each, which is no gain for wide products.
     """
     prologue, a, b = product.prologue, product.left, product.right
     it = _normal(a, b)
-    if prologue is None or it.turned or not _is_whole(it, prologue):
+    m, n, k = it.sizes
+    computed = _computed(it, prologue)
+    if prologue is None or not _is_whole(it, prologue, computed):
         return False
     shape = shape_for(a.storage.dtype, target or host(), pairs=pairs and tiles is None)
     few, _ = _few(shape, _layout(it.b), it)
-    by_tiles = tiles is not None and _suits(shape, few, it.sizes[0])
-    how = _plain_cut(shape, it, by_tiles=by_tiles)
-    return pays(how, it.members, it.sizes[2], shape.stored.itemsize)
-
-
-def _plain_cut(shape: Shape, it: _Product, *, by_tiles: bool) -> Cut:
-    """Return the cut of a product that no epilogue follows: all that is known at first."""
-    return cut(shape, _costs(shape, by_tiles=by_tiles), it.sizes, it.members)
-
-
-def _is_whole(it: _Product, prologue: Prologue) -> bool:
-    """Whether the left operand is what a prologue computes, in the same order."""
-    m, _, k = it.sizes
-    if k != prologue.columns or it.members * m != prologue.rows or it.a.offset != 0:
+    by_tiles = tiles is not None and _suits(shape, few, m)
+    if computed != "a" and not (isinstance(n, int) and isinstance(k, int)):
         return False
-    stride = m * k
-    for dim in reversed(it.batch):
-        if dim.a != stride:
+    how = _own_cut(shape, it, computed, by_tiles=by_tiles)
+    if computed == "a":
+        return pays_by_rows(how, it.members, k, shape.stored.itemsize)
+    assert isinstance(k, int)
+    is_across = computed == "b across"
+    return pays_by_columns(how, it.members, m, k, shape.stored.itemsize, is_across=is_across)
+
+
+def _computed(it: _Product, prologue: Prologue | None) -> Computed:
+    """Return which operand of the form that the code computes is a prologue's, and how it lies."""
+    if prologue is None:
+        return "no"
+    if not prologue.is_right and not it.turned:
+        return "a"
+    return "b" if _layout(it.b) == "columns" else "b across"
+
+
+def _own_cut(
+    shape: Shape, it: _Product, computed: Computed, *, by_tiles: bool, sections: int = 1
+) -> Cut:
+    """Return the cut of a product whose cells compute an operand.
+
+    That of the left one sees to no epilogue: whether there is one is not known at first.
+    """
+    how = cut(shape, _costs(shape, by_tiles=by_tiles), it.sizes, it.members)
+    if computed == "a":
+        return by_rows(how, it.sizes[0])
+    return by_columns(how, shape, it.sizes, sections)
+
+
+def _is_whole(it: _Product, prologue: Prologue, computed: Computed) -> bool:
+    """Whether the operand is what a prologue computes, in the same order or transposed."""
+    m, n, k = it.sizes
+    if it.turned and prologue.is_right:  # the column is its one row
+        return False
+    operand = it.a if computed == "a" else it.b
+    strides = [dim.a if computed == "a" else dim.b for dim in it.batch]
+    lines = m if computed == "a" else n
+    # Lines are the tensor's rows, with k along them, or its columns.
+    rows, columns = (k, n) if computed == "b across" else (lines, k)
+    along = (columns, 1) if computed in ("a", "b across") else (1, columns)
+    if columns != prologue.columns or it.members * rows != prologue.rows:
+        return False
+    stride = rows * columns
+    for dim, its in zip(reversed(it.batch), reversed(strides), strict=True):
+        if its != stride:
             return False
         stride = stride * dim.extent
-    return it.a.strides == (k, 1)
+    return operand.offset == 0 and operand.strides == along
 
 
 def _is_read_once(shape: Shape, it: _Product) -> bool:
