@@ -35,6 +35,7 @@ class Trait(enum.Enum):
     RANDOM = "`eval` takes rng=Rng(…); the op has a field `key`"
     SOURCE = "a value from outside: placeholder, variable, constant"
     EFFECT = "`eval` does more than give a result: it is done in runs only, never ahead of them"
+    MEASURES = "a run finds out what the symbols in its fields stand for: see `ops/measured.py`"
 
 
 PURE = Trait.PURE
@@ -44,6 +45,7 @@ ALIAS = Trait.ALIAS
 RANDOM = Trait.RANDOM
 SOURCE = Trait.SOURCE
 EFFECT = Trait.EFFECT
+MEASURES = Trait.MEASURES
 
 NONDIFF = None
 """As an op's `vjp`: no gradient flows through it."""

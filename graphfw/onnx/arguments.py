@@ -51,7 +51,7 @@ def general(model: Model, inputs: Sequence[str], dims: Sequence[str]) -> Import:
     """Load a model with open sizes, if arrays need not be given; else as `prepared` does."""
     if not inputs and all(_is_numbers(info) for info in _inputs(model)):
         try:
-            return Import(model, {}, {})
+            return Import(model, {}, {}, measures=False)
         except ValueNeeded:
             pass
     return prepared(model, inputs, dims)[0]

@@ -18,6 +18,7 @@ import onnx
 
 from graphfw.errors import ArgumentError, ExecutorError
 from graphfw.ir.dim import Dim, substitute, symbols_of
+from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors
 from graphfw.onnx.arguments import general, plain, prepared, sizes_of
@@ -26,6 +27,7 @@ from graphfw.onnx.importer import Import
 from graphfw.onnx.node import Chosen, Maps, Strings
 from graphfw.onnx.reader import read_model
 from graphfw.onnx.running import given
+from graphfw.ops.measured import Measuring
 from graphfw.runtime.session import Session
 
 
@@ -127,6 +129,7 @@ def _info(options: argparse.Namespace) -> None:
     _table("output", [(name, _shown(value)) for name, value in imported.outputs.items()])
     open_ = [name for t in imported.inputs.values() for d in t.shape for name in symbols_of(d)]
     env = {name: sizes.get(plain(name), 1) for name in open_}
+    _bound(graph, env)
     nodes = list(ancestors(list(graph.outputs)))
     if options.nodes:
         rows = [_row(node, _number(_flops(node), env)) for node in nodes]
@@ -141,9 +144,20 @@ def _info(options: argparse.Namespace) -> None:
         shapes = [tuple([_number(d, env) for d in t.shape]) for t in imported.inputs.values()]
         try:
             peak = f"{plan.memory(*shapes).peak / 2**20:,.1f} MiB at the peak of a run"
-        except ExecutorError:  # GRAPHFW_JIT=0
-            peak = "is not planned: nothing is compiled"
+        except ExecutorError as error:  # GRAPHFW_JIT=0, or it depends on values
+            peak = f"is not known: {error.summary}"
     _say(f"memory      {peak}")
+
+
+def _bound(graph: Graph, env: dict[str, int]) -> None:
+    """Give the sizes that depend on values the largest that they may have, where that is known."""
+    for made in graph.measured.values():
+        op = made[0].node.op
+        assert isinstance(op, Measuring)
+        shapes = [tuple([_number(d, env) for d in t.shape]) for t in made[0].node.inputs]
+        most = op.most(*shapes)
+        for dim, size in zip(op.dims, most, strict=True):
+            env[str(dim)] = 1 if size is None else _number(size, env)
 
 
 def _row(node: Node, flops: int) -> tuple[str, ...]:

@@ -2,11 +2,13 @@
 
 Models compute the shapes that they reshape to: Shape, Gather, Concat. In a graph these are ordinary
 nodes on `dim_value`. Here such nodes are evaluated by their ops' own reference `eval` on arrays of
-Python objects, whose elements are ints and symbolic dims.
+Python objects, whose elements are ints and symbolic dims; in floats, numbers and `Ratio`s.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +21,7 @@ from graphfw.ir.op import EFFECT, RANDOM, SOURCE
 from graphfw.ir.sources import DimValue, Placeholder
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors
+from graphfw.onnx.ratios import Ratio
 
 Array = np.ndarray[Any, Any]
 
@@ -66,17 +69,40 @@ _DECIDED: dict[str, Callable[..., Any]] = {
 }
 
 
-class Facts:
-    """The values that are known of a graph's tensors, each computed once."""
+_OF_RATIOS: dict[str, Callable[..., Any]] = {
+    "divide": operator.truediv,
+    "reciprocal": lambda x: 1 / x,
+    "floor": lambda x: x.floor() if isinstance(x, Ratio) else math.floor(x),
+    "ceil": lambda x: x.ceil() if isinstance(x, Ratio) else math.ceil(x),
+}
 
-    def __init__(self) -> None:
+
+def _as_real(x: Any) -> Any:
+    return Ratio(x, 1) if isinstance(x, Dim) else x
+
+
+def _as_size(x: Any) -> DimLike:
+    if isinstance(x, Dim):
+        return x
+    return x.integer() if isinstance(x, Ratio) else int(x)
+
+
+class Facts:
+    """The values that are known of a graph's tensors, each computed once.
+
+    Attributes:
+        measures: Whether runs may find out sizes that are not known.
+    """
+
+    def __init__(self, measures: bool = True) -> None:
+        self.measures = measures
         self._values: dict[Node, tuple[Array | None, ...]] = {}
         self._work = 0
 
     def value(self, x: Tensor) -> Array | None:
         """Return a tensor's value; None if it depends on what is fed.
 
-        An array of dtype object has symbolic dims among its elements.
+        An array of dtype object has symbolic dims among its elements, or `Ratio`s.
         """
         new = [n for n in ancestors([x], stop=self._values.__contains__) if n not in self._values]
         uses = Counter(t.node for node in new for t in node.inputs)
@@ -141,15 +167,24 @@ def _is_small(node: Node) -> bool:
 
 def _symbolic(node: Node, arrays: list[Array]) -> tuple[Array | None, ...]:
     name = node.op.name
+    dtype = node.types[0].dtype
     if name == "astype":
-        kept = arrays[0] if node.types[0].dtype.is_integer else None
-        return (kept,)
-    if name in _DECIDED:
+        if not (dtype.is_integer or dtype.is_floating):
+            return (None,)
+        made = np.frompyfunc(_as_size if dtype.is_integer else _as_real, 1, 1)(arrays[0])
+        return (_settled(np.asarray(made, object), dtype.dtype),)
+    if name in _OF_RATIOS and dtype.is_floating:
+        made = np.frompyfunc(_OF_RATIOS[name], len(arrays), 1)(*arrays)
+        return (_settled(np.asarray(made, object), dtype.dtype),)
+    if name in _DECIDED and not node.inputs[0].dtype.is_floating:
         made = np.frompyfunc(_DECIDED[name], 2, 1)(*arrays)
-        return (_settled(np.asarray(made, object), node.types[0].dtype.dtype),)
+        return (_settled(np.asarray(made, object), dtype.dtype),)
     if name not in _PLAIN:
         return (None,) * len(node.types)
-    objects = [x.astype(object) if x.dtype.kind in "iu" and name != "gather" else x for x in arrays]
+    numbers = "iuf" if dtype.is_floating else "iu"
+    objects = [
+        x.astype(object) if x.dtype.kind in numbers and name != "gather" else x for x in arrays
+    ]
     result = node.op.eval(np, *objects)
     results = tuple(result) if node.op.multiple else (result,)
     kinds = zip(results, node.types, strict=True)
@@ -158,7 +193,7 @@ def _symbolic(node: Node, arrays: list[Array]) -> tuple[Array | None, ...]:
 
 def _settled(values: Array, dtype: np.dtype[Any]) -> Array:
     """Return values as numbers where none is a symbolic dim: a part of a shape may be known."""
-    is_open = any(isinstance(v, Dim) for v in values.flat)
+    is_open = any(isinstance(v, (Dim, Ratio)) for v in values.flat)
     return values if is_open else values.astype(dtype)
 
 

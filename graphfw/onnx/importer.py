@@ -27,6 +27,7 @@ from graphfw.ir.literal import Array, Literal
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.onnx import functions, given, operators, signature
+from graphfw.onnx.equations import with_equal_sizes
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.facts import Facts
 from graphfw.onnx.node import Call, Chosen, Maps, Strings, Value, find, tensors_of
@@ -65,8 +66,8 @@ def load(
         source: A path, a file's bytes, or a `ModelProto`. External data is read from the folder of
             the path, and from nowhere else.
         shapes: Shapes of inputs, where the model's own should be narrower or are not given.
-        values: Values of inputs that decide about shapes (the target shape of a Reshape, say), and
-            of inputs that are strings or sequences. They become part of the graph.
+        values: Values of inputs that are strings or sequences, and of those that decide about
+            shapes, where runs need not find them out. They become part of the graph.
         trainable: Make variables of the weights, so that they can be trained and saved; or a
             function that says it of a weight's name. Others are constants.
         outputs: Names of values inside the model that should be its outputs: only what they need
@@ -74,7 +75,7 @@ def load(
 
     Raises:
         OnnxError: The file is broken, or has operators that graphfw doesn't know: all are named.
-        ValueNeeded: A shape depends on an input's values, and `values` doesn't have them.
+        ValueNeeded: A number must be known that runs can't find out, and `values` doesn't tell it.
         ShapeError, DTypeError: The model's nodes don't fit one another or the given shapes.
         ArgumentError: There is no such input or output, or a value is not of the input's dtype.
     """
@@ -113,10 +114,11 @@ class Import:
         values: Mapping[str, Any],
         trainable: Trainable = False,
         outputs: Sequence[str] | None = None,
+        measures: bool = True,
     ) -> None:
         self._model = model
         self._functions = functions.own_functions(model.proto)
-        self._facts = Facts()
+        self._facts = Facts(measures)
         if not callable(trainable) and not isinstance(trainable, bool):
             raise ArgumentError(
                 f"load: trainable is {a_type(trainable)}",
@@ -305,10 +307,11 @@ class Import:
         if version is None:
             raise OnnxError(f"the model doesn't say which opset of {domain or 'ai.onnx'!r} it uses")
         signature.check(node, domain, version, inputs)
+        call = self._call(node, version, scope, place)
+        inputs = [*with_equal_sizes(call, inputs)]
         build = find(domain, node.op_type)
         if build is not None:
             signature.check_count(node, build)
-            call = self._call(node, version, scope, place)
             made = build(call, *inputs)
             return made if isinstance(made, tuple) else (made,)
         found = functions.standard_function(node, version, inputs)

@@ -12,6 +12,7 @@ import onnx
 from graphfw.errors import FeedError, ShapeError, did_you_mean
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import ValueNeeded
+from graphfw.onnx.fitting import holds
 from graphfw.onnx.importer import Import
 from graphfw.onnx.node import Chosen, Map, Maps, Strings, Value
 from graphfw.onnx.reader import Model, read_model
@@ -68,9 +69,13 @@ def specialised(model: Model, feeds: Mapping[str, Any]) -> Import:
     weights = {each.name for each in model.proto.graph.initializer}
     values.update({n: v for n, v in feeds.items() if n in weights})  # in place of its default
     shapes: dict[str, tuple[int, ...]] = {}
+    measures = False
     while True:
         try:
-            return Import(model, shapes, values)
+            imported = Import(model, shapes, values, measures=measures)
+            if shapes or _fits(imported, feeds):
+                return imported
+            shapes = _sizes(inputs, feeds, values)
         except ShapeError:
             if shapes:
                 raise
@@ -79,10 +84,18 @@ def specialised(model: Model, feeds: Mapping[str, Any]) -> Import:
             found = [name for name in error.inputs if name in feeds and name not in values]
             if found:
                 values.update({name: feeds[name] for name in found})
-            elif shapes:
-                raise
-            else:  # it depends on sizes
+            elif not shapes:  # it depends on sizes
                 shapes = _sizes(inputs, feeds, values)
+            elif not measures:  # that a run finds out
+                measures = True
+            else:
+                raise
+
+
+def _fits(imported: Import, feeds: Mapping[str, Any]) -> bool:
+    """Whether what the model takes for equal is so for these feeds: else a 1 may broadcast."""
+    shapes = {x: np.shape(feeds[name]) for name, x in imported.inputs.items() if name in feeds}
+    return holds(imported.graph, shapes)
 
 
 def _sizes(

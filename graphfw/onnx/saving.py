@@ -18,6 +18,7 @@ from graphfw.ir import nest
 from graphfw.ir.dim import is_symbol, substitute, symbols_of
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
+from graphfw.ir.op import MEASURES
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Update, Variable
@@ -138,6 +139,13 @@ class Saving:
         tensors, updates, names = _leaves(graph, fetches)
         feeds = _placeholders(graph, tensors, updates)
         program = lower(tensors, updates, feeds, graph, None, passes=tuple)
+        if program.is_staged:
+            measuring = next(n for n in program.source.nodes if MEASURES in n.op.traits)
+            raise OnnxError(
+                f"save: {measuring.op.name} has sizes that depend on values, which can't be saved",
+                at=measuring.loc,
+                fix="save what it is given, or keep the shape: gf.where(mask, x, other)",
+            )
         outputs = program.source.outputs
         self._fetches = outputs[: len(tensors)]
         self._next = outputs[len(outputs) - len(program.updated) :]

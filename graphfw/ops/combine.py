@@ -8,21 +8,22 @@ from typing import Any, Literal
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, ConcreteValueError, DTypeError, ShapeError
+from graphfw.errors import ArgumentError, DTypeError, ShapeError
 from graphfw.ir.affine import Index
 from graphfw.ir.build import emit, emit_all
 from graphfw.ir.concrete import describe, is_concrete
 from graphfw.ir.dim import Dim, DimLike, always_ge, always_le, exact_div
-from graphfw.ir.dtype import DType
+from graphfw.ir.dtype import DType, int64
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import PURE, Case, bad, ok, op
-from graphfw.ir.shape import Requirement, normalize_axis, require, shape_text
+from graphfw.ir.shape import Requirement, broadcast, normalize_axis, require, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, dims_of, promoted, ruled, whole
 from graphfw.ops.batching import along_axes
 from graphfw.ops.composed import demand
 from graphfw.ops.dtypes import require_one_dtype
+from graphfw.ops.measured import Sizes, measure
 from graphfw.ops.movement import (
     Movement,
     broadcast_to,
@@ -276,12 +277,13 @@ def repeat(x: TensorLike, repeats: DimLike | TensorLike, /, *, axis: int | None 
     Args:
         x: What to repeat.
         repeats: How often: a number (it may be a symbolic dim), or one for each element along the
-            axis, as integers that are known now.
+            axis. Where they are not known now, each run finds out how many elements there are.
         axis: The axis; without it the tensor is flattened first.
 
     Raises:
-        ConcreteValueError: `repeats` is known only when the graph runs.
+        ConcreteValueError: `repeats` is not known now, in the body of a loop, a vmap, ….
         ShapeError: There are not as many repeats as elements, or the dim is symbolic.
+        ExecutionError: When run: a number is negative.
         ArgumentError: A number is negative.
 
     >>> import graphfw as gf
@@ -293,8 +295,10 @@ def repeat(x: TensorLike, repeats: DimLike | TensorLike, /, *, axis: int | None 
         return repeat(flatten(tensor), repeats, axis=0)
     place = ruled("repeat", tensor, normalize_axis, axis, tensor.ndim)
     times = repeats if isinstance(repeats, (int, Dim)) else _times(tensor, repeats)
+    dim = tensor.shape[place]
+    if isinstance(times, Tensor):
+        return take(tensor, _repeated(tensor, times, dim), axis=place)
     if isinstance(times, np.ndarray):
-        dim = tensor.shape[place]
         demand(
             dim == len(times),
             f"repeat: {len(times)} repeats for dim {place} of size {dim}",
@@ -304,7 +308,7 @@ def repeat(x: TensorLike, repeats: DimLike | TensorLike, /, *, axis: int | None 
         )
         return take(tensor, np.repeat(np.arange(len(times)), times), axis=place)
     demand(not always_le(times, -1), f"repeat: repeats={times}", {"x": tensor}, fix=_REPEATS_FIX)
-    before, dim, after = tensor.shape[:place], tensor.shape[place], tensor.shape[place + 1 :]
+    before, after = tensor.shape[:place], tensor.shape[place + 1 :]
     apart = expand_dims(tensor, axis=place + 1)
     repeated = broadcast_to(apart, (*before, dim, times, *after))
     return reshape(repeated, (*before, dim * times, *after))
@@ -313,16 +317,9 @@ def repeat(x: TensorLike, repeats: DimLike | TensorLike, /, *, axis: int | None 
 _REPEATS_FIX = "repeat each element 0 times or more"
 
 
-def _times(x: Tensor, repeats: TensorLike) -> int | np.ndarray[Any, Any]:
-    """Return what `repeats` says: one number or an array of them."""
+def _times(x: Tensor, repeats: TensorLike) -> int | np.ndarray[Any, Any] | Tensor:
+    """Return what `repeats` says: one number or an array of them; a tensor where runs tell."""
     known = as_tensor(repeats)
-    demand(
-        is_concrete(known),
-        "repeat: the repeats decide a shape, so they can't be known only when the graph runs",
-        {"x": x, "repeats": known},
-        fix="use gf.take with indices of a known number",
-        error=ConcreteValueError,
-    )
     demand(
         known.dtype.is_integer and known.ndim <= 1,
         f"repeat: repeats must be integers in one dim, not {known.type}",
@@ -330,10 +327,30 @@ def _times(x: Tensor, repeats: TensorLike) -> int | np.ndarray[Any, Any]:
         fix="pass an int, or a list of ints",
         error=DTypeError,
     )
+    if not is_concrete(known):
+        return known
     numbers = known.numpy()
     is_count = bool((numbers >= 0).all())
     demand(is_count, f"repeat: repeats={numbers}", {"x": x}, fix=_REPEATS_FIX)
     return int(numbers.reshape(())) if numbers.size == 1 else numbers
+
+
+def _repeated(x: Tensor, times: Tensor, dim: DimLike) -> Tensor:
+    """Return the places of what is repeated, each as often as a run says.  -> [total]"""
+    counts = ruled("repeat", x, broadcast, times.shape, (dim,))
+    demand(
+        counts == (dim,),
+        f"repeat: repeats {shape_text(times.shape)} for a dim of size {dim}",
+        {"x": x, "repeats": times},
+        fix="pass one number for all elements, or as many as there are elements",
+        error=ShapeError,
+    )
+    times = F.astype(broadcast_to(times, counts), int64)
+    total = F.where(F.any(times < 0), -1, F.sum(times))  # sizes are checked
+    (made,) = measure(Sizes, ["repeat"], reshape(total, (1,)), what="repeat: the repeats")
+    assert isinstance(made.node.op, Sizes)
+    places: Tensor = F.arange(*made.node.op.dims)
+    return F.searchsorted(F.cumulative_sum(times), places, side="right")
 
 
 @public

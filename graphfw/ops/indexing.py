@@ -34,7 +34,6 @@ from graphfw.ir.dim import (
 )
 from graphfw.ir.dtype import DTypeLike, int64
 from graphfw.ir.functions import public
-from graphfw.ir.literal import Array
 from graphfw.ir.op import Op
 from graphfw.ir.shape import Requirement, broadcast, normalize_axis, permuted, shape_text
 from graphfw.ir.sources import Constant
@@ -45,6 +44,7 @@ from graphfw.ops.composed import demand
 from graphfw.ops.counting import positions
 from graphfw.ops.creation import asarray
 from graphfw.ops.dtypes import INDICES_FIX
+from graphfw.ops.measured import NonZero, measure
 from graphfw.ops.movement import Flip, PermuteDims, Reshape, expand_dims, reshape
 from graphfw.ops.selection import Gather, Slice, out_of_range
 
@@ -64,16 +64,17 @@ class Step(NamedTuple):
 def getitem(x: TensorLike, key: Any, /) -> Tensor:
     """Return `x[key]`, as NumPy does.
 
-    A key is an int, a slice, None, `...`, an integer tensor, array or list, a boolean array whose
-    values are known, or a tuple of these; or a 0-d boolean tensor alone, for x or nothing along a
-    new first axis. Bounds of slices may be symbolic dims: those count from the front and stop at
-    the tensor's ends. Dims of the result come out symbolic where x's are: `x[1:]` and `x[:-1]` have
-    equal shapes.
+    A key is an int, a slice, None, `...`, an integer or boolean tensor, array or list, or a tuple
+    of these; or a 0-d boolean tensor alone, for x or nothing along a new first axis. Bounds of
+    slices may be symbolic dims: those count from the front and stop at the tensor's ends. Dims of
+    the result come out symbolic where x's are: `x[1:]` and `x[:-1]` have equal shapes. How many
+    elements a boolean tensor selects is a dim that each run finds out: see `nonzero`.
 
     Raises:
         AxisError: An index is out of range, or there are more indices than dims.
         DTypeError: An index is no integer.
-        ConcreteValueError: A boolean tensor or a slice's bound is known only when the graph runs.
+        ConcreteValueError: A slice's bound is known only when the graph runs; a boolean tensor is
+            in the body of a loop, a vmap, ….
         ExecutionError: When run: an index is out of range.
 
     >>> import graphfw as gf
@@ -92,7 +93,7 @@ def getitem(x: TensorLike, key: Any, /) -> Tensor:
 def key_steps(x: Tensor, key: Any) -> list[Step]:
     """Return what a key does to x, one op after the other; steps that do nothing are left out."""
     if isinstance(key, Tensor) and key.ndim == 0 and key.dtype.is_bool:
-        return _chosen(x, _known_mask(x, key))
+        return _chosen(x, key)
     items = _aligned(x, key if isinstance(key, tuple) else (key,))
     ranges = [_range(x, item) for item in items if item.axis is not None]
     shape = tuple(r.length for r in ranges)
@@ -200,32 +201,18 @@ def _items(x: Tensor, entry: Any) -> list[_Item]:
     return [_Item(index)]
 
 
-def _known_mask(x: Tensor, mask: Tensor) -> Array:
-    """Return a boolean index, on which the result's shape depends."""
-    _demand(
-        x,
-        is_concrete(mask),
-        "how many elements a boolean tensor selects is not known until the graph runs",
-        ConcreteValueError,
-        "use gf.where(mask, x, other), which keeps the shape",
-    )
-    return mask.numpy()
-
-
 def _of_mask(x: Tensor, mask: Tensor) -> list[_Item]:
     _demand(x, mask.ndim > 0, "a 0-d boolean in a tuple is no index", DTypeError, "use gf.where")
-    found = np.nonzero(_known_mask(x, mask))
-    return [_Item(constant(i), mask_dim=d) for i, d in zip(found, mask.shape, strict=True)]
+    found = zip(nonzero(mask), mask.shape, strict=True)
+    return [_Item(index, mask_dim=dim) for index, dim in found]
 
 
-def _chosen(x: Tensor, mask: Array) -> list[Step]:
+def _chosen(x: Tensor, mask: Tensor) -> list[Step]:
     """Return what a 0-d boolean does, alone: a new axis, with x or with nothing along it."""
-    lifted, result = (1, *x.shape), (int(mask), *x.shape)
-    steps = [Step(Reshape(lifted), (), x.shape, lifted)]
-    if lifted != result:
-        window = Slice((0,) * len(result), result, (1,) * len(result))
-        steps.append(Step(window, (), lifted, result))
-    return steps
+    (index,) = nonzero(reshape(mask, (1,)))
+    lifted = (1, *x.shape)
+    result = (*index.shape, *x.shape)
+    return [Step(Reshape(lifted), (), x.shape, lifted), Step(Gather(0), (index,), lifted, result)]
 
 
 def _check_array(x: Tensor, item: _Item) -> None:
@@ -463,23 +450,22 @@ def one_hot(
 def nonzero(x: TensorLike, /) -> tuple[Tensor, ...]:
     """Return the indices of the K elements that are not 0, for each dim.  x: [*A] -> ndim of [K]
 
+    K is a symbolic dim that each run finds out, or known where x depends on constants alone.
+
     Raises:
-        ConcreteValueError: The values are known only when the graph runs, and with them K.
+        ConcreteValueError: It is in the body of a loop, a vmap, ….
         ShapeError: x is 0-d.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph():
+    ...     x = gf.placeholder(("n", 3), name="x")
+    ...     rows, columns = gf.nonzero(x > 0)
+    >>> rows.shape
+    (_nonzero,)
     """
     tensor = as_tensor(x)
-    demand(
-        tensor.ndim > 0,
-        "nonzero: wants 1 dim or more, not 0",
-        {"x": tensor},
-        fix="of one number ask x != 0",
-        error=ShapeError,
-    )
-    demand(
-        is_concrete(tensor),
-        "nonzero: how many elements are not 0 is not known until the graph runs",
-        {"x": tensor},
-        fix="use a mask: x != 0, gf.where, gf.count_nonzero",
-        error=ConcreteValueError,
-    )
-    return tuple(constant(index) for index in np.nonzero(tensor.numpy()))
+    (found,) = measure(NonZero, ["nonzero"], tensor)
+    rows = range(tensor.ndim)
+    if is_concrete(found):
+        return tuple([constant(found.numpy()[i]) for i in rows])
+    return tuple([found[i] for i in rows])

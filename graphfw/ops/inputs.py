@@ -9,10 +9,10 @@ from graphfw.errors import ExecutionError, ShapeError
 from graphfw.ir import ambient
 from graphfw.ir.affine import Index
 from graphfw.ir.build import emit
-from graphfw.ir.dim import Dim, DimLike, symbol
+from graphfw.ir.dim import Dim, DimLike, symbol, symbols_of
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import F, public
-from graphfw.ir.graph import open_graph
+from graphfw.ir.graph import Graph, open_graph
 from graphfw.ir.op import ALIAS, EFFECT, NONDIFF, PURE, Case, Op, bad, ok, op
 from graphfw.ir.shape import normalize_axis, require, shape_text
 from graphfw.ir.sources import Placeholder
@@ -53,8 +53,21 @@ def placeholder(
         graph.fresh_symbol(f"{hint}_{axis}" if hint else "dim") if dim is None else _dim(dim)
         for axis, dim in enumerate(shape)
     )
+    if graph.measured:
+        _check_not_measured(graph, dims)
     resolved = dtype_or(dtype, ambient.get_default_dtype())
     return emit(Placeholder(dims, resolved), name=name or "")
+
+
+def _check_not_measured(graph: Graph, dims: Iterable[DimLike]) -> None:
+    """Refuse a placeholder whose size a run finds out only after it has been fed."""
+    measured = {name for found in graph.measured.values() for name in found[0].node.op.symbols}
+    for name in sorted(measured & {name for dim in dims for name in symbols_of(dim)}):
+        raise ShapeError(
+            f"placeholder: a run finds out `{name}`, and what it is fed comes before",
+            why=graph.symbol_origin(name),
+            fix="use None, and gf.assert_shape where both meet",
+        )
 
 
 def _check_sequence(name: str, shape: object) -> None:

@@ -36,7 +36,8 @@ class _Info:
 
     def capabilities(self) -> dict[str, Any]:
         """Return what of the standard's optional parts is there."""
-        return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": 64}
+        # Who asks for boolean indexing wants to write x[mask] = v as well.
+        return {"boolean indexing": False, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> str:
         """Return the only device: where a tensor is computed is the session's business."""

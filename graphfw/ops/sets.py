@@ -1,25 +1,18 @@
 """Tensors as sets: the distinct elements, and which elements are among others.
 
-How many distinct elements there are depends on their values, so the `unique` functions want tensors
-that depend on constants alone. `isin` keeps the shape, and works on all.
+How many distinct elements there are is a symbolic dim that each run finds out: see
+`ops/measured.py`. `isin` keeps the shape.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
-from graphfw.errors import ConcreteValueError
-from graphfw.ir.build import constant
-from graphfw.ir.concrete import is_concrete
 from graphfw.ir.dtype import uint8
 from graphfw.ir.functions import F, public
-from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor, converted, promoted
-from graphfw.ops.composed import demand
-from graphfw.ops.dtypes import compute_dtype
+from graphfw.ops.measured import Unique, measure
 from graphfw.ops.movement import expand_dims, flatten
 from graphfw.ops.sorting import searchsorted, sort
 
@@ -72,13 +65,13 @@ def unique_all(x: TensorLike, /) -> UniqueAll:
     Every NaN is distinct; 0.0 and -0.0 are not.
 
     Raises:
-        ConcreteValueError: The values are known only when the graph runs.
+        ConcreteValueError: It is in the body of a loop, a vmap, ….
 
     >>> import graphfw as gf
     >>> gf.unique_all(gf.asarray([3, 1, 3])).inverse_indices
     Tensor([1, 0, 1], dtype=int64)
     """
-    return UniqueAll(*[constant(array) for array in _unique("unique_all", x)])
+    return _unique(x)
 
 
 @public
@@ -86,10 +79,10 @@ def unique_counts(x: TensorLike, /) -> UniqueCounts:
     """Find the distinct elements and how often each stands in x: see `unique_all`.
 
     Raises:
-        ConcreteValueError: The values are known only when the graph runs.
+        ConcreteValueError: It is in the body of a loop, a vmap, ….
     """
-    values, _, _, counts = _unique("unique_counts", x)
-    return UniqueCounts(constant(values), constant(counts))
+    found = _unique(x)
+    return UniqueCounts(found.values, found.counts)
 
 
 @public
@@ -97,10 +90,10 @@ def unique_inverse(x: TensorLike, /) -> UniqueInverse:
     """Find the distinct elements and which of them each element is: see `unique_all`.
 
     Raises:
-        ConcreteValueError: The values are known only when the graph runs.
+        ConcreteValueError: It is in the body of a loop, a vmap, ….
     """
-    values, _, inverse_indices, _ = _unique("unique_inverse", x)
-    return UniqueInverse(constant(values), constant(inverse_indices))
+    found = _unique(x)
+    return UniqueInverse(found.values, found.inverse_indices)
 
 
 @public
@@ -108,40 +101,17 @@ def unique_values(x: TensorLike, /) -> Tensor:
     """Find the distinct elements, in order.  x: [*A] -> [K]; see `unique_all`.
 
     Raises:
-        ConcreteValueError: The values are known only when the graph runs.
+        ConcreteValueError: It is in the body of a loop, a vmap, ….
 
     >>> import graphfw as gf
     >>> gf.unique_values(gf.asarray([[3, 1], [1, 3]]))
     Tensor([1, 3], dtype=int64)
     """
-    return constant(_unique("unique_values", x)[0])
+    return _unique(x).values
 
 
-def _unique(name: str, x: TensorLike) -> tuple[Array, Array, Array, Array]:
-    """Return the fields of a `UniqueAll`."""
-    tensor = as_tensor(x)
-    demand(
-        is_concrete(tensor),
-        f"{name}: how many distinct elements there are is not known until the graph runs",
-        {"x": tensor},
-        fix="fetch x and use np.unique; gf.isin and gf.sort keep the shape; of a known number of "
-        "classes gf.sum(gf.one_hot(x, classes), axis=0) counts each",
-        error=ConcreteValueError,
-    )
-    array = tensor.numpy()
-    values, indices, inverse, counts = np.unique(
-        array.astype(compute_dtype(np, array.dtype), copy=False),
-        return_index=True,
-        return_inverse=True,
-        return_counts=True,
-        equal_nan=False,
-    )
-    return (
-        values.astype(array.dtype, copy=False),
-        indices.astype(np.int64, copy=False),
-        inverse.astype(np.int64, copy=False).reshape(array.shape),
-        counts.astype(np.int64, copy=False),
-    )
+def _unique(x: TensorLike) -> UniqueAll:
+    return UniqueAll(*measure(Unique, ["unique"], as_tensor(x)))
 
 
 @public

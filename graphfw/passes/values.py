@@ -22,6 +22,7 @@ from graphfw.ir.rebuild import derive, live_nodes
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.effects import quiet
+from graphfw.ops.measured import Measuring
 from graphfw.ops.regions import OutOfTrips, at_most
 from graphfw.passes.base import Pass
 from graphfw.passes.rules import RuleSet
@@ -161,6 +162,9 @@ def evaluated(graph: Graph, draw: Draw) -> list[Value]:
                 results: tuple[Any, ...] | Unknown = (draw.feeds[node],)
             else:
                 results = _results(node, [_value(values, t) for t in node.inputs], draw)
+            if isinstance(op, Measuring) and not isinstance(results, Unknown):
+                sizes = zip(op.names, op.measured(*results), strict=True)
+                draw = replace(draw, sizes={**draw.sizes, **dict(sizes)})
             if noise is not None and ALIAS not in op.traits and not isinstance(results, Unknown):
                 results = tuple([_moved(np.asarray(array), noise) for array in results])
             values[node] = results

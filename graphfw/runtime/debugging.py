@@ -40,7 +40,7 @@ class DebugExecutable(ArrayExecutable):
         version: int,
         claim: Claim | None,
     ) -> list[Any]:
-        return self.outputs_of(self.walk(inputs, sizes, rng, self._watch))
+        return self.outputs_of(self.walk(inputs, sizes, rng, self.watch))
 
     def explain(self, sizes: tuple[int, ...] | None) -> str:
         return (
@@ -48,7 +48,8 @@ class DebugExecutable(ArrayExecutable):
             f"{node_table(self.program.graph)}"
         )
 
-    def _watch(self, node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def watch(self, node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Call the hook with a node that has been computed."""
         if self._hook is None:
             return
         try:

@@ -145,7 +145,7 @@ def bind_sizes(program: Program, shapes: Sequence[tuple[int, ...]]) -> tuple[int
             placeholder = program.feeds[feed]
             reason = f"dim {axis} is {size}, which is no {placeholder.shape[axis]}"
             raise _wrong_shape(placeholder, shapes[feed], reason)
-    _check_promises(program, sizes)
+    check_promises(program, sizes)
     for number, (placeholder, shape) in enumerate(zip(program.feeds, shapes, strict=True)):
         for axis, (dim, size) in enumerate(zip(placeholder.shape, shape, strict=True)):
             expected = _size(dim, sizes)
@@ -171,7 +171,7 @@ def _size(dim: DimLike, sizes: Mapping[str, int]) -> int | None:
         raise FeedError(str(error)) from None
 
 
-def _check_promises(program: Program, sizes: dict[str, int]) -> None:
+def check_promises(program: Program, sizes: dict[str, int]) -> None:
     """Check what assert_shape says, in order; a symbol that it introduces gets its size here."""
     for check in program.shape_checks:
         actual = _size(check.actual, sizes)
@@ -183,8 +183,17 @@ def _check_promises(program: Program, sizes: dict[str, int]) -> None:
         said = _size(check.said, sizes)
         if said is not None and said != actual:
             shown = f"{check.said} = {said}" if isinstance(check.said, Dim) else str(said)
+            names = symbols_of(check.actual) | symbols_of(check.said)
+            why = [
+                f"`{source.symbol}` is dim {source.axis} of {label(program.feeds[source.feed])}"
+                for source in program.size_sources
+                if source.symbol in names
+            ]
+            if check.loc.layer:
+                why.append(f"the layer {check.loc.layer} relies on it")
             raise ShapeError(
                 f"assert_shape: the dim `{check.actual}` is {actual} in this run, not {shown}",
+                why="; ".join(why),
                 at=check.loc,
                 fix="feed arrays that agree, or drop the assertion",
             )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ExecutionError, ExecutorError, FeedError
-from graphfw.ir.dim_text import evaluate
+from graphfw.ir.dim import substitute
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
@@ -89,7 +89,7 @@ class _MetaExecutable(Executable):
     ) -> list[Any]:
         env = dict(zip(self._program.symbols, sizes, strict=True))
         return [
-            TensorType(t.dtype, tuple(evaluate(dim, env) for dim in t.shape))
+            TensorType(t.dtype, tuple(substitute(dim, env) for dim in t.shape))
             for t in self._program.graph.outputs
         ]
 

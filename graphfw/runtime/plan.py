@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from graphfw.errors import ArgumentError, FeedError, did_you_mean
-from graphfw.ir.dim import DimLike
+from graphfw.ir.dim import DimLike, substitute
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Tensor
@@ -65,10 +65,6 @@ class Plan:
         self._session = session
         self._executor = session.executor
         self._run = run
-        if program.level == "first-run" and session.executor.holds_values:
-            # Not at the top: few ask for it, and it needs all passes.
-            first_run = import_module("graphfw.runtime.first_run")
-            self._run = first_run.FirstRun(self._run, program, program.source, session.executor)
         self._slots = tuple(slots)
         self._pack = pack
         self._sizes: dict[tuple[tuple[int, ...], ...], tuple[int, ...]] = {}
@@ -151,7 +147,8 @@ class Plan:
             totals = [total + part for total, part in zip(totals, own, strict=True)]
         if shapes:
             env = dict(zip(self.program.symbols, self._sizes_of(shapes), strict=True))
-            totals = [evaluate(total, env) for total in totals]
+            value = substitute if self.program.is_staged else evaluate
+            totals = [value(total, env) for total in totals]
         parameters = [v.type for v in self.program.variables if v.trainable]
         return PlanCost(
             totals[0],
@@ -172,7 +169,9 @@ class Plan:
         """
         sizes = self._sizes_of(shapes) if shapes or not self.program.symbols else None
         text = self._run.explain(sizes) or node_table(self.program.graph)
-        return "\n\n".join([table(self.program.reports), *self._precision(), text])
+        # Of stages, each tells of its passes itself.
+        passes = [] if self.program.is_staged else [table(self.program.reports)]
+        return "\n\n".join([*passes, *self._precision(), text])
 
     def casts(self) -> Casts:
         """Return the conversions that mixed precision has put in, each with its reason.
@@ -224,10 +223,11 @@ class Plan:
         return self._run.memory(self._sizes_of(shapes))
 
     def max_dim(self, name: str, memory_limit: int | str, /, **sizes: int) -> int:
-        """Return the largest size of a symbolic dim with which a run keeps within a limit.
+        """Return the largest size of a symbolic dim that runs take and that keeps within a limit.
 
-        It counts what the session's own `memory_limit` makes a run compute again; for that, give
-        the same limit here.
+        Sizes that a run would refuse are passed over: those that don't divide where a reshape needs
+        it, or of which `assert_shape` says otherwise. It counts what the session's own
+        `memory_limit` makes a run compute again; for that, give the same limit here.
 
         Args:
             name: The dim, such as "batch".
@@ -235,8 +235,8 @@ class Plan:
             sizes: What the other symbolic dims stand for.
 
         Raises:
-            ArgumentError: There is no such dim, others have no size or one that is none, or not
-                even size 1 fits.
+            ArgumentError: There is no such dim, others have no size or one that is none, not even
+                size 1 fits, or of those that fit a run takes none.
             ExecutorError: The executor does not plan its memory.
         """
         limit = byte_count(memory_limit)
@@ -245,24 +245,13 @@ class Plan:
         symbols = self.program.symbols
         self._check_dims(name, sizes)
 
-        def fits(size: int) -> bool:
-            own = {**sizes, name: size}
-            return self._run.memory(tuple([own[s] for s in symbols])).peak <= limit
+        def memory(sizes: Mapping[str, int]) -> int:
+            return self._run.memory(tuple([sizes[symbol] for symbol in symbols])).peak
 
-        if not fits(1):
-            raise ArgumentError(
-                f"max_dim: with {name} = 1 a run needs more than {memory_limit}",
-                fix="print(plan.memory(…)) lists all arrays",
-            )
-        low, high = 1, 2
-        while fits(high):
-            if high > limit:
-                raise ArgumentError(f"max_dim: the memory does not depend on {name!r}")
-            low, high = high, high * 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
+        # Not at the top: few ask for it.
+        largest = import_module("graphfw.runtime.largest")
+        found: int = largest.largest_dim(self.program, name, sizes, memory, limit)
+        return found
 
     def _check_dims(self, name: str, sizes: Mapping[str, int]) -> None:
         """See that a dim and sizes are those of this plan, and that no other dim lacks one."""

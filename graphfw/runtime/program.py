@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from functools import cached_property
@@ -15,7 +15,7 @@ from graphfw.ir.body import Body
 from graphfw.ir.collecting import without_collection
 from graphfw.ir.dim import DimLike, is_symbol, substitute, symbol, symbols_of
 from graphfw.ir.graph import Graph
-from graphfw.ir.op import ALIAS, RANDOM, SOURCE
+from graphfw.ir.op import ALIAS, MEASURES, RANDOM, SOURCE
 from graphfw.ir.rebuild import derive
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
@@ -67,7 +67,8 @@ class Program:
             feeds.
         fetch_count: How many of the outputs are fetched, tokens included.
         updated: The variables that the remaining outputs are written to.
-        symbols: The names of the symbolic dims, in the order of `sizes`.
+        symbols: The names of the symbolic dims, in the order of `sizes`; not those that runs
+            measure.
         size_sources: Where the sizes come from, for those that `shape_checks` do not bring.
         shape_checks: What `assert_shape` promised.
         is_random: Whether it draws random numbers.
@@ -76,6 +77,7 @@ class Program:
         is_trip: Whether it is what a loop computes in each trip.
         casts: What mixed precision converts.
         mixing: What its passes did.
+        is_staged: Whether some sizes are found out on the way: see `stages.py`.
     """
 
     source: Graph
@@ -92,6 +94,7 @@ class Program:
     is_trip: bool = False
     casts: tuple[Cast, ...] = ()
     mixing: tuple[Report, ...] = ()
+    is_staged: bool = False
 
     @property
     def graph(self) -> Graph:
@@ -190,29 +193,75 @@ def _lowered(
 ) -> Program:
     pairs = _update_pairs(updates)
     values = [value for _, value in pairs]
-    fetches = [*fetches, *riding(graph, [*fetches, *values], feeds)]
-    outputs = [*fetches, *values]
+    along = riding(graph, [*fetches, *values], feeds)
+    outputs = [*fetches, *along, *values]
     source = derive(graph, outputs)
     _check_fed(source, feeds)
     checks = tuple(_shape_checks(source))
     symbols = _symbols(source, feeds, checks)
     sources = _size_sources(feeds)
-    _check_sized(symbols, sources, checks, graph)
-    held = [node for node in source.nodes if node.op.name == "variable"]
-    read = [t for node in held for t in node.outputs if isinstance(t, Variable)]
-    variables = tuple(dict.fromkeys([*read, *(variable for variable, _ in pairs)]))
+    measuring = [node for node in source.nodes if MEASURES in node.op.traits]
+    known = _known_sizes(sources, checks)
+    everything = known
+    if measuring:
+        everything = _known_sizes({*known, *_measured(measuring)}, checks)
+    finding = _finding(symbols - everything, graph)
+    if finding:
+        fetches = [*fetches, *finding]
+        return _lowered(fetches, updates, feeds, graph, verify, passes)
+    _check_sized(symbols, everything, graph)
+    updated = tuple(variable for variable, _ in pairs)
     return Program(
         source=source,
         feeds=tuple(feeds),
-        variables=variables,
-        fetch_count=len(fetches),
-        updated=tuple(variable for variable, _ in pairs),
-        symbols=tuple(sorted(symbols)),
+        variables=_held(source, updated),
+        fetch_count=len(fetches) + len(along),
+        updated=updated,
+        symbols=tuple(sorted(symbols & known if measuring else symbols)),
         size_sources=tuple(sources.values()),
         shape_checks=checks,
-        is_random=any(RANDOM in node.op.traits for node in source.nodes),
+        is_random=_is_random(source),
         level=chosen_level(verify),
         passes=passes,
+        is_staged=bool(measuring),
+    )
+
+
+def _held(graph: Graph, updated: Sequence[Variable]) -> tuple[Variable, ...]:
+    """Return the variables that a graph reads, and those that are updated."""
+    held = [node for node in graph.nodes if node.op.name == "variable"]
+    read = [t for node in held for t in node.outputs if isinstance(t, Variable)]
+    return tuple(dict.fromkeys([*read, *updated]))
+
+
+def _is_random(graph: Graph) -> bool:
+    return any(RANDOM in node.op.traits for node in graph.nodes)
+
+
+def stage_program(
+    whole: Program, graph: Graph, feeds: Sequence[Tensor], updated: tuple[Variable, ...]
+) -> Program:
+    """Return a part of a program as one of its own.
+
+    Args:
+        whole: The program.
+        graph: The part; its last outputs are the new contents of variables.
+        feeds: Its placeholders, those that stand for results of other parts among them.
+        updated: The variables that it updates.
+    """
+    checks = tuple(_shape_checks(graph))
+    return Program(
+        source=graph,
+        feeds=tuple(feeds),
+        variables=_held(graph, updated),
+        fetch_count=len(graph.outputs) - len(updated),
+        updated=updated,
+        symbols=tuple(sorted(_symbols(graph, feeds, checks))),
+        size_sources=(),
+        shape_checks=checks,
+        is_random=_is_random(graph),
+        level=whole.level,
+        passes=whole.passes,
     )
 
 
@@ -318,14 +367,47 @@ def _size_sources(feeds: Sequence[Tensor]) -> dict[str, SizeSource]:
     return found
 
 
-def _check_sized(
-    symbols: set[str], sources: Mapping[str, SizeSource], checks: Sequence[ShapeCheck], graph: Graph
-) -> None:
-    known = set(sources)
+def _known_sizes(known: Iterable[str], checks: Sequence[ShapeCheck]) -> set[str]:
+    """Return the symbols that are known, and those that `assert_shape` introduces for them."""
+    found = set(known)
     for check in checks:
         name = is_symbol(check.said)
-        if name is not None and symbols_of(check.actual) <= known:
-            known.add(name)
+        if name is not None and symbols_of(check.actual) <= found:
+            found.add(name)
+    return found
+
+
+def _measured(measuring: Sequence[Node]) -> set[str]:
+    """Return the symbols that nodes find out, each by one of them.
+
+    Raises:
+        GraphError: Two nodes have the same one.
+    """
+    found: dict[str, Node] = {}
+    for node in measuring:
+        for name in node.op.symbols:
+            other = found.setdefault(name, node)
+            if other is not node:
+                raise GraphError(
+                    f"`{name}` is what a run finds out by two nodes",
+                    operands=[
+                        concrete.describe("first", other.outputs[0]),
+                        concrete.describe("second", node.outputs[0]),
+                    ],
+                    fix="build what runs together in one graph",
+                )
+    return set(found)
+
+
+def _finding(names: set[str], graph: Graph) -> list[Tensor]:
+    """Return results of the nodes that find out symbols of which only the size is used."""
+    if not names:
+        return []
+    measuring = [node for node in graph.nodes if MEASURES in node.op.traits]
+    return [node.outputs[0] for node in measuring if not names.isdisjoint(node.op.symbols)]
+
+
+def _check_sized(symbols: set[str], known: set[str], graph: Graph) -> None:
     for name in sorted(symbols - known):
         raise FeedError(
             f"the size of the dim `{name}` is needed, and nothing that is fed tells it",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from graphfw.errors import (
     SessionError,
     a_type,
 )
-from graphfw.ir import nest
+from graphfw.ir import forks, nest
 from graphfw.ir.collecting import without_collection
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import Graph
@@ -143,7 +143,7 @@ class Session(Uncopied):
         self._debug = debug
         self._state = State(checked_seed(seed))
         self._plans: dict[Any, Plan] = {}
-        self._compiling = threading.RLock()
+        self._compiling = forks.renewed_lock()
         self._closed = False
 
     @property
@@ -249,8 +249,6 @@ class Session(Uncopied):
                 # In a context of its own: an interrupt must not leave the compiler's graphs open.
                 how = self.graph, self._verify, self.executor.passes, self.precision
                 program = copy_context().run(lower, tensors, updates, placeholders, *how)
-            if self._debug:
-                program = without_passes(program)
             with without_collection():
                 loaded = self._loaded(program)
             # Now: what can't keep its memory limit is refused before variables take memory.
@@ -258,9 +256,26 @@ class Session(Uncopied):
             return Plan(self, program, loaded, slots, nest.packer(fetches))
 
     def _loaded(self, program: Program) -> Executable:
+        if program.is_staged and self.executor.holds_values:
+            # Not at the top: few graphs have results whose shape depends on values.
+            staged = import_module("graphfw.runtime.staged")
+            made: Executable = staged.loaded(program, self._ready, self.executor, self.options)
+            return made
+        return self._ready(program)
+
+    def _ready(self, program: Program) -> Executable:
+        """Return what runs a program in one go."""
+        run: Executable
         if self._debug:
-            return DebugExecutable(program, self._debug if callable(self._debug) else None)
-        return self.executor.load(program, self.options)
+            hook = self._debug if callable(self._debug) else None
+            run = DebugExecutable(without_passes(program), hook)
+        else:
+            run = self.executor.load(program, self.options)
+        if program.level == "first-run" and self.executor.holds_values:
+            # Not at the top: few ask for it, and it needs all passes.
+            first_run = import_module("graphfw.runtime.first_run")
+            run = first_run.FirstRun(run, program, program.source, self.executor)
+        return run
 
     def execute(
         self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]

@@ -46,15 +46,6 @@ def test_every_nan_is_distinct_and_zeros_are_equal():
     np.testing.assert_array_equal(found.counts.numpy(), [2, 1, 1])
 
 
-@pytest.mark.parametrize("name", ["unique_all", "unique_counts", "unique_inverse", "unique_values"])
-def test_unique_of_what_is_not_known(name):
-    with gf.Graph():
-        x = gf.placeholder(("n",), gf.int64, name="x")
-        with pytest.raises(gf.ConcreteValueError, match=f"{name}: how many distinct") as caught:
-            getattr(gf, name)(x)
-    assert "gf.isin" in caught.value.fix
-
-
 def test_unique_of_constants_inside_a_graph():
     with gf.Graph() as g:
         values = gf.unique_values([3, 1, 3])

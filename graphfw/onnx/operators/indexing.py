@@ -8,7 +8,10 @@ import numpy as np
 
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
+from graphfw.onnx.fitting import sized
+from graphfw.onnx.measuring import dims_of, is_measured
 from graphfw.onnx.node import Call, operator
+from graphfw.ops.measured import NonZero, measure
 
 
 @operator("Gather", moves=True)
@@ -22,7 +25,10 @@ def _gather_elements(node: Call, x: Tensor, indices: Tensor) -> Tensor:
     node.require(indices.ndim == x.ndim, f"x has {x.ndim} dims, and its indices {indices.ndim}")
     # Along the other axes indices may be shorter than x.
     key = tuple([slice(None) if i == axis else slice(0, d) for i, d in enumerate(indices.shape)])
-    return gf.take_along_axis(x[key], indices, axis=axis)
+    part = x[key]
+    for i, size in enumerate(indices.shape):
+        part = part if i == axis else sized(part, i, size)
+    return gf.take_along_axis(part, indices, axis=axis)
 
 
 @operator("GatherND", moves=True)
@@ -115,11 +121,14 @@ def _one_hot(node: Call, indices: Tensor, depth: Tensor, values: Tensor) -> Tens
 
 @operator("Compress", moves=True)
 def _compress(node: Call, x: Tensor, condition: Tensor) -> Tensor:
-    places = np.flatnonzero(node.known(condition, "the condition"))
+    if is_measured(node, condition):
+        (places,) = gf.nonzero(condition)
+    else:
+        places = gf.constant(np.flatnonzero(node.known(condition, "the condition")))
     axis = node.attr("axis", None)
     if axis is None:
-        return gf.take(gf.reshape(x, (-1,)), gf.constant(places), axis=0)
-    return gf.take(x, gf.constant(places), axis=axis)
+        return gf.take(gf.reshape(x, (-1,)), places, axis=0)
+    return gf.take(x, places, axis=axis)
 
 
 @operator("NonZero")
@@ -127,6 +136,8 @@ def _nonzero(node: Call, x: Tensor) -> Tensor:
     if _is_nonzero_throughout(node, x):  # so exporters count: 0, 1, … up to a size
         places = [gf.arange(size) for size in x.shape]
         return gf.stack([gf.reshape(p, (-1,)) for p in gf.meshgrid(*places, indexing="ij")])
+    if is_measured(node, x):
+        return measure(NonZero, ["nonzero"], x if x.ndim else gf.reshape(x, (1,)))[0]
     return gf.constant(np.stack(np.nonzero(np.atleast_1d(node.known(x, "x")))).astype(np.int64))
 
 
@@ -140,8 +151,10 @@ def _is_nonzero_throughout(node: Call, x: Tensor) -> bool:
 
 @operator("Unique")
 def _unique(node: Call, x: Tensor) -> tuple[Tensor, ...]:
-    value = node.known(x, "x")
     axis = node.attr("axis", None)
+    if axis is None and is_measured(node, x):
+        return _measured_unique(x, bool(node.attr("sorted", 1)))
+    value = node.known(x, "x")
     values, first, inverse, counts = np.unique(value, True, True, True, axis=axis)
     if not node.attr("sorted", 1):
         order = np.argsort(first)
@@ -153,9 +166,19 @@ def _unique(node: Call, x: Tensor) -> tuple[Tensor, ...]:
     return (gf.constant(values), *others)
 
 
+def _measured_unique(x: Tensor, is_sorted: bool) -> tuple[Tensor, ...]:
+    found = gf.unique_all(gf.reshape(x, (-1,)))
+    if is_sorted:
+        return found
+    order = gf.argsort(found.indices)
+    ordered = [gf.take(each, order, axis=0) for each in (found.values, found.indices, found.counts)]
+    values, first, counts = ordered
+    return values, first, gf.take(gf.argsort(order), found.inverse_indices, axis=0), counts
+
+
 @operator("TopK")
 def _top_k(node: Call, x: Tensor, k: Tensor | None = None) -> tuple[Tensor, ...]:
-    count = node.attr("k") if k is None else node.dim(k, "k")
+    count = node.attr("k") if k is None else dims_of(node, gf.reshape(k, (1,)), "k")[0]
     largest = bool(node.attr("largest", 1))
     made = gf.topk(x, count, axis=node.attr("axis", -1), largest=largest)
     return made.values, made.indices

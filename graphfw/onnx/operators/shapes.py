@@ -14,6 +14,7 @@ from graphfw.ir.dim import Dim, DimLike, always_ge
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.fitting import expanded, joined, reshaped
+from graphfw.onnx.measuring import clipped, dims_of, is_measured, measured, resolved
 from graphfw.onnx.node import Call, Strings, Value, as_value, operator
 from graphfw.onnx.types import dtype_of
 
@@ -38,7 +39,7 @@ def _constant(node: Call) -> Value:
 @operator("ConstantOfShape")
 def _constant_of_shape(node: Call, shape: Tensor) -> Tensor:
     value = node.attr("value", np.zeros(1, np.float32))
-    return gf.full(node.dims(shape, "the shape"), gf.constant(value.reshape(())))
+    return gf.full(dims_of(node, shape, "the shape"), gf.constant(value.reshape(())))
 
 
 @operator("EyeLike")
@@ -50,6 +51,10 @@ def _eye_like(node: Call, x: Tensor) -> Tensor:
 
 @operator("Range")
 def _range(node: Call, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+    bounds = (start, limit, delta)
+    is_open = any(node.facts.value(x) is None for x in bounds)
+    if is_open and node.facts.measures and is_measured(node, *bounds):
+        return _measured_range(node, *bounds)
     if start.dtype.is_floating:
         first, last, step = (node.real(x, "a bound") for x in (start, limit, delta))
         node.require(step and math.isfinite((last - first) / step), "its step is 0, or a bound is")
@@ -59,6 +64,15 @@ def _range(node: Call, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     by = node.integer(delta, "the step")
     node.require(by, "its step is 0")
     return gf.arange(begin, end, by, dtype=start.dtype)
+
+
+def _measured_range(node: Call, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+    start, limit, delta = (gf.reshape(x, ()) for x in (start, limit, delta))
+    # Integers are divided exactly; -(-a // b) rounds up.
+    is_real = start.dtype.is_floating
+    count = gf.ceil((limit - start) / delta) if is_real else -((start - limit) // delta)
+    (size,) = measured(node, gf.reshape(gf.maximum(gf.astype(count, gf.int64), 0), (1,)), "its end")
+    return start + gf.astype(gf.arange(size), start.dtype) * delta
 
 
 @operator("Shape")
@@ -85,11 +99,12 @@ def _sizes(shape: Sequence[DimLike]) -> Tensor:
 
 @operator("Reshape", moves=True)
 def _reshape(node: Call, x: Tensor, shape: Tensor | None = None) -> Tensor:
+    copies_zeros = not node.attr("allowzero", 0)
     if shape is None:
         dims: tuple[DimLike, ...] = node.attr("shape")
     else:
-        dims = node.dims(shape, "the new shape")
-    if not node.attr("allowzero", 0):
+        dims = dims_of(node, shape, "the new shape", lambda s: resolved(x, s, copies_zeros))
+    if copies_zeros:
         node.require(0 not in dims[x.ndim :], f"x has no axis for each 0 of the new shape {dims}")
         dims = tuple([x.shape[i] if d == 0 else d for i, d in enumerate(dims)])
     return reshaped(x, dims)
@@ -144,7 +159,7 @@ def _transpose(node: Call, x: Tensor) -> Tensor:
 
 @operator("Expand", moves=True)
 def _expand(node: Call, x: Tensor, shape: Tensor) -> Tensor:
-    return expanded(x, node.dims(shape, "the shape"))
+    return expanded(x, dims_of(node, shape, "the shape"))
 
 
 @operator("Identity", "Optional")
@@ -165,7 +180,7 @@ def _concat(node: Call, *xs: Tensor) -> Tensor:
 def _split(node: Call, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
     axis = node.axis(node.attr("axis", 0), x.ndim)
     parts, size = node.attr("num_outputs", len(node.outputs)), x.shape[axis]
-    lengths = node.attr("split", None) if sizes is None else node.dims(sizes, "the sizes")
+    lengths = node.attr("split", None) if sizes is None else dims_of(node, sizes, "the sizes")
     if lengths is None:
         node.require(parts == len(node.outputs), f"num_outputs is {parts}")
         length = -(-size // parts)
@@ -193,12 +208,20 @@ def _slice(
     axes: Tensor | None = None,
     steps: Tensor | None = None,
 ) -> Tensor:
+
+    def inside(bounds: Tensor) -> Tensor:
+        if min(by or (1,)) < 0:
+            node.known(bounds, "the bounds of a slice that goes backwards")
+        return clipped(x, bounds, _axes(node, axes))
+
+    by = None if steps is None else node.ints(steps, "the steps")
     if starts is None or ends is None:
         first, last = node.attr("starts"), node.attr("ends")
     else:
-        first, last = node.dims(starts, "the starts"), node.dims(ends, "the ends")
+        first = dims_of(node, starts, "the starts", inside)
+        last = dims_of(node, ends, "the ends", inside)
     along = _axes(node, axes) or tuple(range(len(first)))
-    by = (1,) * len(first) if steps is None else node.ints(steps, "the steps")
+    by = by or (1,) * len(first)
     counts = [len(v) for v in (first, last, along, by)]
     node.require(len(set(counts)) == 1, f"its starts, ends, axes, steps are so many: {counts}")
     node.require(0 not in by, "a step is 0")
@@ -224,7 +247,7 @@ def _bound(place: DimLike, size: DimLike, step: int) -> DimLike | None:
 
 @operator("Tile", moves=True)
 def _tile(node: Call, x: Tensor, repeats: Tensor) -> Tensor:
-    counts = node.dims(repeats, "the repeats")
+    counts = dims_of(node, repeats, "the repeats")
     node.require(len(counts) == x.ndim, f"it has {len(counts)} repeats for {x.ndim} dims")
     return gf.tile(x, counts)
 

@@ -13,7 +13,10 @@ import graphfw as gf
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
+from graphfw.onnx.fitting import matched
+from graphfw.onnx.measuring import is_measured
 from graphfw.onnx.node import Call, operator
+from graphfw.ops.measured import NonMaxSuppression, measure
 
 
 @operator("NonMaxSuppression")
@@ -25,44 +28,23 @@ def _non_max_suppression(
     overlap: Tensor | None = None,
     least: Tensor | None = None,
 ) -> Tensor:
-    """Choose boxes.  boxes: [B, N, 4], scores: [B, C, N] -> [chosen, 3] batch, class, box"""
-    limit = 0 if most is None else node.integer(most, "the limit")
-    threshold = 0.0 if overlap is None else node.real(overlap, "a bound")
-    lowest = -np.inf if least is None else node.real(least, "a bound")
-    b, s = node.known(boxes, "the boxes"), node.known(scores, "the scores")
-    node.require(b.ndim == s.ndim == 3, f"boxes and scores are {b.shape} and {s.shape}")
-    node.require(b.shape[::2] == (s.shape[0], 4) and b.shape[1] == s.shape[2], "they don't fit")
-    corners = _corners(b, bool(node.attr("center_point_box", 0)))
-    chosen = [
-        (batch, kind, box)
-        for batch in range(s.shape[0])
-        for kind in range(s.shape[1])
-        for box in _kept(corners[batch], s[batch, kind], limit, threshold, lowest)
-    ]
-    return gf.constant(np.asarray(chosen, np.int64).reshape(-1, 3))
+    """Choose boxes.  boxes: [B, N, 4], scores: [B, C, N] -> [chosen, 3] image, class, box"""
 
+    def number(x: Tensor | None, default: float, dtype: gf.DType) -> Tensor:
+        node.require(x is None or x.size == 1, "a limit is no number")
+        return gf.astype(gf.asarray(default) if x is None else gf.reshape(x, ()), dtype)
 
-def _corners(boxes: Any, is_centred: bool) -> Any:
-    """Return the low and the high corners: y1, x1, y2, x2."""
-    if is_centred:
-        x, y, w, h = np.moveaxis(boxes, -1, 0)
-        return np.stack([y - h / 2, x - w / 2, y + h / 2, x + w / 2], axis=-1)
-    first, second = boxes[..., :2], boxes[..., 2:]
-    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=-1)
-
-
-def _kept(boxes: Any, scores: Any, limit: int, threshold: float, lowest: float) -> list[int]:
-    kept: list[int] = []
-    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    for box in np.argsort(-scores, kind="stable"):
-        if len(kept) >= limit or scores[box] <= lowest:
-            break
-        low = np.maximum(boxes[kept, :2], boxes[box, :2])
-        high = np.minimum(boxes[kept, 2:], boxes[box, 2:])
-        common = np.prod(np.maximum(high - low, 0), axis=-1)
-        if not np.any(common > threshold * (areas[kept] + areas[box] - common)):
-            kept.append(int(box))
-    return kept
+    given = (
+        *matched((boxes, scores), (("image", "box", None), ("image", "class", "box"))),
+        number(most, 0, gf.int64),
+        number(overlap, 0.0, boxes.dtype),
+        number(least, -math.inf, boxes.dtype),
+    )
+    tensors = [x for x in given if x is not None]
+    if not is_measured(node, *tensors):
+        tensors = [gf.constant(node.known(x, "what it chooses from")) for x in tensors]
+    centred = bool(node.attr("center_point_box", 0))
+    return measure(NonMaxSuppression, ["boxes"], *tensors, centred=centred)[0]
 
 
 @operator("RoiAlign")

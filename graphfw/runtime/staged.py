@@ -1,0 +1,203 @@
+"""Running a program in stages, between which sizes are found out: see `stages.py`."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphfw.errors import ExecutionError, ExecutorError
+from graphfw.ir import concrete
+from graphfw.ir.op import Rng
+from graphfw.ops.effects import quiet
+from graphfw.passes.manager import table
+from graphfw.runtime import staged_reports
+from graphfw.runtime.debugging import DebugExecutable
+from graphfw.runtime.executor import Claim, Executable, Executor, Options
+from graphfw.runtime.feeding import check_promises
+from graphfw.runtime.memory import MemoryReport
+from graphfw.runtime.places import node_table
+from graphfw.runtime.profile import Profile
+from graphfw.runtime.program import Program, without_passes
+from graphfw.runtime.stages import Measurement, Stages, cut
+
+_versions = itertools.count(-1, -1)
+"""For runs that know nothing of the variables' version: none is like another."""
+
+
+def loaded(
+    program: Program,
+    load: Callable[[Program], Executable],
+    executor: Executor,
+    options: Options,
+) -> Executable:
+    """Make a program whose sizes are found out on the way ready to run.
+
+    Args:
+        program: The program.
+        load: Makes a stage ready.
+        executor: Whose arrays they are.
+        options: The session's.
+
+    Raises:
+        ExecutorError: There is a memory limit.
+    """
+    if options.memory_limit is not None:
+        raise ExecutorError(
+            "this run finds out sizes as it goes, so it can't keep a memory_limit",
+            fix="leave it out; plan.memory(…) says what it takes at most",
+        )
+    without_passes(program)  # stages have theirs
+    stages = cut(program)
+    return StagedExecutable(
+        program, stages, [load(each.program) for each in stages.stages], executor
+    )
+
+
+class _Passed(NamedTuple):
+    """What a run has done of one stage.
+
+    Attributes:
+        run: What has run it.
+        inputs: What it was given.
+        sizes: Its sizes.
+        outputs: What it has yielded.
+        seconds: How long each measurement behind it took.
+    """
+
+    run: Executable
+    inputs: list[Any]
+    sizes: tuple[int, ...]
+    outputs: list[Any]
+    seconds: list[float]
+
+
+class StagedExecutable(Executable):
+    """A program in stages; what a run knows is its own, so that many may go on at once."""
+
+    def __init__(
+        self, program: Program, stages: Stages, runs: Sequence[Executable], executor: Executor
+    ) -> None:
+        self.program = program
+        self.stages = stages
+        self._runs = runs
+        self._executor = executor
+        outputs = stages.outputs
+        self._again = [i for i, place in enumerate(outputs) if place in outputs[:i]]
+
+    def __call__(
+        self,
+        inputs: Sequence[Any],
+        sizes: tuple[int, ...],
+        rng: Rng,
+        version: int,
+        claim: Claim | None,
+    ) -> list[Any]:
+        values = self._values(inputs)
+        # Without a name for what is yielded, which would keep memory that is free.
+        deque(self._passing(values, sizes, rng, version, claim), maxlen=0)
+        outputs = [values[place] for place in self.stages.outputs]
+        for i in self._again:
+            outputs[i] = outputs[i].copy()  # each belongs to whom it is handed to
+        return outputs
+
+    def _values(self, inputs: Sequence[Any]) -> list[Any]:
+        return [*inputs, *[None] * (self.stages.places - len(inputs))]
+
+    def _passing(
+        self,
+        values: list[Any],
+        sizes: tuple[int, ...],
+        rng: Rng,
+        version: int,
+        claim: Claim | None,
+    ) -> Iterator[_Passed]:
+        """Run stage by stage."""
+        env = dict(zip(self.program.symbols, sizes, strict=True))
+        last = self.stages.stages[-1]
+        for stage, run in zip(self.stages.stages, self._runs, strict=True):
+            check_promises(stage.program, env)
+            own = tuple([env[name] for name in stage.program.symbols])
+            given = [values[place] for place in stage.takes]
+            outputs = run(given, own, rng, version, claim if stage is last else None)
+            for place, array in zip(stage.gives, outputs, strict=True):
+                values[place] = array
+            seconds = [self._measured(one, run, values, env) for one in stage.measurements]
+            for place in stage.drops:
+                values[place] = None
+            yield _Passed(run, given, own, outputs, seconds)
+            del given, outputs
+
+    def _measured(
+        self, one: Measurement, run: Executable, values: list[Any], env: dict[str, int]
+    ) -> float:
+        """Compute what tells sizes, on the host, and return how long it took."""
+        begin = time.perf_counter()
+        node, op = one.node, one.op
+        arrays = self._executor.to_hosts([values[place] for place in one.takes])
+        try:
+            with np.errstate(all="ignore"):
+                made = op.eval(np, *arrays)
+        except Exception as error:
+            raise concrete.failed(node, arrays, error) from error
+        results = list(made) if op.multiple else [made]
+        if isinstance(run, DebugExecutable):
+            run.watch(node, arrays, results)
+        env.update(zip(one.names, op.measured(*results), strict=True))
+        for place, tensor, array in zip(one.gives, node.outputs, results, strict=True):
+            values[place] = self._executor.feed(tensor, array)
+        return time.perf_counter() - begin
+
+    def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
+        passed: list[_Passed] = []
+        with quiet():
+            passed.extend(self._passing(self._values(inputs), sizes, rng, next(_versions), None))
+        for is_bad in (np.isnan, lambda array: ~np.isfinite(array)):
+            for one in passed:
+                arrays = self._executor.to_hosts(list(one.outputs))
+                if any(a.dtype.kind in "fcV" and is_bad(a).any() for a in arrays):
+                    return one.run.blame(one.inputs, one.sizes, rng)
+        return passed[-1].run.blame(passed[-1].inputs, passed[-1].sizes, rng)
+
+    # Reports.
+
+    def explain(self, sizes: tuple[int, ...] | None) -> str:
+        symbols = self.program.symbols
+        env = dict(zip(symbols, sizes, strict=True)) if sizes is not None else {}
+        texts = []
+        for number, (stage, run) in enumerate(zip(self.stages.stages, self._runs, strict=True)):
+            own = stage.program.symbols
+            known = tuple([env[s] for s in own]) if env.keys() >= set(own) else None
+            texts.append(staged_reports.title(self.stages, number))
+            texts.append(table(stage.program.reports))
+            texts.append(run.explain(known) or node_table(stage.program.graph))
+        return "\n\n".join(texts)
+
+    def source(self) -> str:
+        titles = [staged_reports.title(self.stages, n) for n in range(len(self._runs))]
+        pairs = zip(titles, self._runs, strict=True)
+        return "\n\n".join([f"{title}\n\n{run.source()}" for title, run in pairs])
+
+    def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
+        """Return what memory a run takes at most: as if all that is counted were there."""
+        env = dict(zip(self.program.symbols, sizes, strict=True))
+        reports = []
+        for stage, run in zip(self.stages.stages, self._runs, strict=True):
+            for check in stage.program.shape_checks:
+                staged_reports.introduce(check, env)
+            reports.append(run.memory(tuple([env[name] for name in stage.program.symbols])))
+            for one in stage.measurements:
+                staged_reports.bound(one, env)
+        return staged_reports.memory(self.stages, reports, env)
+
+    def profile(
+        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
+    ) -> Profile:
+        with quiet():
+            passed = list(self._passing(self._values(inputs), sizes, rng, version, None))
+            found = [one.run.profile(one.inputs, one.sizes, rng, version) for one in passed]
+        return staged_reports.profile(self.stages, found, [one.seconds for one in passed])
