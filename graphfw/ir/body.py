@@ -351,10 +351,11 @@ def copied(outputs: Sequence[Tensor], given: Mapping[Tensor, Tensor]) -> list[Te
     return [new[t.node, t.index] for t in outputs]
 
 
-def rewired(value: Tensor, old: Tensor, new: Tensor) -> Tensor:
-    """Return a tensor as it is computed with `new` in the place of `old`, in the current graph."""
-    made: dict[tuple[Node, int], Tensor] = {(old.node, old.index): new}
-    for node in ancestors([value], stop=lambda n: n is old.node):
+def rewired(value: Tensor, new: Mapping[Tensor, Tensor]) -> Tensor:
+    """Return a tensor as it is computed with others in place of some, in the current graph."""
+    made: dict[tuple[Node, int], Tensor] = {(t.node, t.index): x for t, x in new.items()}
+    replaced = {t.node for t in new}
+    for node in ancestors([value], stop=replaced.__contains__):
         inputs = [made.get((t.node, t.index), t) for t in node.inputs]
         if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
             made.update({(node, i): t for i, t in enumerate(emit_all(node.op, *inputs))})

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from graphfw.errors import ShapeError
 from graphfw.ir import ambient
 from graphfw.ir.dim import Dim, DimLike
-from graphfw.ir.dtype import DTypeLike
+from graphfw.ir.dtype import DTypeLike, int64
 from graphfw.ir.functions import F
 from graphfw.ir.graph import current_graph
 from graphfw.ir.shape import normalize_axis, size_of
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.variable import Variable, update
+from graphfw.ir.variable import Update, Variable
+from graphfw.loc import capture
 from graphfw.nn import init
 from graphfw.nn.checks import checked_size, explained
 from graphfw.nn.module import Module, parameter
@@ -181,12 +182,13 @@ class Tracking(PerChannel):
 
     running_mean: Variable | None
     running_var: Variable | None
+    num_batches_tracked: Variable | None
 
     def __init__(
         self,
         channels: int,
         eps: float,
-        momentum: float,
+        momentum: float | None,
         affine: bool,
         track_running_stats: bool,
         dtype: DTypeLike | None,
@@ -194,16 +196,18 @@ class Tracking(PerChannel):
         name: str | None,
     ) -> None:
         super().__init__(channels, eps, affine, dtype, axis, name)
-        fits = 0 < (momentum or 0) <= 1  # PyTorch's None, the mean over all batches, is not there
+        fits = momentum is None or 0 < momentum <= 1
         message = f"{type(self).__name__}: momentum={momentum} must be above 0 and at most 1"
-        demand(fits, message, fix="use momentum=0.1")
+        demand(fits, message, fix="use momentum=0.1, or None for the mean over all batches")
         self.momentum = momentum
-        self.running_mean = self.running_var = None
+        self.running_mean = self.running_var = self.num_batches_tracked = None
         if track_running_stats:
             exact = wide_dtype(dtype_or(dtype, ambient.get_default_dtype()))
             shape = (self.channels,)
             self.running_mean = parameter(init.zeros, shape, exact, trainable=False)
             self.running_var = parameter(init.ones, shape, exact, trainable=False)
+            if momentum is None:
+                self.num_batches_tracked = parameter(init.zeros, (), int64, trainable=False)
 
     def _running(self) -> tuple[Variable, Variable] | None:
         """Return the running mean and variance, if there are any."""
@@ -223,9 +227,21 @@ class Tracking(PerChannel):
         running = self._running()
         if running is None:
             return
+        moves: list[tuple[Variable, Tensor]] = []
+        if self.num_batches_tracked is not None:
+            batches = self.num_batches_tracked + 1
+            moves.append((self.num_batches_tracked, batches))
         for old, new in zip(running, (mean, var * _bessel(count, var)), strict=True):
-            updated = update(old, old + self.momentum * (converted(new, old.dtype) - old))
-            current_graph().carried.append((updated, result))
+            batch = converted(new, old.dtype)
+            if self.momentum is None:
+                n = converted(batches, old.dtype)
+                moves.append((old, (batch + old * (n - 1)) / n))
+            else:
+                moves.append((old, old + self.momentum * (batch - old)))
+        graph = current_graph()
+        loc = graph.provenance or capture(ambient.current_scope.get())
+        graph.check_update(running[0], loc)
+        graph.carried.append((Update(moves, graph, loc), result))
 
     def _normalised(self, x: Tensor, mean: Tensor, var: Tensor, place: int) -> Tensor:
         return batch_norm(x, mean, var, self.weight, self.bias, axis=place, eps=self.eps)
@@ -236,12 +252,13 @@ class BatchNorm(Tracking):
 
     In training by the batch's own mean and variance, else by running ones. The running ones are
     updated along with the step of an optimiser that minimises what the result is part of:
-    `running += momentum * (batch - running)`, with the unbiased variance. S. Ioffe, C. Szegedy,
-    "Batch normalization", 2015.
+    `running += momentum * (batch - running)`, with the unbiased variance; or, without a momentum,
+    they are the means over all batches so far. S. Ioffe, C. Szegedy, "Batch normalization", 2015.
 
     Args:
         channels: The size of x's dim `axis`, C.
-        momentum: How much of the batch goes into the running mean and variance, in (0, 1].
+        momentum: How much of the batch goes into the running mean and variance, in (0, 1]; None
+            for as much of the n-th batch as makes them the mean over n batches, 1/n.
         eps: What is added to the variance.
         affine: Whether to scale and shift by learnt weights and biases.
         dtype: The weights' dtype, the default dtype when there is none; the running statistics of
@@ -256,6 +273,8 @@ class BatchNorm(Tracking):
         bias: [C], or None.
         running_mean: [C], not trained, or None.
         running_var: [C], not trained, or None.
+        num_batches_tracked: How many batches the means are over, [] of int64, not trained; None
+            where there is a momentum.
 
     Raises:
         ArgumentError: channels is no int or below 1, or momentum is outside (0, 1].
@@ -265,7 +284,7 @@ class BatchNorm(Tracking):
     def __init__(
         self,
         channels: int,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         eps: float = 1e-5,
         affine: bool = True,
         dtype: DTypeLike | None = None,

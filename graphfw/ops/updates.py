@@ -114,20 +114,19 @@ def _contents(traced: Traced, before: Mapping[Variable, Tensor]) -> list[Tensor]
     graph = traced.graph
     carried = {update for update, _ in graph.carried}
     after = dict(before)
-    seen: dict[Tensor, None] = {}
+    seen: set[tuple[Variable, Tensor]] = set()
     for update in graph.updates:
-        for v, value in update.pairs:
-            if value in seen:
-                continue
-            if after[v] is not before[v]:
-                if update not in carried:
-                    raise GraphError(
-                        f'update: "{v.name}" is updated twice in the body of a {graph.what}',
-                        operands=[describe("first", after[v]), describe("second", value)],
-                        at=update.loc,
-                        fix="compute one new value, and update it once",
-                    )
-                value = rewired(value, before[v], after[v])
-            seen[value] = None
-            after[v] = value
+        pairs = [pair for pair in update.pairs if pair not in seen]
+        again = [(v, value) for v, value in pairs if after[v] is not before[v]]
+        for v, value in again:
+            if update not in carried:
+                raise GraphError(
+                    f'update: "{v.name}" is updated twice in the body of a {graph.what}',
+                    operands=[describe("first", after[v]), describe("second", value)],
+                    at=update.loc,
+                    fix="compute one new value, and update it once",
+                )
+        moved = {before[v]: after[v] for v, _ in again}
+        seen.update(pairs)
+        after |= {v: rewired(value, moved) for v, value in pairs}
     return list(after.values())

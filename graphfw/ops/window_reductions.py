@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from graphfw.errors import DTypeError
-from graphfw.ir.build import emit
+from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType, as_dtype, int64
 from graphfw.ir.functions import F
@@ -15,6 +15,7 @@ from graphfw.ir.op import NONDIFF, Case, Cost, bad, ok, op
 from graphfw.ir.shape import require, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
+from graphfw.ops.batching import Lanes, Outputs
 from graphfw.ops.cast import iinfo
 from graphfw.ops.dtypes import compute_dtype, require_indices, require_numeric, require_ordered
 from graphfw.ops.spatial import Pairs
@@ -302,3 +303,77 @@ class WindowPut(Padded):
         yield bad("float32[2]", "int64[2]", dims=(5,), match="end in the places", **_PADDED)
         bools: dict[str, Any] = {"dims": (5,), "match": "wants real", "error": DTypeError}
         yield bad("bool[6]", "int64[6]", **bools, **_PADDED)
+
+
+@op("window_relu_sum")
+class WindowReluSum(Padded):
+    """The sum of relu(x + y) over what a window sees.  x: [N, C, *S]  y: [C]  ->  [N, C, *P]
+
+    It is what sums over windows become that are computed with the convolution before them.
+    """
+
+    vjp = NONDIFF
+
+    def shape(self, x: Shape, y: Shape) -> Shape:
+        places = self.placed(x)
+        fits = len(x) == len(self.window) + 2 and y == x[1:2]
+        require(fits, "y must be one for each channel of x, [N, C, *S]", fix="give y [C]")
+        return places
+
+    def dtype(self, x: DType, y: DType) -> DType:
+        require(x is y, "x and y must be of one dtype", fix="convert y", error=DTypeError)
+        return require_ordered(x)
+
+    def eval(self, xp: Any, x: Any, y: Any) -> Any:
+        shifted = xp.add(x, y.reshape(-1, *[1] * len(self.window)))
+        return WindowSum(*self.values).eval(xp, xp.maximum(shifted, x.dtype.type(0)))
+
+    def batch(self, lanes: Lanes, batched: Sequence[bool], *xs: Tensor) -> Outputs:
+        x, y = xs
+        before = (lanes.size, 1) if batched[1] else ()
+        shifted = x + F.reshape(y, (*before, *y.shape[-1:], *[1] * len(self.window)))
+        return emit_all(WindowSum(*self.values), F.relu(shifted))
+
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        flops = outputs[0].size * math.prod(self.window) + 2 * inputs[0].size
+        return super().cost(outputs, *inputs)._replace(flops=flops)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[2, n, 5]", "float32[n]", **_PADDED)
+        yield ok("float32[1, 2, 5]", "float32[2]", **SAMPLE, **_none(1))
+        yield bad("float32[2, 3, 5]", "float32[2]", match="one for each channel", **_PADDED)
+        one: dict[str, Any] = {"match": "of one dtype", "error": DTypeError}
+        yield bad("float32[2, 3, 5]", "float64[3]", **one, **_PADDED)
+
+
+@op("window_route")
+class WindowRoute(Padded):
+    """x where the largest element of each window of y lies.  x: [*B, *P]  y: [*B, *S]  ->  y's
+
+    It is `window_put` of the numbers that `window_argmax` finds in y.
+    """
+
+    vjp = NONDIFF
+
+    def shape(self, x: Shape, y: Shape) -> Shape:
+        places = self.placed(y)
+        message = f"x must be one for each place, {shape_text(places)}"
+        require(x == places, message, fix="give what window_max would return")
+        return y
+
+    def dtype(self, x: DType, y: DType) -> DType:
+        require_ordered(y)
+        return require_ordered(x)
+
+    def eval(self, xp: Any, x: Any, y: Any) -> Any:
+        number = WindowArgmax(*self.values).eval(xp, y)
+        dims = y.shape[y.ndim - len(self.window) :]
+        return WindowPut(*[*self.values, dims]).eval(xp, x, number)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[n, 6]", "float32[n, 5]", **_PADDED)
+        yield ok("float32[3]", "float32[5]", **SAMPLE, **_none(1))
+        yield bad("float32[2]", "float32[5]", match="one for each place, \\[6\\]", **_PADDED)
+        yield bad("float32[6]", "bool[5]", match="wants real", error=DTypeError, **_PADDED)

@@ -11,7 +11,7 @@ from graphfw.ir.walk import ancestors
 def carried_pairs(loss: Tensor) -> list[tuple[Variable, Tensor]]:
     """Return the new values that come along with a loss: of statistics kept by layers above it.
 
-    A layer that was called several times has several updates of one variable; they follow one
+    A layer that was called several times has several updates of its variables; they follow one
     another in the order of the calls.
     """
     above = set(ancestors([loss]))
@@ -19,12 +19,9 @@ def carried_pairs(loss: Tensor) -> list[tuple[Variable, Tensor]]:
     for update, anchor in loss.graph.carried:
         if anchor.node not in above:
             continue
-        for variable, value in update.pairs:
-            before = values.get(variable)
-            if before is value:  # of a body, several updates have one result
-                continue
-            here = loss.graph.standing_for(variable)
-            if before is not None and here is not None:
-                value = rewired(value, here, before)
-            values[variable] = value
+        # Of a body, several updates have one result.
+        pairs = [(v, value) for v, value in update.pairs if values.get(v) is not value]
+        read = [(loss.graph.standing_for(v), values[v]) for v, _ in pairs if v in values]
+        before = {here: new for here, new in read if here is not None}
+        values |= {v: rewired(value, before) for v, value in pairs}
     return list(values.items())

@@ -3,26 +3,36 @@
 max(relu(x + b)) is relu(max(x) + b), to the last bit: rounding keeps an order, too. So nothing
 stands between a convolution and what pools it. A sum moves before a convolution whose kernels have
 one element: sum(conv(x, w)) is conv(sum(x), w), as much as numbers that are added in another order
-are the same. And a window that sees a whole plane is a reduction like others.
+are the same. And a window that sees a whole plane is a reduction like others. Where nothing can
+move, what stands between a convolution and its pooling becomes part of that.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
-from graphfw.ir.build import emit
+from graphfw.ir.build import constant, emit
 from graphfw.ir.constants import constant_array
 from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph
+from graphfw.ir.literal import Array
+from graphfw.ir.op import Op
 from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
 from graphfw.ops.correlation import Conv
-from graphfw.ops.window_reductions import WindowMax, WindowReduction
+from graphfw.ops.window_reductions import (
+    WindowMax,
+    WindowReduction,
+    WindowReluSum,
+    WindowRoute,
+)
 from graphfw.passes.base import Pass
 
 _RISING = {
@@ -54,6 +64,55 @@ class WholeWindows(Pass):
         return rebuild(graph, rewrite) if any(map(_is_whole, live_nodes(graph))) else graph
 
 
+class _Readers:
+    """Who reads what in a graph."""
+
+    def __init__(self, graph: Graph, nodes: Sequence[Node]) -> None:
+        self._of = users(nodes)
+        self._kept = {t.node for t in graph.outputs}
+
+    def is_one(self, node: Node) -> bool:
+        """Whether one node alone reads another one, which is no output."""
+        return len(self._of[node]) == 1 and node not in self._kept
+
+
+_Found = TypeVar("_Found")
+
+
+def _replaced(
+    graph: Graph,
+    op: str,
+    find: Callable[[Node, _Readers], _Found | None],
+    make: Callable[[Op, tuple[Tensor, ...], _Found], Tensor],
+    hit: Callable[[], None],
+) -> Graph:
+    """Return a graph with other tensors in place of the results of an op.
+
+    Args:
+        graph: The graph.
+        op: The name of the op.
+        find: What of a node decides how it is replaced, or None where it stays.
+        make: The tensor, of the node's op, its inputs in the new graph, and what was found.
+        hit: Called for each of them.
+    """
+    nodes = live_nodes(graph)
+    candidates = [node for node in nodes if node.op.name == op]
+    if not candidates:
+        return graph
+    readers = _Readers(graph, nodes)
+    found = {n: what for n in candidates if (what := find(n, readers)) is not None}
+    if not found:
+        return graph
+
+    def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+        if node not in found:
+            return None
+        hit()
+        return make(node.op, inputs, found[node])
+
+    return rebuild(rebuild(graph, rewrite))  # twice: what was read before goes
+
+
 @record
 class PoolFirst(Pass):
     """Pool convolutions before constants are added to them and they are cut off.
@@ -66,35 +125,11 @@ class PoolFirst(Pass):
     name = "pool-first"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        nodes = live_nodes(graph)
-        pools = [node for node in nodes if node.op.name == "window_max"]
-        if not pools:
-            return graph
-        readers, kept = users(nodes), {t.node for t in graph.outputs}
-        chains: dict[Node, list[int]] = {}
-        for pool in pools:
-            steps, node = _steps(pool, readers, kept)
-            if steps and node.op.name == "conv" and self.is_worth(node, pool):
-                chains[pool] = steps
-        if not chains:
-            return graph
+        def find(pool: Node, readers: _Readers) -> list[int] | None:
+            steps, node = _steps(pool, readers)
+            return steps if steps and node.op.name == "conv" and self.is_worth(node, pool) else None
 
-        def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-            if node not in chains:
-                return None
-            hits["moved"] += 1
-            x, steps = inputs[0], []
-            for side in chains[node]:
-                steps.append((x.node, side))
-                x = x.node.inputs[side]
-            x = emit(node.op, x)
-            for step, side in reversed(steps):
-                operands = list(step.inputs)
-                operands[side] = x
-                x = emit(step.op, *operands)
-            return x
-
-        return rebuild(rebuild(graph, rewrite))  # twice: what was read before goes
+        return _replaced(graph, "window_max", find, _before_steps, partial(hits.update, ["moved"]))
 
 
 @record
@@ -109,30 +144,113 @@ class SumFirst(Pass):
     name = "sum-first"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        nodes = live_nodes(graph)
-        pools = [node for node in nodes if node.op.name == "window_sum"]
-        if not pools:
-            return graph
-        readers, kept = users(nodes), {t.node for t in graph.outputs}
-        moved = set()
-        for pool in pools:
+        def find(pool: Node, readers: _Readers) -> bool | None:
             conv = pool.inputs[0].node
-            is_alone = len(readers[conv]) == 1 and conv not in kept
-            if is_alone and _sees_itself(conv, pool) and self.is_worth(conv, pool):
-                moved.add(pool)
-        if not moved:
-            return graph
+            is_alone = readers.is_one(conv) and _sees_itself(conv, pool)
+            return True if is_alone and self.is_worth(conv, pool) else None
 
-        def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-            if node not in moved:
-                return None
-            hits["moved"] += 1
+        def make(op: Op, inputs: tuple[Tensor, ...], _: bool) -> Tensor:
             conv = inputs[0].node
             x, weight = conv.inputs
-            x = emit(node.op, x)
+            x = emit(op, x)
             return emit(Conv(x.shape[2:], *conv.op.values[1:]), x, weight)
 
-        return rebuild(rebuild(graph, rewrite))  # twice: what was read before goes
+        return _replaced(graph, "window_sum", find, make, partial(hits.update, ["moved"]))
+
+
+@record
+class SumWithConvolution(Pass):
+    """Make a bias, a ReLU and a sum over windows behind a convolution one operation.
+
+    Attributes:
+        is_worth: Whether that pays for a convolution and what it becomes with what follows.
+    """
+
+    is_worth: Callable[[Node, Node], bool]
+    name = "sum-with-convolution"
+
+    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
+        def find(pool: Node, readers: _Readers) -> Array | None:
+            conv, added = _activated(pool, readers) or (None, None)
+            return added if conv is not None and self.is_worth(conv, pool) else None
+
+        def make(op: Op, inputs: tuple[Tensor, ...], added: Array) -> Tensor:
+            x = inputs[0].node.inputs[0]
+            if x.node.op.name == "add":
+                x = next(t for t in x.node.inputs if t.node.op.name == "conv")
+            return emit(WindowReluSum(*op.values), x, constant(added))
+
+        return _replaced(graph, "window_sum", find, make, partial(hits.update, ["joined"]))
+
+
+@record
+class RouteGradients(Pass):
+    """Send gradients to the largest elements of windows in one go with finding these.
+
+    Attributes:
+        is_worth: Whether that pays for a `window_put`.
+    """
+
+    is_worth: Callable[[Node], bool]
+    name = "route-gradients"
+
+    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
+        def find(put: Node, readers: _Readers) -> bool | None:
+            argmax = put.inputs[1].node
+            is_alone = readers.is_one(argmax) and _is_of(argmax, put)
+            return True if is_alone and self.is_worth(put) else None
+
+        def make(_op: Op, inputs: tuple[Tensor, ...], _: bool) -> Tensor:
+            given, number = inputs
+            return emit(WindowRoute(*number.node.op.values), given, number.node.inputs[0])
+
+        return _replaced(graph, "window_put", find, make, partial(hits.update, ["routed"]))
+
+
+def _before_steps(op: Op, inputs: tuple[Tensor, ...], sides: list[int]) -> Tensor:
+    """Apply an op before the steps that lead to its input, each by one of its own inputs."""
+    (x,), steps = inputs, []
+    for side in sides:
+        steps.append((x.node, side))
+        x = x.node.inputs[side]
+    x = emit(op, x)
+    for step, side in reversed(steps):
+        operands = list(step.inputs)
+        operands[side] = x
+        x = emit(step.op, *operands)
+    return x
+
+
+def _activated(pool: Node, readers: _Readers) -> tuple[Node, Array] | None:
+    """Return the convolution, and what is added for each output, of which a pool sums the ReLUs."""
+    relu = pool.inputs[0].node
+    if relu.op.name != "relu":
+        return None
+    x, between = relu.inputs[0], [relu]
+    added: Array | None = None
+    if x.node.op.name == "add":
+        between.append(x.node)
+        sides = x.node.inputs
+        x, other = sides if sides[0].node.op.name == "conv" else sides[::-1]
+        added = constant_array(other)
+        if added is None:
+            return None
+    between.append(x.node)
+    alone = all(map(readers.is_one, between))
+    if x.node.op.name != "conv" or not alone or not isinstance(x.shape[1], int):
+        return None
+    dims = (x.shape[1], *[1] * (x.ndim - 2))
+    if added is None:
+        added = np.zeros(dims, x.dtype.dtype)
+    return (x.node, added.reshape(-1)) if added.shape in (dims, (1, *dims)) else None
+
+
+def _is_of(argmax: Node, put: Node) -> bool:
+    """Whether numbers are those of the elements that a `window_put` means."""
+    if argmax.op.name != "window_argmax":
+        return False
+    (x,), op = argmax.inputs, put.op
+    return op.values == (*argmax.op.values, x.shape[x.ndim - len(argmax.op.values[0]) :])
 
 
 def _is_whole(node: Node) -> bool:
@@ -156,13 +274,13 @@ def _sees_itself(conv: Node, pool: Node) -> bool:
     return steps == {1} and set(op.before) == {0} and op.places == x.shape[2:]
 
 
-def _steps(pool: Node, readers: dict[Node, list[Node]], kept: set[Node]) -> tuple[list[int], Node]:
+def _steps(pool: Node, readers: _Readers) -> tuple[list[int], Node]:
     """Return by which input to go from step to step, up from a pool, and where that ends."""
     steps: list[int] = []
     (x,) = pool.inputs
     assert isinstance(pool.op, WindowMax)
     rank, node = len(pool.op.window), x.node
-    while len(readers[node]) == 1 and node not in kept:
+    while readers.is_one(node):
         sides = _RISING.get(node.op.name, ())
         rising = [side for side in sides if node.inputs[side].type == x.type]
         side = next((side for side in rising if _is_plain(node, side, rank)), None)

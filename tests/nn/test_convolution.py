@@ -202,6 +202,9 @@ def test_running_statistics_are_per_channel(rng: np.random.Generator) -> None:
 
 RUNNING: list[tuple[str, dict[str, Any], tuple[int, ...]]] = [
     ("BatchNorm1d", {"track_running_stats": False}, (4, 3)),
+    ("BatchNorm1d", {"momentum": None}, (4, 3)),
+    ("BatchNorm2d", {"momentum": None, "affine": False}, (2, 3, 4, 5)),
+    ("BatchNorm3d", {"momentum": None, "track_running_stats": False}, (2, 3, 2, 4, 3)),
     ("InstanceNorm1d", {"track_running_stats": True, "momentum": 0.3}, (4, 3, 5)),
     ("InstanceNorm2d", {"affine": True, "track_running_stats": True}, (2, 3, 5, 4)),
     ("InstanceNorm3d", {"momentum": 1.0, "track_running_stats": True}, (2, 3, 2, 3, 4)),
@@ -345,7 +348,7 @@ IMAGES = np.ones((2, 8, 8, 3), np.float32)
             "leave it out",
         ),
         (lambda: nn.InstanceNorm1d(3, momentum=0), ArgumentError, "momentum=0 must be", "0.1"),
-        (lambda: nn.BatchNorm2d(3, momentum=None), ArgumentError, "momentum=None must", "0.1"),
+        (lambda: nn.BatchNorm2d(3, momentum=1.5), ArgumentError, "momentum=1.5 must", "or None"),
         (lambda: nn.Upsample(2, mode="area"), ArgumentError, "mode='area' is none of", "linear"),
         (
             lambda: nn.Upsample(2, align_corners=True),

@@ -96,20 +96,42 @@ def test_batch_norm_training(rng, graph, shape, axis):
         np.testing.assert_allclose(moved(got), expected, 1e-4, 1e-5)
 
 
-def test_batch_norm_called_twice_in_one_loss(rng, graph):
-    layer = nn.BatchNorm(3)
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_batch_norm_called_twice_in_one_loss(rng, graph, momentum):
+    layer = nn.BatchNorm(3, momentum, affine=False)
     x, z = (gf.placeholder(("n", 3), name=name) for name in "xz")
-    train = gf.optim.SGD(0.1).minimize(gf.sum(layer(x)) + gf.sum(layer(z) ** 2))
-    theirs = torch.nn.BatchNorm1d(3)
-    a, b = (rng.standard_normal((4, 3)).astype(np.float32) for _ in range(2))
+    gain = gf.Variable(1.0, name="gain")
+    train = gf.optim.SGD(0.1).minimize(gf.sum(layer(x) * gain) + gf.sum(layer(z) ** 2))
+    theirs = torch.nn.BatchNorm1d(3, momentum=momentum, affine=False)
     with gf.Session(graph) as session:
-        session.run(train, {x: a, z: b})
-        theirs(as_torch(a)), theirs(as_torch(b))
-        for variable, expected in (
-            (layer.running_mean, theirs.running_mean),
-            (layer.running_var, theirs.running_var),
+        for _ in range(2):
+            a, b = (rng.standard_normal((4, 3)).astype(np.float32) for _ in range(2))
+            session.run(train, {x: a, z: b})
+            theirs(as_torch(a)), theirs(as_torch(b))
+        for name, variable in layer.named_variables():
+            expected = theirs.state_dict()[name].numpy()
+            np.testing.assert_allclose(session[variable], expected, 1e-5, 1e-6, err_msg=name)
+
+
+def test_means_over_all_batches_go_on_from_a_checkpoint(rng, graph, tmp_path):
+    layer = nn.BatchNorm(3, momentum=None)
+    x = gf.placeholder(("n", 3), name="x")
+    train = gf.optim.SGD(0.1).minimize(gf.sum(layer(x) ** 3))
+    batches = [rng.standard_normal((n, 3)).astype(np.float32) for n in (4, 7, 5)]
+    with gf.Session(graph) as session:
+        for batch in batches[:2]:
+            session.run(train, {x: batch})
+        session.save(tmp_path / "kept")
+    with gf.Session(graph, seed=1) as session:
+        session.restore(tmp_path / "kept")
+        session.run(train, {x: batches[2]})
+        assert session[layer.num_batches_tracked] == 3
+        for variable, of in (
+            (layer.running_mean, np.mean),
+            (layer.running_var, lambda b, axis: b.var(axis, ddof=1)),
         ):
-            np.testing.assert_allclose(session[variable], expected.numpy(), 1e-5, 1e-6)
+            wanted = np.mean([of(b, axis=0) for b in batches], axis=0)
+            np.testing.assert_allclose(session[variable], wanted, 1e-5)
 
 
 def test_batch_norm_of_another_branch_is_not_carried(graph):

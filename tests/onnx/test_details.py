@@ -5,35 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphfw as gf
 from tests.onnx.models import model
-from tests.onnx.runtime import started
 
 
 def node(kind, inputs, outputs, **attributes):
     return helper.make_node(kind, inputs, outputs, **attributes)
-
-
-@pytest.fixture
-def compare(tmp_path):
-    def compared(proto, feeds):
-        """Compare all outputs of a model with ONNX Runtime's, and return the graph."""
-        graph = gf.onnx.load(proto)
-        with gf.Session(graph) as session:
-            made = session.run(list(graph.outputs), feeds)
-        proto.ir_version = 10  # ONNX Runtime is behind the package onnx
-        onnx.save(proto, tmp_path / "m.onnx")
-        wanted = started(tmp_path / "m.onnx").run(None, feeds)
-        for value, reference in zip(made, wanted, strict=True):
-            np.testing.assert_allclose(value, reference, 1e-4, 1e-5)
-            assert (value.dtype, value.shape) == (reference.dtype, reference.shape)
-        return graph
-
-    return compared
 
 
 @pytest.mark.parametrize("sizes", [(9,), (7, 8), (4, 5, 6)])

@@ -71,14 +71,15 @@ def test_an_mlp_trains_with_adam(rng, tmp_path):
     assert train(graph, loss, step, feeds, tmp_path / "mlp.onnx", 1e-3) < 0.3
 
 
-def test_a_convolutional_network_trains(rng, tmp_path):
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_a_convolutional_network_trains(rng, tmp_path, momentum):
     nn = gf.nn
     with gf.Graph() as graph:
         x = gf.placeholder(("batch", 2, 9, 9), name="x")
         label = gf.placeholder(("batch",), gf.int64, "y")
         model = nn.Sequential(
             nn.Conv2d(2, 8, 3, padding=1, bias=False),
-            nn.BatchNorm(8, axis=1),
+            nn.BatchNorm(8, momentum, axis=1),
             nn.ReLU(),
             nn.Conv2d(8, 8, 3, stride=2, padding=1, groups=4),
             nn.ReLU(),

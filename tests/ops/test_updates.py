@@ -143,6 +143,22 @@ def test_conditions_read_what_the_trips_gave():
     assert after == 4
 
 
+def test_variables_of_a_body_may_get_the_same_value():
+    with gf.Graph() as g:
+        x = gf.placeholder((), name="x")
+        a, b = (gf.Variable(1.0, name=name) for name in "ab")
+
+        def inside(x):
+            twice = x * 2
+            gf.update(a, twice), gf.update(b, twice)
+            return twice
+
+        y = gf.checkpoint(inside)(x)
+    with gf.Session(g) as session:
+        session.run([y, *g.updates], {x: np.float32(3)})
+        assert (session[a], session[b]) == (6, 6)
+
+
 def test_no_trips_change_nothing():
     def build(x, v):
         def trip(c, _):
@@ -168,10 +184,10 @@ NETS = {
 }
 
 
-def trained(kind: str, array: np.ndarray) -> dict[str, Any]:
+def trained(kind: str, array: np.ndarray, momentum: float | None) -> dict[str, Any]:
     with gf.Graph() as g, gf.training():
         x = gf.placeholder(("batch", 3), name="x")
-        linear, norm = gf.nn.Linear(3, 3, name="linear"), gf.nn.BatchNorm(3, name="norm")
+        linear, norm = gf.nn.Linear(3, 3, name="linear"), gf.nn.BatchNorm(3, momentum, name="norm")
         y = NETS[kind](lambda h: gf.tanh(norm(linear(h))), x)
         loss = gf.mean((y - 0.3) ** 2)
         step = gf.optim.SGD(0.1).minimize(loss)
@@ -181,10 +197,13 @@ def trained(kind: str, array: np.ndarray) -> dict[str, Any]:
         return session.state_dict()
 
 
+@pytest.mark.parametrize("momentum", [0.1, None])
 @pytest.mark.parametrize("kind", [kind for kind in NETS if kind != "plain"])
-def test_statistics_of_layers_in_bodies(kind: str, rng: np.random.Generator):
+def test_statistics_of_layers_in_bodies(
+    kind: str, momentum: float | None, rng: np.random.Generator
+):
     array = rng.normal(size=(7, 3)).astype(np.float32)
-    plain, found = trained("plain", array), trained(kind, array)
+    plain, found = trained("plain", array, momentum), trained(kind, array, momentum)
     assert found.keys() == plain.keys()
     assert np.abs(plain["norm.running_mean"]).min() > 0.001
     for name, wanted in plain.items():

@@ -7,7 +7,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.rebuild import derive
-from graphfw.passes.pools import PoolFirst, SumFirst, WholeWindows
+from graphfw.passes.pools import PoolFirst, SumFirst, SumWithConvolution, WholeWindows
 from graphfw.passes.values import Draw, evaluated
 
 
@@ -139,3 +139,21 @@ def test_other_windows_stay(pool):
         y = pool(gf.placeholder((2, 3, 5, 4), name="x"))
     graph = derive(g, [y])
     assert WholeWindows().run(graph, Counter()) is graph
+
+
+@pytest.mark.parametrize("side", ["left", "right", "none"])
+def test_sums_of_relus_join_the_convolution(rng, side):
+    with gf.Graph() as g:
+        x, y = image_and_conv(rng)
+        b = gf.asarray(rng.standard_normal((1, 4, 1, 1), dtype=np.float32))
+        y = {"left": lambda: b + y, "right": lambda: y + b, "none": lambda: y}[side]()
+        pooled = gf.avg_pool(gf.relu(y), 2)
+    old = derive(g, [pooled])
+    graph = SumWithConvolution(lambda conv, pool: True).run(old, Counter())
+    names = [node.op.name for node in graph.nodes]
+    assert "window_relu_sum" in names
+    assert not {"add", "relu", "window_sum"} & set(names)
+    feeds = {x.node: rng.standard_normal((2, 3, 9, 10)).astype(np.float32)}
+    new, wanted = (evaluated(one, Draw(feeds, {}))[0] for one in (graph, old))
+    np.testing.assert_allclose(new, wanted, rtol=1e-6, atol=1e-6)
+    assert SumWithConvolution(lambda conv, pool: False).run(old, Counter()) is old

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import graphfw as gf
 from graphfw.errors import ArgumentError, DTypeError, ShapeError
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError, ValueNeeded
+from graphfw.onnx.fitting import alike, joined
 from graphfw.onnx.node import Call, Value, operator
 
 _MOST_TRIPS = 10_000
@@ -48,18 +49,50 @@ def _loop(
     body = node.attr("body")
     stacks = len(body.output) - 1 - len(carried)
     node.require(stacks >= 0, f"its body has {len(body.output)} outputs for {len(carried)} inputs")
-    if all(isinstance(x, Tensor) for x in carried):
+    made = _looped(node, trips, go, carried, _as_they_are)
+    if made is not None:
+        return made
+    try:
+        return _written_out(node, trips, go, list(carried), stacks)
+    except ValueNeeded:
+        made = _looped(node, trips, go, carried, _of_the_sizes_of)
+        if made is None:
+            raise
+        return made
+
+
+Carry: TypeAlias = Callable[[Sequence[Value], Sequence[Tensor]], tuple[Any, ...]]
+"""From what a trip has made, and what it was given, to what is given to the next."""
+
+
+def _as_they_are(made: Sequence[Value], state: Sequence[Tensor]) -> tuple[Any, ...]:
+    return tuple(made)
+
+
+def _of_the_sizes_of(made: Sequence[Value], state: Sequence[Tensor]) -> tuple[Any, ...]:
+    """Assert that a trip leaves sizes as they are, where symbols don't show it."""
+    return tuple(
+        [alike(x, old) if isinstance(x, Tensor) else x for x, old in zip(made, state, strict=False)]
+    )
+
+
+def _looped(
+    node: Call, trips: Tensor | None, go: Tensor | None, carried: Sequence[Value], carry: Carry
+) -> tuple[Tensor, ...] | None:
+    """Make one node of a loop, or return None where it can't be one."""
+    if not all(isinstance(x, Tensor) for x in carried):
+        return None
+    try:
+        if trips is not None and (go is None or _is_true(node, go)):
+            return _counted(node, node.dim(trips, "the number of trips"), carried, carry)
+    except (_Open, ShapeError, DTypeError, ValueNeeded):
+        pass
+    if len(node.attr("body").output) == 1 + len(carried):
         try:
-            if trips is not None and (go is None or _is_true(node, go)):
-                return _counted(node, node.dim(trips, "the number of trips"), carried)
-        except (_Open, ShapeError, DTypeError, ValueNeeded):
+            return _conditional(node, trips, go, carried, carry)
+        except (ShapeError, DTypeError):
             pass
-        if not stacks:
-            try:
-                return _conditional(node, trips, go, carried)
-            except (ShapeError, DTypeError):
-                pass
-    return _written_out(node, trips, go, list(carried), stacks)
+    return None
 
 
 _GOES_ON = "whether it goes on"
@@ -70,21 +103,23 @@ def _is_true(node: Call, condition: Tensor) -> bool:
     return known is not None and bool(known.reshape(-1)[0])
 
 
-def _counted(node: Call, trips: DimLike, carried: Sequence[Any]) -> tuple[Tensor, ...]:
+def _counted(
+    node: Call, trips: DimLike, carried: Sequence[Any], carry: Carry
+) -> tuple[Tensor, ...]:
     """Make a loop whose number of trips is known before it begins."""
 
     def trip(state: tuple[Tensor, ...], number: Tensor) -> tuple[Any, Any]:
         on, *made = node.subgraph(node.attr("body"), (number, gf.constant(True), *state))
         if not isinstance(on, Tensor) or not _is_true(node, on):
             raise _Open
-        return tuple(made[: len(state)]), tuple(made[len(state) :])
+        return carry(made[: len(state)], state), tuple(made[len(state) :])
 
     last, stacked = gf.scan(trip, tuple(carried), gf.arange(trips, dtype=gf.int64))
     return (*last, *stacked)
 
 
 def _conditional(
-    node: Call, trips: Tensor | None, go: Tensor | None, carried: Sequence[Any]
+    node: Call, trips: Tensor | None, go: Tensor | None, carried: Sequence[Any], carry: Carry
 ) -> tuple[Tensor, ...]:
     """Make a loop that its body ends."""
 
@@ -93,7 +128,7 @@ def _conditional(
 
     def trip(state: tuple[Tensor, ...]) -> tuple[Value, ...]:
         on, *made = node.subgraph(node.attr("body"), state)
-        return (state[0] + 1, scalar(node.tensor(on, _GOES_ON)), *made)
+        return (state[0] + 1, scalar(node.tensor(on, _GOES_ON)), *carry(made, state[2:]))
 
     def scalar(x: Tensor) -> Tensor:
         return gf.reshape(x, ())
@@ -147,7 +182,7 @@ def _scanned(node: Call, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
     def trip(state: tuple[Tensor, ...], each: tuple[Tensor, ...]) -> tuple[Any, Any]:
         made = node.subgraph(body, (*state, *each))
-        return tuple(made[: len(state)]), tuple(made[len(state) :])
+        return _of_the_sizes_of(made[: len(state)], state), tuple(made[len(state) :])
 
     last, stacked = gf.scan(trip, tuple(states), sequences)
     axes = node.numbers("scan_output_axes", (0,) * outputs)
@@ -226,8 +261,10 @@ def _split_to_sequence(node: Call, x: Tensor, sizes: Tensor | None = None) -> tu
 
 @operator("ConcatFromSequence")
 def _concat_from_sequence(node: Call, items: list[Tensor]) -> Tensor:
-    join = gf.stack if node.attr("new_axis", 0) else gf.concat
-    return join(items, axis=node.attr("axis"))
+    axis = node.attr("axis")
+    if node.attr("new_axis", 0):
+        return gf.stack(joined(items), axis=axis)
+    return gf.concat(joined(items, node.axis(axis, items[0].ndim)), axis=axis)
 
 
 @operator("SequenceMap")

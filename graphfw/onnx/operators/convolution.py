@@ -9,6 +9,7 @@ import graphfw as gf
 from graphfw.errors import ShapeError
 from graphfw.ir.dim import DimLike, dim_max
 from graphfw.ir.tensor import Tensor
+from graphfw.onnx.fitting import sized
 from graphfw.onnx.node import Call, operator
 
 Pairs = list[tuple[DimLike, DimLike]]
@@ -25,14 +26,15 @@ def convolved(node: Call, x: Tensor, w: Tensor, bias: Tensor | None = None) -> T
     """Convolve as the node's attributes say."""
     kernel = _kernel(node, w)
     stride, dilation = steps(node, len(kernel))
+    groups = node.attr("group", 1)
     return gf.conv(
-        x,
+        sized(x, 1, w.shape[1] * groups),
         w,
         bias,
         stride=stride,
         padding=padding(node, x.shape[2:], kernel, stride, dilation),
         dilation=dilation,
-        groups=node.attr("group", 1),
+        groups=groups,
     )
 
 
@@ -119,7 +121,7 @@ def _conv_transpose(node: Call, x: Tensor, w: Tensor, bias: Tensor | None = None
     for size, (low, high) in zip(whole, cuts, strict=True):
         key.append(slice(low, size - high))
     y = y[tuple(key)]
-    return y if bias is None else y + gf.reshape(bias, (-1, *[1] * rank))
+    return y if bias is None else y + gf.reshape(sized(bias, 0, y.shape[1]), (-1, *[1] * rank))
 
 
 def _split(total: DimLike, lower: bool) -> tuple[DimLike, DimLike]:
@@ -157,6 +159,7 @@ def _deform_conv(
     stride, dilation = steps(node, 2)
     pads = padding(node, x.shape[2:], kernel, stride, dilation)
     groups, parts = node.attr("group", 1), node.attr("offset_group", 1)
+    x = sized(x, 1, w.shape[1] * groups)
     count = kernel[0] * kernel[1]
     node.require(count <= _MOST_TAPS, f"a kernel of {kernel} has more than {_MOST_TAPS} elements")
     n, channels, *sizes = x.shape

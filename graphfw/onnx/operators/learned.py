@@ -12,6 +12,7 @@ import numpy as np
 
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
+from graphfw.onnx.fitting import sized
 from graphfw.onnx.node import Call, Map, Maps, Strings, Value, as_value, operator
 
 ML = "ai.onnx.ml"
@@ -96,6 +97,7 @@ def _one_hot(node: Call, x: Value) -> Tensor:
 def _scale(node: Call, x: Tensor) -> Tensor:
     offset, scale = (np.asarray(node.attr(n, ()), np.float32) for n in ("offset", "scale"))
     node.require(len(offset) == len(scale) > 0, "offset and scale have different lengths")
+    x = x if len(scale) == 1 else sized(x, x.ndim - 1, len(scale))
     return (gf.astype(x, gf.float32) - gf.constant(offset)) * gf.constant(scale)
 
 
@@ -164,6 +166,7 @@ def _linear(node: Call, x: Tensor, count: int) -> Tensor:
     weights = np.asarray(node.attr("coefficients"), np.float32)
     node.require(count > 0 and not len(weights) % count, f"its coefficients don't fit {count} rows")
     row = gf.reshape(x, (1, -1)) if x.ndim == 1 else x
+    row = sized(row, row.ndim - 1, len(weights) // count)
     made = gf.astype(row, gf.float32) @ gf.constant(weights.reshape(count, -1).T.copy())
     shift = np.asarray(node.attr("intercepts", ()), np.float32)
     node.require(len(shift) in (0, count), f"it has {len(shift)} intercepts for {count} rows")

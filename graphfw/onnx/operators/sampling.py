@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import graphfw as gf
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.errors import OnnxError
+from graphfw.onnx.errors import OnnxError, ValueNeeded
 from graphfw.onnx.node import Call, operator
+from graphfw.onnx.ratios import Ratio
 
 
 @operator("Resize")
@@ -36,20 +37,19 @@ def _resize(
         edges = [float(v) for v in node.known(roi, "the region").reshape(-1)]
         node.require(len(edges) == 2 * len(axes), f"its region has {len(edges)} elements")
         pairs = list(zip(edges[: len(axes)], edges[len(axes) :], strict=True))
-    for place, axis in enumerate(axes):
-        _check_size(node, x.shape[axis], wanted, factors, place)
-    return gf.resize(
+    return _resized(
+        node,
         x,
+        axes,
         wanted,
-        scales=factors,
-        axes=axes,
+        factors,
+        pairs,
         mode=node.choice("mode", "nearest", ("cubic", "linear", "nearest")),
         coordinate_transformation_mode=_COORDINATES[where],
         nearest_mode=node.attr("nearest_mode", "round_prefer_floor"),
         cubic_coeff_a=node.attr("cubic_coeff_a", -0.75),
         exclude_outside=bool(node.attr("exclude_outside", 0)),
         antialias=bool(node.attr("antialias", 0)),
-        roi=pairs,
         extrapolation_value=node.attr("extrapolation_value", 0.0),
     )
 
@@ -58,21 +58,59 @@ _LARGEST = 1 << 24
 """Of what a dim is resized to: places and weights are computed when the model is loaded."""
 
 
-def _check_size(
+def _resized(
     node: Call,
-    old: DimLike,
+    x: Tensor,
+    axes: Sequence[int],
     sizes: Sequence[DimLike] | None,
-    factors: Sequence[float] | None,
-    place: int,
-) -> None:
+    factors: Sequence[float | Ratio] | None,
+    parts: Sequence[tuple[float, float]] | None,
+    **options: Any,
+) -> Tensor:
+    """Resize dims by sizes, by factors, or by both."""
     given = (sizes, factors)
-    node.require(all(v is None or place < len(v) for v in given), "it has too few scales or sizes")
-    new: Any = sizes[place] if sizes else 0
-    if factors is not None:
-        factor = factors[place]
-        node.require(0 < factor < _LARGEST, f"a scale is {factor}")
-        new = old * factor if isinstance(old, int) else 0
-    node.require(isinstance(new, Dim) or new <= _LARGEST, f"it would have a dim of {new}")
+    enough = all(v is None or len(axes) <= len(v) for v in given)
+    node.require(enough, "it has too few scales or sizes")
+    by_size: dict[int, DimLike] = {}
+    by_factor: dict[int, float] = {}
+    for place, axis in enumerate(axes):
+        old, factor = x.shape[axis], None if factors is None else factors[place]
+        new: Any = 0 if sizes is None else sizes[place]
+        if isinstance(factor, Ratio):
+            new = by_size[place] = _whole(node, x, axis, factor)
+        elif factor is not None:
+            node.require(0 < factor < _LARGEST, f"a scale is {factor}")
+            by_factor[place] = factor
+            new = old * factor if isinstance(old, int) else 0
+        node.require(isinstance(new, Dim) or new <= _LARGEST, f"it would have a dim of {new}")
+
+    def made(x: Tensor, places: Iterable[int], sizes: Any, scales: Any) -> Tensor:
+        chosen = [axes[p] for p in places]
+        roi = None if parts is None else [parts[p] for p in places]
+        return gf.resize(x, sizes, scales=scales, axes=chosen, roi=roi, **options)
+
+    if not by_size:
+        return made(x, range(len(axes)), sizes, factors)
+    x = made(x, by_size, list(by_size.values()), None)
+    return made(x, by_factor, None, list(by_factor.values())) if by_factor else x
+
+
+def _whole(node: Call, x: Tensor, axis: int, factor: Ratio) -> DimLike:
+    """Return a dim's size times a factor.
+
+    Raises:
+        ValueNeeded: It is not known to be a whole number: then the factor isn't the sizes' ratio.
+    """
+    product = factor * Ratio(x.shape[axis], 1)
+    if isinstance(product, float) and product.is_integer():
+        return int(product)
+    if isinstance(product, Ratio) and product.under == 1:
+        return product.top
+    raise ValueNeeded(
+        f"{node.op_type}: dim {axis} of {node.inputs[0]!r}, {x.shape[axis]}, would become "
+        f"{product}, and nothing shows that it is a whole number",
+        (),
+    )
 
 
 _COORDINATES = {
@@ -86,15 +124,19 @@ _COORDINATES = {
 """ONNX's names of what places of the result mean in x."""
 
 
-def _factors(node: Call, scales: Tensor | None) -> list[float] | None:
+def _factors(node: Call, scales: Tensor | None) -> list[float | Ratio] | None:
     if scales is None or not scales.size:
         return None
-    return [float(v) for v in node.known(scales, "the scales").reshape(-1)]
+    values = node.facts.value(scales)
+    if values is None:
+        values = node.known(scales, "the scales")
+    # A float32 is taken for what it is written as: with 1.2 and not a bit more, place 6 is 5.
+    return [v if isinstance(v, Ratio) else float(str(v)) for v in values.reshape(-1)]
 
 
 def _kept(
     node: Call, x: Tensor, axes: Sequence[int], sizes: list[DimLike]
-) -> tuple[list[DimLike], list[float] | None]:
+) -> tuple[list[DimLike], list[float | Ratio] | None]:
     """Return sizes of x's proportions that are not larger, or not smaller, than the wanted ones."""
     policies = ("not_larger", "not_smaller", "stretch")
     policy = node.choice("keep_aspect_ratio_policy", "stretch", policies)
@@ -119,13 +161,14 @@ def _upsampled(node: Call, x: Tensor, scales: Tensor | None) -> Tensor:
     if not factors:
         raise OnnxError(f"{node.op_type}: it has no scales")
     node.require(len(factors) == x.ndim, f"it has {len(factors)} scales for {x.ndim} dims")
-    for axis, size in enumerate(x.shape):
-        _check_size(node, size, None, factors, axis)
     mode = node.choice("mode", "nearest", ("bilinear", "linear", "nearest"))
-    return gf.resize(
+    return _resized(
+        node,
         x,
-        scales=factors,
-        axes=range(x.ndim),
+        range(x.ndim),
+        None,
+        factors,
+        None,
         mode="nearest" if mode == "nearest" else "linear",
         coordinate_transformation_mode="asymmetric",
         nearest_mode="floor",

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from graphfw.ir.tensor import Node
 from graphfw.passes import pipelines
 from graphfw.passes.base import Pass
-from graphfw.passes.pools import PoolFirst, SumFirst, WholeWindows
+from graphfw.passes.pools import (
+    PoolFirst,
+    RouteGradients,
+    SumFirst,
+    SumWithConvolution,
+    WholeWindows,
+)
 from graphfw.runtime.numpy_executor import convolution
 from graphfw.runtime.numpy_executor.machine import tiles_here
 from graphfw.runtime.numpy_executor.matmul.tiles import tiles_for
@@ -15,7 +21,14 @@ from graphfw.runtime.numpy_executor.matmul.tiles import tiles_for
 
 def passes() -> Sequence[Pass]:
     """Return them, in order."""
-    return (*pipelines.DEFAULT, WholeWindows(), SumFirst(_sums), PoolFirst(_pools))
+    return (
+        *pipelines.DEFAULT,
+        WholeWindows(),
+        SumFirst(_sums),
+        SumWithConvolution(_pools),
+        PoolFirst(_pools),
+        RouteGradients(_routes),
+    )
 
 
 def _sums(conv: Node, pool: Node) -> bool:
@@ -27,3 +40,7 @@ def _pools(conv: Node, pool: Node) -> bool:
     form = tiles_here()
     tiles = None if form is None else tiles_for(form, conv.types[0].dtype, "highest")
     return convolution.pools_while_computed(conv, pool, tiles=tiles)
+
+
+def _routes(put: Node) -> bool:
+    return convolution.routes(put)

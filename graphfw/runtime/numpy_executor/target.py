@@ -15,7 +15,7 @@ from graphfw.runtime.numpy_executor.choice import Choose, by_estimate
 from graphfw.runtime.numpy_executor.codegen import KernelCode, scratch_bytes
 from graphfw.runtime.numpy_executor.machine import pairs_here, tiles_here
 from graphfw.runtime.numpy_executor.matmul.lowering import (
-    computes_left,
+    computes_operand,
     matmul_steps,
     supported,
 )
@@ -63,6 +63,8 @@ class CpuTarget:
     def multiplies(self, node: Node) -> bool:
         if node.op.name == "conv":
             return not convolution.why_not(node)
+        if node.op.name == "window_relu_sum":
+            return convolution.may_be_pooled(node.inputs[0].node, node)
         if node.op.name == "window_max":
             conv = node.inputs[0].node
             tiles = self._tiles(conv)
@@ -99,8 +101,8 @@ class CpuTarget:
         make = _ALONE.get(node.op.name)
         return [] if make is None else make(node, inputs, outputs)
 
-    def computes_left(self, product: Product) -> bool:
-        return computes_left(product, tiles=tiles_here(), pairs=pairs_here())
+    def computes_operand(self, product: Product) -> bool:
+        return computes_operand(product, tiles=tiles_here(), pairs=pairs_here())
 
     def matmul(self, product: Product) -> Sequence[Step]:
         return matmul_steps(
@@ -114,7 +116,7 @@ class CpuTarget:
 
     def conv(self, product: Product) -> Sequence[Step]:
         node, nodes, x, weight, result, epilogue, is_fixed, _ = product
-        if node.op.name == "window_max":
+        if node.op.name in ("window_max", "window_relu_sum"):
             conv = node.inputs[0].node
             operands = x, weight, result, epilogue
             return convolution.pooled_steps(
@@ -146,18 +148,19 @@ def why_not_native(node: Node) -> str:
 
 def _attention(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
     q, k, v, *mask = inputs
-    out, lse = outputs
+    out, *sums = outputs
     if not attention.is_native(*[t.dtype for t in node.inputs[:3]]):
         return []
-    return attention.attention_steps(node, q, k, v, mask[0] if mask else None, out, lse.storage)
+    storages = [view.storage for view in sums]
+    return attention.attention_steps(node, q, k, v, mask[0] if mask else None, out, *storages)
 
 
 def _attention_grad(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
-    q, k, v, lse, delta, d_out, *mask = inputs
+    q, k, v, lse, rest, delta, d_out, *mask = inputs
     if not attention.is_native(*[t.dtype for t in node.inputs[:3]]):
         return []
     return attention.attention_grad_steps(
-        node, q, k, v, lse, delta, d_out, mask[0] if mask else None, *outputs
+        node, q, k, v, lse, rest, delta, d_out, mask[0] if mask else None, *outputs
     )
 
 
@@ -167,6 +170,10 @@ def _choosing(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Se
 
 def _pooling(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
     return convolution.pool_steps(node, inputs, outputs)
+
+
+def _routing(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+    return convolution.route_steps(node, inputs, outputs)
 
 
 _FILLING = ("concat", "roll", "slice", "slice_set", "window_max", "window_sum")
@@ -189,6 +196,7 @@ _ALONE: Mapping[str, Callable[[Node, Sequence[View], Sequence[View]], Sequence[S
     "window_argmax": _choosing,
     "window_max": _pooling,
     "window_put": _choosing,
+    "window_route": _routing,
     "window_sum": _pooling,
     "window_take": _choosing,
 }

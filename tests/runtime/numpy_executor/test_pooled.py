@@ -157,3 +157,59 @@ def test_matrix_tiles_are_counted_with(monkeypatch):
     decide = partial(pooled.pools_while_computed, pool.inputs[0].node, pool, winograd=False)
     assert decide()
     assert not decide(tiles=tiles_for("amx", float32, "high"))
+
+
+SUMS = [
+    # images, channels, outputs, groups, size, kernel, stride, padding, window, step
+    (1, 3, 64, 1, (45, 47), 3, 2, 0, 2, 2),
+    (2, 1, 6, 1, (28, 28), 5, 1, 2, 2, 2),
+    (3, 4, 18, 2, (12, 40), 3, 1, 1, (2, 3), (2, 1)),
+    (1, 2, 33, 1, (9, 31), 1, 1, 0, 3, 2),
+    (0, 3, 8, 1, (8, 8), 3, 1, 0, 2, 2),
+]
+
+
+@pytest.mark.parametrize("sizes", SUMS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("added", ["bias", "nothing"])
+def test_sums_of_relus(monkeypatch, rng, sizes, dtype, added):
+    images, channels, outputs, groups, size, kernel, stride, padding, window, step = sizes
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", channels, *size), dtype, name="x")
+        w = gf.asarray(drawn(rng, (outputs, channels // groups, kernel, kernel), dtype))
+        y = gf.conv(x, w, stride=stride, padding=padding, groups=groups)
+        if added == "bias":
+            y = gf.asarray(drawn(rng, (outputs, 1, 1), dtype)) + y
+        y = gf.avg_pool(gf.relu(y), window, stride=step)
+    feeds = {x: drawn(rng, (images, channels, *size), dtype)}
+    agree(monkeypatch, g, [y, gf_sum(g, y)], feeds, fused=True, pool="window_relu_sum")
+
+
+def test_sums_of_relus_that_are_nan_or_nothing(monkeypatch, rng):
+    with gf.Graph() as g:
+        x = gf.placeholder((2, 3, 16, 16), name="x")
+        w = gf.asarray(drawn(rng, (5, 3, 3, 3)))
+        b = gf.asarray(np.float32([[[1e9]], [[-1e9]], [[0]], [[np.inf]], [[np.nan]]]))
+        y = gf.avg_pool(gf.relu(gf.conv(x, w) + b), 2)
+    array = drawn(rng, (2, 3, 16, 16))
+    array[0, 1, 5, 6] = np.nan
+    agree(monkeypatch, g, [y], {x: array}, fused=True, pool="window_relu_sum")
+
+
+OTHER_SUMS = {
+    "padded": lambda y, b: gf.avg_pool(gf.relu(y + b), 2, padding=1),
+    "tanh": lambda y, b: gf.avg_pool(gf.tanh(y + b), 2),
+    "bias of places": lambda y, b: gf.avg_pool(gf.relu(y + gf.arange(14, dtype="float32")), 2),
+    "read twice": lambda y, b: (z := gf.relu(y + b)).sum() + gf.avg_pool(z, 2),
+    "bias twice": lambda y, b: gf.avg_pool(gf.relu(y + y), 2),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_SUMS)
+def test_other_sums_are_steps_of_their_own(monkeypatch, rng, name):
+    with gf.Graph() as g:
+        x = gf.placeholder((2, 3, 16, 16), name="x")
+        conv = gf.conv(x, gf.asarray(drawn(rng, (5, 3, 3, 3))))
+        y = OTHER_SUMS[name](conv, gf.asarray(drawn(rng, (5, 1, 1))))
+    feeds = {x: drawn(rng, (2, 3, 16, 16))}
+    agree(monkeypatch, g, [y], feeds, fused=False, pool="window_relu_sum")

@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     )
     from graphfw.runtime.numpy_executor.convolution.lowering import why_not
     from graphfw.runtime.numpy_executor.convolution.pooled import (
+        may_be_pooled,
         pooled_steps,
         pools_while_computed,
         reduced_while_computed,
         sums_first,
     )
     from graphfw.runtime.numpy_executor.convolution.pooling import pool_steps
+    from graphfw.runtime.numpy_executor.convolution.routing import route_steps, routes
     from graphfw.runtime.numpy_executor.convolution.spreading import spread_steps, why_not_spread
     from graphfw.runtime.numpy_executor.convolution.strategies import conv_steps
 
@@ -24,10 +26,13 @@ __all__ = [
     "choosing_steps",
     "conv_steps",
     "conv_weight_steps",
+    "may_be_pooled",
     "pool_steps",
     "pooled_steps",
     "pools_while_computed",
     "reduced_while_computed",
+    "route_steps",
+    "routes",
     "spread_steps",
     "sums_first",
     "why_not",
@@ -39,10 +44,13 @@ _MODULES = {
     "choosing_steps": "choosing",
     "conv_steps": "strategies",
     "conv_weight_steps": "gradient",
+    "may_be_pooled": "pooled",
     "pool_steps": "pooling",
     "pooled_steps": "pooled",
     "pools_while_computed": "pooled",
     "reduced_while_computed": "pooled",
+    "route_steps": "routing",
+    "routes": "routing",
     "spread_steps": "spreading",
     "sums_first": "pooled",
     "why_not": "lowering",

@@ -394,8 +394,15 @@ def choosing_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) 
 
     Floats are, with numbers of int64, whose leading dims lie in memory as one or two.
     """
-    op, (result,), first = node.op, outputs, inputs[0]
-    assert isinstance(op, Windowed)
+    assert isinstance(node.op, Windowed)
+    return steps_of(node.op, node, inputs, outputs)
+
+
+def steps_of(
+    op: Windowed, node: Node, inputs: Sequence[View], outputs: Sequence[View]
+) -> list[Step]:
+    """Return the step of one of the ops, as a part of what a node computes."""
+    (result,), first = outputs, inputs[0]
     if not supported(first.storage.dtype):
         return []
     if any([view.storage.dtype is not int64 for view in inputs[1:]]):

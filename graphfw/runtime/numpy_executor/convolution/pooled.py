@@ -11,7 +11,7 @@ from __future__ import annotations
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.correlation import Conv
-from graphfw.ops.window_reductions import WindowMax, WindowSum
+from graphfw.ops.window_reductions import WindowMax, WindowReluSum, WindowSum
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, View
 from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy, by_estimate
@@ -32,6 +32,8 @@ _SEEN = 16
 _PLACES = 256
 """What is reduced while it is computed has no more places: all of them stay in the L1 cache."""
 
+_POOLS = (WindowMax, WindowSum, WindowReluSum)
+
 _POOLING = 0.7
 """The cycles that writing and pooling an element take, in a step of its own."""
 
@@ -39,16 +41,30 @@ _POOLING = 0.7
 def pools_while_computed(
     conv: Node, pool: Node, *, winograd: bool = True, tiles: Tiles | None = None
 ) -> bool:
-    """Whether a `window_max` of a convolution is computed with it: it can be, and is faster.
+    """Whether a convolution is computed with what pools it: it can be, and is faster.
 
     Args:
         conv: The convolution.
-        pool: What pools it.
+        pool: What pools it: a `window_max`, or a `window_relu_sum`, or a `window_sum` that becomes
+            one.
         winograd: Whether it may be computed by Winograd's algorithms otherwise.
         tiles: The matrix tiles that it may be computed by.
     """
+    if not may_be_pooled(conv, pool):
+        return False
+    assert isinstance(conv.op, Conv)
+    it = convolution((), conv.op, *map(_as_made, conv.inputs))
+    m, n, _ = it.assumed
+    apart = _least_seconds(it, winograd, tiles) + _POOLING * m * n * it.groups / CLOCK
+    return pooled_seconds(it, _windows(conv, pool), fixed=True) < apart
+
+
+def may_be_pooled(conv: Node, pool: Node) -> bool:
+    """Whether a convolution can be computed with what pools it."""
     op, rule, (x, weight) = conv.op, pool.op, conv.inputs
-    if not isinstance(op, Conv) or not isinstance(rule, WindowMax) or why_not(conv):
+    if not isinstance(op, Conv) or not isinstance(rule, _POOLS) or why_not(conv):
+        return False
+    if rule.reaches and not isinstance(rule, WindowMax):
         return False
     sizes = (*x.shape[1:], *conv.types[0].shape[1:], *rule.before)
     is_plane = len(rule.window) == len(op.strides) == 2
@@ -60,11 +76,7 @@ def pools_while_computed(
     if not all(map(_sees_something, windows)):
         return False
     it = convolution((), op, _as_made(x), _as_made(weight))
-    if it.is_depthwise or not is_turnable(it):
-        return False
-    m, n, _ = it.assumed
-    apart = _least_seconds(it, winograd, tiles) + _POOLING * m * n * it.groups / CLOCK
-    return pooled_seconds(it, windows, fixed=True) < apart
+    return not it.is_depthwise and is_turnable(it)
 
 
 def reduced_while_computed(
@@ -129,7 +141,7 @@ def pooled_steps(
     fixed_weight: bool = False,
     target: Target | None = None,
 ) -> list[Step]:
-    """Return the steps of a `window_max` of a convolution: see `strategies.conv_steps`.
+    """Return the steps of a convolution with what pools it: see `strategies.conv_steps`.
 
     Args:
         nodes: What is computed, for reports.
@@ -137,7 +149,7 @@ def pooled_steps(
         pool: What pools it; see `pools_while_computed`.
         x: The images.
         weight: The kernels.
-        product: Where the maxima go, contiguous; None where only the epilogue needs them.
+        product: Where the results go, contiguous; None where only the epilogue needs them.
         epilogue: What is done to them.
         fixed_weight: Whether the weight stays the same from run to run.
         target: The processor; this machine's by default.
@@ -147,8 +159,10 @@ def pooled_steps(
     windows = _windows(conv, pool)
     seconds = pooled_seconds(it, windows, fixed=fixed_weight)
 
+    added = pool.inputs[1] if isinstance(pool.op, WindowReluSum) else None
+
     def make() -> list[Step]:
-        return turned_steps(it, product, epilogue, fixed_weight, windows)
+        return turned_steps(it, product, epilogue, fixed_weight, windows, added)
 
     return by_estimate([Strategy("turned and pooled", seconds, make)])
 
@@ -156,7 +170,7 @@ def pooled_steps(
 def _windows(conv: Node, pool: Node) -> list[SpatialDim]:
     """Return the dims of what pools a convolution."""
     rule = pool.op
-    assert isinstance(rule, WindowMax)
+    assert isinstance(rule, _POOLS)
     sizes = conv.types[0].shape[2:]
     strides, places = contiguous(sizes), rule.places(sizes)
     facts = zip(

@@ -30,7 +30,7 @@ def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     op, (x,), (result,) = node.op, inputs, outputs
     assert isinstance(op, WindowReduction)
     rank = len(op.window)
-    lead = _lead(x, result, len(x.shape) - rank)
+    lead = leading(x, result, len(x.shape) - rank)
     places = op.places(x.shape[len(x.shape) - rank :])
     is_dense = result.strides[len(x.shape) - rank :] == contiguous(places)
     if not supported(x.storage.dtype) or len(lead) > 2 or not is_dense:
@@ -63,7 +63,7 @@ def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     return [Step((node,), code, operands, (False, True), params, cells, scratch)]
 
 
-def _lead(x: View, y: View, count: int) -> list[tuple[DimLike, DimLike, DimLike]]:
+def leading(x: View, y: View, count: int) -> list[tuple[DimLike, DimLike, DimLike]]:
     """Return the leading dims' extents, and strides in x and y, those that lie as one joined."""
     found: list[tuple[DimLike, DimLike, DimLike]] = []
     for extent, from_, to in zip(

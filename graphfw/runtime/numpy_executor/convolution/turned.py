@@ -128,6 +128,11 @@ class TurnedCell(Called):
         return f"turned convolution {self.shape.stored} {self.shape.lanes} {self.rank}"
 
     @property
+    def inputs(self) -> int:
+        """How many operands come before the result."""
+        return 2
+
+    @property
     def turn(self) -> TurnCode:
         """What transposes blocks."""
         return TurnCode(self.shape)
@@ -300,7 +305,7 @@ class Turned:
         columns = body.mul(body.sub(rows[1], rows[0]), width)
         row = body.add(body.mul(member, self.m), output)
         gap = body.mul(body.mul(height, width), self.item)
-        whole = body.at(body.array("%buffers", 2, "ptr"), body.mul(row, gap))
+        whole = body.at(body.array("%buffers", self.code.inputs, "ptr"), body.mul(row, gap))
         whole = body.at(whole, body.mul(column, self.item))
         to = body.select(kept, whole, self.turned, "ptr")
         turned_gap = body.mul(body.mul(self.together, width), self.item)

@@ -1,7 +1,7 @@
-"""`TurnedPoolCell`: turned convolutions of which windows see the largest result.
+"""`TurnedPoolCell`: turned convolutions of which windows see the largest result, or sum ReLUs.
 
 Places of the convolution are rows in a block in cache, vectors of outputs side by side: so what a
-window sees is reduced vector by vector, and only the maxima are transposed and leave the cell. The
+window sees is reduced vector by vector, and only that is transposed and leaves the cell. The
 block holds as many rows of places as the windows of a chunk see; where the next chunk's windows see
 some of them again, these are still there.
 """
@@ -30,25 +30,33 @@ class TurnedPoolCell(TurnedCell):
 
     Attributes:
         window: How many rows of places a window sees, and how many of each.
+        is_sum: Whether the result is the sum of what windows see, after a third operand with a
+            number for each output was added, and what is negative became 0; else the largest.
     """
 
     window: tuple[int, int]
+    is_sum: bool
 
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"{super().key}, maxima of {self.window}"
+        return f"{super().key}, {'sums' if self.is_sum else 'maxima'} of {self.window}"
+
+    @property
+    def inputs(self) -> int:
+        return 3 if self.is_sum else 2
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return calling(_TurnedPool(self, self.window).text(symbol), self.shape, self.parts)
+        code = _TurnedPool(self, self.window, self.is_sum)
+        return calling(code.text(symbol), self.shape, self.parts)
 
 
 class _TurnedPool(Turned):
     """Writes the function of a cell; `together` counts rows of places of windows."""
 
-    def __init__(self, code: TurnedCell, window: tuple[int, int]) -> None:
-        self.window = window
+    def __init__(self, code: TurnedCell, window: tuple[int, int], is_sum: bool) -> None:
+        self.window, self.is_sum = window, is_sum
         super().__init__(code)
         self.computed = Elements(self.body, self.shape, self.shape.dtype)
 
@@ -73,6 +81,7 @@ class _TurnedPool(Turned):
         stride, before = (self.window_param(0, which) for which in (W.STRIDE, W.BEFORE))
         with body.loop(*panels) as panel:
             body.set(done, 0)
+            added = self.added(group, panel) if self.is_sum else []
             with body.loop(*rows, self.together) as row:
                 stop = body.min(body.add(row, self.together), rows[1])
                 first = body.sub(body.mul(row, stride), before)
@@ -81,7 +90,7 @@ class _TurnedPool(Turned):
                 end = body.min(body.add(last, self.window[0]), self.rows)
                 self.compute(x, group, panel, (begin, end))
                 body.set(done, end)
-                self.pool((row, stop))
+                self.pool((row, stop), added)
                 self.finish(image, group, panel, (row, stop))
 
     def row_block(self, row: str, first: str) -> str:
@@ -89,7 +98,21 @@ class _TurnedPool(Turned):
         before = self.body.mul(self.body.rem(row, self.depth), self.width)
         return self.body.at(self.block, self.body.mul(before, self.line))
 
-    def pool(self, rows: tuple[str, str]) -> None:
+    def added(self, group: str, panel: str) -> list[str]:
+        """Read what is added to a panel of outputs."""
+        body, lanes, columns = self.body, self.shape.lanes, self.shape.columns
+        first = body.mul(panel, columns)
+        left = body.sub(self.m, first)
+        here = body.mul(body.add(body.mul(group, self.m), first), self.size)
+        here = body.at(body.array("%buffers", 2, "ptr"), here)
+        return [
+            self.computed.load_some(
+                body.at(here, n * lanes * self.size), self.computed.mask(left, n)
+            )
+            for n in range(columns // lanes)
+        ]
+
+    def pool(self, rows: tuple[str, str], added: list[str]) -> None:
         """Reduce what windows see, in some rows of their places."""
         body, lanes = self.body, self.shape.lanes
         with body.loop(*rows) as row:
@@ -103,7 +126,8 @@ class _TurnedPool(Turned):
                 for vector in range(self.shape.columns // lanes):
                     offset = vector * lanes * self.size
                     values = [self.computed.load(body.at(tap, offset)) for tap in taps]
-                    self.computed.store(self.largest(values), body.at(there, offset))
+                    made = self.total(values, added[vector]) if added else self.largest(values)
+                    self.computed.store(made, body.at(there, offset))
 
     def seen(self, axis: int, place: str, size: str) -> list[str]:
         """What a window sees along an axis.
@@ -116,6 +140,17 @@ class _TurnedPool(Turned):
         first, last = body.sub(body.mul(place, stride), before), body.sub(size, 1)
         indices = [body.add(first, tap) for tap in range(self.window[axis])]
         return [body.min(body.max(index, "0"), last) for index in indices]
+
+    def total(self, values: list[str], added: str) -> str:
+        """Return the sum of vectors' ReLUs, after something was added."""
+        body, v, bits = self.body, self.shape.vector, f"<{self.shape.lanes} x i1>"
+        result = ""
+        for value in values:
+            shifted = body.let(f"fadd {v} {value}, {added}")
+            is_less = body.let(f"fcmp olt {v} {shifted}, zeroinitializer")
+            cut = body.let(f"select {bits} {is_less}, {v} zeroinitializer, {v} {shifted}")
+            result = body.let(f"fadd {v} {result}, {cut}") if result else cut
+        return result
 
     def largest(self, values: list[str]) -> str:
         """Return the largest of vectors; NaN where one is."""

@@ -206,6 +206,7 @@ def turned_steps(
     epilogue: Epilogue | None,
     fixed: bool,
     windows: Sequence[SpatialDim] = (),
+    added: Storage | None = None,
 ) -> list[Step]:
     """Return the steps.
 
@@ -216,6 +217,7 @@ def turned_steps(
         fixed: Whether the kernels stay the same.
         windows: Of what windows see of the convolution the result is the largest, if it is that:
             its two dims. They are not dilated, and all see something.
+        added: What is added for each output where the result is the sum of ReLUs instead.
     """
     steps: list[Step] = []
     x, dims, shape = it.x, _seen(it, is_apart=bool(windows)), it.shape
@@ -243,7 +245,8 @@ def turned_steps(
         outputs = panels
         strips = dim_max(it.images * down.places // _STRIP, -(-_CELLS // (panels * it.groups)))
         row_blocks = dim_min(dim_min(row_blocks, strips), it.images * down.places)
-        cell = TurnedPoolCell(shape, len(dims), (down.kernel, along.kernel))
+        is_sum = added is not None
+        cell = TurnedPoolCell(shape, len(dims), (down.kernel, along.kernel), is_sum)
         scratch += ((together - 1) * down.stride + down.kernel) * width * line
     params: tuple[DimLike, ...] = (
         *(m, k, it.groups, channels, it.images, rows, width),
@@ -254,7 +257,8 @@ def turned_steps(
         params += (dim.places, dim.kernel, dim.stride * dim.in_memory, dim.dilation * dim.in_memory)
     for dim in windows:
         params += (dim.places, dim.stride, dim.before)
-    operands = operands_of([x.storage, tiles], product, epilogue)
+    inputs = [x.storage, tiles, *([] if added is None else [added])]
+    operands = operands_of(inputs, product, epilogue)
     places, all_places = together * _width(seen), size_of([dim.places for dim in seen])
     scratch += -(-places // shape.lanes) * shape.lanes * line
     if epilogue is not None:

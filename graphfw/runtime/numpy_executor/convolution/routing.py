@@ -1,0 +1,277 @@
+"""`route_steps`: gradients of maxima of windows side by side, in one pass over the image.
+
+Windows that don't overlap, two elements wide: rows that a window sees are read as pairs of vectors,
+whose even and odd lanes are its elements. Each element of the image is read once, compared with the
+others of its window, and gets the gradient or 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from graphfw.ir.dim import DimLike, dim_max
+from graphfw.ir.dtype import int64
+from graphfw.ir.records import record
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node
+from graphfw.ops.window_reductions import Padded, WindowArgmax, WindowPut
+from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.kernels.steps import Step, Temp, View
+from graphfw.runtime.numpy_executor.codegen import Function, Target, host, module
+from graphfw.runtime.numpy_executor.codegen.registers import splat
+from graphfw.runtime.numpy_executor.convolution.choosing import steps_of
+from graphfw.runtime.numpy_executor.convolution.pooling import leading
+from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.lowering import supported
+from graphfw.runtime.numpy_executor.matmul.text import Body, declared
+from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
+
+_CELL = 1 << 14
+"""About how many elements of the image a cell goes through."""
+
+_ROWS = 4
+"""So many rows at most that a window sees: all that it sees is in registers."""
+
+_FEWEST = 4
+"""So many lanes a vector has at least: shorter rows are masked."""
+
+
+class R:
+    """The places of a cell's run-time integers; distances are in elements."""
+
+    PLANES, TOGETHER, EACH = range(3)
+    """All planes, those of a cell, how many make up one of the slower leading dim."""
+    HEIGHT, WIDTH, ROWS, PLACES = range(3, 7)
+    """The sizes of a plane of the image, and of one of places."""
+    GIVEN, SEEN = 7, 11
+    """From here on: where an operand begins, its distances of the two leading dims, of rows."""
+
+
+@record
+class RouteCode:
+    """A cell: some planes. Operands: what is given for each place, the image, the result.
+
+    Attributes:
+        shape: The vectors.
+        rows: How many rows a window sees.
+        target: The processor.
+    """
+
+    shape: Shape
+    rows: int
+    target: Target
+
+    @property
+    def key(self) -> str:
+        """All that the code depends on."""
+        what = f"{self.shape.stored} {self.shape.lanes} {self.rows}"
+        return f"routing {what} for {self.target.name}\n"
+
+    def llvm(self, symbol: str) -> str:
+        """Return the LLVM module."""
+        whole = declarations(self.shape) | declared("void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+        return module([Function(_Route(self).text(symbol), whole, ())])
+
+
+class _Row(NamedTuple):
+    """Where a row of places begins, and the first of the rows that its windows see."""
+
+    given: str
+    seen: str
+    result: str
+
+
+class _Route:
+    """Writes the function."""
+
+    def __init__(self, code: RouteCode) -> None:
+        self.code, self.body = code, Body()
+        self.item = code.shape.stored.itemsize
+        self.memory = Elements(self.body, code.shape, code.shape.stored)
+        self.seen_line = self.bytes(R.SEEN + 3)
+        self.line = self.bytes(R.WIDTH)
+
+    def param(self, place: int) -> str:
+        """Read a run-time integer."""
+        return self.body.array("%params", place)
+
+    def bytes(self, place: int) -> str:
+        """Read a distance."""
+        return self.body.mul(self.param(place), self.item)
+
+    def text(self, symbol: str) -> str:
+        body = self.body
+        begin = body.mul("%cell", self.param(R.TOGETHER))
+        end = body.min(body.add(begin, self.param(R.TOGETHER)), self.param(R.PLANES))
+        with body.loop(begin, end) as plane:
+            self.plane(plane)
+        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+        return body.function(head, "ret i32 0")
+
+    def plane(self, plane: str) -> None:
+        """Go through a plane row by row of places; what no window sees is 0."""
+        body, rows = self.body, self.code.rows
+        given, seen = (self.start(n, at, plane) for n, at in enumerate((R.GIVEN, R.SEEN)))
+        size = body.mul(self.param(R.HEIGHT), self.line)
+        result = body.at(body.array("%buffers", 2, "ptr"), body.mul(plane, size))
+        with body.loop(0, self.param(R.ROWS)) as row:
+            self.row(
+                _Row(
+                    body.at(given, body.mul(row, self.bytes(R.GIVEN + 3))),
+                    body.at(seen, body.mul(row, body.mul(self.seen_line, rows))),
+                    body.at(result, body.mul(row, body.mul(self.line, rows))),
+                )
+            )
+        done = body.mul(body.mul(self.param(R.ROWS), rows), self.line)
+        self.clear(body.at(result, done), body.sub(size, done))
+
+    def start(self, number: int, first: int, plane: str) -> str:
+        """Where a plane of an operand begins."""
+        body, each = self.body, self.body.max(self.param(R.EACH), 1)
+        at = body.at(body.array("%buffers", number, "ptr"), self.bytes(first))
+        at = body.at(at, body.mul(body.div(plane, each), self.bytes(first + 1)))
+        return body.at(at, body.mul(body.rem(plane, each), self.bytes(first + 2)))
+
+    def clear(self, place: str, nbytes: str) -> None:
+        self.body.line(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {nbytes}, i1 false)")
+
+    def row(self, row: _Row) -> None:
+        """Do a row of places, vector by vector; the last one may do some once more."""
+        body, lanes, places = self.body, self.code.shape.lanes, self.param(R.PLACES)
+        few = body.test("slt", places, lanes)
+        with body.where(few):
+            self.strip(row, "0", places)
+        with body.where(body.opposite(few)):
+            last = body.sub(places, lanes)
+            with body.loop(0, places, lanes) as place:
+                self.strip(row, body.min(place, last), "")
+        done = body.mul(places, 2 * self.item)
+        with body.where(body.test("sgt", self.line, done)):
+            for n in range(self.code.rows):
+                here = body.at(row.result, body.mul(self.line, n))
+                self.clear(body.at(here, done), body.sub(self.line, done))
+
+    def strip(self, row: _Row, place: str, count: str) -> None:
+        """Do a vector of places, or some of one."""
+        body, memory, lanes = self.body, self.memory, self.code.shape.lanes
+        kept, masks = "", ["", ""]
+        if count:
+            kept = memory.mask(count)
+            masks = [memory.mask(body.mul(count, 2), n) for n in range(2)]
+        along = body.mul(place, 2 * self.item)
+        taps: list[str] = []
+        for n in range(self.code.rows):
+            here = body.at(body.at(row.seen, body.mul(self.seen_line, n)), along)
+            pair = [
+                self.load(body.at(here, half * lanes * self.item), mask)
+                for half, mask in enumerate(masks)
+            ]
+            taps += [self.shuffled(pair, [2 * i + odd for i in range(lanes)]) for odd in range(2)]
+        chosen = self.chosen(taps)
+        given = self.load(body.at(row.given, body.mul(place, self.item)), kept)
+        kind, bits = self.code.shape.vector, f"<{lanes} x i1>"
+        # What is added to 0 is never -0.
+        given = body.let(f"fadd {kind} {given}, zeroinitializer")
+        numbers = f"<{lanes} x i32>"
+        sent = []
+        for number in range(len(taps)):
+            is_it = body.let(f"icmp eq {numbers} {chosen}, {splat('i32', str(number), lanes)}")
+            sent.append(body.let(f"select {bits} {is_it}, {kind} {given}, {kind} zeroinitializer"))
+        for n in range(self.code.rows):
+            here = body.at(body.at(row.result, body.mul(self.line, n)), along)
+            pair = sent[2 * n : 2 * n + 2]
+            for half, mask in enumerate(masks):
+                first = half * lanes // 2
+                order = [first + i // 2 + i % 2 * lanes for i in range(lanes)]
+                value = self.shuffled(pair, order)
+                there = body.at(here, half * lanes * self.item)
+                if mask:
+                    memory.store_some(value, there, mask)
+                else:
+                    memory.store(value, there)
+
+    def load(self, place: str, mask: str) -> str:
+        return self.memory.load_some(place, mask) if mask else self.memory.load(place)
+
+    def shuffled(self, pair: Sequence[str], order: Sequence[int]) -> str:
+        """A vector of lanes of two."""
+        kind, lanes = self.code.shape.vector, self.code.shape.lanes
+        text = ", ".join([f"i32 {i}" for i in order])
+        return self.body.let(
+            f"shufflevector {kind} {pair[0]}, {kind} {pair[1]}, <{lanes} x i32> <{text}>"
+        )
+
+    def chosen(self, taps: list[str]) -> str:
+        """Return the numbers of the largest, of those that tie the first, of NaNs the last."""
+        body, shape = self.body, self.code.shape
+        kind, bits, numbers = shape.vector, f"<{shape.lanes} x i1>", f"<{shape.lanes} x i32>"
+        best, choice = taps[0], "zeroinitializer"
+        for number, value in enumerate(taps[1:], 1):
+            larger = body.let(f"fcmp ogt {kind} {value}, {best}")
+            is_nan = body.let(f"fcmp uno {kind} {value}, {value}")
+            is_better = body.let(f"or {bits} {larger}, {is_nan}")
+            best = body.let(f"select {bits} {is_better}, {kind} {value}, {kind} {best}")
+            this = splat("i32", str(number), shape.lanes)
+            choice = body.let(f"select {bits} {is_better}, {numbers} {this}, {numbers} {choice}")
+        return choice
+
+
+def routes(node: Node) -> bool:
+    """Whether a `window_put` of `window_argmax` has native code as one `window_route`."""
+    op = node.op
+    assert isinstance(op, Padded)
+    if op.reaches or set(op.dilations) != {1} or op.window != op.strides:
+        return False
+    rows, width = (1, *op.window)[-2:]
+    return len(op.window) <= 2 and width == 2 and rows <= _ROWS and supported(node.types[0].dtype)
+
+
+def route_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
+    """Return the steps of a `window_route`; none where that is not native.
+
+    There is one, if leading dims lie in memory as one or two, and rows without gaps; else the
+    elements' numbers are found first.
+    """
+    op, (given, seen), (result,) = node.op, inputs, outputs
+    assert isinstance(op, Padded)
+    rank = len(op.window)
+    start = len(seen.shape) - rank
+    lead = leading(given, seen, start)
+    is_along = all([x.strides[-1] == 1 or x.shape[-1] == 1 for x in inputs])
+    is_whole = result.strides == contiguous(result.shape)
+    is_one = given.storage.dtype is seen.storage.dtype
+    if not (routes(node) and len(lead) <= 2 and is_along and is_whole and is_one):
+        return _in_two(op, node, given, seen, result)
+    height, width = (1, *seen.shape[start:])[-2:]
+    rows, places = (1, *given.shape[start:])[-2:]
+    (slow, *slow_gaps), (each, *gaps) = [(1, 0, 0)] * (2 - len(lead)) + lead
+    planes = slow * each
+    together = dim_max(1, _CELL // dim_max(1, size_of((height, width))))
+    params: list[DimLike] = [planes, together, each, height, width, rows, places]
+    for n, view in enumerate(inputs):
+        line = view.strides[-2] if rank == 2 else 0
+        params += [view.offset, slow_gaps[n], gaps[n], line]
+    shape = _narrow(shape_for(seen.storage.dtype, host()), places)
+    code = RouteCode(shape, (1, *op.window)[-2], host())
+    operands = (given.storage, seen.storage, result.storage)
+    cells = (planes + together - 1) // together
+    return [Step((node,), code, operands, (False, False, True), tuple(params), cells)]
+
+
+def _in_two(op: Padded, node: Node, given: View, seen: View, result: View) -> list[Step]:
+    """Return the steps that find the numbers of the largest, and then send what is given there."""
+    memory = Temp(int64, size_of(given.shape), "which elements are the largest")
+    numbers = View(memory, 0, given.shape, contiguous(given.shape))
+    dims = seen.shape[len(seen.shape) - len(op.window) :]
+    found = steps_of(WindowArgmax(*op.values), node, [seen], [numbers])
+    sent = steps_of(WindowPut(*[*op.values, dims]), node, [given, numbers], [result])
+    return [*found, *sent] if found and sent else []
+
+
+def _narrow(shape: Shape, places: DimLike) -> Shape:
+    """Return vectors that are not wider than a row of places, where that is known."""
+    lanes = shape.lanes
+    while isinstance(places, int) and lanes > max(places, _FEWEST):
+        lanes //= 2
+    return shape._replace(lanes=lanes)
