@@ -184,9 +184,9 @@ class Clusters:
 
     def _add_pick(self, node: Node) -> bool:
         """Put a gather into the group that computes what it picks from, if that goes."""
-        x = self.facts.root_of(node.inputs[0])
-        source = self.of(x.node)
-        if source is None or not x.type.ndim or self.facts.picking(node) is None:
+        source, x = self.of(self.facts.root_of(node.inputs[0]).node), node.inputs[0]
+        # Rows of one place have no loop along it, in which what is picked from would be at hand.
+        if source is None or x.shape[-1] == 1 or self.facts.picking(node) is None:
             return False
         cluster = self._new(node, self.facts.space(node, pick=True))
         if self._join_source(node, self.reads[node][0]):

@@ -47,6 +47,16 @@ def test_what_is_done_to_a_sum_is_written_over_what_it_reads(monkeypatch, rng, n
     agree(monkeypatch, g, fetches, arrays(rng, [x, y], n))
 
 
+@pytest.mark.parametrize("shape", [(7,), ("n", 7)])
+def test_a_place_is_picked_of_rows_that_a_reduction_leaves_one(monkeypatch, rng, shape):
+    with gf.Graph() as g:
+        x = gf.placeholder(shape, name="x")
+        least = gf.min(x, axis=-1, keepdims=True)
+        place = gf.zeros_like(least, dtype=gf.int64)
+        fetches = [gf.take(least, [0], axis=-1), gf.take_along_axis(least, place, axis=-1) + 1]
+    agree(monkeypatch, g, fetches, arrays(rng, [x], 5))
+
+
 @pytest.mark.parametrize("name", ["max", "argmin"])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_the_largest_of_nothing_for_no_results(name, axis):
