@@ -10,14 +10,19 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import math
 import sys
 import time
+from pathlib import Path
 
 from benchmarks import accuracy, machine, report, strategies, sweep
 from benchmarks.devices import DEVICES
 from benchmarks.registry import WORKLOADS
 from benchmarks.workers import Pool
 from benchmarks.workload import Result, Settings, Workload
+
+UNFINISHED = 3
+"""The exit status where workloads are left."""
 
 
 def main() -> None:
@@ -37,25 +42,47 @@ def main() -> None:
     parser.add_argument("--device", choices=DEVICES, default="cpu", help="where to compute (cpu)")
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument(
-        "--json", type=machine.in_a_folder, help="write the figures to this file too"
+        "--json", type=machine.in_a_folder, help="write the figures to this file too, as they come"
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="leave out what that file has figures of, but for workloads that are named",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=math.inf,
+        help="begin nothing later than that; the exit status is 3 if anything is left",
+    )
+    parser.add_argument(
+        "--patience", type=float, help="seconds to get ready in, for each contender"
     )
     options = parser.parse_args()
     if options.list:
         listed = WORKLOADS[options.device].values()
         print("\n".join(f"{w.name:26} {w.title}" for w in listed))
         return
-    known = [n for n in machine.PEERS if options.device == "cpu" or n in machine.ON_GPU]
+    there = machine.CONTENDERS if options.device == "cpu" else machine.ON_GPU
+    known = [name for name in machine.PEERS if name in there]
     peers = options.peers.split(",") if options.peers else known
     for name in peers:
         if name not in known:
             parser.error(f"no peer is named {name!r}: there are {', '.join(known)}")
     contenders = tuple([] if options.peers_only else ["graphfw"]) + tuple(peers)
     rounds, budget = (3, 1.0) if options.quick else (7, 3.0)
-    settings = Settings(contenders, options.threads, rounds, budget, options.device)
-    results = _run(_chosen(parser, options), settings)
-    if options.json:
-        text = json.dumps(report.record(settings, results), indent=1)
-        options.json.write_text(text + "\n", encoding="utf-8")
+    settings = Settings(
+        contenders, options.threads, rounds, budget, options.device, options.patience
+    )
+    chosen, kept = _chosen(parser, options), _kept(parser, options)
+    if options.workloads:  # what is named is measured again
+        named = {workload.name for workload in chosen}
+        kept = [result for result in kept if result.name not in named]
+    done = {result.name for result in kept}
+    left = [workload for workload in chosen if workload.name not in done]
+    results = _run(left, settings, kept, options)
+    if len(results) < len(kept) + len(left):
+        sys.exit(UNFINISHED)
     sys.exit(any(result.failed for result in results))
 
 
@@ -70,17 +97,47 @@ def _chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> lis
     return list(found.values())
 
 
-def _run(workloads: list[Workload], settings: Settings) -> list[Result]:
-    """Measure, and print each result as soon as it is there."""
+def _kept(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[Result]:
+    """Return what has been measured before."""
+    if not options.resume:
+        return []
+    if options.json is None:
+        parser.error("--resume goes on with a file: name it by --json")
+    if not options.json.exists():
+        return []
+    before = json.loads(options.json.read_text("utf-8"))
+    if before["device"] != machine.device(options.device):
+        parser.error(f"{options.json} has figures of another machine: {before['device']}")
+    known = WORKLOADS[options.device]
+    return report.results_of(before, {name: known[name].targets for name in known})
+
+
+def _run(
+    workloads: list[Workload], settings: Settings, kept: list[Result], options: argparse.Namespace
+) -> list[Result]:
+    """Measure; print each result, and write the file, as soon as it is there."""
     print(f"{report.heading(settings)}\n\n{report.HEAD}", flush=True)
+    for result in kept:
+        print(report.rows(result), flush=True)
     begin = time.perf_counter()
-    results = []
+    results = [*kept]
     with Pool(settings) as pool:
         for workload in workloads:
+            if time.perf_counter() - begin > options.seconds:
+                break
             results.append(workload.measure(pool))
             print(report.rows(results[-1]), flush=True)
-    print(f"\n{len(results)} workloads in {time.perf_counter() - begin:.0f} s")
+            if options.json:
+                _write(options.json, json.dumps(report.record(settings, results), indent=1))
+    print(f"\n{len(results) - len(kept)} workloads in {time.perf_counter() - begin:.0f} s")
     return results
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file, whose old contents stay until it is whole."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(f"{text}\n", encoding="utf-8")
+    new.replace(path)
 
 
 if __name__ == "__main__":

@@ -24,22 +24,24 @@ CONTENDERS = {
 FLOORS = {"copy": "numpy"}
 """What is timed beside the contenders to compare with, and is no peer."""
 
-PEERS = tuple(CONTENDERS)[1:]
+PEERS = (*tuple(CONTENDERS)[1:], "cudnn")
 
 ON_GPU = {
-    "graphfw": "cupy",
-    "copy": "cupy",
-    "torch": "torch",
-    "torch.compile": "torch",
-    "jax": "jax_cuda12_plugin",
+    "graphfw": ("cupy",),
+    "copy": ("cupy",),
+    "torch": ("torch",),
+    "torch.compile": ("torch",),
+    "cudnn": ("torch",),
+    "jax": ("jax_cuda12_plugin", "jax_cuda13_plugin"),
 }
-"""Those who can compute on a GPU, with the package that they need there."""
+"""Those who can compute on a GPU, with the packages of which they need one there."""
 
 
 def installed(contender: str, device: str = "cpu") -> bool:
-    """Return whether the package that a contender needs on a device can be imported."""
-    packages = {**CONTENDERS, **FLOORS} if device == "cpu" else ON_GPU
-    return contender in packages and importlib.util.find_spec(packages[contender]) is not None
+    """Return whether a package that a contender needs on a device can be imported."""
+    on_cpu = {name: (package,) for name, package in {**CONTENDERS, **FLOORS}.items()}
+    packages = (on_cpu if device == "cpu" else ON_GPU).get(contender, ())
+    return any([importlib.util.find_spec(package) is not None for package in packages])
 
 
 def processor() -> str:
@@ -62,6 +64,11 @@ def gpu() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "no GPU"
     return told.splitlines()[0]
+
+
+def device(kind: str) -> str:
+    """Return what computes, given "cpu" or "cuda"."""
+    return gpu() if kind == "cuda" else "cpu"
 
 
 def cores() -> list[int]:
@@ -98,7 +105,7 @@ def in_a_folder(text: str) -> Path:
 def versions() -> dict[str, str]:
     """Return the version of Python and of each package that takes part and is installed."""
     found = {"Python": platform.python_version()}
-    for package in dict.fromkeys([*CONTENDERS.values(), "cupy"]):
+    for package in dict.fromkeys([*CONTENDERS.values(), "cupy", "cudnn"]):
         if importlib.util.find_spec(package) is not None:
             found[package] = _version(package)
     return found
@@ -110,8 +117,9 @@ def _version(package: str) -> str:
 
     try:
         return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "from source"
+    except metadata.PackageNotFoundError:  # imported by another name, as CuPy is, or not installed
+        others = metadata.packages_distributions().get(package)
+        return metadata.version(others[0]) if others else "from source"
 
 
 def facts() -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from datetime import date
 from typing import Any
 
@@ -57,7 +58,7 @@ def record(settings: Settings, results: Iterable[Result]) -> dict[str, Any]:
         "processor": machine.processor(),
         "versions": machine.versions(),
         "threads": settings.threads,
-        "device": machine.gpu() if settings.device == "cuda" else "cpu",
+        "device": machine.device(settings.device),
         "results": [
             {
                 **vars(result),
@@ -75,3 +76,21 @@ def record(settings: Settings, results: Iterable[Result]) -> dict[str, Any]:
             for result in results
         ],
     }
+
+
+def results_of(
+    recorded: Mapping[str, Any], targets: Mapping[str, tuple[Target, ...]]
+) -> list[Result]:
+    """Return the results of a record, as far as there still are workloads of their names.
+
+    Args:
+        recorded: What `record` has made.
+        targets: What graphfw should reach, by workload.
+    """
+    names = [field.name for field in fields(Result)]
+    found = [{name: one[name] for name in names} for one in recorded["results"]]
+    return [
+        Result(**{**one, "targets": targets[one["name"]], "failed": tuple(one["failed"])})
+        for one in found
+        if one["name"] in targets
+    ]

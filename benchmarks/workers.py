@@ -86,9 +86,11 @@ class Pool:
         for name in names:  # all at once: compiling is not what is timed
             self._worker(name).tell("prepare", workload.makers[name], workload.checks)
         found: dict[str, list[Fingerprint]] = {}
+        patience = self.settings.patience_s
+        until = None if patience is None else time.monotonic() + patience
         for name in names:
             try:
-                found[name] = self._worker(name).answer()
+                found[name] = self._worker(name).answer(until)
             except Failure as error:
                 result.notes[name] = f"failed: {error}"
         reference = next((n for n in names if n in machine.PEERS and n in found), None)
@@ -101,7 +103,8 @@ class Pool:
         self._time([n for n in found if n not in result.notes], result)
         result.failed = tuple(result.notes)
         for name in names:
-            self._worker(name).ask("drop")
+            if not self._workers[name].died:
+                self._workers[name].ask("drop")
         return result
 
     def _takes(self, name: str) -> bool:
@@ -162,6 +165,7 @@ class _Worker:
         os.environ.update(dict.fromkeys(_THREAD_LIMITS, str(settings.threads)))
         os.environ[devices.VARIABLE] = settings.device
         os.environ.update(_ALLOCATOR)
+        os.environ.update(devices.environment(settings.device))
         try:
             serve = (theirs, contender, settings.threads)
             self._process = context.Process(target=_serve, args=serve, daemon=True)
@@ -174,7 +178,16 @@ class _Worker:
     def tell(self, *message: Any) -> None:
         self._pipe.send(message)
 
-    def answer(self) -> Any:
+    def answer(self, until: float | None = None) -> Any:
+        """Return what it answers, by a time of the clock that `time.monotonic` reads.
+
+        Raises:
+            Failure: It has failed, or is not ready, and ends.
+        """
+        if until is not None and not self._pipe.poll(max(0.0, until - time.monotonic())):
+            self.died = True
+            self._process.kill()
+            raise Failure("it was not ready in time")
         try:
             done, value = self._pipe.recv()
         except EOFError:
@@ -225,6 +238,7 @@ class _Stand:
         return function(*args)
 
     def prepare(self, maker: Maker, checks: int) -> list[Fingerprint]:
+        devices.reset()
         self._case = maker()
         check = self._case.check or self._case.run
         found = [f for _ in range(checks) for f in fingerprints(check())]
@@ -248,6 +262,7 @@ class _Stand:
     def drop(self) -> None:
         self._case = Case(lambda: None)
         gc.collect()
+        devices.release()
 
     def _settle(self) -> None:
         if self._case.settle is not None:

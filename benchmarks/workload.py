@@ -99,6 +99,8 @@ class Settings:
         rounds: How many turns each of them takes.
         budget_s: After how long a workload ends early, with three rounds at least.
         device: Where they compute: "cpu" or "cuda".
+        patience_s: How long one may take until it is ready for a workload; None: as long as it
+            wants to.
     """
 
     contenders: tuple[str, ...]
@@ -106,6 +108,7 @@ class Settings:
     rounds: int = 7
     budget_s: float = 3.0
     device: str = "cpu"
+    patience_s: float | None = None
 
     def takes(self, name: str) -> bool:
         """Return whether a contender takes part; floors always do."""
@@ -140,6 +143,9 @@ class Workload(Protocol):
 
     @property
     def title(self) -> str: ...
+
+    @property
+    def targets(self) -> tuple[Target, ...]: ...
 
     def measure(self, runner: Runner) -> Result: ...
 

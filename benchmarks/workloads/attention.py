@@ -119,6 +119,15 @@ def _torch(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     return attend(q, k, v, attn_mask=mask, is_causal=mask is None)
 
 
+def torch_by_cudnn(q: Any, k: Any, v: Any) -> Any:
+    """Return causal attention by cuDNN, which PyTorch takes by itself on some GPUs only."""
+    import torch
+    from torch.nn import attention
+
+    with attention.sdpa_kernel(attention.SDPBackend.CUDNN_ATTENTION):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
 def _jax(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     """Write it out: on CPUs that is faster than `jax.nn.dot_product_attention`."""
     import jax
@@ -129,6 +138,22 @@ def _jax(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     return jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1) @ v
 
 
+def formula_of(
+    size: tuple[int, int, int, int], causal: bool, backward: bool, dtype: str = "float32"
+) -> Formula:
+    """Return attention, causal or with padded keys, and its gradients if wanted."""
+    large = size[2] > 2000  # the other peers would make matrices of gigabytes
+    by_numpy = _numpy_grad if backward else _numpy
+    return Formula(
+        functools.partial(_inputs, size, causal, backward, dtype),
+        _graphfw,
+        None if large else by_numpy,
+        _torch,
+        None if large else _jax,
+        wrt=(0, 1, 2) if backward else (),
+    )
+
+
 def contest(
     size: tuple[int, int, int, int],
     causal: bool,
@@ -136,25 +161,14 @@ def contest(
     name: str = "",
     dtype: str = "float32",
 ) -> Contest:
-    """Return a workload: attention, causal or with padded keys, and its gradients if wanted."""
+    """Return the workload of a formula."""
     batch, heads, time, width = size
     kind = "causal" if causal else "padded"
-    inputs = functools.partial(_inputs, size, causal, backward, dtype)
-    own = _numpy_grad if backward else _numpy
-    large = time > 2000  # the other peers would make matrices of gigabytes
-    formula = Formula(
-        inputs,
-        _graphfw,
-        None if large else own,
-        _torch,
-        None if large else _jax,
-        wrt=(0, 1, 2) if backward else (),
-    )
     text = f"{kind} attention{' and its gradients' if backward else ''}"
     return Contest(
         f"attention-{name or kind}-{time}{'-grad' if backward else ''}",
         f"{text}, B{batch} H{heads} T{time} d{width}",
-        formula.makers(),
+        formula_of(size, causal, backward, dtype).makers(),
         (Target(1.0 if name else 0.6),),
         rtol=1e-3,
         atol=1e-4,

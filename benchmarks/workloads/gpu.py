@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.frameworks import Arrays, Formula, copy_case
+from benchmarks.frameworks import Arrays, Formula, copy_case, torch_case
 from benchmarks.workload import Contest, Target, Workload
 from benchmarks.workloads import (
     attention,
@@ -124,10 +124,15 @@ def _resnet(precision: str, training: bool) -> Contest:
 def _attention(time: int, backward: bool) -> Contest:
     size = (max(1, 16384 // time), 16, time, 64)
     found = attention.contest(size, causal=True, backward=backward, dtype="bfloat16")
+    formula = attention.formula_of(size, causal=True, backward=backward, dtype="bfloat16")
+    by_cudnn = dataclasses.replace(formula, torch=attention.torch_by_cudnn)
     return dataclasses.replace(
         found,
-        makers={who: maker for who, maker in found.makers.items() if who not in PEERS},
-        targets=(Target(1.1, "torch"),),
+        makers={
+            **{who: maker for who, maker in found.makers.items() if who not in PEERS},
+            "cudnn": functools.partial(torch_case, by_cudnn),
+        },
+        targets=(Target(1.1, "cudnn"),),
         rtol=2e-2,
         atol=2e-2,
     )

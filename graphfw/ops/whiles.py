@@ -104,7 +104,10 @@ class Loop(Region):
             count = self.carries[number]
             for i in reversed(range(trip)) if self.backwards[number] else range(trip):
                 made = self._trip(xp, number, i, carry, records[i], captures, rng)
-                records[i] += [*carry, *made[count:]]
+                if number < len(self.passes) - 1:
+                    records[i] += [*carry, *made[count:]]
+                else:
+                    records[i].clear()  # no pass comes that is given it
                 carry = made[:count]
             results += carry
         return owned(xp, results, inputs)

@@ -40,6 +40,22 @@ class Entry(NamedTuple):
     place: str
 
 
+class PerTrip(NamedTuple):
+    """What a loop with a condition takes besides, for each trip that it makes in a run.
+
+    Its gradient needs what each trip began with and handed on. It is given back behind the loop.
+
+    Attributes:
+        nbytes: Bytes for each trip.
+        name: What the loop computes: the name of its op.
+        place: The source line that made it.
+    """
+
+    nbytes: int
+    name: str
+    place: str
+
+
 @record
 class MemoryReport:
     """What memory a run takes, in bytes; print it for a table.
@@ -52,6 +68,8 @@ class MemoryReport:
             made from them, the outputs, the arena and the scratch memory.
         spare: What comes on top when variables can't be written over, because another run reads
             them at that moment, or with `check_finite`.
+        per_trip: What comes on top of all that for each trip of loops that are differentiated, and
+            whose number of trips is known only in the run: `peak` and `memory_limit` leave it out.
     """
 
     entries: tuple[Entry, ...]
@@ -59,6 +77,7 @@ class MemoryReport:
     arena: int
     peak: int
     spare: int
+    per_trip: tuple[PerTrip, ...] = ()
 
     def timeline(self) -> list[int]:
         """Return for each level the bytes that are in use: what a plot shows."""
@@ -89,14 +108,24 @@ class MemoryReport:
             for a, b, c, d, e in rows
         ]
         total = f"peak {shown_bytes(self.peak)}, of which the arena is {shown_bytes(self.arena)}"
-        return "\n".join([total, *lines])
+        trips = [
+            f"and {shown_bytes(one.nbytes)} for each trip of the {one.name} made at {one.place}"
+            for one in self.per_trip
+        ]
+        return "\n".join([total, *trips, *lines])
 
 
-def report(entries: Sequence[Entry], levels: int, arena: int, spare: int) -> MemoryReport:
+def report(
+    entries: Sequence[Entry],
+    levels: int,
+    arena: int,
+    spare: int,
+    per_trip: Sequence[PerTrip] = (),
+) -> MemoryReport:
     """Sort entries and add up the peak."""
     ordered = tuple(sorted(entries, key=lambda e: -e.nbytes))
     outside = sum(e.nbytes for e in ordered if e.kind != "arena")
-    return MemoryReport(ordered, levels, arena, outside + arena, spare)
+    return MemoryReport(ordered, levels, arena, outside + arena, spare, tuple(per_trip))
 
 
 def require_room(variables: Sequence[Variable], limit: int) -> None:

@@ -1,5 +1,11 @@
 """Benchmarks on a GPU: what differs there, on a stand-in for CuPy."""
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,6 +14,85 @@ from benchmarks import devices, machine
 from benchmarks.frameworks import Formula, copy_case, graphfw_case
 from benchmarks.results import difference, fingerprints
 from benchmarks.timing import mean_of
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / ".ci" / "gpu"
+
+STUB = """#!{python}
+import json, os, sys
+told = json.loads(os.environ["TOLD"])
+found = [how for words, how in told.items() if set(words.split()) <= set(sys.argv)]
+sys.exit(found[0] if found else 0)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Return what runs the script with a Python that does as it is told, by words of commands."""
+    python = tmp_path / "python"
+    python.write_text(STUB.format(python=sys.executable), "utf-8")
+    python.chmod(0o755)
+
+    def run(*arguments, told=None):
+        wanted = {"PYTHON": str(python), "TOLD": json.dumps(told or {}), "ARRAY_API_TESTS": ""}
+        return subprocess.run(
+            ["bash", str(SCRIPT), *arguments],
+            env={**os.environ, **wanted},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a script for Linux")
+class TestScript:
+    def test_goes_on_where_it_stopped(self, script, tmp_path):
+        folder = str(tmp_path / "found")
+        first = script(folder, "0", "doctor", "tests", told={"-m pytest gpu": 1})
+        assert first.returncode == 1
+        assert first.stdout.rstrip().endswith("done; failed: 1\ntests")
+        again = script(folder, "0", "doctor", "tests", told={"doctor": 1, "pytest": 1})
+        assert again.returncode == 1
+        assert "-m graphfw doctor" not in again.stdout
+
+    def test_figures_that_are_left_are_for_the_next_call(self, script, tmp_path):
+        folder = str(tmp_path / "found")
+        assert script(folder, "0", "figures", told={"benchmarks": 3}).returncode == 3
+        assert script(folder, "0", "figures").returncode == 0
+        assert (tmp_path / "found" / "done.txt").read_text("utf-8") == "figures\n"
+
+    def test_what_is_cut_off_twice_has_failed(self, script, tmp_path):
+        folder = str(tmp_path / "found")
+        cut_off = {"doctor": 124}  # what `timeout` says
+        assert script(folder, "0", "doctor", told=cut_off).returncode == 3
+        end = script(folder, "0", "doctor", told=cut_off)
+        assert end.returncode == 1
+        assert "doctor (takes too long)" in end.stdout
+
+    def test_figures_may_be_cut_off_as_long_as_they_become_more(self, script, tmp_path):
+        folder, cut_off = tmp_path / "found", {"benchmarks": 124}
+        for number in range(3):
+            assert script(str(folder), "0", "figures", told=cut_off).returncode == 3
+            (folder / "gpu.json").write_text(str(number), "utf-8")
+        assert script(str(folder), "0", "figures", told=cut_off).returncode == 3
+        assert script(str(folder), "0", "figures", told=cut_off).returncode == 1
+
+    def test_wants_a_gpu(self, script, tmp_path):
+        end = script(str(tmp_path / "found"), told={"-c": 1})
+        assert (end.returncode, "there is no GPU" in end.stderr) == (2, True)
+
+    def test_begins_nothing_when_the_time_is_up(self, script, tmp_path):
+        assert script(str(tmp_path / "found"), "1", "doctor", told={"doctor": 1}).returncode == 3
+        assert not (tmp_path / "found" / "done.txt").read_text("utf-8")
+
+    def test_names_files_that_there_are(self, script, tmp_path):
+        said = script("-n", str(tmp_path / "found")).stdout
+        words = [word for word in said.split() if word.startswith("tests/")]
+        files = {word.split("::")[0].removesuffix(":") for word in words}
+        assert len(files) > 10
+        assert not [file for file in files if not (ROOT / file).exists()]
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +126,7 @@ def test_events_time_what_was_launched(contender):
 
 
 def test_who_computes_on_gpus(monkeypatch):
-    monkeypatch.setattr(machine, "ON_GPU", {"graphfw": "numpy", "torch": "no_such_package"})
+    monkeypatch.setattr(machine, "ON_GPU", {"graphfw": ("none", "numpy"), "torch": ("none",)})
     assert machine.installed("graphfw", "cuda")
     assert not machine.installed("torch", "cuda")
     assert not machine.installed("numexpr", "cuda")

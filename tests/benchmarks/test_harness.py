@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
 import pickle
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -29,6 +31,11 @@ def fails() -> Case:
 
 def fails_later() -> Case:
     return Case(lambda: 1 / 0)
+
+
+def hangs() -> Case:
+    time.sleep(600)
+    return ones(1.0)
 
 
 def breaks_after(calls: int) -> Case:
@@ -135,6 +142,69 @@ def test_contenders_that_fail_or_differ_have_no_time():
 
         with pytest.raises(Failure, match="ZeroDivisionError"):
             pool.call("graphfw", divmod, 1, 0)
+
+
+@pytest.mark.slow  # some seconds of waiting
+def test_who_is_not_ready_in_time_does_not_take_part():
+    settings = Settings(("graphfw", "numpy"), threads=1, rounds=3, budget_s=0.1, patience_s=5.0)
+    with Pool(settings) as pool:
+        one = functools.partial(ones, 1.0)
+        result = pool.measure(contest(graphfw=one, numpy=hangs))
+        assert set(result.seconds) == {"graphfw"}
+        assert result.notes == {"numpy": "failed: it was not ready in time"}
+        assert set(pool.measure(contest(graphfw=one, numpy=one)).seconds) == {"graphfw", "numpy"}
+
+
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """Have two workloads that measure nothing; return what runs the command, and who was asked."""
+    asked: list[str] = []
+
+    class Plain:
+        targets = (Target(0.5, "numpy"),)
+
+        def __init__(self, name: str) -> None:
+            self.name = self.title = name
+
+        def measure(self, runner) -> Result:
+            asked.append(self.name)
+            failed = ("numpy",) if self.name == "b" else ()
+            seconds = {"graphfw": 1.0, "numpy": 4.0}
+            return Result(self.name, self.title, seconds, targets=self.targets, failed=failed)
+
+    monkeypatch.setitem(WORKLOADS, "cpu", {name: Plain(name) for name in "ab"})
+    file = tmp_path / "figures.json"
+
+    def command(*arguments: str) -> object:
+        monkeypatch.setattr(sys, "argv", ["benchmarks", f"--json={file}", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code
+
+    return command, asked, file
+
+
+def test_measuring_goes_on_where_it_stopped(measured, capsys):
+    command, asked, file = measured
+    assert command("a") == 0
+    assert command("--resume", "--seconds=-1") == 3
+    assert command("--resume") == 1
+    assert command("--resume") == 1
+    assert asked == ["a", "b"]
+    rows = capsys.readouterr().out.rsplit("minimum", 1)[1]
+    assert rows.count("| graphfw | 1 s |") == 2
+    assert rows.count("yes (0.25 ×)") == 2
+    assert command("--resume", "b") == 1
+    assert asked == ["a", "b", "b"]
+    assert [one["name"] for one in json.loads(file.read_text("utf-8"))["results"]] == ["a", "b"]
+
+
+def test_figures_of_another_machine_are_not_gone_on_with(measured, capsys):
+    command, _, file = measured
+    command()
+    file.write_text(file.read_text("utf-8").replace('"cpu"', '"NVIDIA H100"'), "utf-8")
+    assert command("--resume") == 2
+    assert "has figures of another machine: NVIDIA H100" in capsys.readouterr().err
 
 
 def test_compiling_is_timed_in_a_process_of_its_own():

@@ -10,7 +10,7 @@ import numpy as np
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Node
 from graphfw.runtime.cupy_executor.codegen import CudaCode, GpuCode, HandCode, module, variants
-from graphfw.runtime.cupy_executor.codegen.launch import Launch, launch
+from graphfw.runtime.cupy_executor.codegen.launch import Launch, launch, takes_vectors
 from graphfw.runtime.cupy_executor.target import alone_steps
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.steps import Step, Storage, View
@@ -93,7 +93,8 @@ def run_all(
     """
     source = source or module([code])
     best = launch(code.kernel, params)
-    names = [n for n in variants(code.kernel) if n != "vector" or best.variant == "vector"]
+    vectors = takes_vectors(code.kernel, params)
+    names = [n for n in variants(code.kernel) if vectors or not n.endswith("vector")]
     launches = [launch(code.kernel, params, name) for name in names] if best.grid else [best]
     # Short rows too.
     launches += [launch(code.kernel, params, one.variant, 3) for one in launches if one.counters]

@@ -52,13 +52,16 @@ class OnGpu(OnCpu):
         return found
 
     def address(self, array: Array) -> int:
-        copy = self._cupy.array(array)
+        # Memory of its own, outside of CuPy's pool, so that memory checkers see where it ends;
+        # and bytes, as CuPy does not have all dtypes.
+        with self._cupy.cuda.using_allocator(None):
+            copy = self._cupy.array(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
         self._copies.append((array, copy))
         return int(copy.data.ptr)
 
     def bring_home(self) -> None:
         for array, copy in self._copies:
-            array[...] = self._cupy.asnumpy(copy)
+            array[...] = self._cupy.asnumpy(copy).view(array.dtype).reshape(array.shape)
 
 
 def here() -> OnCpu:

@@ -6,6 +6,7 @@ for, and can be told to fail as CUDA does.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import types
 import weakref
@@ -116,6 +117,7 @@ class FakeCupy(types.SimpleNamespace):
             Device=_Device,
             Module=lambda: _Module(self),
             alloc_pinned_memory=self._pinned,
+            using_allocator=contextlib.nullcontext,
             **vars(stream_names(self.streams)),
         )
 

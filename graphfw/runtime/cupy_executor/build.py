@@ -19,6 +19,7 @@ from graphfw.ir.variable import Variable
 from graphfw.ops.regions import Region
 from graphfw.passes.fuse import partition
 from graphfw.runtime.cupy_executor.codegen import CudaCode, GpuCode, HandCode, module
+from graphfw.runtime.cupy_executor.codegen.launch import wherever
 from graphfw.runtime.cupy_executor.codegen.together import MANY, TOGETHER
 from graphfw.runtime.cupy_executor.convolution import CudnnCode
 from graphfw.runtime.cupy_executor.convolution.cudnn import wanted
@@ -299,12 +300,11 @@ class Build(Plan):
         for one, loose in kernels:
             found = wanted.setdefault(one.code.symbol, set())
             params = [size for size in one.step.params if isinstance(size, int)]
-            if len(params) == len(one.step.params):
-                found.add(one.code.launch(params).variant)
-                found.update({"elements"} if loose and "vector" in found else ())
-            else:
-                found.update(one.code.variants)
-        for symbol in self.alike & wanted.keys():
+            is_known = len(params) == len(one.step.params)
+            names = [one.code.launch(params).variant] if is_known else _possible(one)
+            found.update(names, map(wherever, names) if loose else ())
+        alike = frozenset.union(*[build.alike for build in (self, *self.inner)])
+        for symbol in alike & wanted.keys():
             wanted[symbol] |= {f"{name}{MANY}" for name in wanted[symbol].intersection(TOGETHER)}
         return module(codes, wanted)
 
@@ -377,6 +377,12 @@ def _body(options: Options, body: Body, captures: int) -> Build:
 
 def _is_generated(one: Work) -> TypeGuard[Launched]:
     return isinstance(one, Launched) and isinstance(one.code, CudaCode)
+
+
+def _possible(one: Launched) -> Sequence[str]:
+    """Return the variants that a kernel may be launched as, some of whose sizes are not known."""
+    code = one.code
+    return code.possible(one.step.params) if isinstance(code, CudaCode) else code.variants
 
 
 def _no_node(tensor: Tensor) -> NoReturn:

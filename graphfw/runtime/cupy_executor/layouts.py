@@ -27,6 +27,7 @@ from graphfw.runtime.cupy_executor.build import (
 )
 from graphfw.runtime.cupy_executor.codegen import CudaCode, Launch
 from graphfw.runtime.cupy_executor.codegen.launch import launch as launch_of
+from graphfw.runtime.cupy_executor.codegen.launch import wherever
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.modules import Modules
 from graphfw.runtime.cupy_executor.products import RESULT
@@ -339,12 +340,10 @@ class Layouts:
         is_whole = not self.build.is_body
         flags = 4 * (1 + counters) if is_whole and (counters or plan.can_fail) else 0
         final = sum([len(some) for some in ready[: plan.final]])
-        early, late = steps[:final], steps[final:]
-        if is_whole:
-            early, late = [
-                batched(some, plan.work, self.build.alike, self._modules.function)
-                for some in (early, late)
-            ]
+        early, late = [
+            batched(some, plan.work, self.build.alike, self._modules.function)
+            for some in (steps[:final], steps[final:])
+        ]
         cleared = [(-1, -1, Cleared(total + scratch, flags))] if flags else []
         arena = total + scratch + flags if is_whole else total
         return Layout(
@@ -399,9 +398,8 @@ class Layouts:
             given = [*given[: len(one.code.node.inputs)], *operands[len(one.code.node.inputs) :]]
             return [one.code.ready(env, params, given, self._inside[one.code])]
         launch = one.code.launch(params)
-        if launch.variant == "vector" and not loose.isdisjoint([at.slot for at in operands]):
-            assert isinstance(one.code, CudaCode)
-            launch = launch_of(one.code.kernel, params, "elements")
+        if isinstance(one.code, CudaCode) and not loose.isdisjoint([at.slot for at in operands]):
+            launch = launch_of(one.code.kernel, params, wherever(launch.variant))
         if not launch.grid:
             return []
         function = self._modules.function(one.code, launch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Node, Tensor
@@ -22,7 +22,7 @@ from graphfw.runtime.cupy_executor.layouts import Layout
 from graphfw.runtime.cupy_executor.regions import ReadyRegion
 from graphfw.runtime.kernels.steps import Storage, Temp
 from graphfw.runtime.limits import shown_bytes
-from graphfw.runtime.memory import Entry, Kind, MemoryReport, report
+from graphfw.runtime.memory import Entry, Kind, MemoryReport, PerTrip, report
 from graphfw.runtime.places import place_of
 from graphfw.runtime.planning.once import known_bytes
 from graphfw.runtime.profile import Label
@@ -62,7 +62,7 @@ def _lines(build: Build, layout: Layout | None, device: Device) -> list[str]:
         + (f"; {regions} loops and branches" if regions else "")
     ]
     known = {} if layout is None else {region.node: region for region in layout.regions}
-    along = {} if env is None or build.is_body else _along(build, env)
+    along = {} if layout is None else _along(build, layout)
     for number, one in enumerate(build.work):
         region = known.get(one.code.node) if isinstance(one, Looped) else None
         lines.append(f"{number:>4}  {_line(one, env, device, region)}{along.get(number, '')}")
@@ -88,19 +88,20 @@ def _how(region: ReadyRegion | None) -> str:
     return f"{region.how}, {who}"
 
 
-def _along(build: Build, env: Mapping[str, int]) -> dict[int, str]:
+def _along(build: Build, layout: Layout) -> dict[int, str]:
     """Say of kernels that are part of another's launch of which, by number."""
-    groups: dict[tuple[object, ...], list[int]] = {}
+    launched, found, first = {*layout.numbers}, {}, {}
     for number, (one, level) in enumerate(zip(build.work, build.level_of, strict=True)):
-        if isinstance(one, Launched) and one.code.symbol in build.alike:
-            launch = one.code.launch([evaluate(size, env) for size in one.step.params])
-            groups.setdefault((level, one.code.symbol, kind_of(launch)), []).append(number)
-    return {
-        number: f", in one launch with {'others' if number == group[0] else group[0]}"
-        for (*_, kind), group in groups.items()
-        if kind is not None and len(group) > 1
-        for number in group
-    }
+        if not isinstance(one, Launched) or one.code.symbol not in build.alike:
+            continue
+        kind = kind_of(one.code.launch([evaluate(s, layout.sizes) for s in one.step.params]))
+        alike = level, one.code.symbol, kind
+        if number in launched:
+            first[alike] = number
+        elif kind is not None and alike in first:
+            found[first[alike]] = ", in one launch with others"
+            found[number] = f", in one launch with {first[alike]}"
+    return found
 
 
 def _listed(variables: Sequence[Variable]) -> str:
@@ -214,5 +215,21 @@ def memory(build: Build, layout: Layout, *, in_place: bool) -> MemoryReport:
     scratch = layout.arena - layout.scratch
     if scratch:
         entries.append(Entry("values kept by kernels", "scratch", scratch, 0, end, ""))
+    per_trip = []
+    for region in _regions_in(layout):
+        name, place = region.node.op.name, place_of(region.node)
+        if region.outside:
+            entries.append(Entry(f"inside of {name}", "outside", region.outside, 0, end, place))
+        if region.per_trip:
+            per_trip.append(PerTrip(region.per_trip, name, place))
     new = [evaluate(s.size, sizes) * s.dtype.itemsize for s in build.updated]
-    return report(entries, build.levels, layout.inside, sum(new) if in_place else 0)
+    return report(entries, build.levels, layout.inside, sum(new) if in_place else 0, per_trip)
+
+
+def _regions_in(layout: Layout) -> Iterator[ReadyRegion]:
+    """Yield the loops and branches, and those in their bodies."""
+    for region in layout.regions:
+        yield region
+        for body in region.bodies:
+            if body is not None:
+                yield from _regions_in(body)

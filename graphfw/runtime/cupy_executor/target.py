@@ -63,7 +63,7 @@ class GpuTarget:
     def keeps_rows(self, node: Node) -> bool:
         return False  # a block has some of them
 
-    def computes_left(self, product: Product) -> bool:
+    def computes_operand(self, product: Product) -> bool:
         return False  # cuBLASLt reads it
 
     def fills(self, node: Node) -> bool:

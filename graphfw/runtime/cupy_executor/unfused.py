@@ -111,4 +111,4 @@ class _Kernels:
     def drawn(self, *_: object, **__: object) -> NoReturn:
         raise AssertionError("nothing random follows a product")
 
-    computes_left = matmul = conv = drawn
+    computes_operand = matmul = conv = drawn

@@ -64,6 +64,10 @@ class LoopRegion:
     def native(self, sizes: Sizes) -> NativeLoop:
         return NativeLoop(self, sizes)
 
+    def per_trip(self, sizes: Sizes) -> int:
+        """Return how many bytes each trip leaves for later passes, until the last one is over."""
+        return sum([nbytes_of(t, sizes) for body in self.op.passes[:-1] for t in body.outputs])
+
     def carry_makers(self, sizes: Sizes) -> list[Maker]:
         """Return what makes arrays for the carries."""
         pairs = zip(self._carries, self.op.passes[0].outputs, strict=True)
@@ -110,7 +114,10 @@ class LoopRegion:
             inputs = [trip_number(trip), *carry, *records[trip], *captures]
             with in_trip(trip):
                 made = body(inputs, rng=rng.fold(trip))
-            records[trip] += [*carry, *made[len(carry) :]]
+            if number < len(self.passes) - 1:
+                records[trip] += [*carry, *made[len(carry) :]]
+            else:
+                records[trip].clear()  # no pass comes that is given it
             carry = made[: len(carry)]
         return carry
 

@@ -15,6 +15,7 @@ from graphfw.ops.regions import Region
 from graphfw.ops.scans import Scan
 from graphfw.ops.whiles import Loop
 from graphfw.runtime.executor import Options
+from graphfw.runtime.memory import PerTrip
 from graphfw.runtime.numpy_executor.bodies import Compiled, FailedError, ReadyRegion, Sizes
 from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.numpy_executor.region_loop import LoopRegion, NativeLoop
@@ -76,6 +77,14 @@ class CompiledRegion:
     def nbytes(self, sizes: Sizes) -> int:
         """Return how much memory it takes besides what it reads and yields."""
         return sum(body.nbytes(sizes) for body in self.bodies)
+
+    def per_trip(self, sizes: Sizes, place: str) -> Iterator[PerTrip]:
+        """Yield what trips of unknown number leave behind, those of loops in the bodies, too."""
+        own = self._kind.per_trip(sizes) if isinstance(self._kind, LoopRegion) else 0
+        if own:
+            yield PerTrip(own, self._op.name, place)
+        for body in self.bodies:
+            yield from body.made.memory(body.own(sizes)).per_trip
 
     def explain(self, sizes: Sizes | None) -> Iterator[str]:
         """Yield the bodies' explanations, line by line."""

@@ -18,7 +18,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.regions import Region
 from graphfw.runtime.executor import Replayed
 from graphfw.runtime.kernels.steps import Step, Storage, Temp
-from graphfw.runtime.memory import Entry, Kind, MemoryReport, report
+from graphfw.runtime.memory import Entry, Kind, MemoryReport, PerTrip, report
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.code_text import text_of
 from graphfw.runtime.numpy_executor.execution import Execution
@@ -115,15 +115,17 @@ def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
     scratch = layout.tables.scratch * threads
     if scratch:
         entries.append(Entry(f"{threads} threads' own", "scratch", scratch, 0, end, ""))
+    per_trip: list[PerTrip] = []
     for depth, level in enumerate(build.levels):
         for node in level.nodes:
             region = build.regions.get(node)
             if region is not None:
+                per_trip += region.per_trip(env, place_of(node))
                 name = f"inside of {node.op.name}"
                 size = region.nbytes(env)
                 entries.append(Entry(name, "outside", size, depth, depth, place_of(node)))
     spare = sum(evaluate(nbytes(v), env) for v in build.program.updated)
-    return report(entries, len(build.levels), layout.arena, spare)
+    return report(entries, len(build.levels), layout.arena, spare, per_trip)
 
 
 class StepCost(NamedTuple):

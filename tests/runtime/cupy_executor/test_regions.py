@@ -398,6 +398,34 @@ def test_reports(fake, session, rng):
     assert all([event.step for event in profile.events].count(t.step) == 6 for t in inside)
 
 
+def test_memory_of_trips_whose_number_nobody_knows(fake, session, rng):
+    with gf.Graph() as g:
+        n = gf.placeholder((), gf.int64, name="n")
+        x = gf.placeholder((3, 20), name="x")
+        w = gf.Variable(normal(rng, 20, 20), name="w")
+
+        def body(carry):
+            i, y = carry
+            return i + 1, gf.tanh(y @ w)
+
+        _, y = gf.while_loop(lambda carry: carry[0] < n, body, (gf.asarray(0), x))
+        fetches = gf.grad(gf.sum(y * y), [w, x])
+    plan = session(g).compile(fetches, feeds=[n, x])
+    asked, first = {}, normal(rng, 3, 20)
+    for trips in (2, 2, 3, 10):  # the first run takes what it keeps
+        fake.allocated.clear()
+        plan(np.int64(trips), first)
+        asked[trips] = sum(fake.allocated)
+    report = plan.memory((), (3, 20))
+    (loop,) = report.per_trip
+    assert asked[3] - asked[2] == loop.nbytes
+    assert asked[10] - asked[3] == 7 * loop.nbytes
+    assert "test_regions.py" in loop.place
+    assert f"for each trip of the loop made at {loop.place}" in str(report)
+    outside = sum([entry.nbytes for entry in report.entries if entry.kind == "outside"])
+    assert outside >= 2 * w.type.nbytes, "what the pass back carries, in two places in turn"
+
+
 def test_what_is_fetched_of_loops_belongs_to_the_caller(fake, session, rng):
     with gf.Graph() as g:
         x = gf.placeholder((4, 2, 4), name="x")

@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import os
 import threading
+import tracemalloc
 import weakref
 from typing import Any
 
@@ -393,3 +394,29 @@ def test_results_of_loops_in_other_shapes() -> None:
             np.testing.assert_array_equal(turned, half.T)
             np.testing.assert_array_equal(other, value.reshape(2, -1))
             assert not np.may_share_memory(flat, whole)
+
+
+def test_memory_of_trips_whose_number_nobody_knows() -> None:
+    with gf.Graph() as g:
+        n = gf.placeholder((), gf.int64, name="n")
+        x = gf.placeholder((3, 500), name="x")
+        w = gf.Variable(np.eye(500, dtype=np.float32), name="w")
+
+        def body(carry: Any) -> Any:
+            i, y = carry
+            return i + 1, gf.tanh(y @ w)
+
+        _, y = gf.while_loop(lambda carry: carry[0] < n, body, (gf.asarray(0), x))
+        fetches = gf.grad(gf.sum(y * y), [w, x])
+    array = np.ones((3, 500), np.float32)
+    with gf.Session(g) as session:
+        plan = session.compile(fetches, feeds=[n, x])
+        (loop,) = plan.memory((), (3, 500)).per_trip
+        taken = []
+        for trips in (5, 5, 45):  # the first run takes what it keeps
+            tracemalloc.start()
+            plan(np.int64(trips), array)
+            taken.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    # The weights' gradient, which the pass back carries, is not recorded.
+    assert 40 * loop.nbytes <= taken[2] - taken[1] < 40 * 2 * loop.nbytes

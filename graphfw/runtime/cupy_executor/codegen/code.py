@@ -9,9 +9,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
+from graphfw.ir.dim import DimLike
 from graphfw.runtime.cupy_executor.codegen.forms import can_split, form_of, tiled, vector_width
 from graphfw.runtime.cupy_executor.codegen.hand import HandCode
-from graphfw.runtime.cupy_executor.codegen.launch import SPLIT, THREADS, Launch, launch, variants
+from graphfw.runtime.cupy_executor.codegen.launch import (
+    SPLIT,
+    VECTOR,
+    Launch,
+    launch,
+    possible,
+    threads,
+    variants,
+)
 from graphfw.runtime.cupy_executor.codegen.nest import Nest
 from graphfw.runtime.cupy_executor.codegen.tiles import tile_lines
 from graphfw.runtime.cupy_executor.codegen.together import MANY, together_lines
@@ -30,6 +39,7 @@ _GROUPS = {
     "across": "gf_across",
     "apart": "gf_across",
     "sums": "gf_across",
+    "cells": "gf_block",
 }
 
 
@@ -62,6 +72,10 @@ class CudaCode:
         """The names of its variants."""
         return variants(self.kernel)
 
+    def possible(self, params: Sequence[DimLike]) -> tuple[str, ...]:
+        """Return the variants that launches may be, given what is known of these integers."""
+        return possible(self.kernel, params)
+
     def launch(self, params: Sequence[int]) -> Launch:
         """Return how it is launched with these run-time integers."""
         return launch(self.kernel, params)
@@ -89,7 +103,7 @@ class CudaCode:
         for variant in self.variants:
             if wanted is not None and variant not in wanted:
                 continue
-            bound = f"__launch_bounds__({THREADS[variant]})"
+            bound = f"__launch_bounds__({threads(variant)})"
             head = f'extern "C" __global__ void {bound} {self.symbol}_{variant}({signature}) {{'
             if variant == "tile":
                 found = tiled(kernel)
@@ -126,14 +140,14 @@ def module(codes: Iterable[GpuCode], wanted: Mapping[str, Collection[str]] | Non
 def _parameters(kernel: Kernel) -> str:
     if form_of(kernel) == "elements":
         return "int V"
-    return "class G, bool IS_SPLIT" if can_split(kernel) else "class G"
+    return f"class G, int V{', bool IS_SPLIT' if can_split(kernel) else ''}"
 
 
 def _arguments(kernel: Kernel, variant: str) -> str:
-    if variant in ("elements", "vector"):
-        return str(vector_width(kernel) if variant == "vector" else 1)
-    if variant == "cells":
-        return "gf_single" if kernel.form == "columns" else "gf_block"
-    if can_split(kernel):
-        return f"{_GROUPS[variant]}, {'true' if variant in SPLIT else 'false'}"
-    return _GROUPS[variant]
+    width = vector_width(kernel) if variant.endswith("vector") else 1
+    if form_of(kernel) == "elements":
+        return str(width)
+    name = variant.removesuffix(VECTOR)
+    group = "gf_single" if (name, kernel.form) == ("cells", "columns") else _GROUPS[name]
+    is_split = [str(variant in SPLIT).lower()] if can_split(kernel) else []
+    return ", ".join([group, str(width), *is_split])

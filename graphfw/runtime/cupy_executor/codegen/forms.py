@@ -82,7 +82,7 @@ class Row(NamedTuple):
 
 
 def rows_of(kernel: Kernel) -> list[Row]:
-    """Return the accesses of an elementwise kernel that may take several elements at once."""
+    """Return the accesses of a kernel that may take several elements at once."""
     varying = Varying(kernel, kernel.inner[-1:])
     found = []
     for number, access in _accesses(kernel):
@@ -124,8 +124,9 @@ def tiled(kernel: Kernel) -> Tiled | None:
 
 
 def vector_width(kernel: Kernel) -> int:
-    """Return how many elements in a row an elementwise kernel takes at once; 1: no more."""
-    if form_of(kernel) != "elements":
+    """Return how many elements in a row a thread takes at once; 1: no more."""
+    form = form_of(kernel)
+    if form not in ("elements", "rows", "cells") or kernel.form == "columns" or has_carries(kernel):
         return 1
     sizes = [kernel.buffers[row.buffer].dtype.itemsize for row in rows_of(kernel)]
     return _VECTOR // max(sizes) if sizes and max(sizes) < _VECTOR else 1

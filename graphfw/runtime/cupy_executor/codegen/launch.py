@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from graphfw.ir.dim import DimLike, divisible
 from graphfw.runtime.cupy_executor.codegen.forms import (
     PARTIAL,
     TILE,
@@ -23,7 +24,17 @@ from graphfw.runtime.cupy_executor.codegen.forms import (
     vector_width,
 )
 from graphfw.runtime.cupy_executor.codegen.values import in_order, number_of, roots, statements
-from graphfw.runtime.kernels.ir import Access, Accumulate, Draw, Kernel, Load, Reduce, Size, Store
+from graphfw.runtime.kernels.ir import (
+    Access,
+    Accumulate,
+    Draw,
+    Kernel,
+    Load,
+    Param,
+    Reduce,
+    Size,
+    Store,
+)
 
 NARROW = 1 << 30
 """Indices below it are computed in 32 bits; a step to the next one stays below 2^31 then."""
@@ -49,7 +60,10 @@ _FEW_ROWS = 256
 _MANY_COLUMNS = 8192
 """With so many columns, each is left to a thread."""
 
-THREADS = {
+VECTOR = "_vector"
+"""What the names of variants end with whose threads take several elements in a row at once."""
+
+_THREADS = {
     "elements": 256,
     "vector": 256,
     "tile": 256,
@@ -62,10 +76,23 @@ THREADS = {
     "cells": 512,
     "sums": 256,
 }
-"""By variant, how many threads a block has at most."""
 
 
-SPLIT = ("split", "apart")
+def threads(variant: str) -> int:
+    """Return how many threads a block of a variant has at most."""
+    return _THREADS[variant.removesuffix(VECTOR)]
+
+
+def wherever(variant: str) -> str:
+    """Return the variant that does the same wherever in memory elements lie.
+
+    >>> wherever("vector"), wherever("warp_vector"), wherever("tile")
+    ('elements', 'warp', 'tile')
+    """
+    return "elements" if variant == "vector" else variant.removesuffix(VECTOR)
+
+
+SPLIT = ("split", f"split{VECTOR}", "apart")
 """The variants in which several blocks share rows."""
 
 _ENOUGH = 512
@@ -105,14 +132,42 @@ NOTHING = Launch("", 0, 1, (1, 1), 0, 0, 0, False)
 def variants(kernel: Kernel) -> tuple[str, ...]:
     """Return the variants that a kernel's source has."""
     form = form_of(kernel)
+    takes_vectors = vector_width(kernel) > 1
     if form == "elements":
-        vector = ["vector"] if vector_width(kernel) > 1 else []
+        vector = ["vector"] if takes_vectors else []
         return ("elements", *vector, *(["tile"] if tiled(kernel) else []))
-    if form == "rows":
-        return ("single", "warp", "block", *(["split"] if can_split(kernel) else []))
+    if form in ("rows", "cells") and kernel.form == "rows":
+        groups = ["warp", "block", *(["split"] if can_split(kernel) else [])]
+        groups = ["cells"] if form == "cells" else groups
+        vectors = [f"{name}{VECTOR}" for name in groups] if takes_vectors else []
+        return (*(["single"] if form == "rows" else []), *groups, *vectors)
     if form == "columns" and not has_carries(kernel):
         return ("single", "across", *(["apart"] if can_split(kernel) else []))
     return ("single",) if form == "columns" else (form,)
+
+
+def possible(kernel: Kernel, params: Sequence[DimLike]) -> tuple[str, ...]:
+    """Return the variants that launches may be, given what is known of the run-time integers."""
+
+    def known(size: Size) -> DimLike:
+        return params[size.number] if isinstance(size, Param) else size
+
+    found = variants(kernel)
+    width = vector_width(kernel)
+    if width > 1:
+        vectors = [name for name in found if name.endswith("vector")]
+        divides = [divisible(known(size), width) for size in _multiples(kernel)]
+        needless = vectors if False in divides else []
+        needless = [wherever(name) for name in vectors] if all(divides) else needless
+        found = tuple([name for name in found if name not in needless])
+    inner = math.prod([known(axis.extent) for axis in kernel.inner])
+    if form_of(kernel) != "rows" or not isinstance(inner, int):
+        return found
+    if inner <= 32:
+        shares = ["single"] if inner <= _SHORT else ["warp"]
+    else:
+        shares = ["block", "split", *(["warp"] if inner < _LONG else [])]
+    return tuple([name for name in found if wherever(name) in shares])
 
 
 def launch(kernel: Kernel, params: Sequence[int], variant: str = "", pieces: int = 0) -> Launch:
@@ -148,7 +203,7 @@ def launch(kernel: Kernel, params: Sequence[int], variant: str = "", pieces: int
 
 def _pieces(variant: str, sizes: _Sizes, blocks: int) -> int:
     """Return how many blocks share a row, where there are so many without that."""
-    lanes = THREADS[variant] // 32 if variant == "apart" else THREADS[variant]
+    lanes = threads(variant) // 32 if variant == "apart" else threads(variant)
     return max(1, min(-(-_ENOUGH // blocks), sizes.inner // (lanes * _PIECE)))
 
 
@@ -156,15 +211,10 @@ def _chosen(kernel: Kernel, form: Form, sizes: _Sizes) -> str:
     if form == "elements":
         if _is_worth_tiles(kernel, sizes):
             return "tile"
-        return "vector" if _takes_vectors(kernel, sizes) else "elements"
-    if form == "rows":
-        if sizes.inner <= _SHORT:
-            return "single"
-        is_long = sizes.inner >= _LONG or (sizes.rows < _FEW_ROWS and sizes.inner > 32)
-        if not is_long:
-            return "warp"
-        is_split = can_split(kernel) and _pieces("split", sizes, sizes.rows) > 1
-        return "split" if is_split else "block"
+        return "vector" if sizes.take_vectors() else "elements"
+    if form in ("rows", "cells") and kernel.form == "rows":
+        name = _shared_by(kernel, sizes) if form == "rows" else "cells"
+        return f"{name}{VECTOR}" if name != "single" and sizes.take_vectors() else name
     if form == "columns":
         few = sizes.rows < _MANY_COLUMNS and sizes.inner >= 32
         if not few or has_carries(kernel):
@@ -174,6 +224,16 @@ def _chosen(kernel: Kernel, form: Form, sizes: _Sizes) -> str:
     return form
 
 
+def _shared_by(kernel: Kernel, sizes: _Sizes) -> str:
+    """Return which threads share a row."""
+    if sizes.inner <= _SHORT:
+        return "single"
+    if sizes.inner < _LONG and (sizes.rows >= _FEW_ROWS or sizes.inner <= 32):
+        return "warp"
+    is_split = can_split(kernel) and _pieces("split", sizes, sizes.rows) > 1
+    return "split" if is_split else "block"
+
+
 def _is_worth_tiles(kernel: Kernel, sizes: _Sizes) -> bool:
     """Whether tiles would not be mostly empty."""
     found = tiled(kernel)
@@ -181,40 +241,46 @@ def _is_worth_tiles(kernel: Kernel, sizes: _Sizes) -> bool:
     return bool(axes) and all([sizes.number(axis.extent) >= TILE // 2 for axis in axes])
 
 
-def _takes_vectors(kernel: Kernel, sizes: _Sizes) -> bool:
-    """Whether all that is read and written several elements at once lies as it must."""
-    width = vector_width(kernel)
-    multiples = [kernel.inner[-1].extent, *[s for row in rows_of(kernel) for s in row.multiples]]
-    return width > 1 and all([sizes.number(size) % width == 0 for size in multiples])
+def _multiples(kernel: Kernel) -> list[Size]:
+    """Return the sizes that must be multiples of a vector's width."""
+    found = [kernel.inner[-1].extent, *[size for row in rows_of(kernel) for size in row.multiples]]
+    return [*found, *([] if kernel.split is None else [kernel.split])]
+
+
+def takes_vectors(kernel: Kernel, params: Sequence[int]) -> bool:
+    """Whether the variants for vectors can be launched."""
+    return _Sizes(kernel, params).take_vectors()
 
 
 def _geometry(
     kernel: Kernel, variant: str, sizes: _Sizes, cells: int
 ) -> tuple[tuple[int, int], int, int]:
     """Return a block's threads, how many groups it has, and how many groups there is work for."""
+    most, width = threads(variant), vector_width(kernel) if variant.endswith("vector") else 1
+    variant = variant.removesuffix(VECTOR)
     if variant in ("elements", "vector"):
-        width = vector_width(kernel) if variant == "vector" else 1
-        return (THREADS[variant], 1), THREADS[variant], sizes.rows * sizes.inner // width
+        return (most, 1), most, sizes.rows * sizes.inner // width
     if variant == "tile":
         found = tiled(kernel)
         assert found is not None
         sides = [sizes.number(axis.extent) for axis in (found.axis, kernel.inner[-1])]
         tiles = math.prod([-(-side // TILE) for side in sides])
         others = sizes.rows * sizes.inner // math.prod(sides)
-        return (TILE, THREADS[variant] // TILE), 1, others * tiles
+        return (TILE, most // TILE), 1, others * tiles
     if variant == "single":
-        return (THREADS[variant], 1), THREADS[variant], sizes.rows
+        return (most, 1), most, sizes.rows
     if variant == "warp":
-        return (THREADS[variant], 1), THREADS[variant] // 32, sizes.rows
+        return (most, 1), most // 32, sizes.rows
     if variant in ("across", "apart"):
-        return (32, THREADS[variant] // 32), 32, sizes.rows
+        return (32, most // 32), 32, sizes.rows
     if variant == "sums":
-        return (32, THREADS[variant] // 32), 1, cells * -(-sizes.inner // 32)
-    side_by_side = sizes.number(kernel.per_cell) if kernel.form == "columns" else sizes.inner
-    threads = max(32, min(THREADS[variant], -(-side_by_side // 32) * 32))
+        return (32, most // 32), 1, cells * -(-sizes.inner // 32)
+    side_by_side = sizes.inner // width
+    side_by_side = sizes.number(kernel.per_cell) if kernel.form == "columns" else side_by_side
+    count = max(32, min(most, -(-side_by_side // 32) * 32))
     if kernel.form == "columns":
-        return (threads, 1), threads, cells * threads
-    return (threads, 1), 1, cells if variant == "cells" else sizes.rows
+        return (count, 1), count, cells * count
+    return (count, 1), 1, cells if variant == "cells" else sizes.rows
 
 
 class _Sizes:
@@ -243,6 +309,13 @@ class _Sizes:
             return self.rows // last * -(-last // per_cell)
         pieces = 1 if kernel.split is None else -(-self.inner // self.number(kernel.split))
         return -(-self.rows // per_cell) * pieces
+
+    def take_vectors(self) -> bool:
+        """Whether all that is read and written several elements at once lies as it must."""
+        width = vector_width(self.kernel)
+        if width == 1:
+            return False
+        return all([self.number(size) % width == 0 for size in _multiples(self.kernel)])
 
     def is_wide(self) -> bool:
         """Whether an index may be too large for 32 bits."""

@@ -5,7 +5,8 @@ Each form of kernel has its own way:
 elements  Only stores. A thread computes one position, or several in a row that are read and
           written at once.
 rows      What stands in a row needs other positions of it: a group of threads (one, a warp, a
-          block) shares a row. Where rows are few and long, several blocks do.
+          block) shares a row, where it lies well several positions in a row each at once. Where
+          rows are few and long, several blocks do.
 columns   A thread for each position of the outer axes, so that neighbours read neighbours; where
           these are few, eight threads share what stands in a column, or several blocks.
 cells     Rows leave partial results: a block for each cell.
@@ -14,7 +15,7 @@ sums      The same where rows are only added up: a block for 32 positions of a c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from graphfw.runtime.cupy_executor.codegen.forms import (
@@ -43,6 +44,7 @@ from graphfw.runtime.kernels.ir import (
     Load,
     Loop,
     Reduce,
+    Ref,
     Store,
 )
 
@@ -99,14 +101,7 @@ class Nest:
         wanted = [root for s in loop.body for root in roots(s)]
         values.evaluate(wanted, lambda expr: not varying(expr))
         self._read_rows(wanted)
-        packed = {
-            s: values.name("y")
-            for s in loop.body
-            if isinstance(s, Store) and is_row(s.access, self.kernel, varying)
-        }
-        for store, name in packed.items():
-            kind = memory(self.kernel.buffers[store.buffer].dtype)
-            values.write(f"gf_pack<{kind}, V> {name};")
+        packed = self._packed_stores(loop)
         values.write("#pragma unroll")
         with values.block("for (int k = 0; k < V; k++)"):
             values.write("const gf_index j = first + k;")
@@ -115,17 +110,37 @@ class Nest:
             for s in loop.body:
                 if isinstance(s, Check):
                     values.checked(s.value, s.bound)
-                elif isinstance(s, Store) and s not in packed:
-                    values.store(s)
+                elif isinstance(s, Store) and s in packed:
+                    self._pack(s, packed[s])
                 elif isinstance(s, Store):
-                    kind = memory(self.kernel.buffers[s.buffer].dtype)
-                    made = f"gf_memory<{kind}>::made({values.value(s.value)})"
-                    values.write(f"{packed[s]}.at[k] = {made};")
+                    values.store(s)
         values.index[last] = "first"
+        self._write_rows(packed)
+
+    def _packed_stores(self, loop: Loop) -> dict[Statement, str]:
+        """Write the names of what is stored several elements at once; return them."""
+        kernel = self.kernel
+        found: dict[Statement, str] = {}
+        for s in loop.body:
+            if isinstance(s, Store) and is_row(s.access, kernel, self._varying):
+                kind, found[s] = memory(kernel.buffers[s.buffer].dtype), self.values.name("y")
+                self.values.write(f"gf_pack<{kind}, V> {found[s]};")
+        return found
+
+    def _pack(self, s: Store, name: str) -> None:
+        """Write that one of the elements is there which are stored at once."""
+        kind = memory(self.kernel.buffers[s.buffer].dtype)
+        self.values.write(f"{name}.at[k] = gf_memory<{kind}>::made({self.values.value(s.value)});")
+
+    def _write_rows(self, packed: Mapping[Statement, str]) -> None:
+        """Write the stores of several elements at once."""
+        values = self.values
         for store, name in packed.items():
+            assert isinstance(store, Store)
             kind = f"gf_pack<{memory(self.kernel.buffers[store.buffer].dtype)}, V>"
             place, good = values.place(store.access)
-            condition = f"if ({good}) " if good else ""
+            both = values.guarded(good)
+            condition = f"if ({both}) " if both else ""
             values.write(f"{condition}*({kind}*)(b{store.buffer} + ({place})) = {name};")
 
     def _read_rows(self, wanted: Sequence[Expr]) -> None:
@@ -146,8 +161,8 @@ class Nest:
                     values.write(f"const {pack} {name} = {text};")
                 values.packs[expr] = f"{name}.at[k]"
 
-    # Rows and columns: template parameter G, the threads that share one; IS_SPLIT, whether several
-    # blocks do.
+    # Rows and columns: template parameters G, the threads that share one; V, as above; IS_SPLIT,
+    # whether several blocks do.
 
     def _rows(self) -> None:
         values = self.values
@@ -163,7 +178,7 @@ class Nest:
                 return
             values.write("const gf_index pieces = IS_SPLIT ? (gf_index)gridDim.y : 1;")
             values.write("const gf_index piece = IS_SPLIT ? (gf_index)blockIdx.y : 0;")
-            values.write("const gf_index length = (inner + pieces - 1) / pieces;")
+            values.write("const gf_index length = (inner / V + pieces - 1) / pieces * V;")
             values.write("const gf_index left = min(piece * length, inner);")
             values.write("const gf_index right = min(left + length, inner);")
             self._body("left", "right")
@@ -216,20 +231,35 @@ class Nest:
         for reduce, name in sums.items():
             op = _op(reduce)
             values.write(f"typename {op}::S {name} = {op}::first();")
-        head = f"for (gf_index p = {begin} + G::lane(); p < {end}; p += G::lanes())"
-        with values.block(head):
-            values.stand("p", self.kernel.inner)
-            for keep in self._keeps:
-                values.results[keep.name] = f"{self._kept(keep)}[G::kept(p, inner, kept, keeping)]"
-            values.evaluate(wanted)
-            self._statements(loop, sums)
-            # All of them first: what is carried may go into what is carried next to it.
-            for carry in carries:
-                kind, value = register(carry.value.dtype), values.value(carry.value)
-                values.write(f"const {kind} n{values.results[carry.name]} = {value};")
-            for carry in carries:
-                name = values.results[carry.name]
-                values.write(f"{name} = n{name};")
+        head = f"for (gf_index first = {begin} + G::lane() * V; first < {end}; "
+        with values.block(f"{head}first += G::lanes() * V)"):
+            last = self.kernel.inner[-1].name
+            values.stand("first", self.kernel.inner)
+            begins = values.index[last]
+            self._read_rows(wanted)
+            self._read_kept(wanted)
+            packed = self._packed_stores(loop)
+            kept = self._packed_keeps(loop)
+            values.write("#pragma unroll")
+            with values.block("for (int k = 0; k < V; k++)"):
+                values.write(f"const gf_index p = first + k, j = {begins} + k;")
+                values.write("(void)p;")
+                values.index[last] = "j"
+                values.evaluate(wanted)
+                self._statements(loop, sums, {**packed, **kept})
+                # All of them first: what is carried may go into what is carried next to it.
+                for carry in carries:
+                    kind, value = register(carry.value.dtype), values.value(carry.value)
+                    values.write(f"const {kind} n{values.results[carry.name]} = {value};")
+                for carry in carries:
+                    name = values.results[carry.name]
+                    values.write(f"{name} = n{name};")
+            values.index[last] = begins
+            self._write_rows(packed)
+            for keep, name in kept.items():
+                assert isinstance(keep, Keep)
+                values.write(f"{self._kept_at(keep)} = {name};")
+        values.packs.clear()
         for reduce, name in sums.items():
             values.write(f"{name} = G::template join<{_op(reduce)} >({name});")
         if can_split(self.kernel):
@@ -258,16 +288,19 @@ class Nest:
                 step = f"{name} = {op}::join({name}, {found[reduce]}[k * rows + row]);"
                 values.write(f"for (gf_index k = 0; k < pieces; k++) {step}")
 
-    def _statements(self, loop: Loop, sums: dict[Reduce, str]) -> None:
+    def _statements(
+        self, loop: Loop, sums: dict[Reduce, str], packed: Mapping[Statement, str]
+    ) -> None:
         values = self.values
         for s in loop.body:
-            if isinstance(s, Store):
+            if isinstance(s, Store) and s in packed:
+                self._pack(s, packed[s])
+            elif isinstance(s, Store):
                 values.store(s)
             elif isinstance(s, Check):
                 values.checked(s.value, s.bound)
             elif isinstance(s, Keep):
-                place = f"{self._kept(s)}[G::kept(p, inner, kept, keeping)]"
-                values.write(f"{place} = {values.value(s.value)};")
+                values.write(f"{packed[s]}.at[k] = {values.value(s.value)};")
             elif isinstance(s, Accumulate):
                 self._add(s)
             elif isinstance(s, Reduce):
@@ -296,6 +329,29 @@ class Nest:
 
     def _kept(self, keep: Keep) -> str:
         return f"k{self._keeps.index(keep)}"
+
+    def _kept_at(self, keep: Keep) -> str:
+        """Return those of the positions at hand, as many as a thread takes at once."""
+        pack = f"gf_pack<{register(keep.value.dtype)}, V>"
+        return f"*({pack}*)({self._kept(keep)} + G::kept(first, inner, kept, keeping))"
+
+    def _read_kept(self, wanted: Sequence[Expr]) -> None:
+        """Write the reads of what was kept."""
+        names = {expr.name for expr in in_order(wanted) if isinstance(expr, Ref)}
+        for keep in self._keeps:
+            if keep.name in names:
+                name, pack = self.values.name("x"), f"gf_pack<{register(keep.value.dtype)}, V>"
+                self.values.write(f"const {pack} {name} = {self._kept_at(keep)};")
+                self.values.results[keep.name] = f"{name}.at[k]"
+
+    def _packed_keeps(self, loop: Loop) -> dict[Statement, str]:
+        """Write the names of what is kept of several positions; return them."""
+        found: dict[Statement, str] = {}
+        for s in loop.body:
+            if isinstance(s, Keep):
+                found[s] = self.values.name("y")
+                self.values.write(f"gf_pack<{register(s.value.dtype)}, V> {found[s]};")
+        return found
 
     # Cells
 
@@ -415,7 +471,7 @@ class Nest:
                 for item in kernel.body:
                     assert isinstance(item, Loop)
                     values.evaluate([root for s in item.body for root in roots(s)])
-                    self._statements(item, {})
+                    self._statements(item, {}, {})
             for s, name in self._sums.items():
                 joined = values.name("r")
                 kind = register(s.value.dtype)

@@ -70,8 +70,9 @@ template <> struct gf_memory<gf_bf16> {
     template <class R> GF static gf_bf16 made(R x) { gf_bf16 y = {gf_bf16_bits(x)}; return y; }
 };
 
-// Elements in a row, read and written at once.
-template <class M, int V> struct alignas(sizeof(M) * V) gf_pack { M at[V]; };
+// Elements in a row, read and written at once: 16 bytes, or more that lie as these do.
+template <class M, int V>
+struct alignas(sizeof(M) * V < 16 ? sizeof(M) * V : 16) gf_pack { M at[V]; };
 
 // Arithmetic. Integers wrap, so they are computed without a sign.
 template <class T> struct gf_unsigned { typedef unsigned type; };

@@ -10,7 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from graphfw.runtime.cupy_executor.codegen.launch import Launch
 
-TOGETHER = ("elements", "vector", "single", "warp", "block", "across")
+TOGETHER = (
+    *("elements", "vector", "single", "across"),
+    *("warp", "warp_vector", "block", "block_vector"),
+)
 """The variants that may do several launches at once: no block has to do with another."""
 
 MANY = "_many"

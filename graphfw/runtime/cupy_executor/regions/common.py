@@ -119,9 +119,13 @@ class ReadyRegion(ABC):
         alone: Why it is no part of a CUDA graph; empty where it may be.
         drawn: How many words its bodies draw from.
         begin: Where these lie behind those of the program that it is part of, in bytes.
+        per_trip: The bytes that it asks for in each trip of unknown number, until it is done.
+        outside: The bytes that it asks for besides.
     """
 
     begin = 0
+    per_trip = 0
+    outside = 0
 
     def __init__(
         self, node: Node, operands: Sequence[Place], bodies: Sequence[Layout | None]

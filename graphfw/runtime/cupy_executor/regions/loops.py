@@ -78,6 +78,9 @@ class ReadyLoop(ReadyRegion):
         self._table = self.room(8 * largest)
         only = range(code.op.carries[0]) if len(code.op.passes) == 1 else ()
         self._turns = {i: self.room(self._results[0][i]) for i in only if i not in code.in_place}
+        *recorded, last = [sum(map(rounded, sizes)) for sizes in self._results]
+        self.per_trip = sum(recorded)
+        self.outside = 2 * last if recorded else 0
 
     @property
     def how(self) -> str:
@@ -104,7 +107,9 @@ class ReadyLoop(ReadyRegion):
             for trip in reversed(order) if op.backwards[number] else order:
                 made = turns[trip % 2] if turns else self._record(worker, run, number)
                 self._trip(worker, run, rng, number, trip, [*carry, *records[trip]], made)
-                if not turns:
+                if turns:
+                    records[trip].clear()  # no pass comes that is given it
+                else:
                     records[trip] += [*carry, *made[len(carry) :]]
                 carry = made[: len(carry)]
             self._end(worker, carry, ends[number], number)
