@@ -15,6 +15,8 @@ from hypothesis import settings
 os.environ.setdefault("GRAPHFW_VERIFY", "each")
 # Kernels that are compiled in tests stay out of the user's own cache.
 os.environ.setdefault("GRAPHFW_CACHE", str(Path(__file__).parent / ".pytest_cache" / "kernels"))
+# The processes that tests start would each compile the package's source anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import graphfw  # noqa: F401
 

@@ -4,6 +4,7 @@
 """
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -35,8 +36,9 @@ ALLOWED = {
     "io": CORE,
     "onnx": CORE | {"__init__", "runtime"},  # a library on top of the public names
     "cli": {"errors"},  # each command is a module of its own, imported when it is called
+    "_modules": {"ir"},  # imports all that `__init__` does, by name
     "__init__": CORE
-    | {"extend", "fft", "linalg", "passes", "runtime", "nn", "optim", "data", "io"},
+    | {"_modules", "extend", "fft", "linalg", "passes", "runtime", "nn", "optim", "data", "io"},
     "__main__": {"cli"},
 }
 
@@ -51,7 +53,7 @@ ORDER = (
     {"runtime"},
     {"nn", "optim", "data", "io", "extend"},
     {"cli"},
-    {"__init__", "__main__"},
+    {"__init__", "__main__", "_modules"},
     {"onnx"},
 )
 # What imports a layer over it when that is first used, and tells the type checker so.
@@ -76,15 +78,18 @@ class Import:
     type_checking: bool
 
 
-def imports(source: str, package: str) -> Iterator[Import]:
+@functools.cache
+def imports(source: str, package: str) -> list[Import]:
     """Every import in `source`, a module of `package`; relative ones made absolute."""
+    found = []
     # A stack instead of recursion; each entry carries what encloses the node.
     stack: list[tuple[ast.AST, bool, bool]] = [(ast.parse(source), False, False)]
     while stack:
         node, in_function, type_checking = stack.pop()
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, node.lineno, in_function, type_checking)
+            found += [
+                Import(alias.name, node.lineno, in_function, type_checking) for alias in node.names
+            ]
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
@@ -93,8 +98,8 @@ def imports(source: str, package: str) -> Iterator[Import]:
             # `from graphfw import ir` imports the layer ir, not the public names.
             names = [a.name for a in node.names if base == "graphfw" and a.name in ALLOWED]
             rest = len(names) < len(node.names)
-            for module in [*(f"graphfw.{name}" for name in names), *([base] if rest else [])]:
-                yield Import(module, node.lineno, in_function, type_checking)
+            modules = [*(f"graphfw.{name}" for name in names), *([base] if rest else [])]
+            found += [Import(name, node.lineno, in_function, type_checking) for name in modules]
         if isinstance(node, ast.If) and ast.unparse(node.test) in TYPE_CHECKING:
             stack += [(child, in_function, True) for child in node.body]
             stack += [(child, in_function, type_checking) for child in node.orelse]
@@ -103,6 +108,7 @@ def imports(source: str, package: str) -> Iterator[Import]:
         stack += [
             (child, in_function or inside, type_checking) for child in ast.iter_child_nodes(node)
         ]
+    return found
 
 
 def package_of(path: PurePosixPath) -> str:

@@ -18,6 +18,20 @@ def verify(graph: Graph) -> None:
     Raises:
         VerifyError: A rule is broken; the node is named.
     """
+    verify_new(graph, set())
+
+
+def verify_new(graph: Graph, right: set[Node]) -> None:
+    """Check a graph that may share nodes with others: nodes are immutable.
+
+    Args:
+        graph: The graph.
+        right: Nodes of graphs that have been checked, of which only the places are checked again;
+            those of this graph are added.
+
+    Raises:
+        VerifyError: A rule is broken; the node is named.
+    """
     seen: set[Node] = set()
     for node in graph.nodes:
         if node in seen:
@@ -27,15 +41,17 @@ def verify(graph: Graph) -> None:
                 raise _broken(node, f"uses the result of {tensor.node.op.name} before it is made")
             if not 0 <= tensor.index < len(tensor.node.types):
                 raise _broken(node, f"uses output {tensor.index} of {tensor.node.op.name}")
-        if REGISTRY.get(node.op.name) is not type(node.op):
-            raise _broken(node, "has an op that is not registered")
-        _check_types(node)
-        for body in nested(node.op.values):
-            verify(body.graph)
+        if node not in right:
+            if REGISTRY.get(node.op.name) is not type(node.op):
+                raise _broken(node, "has an op that is not registered")
+            _check_types(node)
+            for body in nested(node.op.values):
+                verify_new(body.graph, right)
         seen.add(node)
     for tensor in graph.outputs:
         if tensor.node not in seen:
             raise _broken(tensor.node, "is an output of the graph but not in it")
+    right |= seen
 
 
 def _check_types(node: Node) -> None:

@@ -20,7 +20,8 @@ from graphfw.errors import (
 )
 from graphfw.ir.graph import Graph
 from graphfw.ir.records import record
-from graphfw.ir.verify import verify as verify_graph
+from graphfw.ir.tensor import Node
+from graphfw.ir.verify import verify_new
 from graphfw.passes.base import Pass, no_ambient
 from graphfw.passes.values import Sample
 
@@ -91,23 +92,24 @@ def run_pipeline(
     level = chosen_level(verify)
     folder = _dump_folder(dump)
     reports: list[Report] = []
+    right: set[Node] = set()
     with no_ambient():
         if level != "off":
-            verify_graph(graph)
+            verify_new(graph, right)
         sample = Sample(graph) if level == "values" else None
         _write(folder, 0, "input", graph)
         for one in passes if all_passes else chosen_passes(passes):
             with _blamed(one, reports):
                 result, report = _run(one, graph)
                 if level in ("each", "values"):
-                    _check(result, "it")
+                    _check(result, right, "it")
                 if sample is not None:
                     sample.compare(one, graph, result)
             graph = result
             reports.append(report)
             _write(folder, len(reports), one.name, graph)
         if level in ("ends", "first-run"):
-            _check(graph, f"one of the passes {', '.join(r.name for r in reports)}")
+            _check(graph, right, f"one of the passes {', '.join(r.name for r in reports)}")
     return Result(graph, tuple(reports))
 
 
@@ -141,9 +143,9 @@ def _run(one: Pass, graph: Graph) -> tuple[Graph, Report]:
     return result, Report(one.name, len(graph.nodes), len(result.nodes), dict(hits), ms)
 
 
-def _check(graph: Graph, who: str) -> None:
+def _check(graph: Graph, right: set[Node], who: str) -> None:
     try:
-        verify_graph(graph)
+        verify_new(graph, right)
     except VerifyError as error:
         raise PassError(
             f"{who} broke the graph: {error.summary}",

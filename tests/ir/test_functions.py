@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +15,22 @@ from graphfw.ir.functions import FUNCTIONS, F
 SOURCES = sorted(Path(graphfw.__file__).parent.rglob("*.py"))
 
 
-def _named_functions() -> Iterator[tuple[str, str]]:
+@functools.cache
+def _named_functions() -> list[tuple[str, str]]:
     """Every public function that the source looks up by name, with the place."""
+    found = []
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
                 case ast.Attribute(value=ast.Name(id="F"), attr=name):
-                    yield name, f"{path.name}:{node.lineno}"
+                    found.append((name, f"{path.name}:{node.lineno}"))
                 case ast.Call(func=ast.Name(id="_binary"), args=[ast.Constant(value=name), *_]):
-                    yield name, f"{path.name}:{node.lineno}"
+                    found.append((name, f"{path.name}:{node.lineno}"))
+    return found
 
 
 def test_functions_called_by_name_exist():
-    found = list(_named_functions())
+    found = _named_functions()
     assert len(found) > 100
     assert [f"{place}: F.{name}" for name, place in found if name not in FUNCTIONS] == []
 

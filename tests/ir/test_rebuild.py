@@ -9,7 +9,7 @@ from graphfw.ir.op import REGISTRY
 from graphfw.ir.rebuild import derive, live_nodes, rebuild
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
-from graphfw.ir.verify import verify
+from graphfw.ir.verify import verify, verify_new
 
 
 def build() -> tuple[gf.Graph, Tensor, Tensor]:
@@ -170,3 +170,17 @@ def test_verify_finds_what_is_broken():
     ):
         with pytest.raises(VerifyError, match=match):
             verify(broken(nodes=nodes, outputs=outputs))
+
+
+def test_what_has_been_found_right_is_not_checked_again_but_where_it_stands():
+    g, x, y = build()
+    good = [node for node in g.nodes if node.op.name in ("placeholder", "tanh")]
+    tanh = good[1]
+    lying = Node(tanh.op, tanh.inputs, (TensorType(gf.float32, (7,)),), tanh.loc, "", g)
+    right = set()
+    verify_new(broken(nodes=good, outputs=()), right)
+    assert right == set(good)
+    for nodes in ([good[0], lying], good[::-1], [tanh]):
+        with pytest.raises(VerifyError):
+            verify_new(broken(nodes=nodes, outputs=()), right)
+    verify_new(broken(nodes=[good[0], lying], outputs=()), {lying})

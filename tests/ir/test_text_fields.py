@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfw as gf
@@ -53,7 +53,6 @@ def same(a: object, b: object) -> bool:
 
 
 @given(fields, fields)
-@settings(max_examples=300)
 def test_fields_round_trip(first, second):
     text = f"payload={value_text(first)}, other={value_text(second)}"
     assert "\n" not in text
@@ -113,7 +112,6 @@ gradients = places_with(st.none() | places)
 
 
 @given(gradients, st.none() | places, st.lists(gradients, max_size=3))
-@settings(max_examples=300)
 def test_places_round_trip(loc, forward, merged):
     if any("/" in place.file for place in (loc, forward, *merged) if place):
         return  # a path is shortened where it can be

@@ -18,12 +18,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-_HEADERS = [Path(__file__).parent / name for name in ("cuda_host.h", "cuda_tensor_cores.h")]
+_HERE = Path(__file__).parent
+_HEADER = _HERE / "cuda_host.h"
+_TEXTS = [_HEADER, _HERE / "cuda_host.cpp", _HERE / "cuda_tensor_cores.h"]
 _FUNCTION = re.compile(
     r'extern "C" __global__ void __launch_bounds__\((\d+)(?:, \d+)?\) (\w+)\(([^)]*)\)'
 )
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_FLAGS = ["-O1", "-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "-w", "-fPIC"]
+# A kernel runs a few times only, so that to optimise it takes longer than it saves; the headers of
+# later standards take longer to read.
+_FLAGS = ["-O0", "-std=c++14", "-ffp-contract=off", "-fno-strict-aliasing", "-w", "-fPIC"]
 _FOLDER = Path(__file__).parents[2] / ".pytest_cache" / "cuda_host"
 _LOCK = threading.Lock()
 
@@ -46,7 +50,7 @@ class HostFunction:
 
     def __init__(self, library: ctypes.CDLL, name: str, threads: int, kinds: list[str]) -> None:
         self._entry = getattr(library, f"{name}_host")
-        self._launch = library.gf_launch
+        self._launch = _machine()[0].gf_launch
         self._launch.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 5, ctypes.c_void_p]
         self.name = name
         self.threads = threads
@@ -84,7 +88,7 @@ class HostFunction:
 def host_module(source: str, wide: bool = False) -> dict[str, HostFunction]:
     """Compile a module's source; return its functions by name."""
     functions = [(name, int(n), kinds) for n, name, kinds in _FUNCTION.findall(source)]
-    lines = [f'#include "{_HEADERS[0].name}"', *["#define GF_WIDE"] * wide, source]
+    lines = [f'#include "{_HEADER.name}"', *["#define GF_WIDE"] * wide, source]
     kinds_of = {}
     for name, _, text in functions:
         kinds = kinds_of[name] = [part.rsplit(" ", 1)[0] for part in text.split(", ")]
@@ -97,16 +101,25 @@ def host_module(source: str, wide: bool = False) -> dict[str, HostFunction]:
 
 def _built(text: str) -> Path:
     """Return a shared library of a text."""
-    return _compiled(text, [f"-I{_precompiled()}", "-shared", "-x", "c++", "-"], ".so")
+    # The C++ library takes long to link, and kernels call nothing of it.
+    links = ["-x", "none", str(_machine()[1]), "-nodefaultlibs", "-lm", "-lc"]
+    return _compiled(text, [f"-I{_precompiled()}", "-shared", "-x", "c++", "-", *links], ".so")
+
+
+@functools.cache
+def _machine() -> tuple[ctypes.CDLL, Path]:
+    """Return the library that runs threads, and where it lies: kernels are linked with it."""
+    path = _compiled("", ["-O2", "-shared", str(_HERE / "cuda_host.cpp")], ".so")
+    return ctypes.CDLL(str(path)), path
 
 
 @functools.cache
 def _precompiled() -> Path:
     """Return a folder with the header as g++ keeps it, which halves what a kernel takes."""
-    made = _compiled("", ["-x", "c++-header", str(_HEADERS[0])], ".gch")
+    made = _compiled("", ["-x", "c++-header", str(_HEADER)], ".gch")
     folder = made.with_suffix("")
     folder.mkdir(exist_ok=True)
-    link = folder / f"{_HEADERS[0].name}.gch"
+    link = folder / f"{_HEADER.name}.gch"
     with contextlib.suppress(FileExistsError):
         link.hardlink_to(made)
     return folder
@@ -114,8 +127,8 @@ def _precompiled() -> Path:
 
 def _compiled(text: str, how: list[str], suffix: str) -> Path:
     """Return what the compiler makes, of standard input: by an earlier run, where that is kept."""
-    command = [compiler(), *_FLAGS, *how, f"-I{_HEADERS[0].parent}"]
-    content = "\0".join([text, *[one.read_text("utf-8") for one in _HEADERS], *command])
+    command = [compiler(), *_FLAGS, *how, f"-I{_HERE}"]
+    content = "\0".join([text, *[one.read_text("utf-8") for one in _TEXTS], *command])
     _FOLDER.mkdir(parents=True, exist_ok=True)
     path = _FOLDER / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}{suffix}"
     if not path.exists():

@@ -71,25 +71,25 @@ static void give_row(const void* row) {
 
 static float host::half_value(unsigned short bits) { return gf_half_value(bits); }
 
-static void gf_mma_f16(float* c, const unsigned* a, const unsigned* b) {
+void gf_mma_f16(float* c, const unsigned* a, const unsigned* b) {
     host::mma(c, a, b, 16, host::of_pairs<host::half_value>);
 }
-static void gf_mma_bf16(float* c, const unsigned* a, const unsigned* b) {
+void gf_mma_bf16(float* c, const unsigned* a, const unsigned* b) {
     host::mma(c, a, b, 16, host::of_pairs<host::bf16_value>);
 }
-static void gf_mma_tf32(float* c, const unsigned* a, const unsigned* b) {
+void gf_mma_tf32(float* c, const unsigned* a, const unsigned* b) {
     host::mma(c, a, b, 8, host::of_tf32);
 }
-static unsigned gf_tf32(float x) { return x != x ? 0x7fffffffu : (host_bits(x) + 0x1000u) & ~0x1fffu; }
+unsigned gf_tf32(float x) { return x != x ? 0x7fffffffu : (host_bits(x) + 0x1000u) & ~0x1fffu; }
 
-static void gf_ldmatrix(unsigned* to, const void* row) {
+void gf_ldmatrix(unsigned* to, const void* row) {
     host::give_row(row);
     const unsigned g = host::current % 32 / 4, t = host::current % 4;
     for (unsigned i = 0; i < 4; i++)
         to[i] = host::element(8 * i + g, 2 * t) | host::element(8 * i + g, 2 * t + 1) << 16;
     __syncwarp();
 }
-static void gf_ldmatrix_across(unsigned* to, const void* row) {
+void gf_ldmatrix_across(unsigned* to, const void* row) {
     host::give_row(row);
     const unsigned g = host::current % 32 / 4, t = host::current % 4;
     for (unsigned i = 0; i < 4; i++)
@@ -97,16 +97,16 @@ static void gf_ldmatrix_across(unsigned* to, const void* row) {
     __syncwarp();
 }
 
-static void gf_copy_async(void* to, const void* from, bool is_there) {
+void gf_copy_async(void* to, const void* from, bool is_there) {
     host::copies[host::current].push_back({to, from, is_there, host::groups[host::current]});
 }
-static void gf_copies_done() { host::groups[host::current]++; }
-template <int LEFT> static void gf_wait_copies() {
+void gf_copies_done() { host::groups[host::current]++; }
+void gf_wait_copies(unsigned left_groups) {
     const unsigned ended = host::groups[host::current];
     auto& waiting = host::copies[host::current];
     size_t left = 0;
     for (const host::Copy& one : waiting) {
-        if (one.group + LEFT >= ended) {
+        if (one.group + left_groups >= ended) {
             waiting[left++] = one;
         } else if (((size_t)one.to | (one.is_there ? (size_t)one.from : 0)) % 16) {
             memset(one.to, 0xff, 16);  // not aligned as they must be

@@ -325,16 +325,16 @@ def test_second_gradients_of_branches_not_taken(function):
 # Size.
 
 
-def test_a_chain_of_100_000_takes_linear_time():
+def test_a_chain_of_20_000_takes_linear_time():
     add = REGISTRY["add"]()
     with gf.Graph() as g:
         x = gf.placeholder((), name="x")
         y = x
-        for _ in range(100_000):
+        for _ in range(20_000):
             y = emit(add, y, x)
         before = len(g.nodes)
         gf.grad(y, x)
-    assert len(g.nodes) - before <= 2 * 100_000
+    assert len(g.nodes) - before <= 2 * 20_000
 
 
 def test_shared_subexpressions_are_walked_once():

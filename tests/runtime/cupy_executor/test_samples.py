@@ -52,7 +52,7 @@ def kernels(part):
 
 
 @pytest.mark.parametrize(
-    "part", [0, 1, *(pytest.param(part, marks=pytest.mark.slow) for part in range(2, PARTS))]
+    "part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))]
 )
 def test_values(part):
     run = execute(kernels(part))
@@ -87,16 +87,16 @@ def test_what_runs_on_a_gpu_with_GRAPHFW_TEST_GPU(fake, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "wide"),
+    ("architecture", "wide", "every"),
     [
-        pytest.param("sm_80", False, marks=pytest.mark.slow),
-        pytest.param("sm_80", True, marks=pytest.mark.slow),
-        ("sm_90", False),
-        pytest.param("sm_90", True, marks=pytest.mark.slow),
+        pytest.param("sm_80", False, 2, marks=pytest.mark.slow),
+        pytest.param("sm_80", True, 2, marks=pytest.mark.slow),
+        ("sm_90", False, 8),
+        pytest.param("sm_90", True, 2, marks=pytest.mark.slow),
     ],
 )
-def test_gpus_compilers_take_them(architecture, wide):
-    some = kernels(0 if wide else 1)[(architecture == "sm_80") :: 2]
+def test_gpus_compilers_take_them(architecture, wide, every):
+    some = kernels(1 if wide else 0)[(architecture == "sm_80") :: every]
     assert compiled(module([step.code for step in some]), architecture, wide=wide)
 
 

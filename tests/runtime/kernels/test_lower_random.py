@@ -90,7 +90,7 @@ def graph_of(data):
     return g, tensors, outputs
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_graphs(data):
     g, _, outputs = graph_of(data)
@@ -98,7 +98,7 @@ def test_random_graphs(data):
         assert_lowered(g, outputs, {"n": n})
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_gradients(data):
     g, tensors, outputs = graph_of(data)
