@@ -172,7 +172,7 @@ class Builder:
         draws: Whether the runtime's own random numbers may stand for a session's.
         arrays: The constants and the variables' contents by name.
         nodes: The nodes of the graph or body that is being written.
-        sizes: Nodes that compute sizes from the inputs' shapes; they stand before all others.
+        sizes: Nodes that compute sizes, of the inputs' shapes, and of what nodes find out.
         problems: What can't be said in ONNX.
     """
 
@@ -319,7 +319,7 @@ class Builder:
         return self._dims[text]
 
     def _in_front(self, write: Callable[[], Val]) -> Val:
-        """Write nodes before all others: sizes depend on the inputs' shapes alone."""
+        """Write nodes that bodies can read, too: outside of all."""
         outer, self.nodes = self.nodes, self.sizes
         at, self._at = self._at, None
         try:

@@ -1,4 +1,4 @@
-"""Going over the nodes of a model: which are needed, and other names for values."""
+"""Going over the nodes of a model: their order, which are needed, other names for values."""
 
 from __future__ import annotations
 
@@ -16,6 +16,23 @@ def pruned(nodes: Sequence[NodeProto], wanted: set[str]) -> list[NodeProto]:
             kept.append(node)
             needed.update(read(node))
     return kept[::-1]
+
+
+def ordered(nodes: Sequence[NodeProto]) -> list[NodeProto]:
+    """Return nodes behind those that make what they read, and else in the order given."""
+    makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
+    found: dict[int, None] = {}
+    for last in range(len(nodes)):
+        open_ = [last]
+        while open_:
+            place = open_[-1]
+            needs = [makers[name] for name in read(nodes[place]) if name in makers]
+            missing = [need for need in needs if need not in found]
+            if missing:
+                open_ += missing
+            else:
+                found[open_.pop()] = None
+    return [nodes[place] for place in found]
 
 
 def read(node: NodeProto) -> Iterator[str]:

@@ -26,7 +26,7 @@ from graphfw.ir.walk import ancestors
 from graphfw.onnx import exporters
 from graphfw.onnx.builder import Builder, Names, Problem, Val, described
 from graphfw.onnx.errors import OnnxError
-from graphfw.onnx.rewriting import pruned, read, rename
+from graphfw.onnx.rewriting import ordered, pruned, read, rename
 from graphfw.runtime.lookup import fetched
 from graphfw.runtime.program import Program, lower
 from graphfw.runtime.session import Session
@@ -139,18 +139,14 @@ class Saving:
         tensors, updates, names = _leaves(graph, fetches)
         feeds = _placeholders(graph, tensors, updates)
         program = lower(tensors, updates, feeds, graph, None, passes=tuple)
-        if program.is_staged:
-            measuring = next(n for n in program.source.nodes if MEASURES in n.op.traits)
-            raise OnnxError(
-                f"save: {measuring.op.name} has sizes that depend on values, which can't be saved",
-                at=measuring.loc,
-                fix="save what it is given, or keep the shape: gf.where(mask, x, other)",
-            )
         outputs = program.source.outputs
         self._fetches = outputs[: len(tensors)]
         self._next = outputs[len(outputs) - len(program.updated) :]
         self._program = program
-        needed = {*ancestors([*self._fetches, *self._next]), *[v.node for v in program.updated]}
+        measuring = [node for node in program.source.nodes if MEASURES in node.op.traits]
+        self._measured = [node.outputs[0] for node in measuring]
+        ends_of_all = [*self._fetches, *self._next, *self._measured]
+        needed = {*ancestors(ends_of_all), *[v.node for v in program.updated]}
         self._inputs = _named_inputs(program, needed)
         self._held = [v for v in program.variables if v.node in needed]
         ends = self._output_names(names)
@@ -181,14 +177,14 @@ class Saving:
         self._add_symbols()
         sources: dict[Tensor, str] = {**self._inputs, **{v: v.name for v in self._held}}
         wanted = [*self._fetches, *self._next]
-        values = b.inline(
-            list(sources), wanted, [Val(name, t.dtype) for t, name in sources.items()]
-        )
+        given = [Val(name, t.dtype) for t, name in sources.items()]
+        # Those that find out sizes, too: nodes whose inputs they are not may need the sizes.
+        values = b.inline(list(sources), [*wanted, *self._measured], given)[: len(wanted)]
         ends_in_pairs = [t for t in (*sources, *wanted) if t.dtype.is_complex]
         at_ends = [Problem(t.node.op.name, "complex numbers", t.node.loc) for t in ends_in_pairs]
         _raise([*b.problems, *at_ends])
         self._name_outputs(values, ends)
-        kept = pruned([*b.sizes, *b.nodes], set(ends))
+        kept = pruned(ordered([*b.sizes, *b.nodes]), set(ends))
         self._read = {name for node in kept for name in read(node)}
         inputs = [self._described(n, t) for t, n in self._inputs.items()]
         inputs += [self._described(v.name, v) for v in self._program.updated]
@@ -234,6 +230,7 @@ class Saving:
 
             b.symbol(source.symbol, size)
         told = {source.symbol for source in program.size_sources}
+        told.update(*[t.node.op.symbols for t in self._measured])  # their exporters say how
         for check in program.shape_checks:
             name = is_symbol(check.said)
             if name is not None and name not in told and symbols_of(check.actual) <= told:
