@@ -9,5 +9,8 @@ from importlib import import_module
 from graphfw.ir.collecting import without_collection
 
 with without_collection():
+    # First, and from here: deep down in imports of imports Python's stack of frames may end just
+    # where NumPy calls most, and then each call asks the system for the next piece of it.
+    import_module("numpy")
     for _name in ("ir.parser", "extend", "fft", "linalg", "nn", "optim", "runtime.functions"):
         import_module(f"graphfw.{_name}")
