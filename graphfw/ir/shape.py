@@ -105,6 +105,16 @@ def broadcast(*shapes: Shape) -> Shape:
     return tuple(result)
 
 
+def one_name(a: DimLike, b: DimLike) -> str:
+    """Return how a user may say that two dims are the same, as the beginning of a fix."""
+    names = [name for name in (is_symbol(a), is_symbol(b)) if name]
+    if not names:
+        return ""
+    said = [name for name in names if not name.startswith("_")]  # the others are made up
+    rename = f'name both dims "{said[0]}"' if said else "give both dims one name"
+    return f"{rename} if they are always equal, or "
+
+
 def _fail_broadcast(shapes: Sequence[Shape], first: int, second: int, axis: int) -> None:
     """Say that two operands' dims at `axis` don't fit, unless two ints clash at whatever axis."""
     clash = _clash_of_ints(shapes)
@@ -112,9 +122,7 @@ def _fail_broadcast(shapes: Sequence[Shape], first: int, second: int, axis: int)
         fix = "make the dims equal, or one of them 1: x[:, None] and gf.expand_dims add such a dim"
         raise Requirement("shapes don't broadcast", clash, fix)
     a, b = shapes[first][axis], shapes[second][axis]
-    name = is_symbol(a) or is_symbol(b)
-    rename = f'name both dims "{name}" if they are always equal, or ' if name else ""
-    fix = f"{rename}use gf.assert_shape"
+    fix = f"{one_name(a, b)}use gf.assert_shape"
     if isinstance(a, int) or isinstance(b, int):  # one that maybe is an array's: it has no names
         dim, size = (b, a) if isinstance(a, int) else (a, b)
         varies = f"feed the other through a placeholder with the dim `{dim}`"

@@ -13,7 +13,7 @@ from graphfw.errors import ShapeError
 from graphfw.ir.concrete import describe
 from graphfw.ir.dim import DimLike, is_symbol
 from graphfw.ir.functions import F, public
-from graphfw.ir.shape import size_of
+from graphfw.ir.shape import one_name, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, promoted
 from graphfw.ops.composed import demand
@@ -148,7 +148,7 @@ def _two_sizes(
     shown = f'"{name}"' if len(name) == 1 else "a dim of ..."
     sizes = f"{a[2]} in operand {a[0]}, {b[2]} in operand {b[0]}"
     symbol = is_symbol(a[2]) or is_symbol(b[2])
-    fix = f'name both dims "{symbol}" if they are always equal, or use gf.assert_shape'
+    fix = f"{one_name(a[2], b[2])}use gf.assert_shape"
     if isinstance(a[2], int) or isinstance(b[2], int):  # one that maybe is an array's
         fix = f"if {symbol} always has that size, say so with gf.assert_shape"
     return ShapeError(

@@ -72,6 +72,8 @@ def test_symbolic_dims_broadcast_with_1_and_themselves():
         (((5,), (n,)), ((0, -1), (1, -1)), "through a placeholder with the dim `n`"),
         (((2 * n, 3), (4, 1)), ((0, -2), (1, -2)), "if `2*n` is always 4"),
         (((1,), (m, 2), (n, 2)), ((1, -2), (2, -2)), 'name both dims "m"'),
+        (((symbol("_x_0"),), (n,)), ((0, -1), (1, -1)), 'name both dims "n"'),
+        (((symbol("_x_0"),), (symbol("_y_0"),)), ((0, -1), (1, -1)), "give both dims one name"),
     ],
 )
 def test_what_does_not_broadcast(shapes, at, fix: str):
