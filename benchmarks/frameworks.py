@@ -47,6 +47,7 @@ class Formula:
             what is freed.
         numpy_into, torch_into: As `numpy` and `torch`, with `out` as the last argument.
         options: Of graphfw's session, by name.
+        batch: A name for the first dim of the first argument, whose size graphfw is not told.
     """
 
     inputs: Callable[[], Arrays]
@@ -62,6 +63,7 @@ class Formula:
     numpy_into: Function | None = None
     torch_into: Function | None = None
     options: tuple[tuple[str, Any], ...] = ()
+    batch: str = ""
 
     def makers(self, *, floor: bool = False) -> dict[str, Maker]:
         """Return the makers of all contenders that the formula is written for.
@@ -113,7 +115,11 @@ def described(formula: Formula, arrays: Arrays, cotangent: Any) -> Described:
 
     fed = arrays[: len(arrays) - formula.constants]
     with gf.Graph() as graph:
-        feeds = [gf.placeholder(np.shape(a), a.dtype, name=f"x{i}") for i, a in enumerate(fed)]
+        shapes: list[tuple[Any, ...]] = [np.shape(a) for a in fed]
+        if formula.batch:
+            shapes[0] = (formula.batch, *shapes[0][1:])
+        kinds = zip(shapes, fed, strict=True)
+        feeds = [gf.placeholder(s, a.dtype, name=f"x{i}") for i, (s, a) in enumerate(kinds)]
         xs: list[Any] = [*feeds, *[gf.constant(a) for a in arrays[len(fed) :]]]
         fetches = formula.graphfw(*xs)
         if formula.wrt:

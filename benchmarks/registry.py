@@ -25,6 +25,7 @@ from benchmarks.workloads import (
     rows,
     tiny,
     transforms,
+    windows,
 )
 
 _MODULES = (
@@ -45,6 +46,7 @@ _MODULES = (
     compile,
     programs,
     models,
+    windows,
     ocr,
     load,
     convnets,

@@ -16,6 +16,12 @@ SIZES = ((128, 512, 784), (64, 3136, 576), (256, 196, 2304), (1024, 1536, 384), 
 TALL_SIZES = ((4096, 10, 768), (2900, 400, 301))
 """Of products of what an activation gives, in which each element of that is read once."""
 
+BATCH_SIZES = ((128, 10, 768), (1024, 10, 768))
+"""The same, where graphfw is not told M."""
+
+WIDENED_SIZES = ((1, 1024, 1024), (64, 1024, 1024))
+"""Of products with weights of 8 bits, which are widened and scaled."""
+
 NARROW_SIZES = ((512,) * 3, (128, 512, 784))
 """The same for 16-bit floats."""
 
@@ -127,7 +133,37 @@ def _contests(size: tuple[int, int, int]) -> list[Contest]:
     ]
 
 
-def _ahead_contest(size: tuple[int, int, int]) -> Contest:
+def _widened_inputs(size: tuple[int, int, int]) -> Arrays:
+    m, n, k = size
+    rng = np.random.default_rng(0)
+    scale = rng.random(n, np.float32) / np.float32(64 * k**0.5)
+    return [
+        rng.standard_normal((m, k), np.float32),
+        rng.integers(-127, 128, (k, n), np.int8),
+        scale,
+    ]
+
+
+def _widened_graphfw(x: Any, w: Any, scale: Any) -> Any:
+    import graphfw as gf
+
+    return x @ (gf.astype(w, gf.float32) * scale)
+
+
+def _widened(x: Any, w: Any, scale: Any) -> Any:
+    return x @ (w * scale)
+
+
+def _widened_contest(size: tuple[int, int, int]) -> Contest:
+    text = "×".join(map(str, size))
+    inputs = functools.partial(_widened_inputs, size)
+    formula = Formula(inputs, _widened_graphfw, *[_widened] * 3)
+    name = f"widened-matmul-{text.replace('×', 'x')}"
+    title = f"weights of 8 bits widened and scaled, matmul M×N×K {text}"
+    return Contest(name, title, formula.makers(), (Target(0.9),), atol=1e-4)
+
+
+def _ahead_contest(size: tuple[int, int, int], batch: str = "") -> Contest:
     text = "×".join(map(str, size))
     formula = Formula(
         functools.partial(_inputs, size, 1),
@@ -136,9 +172,11 @@ def _ahead_contest(size: tuple[int, int, int]) -> Contest:
         _ahead_torch,
         _ahead_jax,
         constants=1,
+        batch=batch,
     )
-    name = f"relu-matmul-{text.replace('×', 'x')}"
-    return Contest(name, f"ReLU · 2, then matmul M×N×K {text}", formula.makers(), (Target(0.9),))
+    name = f"relu-matmul-{'batch-' if batch else ''}{text.replace('×', 'x')}"
+    title = f"ReLU · 2, then matmul M×N×K {text}{', M symbolic' if batch else ''}"
+    return Contest(name, title, formula.makers(), (Target(0.9),))
 
 
 def _narrow_contests(size: tuple[int, int, int], dtype: str) -> list[Contest]:
@@ -195,5 +233,7 @@ WORKLOADS = [
     ),
     *[contest for size in SIZES for contest in _contests(size)],
     *[_ahead_contest(size) for size in TALL_SIZES],
+    *[_ahead_contest(size, "batch") for size in BATCH_SIZES],
+    *map(_widened_contest, WIDENED_SIZES),
     *[c for dtype in NARROW for size in NARROW_SIZES for c in _narrow_contests(size, dtype)],
 ]

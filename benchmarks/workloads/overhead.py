@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -116,6 +118,68 @@ def call() -> dict[str, float]:
     return seconds
 
 
+def _training() -> tuple[Any, Any]:
+    """Return a session and what a step of it does: two matrices of 256 KB are written over."""
+    import graphfw as gf
+
+    with gf.Graph() as g:
+        matrices = [gf.Variable(np.zeros((256, 256), np.float32), name=name) for name in "ab"]
+        step = gf.group(*[gf.update(each, each + 1.0) for each in matrices])
+    return gf.Session(g), step
+
+
+def _compiling(scale: int) -> None:
+    import graphfw as gf
+
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 32), name="x")
+        y = gf.sum(gf.tanh(x * float(scale)) + gf.sin(x), axis=0)
+    with gf.Session(g) as session:
+        session.run(y, {x: np.ones((4, 32), np.float32)})
+
+
+def forks() -> dict[str, float]:
+    """Return how long `os.fork` takes while another thread does nothing, trains, compiles."""
+    session, step = _training()
+    numbers = itertools.count()
+    jobs: dict[str, Callable[[], Any]] = {
+        "idle": lambda: time.sleep(0.01),
+        "training": lambda: session.run(step),
+        "compiling": lambda: _compiling(next(numbers)),
+    }
+    seconds: dict[str, float] = {}
+    for name, job in jobs.items():
+        job()
+        times = _fork_times(job)
+        seconds[name], seconds[f"{name}, worst"] = statistics.median(times), max(times)
+    session.close()
+    return seconds
+
+
+def _fork_times(job: Callable[[], Any]) -> list[float]:
+    """Fork 30 times, at any moment of a thread that does a job again and again."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            job()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    times = []
+    for number in range(30):
+        time.sleep(0.01 + 0.0007 * number)
+        start = time.perf_counter()
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        times.append(time.perf_counter() - start)
+        os.waitpid(child, 0)
+    over.set()
+    thread.join()
+    return times
+
+
 def _alone(function: Callable[[], dict[str, float]], runner: Runner) -> Figures:
     """Measure in graphfw's process, where graphfw takes part."""
     if not runner.settings.takes("graphfw"):
@@ -175,6 +239,12 @@ WORKLOADS = [
             Target(1.5, f"{stage}, 10000 nodes", f"{stage}, 100000 nodes")
             for stage in ("build", "verify", "differentiate", "compile", "first run", "run")
         ),
+    ),
+    Probe(
+        "fork",
+        "os.fork() while another thread sleeps, trains, or compiles",
+        lambda runner: _alone(forks, runner),
+        (Target(1.0, "seconds", "compiling, worst"),),
     ),
     Probe(
         "call",

@@ -187,7 +187,29 @@ def _both(name: str, title: str, formula: Formula, numpy_grad: Any, inputs: Any)
     ]
 
 
+# Rows that a mask picks
+
+
+def _picked_inputs() -> Arrays:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(shape, np.float32) for shape in ((20_000, 256), (256, 64))]
+
+
+def _picked(x: Any, w: Any) -> Any:
+    return x[x[:, 0] > 0] @ w
+
+
+_PICKED = Formula(_picked_inputs, *[_picked] * 3, constants=1)
+
+
 WORKLOADS = [
+    Contest(
+        "picked-rows",
+        "the rows of 20000×256 that a mask picks, times 256×64",
+        _PICKED.makers(),
+        (Target(0.9),),
+        atol=1e-4,
+    ),
     Contest(
         "softmax-4096x1024",
         "softmax, 4096×1024",

@@ -12,12 +12,6 @@ from graphfw.ir import forks
 _stopped_by: list[int] = []
 """The threads that have stopped it."""
 
-_SETTLED = 200_000
-"""So many objects are called old as soon as they are made; see `_settle`."""
-
-_settled = 0
-"""How many have been."""
-
 
 @contextmanager
 def without_collection() -> Iterator[None]:
@@ -35,27 +29,8 @@ def without_collection() -> Iterator[None]:
     try:
         yield
     finally:
-        _settle()
         gc.enable()
         _stopped_by.remove(me)
-
-
-def _settle() -> None:
-    """Have the collector call all objects old, which it else does when it has walked them twice.
-
-    A first result comes sooner so. What is garbage among them stays until all objects are
-    collected, which comes the later for it: so only a process's first ones are treated like this.
-    """
-    global _settled
-    if _settled >= _SETTLED or not hasattr(gc, "freeze"):
-        return
-    if gc.get_freeze_count():
-        # Whoever has frozen objects wants them to stay so; to count them takes long, so only once.
-        _settled = _SETTLED
-        return
-    _settled += gc.get_count()[0]
-    gc.freeze()
-    gc.unfreeze()
 
 
 def _after_fork() -> None:

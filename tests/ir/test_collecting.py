@@ -3,13 +3,11 @@
 import gc
 import subprocess
 import sys
-import weakref
 
 import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.ir import collecting
 from graphfw.ir.collecting import without_collection
 
 
@@ -65,56 +63,6 @@ def test_gradients_and_updates_are_made_without_collections(collections):
         gf.optim.Adam(0.1).minimize(loss)
     assert described > 10
     assert len(collections) <= 5
-
-
-class Thing:
-    """Something that a weak reference can look at."""
-
-
-@pytest.fixture
-def fresh(monkeypatch):
-    """A process that has frozen nothing and made nothing yet."""
-    monkeypatch.setattr(collecting, "_settled", 0)
-    frozen = gc.get_freeze_count()
-    gc.unfreeze()
-    yield
-    if frozen:
-        gc.freeze()
-
-
-@pytest.mark.usefixtures("fresh")
-def test_what_was_made_is_called_old_and_collected_all_the_same():
-    with without_collection():
-        thing = Thing()
-        thing.itself = thing
-    assert not any(one is thing for age in (0, 1) for one in gc.get_objects(age))
-    assert any(one is thing for one in gc.get_objects(2))
-    assert gc.get_freeze_count() == 0
-    looking = weakref.ref(thing)
-    del thing
-    gc.collect()
-    assert looking() is None
-
-
-@pytest.mark.usefixtures("fresh")
-def test_only_the_first_objects_of_a_process_are_called_old():
-    with without_collection():
-        kept = [[] for _ in range(collecting._SETTLED + 10)]
-    assert collecting._settled >= len(kept) - 10
-    with without_collection():
-        thing = Thing()
-    assert not any(one is thing for one in gc.get_objects(2))
-
-
-@pytest.mark.usefixtures("fresh")
-def test_what_somebody_has_frozen_stays_so():
-    thing = Thing()
-    gc.freeze()
-    with without_collection():
-        pass
-    assert gc.get_freeze_count()
-    assert not any(one is thing for one in gc.get_objects(2))
-    gc.unfreeze()
 
 
 def test_the_package_is_imported_almost_without_collections():
