@@ -9,6 +9,7 @@ from CuPy 14.
 from __future__ import annotations
 
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ FUNCTIONS = set(
     "argwhere around array_equal array_split astype atleast_1d atleast_2d atleast_3d average "
     "bincount broadcast_arrays broadcast_shapes broadcast_to can_cast choose clip column_stack "
     "compress concat concatenate convolve copyto correlate count_nonzero cov cross cumprod cumsum "
-    "cumulative_prod cumulative_sum delete diagonal diff digitize dot dsplit dstack ediff1d einsum "
+    "delete diagonal diff digitize dot dsplit dstack ediff1d einsum "
     "expand_dims extract fill_diagonal fix flatnonzero flip fliplr flipud gradient hsplit hstack "
     "i0 imag inner interp isclose iscomplexobj isdtype isin isneginf isposinf isrealobj isscalar "
     "issubdtype ix_ kron lexsort matrix_transpose max may_share_memory mean median min moveaxis "
@@ -127,7 +128,19 @@ class _Place(NamedTuple):
     id: int
 
 
-StrictArray.data = property(lambda self: _Memory(self.__array_interface__["data"][0]))
+LENT: weakref.WeakValueDictionary[int, np.ndarray[Any, Any]] = weakref.WeakValueDictionary()
+"""By address, the arrays that have parts whose address was asked for."""
+
+
+def _memory(self: StrictArray) -> _Memory:
+    whole: np.ndarray[Any, Any] = self
+    while isinstance(whole.base, np.ndarray):
+        whole = whole.base
+    LENT[whole.ctypes.data] = whole
+    return _Memory(self.__array_interface__["data"][0])
+
+
+StrictArray.data = property(_memory)
 StrictArray.device = property(lambda self: _Place(0))
 
 
