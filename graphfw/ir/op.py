@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    dataclass_transform,
+    get_origin,
+)
 
 from graphfw.errors import GraphError, GraphfwError, ShapeError, did_you_mean
 from graphfw.ir.dim import Dim, DimLike, symbols_of
@@ -218,7 +227,7 @@ class Op:
     source_index: ClassVar[Callable[..., Any] | None] = None
 
     def __init_subclass__(cls) -> None:
-        own = [n for n, text in cls.__annotations__.items() if not str(text).startswith("ClassVar")]
+        own = [name for name, kind in cls.__annotations__.items() if not _is_of_class(kind)]
         cls.fields = (*cls.fields, *(n for n in own if n not in cls.fields))
         cls._defaults = {**cls._defaults, **{n: cls.__dict__[n] for n in own if n in cls.__dict__}}
 
@@ -318,6 +327,13 @@ class Op:
         if not self.symbols:
             return self
         return type(self)(*(_bound(value, sizes) for value in self.values))
+
+
+def _is_of_class(annotation: object) -> bool:
+    """Say whether an annotation, or its text, is `ClassVar`, whatever `typing` is called."""
+    if isinstance(annotation, str):
+        return annotation.partition("[")[0].rpartition(".")[2] == "ClassVar"
+    return ClassVar in (annotation, get_origin(annotation))
 
 
 def _symbols(value: object) -> frozenset[str]:

@@ -1,5 +1,8 @@
 """`gf.op` and `gf.apply`: ops from outside of the package."""
 
+import typing
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -207,6 +210,18 @@ def test_bad_registrations(cls: type, said: str):
         gf.op("tests.bad")(cls)
     assert said in str(caught.value)
     assert "tests.bad" not in REGISTRY
+
+
+def test_what_belongs_to_the_class_is_no_field():
+    class Scaled(gf.Op):
+        factor: float
+        made: ClassVar[int] = 0
+        bare: typing.ClassVar = 0
+        text: "typing.ClassVar[int]" = 0
+        offset: float = 0.0
+
+    assert Scaled.fields == ("factor", "offset")
+    assert Scaled(2.0).values == (2.0, 0.0)
 
 
 def test_what_rules_must_look_like_is_shown():
