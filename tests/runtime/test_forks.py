@@ -17,10 +17,7 @@ import graphfw as gf
 from graphfw.ir import forks
 from graphfw.ir.collecting import without_collection
 
-pytestmark = [
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
-    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
-]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 SECONDS = 60
 

@@ -269,7 +269,6 @@ def test_a_fork_while_another_thread_begins_to_compile() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_in_the_thread_that_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a signal handler: the child goes on without the threads that compile for it."""
 
