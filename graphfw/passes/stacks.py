@@ -124,7 +124,7 @@ def _cuts(concat: Node) -> tuple[int, list[int]]:
 def _divided(x: Tensor, axis: int, sizes: list[int], rank: int) -> list[Tensor]:
     """Return the parts of an operand that belong to parts of the result."""
     own = axis - (rank - len(x.shape))
-    if own < 0 or x.shape[own] == 1:
+    if own < 0 or (x.shape[own] == 1 and sum(sizes) != 1):  # it is broadcast along the axis
         return [x] * len(sizes)
     if x.node.op.name == "concat" and _cuts(x.node) == (own, sizes):
         return [*x.node.inputs]

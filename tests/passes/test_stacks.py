@@ -32,6 +32,7 @@ def split(*expressions, takes=ROWS, **options):
         "where(z[0, 0] > 0, concat([x, y]), 1)[5:7]",
         "flip((stack([x, y]) + x)[0:1], axis=1)",
         "(concat([z, z * 2]) * 3)[4, 1:2]",
+        "(concat([x[:1], x[:0]]) * y[:1])[:0]",
     ],
 )
 def test_parts_are_computed_by_themselves(expression):
