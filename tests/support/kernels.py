@@ -35,8 +35,19 @@ from graphfw.runtime.kernels.ir import (
     Store,
 )
 from graphfw.runtime.kernels.scalars import PRIMITIVES
-from graphfw.runtime.numpy_executor.codegen import KernelCode, Target, host, scratch_bytes
+from graphfw.runtime.numpy_executor.codegen import (
+    AVX2,
+    AVX512,
+    BASE,
+    KernelCode,
+    Target,
+    host,
+    scratch_bytes,
+)
 from tests.support.cuda_kernels import CudaTarget
+
+TARGETS = tuple([t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes])
+"""What can be tested on this machine: its vectors and narrower ones, the widest first."""
 
 _FUNCTION = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p

@@ -20,16 +20,12 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.kernels.scalars import Scalars
-from graphfw.runtime.numpy_executor.codegen import AVX2, host
-from graphfw.runtime.numpy_executor.codegen.target import BASE
 from tests.support.cuda_kernels import CUDA
-from tests.support.kernels import at, check, random
+from tests.support.kernels import TARGETS, at, check, random
 
 k = Scalars()
 TRIPS, LANES, PER_CELL = Param(0), Param(1), Param(2)
-TARGETS = pytest.mark.parametrize(
-    "target", [host(), AVX2, BASE, CUDA], ids=lambda target: target.name
-)
+ON_EACH = pytest.mark.parametrize("target", [*TARGETS, CUDA], ids=lambda target: target.name)
 
 
 def loop(body, *buffers, lanes=LANES):
@@ -39,7 +35,7 @@ def loop(body, *buffers, lanes=LANES):
     return Kernel("columns", outer, inner, PER_CELL, None, own, 3, body)
 
 
-@TARGETS
+@ON_EACH
 @pytest.mark.parametrize("dtype", [float32, float64, int32], ids=str)
 def test_lanes_go_through_all_trips(dtype, target, rng):
     row, every = at(j=1), at(t=LANES, j=1)
@@ -54,7 +50,7 @@ def test_lanes_go_through_all_trips(dtype, target, rng):
         check(kernel, arrays, [trips, lanes, per_cell], target=target)
 
 
-@TARGETS
+@ON_EACH
 def test_carries_take_each_others_places_and_are_of_any_dtype(target):
     a, b, odd = Carried(float32, "a"), Carried(float32, "b"), Carried(bool_, "odd")
     count = Carried(int64, "count")
@@ -77,7 +73,7 @@ def test_carries_take_each_others_places_and_are_of_any_dtype(target):
         check(kernel, arrays, [trips, 19, 8], target=target)
 
 
-@TARGETS
+@ON_EACH
 def test_one_lane(target):
     c = Carried(float64, "c")
     body = (

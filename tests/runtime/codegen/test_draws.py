@@ -18,16 +18,13 @@ from graphfw.runtime.kernels.ir import (
     Term,
 )
 from graphfw.runtime.kernels.scalars import Scalars
-from graphfw.runtime.numpy_executor.codegen import AVX2, BASE, host
 from tests.support.cuda_kernels import CUDA
-from tests.support.kernels import at, random, run
+from tests.support.kernels import TARGETS, at, random, run
 
 k = Scalars()
 ROWS, COLUMNS, PER_CELL, KEY, FIRST, STRIDE = map(Param, range(6))
 MATRIX = at(i=COLUMNS, j=1)
-TARGETS = pytest.mark.parametrize(
-    "target", [host(), AVX2, BASE, CUDA], ids=lambda target: target.name
-)
+ON_EACH = pytest.mark.parametrize("target", [*TARGETS, CUDA], ids=lambda target: target.name)
 WORDS = pytest.mark.parametrize("dtype", [uint32, uint64], ids=str)
 
 
@@ -49,7 +46,7 @@ def elements(rng, step, key, dtype, first, count):
     return drawn, words.reshape(-1).view(dtype.dtype)[first % each :][:count].copy()
 
 
-@TARGETS
+@ON_EACH
 @WORDS
 @pytest.mark.parametrize(
     ("n", "m", "first"),
@@ -65,7 +62,7 @@ def test_elements_in_a_row(n, m, first, dtype, target, rng):
     np.testing.assert_array_equal(found, wanted)
 
 
-@TARGETS
+@ON_EACH
 @WORDS
 def test_cells_that_begin_anywhere(dtype, target, rng):
     m = 1003
@@ -77,7 +74,7 @@ def test_cells_that_begin_anywhere(dtype, target, rng):
     np.testing.assert_array_equal(found, wanted)
 
 
-@TARGETS
+@ON_EACH
 @WORDS
 @pytest.mark.parametrize("form", ["rows", "columns"])
 def test_any_strides(form, dtype, target, rng):
@@ -96,7 +93,7 @@ def test_any_strides(form, dtype, target, rng):
         np.testing.assert_array_equal(found, np.broadcast_to(stream[places], (n, m)))
 
 
-@TARGETS
+@ON_EACH
 def test_an_element_that_an_index_names(target, rng):
     n, m = 3, 85
     drawn, stream = elements(rng, 0, None, uint32, 0, 50)
@@ -111,7 +108,7 @@ def test_an_element_that_an_index_names(target, rng):
     assert run(kernel, [drawn, places, found], [n, m, 2, 3, 50, 0], target) != 0
 
 
-@TARGETS
+@ON_EACH
 @pytest.mark.parametrize("dtype", [float32, float64], ids=str)
 def test_beside_other_values(dtype, target, rng):
     n, m = 5, 77

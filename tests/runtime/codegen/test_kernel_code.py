@@ -32,7 +32,7 @@ from graphfw.runtime.numpy_executor.codegen import (
     region,
     scratch_bytes,
 )
-from tests.support.kernels import at, function
+from tests.support.kernels import TARGETS, at, function
 
 k = Scalars()
 WIDTH = host().vector_bytes
@@ -82,7 +82,7 @@ def test_a_region_is_a_rectangle(rng):
         np.testing.assert_allclose(out, wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize("target", [t for t in (AVX2, AVX512) if t.vector_bytes <= WIDTH])
+@pytest.mark.parametrize("target", TARGETS)
 def test_a_region_reduces_its_own_columns(rng, target):
     total = Reduce("r", "sum", Load(float32, 0, MATRIX))
     kernel = rows(Loop((total,)), Store(1, at(a=Param(2), i=1), Ref(float32, "r")))

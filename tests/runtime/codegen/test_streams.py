@@ -6,14 +6,14 @@ import pytest
 from graphfw.ir.dtype import bfloat16, bool_, float32, float64
 from graphfw.runtime.kernels.ir import Axis, Buffer, Kernel, Load, Loop, Param, Reduce, Ref, Store
 from graphfw.runtime.kernels.scalars import Scalars
-from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, BASE, KernelCode, host
-from tests.support.kernels import at, check, random, run
+from graphfw.runtime.numpy_executor.codegen import BASE, KernelCode, host
+from tests.support.kernels import TARGETS, at, check, random, run
 
 k = Scalars()
 ROWS, COLUMNS, PER_CELL = Param(0), Param(1), Param(2)
 MATRIX = at(i=COLUMNS, j=1)
-TARGETS = [t for t in (AVX512, AVX2) if t.vector_bytes <= host().vector_bytes]
-targets = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+STREAMING = [target for target in TARGETS if target.large]
+targets = pytest.mark.parametrize("target", STREAMING, ids=lambda target: target.name)
 
 
 def kernel(*body, dtypes=(float32, float32), split=None, params=3):

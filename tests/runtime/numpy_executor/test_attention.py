@@ -13,7 +13,7 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import lookup
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.attention import steps as attention
-from graphfw.runtime.numpy_executor.codegen import target
+from graphfw.runtime.numpy_executor.codegen import Target
 from graphfw.runtime.plan import Plan
 from tests.runtime.numpy_executor.attention_runs import (
     LOW,
@@ -26,6 +26,7 @@ from tests.runtime.numpy_executor.attention_runs import (
     run_into,
     run_natively,
 )
+from tests.support.kernels import TARGETS
 
 SIZES = [
     # Tq, Tk, D, E
@@ -128,9 +129,9 @@ def test_plans_attend_in_16_bits_natively(
         np.testing.assert_allclose(a, b, rtol=eps, atol=eps * float(np.abs(b).max()))
 
 
-@pytest.mark.parametrize("machine", [target.AVX2, target.BASE], ids=lambda t: t.name)
+@pytest.mark.parametrize("machine", TARGETS[-2:], ids=lambda t: t.name)
 def test_narrower_vectors(
-    machine: target.Target, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    machine: Target, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "host", lambda: machine)
     check(True, None, operands(rng, (70, 300, 33, 20)))
@@ -276,9 +277,9 @@ def test_few_queries(sizes: tuple[int, ...], dtype: Any, rng: np.random.Generato
     agree(run_natively(forward, inputs), forward, inputs)
 
 
-@pytest.mark.parametrize("machine", [target.AVX2, target.BASE], ids=lambda t: t.name)
+@pytest.mark.parametrize("machine", TARGETS[-2:], ids=lambda t: t.name)
 def test_few_queries_with_narrower_vectors(
-    machine: target.Target, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    machine: Target, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "host", lambda: machine)
     for dtype in (np.float32, np.float64):

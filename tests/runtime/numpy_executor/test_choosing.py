@@ -7,11 +7,10 @@ import graphfw as gf
 from graphfw.ir.dtype import as_dtype
 from graphfw.ops.window_reductions import WindowArgmax, WindowPut, WindowTake
 from graphfw.ops.windows import Fold
-from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, BASE, host
 from graphfw.runtime.numpy_executor.convolution import choosing
 from tests.runtime.numpy_executor.special_runs import LAYOUTS, assert_native, computed
+from tests.support.kernels import TARGETS
 
-TARGETS = [t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes]
 ERRORS = {"float32": 1e-6, "float64": 1e-15, "float16": 1e-3, "bfloat16": 8e-3}
 WINDOWS = [
     ((2, 2), (2, 2), (1, 1), (0, 0), (0, 0)),

@@ -8,7 +8,7 @@ from graphfw.ir.build import emit
 from graphfw.ops.correlation import Conv, ConvWeight
 from graphfw.ops.window_reductions import WindowMax, WindowSum
 from graphfw.runtime.numpy_executor import build
-from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, BASE, host
+from graphfw.runtime.numpy_executor.codegen import AVX512
 from graphfw.runtime.numpy_executor.convolution import conv_steps, lowering, pools, turning
 from tests.runtime.numpy_executor.convolution_runs import (
     ERRORS,
@@ -21,8 +21,7 @@ from tests.runtime.numpy_executor.convolution_runs import (
 )
 from tests.runtime.numpy_executor.matmul_runs import storage_of, view_of
 from tests.runtime.numpy_executor.special_runs import assert_native, computed
-
-TARGETS = [t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes]
+from tests.support.kernels import TARGETS
 
 ways = pytest.mark.parametrize("way", ["direct", "turned"])
 """The strategies that serve all sizes."""

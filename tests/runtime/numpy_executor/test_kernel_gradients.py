@@ -7,12 +7,11 @@ import graphfw as gf
 from graphfw.ir.build import emit
 from graphfw.ir.dtype import as_dtype
 from graphfw.ops.correlation import ConvWeight
-from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, BASE, host
 from graphfw.runtime.numpy_executor.convolution import gradient, gradient_sums
 from graphfw.runtime.numpy_executor.convolution.gradient_tiles import TilesCode
 from tests.runtime.numpy_executor.special_runs import LAYOUTS, assert_native, computed, plan_of
+from tests.support.kernels import TARGETS
 
-TARGETS = [t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes]
 ERRORS = {"float32": 2e-6, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3}
 
 

@@ -24,7 +24,7 @@ from graphfw.runtime.kernels.ir import (
     Store,
 )
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Storage, Temp, View
-from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, BASE, host
+from graphfw.runtime.numpy_executor.codegen import AVX512, host
 from graphfw.runtime.numpy_executor.matmul import matmul_steps, supported
 from graphfw.runtime.numpy_executor.matmul.plan import PLAIN, cut
 from graphfw.runtime.numpy_executor.matmul.tile import shape_for
@@ -38,9 +38,7 @@ from tests.runtime.numpy_executor.matmul_runs import (
     storage_of,
     view_of,
 )
-
-# Narrower vectors than this machine's can be tested on it, wider ones cannot.
-TARGETS = [t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes]
+from tests.support.kernels import TARGETS
 
 
 @pytest.mark.parametrize("fixed_b", [False, True])

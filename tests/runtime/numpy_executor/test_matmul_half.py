@@ -9,7 +9,6 @@ import graphfw as gf
 from graphfw.ir.dim import symbol
 from graphfw.ir.dtype import as_dtype
 from graphfw.runtime.kernels.steps import Prepared, Storage, View
-from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, BASE, host
 from graphfw.runtime.numpy_executor.machine import pairs_here
 from graphfw.runtime.numpy_executor.matmul import matmul_steps
 from tests.runtime.numpy_executor.matmul_runs import (
@@ -21,8 +20,8 @@ from tests.runtime.numpy_executor.matmul_runs import (
     storage_of,
     view_of,
 )
+from tests.support.kernels import TARGETS
 
-TARGETS = [t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes]
 DTYPES = ["float16", "bfloat16"]
 
 has_pairs = pytest.mark.skipif(not pairs_here(), reason="needs AVX512-BF16")

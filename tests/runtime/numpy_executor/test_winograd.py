@@ -9,7 +9,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.runtime.numpy_executor import build
-from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, BASE, Function, host, module
+from graphfw.runtime.numpy_executor.codegen import AVX512, Function, module
 from graphfw.runtime.numpy_executor.convolution import conv_steps
 from graphfw.runtime.numpy_executor.convolution.winograd import steps
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F2, F4
@@ -23,8 +23,8 @@ from graphfw.runtime.numpy_executor.matmul.tile import shape_for
 from tests.runtime.numpy_executor.convolution_runs import convolved_by, drawn, op_for
 from tests.runtime.numpy_executor.matmul_runs import storage_of, view_of
 from tests.runtime.numpy_executor.special_runs import assert_native
+from tests.support.kernels import TARGETS
 
-TARGETS = [t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes]
 ALGORITHMS = {"winograd-4x4": F4, "winograd-2x2": F2}
 ERRORS = {"winograd-4x4": 3e-5, "winograd-2x2": 5e-6, "direct": 5e-6}
 """The largest, in standard deviations of the result."""
