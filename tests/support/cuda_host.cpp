@@ -1,16 +1,19 @@
 // The threads of a block as fibers that run until they wait for others. Blocks run one after the
-// other.
+// other. With GF_CHECKED it is checked what they do: cuda_checks.h.
 
 #include "cuda_host.h"
 
 #include <csetjmp>
 #include <ucontext.h>
+#include <vector>
 
-host_index threadIdx, blockIdx, blockDim, gridDim;
+#define GF_SITE __builtin_return_address(0)
+
+host_index gf_indices[4];
 
 namespace host {
 
-enum { MOST = 1024, STACK = 1 << 16 };
+enum { MOST = 1024, STACK = 1 << 18 };
 
 struct Fiber {
     jmp_buf state;
@@ -18,11 +21,23 @@ struct Fiber {
     host_index index;
     bool is_begun, is_done;
 };
-struct Barrier { unsigned arrived, generation; };
+struct Barrier {
+    unsigned arrived, generation;
+    size_t place;  // where those are that have arrived
+};
+struct Copy {
+    void* to;
+    const void* from;
+    bool is_there;
+    unsigned group;
+    const void* site;
+};
 
 static Fiber fibers[MOST];
 static Barrier of_block, of_warp[MOST / 32];
 static unsigned given[MOST];
+static std::vector<Copy> copies[MOST];
+static unsigned groups[MOST];
 static char* stacks;
 static char* dynamic;
 static jmp_buf scheduler;
@@ -36,19 +51,53 @@ static void give_way() {
     if (!_setjmp(mine.state)) _longjmp(scheduler, 1);
 }
 
-static void wait(Barrier& barrier, unsigned count) {
+}  // namespace host
+
+#ifdef GF_CHECKED
+#include "cuda_checks.h"
+#else
+namespace host {
+// Where nothing is checked.
+static void begin_launch(unsigned, unsigned) {}
+static void begin_block() {}
+static void end_thread() {}
+static unsigned which_block(unsigned number) { return number; }
+static unsigned which_thread(unsigned number) { return number; }
+static size_t place_of(const void*) { return 0; }
+static void meets(size_t, size_t) {}
+static void syncs_warp() {}
+static void hangs() {}
+static void fence() {}
+static void add(void*, const void*) {}
+static void begin_copy(const Copy&) {}
+static void end_copy(const Copy&) {}
+static void read_row(const void*, const void*) {}
+static void read_element(const void*, const void*) {}
+}  // namespace host
+#endif
+
+namespace host {
+
+// Returns whether it was the last that the others had waited for.
+static bool wait(Barrier& barrier, unsigned count, const void* site) {
     const unsigned generation = barrier.generation;
+    const size_t place = place_of(site);
+    if (barrier.arrived) meets(barrier.place, place);
+    barrier.place = place;
     if (++barrier.arrived == count) {
         barrier.arrived = 0;
         barrier.generation++;
         has_moved = true;
-        return;
+        return true;
     }
     while (barrier.generation == generation) give_way();
+    return false;
 }
+static bool wait_for_warp(const void* site) { return wait(of_warp[current / 32], 32, site); }
 
 static void fiber() {
     entry(arguments);
+    end_thread();
     fibers[current].is_done = has_moved = true;
     _longjmp(scheduler, 1);
 }
@@ -66,6 +115,7 @@ static void go_on(unsigned number) {
 // Runs a block; returns false where threads wait for others that never come.
 static bool run_block() {
     of_block = Barrier();
+    begin_block();
     for (unsigned i = 0; i < total; i++) {
         Fiber& one = fibers[i];
         getcontext(&one.begin);
@@ -76,31 +126,45 @@ static bool run_block() {
         one.index = {i % blockDim.x, i / blockDim.x};
         one.is_begun = one.is_done = false;
         of_warp[i / 32] = Barrier();
+        copies[i].clear();
     }
     for (unsigned left = total; left;) {
         has_moved = false;
         left = 0;
         for (unsigned i = 0; i < total; i++) {
-            if (fibers[i].is_done) continue;
-            go_on(i);
-            left += !fibers[i].is_done;
+            const unsigned number = which_thread(i);
+            if (fibers[number].is_done) continue;
+            go_on(number);
+            left += !fibers[number].is_done;
         }
-        if (left && !has_moved) return false;
+        if (left && !has_moved) {
+            hangs();
+            return false;
+        }
     }
     return true;
 }
 
 }  // namespace host
 
-void __syncthreads() { host::wait(host::of_block, host::total); }
-void __syncwarp() { host::wait(host::of_warp[host::current / 32], 32); }
+void __syncthreads() { host::wait(host::of_block, host::total, GF_SITE); }
+void __syncwarp() {
+    if (host::wait_for_warp(GF_SITE)) host::syncs_warp();
+}
 unsigned __shfl_sync(unsigned, unsigned value, int lane) {
     const unsigned warp = host::current / 32;
     host::given[host::current] = value;
-    __syncwarp();
+    host::wait_for_warp(GF_SITE);
     const unsigned found = host::given[warp * 32 + (unsigned)lane % 32];
-    __syncwarp();
+    host::wait_for_warp(GF_SITE);
     return found;
+}
+void __threadfence() { host::fence(); }
+unsigned atomicInc(unsigned* place, unsigned most) {
+    host::add(place, GF_SITE);
+    const unsigned old = *place;
+    *place = old >= most ? 0 : old + 1;
+    return old;
 }
 
 char* gf_dynamic() { return host::dynamic; }
@@ -119,9 +183,11 @@ extern "C" int gf_launch(
     host::total = x * y;
     blockDim = {x, y};
     gridDim = {grid, pieces};
+    host::begin_launch(grid * pieces, shared);
     int result = 0;
     // The last first: nobody may rely on their order.
-    for (unsigned block = grid * pieces; block-- > 0 && !result;) {
+    for (unsigned number = grid * pieces; number-- > 0 && !result;) {
+        const unsigned block = host::which_block(number);
         blockIdx = {block % grid, block / grid};
         if (!host::run_block()) result = 1;
     }

@@ -14,18 +14,17 @@
 template <class T> static inline T min(T a, T b) { return b < a ? b : a; }
 
 struct host_index { unsigned x, y; };
-extern host_index threadIdx, blockIdx, blockDim, gridDim;
+extern host_index gf_indices[4];
+#define threadIdx gf_indices[0]
+#define blockIdx gf_indices[1]
+#define blockDim gf_indices[2]
+#define gridDim gf_indices[3]
 
 void __syncthreads();
 void __syncwarp();
 unsigned __shfl_sync(unsigned, unsigned value, int lane);
-
-static inline void __threadfence() {}
-static inline int atomicAdd(int* place, int value) {
-    const int old = *place;
-    *place = old + value;
-    return old;
-}
+void __threadfence();
+unsigned atomicInc(unsigned* place, unsigned most);
 
 char* gf_dynamic();
 unsigned short gf_half_bits(float x);

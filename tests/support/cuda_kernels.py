@@ -156,10 +156,16 @@ def run_once(
         machine = here()
         name = f"{code.symbol}_{one.variant}"
         function = machine.function(source, name, wide or one.is_wide, one.shared)
-        found = {place: np.uint64(machine.address(copies[place]) + _GUARD) for place in copies}
-        memory = np.uint64(machine.address(scratch) + _GUARD if one.scratch else 0)
-        args = [found[place] for place in places] + [np.int64(p) for p in params]
-        args += [np.uint64(machine.address(flags)), memory]
+        buffers = code.kernel.buffers if isinstance(code, CudaCode) else code.buffers
+        pairs = zip(places, buffers, strict=True)
+        read = {place for place, buffer in pairs if not buffer.written}
+        found = {
+            place: machine.address(whole, _GUARD, is_fresh=place not in read)
+            for place, whole in copies.items()
+        }
+        memory = machine.address(scratch, _GUARD, is_fresh=True) if one.scratch else 0
+        args = [np.uint64(found[place]) for place in places] + [np.int64(p) for p in params]
+        args += [np.uint64(machine.address(flags)), np.uint64(memory)]
         function((one.grid, one.pieces), one.block, args, shared_mem=one.shared)
         machine.bring_home()
     for whole in (*wholes, scratch):

@@ -36,9 +36,9 @@ from graphfw.runtime.kernels.ir import (
     Term,
 )
 from graphfw.runtime.kernels.scalars import Scalars
-from graphfw.runtime.numpy_executor.codegen import AVX2, BASE, host
+from graphfw.runtime.numpy_executor.codegen import BASE, host
 from tests.support.cuda_kernels import CUDA
-from tests.support.kernels import at, check, random, run
+from tests.support.kernels import TARGETS, at, check, random, run
 
 k = Scalars()
 ROWS, COLUMNS, PER_CELL = Param(0), Param(1), Param(2)
@@ -68,7 +68,7 @@ def wide(x):
     return k.cast(x, float32) if x.dtype.is_low_precision else x
 
 
-@pytest.mark.parametrize("target", [host(), AVX2, BASE, CUDA], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [*TARGETS, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_elementwise_with_a_broadcast_row(dtype, target, rng):
     x, bias = Load(dtype, 0, MATRIX), Load(dtype, 1, at(j=1))
@@ -170,9 +170,9 @@ def test_indices_of_lanes_that_are_off_do_not_count(m, target, rng):
 @pytest.mark.parametrize("m", [1, 70])
 def test_checks(m, target, rng):
     index, x = Load(int64, 0, at(j=1)), Load(float32, 1, at(j=1))
-    body = (Check(SizeValue(int64, ROWS), 4), Loop((Check(index, 9), Store(2, at(j=1), x))))
+    body = (Check(SizeValue(int64, ROWS), 4), Loop((Check(index, 9), Store(2, MATRIX, x))))
     kernel = rows(body, int64, float32, float32)
-    arrays = [rng.integers(0, 9, m), random(rng, float32, m), np.ones(m, np.float32)]
+    arrays = [rng.integers(0, 9, m), random(rng, float32, m), np.ones(4 * m, np.float32)]
     check(kernel, arrays, [1, m, 2], target=target)
     arrays[0][-1] = 9
     assert run(kernel, arrays, [1, m, 2], target) == 1
@@ -278,7 +278,7 @@ def normalised(shared):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("target", [host(), AVX2, CUDA], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [*TARGETS[:2], CUDA], ids=lambda target: target.name)
 def test_several_loops_over_a_row(shared, target, rng):
     for n, m in ((3, 1), (5, 37), (2, 300)):
         arrays = [random(rng, float32, n * m), np.ones(n * m, np.float32), np.ones(n, np.float32)]

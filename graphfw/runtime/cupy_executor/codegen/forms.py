@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
+from graphfw.ir.dtype import DType
 from graphfw.runtime.cupy_executor.codegen.values import Varying, in_order, roots, statements
 from graphfw.runtime.kernels.ir import (
     Access,
@@ -57,15 +58,18 @@ def has_carries(kernel: Kernel) -> bool:
 
 
 def can_split(kernel: Kernel) -> bool:
-    """Whether several blocks may share a row: it is gone through once, and only to reduce it."""
+    """Whether several blocks may share a row: it is gone through once, and reduced."""
     if form_of(kernel) not in ("rows", "columns"):
         return False
     loops = [item for item in kernel.body if isinstance(item, Loop)]
     if len(loops) != 1:
         return False
     before = kernel.body[: kernel.body.index(loops[0])]
-    return all(isinstance(s, Check) for s in before) and all(
-        isinstance(s, Reduce | Check) for s in loops[0].body
+    within = loops[0].body
+    return (
+        all(isinstance(s, Check) for s in before)
+        and any(isinstance(s, Reduce) for s in within)
+        and all(isinstance(s, Reduce | Check | Store) for s in within)
     )
 
 
@@ -139,7 +143,16 @@ def kept_bytes(kernel: Kernel) -> int:
 
 def kept_size(keep: Keep) -> int:
     """Return the bytes of a kept value."""
-    return 4 if keep.value.dtype.is_low_precision else keep.value.dtype.itemsize
+    return _in_registers(keep.value.dtype)
+
+
+def joined_size(s: Reduce | Accumulate) -> int:
+    """Return the bytes of what one thread has found for a reduction; of some, with its place."""
+    return PARTIAL if s.kind in ("argmax", "argmin") else _in_registers(s.value.dtype)
+
+
+def _in_registers(dtype: DType) -> int:
+    return 4 if dtype.is_low_precision else dtype.itemsize
 
 
 def _loads(kernel: Kernel) -> Iterator[tuple[int, Access]]:

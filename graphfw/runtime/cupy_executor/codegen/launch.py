@@ -18,11 +18,13 @@ from graphfw.runtime.cupy_executor.codegen.forms import (
     can_split,
     form_of,
     has_carries,
+    joined_size,
     kept_bytes,
     rows_of,
     tiled,
     vector_width,
 )
+from graphfw.runtime.cupy_executor.codegen.types import register
 from graphfw.runtime.cupy_executor.codegen.values import in_order, number_of, roots, statements
 from graphfw.runtime.kernels.ir import (
     Access,
@@ -91,6 +93,9 @@ def wherever(variant: str) -> str:
     """
     return "elements" if variant == "vector" else variant.removesuffix(VECTOR)
 
+
+_PLACES = {"block": 32, "cells": 32, "across": 256}
+"""How many values joins have room for where they have a block's memory: see prelude.cuh."""
 
 SPLIT = ("split", f"split{VECTOR}", "apart")
 """The variants in which several blocks share rows."""
@@ -193,12 +198,20 @@ def launch(kernel: Kernel, params: Sequence[int], variant: str = "", pieces: int
         count = pieces or _pieces(chosen, sizes, grid)
         sums = sum([isinstance(s, Reduce) for s in statements(kernel)])
         scratch, counters = PARTIAL * sums * sizes.rows * count, grid
-    elif per_group and per_group * groups <= SHARED:
+    elif per_group and per_group * groups + _joining(kernel, chosen) <= SHARED:
         shared = per_group * groups
     elif per_group:
         grid = min(grid, max(1, _FEW_GROUPS // groups))
         scratch = per_group * groups * grid
     return Launch(chosen, grid, count, block, shared, scratch, counters, sizes.is_wide())
+
+
+def _joining(kernel: Kernel, variant: str) -> int:
+    """Return how much of a block's memory joins take besides what a launch asks for."""
+    places = _PLACES.get(variant.removesuffix(VECTOR), 0)
+    found = [s for s in statements(kernel) if isinstance(s, Reduce | Accumulate)]
+    sizes = {(s.kind, register(s.value.dtype)): joined_size(s) for s in found}
+    return places * sum(sizes.values())
 
 
 def _pieces(variant: str, sizes: _Sizes, blocks: int) -> int:

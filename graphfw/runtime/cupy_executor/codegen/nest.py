@@ -152,6 +152,7 @@ class Nest:
             if is_row(expr.access, self.kernel, self._varying):
                 pack = f"gf_pack<{memory(self.kernel.buffers[expr.buffer].dtype)}, V>"
                 place, good = values.place(expr.access)
+                good = values.guarded(good)
                 name = values.name("x")
                 text = f"*(const {pack}*)(b{expr.buffer} + ({place}))"
                 if good:

@@ -431,16 +431,17 @@ struct gf_across {
 };
 
 // Whether this block is the last that has come here of those that share its rows: blocks with other
-// positions of these along y. What they have written before is then there to be read.
+// positions of these along y. What they have written before is then there to be read. One thread
+// speaks for its block: a fence orders what that thread does, and what barriers have put before it.
 GF bool gf_is_last(int* counter) {
     __shared__ bool is_last;
-    __threadfence();
     __syncthreads();
     if (threadIdx.x == 0 && threadIdx.y == 0) {
-        is_last = atomicAdd(counter, 1) == (int)gridDim.y - 1;
-        if (is_last) *counter = 0;  // for the next launch
+        __threadfence();
+        // The last one leaves a 0 for the next launch.
+        is_last = atomicInc((unsigned*)counter, gridDim.y - 1) == gridDim.y - 1;
+        __threadfence();
     }
     __syncthreads();
-    __threadfence();
     return is_last;
 }

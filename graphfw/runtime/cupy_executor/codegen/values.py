@@ -120,7 +120,8 @@ class Values:
         lines: What was written.
         index: Where each axis stands, by name.
         results: What a `Ref` or a `Carried` stands for, by name.
-        guard: The condition under which what a thread finds counts; "" where it always does.
+        guard: The condition under which what a thread finds counts; "" where it always does. Where
+            it does not, a thread reads nothing: others may write over it meanwhile.
         packs: What loads find that were read several elements at once: an element of memory.
     """
 
@@ -233,6 +234,7 @@ class Values:
         if expr in self.packs:
             return self._named(dtype, f"{load}({self.packs[expr]})")
         place, good = self.place(expr.access)
+        good = self.guarded(good)
         text = f"{load}(b{expr.buffer}[{place}])"
         return self._named(dtype, f"{good} ? {text} : ({kind})0" if good else text)
 
