@@ -225,6 +225,9 @@ class _Function:
         _check_keywords(self._name, kwargs)
         if self._name in ("array", "asarray"):  # how NumPy arrays come to the GPU
             args = tuple(a.view(StrictArray) if type(a) is np.ndarray else a for a in args)
+        if self._name == "linalg.solve":
+            one, other = [arg.shape[:-1] for arg in args]
+            assert one == other, "cupy.linalg.solve does not broadcast"
         return _called(self._function, args, kwargs)
 
     def __getattr__(self, attribute: str) -> Callable[..., Any]:

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from graphfw.errors import AxisError, DTypeError, ShapeError
 from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import dim_max
@@ -60,6 +62,8 @@ class Solve(Op):
         return require_lapack(x1)
 
     def eval(self, xp: Any, x1: Any, x2: Any) -> Any:
+        lead = np.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])  # which CuPy's does not
+        x1, x2 = [xp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (x1, x2)]
         return attempt("solve: a matrix is singular", SINGULAR_FIX, xp.linalg.solve, x1, x2)
 
     def vjp(self, ct: Tensor, y: Tensor, x1: Tensor, x2: Tensor) -> tuple[Any, ...]:

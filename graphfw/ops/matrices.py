@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -68,9 +70,18 @@ def attempt(
         ExecutionError: It gives up.
     """
     try:
-        return function(*args, **options)
+        with _telling(function):
+            return function(*args, **options)
     except np.linalg.LinAlgError as error:  # CuPy raises NumPy's, too
         raise ExecutionError(failure, fix=fix) from error
+
+
+def _telling(function: Callable[..., Any]) -> AbstractContextManager[None]:
+    """Return a context in which a function raises errors: CuPy's do not unless they are told to."""
+    if function.__module__.partition(".")[0] != "cupy":
+        return nullcontext()
+    made: AbstractContextManager[None] = import_module("cupyx").errstate(linalg="raise")
+    return made
 
 
 def adjoint(x: Tensor) -> Tensor:

@@ -251,6 +251,8 @@ def test_cupy_gives_what_numpy_gives(declared: Declared, rng: np.random.Generato
 
     sample = declared.bound()
     inputs = sample.draw(rng)
+    if sample.op.name == "searchsorted":
+        inputs[0].sort()  # where others would be inserted nobody says
     on_device = sample.evaluate(cupy, *map(cupy.asarray, inputs))
     check_close(tuple(map(cupy.asnumpy, on_device)), sample.evaluate(np, *inputs))
 

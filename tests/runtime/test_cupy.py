@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
+from graphfw.errors import ExecutionError
 
 pytestmark = pytest.mark.gpu
 
@@ -32,6 +33,47 @@ def test_training_gives_the_same_losses(model, rng):
         with gf.Session(g, executor=name, seed=3) as session:
             losses[name] = [float(session.run([loss, train], feeds)[0]) for _ in range(10)]
     np.testing.assert_allclose(losses["cupy"], losses["numpy"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("x2", [np.ones((3, 1)), np.ones((2, 3, 1)), np.ones(3)], ids=np.shape)
+def test_singular_matrices(x2):
+    with gf.Graph() as g:
+        x = gf.placeholder((3, 3), gf.float64, name="x")
+        y = gf.linalg.solve(x, x2)
+    with gf.Session(g, executor="cupy") as session:
+        assert np.all(np.isfinite(session.run(y, {x: np.eye(3)}, host=True)))
+        with pytest.raises(ExecutionError, match="a matrix is singular"):
+            session.run(y, {x: np.zeros((3, 3))})
+
+
+def test_streams_take_turns(rng):
+    import cupy
+
+    with gf.Graph() as g:
+        x = gf.placeholder((5, 8), name="x")
+        w = gf.Variable(rng.normal(size=(8, 8)).astype(np.float32), name="w")
+        b = gf.Variable(np.zeros(8, np.float32), name="b")
+        h = gf.tanh(gf.softmax(x * b + 1.0, axis=1) + gf.sum(w, axis=0) * x)
+        train = gf.optim.Adam(1e-2).minimize(gf.mean(h * h))
+    streams = [cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(), cupy.cuda.Stream.null]
+    wanted, found = [], []
+    with gf.Session(g, seed=3) as cpu, gf.Session(g, executor="cupy", seed=3) as gpu:
+        for _ in range(60):
+            feed = rng.normal(size=(5, 8)).astype(np.float32)
+            with streams[rng.integers(3)]:
+                match rng.integers(4):
+                    case 0:
+                        cpu[b] = gpu[b] = feed[0]
+                    case 1:
+                        cpu.run(train, {x: feed})
+                        gpu.run(train, {x: feed})
+                    case _:
+                        wanted.append(cpu.run(h, {x: feed}))
+                        found.append(gpu.run(h, {x: feed}))
+            feed[:] = np.nan  # it is the caller's again
+        cupy.cuda.runtime.deviceSynchronize()
+    for ours, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(cupy.asnumpy(ours), theirs, rtol=1e-3, atol=1e-5)
 
 
 def test_random_bits_are_the_same():

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tests.strict_xp import StrictArray, plain_array, strict, strict_array
+from tests.strict_xp import LENT, StrictArray, plain_array, strict, strict_array
+from tests.support.cuda_checks import Room, seed
 from tests.support.cuda_host import HostFunction, host_module
 from tests.support.fake_streams import CUDARuntimeError, Streams, stream_names
 
@@ -84,6 +85,7 @@ class FakeCupy(types.SimpleNamespace):
         runtime = types.SimpleNamespace(
             CUDARuntimeError=CUDARuntimeError,
             getDeviceCount=self._count,
+            getDeviceProperties=lambda number: {"name": b"stand-in", "multiProcessorCount": 2},
             driverGetVersion=lambda: 12040,
             runtimeGetVersion=lambda: 12090,
             memGetInfo=lambda: (3 << 30, 8 << 30),
@@ -190,8 +192,8 @@ class FakeCupy(types.SimpleNamespace):
             raise CUDARuntimeError(700, self.broken)
 
     def _count(self) -> int:
-        if self.devices < 0:
-            raise CUDARuntimeError(-self.devices, "cudaErrorThatThisIs")
+        if self.devices <= 0:
+            raise CUDARuntimeError(-self.devices or 100, "cudaErrorThatThisIs")
         return self.devices
 
     def _compile(self, program: _Program, options: tuple[str, ...]) -> None:
@@ -254,6 +256,7 @@ class _Function:
         *,
         shared_mem: int = 0,
     ) -> None:
+        assert (type(grid), type(block)) == (tuple, tuple), "CuPy takes nothing else"
         self._fake.require_working()
         if shared_mem > self.most_shared:
             raise CUDADriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")
@@ -264,7 +267,8 @@ class _Function:
         def run() -> None:
             self._fake.require_memory(addresses)
             self._fake.launches.append((self._name, grid, block, numbers, shared_mem))
-            self._run(grid, block, args, shared_mem=shared_mem)
+            rooms = [Room(begin, whole.nbytes) for begin, whole in LENT.items()] if seed() else []
+            self._run(grid, block, args, shared_mem=shared_mem, rooms=rooms)
 
         self._fake.streams.perform(run)
 

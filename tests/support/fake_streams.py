@@ -7,6 +7,7 @@ import threading
 import time
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 
@@ -51,6 +52,7 @@ class Streams:
             recorded the event.
         require: Raises an error where the GPU has failed.
         refuses: What CUDA says at the end of a recording, where that is not empty.
+        is_done: Whether what was launched is done already, for who asks and does not wait.
     """
 
     def __init__(self, require: Callable[[], None]) -> None:
@@ -58,6 +60,7 @@ class Streams:
         self.graphs: list[FakeGraph] = []
         self.waits: list[tuple[int, int]] = []
         self.refuses = ""
+        self.is_done = True
         self.null = FakeStream(self, 0)
         self._own = threading.local()
         self._count = 100
@@ -167,10 +170,9 @@ class FakeGraph:
 
 
 class FakeEvent:
-    done = True
-
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: Streams, *, disable_timing: bool = False) -> None:
         self._streams = streams
+        self.is_timed = not disable_timing
         self.stream: int | None = None
         self.recording: Recording | None = None
         self.ends: frozenset[int] = frozenset()
@@ -183,12 +185,20 @@ class FakeEvent:
             self.ends = self.recording.ends[stream.ptr]
         self.time = time.perf_counter()
 
+    @property
+    def done(self) -> bool:
+        assert self.recording is None, "cudaErrorCapturedEvent"
+        return self._streams.is_done
+
     def synchronize(self) -> None:
         assert self.stream is not None
+        assert self.recording is None, "cudaErrorCapturedEvent"
 
 
 def elapsed(first: FakeEvent, last: FakeEvent) -> float:
     """Return the milliseconds between two events."""
+    assert first.is_timed, "cudaErrorInvalidResourceHandle"
+    assert last.is_timed, "cudaErrorInvalidResourceHandle"
     return (last.time - first.time) * 1e3
 
 
@@ -204,7 +214,7 @@ def stream_names(streams: Streams) -> types.SimpleNamespace:
     return types.SimpleNamespace(
         Stream=Stream,
         Graph=FakeGraph,
-        Event=lambda disable_timing=False: FakeEvent(streams),
+        Event=partial(FakeEvent, streams),
         get_elapsed_time=elapsed,
         get_current_stream=streams.current,
     )

@@ -46,15 +46,14 @@ class CupyExecutor(Executor):
             failures.require_capability(self._gpu)
             return GpuExecutable(program, options, self._gpu, self._capturing)
         options.require_no_limit("GRAPHFW_JIT=0")
-        device = self._cupy.cuda.Device(self._device)
-        with device:
-            return _OnDevice(program, self._cupy, device)
+        with self._working():
+            return _OnDevice(program, self._gpu)
 
     def passes(self) -> Sequence[Pass]:
         if not compiles():
             return super().passes()
         found: Sequence[Pass] = import_module("graphfw.passes.pipelines").DEFAULT
-        return (*found, import_module(f"{__name__}.epilogues").FuseEpilogues())
+        return (*found, *import_module(f"{__name__}.build").passes(self._gpu.capability))
 
     def feed(self, placeholder: Tensor, value: Any) -> Any:
         """Return an array of this GPU as it is, in place; what is on the host stays there.
@@ -100,6 +99,7 @@ class CupyExecutor(Executor):
             self._capturing.forget_variables()
             stream = self._cupy.cuda.get_current_stream()
             self._gpu.streams.reads(stream)
+            self._gpu.streams.overwrites(stream)  # where the old contents lie, others will
             made = self._cupy.empty(array.shape, array.dtype)
             self._gpu.staging.send([Piece(array, 0)], made.data.ptr, stream)
             self._gpu.streams.has_written(stream)
@@ -131,10 +131,9 @@ class CupyExecutor(Executor):
 class _OnDevice(ArrayExecutable):
     """Runs on one GPU, whichever is current in the thread that calls."""
 
-    def __init__(self, program: Program, cupy: Any, device: Any) -> None:
-        super().__init__(program, cupy)
-        self._cupy = cupy
-        self._device = device
+    def __init__(self, program: Program, gpu: Device) -> None:
+        super().__init__(program, gpu.cupy)
+        self._gpu = gpu
 
     def __call__(
         self,
@@ -144,8 +143,8 @@ class _OnDevice(ArrayExecutable):
         version: int,
         claim: Claim | None,
     ) -> list[Any]:
-        with self._device:
-            given = [self._cupy.asarray(array) for array in inputs]
+        with self._gpu.current(), failures.told(self._gpu):
+            given = [self._gpu.cupy.asarray(array) for array in inputs]
             return super().__call__(given, sizes, rng, version, claim)
 
 
@@ -180,6 +179,6 @@ def _find_device(cupy: Any, device: str) -> int:
     if number >= count:
         raise ExecutorError(
             f"there is no GPU {number}: this machine has {count}",
-            fix='use executor="numpy"' if count == 0 else f'use "cupy:0" to "cupy:{count - 1}"',
+            fix=f'use "cupy:0" to "cupy:{count - 1}"',
         )
     return number

@@ -12,11 +12,10 @@ import numpy as np
 
 from graphfw.errors import ExecutorError
 from graphfw.runtime.cache import Cache, folder
-from graphfw.runtime.cupy_executor import failures
+from graphfw.runtime.cupy_executor import cudnn, failures
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.codegen import GpuCode
 from graphfw.runtime.cupy_executor.codegen.launch import SHARED
-from graphfw.runtime.cupy_executor.convolution import cudnn
 from graphfw.runtime.cupy_executor.cublaslt import CublasLt, load
 from graphfw.runtime.cupy_executor.regions.common import WELL, Spot
 from graphfw.runtime.cupy_executor.staging import Staging
@@ -88,10 +87,13 @@ class Device:
             return CublasLt(load(self.cupy.cuda.runtime.runtimeGetVersion() // 1000))
 
     @cached_property
-    def convolutions(self) -> cudnn.Cudnn:
-        """What is asked to compute convolutions."""
+    def by_cudnn(self) -> cudnn.Cudnn:
+        """What plans and runs what cuDNN computes."""
+        found = self.cupy.cuda.runtime.getDeviceProperties(self.number)
+        driver = self.cupy.cuda.runtime.driverGetVersion()
+        told = found["name"], self.capability, found["multiProcessorCount"], driver, self.number
         with self.current():
-            return cudnn.Cudnn(cudnn.load())
+            return cudnn.Cudnn(cudnn.load(), repr(told))
 
     def functions(self, build: Build, codes: Sequence[GpuCode], *, wide: bool) -> Any:
         """Compile kernels of a program, or find them on disk.
@@ -121,7 +123,7 @@ class Device:
                     cache.store(name, binary)
             except Exception as error:
                 if failures.is_missing_library(error):
-                    raise failures.without_compiler(error) from error
+                    raise failures.without_library("compile its kernels", error) from error
                 raise
         loaded = self.cupy.cuda.Module()
         loaded.load(binary)

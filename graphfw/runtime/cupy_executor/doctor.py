@@ -9,9 +9,8 @@ from importlib import metadata
 from typing import Any
 
 from graphfw.errors import ExecutorError
-from graphfw.runtime.cupy_executor import capture, cublaslt
+from graphfw.runtime.cupy_executor import capture, cublaslt, cudnn, failures
 from graphfw.runtime.cupy_executor.codegen import PRELUDE
-from graphfw.runtime.cupy_executor.convolution import cudnn
 from graphfw.runtime.cupy_executor.device import OPTIONS
 from graphfw.runtime.doctor import Finding
 from graphfw.runtime.limits import shown_bytes
@@ -49,7 +48,7 @@ def findings() -> Iterator[Finding]:
     yield Finding("CuPy", "good", cupy.__version__)
     yield _compiler(cupy)
     yield _products(cupy)
-    yield _convolutions()
+    yield _cudnn()
     yield from _devices(cupy)
 
 
@@ -97,11 +96,11 @@ def _products(cupy: Any) -> Finding:
     return Finding("cuBLASLt", "good", "there")
 
 
-def _convolutions() -> Finding:
-    """Look for what computes convolutions, where it is installed."""
+def _cudnn() -> Finding:
+    """Look for cuDNN, which computes convolutions and attention where it is installed."""
     reason = cudnn.why_not()
     if reason:
-        detail = f"{reason}: convolutions are computed by graphfw's own kernels"
+        detail = f"{reason}: convolutions and attention are computed by graphfw's own kernels"
         return Finding("cuDNN", "missing", detail, cudnn.INSTALL)
     try:
         version: int = cudnn.load().backend_version()
@@ -114,7 +113,8 @@ def _devices(cupy: Any) -> Iterator[Finding]:
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        yield Finding(_NAME, "missing", str(error), 'without one use executor="numpy"')
+        told = failures.without_device(cupy, error)
+        yield Finding(_NAME, "missing", told.summary.partition(": ")[2], told.fix)
         return
     for number in range(count):
         found = cupy.cuda.runtime.getDeviceProperties(number)

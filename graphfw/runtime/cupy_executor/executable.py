@@ -48,8 +48,8 @@ class GpuExecutable(Executable):
         self._limit = options.memory_limit
         self._xp = device.cupy
         with without_collection():
-            self.build = Build(program, options)
-        with device.current():
+            self.build = Build(program, options, device.capability)
+        with device.current(), failures.told(device):
             self.layouts = Layouts(self.build, device)
             self._constants = self.layouts.constants
         self._worker = Worker(self.build, self.layouts, device, capturing.drop)
@@ -121,6 +121,8 @@ class GpuExecutable(Executable):
         if not updated:
             return []
         shapes = layout.shapes[len(self.build.fetched) :]
+        # Where the old contents lie, others will: whatever is launched after this run.
+        self.device.streams.overwrites(self._xp.cuda.get_current_stream())
         self._hold_new(run, updated, shapes)
         self._worker.work(run, layout.final, rng)
         self._capturing.forget_variables()

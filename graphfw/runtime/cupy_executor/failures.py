@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.lib import NumpyVersion
+
 from graphfw.errors import ExecutionError, ExecutorError, GraphfwError
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import STORAGE, bfloat16
@@ -24,8 +27,8 @@ _HOST = 'use executor="numpy"'
 _NO_DEVICE = 100  # cudaErrorNoDevice
 _OLDEST = 80
 """The compute capability that first had `cp.async` and products of bfloat16: 8.0, the A100's."""
-_KNOWS_BFLOAT16 = 14
-"""The version of CuPy from which on it has bfloat16, by ml_dtypes: cupy/cupy#9494."""
+_KNOW_BFLOAT16 = "CuPy 14 and NumPy 2.1.2"
+"""From which on CuPy has bfloat16, by ml_dtypes: cupy/cupy#9494."""
 _OLD_DRIVER = 35  # cudaErrorInsufficientDriver; also where there is no driver at all
 
 
@@ -86,7 +89,7 @@ def require_dtypes(cupy: Any, program: Program) -> None:
         ExecutorError: A tensor has such a dtype.
     """
     lacking = set(STORAGE)
-    if int(cupy.__version__.split(".")[0]) < _KNOWS_BFLOAT16:
+    if int(cupy.__version__.split(".")[0]) < 14 or NumpyVersion(np.__version__) < "2.1.2":
         lacking.add(bfloat16)
     tensors = [tensor for node in program.graph.nodes for tensor in node.outputs]
     tensor = next((tensor for tensor in tensors if tensor.dtype in lacking), None)
@@ -95,7 +98,7 @@ def require_dtypes(cupy: Any, program: Program) -> None:
     what = tensor.name or tensor.node.op.name
     fix = f"convert it where it is made, or {_HOST}"
     if tensor.dtype is bfloat16:
-        fix = f"install CuPy {_KNOWS_BFLOAT16} or newer, or {_HOST}"
+        fix = f"install {_KNOW_BFLOAT16}, or newer ones, or {_HOST}"
     raise ExecutorError(
         f"CuPy {cupy.__version__} has no {tensor.dtype.name}, which {what} is, "
         f"made at {place_of(tensor.node)}",
@@ -103,10 +106,10 @@ def require_dtypes(cupy: Any, program: Program) -> None:
     )
 
 
-def without_compiler(error: Exception) -> ExecutorError:
-    """Say that the library that compiles kernels is not there."""
+def without_library(what: str, error: Exception) -> ExecutorError:
+    """Say that a library of CUDA is not there, and what it would have done."""
     return ExecutorError(
-        f"the CuPy executor can't compile its kernels: {error}",
+        f"the CuPy executor can't {what}: {str(error).strip()}",
         fix="install CUDA's libraries along with CuPy: "
         'pip install "cupy-cuda12x[ctk]" or "cupy-cuda13x[ctk]"',
     )
@@ -193,9 +196,16 @@ def told(device: Device) -> Iterator[None]:
             device.lost = str(error)
             raise _lost(device) from error
         raise ExecutionError(
-            f"CUDA refuses what a run asks for: {error}",
-            why="the GPU goes on: the variables are as they were before the run, and can be saved",
+            f"CUDA refuses what it is asked for: {error}",
+            why="the GPU goes on: the variables are as they were before, and can be saved",
             fix="python -m graphfw doctor says what is there",
+        ) from error
+    except device.cupy.cuda.memory.OutOfMemoryError as error:
+        free, total = device.cupy.cuda.runtime.memGetInfo()
+        raise ExecutionError(
+            f"the GPU has too little memory: {shown_bytes(free)} of {shown_bytes(total)} are free",
+            why=str(error),
+            fix="close sessions and drop arrays that are not needed any more",
         ) from error
 
 
@@ -210,8 +220,12 @@ def _lost(device: Device) -> ExecutionError:
 
 
 def is_missing_library(error: Exception) -> bool:
-    """Whether an error of CuPy says that it can't load a library of CUDA."""
-    return not isinstance(error, GraphfwError) and "failed to load" in str(error)
+    """Whether an error of CuPy, or of `cuda.pathfinder`, says that a library of CUDA is missing."""
+    if isinstance(error, GraphfwError | ModuleNotFoundError):  # the latter is about Python's
+        return False
+    names = [one.__name__ for one in type(error).__mro__]
+    is_known = isinstance(error, ImportError) or "DynamicLibNotFoundError" in names
+    return is_known or "failed to load" in str(error)
 
 
 def _version(number: int) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 
 from graphfw.ir.tensor import Node
 from graphfw.runtime.cupy_executor.codegen import Launch
-from graphfw.runtime.cupy_executor.convolution.cudnn import CudnnPlan
 from graphfw.runtime.cupy_executor.cublaslt import Product
+from graphfw.runtime.cupy_executor.cudnn import CudnnPlan
 from graphfw.runtime.cupy_executor.regions import ReadyRegion
 
 
@@ -60,8 +60,8 @@ class ReadyProduct(NamedTuple):
     nbytes: int
 
 
-class ReadyConvolution(NamedTuple):
-    """A convolution at known sizes that cuDNN computes.
+class ReadyCudnn(NamedTuple):
+    """What cuDNN computes at known sizes.
 
     Attributes:
         plan: What is run.
@@ -96,7 +96,7 @@ class Evaluated(NamedTuple):
     call: Any
 
 
-Native: TypeAlias = "Ready | ReadyProduct | ReadyConvolution | Cleared | ReadyRegion"
+Native: TypeAlias = "Ready | ReadyProduct | ReadyCudnn | Cleared | ReadyRegion"
 """What can be part of a CUDA graph: one launch, or the trips of a loop."""
 
 Wave: TypeAlias = "list[Native]"
@@ -134,5 +134,10 @@ def launches_of(part: Part) -> int:
     """Return how many launches a CUDA graph of a part is; 0 where it can't be one."""
     if not isinstance(part, list):
         return 0
-    steps = [one for wave in part for one in wave]
-    return sum([one.launches if isinstance(one, ReadyRegion) else 1 for one in steps])
+    return sum([_launches(one) for wave in part for one in wave])
+
+
+def _launches(one: Native) -> int:
+    if isinstance(one, ReadyRegion):
+        return one.launches
+    return max(1, len(one.plan.parts)) if isinstance(one, ReadyCudnn) else 1

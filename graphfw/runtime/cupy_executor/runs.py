@@ -26,7 +26,7 @@ from graphfw.runtime.cupy_executor.ready import (
     Native,
     Part,
     Place,
-    ReadyConvolution,
+    ReadyCudnn,
     ReadyProduct,
 )
 from graphfw.runtime.cupy_executor.regions import ReadyRegion, RefusedError
@@ -266,8 +266,8 @@ class Worker:
                 ]
                 if isinstance(one, ReadyProduct):
                     self._multiply(one, at, run.scratch, stream)
-                elif isinstance(one, ReadyConvolution):
-                    self._device.convolutions.run(one.plan, at, run.scratch, stream)
+                elif isinstance(one, ReadyCudnn):
+                    self._device.by_cudnn.run(one.plan, at, run.scratch, stream)
                 else:
                     launch = one.launch
                     args: list[np.integer[Any]] = [np.uint64(address) for address in at]
@@ -325,6 +325,8 @@ class Worker:
             except Exception as error:
                 if isinstance(error, untouched):
                     raise
+                if failures.is_missing_library(error):
+                    raise failures.without_library(f"compute {node.op.name}", error) from error
                 raise concrete.failed(node, arrays, error) from error
 
         result = self.room(run.layout, computed)

@@ -17,6 +17,13 @@ _MOST = 64 << 20
 """Bytes of results that are copied home through pinned memory."""
 
 
+_LOCK = threading.Lock()
+
+_SENT: deque[tuple[Any, Any]] = deque()
+"""Pinned memory that may still be copied, and an event that says when it is no more; that of closed
+sessions, too, as CuPy would hand it out again."""
+
+
 class Piece(NamedTuple):
     """An array of the host that a run is given.
 
@@ -38,8 +45,6 @@ class Staging:
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
-        self._lock = threading.Lock()
-        self._sent: deque[tuple[Any, Any]] = deque()
 
     def send(self, pieces: Sequence[Piece], base: int, stream: Any) -> None:
         """Copy arrays to a piece of the GPU's memory: those that lie side by side there, together.
@@ -70,7 +75,7 @@ class Staging:
         runtime.memcpyAsync(base + first, memory.ptr, nbytes, copy, stream.ptr)
         event = self._cupy.cuda.Event(disable_timing=True)
         event.record(stream)
-        self._sent.append((event, memory))
+        _SENT.append((event, memory))
 
     def fetch(self, arrays: Sequence[Any], stream: Any) -> list[Array]:
         """Return arrays of the GPU as NumPy arrays, which are waited for once."""
@@ -109,9 +114,9 @@ class Staging:
 
     def _room(self, nbytes: int) -> tuple[Any, Array]:
         """Return pinned memory, and it as an array of bytes."""
-        with self._lock:
-            while self._sent and self._sent[0][0].done:
-                self._sent.popleft()
+        with _LOCK:
+            while _SENT and _SENT[0][0].done:
+                _SENT.popleft()
         memory = self._cupy.cuda.alloc_pinned_memory(nbytes)
         return memory, np.frombuffer(memory, np.uint8, nbytes)
 

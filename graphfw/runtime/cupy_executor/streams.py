@@ -22,7 +22,8 @@ class Streams:
 
     What is launched on one stream happens in order; on two of them it need not. A run begins after
     the last one that has given variables new contents; new contents go over old ones after all runs
-    that read these.
+    that read these. Arrays that take the place of others wait in the same way: CuPy hands out the
+    memory of the old ones again, knowing only of the stream on which it was asked for.
 
     Args:
         cupy: The module.
@@ -47,7 +48,7 @@ class Streams:
             self._readers.add(key_of(stream))
 
     def overwrites(self, stream: Any) -> None:
-        """Have a stream wait for all that reads the variables, before it writes over them."""
+        """Have a stream wait for who reads the variables, before it changes or replaces them."""
         with self._lock:
             self._wait(stream, self._readers)
             self._readers = set()  # who waits for this stream waits for them

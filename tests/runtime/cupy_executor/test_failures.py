@@ -1,12 +1,17 @@
 """What the CuPy executor says where something is missing or fails."""
 
 import re
+import sys
+import types
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 import graphfw as gf
 from graphfw.errors import ArgumentError, ExecutionError, ExecutorError, FeedError
+from graphfw.ops.matrices import attempt
+from graphfw.runtime.cupy_executor.device import Device
 from tests.strict_xp import strict_array
 
 
@@ -88,7 +93,7 @@ def test_an_array_of_a_gpu_where_one_of_the_host_is_needed():
 
 
 def test_a_gpu_that_is_too_old(fake, graph, monkeypatch):
-    monkeypatch.setattr(fake.cuda.Device, "compute_capability", "75")
+    monkeypatch.setattr(Device, "capability", "75")
     with gf.Session(graph, "cupy") as session:
         with pytest.raises(ExecutorError, match=r"8\.0 or newer, and this one has 7\.5"):
             session.compile("y", graph.placeholders)
@@ -96,8 +101,12 @@ def test_a_gpu_that_is_too_old(fake, graph, monkeypatch):
         session.compile("y", graph.placeholders)
 
 
-@pytest.mark.parametrize(("dtype", "version"), [("int4", "14.0"), ("bfloat16", "13.6.0")])
-def test_dtypes_that_cupy_lacks(fake, dtype, version):
+@pytest.mark.parametrize(
+    ("dtype", "version", "numpys"),
+    [("int4", "14.0", "2.4.0"), ("bfloat16", "13.6.0", "2.4.0"), ("bfloat16", "14.0", "2.1.1")],
+)
+def test_dtypes_that_cupy_lacks(fake, monkeypatch, dtype, version, numpys):
+    monkeypatch.setattr(np, "__version__", numpys)
     fake.__version__ = version
     with gf.Graph() as g:
         x = gf.placeholder((3,), dtype, name="narrow")
@@ -108,13 +117,35 @@ def test_dtypes_that_cupy_lacks(fake, dtype, version):
             session.compile(y, feeds=[x])
 
 
-def test_a_missing_library(fake, graph):
+class DynamicLibNotFoundError(RuntimeError):
+    """What `cuda.pathfinder`, by which CuPy 14 looks for libraries, raises."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CuPy failed to load libnvrtc.so.12: OSError: no such file"),
+        DynamicLibNotFoundError('Failure finding "libnvrtc.so.12": No such file'),
+    ],
+    ids=["CuPy", "pathfinder"],
+)
+def test_a_missing_library(fake, graph, error):
     def missing():
-        raise RuntimeError("CuPy failed to load libnvrtc.so.12: OSError: no such file")
+        raise error
 
     fake.cuda.nvrtc.getVersion = missing
     with gf.Session(graph, "cupy") as session:
         with pytest.raises(ExecutorError, match=r"libnvrtc(.|\n)*cupy-cuda12x\[ctk\]"):
+            session.run("y", {"x": np.zeros((2, 1000), np.float32)})
+
+
+def test_a_missing_library_of_cupys(fake, graph, monkeypatch):
+    def missing(*_, **__):
+        raise ImportError('Failure finding "libcusolver.so.11": No such file')
+
+    monkeypatch.setattr(fake, "sort", missing, raising=False)
+    with gf.Session(graph, "cupy") as session:
+        with pytest.raises(ExecutorError, match=r"can't compute sort: .*cusolver(.|\n)*\[ctk\]"):
             session.run("y", {"x": np.zeros((2, 1000), np.float32)})
 
 
@@ -185,6 +216,42 @@ def test_too_little_memory_for_an_operation_of_cupy(fake, graph, monkeypatch):
         failures += ["one", "two"]
         with pytest.raises(ExecutionError, match="too little memory: a run at n = 2 takes"):
             plan(np.zeros((2, 1000), np.float32))
+
+
+def test_too_little_memory_for_variables(fake):
+    g, v, _ = counting()
+    with gf.Session(g, "cupy") as session:
+        fake.limit = 8
+        with pytest.raises(ExecutionError, match=r"3.00 GiB of 8.00 GiB are free(.|\n)*12 bytes"):
+            session[v] = np.ones(3, np.float32)
+
+
+def test_a_module_that_is_refused(fake, graph, monkeypatch):
+    def refused():
+        raise fake.cuda.driver.CUDADriverError(209)  # CUDA_ERROR_NO_BINARY_FOR_GPU
+
+    monkeypatch.setattr(fake.cuda, "Module", refused)
+    with gf.Session(graph, "cupy") as session:
+        with pytest.raises(ExecutionError, match="CUDA refuses what it is asked for"):
+            session.compile("y", graph.placeholders)
+
+
+def test_matrices_that_cupy_can_not_decompose(monkeypatch):
+    told = []
+
+    @contextmanager
+    def errstate(linalg):
+        told.append(linalg)
+        yield
+
+    def inv(x):
+        assert told == ["raise"], "CuPy says nothing, and returns NaN"
+        raise np.linalg.LinAlgError
+
+    inv.__module__ = "cupy.linalg._solve"
+    monkeypatch.setitem(sys.modules, "cupyx", types.SimpleNamespace(errstate=errstate))
+    with pytest.raises(ExecutionError, match="singular"):
+        attempt("inv: a matrix is singular", "", inv, None)
 
 
 def counting():

@@ -7,7 +7,6 @@ import graphfw as gf
 from graphfw.runtime.cupy_executor import capture
 from graphfw.runtime.planning import once as planning
 from tests.strict_xp import plain_array
-from tests.support.fake_streams import FakeEvent
 
 RUNS = capture.RUNS
 
@@ -183,8 +182,8 @@ def test_half_a_join_is_made_in_each_run(session, rng):
         np.testing.assert_allclose(plain_array(gpu.run(y, feed)), cpu.run(y, feed), atol=1e-4)
 
 
-def test_another_stream_waits_for_what_is_made(fake, session, rng, monkeypatch):
-    monkeypatch.setattr(FakeEvent, "done", False)
+def test_another_stream_waits_for_what_is_made(fake, session, rng):
+    fake.streams.is_done = False
     g, x, y = network(rng, trains=False)
     gpu, cpu = session(g), gf.Session(g)
     feed = {x: drawn(rng, 2, 3, 6, 6)}

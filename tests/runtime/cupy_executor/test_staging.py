@@ -1,13 +1,15 @@
 """Arrays between the host and a GPU: pinned memory, `run(host=True)`, streams, other frameworks."""
 
+from collections import deque
+
 import numpy as np
 import pytest
 
 import graphfw as gf
 from graphfw.errors import FeedError
 from graphfw.runtime.cupy_executor import staging
-from tests.strict_xp import StrictArray, plain_array, strict_array
-from tests.support.fake_streams import FakeEvent, FakeStream
+from tests.strict_xp import plain_array, strict_array
+from tests.support.fake_streams import FakeStream
 
 H2D, D2H = 1, 2
 
@@ -69,6 +71,7 @@ def test_large_results_take_no_pinned_memory(fake, several, monkeypatch, rng):
 
 
 def test_pinned_memory_is_kept_until_it_is_copied(fake, monkeypatch):
+    monkeypatch.setattr(staging, "_SENT", deque())
     made = staging.Staging(fake)
     target = fake.empty(64, np.uint8)
     stream = fake.cuda.get_current_stream()
@@ -76,13 +79,27 @@ def test_pinned_memory_is_kept_until_it_is_copied(fake, monkeypatch):
     def send():
         piece = staging.Piece(np.arange(16, dtype=np.float32), 0)
         made.send([piece], target.data.ptr, stream)
-        return len(made._sent)
+        return len(staging._SENT)
 
-    monkeypatch.setattr(FakeEvent, "done", False)
+    fake.streams.is_done = False
     assert [send(), send(), send()] == [1, 2, 3]
-    monkeypatch.setattr(FakeEvent, "done", True)
+    fake.streams.is_done = True
     assert send() == 1
     np.testing.assert_array_equal(plain_array(target).view(np.float32), np.arange(16))
+
+
+def test_new_contents_wait_for_who_reads_the_old_ones(fake):
+    with gf.Graph() as g:
+        v = gf.Variable(np.ones(3, np.float32), name="v")
+        y = v * 2.0
+    one, other = fake.cuda.Stream(), fake.cuda.Stream()
+    with gf.Session(g, "cupy") as session:
+        with one:
+            session.run(y)
+        fake.streams.waits.clear()
+        with other:
+            session[v] = np.zeros(3, np.float32)
+    assert (other.ptr, one.ptr) in fake.streams.waits, "what lies there next would be read"
 
 
 def test_pieces_that_lie_side_by_side_go_together(fake):
@@ -131,7 +148,7 @@ def test_arrays_that_only_say_where_they_lie(fake, monkeypatch):
         y = x + 1.0
     with gf.Session(g, "cupy") as session:
         np.testing.assert_array_equal(session.run(y, {x: Theirs()}, host=True), [1, 2, 3, 4])
-        assert type(session.run(y, {x: array})) is StrictArray
+        assert type(session.run(y, {x: array})) is fake.ndarray
 
 
 def test_arrays_that_are_not_handed_over(fake, monkeypatch):

@@ -10,7 +10,6 @@ from graphfw.errors import ExecutionError
 from graphfw.ir.tensor import Node
 from graphfw.runtime.cupy_executor import capture
 from tests.strict_xp import plain_array
-from tests.support.fake_streams import FakeEvent
 from tests.support.gpu_programs import on_cpu, trained
 
 
@@ -109,8 +108,8 @@ def test_a_check_that_fails_changes_nothing(fake, session, rng):
             np.testing.assert_array_equal(after[name], value, err_msg=name)
 
 
-def test_streams_wait_for_those_that_write_variables(fake, session, rng, monkeypatch):
-    monkeypatch.setattr(FakeEvent, "done", False)
+def test_streams_wait_for_those_that_write_variables(fake, session, rng):
+    fake.streams.is_done = False
     g, words, loss, train = trained(dropout=0.0)
     gpu = session(g)
     feed = {words: rng.integers(0, 11, (5, 7))}
@@ -139,7 +138,7 @@ def test_streams_wait_for_those_that_write_variables(fake, session, rng, monkeyp
     ]
     known = gpu.executor._gpu.streams._events
     assert len(known) == 3
-    monkeypatch.setattr(FakeEvent, "done", True)
+    fake.streams.is_done = True
     for _ in range(5):
         with fake.cuda.Stream():
             gpu.run(loss, feed)

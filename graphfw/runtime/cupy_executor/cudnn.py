@@ -1,0 +1,346 @@
+"""cuDNN, by NVIDIA's own Python package: what it computes if it has a way at given sizes.
+
+`nvidia-cudnn-frontend` is asked for ways to compute a graph of given sizes, of which those are left
+that give the same results in each run and are as exact as a session wants them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import zlib
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from operator import add
+from typing import Any, NamedTuple
+
+from graphfw.errors import ArgumentError, ExecutorError
+from graphfw.ir.dim import DimLike
+from graphfw.ir.tensor import Node
+from graphfw.runtime.cache import Cache, folder
+from graphfw.runtime.kernels.steps import Step, Storage
+
+WORKSPACE = 256 << 20
+"""How much memory a graph may be given besides its operands, in bytes."""
+
+ALIGNED = 16
+"""What addresses must be multiples of: cuDNN is told of no other alignment."""
+
+KINDS = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT", "float64": "DOUBLE"}
+"""What it calls dtypes."""
+
+OLDEST = 90100
+"""cuDNN 9.1; before, it knows less of what graphs may be."""
+
+_PLANS = 1024
+"""So many plans are kept."""
+
+_NEVER = (
+    "NONDETERMINISTIC",  # another order of sums in another run
+    "DOWN_CONVERT_INPUTS",
+    "REDUCED_PRECISION_REDUCTION",
+)
+
+_LEAVE = "GRAPHFW_CUDNN=0 has all computed by graphfw's own kernels"
+INSTALL = 'pip install "graphfw[cudnn12]" or "graphfw[cudnn13]"'
+
+
+def switched_off() -> str:
+    """Say that the environment wants no cuDNN; empty where it does not.
+
+    Raises:
+        ArgumentError: What it says is neither 0 nor 1.
+    """
+    wish = os.environ.get("GRAPHFW_CUDNN", "1")
+    if wish not in ("0", "1"):
+        raise ArgumentError(
+            f"GRAPHFW_CUDNN={wish!r} is neither 0 nor 1", fix="unset it, or set it to 0"
+        )
+    return "" if wish == "1" else "GRAPHFW_CUDNN=0"
+
+
+def why_not() -> str:
+    """Say why cuDNN is not used; empty where it is."""
+    off = switched_off()
+    if off:
+        return off
+    try:
+        import_module("cudnn")
+    except ModuleNotFoundError:
+        return "nvidia-cudnn-frontend is not installed"
+    except Exception:  # what is wrong is said by `load`
+        return ""
+    return ""
+
+
+def load() -> Any:
+    """Return NVIDIA's package, which is installed, with a library that it works with.
+
+    Raises:
+        ExecutorError: The library is missing or too old.
+    """
+    try:
+        module = import_module("cudnn")
+        version: int = module.backend_version()
+    except Exception as error:
+        raise ExecutorError(
+            f"nvidia-cudnn-frontend is installed, but finds no cuDNN: {_first_line(error)}",
+            fix=f"{INSTALL}; {_LEAVE}",
+        ) from error
+    if version < OLDEST:
+        raise ExecutorError(
+            f"cuDNN {shown_version(version)} is installed, and graphfw needs "
+            f"{shown_version(OLDEST)}",
+            fix=f"{INSTALL}; {_LEAVE}",
+        )
+    return module
+
+
+def shown_version(number: int) -> str:
+    """Write a version for people.
+
+    >>> shown_version(91002)
+    '9.10.2'
+    """
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+class Question(NamedTuple):
+    """What cuDNN is asked to compute, at given sizes.
+
+    Attributes:
+        graph: Makes the graph, of the package and of what graphs are made with besides. The numbers
+            of its operands are those of the code's, from 1.
+        offsets: Where each operand begins in its storage, in bytes.
+        barred: The notes of ways that are not taken.
+        since: Older libraries are not asked it.
+        parts: Where the graph is for a part of all and run for one after the other: how far behind
+            `offsets` each begins.
+        smaller: What may be asked where there is no way: the same in more parts.
+        kept: All that the graph is made of, as a text, where cuDNN compiles for it: then its plan
+            is kept on disk. Other plans are made sooner than they would be read.
+    """
+
+    graph: Callable[[Any, Mapping[str, Any]], Any]
+    offsets: tuple[int, ...]
+    barred: tuple[str, ...] = ()
+    since: int = OLDEST
+    parts: tuple[tuple[int, ...], ...] = ()
+    smaller: tuple[Question, ...] = ()
+    kept: str = ""
+
+
+class CudnnCode(ABC):
+    """What cuDNN computes if it has a way at given sizes, and otherwise graphfw's own kernels.
+
+    A step's operands are those of the graph, then what else `behind` and `otherwise` read and
+    write.
+
+    Attributes:
+        behind: What follows what cuDNN computes.
+        otherwise: What does all of it where cuDNN does not.
+    """
+
+    behind: tuple[Step, ...]
+    otherwise: tuple[Step, ...]
+
+    @property
+    def key(self) -> str:
+        """All of it."""
+        return repr(self)
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What reports call it."""
+
+    @abstractmethod
+    def question(self, params: Sequence[int]) -> Question | str:
+        """Return what cuDNN is asked; or why it can't be asked."""
+
+
+def asked_step(
+    nodes: tuple[Node, ...],
+    code: CudnnCode,
+    operands: Sequence[Storage],
+    written: Sequence[bool],
+    params: tuple[DimLike, ...],
+) -> Step:
+    """Return a step for which cuDNN is asked.
+
+    Args:
+        nodes: What it computes.
+        code: What is asked.
+        operands: The storages of the graph's operands, in order.
+        written: Which of them it makes.
+        params: See the code.
+    """
+    steps, own, needed = (*code.behind, *code.otherwise), frozenset(operands), dict[Storage, bool]()
+    for step in steps:
+        for storage, is_new in zip(step.operands, step.written, strict=True):
+            if storage not in own:
+                needed[storage] = needed.get(storage, False) or is_new
+    return Step(
+        nodes=nodes,
+        code=code,
+        operands=(*operands, *needed),
+        written=(*written, *needed.values()),
+        params=params,
+        cells=1,
+        can_fail=any([step.can_fail for step in steps]),
+        nonzero=tuple([size for step in steps for size in step.nonzero]),
+    )
+
+
+class CudnnPlan(NamedTuple):
+    """A graph that is ready to run.
+
+    Attributes:
+        graph: What cuDNN has made of it.
+        offsets: Where each operand begins in its storage, in bytes.
+        workspace: The bytes that it needs besides.
+        parts: See `Question`.
+    """
+
+    graph: Any
+    offsets: tuple[int, ...]
+    workspace: int
+    parts: tuple[tuple[int, ...], ...] = ()
+
+
+class Cudnn:
+    """The library, for one GPU, which must be the current one.
+
+    Args:
+        module: What `load` returns.
+        gpu: All of the GPU that plans depend on; where it is empty, none is kept on disk.
+        where: For which GPU: what graphs are made with besides; a handle where nothing is said.
+    """
+
+    def __init__(self, module: Any, gpu: str = "", **where: Any) -> None:
+        self._cudnn = module
+        self._gpu = gpu
+        self._cache = Cache(folder() if gpu else None)
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[CudnnCode, tuple[int, ...]], CudnnPlan | str] = OrderedDict()
+        self._where = where
+        if not where:
+            try:
+                self._where = {"handle": module.create_handle()}
+            except Exception as error:
+                raise ExecutorError(
+                    f"cuDNN refuses this GPU: {_first_line(error)}",
+                    fix=f"python -m graphfw doctor; {_LEAVE}",
+                ) from error
+
+    def plan(self, code: CudnnCode, params: Sequence[int]) -> CudnnPlan | str:
+        """Return how cuDNN computes something of these sizes; or why it does not."""
+        key = (code, tuple(params))
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = self._planned(code, params)
+            self._known.move_to_end(key)
+            while len(self._known) > _PLANS:
+                self._known.popitem(last=False)
+            return self._known[key]
+
+    def run(self, plan: CudnnPlan, operands: Sequence[int], workspace: int, stream: int) -> None:
+        """Launch a graph; all memory is given by address."""
+        handle = self._where["handle"]
+        with self._lock:  # the handle's stream is the same for all who run something
+            try:
+                self._cudnn.set_stream(handle=handle, stream=stream)
+                begin = [*map(add, operands, plan.offsets)]
+                for part in plan.parts or ([0 for _ in begin],):
+                    at = dict(enumerate(map(add, begin, part), 1))
+                    plan.graph.execute(at, workspace, handle=handle)
+            except Exception as error:
+                raise ExecutorError(
+                    f"cuDNN does not compute what it has planned: {_first_line(error)}",
+                    fix=f"python -m graphfw doctor; {_LEAVE}",
+                ) from error
+
+    def _planned(self, code: CudnnCode, params: Sequence[int]) -> CudnnPlan | str:
+        asked = code.question(params)
+        if isinstance(asked, str):
+            return asked
+        version = self._cudnn.backend_version()
+        if version < asked.since:
+            return f"cuDNN {shown_version(version)} is older than {shown_version(asked.since)}"
+        first = self._built(asked)
+        if isinstance(first, str):
+            for one in asked.smaller:
+                plan = self._built(one)
+                if isinstance(plan, CudnnPlan):
+                    return plan
+        return first
+
+    def _built(self, asked: Question) -> CudnnPlan | str:
+        try:
+            graph = asked.graph(self._cudnn, self._where)
+            graph.validate()
+            graph.build_operation_graph()
+            name = self._name(graph, asked) if asked.kept else ""
+            recalled = self._recalled(name) if name else None
+            if recalled is None:
+                self._compile(graph, asked)
+            else:
+                graph = recalled
+            workspace: int = graph.get_workspace_size()
+        except (AttributeError, TypeError) as error:
+            raise ExecutorError(
+                f"nvidia-cudnn-frontend does not take what it is told: {_first_line(error)}",
+                fix=_LEAVE,
+            ) from error
+        except Exception as error:
+            return f"cuDNN has no way that is allowed: {_first_line(error)}"
+        if getattr(graph, "selected_engine", None) is not None:  # one in Python
+            return "the package has a kernel of its own for it, about which it says too little"
+        if name and recalled is None:
+            self._keep(name, graph)
+        return CudnnPlan(graph, asked.offsets, workspace, asked.parts)
+
+    def _compile(self, graph: Any, asked: Question) -> None:
+        """Have a graph be planned by one of the ways that are allowed."""
+        modes, notes = self._cudnn.heur_mode, self._cudnn.numerical_note
+        graph.create_execution_plans([modes.A, modes.FALLBACK])
+        graph.deselect_numeric_notes([getattr(notes, name) for name in (*_NEVER, *asked.barred)])
+        graph.deselect_workspace_greater_than(WORKSPACE)
+        graph.check_support()
+        graph.build_plans()
+
+    def _name(self, graph: Any, asked: Question) -> str:
+        """Return under what name a graph's plan is kept: a hash of all that it depends on."""
+        versions = self._cudnn.__version__, self._cudnn.backend_version()
+        allowed = _NEVER, asked.barred, WORKSPACE
+        settings = sorted([pair for pair in os.environ.items() if pair[0].startswith("CUDNN_")])
+        # NVIDIA's key is one number; it changes with what else graphs are described with.
+        text = repr((self._gpu, versions, settings, allowed, asked.kept, graph.key()))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _recalled(self, name: str) -> Any | None:
+        """Return a graph that is ready to run; None where its plan is not on disk."""
+        plan = self._cache.load(name)
+        if plan is None:
+            return None
+        graph = self._cudnn.pygraph(**self._where)
+        try:
+            graph.deserialize([*zlib.decompress(plan)])
+        except Exception:  # it is made anew
+            return None
+        return graph
+
+    def _keep(self, name: str, graph: Any) -> None:
+        """Write a graph's plan to the disk."""
+        try:
+            plan = bytes(graph.serialize())
+        except Exception:  # not all libraries can write all plans
+            return
+        self._cache.store(name, zlib.compress(plan))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200]
