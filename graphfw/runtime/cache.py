@@ -9,6 +9,7 @@ has another's name, counts as absent.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import threading
@@ -23,6 +24,9 @@ LIMIT = 256 << 20
 """How many bytes the folder may hold."""
 PRUNE_EVERY = 64
 """After how many new files of one process the folder's size is looked at."""
+
+_STORED = itertools.count(1)
+"""Counts them."""
 
 
 def folder() -> Path | None:
@@ -65,7 +69,6 @@ class Cache:
     def __init__(self, path: Path | None, limit: int = LIMIT) -> None:
         self.path = path
         self.limit = limit
-        self._stored = 0
 
     def load(self, name: str) -> bytes | None:
         """Return what was stored under this name; None if nothing sound is there."""
@@ -99,8 +102,7 @@ class Cache:
             with contextlib.suppress(OSError):
                 os.unlink(written)
             return
-        self._stored += 1
-        if self._stored % PRUNE_EVERY == 0:
+        if next(_STORED) % PRUNE_EVERY == 0:
             self.prune()
 
     def prune(self) -> None:
