@@ -19,7 +19,7 @@ from graphfw.ops.counting import Arange
 from graphfw.ops.reduce import ArgExtreme, Reduction
 from graphfw.ops.selection import Gather, Gathering, IndexAdd
 from graphfw.passes.fuse_counts import counted_place
-from graphfw.passes.fuse_pools import pools_alone, product_of
+from graphfw.passes.fuse_pools import PRODUCTS, pools_alone, product_of
 from graphfw.passes.fuse_short import Short, is_short, written_out
 from graphfw.passes.fuse_views import (
     Layout,
@@ -193,7 +193,7 @@ class Facts:
             return self._view_or(node, Role.COPY if proved else Role.REFERENCE)
         if op.name in ("arange", "dim_value"):
             return self._recipe(node)
-        if op.name in ("matmul", "conv"):
+        if op.name in PRODUCTS:
             return Role.MATMUL if self.natives.matmul(node) else Role.REFERENCE
         if self._is_pooled_product(node):
             self.role[product_of(node)] = Role.INSIDE

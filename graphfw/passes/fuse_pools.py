@@ -1,17 +1,24 @@
-"""Convolutions that are computed with what pools them: both are one product to fusion."""
+"""What products are to fusion, those that are convolutions and what pools them included."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import Shape
 
+PRODUCTS = ("matmul", "conv", "pixel_conv")
 _POOLS = ("window_max", "window_relu_sum")
 
 
 def product_of(node: Node) -> Node:
     """Return the product that a node is, or pools: fusion has taken it for a product."""
     return node.inputs[0].node if node.op.name in _POOLS else node
+
+
+def columns_of(node: Node) -> Shape:
+    """Return the dims of a product that are its columns: of images by channel all spatial ones."""
+    return node.types[0].shape[2 if product_of(node).op.name == "conv" else -1 :]
 
 
 def pools_alone(node: Node, users: Mapping[Node, Sequence[Node]], kept: Set[Tensor]) -> bool:

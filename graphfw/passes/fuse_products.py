@@ -1,6 +1,7 @@
 """What is done to the elements of a matrix product while they are in cache: its epilogue.
 
-So are those of a convolution, whose columns are all its spatial dims.
+So are those of a convolution, whose columns are all its spatial dims; or its channels, where images
+lie pixel by pixel.
 
 Products are given epilogues when all other groups are settled. A group of elementwise nodes that
 reads a product joins it. Of a group with reductions, the part up to one tensor moves, where all
@@ -20,6 +21,7 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_clusters import Cluster, Clusters
 from graphfw.passes.fuse_nodes import Role
+from graphfw.passes.fuse_pools import columns_of
 from graphfw.passes.fuse_reduced import part_lines
 from graphfw.passes.fuse_views import contiguous
 
@@ -34,8 +36,7 @@ def attach_products(clusters: Clusters, graph: Graph) -> None:
     for node in reversed(graph.nodes):
         if clusters.facts.role[node] is not Role.MATMUL or node.outputs[0] in demanded:
             continue
-        columns = node.types[0].shape[-1 if node.op.name == "matmul" else 2 :]
-        if any([dim != 1 for dim in columns]):
+        if any([dim != 1 for dim in columns_of(node)]):
             _attach(clusters, node, demanded)
             if node.op.name == "matmul":
                 _attach_sections(clusters, node, demanded)

@@ -15,6 +15,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.scans import Scan
 from graphfw.passes.fuse import Group, Partition
 from graphfw.passes.fuse_nodes import Role
+from graphfw.passes.fuse_pools import columns_of
 from graphfw.runtime.kernels.ir import Call
 from graphfw.runtime.kernels.lower_combine import Lines, can_follow, combined, following
 from graphfw.runtime.kernels.lower_joins import Joins
@@ -353,8 +354,7 @@ class _Lowering:
         """Return what a group does to a product's elements, if it can be done piece by piece."""
         values = Values(group, self.facts, node.outputs[0])
         draft = drafted(values, group.outputs, ())
-        columns = (None,) if node.op.name == "matmul" else node.types[0].shape[2:]
-        rows = len(values.axes) - len([dim for dim in columns if dim != 1])
+        rows = len(values.axes) - len([dim for dim in columns_of(node) if dim != 1])
         draft.outer, draft.inner = values.axes[:rows], values.axes[rows:]
         factors = [self.facts.layout_of(tensor).root for tensor in self.facts.read_by(node)]
         return epilogue(draft, self.target, node.outputs[0], factors)

@@ -16,6 +16,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.combine import Concat
 from graphfw.passes.fuse import Group, Partition
 from graphfw.passes.fuse_nodes import Role
+from graphfw.passes.fuse_pools import columns_of
 from graphfw.passes.fuse_views import Layout, source_of, view_of
 
 _RUN = 16
@@ -94,8 +95,7 @@ class Joins:
             return self._fills(tensor.node)
         role = self._facts.role[tensor.node]
         if role is Role.MATMUL:  # by an epilogue, which runs along columns
-            columns = tensor.shape[-1 if tensor.node.op.name == "matmul" else 2 :]
-            return any([dim != 1 for dim in columns])
+            return any([dim != 1 for dim in columns_of(tensor.node)])
         return role in (Role.POINTWISE, Role.JOIN)
 
 

@@ -10,6 +10,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.passes.fuse_pools import product_of
 from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
@@ -139,7 +140,7 @@ def epilogue(
     """
     finisher = _Finisher(draft, target, product)
     kinds = {type(one) for one in draft.statements()}
-    most = 1 if product.node.op.name == "matmul" else 2
+    most = 2 if product_of(product.node).op.name == "conv" else 1
     if len(finisher.outer) > most or len(finisher.inner) != 1 or Kept in kinds:
         return None
     done = finisher.result()

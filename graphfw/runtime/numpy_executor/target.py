@@ -71,7 +71,7 @@ class CpuTarget:
             return convolution.pools_while_computed(
                 conv, node, winograd=self._winograd, tiles=tiles
             )
-        return supported(node.types[0].dtype)
+        return node.op.name == "matmul" and supported(node.types[0].dtype)
 
     def keeps_rows(self, node: Node) -> bool:
         return isinstance(node.op, Conv) and convolution.reduced_while_computed(

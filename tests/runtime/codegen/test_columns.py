@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from graphfw.ir.dtype import bool_, float16, float32, float64, int8, int32, int64
+from graphfw.runtime.cupy_executor.codegen import variants
 from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
@@ -21,14 +22,13 @@ from graphfw.runtime.kernels.ir import (
     Term,
 )
 from graphfw.runtime.kernels.scalars import Scalars
-from graphfw.runtime.numpy_executor.codegen import AVX2, host
 from tests.support.cuda_kernels import CUDA
-from tests.support.kernels import at, check, random, run
+from tests.support.kernels import TARGETS, at, check, random, run
 
 k = Scalars()
 ROWS, COLUMNS, PER_CELL = Param(0), Param(1), Param(2)
 MATRIX = at(i=COLUMNS, j=1)
-TARGETS = pytest.mark.parametrize("target", [host(), AVX2, CUDA], ids=lambda target: target.name)
+ON_EACH = pytest.mark.parametrize("target", [*TARGETS[:2], CUDA], ids=lambda target: target.name)
 
 
 def kernel_of(form, outer, inner, body, *buffers, params=3):
@@ -53,7 +53,7 @@ def rows(body, *buffers, params=3):
     return kernel_of("rows", [("i", ROWS)], [("j", COLUMNS)], body, *buffers, params=params)
 
 
-@TARGETS
+@ON_EACH
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min", "argmax", "argmin"])
 @pytest.mark.parametrize("dtype", [int8, int64, float32, float64], ids=str)
 def test_reductions_of_columns(dtype, kind, target, rng):
@@ -66,7 +66,22 @@ def test_reductions_of_columns(dtype, kind, target, rng):
         check(kernel, arrays, [n, m, per_cell], rtol=1e-5, target=target)
 
 
-@TARGETS
+@ON_EACH
+@pytest.mark.parametrize("make", [columns, rows], ids=["columns", "rows"])
+def test_what_is_reduced_and_stored_besides(make, target, rng):
+    """On a GPU several blocks share that, too: each stores what it goes through."""
+    y = k.mul(Load(float32, 0, MATRIX), Load(float32, 0, MATRIX))
+    result = Store(2, at(j=1) if make is columns else at(i=1), Ref(float32, "r"))
+    body = (Loop((Reduce("r", "sum", y), Store(1, MATRIX, y))), result)
+    kernel = make(body, (float32, False), (float32, True), (float32, True))
+    assert {"apart", "split"} & {*variants(kernel)}
+    for n, m in ((5, 1), (70, 300), (1, 65)):
+        ends = np.ones(m if make is columns else n, np.float32)
+        arrays = [random(rng, float32, n * m), np.ones(n * m, np.float32), ends]
+        check(kernel, arrays, [n, m, 64], rtol=1e-5, target=target)
+
+
+@ON_EACH
 def test_softmax_of_columns_with_kept_values(target, rng):
     x = Load(float32, 0, MATRIX)
     body = (
@@ -85,7 +100,7 @@ def test_softmax_of_columns_with_kept_values(target, rng):
         check(kernel, arrays, [n, m, 64], rtol=1e-5, target=target)
 
 
-@TARGETS
+@ON_EACH
 def test_columns_without_inner_axes(target, rng):
     flat = at(a=COLUMNS, j=1)
     y = k.add(Load(int32, 0, flat), k.cast(Position(int64, "j"), int32))
@@ -97,7 +112,7 @@ def test_columns_without_inner_axes(target, rng):
     check(kernel, arrays, [n, m, 100], target=target)
 
 
-@TARGETS
+@ON_EACH
 @pytest.mark.parametrize("dtype", [float32, bool_, float16, int64], ids=str)
 def test_columns_of_batches_over_two_axes(dtype, target, rng):
     """x: [b, i, j, h] -> transposed and centred; `h` runs along vectors."""
@@ -143,7 +158,7 @@ KINDS = pytest.mark.parametrize(
 )
 
 
-@TARGETS
+@ON_EACH
 @KINDS
 def test_partial_lines(kind, dtype, target, rng):
     body = (Loop((Accumulate(1, at(j=1), kind, Load(dtype, 0, MATRIX), True),)),)
@@ -154,7 +169,7 @@ def test_partial_lines(kind, dtype, target, rng):
         check(kernel, arrays, [n, m, per_cell], rtol=1e-5, target=target)
 
 
-@TARGETS
+@ON_EACH
 @KINDS
 @pytest.mark.parametrize("make", [rows, columns])
 def test_partial_elements(make, kind, dtype, target, rng):
@@ -166,7 +181,7 @@ def test_partial_elements(make, kind, dtype, target, rng):
         check(make(body, (dtype, False), (dtype, True)), arrays, [n, m, per_cell], rtol=1e-5)
 
 
-@TARGETS
+@ON_EACH
 @pytest.mark.parametrize("make", [rows, columns])
 def test_partial_sums_of_results_of_rows(make, target, rng):
     loop = Loop((Reduce("r", "max", Load(float32, 0, MATRIX)),))
@@ -178,7 +193,7 @@ def test_partial_sums_of_results_of_rows(make, target, rng):
     check(kernel, arrays, [n, m, per_cell], rtol=1e-5, target=target)
 
 
-@TARGETS
+@ON_EACH
 def test_partial_lines_of_columns(target, rng):
     x = Load(float32, 0, MATRIX)
     body = (Loop((Accumulate(1, at(i=1), "sum", x, True),)),)

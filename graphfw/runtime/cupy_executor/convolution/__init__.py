@@ -1,10 +1,7 @@
 """Convolutions, their gradients, and pooling: by kernels written by hand, or by cuDNN."""
 
-from graphfw.runtime.cupy_executor.convolution.described import (
-    CONVOLUTIONS,
-    CudnnCode,
-    Numerics,
-)
+from graphfw.runtime.cupy_executor.convolution.cudnn import wanted
+from graphfw.runtime.cupy_executor.convolution.described import CONVOLUTIONS, Numerics
 from graphfw.runtime.cupy_executor.convolution.gradient import conv_weight_steps
 from graphfw.runtime.cupy_executor.convolution.lowering import (
     conv_steps,
@@ -21,7 +18,6 @@ from graphfw.runtime.cupy_executor.convolution.preferred import with_cudnn
 
 __all__ = [
     "CONVOLUTIONS",
-    "CudnnCode",
     "Numerics",
     "conv_steps",
     "conv_weight_steps",
@@ -31,5 +27,6 @@ __all__ = [
     "pool_steps",
     "put_steps",
     "take_steps",
+    "wanted",
     "with_cudnn",
 ]

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
+from graphfw.ir.shape import permuted
 from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import Correlation
+from graphfw.ops.pixels import PixelCorrelation, channels_second
+from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.convolution.codes import RANK, Engine, add_code, engine
-from graphfw.runtime.kernels.steps import Step, Storage
+from graphfw.runtime.kernels.steps import Step, Storage, View
 from graphfw.runtime.limits import Precision
 
 _MULTIPLE = 4
@@ -40,11 +43,38 @@ class SpatialDim(NamedTuple):
 
 def engine_of(node: Node, precision: Precision) -> Engine | None:
     """Return what multiplies for a node; None where there are no kernels for it."""
-    op, dtype = node.op, node.types[0].dtype
-    assert isinstance(op, Correlation)
-    if not 1 <= len(op.places) <= RANK:
+    if not 1 <= len(correlation(node).places) <= RANK:
         return None
-    return engine(dtype, rounds=precision == "high")
+    return engine(node.types[0].dtype, rounds=precision == "high")
+
+
+def is_by_pixel(node: Node) -> bool:
+    """Whether images lie pixel by pixel for a node, and kernels as they do."""
+    return isinstance(node.op, PixelCorrelation)
+
+
+def correlation(node: Node) -> Correlation:
+    """Return what a node does, to operands of which the second dim is that of the channels."""
+    op = node.op
+    assert isinstance(op, Correlation)
+    return op.by_channel if isinstance(op, PixelCorrelation) else op
+
+
+def by_channel(node: Node, views: Sequence[View]) -> list[View]:
+    """Return how operands of a node lie, of which the second dim is that of the channels."""
+    if not is_by_pixel(node):
+        return [*views]
+    axes = channels_second(len(node.types[0].shape))
+    return [
+        view._replace(shape=permuted(view.shape, axes), strides=permuted(view.strides, axes))
+        for view in views
+    ]
+
+
+def result_in(node: Node, storage: Storage) -> View:
+    """Return how the result of a node lies in a storage of its own, seen the same way."""
+    shape = node.types[0].shape
+    return by_channel(node, [View(storage, 0, shape, contiguous(shape))])[0]
 
 
 def in_group(channels: DimLike, groups: DimLike) -> DimLike:

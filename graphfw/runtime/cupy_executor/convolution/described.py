@@ -12,27 +12,24 @@ filter ("wgrad").
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dim import DimLike, always_ge
-from graphfw.ir.dtype import DType
 from graphfw.ops.correlation import Conv, ConvWeight, Correlation
+from graphfw.ops.pixels import pixels_last
 from graphfw.runtime.cupy_executor.convolution.common import in_group
-from graphfw.runtime.kernels.steps import Step, View
+from graphfw.runtime.cupy_executor.cudnn import ALIGNED
+from graphfw.runtime.kernels.steps import View
 from graphfw.runtime.limits import Precision
 
 Kind: TypeAlias = Literal["fprop", "dgrad", "wgrad"]
 
-CONVOLUTIONS = ("conv", "conv_weight")
+CONVOLUTIONS = ("conv", "conv_weight", "pixel_conv", "pixel_conv_weight")
 """The ops that are such convolutions."""
 
 OPERANDS = ("image", "filter", "response")
 MADE: dict[Kind, str] = {"fprop": "response", "dgrad": "image", "wgrad": "filter"}
 """What each form makes."""
-
-ALIGNED = 16
-"""What addresses must be multiples of: cuDNN is told of no other alignment."""
 
 
 class Numerics(NamedTuple):
@@ -45,52 +42,6 @@ class Numerics(NamedTuple):
 
     precision: Precision
     winograd: bool
-
-
-@dataclass(frozen=True)
-class CudnnCode:
-    """A convolution or a gradient of one, by cuDNN if that has a way at given sizes.
-
-    Operands: image, filter, response, then what `extras` read, then what else `behind` and
-    `otherwise` read and write. Params: of image, filter and response each the shape, the strides
-    and the offset, in elements; then `before`.
-
-    Attributes:
-        kind: What is made.
-        dtype: Of all operands; sums of 16-bit floats are made in float32.
-        strides: See above.
-        dilations: See above.
-        numerics: What it may be computed by.
-        extras: What is added to a response before it is written, in this order: "residual", an
-            array like it; "bias", a value for each channel.
-        behind: What follows it.
-        otherwise: What does all of it where cuDNN does not.
-    """
-
-    kind: Kind
-    dtype: DType
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    numerics: Numerics
-    extras: tuple[str, ...] = ()
-    behind: tuple[Step, ...] = field(default=(), compare=False, repr=False)
-    otherwise: tuple[Step, ...] = field(default=(), compare=False, repr=False)
-
-    @property
-    def key(self) -> str:
-        """All of it."""
-        return repr(self)
-
-    @property
-    def title(self) -> str:
-        """What reports call it."""
-        name = {"fprop": "conv", "dgrad": "conv (dgrad)", "wgrad": "conv_weight"}[self.kind]
-        return " ".join([name, *self.extras])
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        """What the operands are called, without those of `behind` and `otherwise`."""
-        return (*OPERANDS, *self.extras)
 
 
 class Terms(NamedTuple):
@@ -112,7 +63,7 @@ class Terms(NamedTuple):
 
     @property
     def params(self) -> tuple[DimLike, ...]:
-        """The params of a `CudnnCode`."""
+        """The params of a `CudnnConv`."""
         views = (self.image, self.filter, self.response)
         lying = [number for v in views for number in (*v.shape, *v.strides, v.offset)]
         return (*lying, *self.before)
@@ -194,17 +145,31 @@ class Described(NamedTuple):
     dilations: list[int]
 
 
-def described(code: CudnnCode, params: Sequence[int]) -> Described | str:
-    """Return what cuDNN is told; or why it can't be told."""
-    rank, numbers = len(code.strides), iter(params)
+def described(
+    params: Sequence[int],
+    window: tuple[Sequence[int], Sequence[int]],
+    itemsize: int,
+    *,
+    by_pixel: bool,
+) -> Described | str:
+    """Return what cuDNN is told; or why it can't be told.
+
+    Args:
+        params: Those of a `CudnnConv`.
+        window: How far the filter moves in each spatial dim, and how far its elements are apart.
+        itemsize: The bytes of an element.
+        by_pixel: Whether operands lie so, as far as their sizes don't say it.
+    """
+    strides, dilations = map(list, window)
+    rank, numbers = len(strides), iter(params)
     operands = [_taken(numbers, rank + 2) for _ in OPERANDS]
-    before, strides, dilations = list(numbers), list(code.strides), list(code.dilations)
+    before = list(numbers)
     for name, one in zip(OPERANDS, operands, strict=True):
         if 0 in one.shape:
             return "there is nothing to multiply"
         if _overlaps(one):
             return f"the {name} does not lie in an order that cuDNN takes"
-        if one.offset * code.dtype.itemsize % ALIGNED:
+        if one.offset * itemsize % ALIGNED:
             return f"the {name} begins where no {ALIGNED} bytes begin"
     image, kernel, response = operands
     behind = []
@@ -217,7 +182,7 @@ def described(code: CudnnCode, params: Sequence[int]) -> Described | str:
     if rank == 1:
         for each, usual in ((before, 0), (behind, 0), (strides, 1), (dilations, 1)):
             each.insert(0, usual)
-    image, kernel, response = [_plain(one) for one in operands]
+    image, kernel, response = [_plain(one, by_pixel=by_pixel) for one in operands]
     return Described(image, kernel, response, before, behind, strides, dilations)
 
 
@@ -227,14 +192,14 @@ def _taken(numbers: Iterator[int], rank: int) -> Lying:
     return Lying(next(numbers), shape, strides)
 
 
-def _plain(one: Lying) -> Lying:
+def _plain(one: Lying, *, by_pixel: bool) -> Lying:
     """Return the same with two spatial dims at least, and strides that say nothing as usual."""
     shape, strides = list(one.shape), list(one.strides)
     if len(shape) == 3:
         shape.insert(2, 1)
         strides.insert(2, 0)
-    step = 1
-    for axis in reversed(range(len(shape))):
+    step, rank = 1, len(shape)
+    for axis in reversed(pixels_last(rank) if by_pixel else range(rank)):
         if shape[axis] == 1:
             strides[axis] = step
         step = strides[axis] * shape[axis]

@@ -17,7 +17,7 @@ class Ending(NamedTuple):
     """An epilogue that adds a bias, and perhaps an image.
 
     Attributes:
-        extras: See `CudnnCode`.
+        extras: See `CudnnConv`.
         read: What these read, in order.
         result: Where the result goes.
     """
@@ -27,28 +27,30 @@ class Ending(NamedTuple):
     result: Storage
 
 
-def ending(epilogue: Epilogue, shape: Sequence[DimLike]) -> Ending | None:
+def ending(epilogue: Epilogue, shape: Sequence[DimLike], *, by_pixel: bool) -> Ending | None:
     """Return what an epilogue is, if cuDNN has convolutions that end so.
 
-    For images that lie channel after channel it has those to which a bias is added, before it
-    perhaps another image, and which perhaps end with a ReLU; but few of its ways to do that say
-    that they keep NaN, which a ReLU must. Floats of 16 bits are rounded once, at the end, and not
-    after each addition.
+    It has those to which a bias is added, before it perhaps another image, and which perhaps end
+    with a ReLU; but few of its ways to do that say that they keep NaN, which a ReLU must. Floats of
+    16 bits are rounded once, at the end, and not after each addition.
 
     Args:
         epilogue: The epilogue.
         shape: [N, O, *places], of the convolution's result.
+        by_pixel: Whether the outputs of a place lie side by side.
     """
     kernel = epilogue.kernel
     body = kernel.body[0] if len(kernel.body) == 1 else None
     if not isinstance(body, Loop) or len(body.body) != 1 or epilogue.sections != 1:
         return None
     store, dtypes = body.body[0], {buffer.dtype for buffer in kernel.buffers}
-    rows = 1 if shape[0] == 1 else 2
+    rows = 1 if by_pixel or shape[0] == 1 else 2
     has_axes = len(kernel.outer) == rows and len(kernel.inner) == 1
     if not isinstance(store, Store) or not has_axes or len(dtypes) != 1:
         return None
-    reader = _Reader(epilogue, shape, dtypes.pop())
+    images, outputs, places = shape[0], shape[1], size_of(shape[2:])
+    sizes = (images * places, outputs) if by_pixel else (images, outputs, places)
+    reader = _Reader(epilogue, sizes, (0, 1) if by_pixel else (0, 1, 0), dtypes.pop())
     found: dict[str, Storage | None] = {}
     for term in reader.added(store.value):
         role = reader.role(term)
@@ -70,16 +72,23 @@ class _Reader:
 
     Args:
         epilogue: The epilogue.
-        shape: Of the convolution's result.
+        sizes: The dims that a kernel for the convolution's result has at most.
+        channel: How values for each channel lie along them.
         dtype: Of all buffers.
     """
 
-    def __init__(self, epilogue: Epilogue, shape: Sequence[DimLike], dtype: DType) -> None:
+    def __init__(
+        self,
+        epilogue: Epilogue,
+        sizes: Sequence[DimLike],
+        channel: Sequence[DimLike],
+        dtype: DType,
+    ) -> None:
         axes = [axis.name for axis in (*epilogue.kernel.outer, *epilogue.kernel.inner)]
-        steps = contiguous((shape[0], shape[1], size_of(shape[2:])))
+        steps = contiguous(sizes)
         self._epilogue = epilogue
         self._whole = dict(zip(axes, steps[-len(axes) :], strict=True))
-        self._channel = dict(zip(axes, (0, 1, 0)[-len(axes) :], strict=True))
+        self._channel = dict(zip(axes, channel[-len(axes) :], strict=True))
         self._roundings = {dtype, float32} if dtype.is_low_precision else set()
 
     def added(self, value: Expr) -> list[Expr]:

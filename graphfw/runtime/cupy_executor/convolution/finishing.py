@@ -18,12 +18,14 @@ class Finish(NamedTuple):
     Attributes:
         dtype: Of the result.
         keeps: Whether the result itself is written, too.
+        by_pixel: Whether the results of a place lie side by side, not those of an output.
         kernel: What computes the rest: see `Epilogue`; None where there is none.
         product: Which buffer of the kernel is the result.
     """
 
     dtype: DType
     keeps: bool = True
+    by_pixel: bool = False
     kernel: Kernel | None = None
     product: int = 0
 
@@ -31,8 +33,8 @@ class Finish(NamedTuple):
     def name(self) -> str:
         """What tells functions that do this from others."""
         if self.kernel is None:
-            return f"_{self.dtype}"
-        text = f"{self.dtype} {self.keeps} {self.product} {show(self.kernel)}"
+            return f"_{self.dtype}{'_by_pixel' if self.by_pixel else ''}"
+        text = f"{self.dtype} {self.keeps} {self.by_pixel} {self.product} {show(self.kernel)}"
         return f"_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     @property
@@ -73,18 +75,22 @@ class Finish(NamedTuple):
         """
         kind = memory(self.dtype)
         lines = [f"    const {kind} result = gf_memory<{kind}>::made(sum);"]
-        lines.append("    const gf_index row = image * total + output;")
+        row, column, length = ("output", "place", "size")
+        if self.by_pixel:
+            row, column, length = ("place", "output", "total")
+        of_image = "size" if self.by_pixel else "total"
+        lines.append(f"    const gf_index row = image * {of_image} + {row};")
         if self.keeps:
-            lines.append("    y[row * size + place] = result;")
+            lines.append(f"    y[row * {length} + {column}] = result;")
         if self.kernel is None:
             return lines
         values = Values(self.kernel)
         for axis in (*self.kernel.outer, *self.kernel.inner):
             values.index[axis.name] = "0"
         outer = [axis for axis in self.kernel.outer if axis.extent != 1]
-        names = ["image", "output"] if len(outer) > 1 else ["row"]
+        names = ["image", row] if len(outer) > 1 else ["row"]
         values.index.update({axis.name: n for axis, n in zip(outer, names, strict=False)})
-        values.index.update({axis.name: "place" for axis in self.kernel.inner})
+        values.index.update({axis.name: column for axis in self.kernel.inner})
         stores = [s for s in statements(self.kernel) if isinstance(s, Store)]
         wanted = [root for s in stores for root in roots(s)]
         for expr in in_order(wanted):

@@ -14,8 +14,11 @@ from graphfw.runtime.cupy_executor.convolution.codes import depthwise_weight_cod
 from graphfw.runtime.cupy_executor.convolution.common import (
     SpatialDim,
     added,
+    by_channel,
+    correlation,
     engine_of,
     in_group,
+    is_by_pixel,
     is_depthwise,
     pieces_for,
     pieces_of,
@@ -34,7 +37,7 @@ def conv_weight_steps(
 
     They are those for convolutions, but for strides of both sides at once.
     """
-    op, (x, y), (out,) = node.op, inputs, outputs
+    op, (x, y), (out,) = correlation(node), by_channel(node, inputs), by_channel(node, outputs)
     assert isinstance(op, ConvWeight)
     found = engine_of(node, precision)
     if found is None:
@@ -43,10 +46,12 @@ def conv_weight_steps(
     if is_turned and any(stride != 1 for stride in op.strides):
         return []
     outputs_of, channels, taps = in_group(y.shape[1], op.groups), out.shape[1], size_of(op.places)
+    # How far channels and taps are apart in the result.
+    along, apart = (1, channels) if is_by_pixel(node) else (taps, 1)
     if not is_turned:
         dims = spatial_dims(op, x.shape[2:], x.strides[2:], y.shape[2:], op.places)
         rows, sees = outputs_of, channels
-        gaps: tuple[DimLike, ...] = (0, rows * sees * taps, sees * taps, 1, taps)
+        gaps: tuple[DimLike, ...] = (0, rows * sees * taps, sees * taps, apart, along)
         wide, kept = x, y
     else:
         # The same relation read from the other side: places are those of x, windows see y, and the
@@ -61,7 +66,7 @@ def conv_weight_steps(
         )
         dims = [SpatialDim(*fact) for fact in facts]
         rows, sees = channels, outputs_of
-        gaps = (taps - 1, rows * sees * taps, taps, -1, rows * taps)
+        gaps = ((taps - 1) * apart, rows * sees * taps, along, -apart, rows * taps)
         wide, kept = y, x
     steps: list[Step] = []
     kept = _with_rows(kept, node, steps)

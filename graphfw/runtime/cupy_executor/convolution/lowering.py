@@ -10,6 +10,7 @@ from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import Conv
+from graphfw.passes.fuse_pools import columns_of
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.cupy_executor.convolution.codes import (
@@ -22,8 +23,11 @@ from graphfw.runtime.cupy_executor.convolution.codes import (
 from graphfw.runtime.cupy_executor.convolution.common import (
     SpatialDim,
     added,
+    by_channel,
+    correlation,
     engine_of,
     in_group,
+    is_by_pixel,
     is_depthwise,
     pieces_for,
     spatial_dims,
@@ -64,37 +68,38 @@ def fused_conv_steps(
     Args:
         node: The convolution, one that `is_native`.
         nodes: What the steps compute.
-        x: [N, C, *S], with any strides.
-        weight: [O, C/G, *K], with any strides.
+        x: [N, C, *S], with any strides; or [N, *S, C], see `is_by_pixel`.
+        weight: [O, C/G, *K], with any strides; or [O, *K, C/G].
         product: Where the result goes; None where only the epilogue has outputs.
         epilogue: What is done to its elements.
         precision: See `Options`.
     """
-    op, found = node.op, engine_of(node, precision)
+    op, found, row = correlation(node), engine_of(node, precision), size_of(columns_of(node))
     assert isinstance(op, Conv)
     assert found is not None
-    shape = node.types[0].shape
-    by_channel = is_depthwise(op, weight.shape[0], weight.shape[1])
-    if product is not None and epilogue is None and not by_channel:
+    size, given = size_of(node.types[0].shape), (x, weight)
+    x, weight = by_channel(node, given)
+    is_single = is_depthwise(op, weight.shape[0], weight.shape[1])
+    if product is not None and epilogue is None and not (is_single or is_by_pixel(node)):
         multiplied = _as_products(op, nodes, found, x, weight, product, precision)
         if multiplied is not None:
             return [multiplied]
-    pieces = 1 if by_channel else _conv_pieces(op, found, x, weight)
+    pieces = 1 if is_single else _conv_pieces(op, found, x, weight)
     if epilogue is not None and pieces != 1:
         if product is None:
-            product = Temp(found.dtype, size_of(shape), "sums of parts")
-        steps = fused_conv_steps(node, (node,), x, weight, product, None, precision)
-        return [*steps, behind_step(nodes, product, epilogue, size_of(shape[2:]))]
-    if by_channel:
-        return [_depthwise(op, nodes, found, x, weight, _ending(found, product, epilogue, shape))]
+            product = Temp(found.dtype, size, "sums of parts")
+        steps = fused_conv_steps(node, (node,), *given, product, None, precision)
+        return [*steps, behind_step(nodes, product, epilogue, row)]
+    if is_single:
+        return [_depthwise(op, nodes, found, x, weight, _ending(node, found, product, epilogue))]
     groups, channels, outputs_of = op.groups, weight.shape[1], in_group(weight.shape[0], op.groups)
     spreads = [_spread(*fact) for fact in zip(op.strides, op.dilations, op.spreads, strict=True)]
     dims = spatial_dims(op, x.shape[2:], x.strides[2:], op.places, weight.shape[2:])
     matrix, steps = _matrix(node, op, found, weight, dims, spreads)
-    parts = Temp(found.sums, pieces * size_of(shape), "parts of sums")
+    parts = Temp(found.sums, pieces * size, "parts of sums")
     ending = _Ending((parts,), (True,), None, ())
     if pieces == 1:
-        ending = _ending(found, product, epilogue, shape)
+        ending = _ending(node, found, product, epilogue)
     step = Step(
         nodes=nodes,
         code=conv_code(found, len(dims), ending.finish),
@@ -114,7 +119,11 @@ def fused_conv_steps(
     steps.append(step)
     if pieces != 1:
         assert product is not None
-        sizes, gaps = (1, 1, size_of(shape), 1), (0, 0, 1, 0)
+        sizes: tuple[DimLike, ...] = (1, 1, size, 1)
+        gaps: tuple[DimLike, ...] = (0, 0, 1, 0)
+        if is_by_pixel(node):  # images, outputs and their places
+            places = size_of(op.places)
+            sizes, gaps = (x.shape[0], row, places, 1), (places * row, 1, row, 0)
         steps.append(added(node, found, parts, product, pieces, sizes, gaps))
     return steps
 
@@ -190,33 +199,33 @@ class _Ending(NamedTuple):
 
 
 def _ending(
-    found: Engine, product: Storage | None, epilogue: Epilogue | None, shape: Sequence[DimLike]
+    node: Node, found: Engine, product: Storage | None, epilogue: Epilogue | None
 ) -> _Ending:
-    own = () if product is None else (product,)
+    own, by_pixel = () if product is None else (product,), is_by_pixel(node)
     if epilogue is None:
-        return _Ending(own, (True,), Finish(found.dtype), ())
+        return _Ending(own, (True,), Finish(found.dtype, by_pixel=by_pixel), ())
     kernel = epilogue.kernel
     others = [n for n, s in enumerate(epilogue.operands) if s is not None]
     place = {buffer: 2 + len(own) + number for number, buffer in enumerate(others)}
     return _Ending(
         operands=(*own, *[s for s in epilogue.operands if s is not None]),
         written=(*[True for _ in own], *[kernel.buffers[n].written for n in others]),
-        finish=Finish(found.dtype, product is not None, kernel, epilogue.product),
-        params=epilogue.params_with(size_of(shape[2:])),
+        finish=Finish(found.dtype, product is not None, by_pixel, kernel, epilogue.product),
+        params=epilogue.params_with(size_of(columns_of(node))),
         in_place=tuple([(place[out], place[read]) for out, read in epilogue.in_place]),
     )
 
 
 def behind_step(
-    nodes: tuple[Node, ...], product: Storage, epilogue: Epilogue, places: DimLike
+    nodes: tuple[Node, ...], product: Storage, epilogue: Epilogue, row: DimLike
 ) -> Step:
-    """Return the step that does to the elements of a product in memory what follows it."""
+    """Return the step that does to a product in memory, with rows so long, what follows it."""
     return Step(
         nodes=nodes,
         code=CudaCode(epilogue.kernel),
         operands=tuple([product if s is None else s for s in epilogue.operands]),
         written=tuple([buffer.written for buffer in epilogue.kernel.buffers]),
-        params=epilogue.params_with(places),
+        params=epilogue.params_with(row),
         cells=1,
         in_place=epilogue.in_place,
     )

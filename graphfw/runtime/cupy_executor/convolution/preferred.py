@@ -6,12 +6,20 @@ from collections.abc import Sequence
 
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.correlation import ConvWeight, Correlation
-from graphfw.passes.fuse_views import contiguous
-from graphfw.runtime.cupy_executor.convolution.common import is_depthwise
-from graphfw.runtime.cupy_executor.convolution.described import MADE, CudnnCode, Numerics, terms
+from graphfw.ops.correlation import ConvWeight
+from graphfw.passes.fuse_pools import columns_of
+from graphfw.runtime.cupy_executor.convolution.common import (
+    by_channel,
+    correlation,
+    is_by_pixel,
+    is_depthwise,
+    result_in,
+)
+from graphfw.runtime.cupy_executor.convolution.cudnn import CudnnConv
+from graphfw.runtime.cupy_executor.convolution.described import MADE, Numerics, terms
 from graphfw.runtime.cupy_executor.convolution.endings import ending
 from graphfw.runtime.cupy_executor.convolution.lowering import behind_step
+from graphfw.runtime.cupy_executor.cudnn import asked_step
 from graphfw.runtime.cupy_executor.products import ProductCode
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp, View
 
@@ -39,16 +47,17 @@ def with_cudnn(
         numerics: What it may be computed by.
         otherwise: The steps.
     """
-    op, (x, other), shape = node.op, inputs, node.types[0].shape
-    assert isinstance(op, Correlation)
-    kernels = shape if isinstance(op, ConvWeight) else other.shape
-    by_channel = is_depthwise(op, kernels[0], kernels[1])
-    if not otherwise or by_channel or isinstance(otherwise[-1].code, ProductCode):
-        return otherwise
+    op, (x, other) = correlation(node), by_channel(node, inputs)
     result = product
     if result is None:
-        result = Temp(node.types[0].dtype, size_of(shape), "the result of a convolution")
-    told = terms(op, x, other, View(result, 0, shape, contiguous(shape)))
+        size = node.types[0].size
+        result = Temp(node.types[0].dtype, size, "the result of a convolution")
+    out = result_in(node, result)
+    kernels = (out if isinstance(op, ConvWeight) else other).shape
+    is_single = is_depthwise(op, kernels[0], kernels[1])
+    if not otherwise or is_single or isinstance(otherwise[-1].code, ProductCode):
+        return otherwise
+    told = terms(op, x, other, out)
     if told is None:
         return otherwise
     extras: tuple[str, ...] = ()
@@ -56,37 +65,23 @@ def with_cudnn(
     behind: tuple[Step, ...] = ()
     if epilogue is not None:
         is_alone = product is None and told.kind == "fprop"
-        found = ending(epilogue, shape) if is_alone else None
+        found = ending(epilogue, out.shape, by_pixel=is_by_pixel(node)) if is_alone else None
         if found is None:
-            behind = (behind_step(nodes, result, epilogue, size_of(shape[2:])),)
+            behind = (behind_step(nodes, result, epilogue, size_of(columns_of(node))),)
         else:
             extras, read = found.extras, found.read
             told = told._replace(response=told.response._replace(storage=found.result))
-    code = CudnnCode(
+    code = CudnnConv(
         told.kind,
         node.types[0].dtype,
         told.strides,
         op.dilations,
         numerics,
+        is_by_pixel(node),
         extras,
         behind,
         tuple(otherwise),
     )
     operands = (told.image.storage, told.filter.storage, told.response.storage, *read)
-    own, needed = frozenset(operands), dict[Storage, bool]()
-    for step in (*behind, *otherwise):
-        for storage, written in zip(step.operands, step.written, strict=True):
-            if storage not in own:
-                needed[storage] = needed.get(storage, False) or written
-    return [
-        Step(
-            nodes=nodes,
-            code=code,
-            operands=(*operands, *needed),
-            written=(*[name == MADE[code.kind] for name in code.operands], *needed.values()),
-            params=told.params,
-            cells=1,
-            can_fail=any([step.can_fail for step in (*behind, *otherwise)]),
-            nonzero=tuple([size for step in (*behind, *otherwise) for size in step.nonzero]),
-        )
-    ]
+    written = [name == MADE[code.kind] for name in code.operands]
+    return [asked_step(nodes, code, operands, written, told.params)]

@@ -1,0 +1,255 @@
+"""Which ops do the same to images that lie pixel by pixel, and how they are told to.
+
+Images are [N, C, *S]; pixel by pixel they lie as [N, *S, C]. An op here is given its images so and
+makes its own so: its axes, or its window, are those of before by other numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from graphfw.ir.build import constant, emit, emit_all
+from graphfw.ir.constants import constant_array
+from graphfw.ir.functions import F
+from graphfw.ir.op import ELEMENTWISE, RANDOM, Op
+from graphfw.ir.shape import permuted, size_of
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import Shape
+from graphfw.ops.batching import changed
+from graphfw.ops.checkpoints import Barrier
+from graphfw.ops.combine import Concat, Split
+from graphfw.ops.correlation import Conv, ConvWeight, Correlation
+from graphfw.ops.movement import BroadcastTo, Flip, PermuteDims
+from graphfw.ops.pixels import PixelConv, PixelConvWeight, channels_second, pixels_last
+from graphfw.ops.reduce import Reduction
+from graphfw.ops.selection import Slice, SliceSet
+from graphfw.ops.window_reductions import Padded, WindowPut
+from graphfw.runtime.cupy_executor.convolution.codes import RANK
+from graphfw.runtime.cupy_executor.convolution.common import engine_of, is_depthwise
+
+CHANNELS = 1
+"""Which axis is that of the channels."""
+
+_WINDOWED = ("window_argmax", "window_max", "window_put", "window_sum", "window_take")
+
+_EVEN = 8
+"""Kernels of one element are matrices for cuBLASLt where these have so many rows and columns, or a
+multiple: 16 bytes can be read at once then."""
+
+
+def keeps_order(shape: Shape, axes: Sequence[int]) -> bool:
+    """Whether elements keep their order where dims are put in another one."""
+    moved = [axis for axis in axes if shape[axis] != 1]
+    return moved == sorted(moved)
+
+
+def moves(shape: Shape) -> bool:
+    """Whether pixel by pixel the elements of an image lie in another order at all."""
+    return len(shape) > 2 and not keeps_order(shape, pixels_last(len(shape)))
+
+
+def turned(tensor: Tensor, axes: Sequence[int]) -> Tensor:
+    """Return a tensor with its dims in another order, as little as may be done for it."""
+    if isinstance(tensor.node.op, PermuteDims):
+        axes = [tensor.node.op.axes[axis] for axis in axes]
+        (tensor,) = tensor.node.inputs
+    if [*axes] == [*range(tensor.ndim)]:
+        return tensor
+    if keeps_order(tensor.shape, axes):
+        return F.reshape(tensor, permuted(tensor.shape, axes))
+    array = constant_array(tensor)
+    if array is not None:
+        return constant(array.transpose(axes))
+    return F.permute_dims(tensor, tuple(axes))
+
+
+def by_pixel(tensor: Tensor, rank: int) -> Tensor:
+    """Return what broadcasts with images of a rank, so that it broadcasts with them as they lie."""
+    if tensor.ndim == 0:
+        return tensor
+    whole = (1,) * (rank - tensor.ndim) + tensor.shape
+    if tensor.ndim < rank:
+        tensor = F.reshape(tensor, whole)
+    return turned(tensor, pixels_last(rank))
+
+
+class Carrier(NamedTuple):
+    """A node that works on images as well pixel by pixel.
+
+    Attributes:
+        rank: How many dims images have.
+        images: Which of its inputs are images; the others are given as they are.
+        makes: Whether its outputs are images; else they are as before.
+        make: Returns its outputs, of its inputs.
+    """
+
+    rank: int
+    images: tuple[int, ...]
+    makes: bool
+    make: Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
+
+
+def carrier(node: Node) -> Carrier | None:
+    """Return how a node works on images pixel by pixel; None where it does not."""
+    op = node.op
+    if ELEMENTWISE in op.traits and RANDOM not in op.traits:
+        return _elementwise(node)
+    if isinstance(op, Correlation):
+        return _convolution(node, op) if is_asked(node) else None
+    if isinstance(op, Reduction):
+        return _reduction(node, op)
+    if isinstance(op, Padded):
+        return _windows(node, op)
+    if isinstance(op, BroadcastTo):
+        return _broadcast(node, op)
+    return _barrier(node, op) if isinstance(op, Barrier) else _renamed(node)
+
+
+def is_asked(node: Node) -> bool:
+    """Whether a node is a convolution of 16-bit floats for which cuDNN is asked, by its op."""
+    op = node.op
+    if op.name not in ("conv", "conv_weight") or not node.types[0].dtype.is_low_precision:
+        return False
+    assert isinstance(op, Correlation)
+    kernels = node.types[0] if op.name == "conv_weight" else node.inputs[1].type
+    if engine_of(node, "highest") is None or is_depthwise(op, *kernels.shape[:2]):
+        return False
+    is_plain = all([spread == 1 for spread in op.spreads])
+    return is_plain or (op.name == "conv" and all([stride == 1 for stride in op.strides]))
+
+
+def _elementwise(node: Node) -> Carrier | None:
+    shape = node.types[0].shape
+    if not moves(shape):
+        return None
+    rank = len(shape)
+    images = tuple([n for n, t in enumerate(node.inputs) if t.ndim == rank and moves(t.shape)])
+
+    def make(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        given = [t if n in images else by_pixel(t, rank) for n, t in enumerate(inputs)]
+        return emit_all(node.op, *given)
+
+    return Carrier(rank, images, True, make)
+
+
+def _broadcast(node: Node, op: BroadcastTo) -> Carrier | None:
+    (x,), rank = node.inputs, len(op.dims)
+    if not moves(op.dims):
+        return None
+    is_image = x.ndim == rank and moves(x.shape)
+    dims = permuted(op.dims, pixels_last(rank))
+
+    def make(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        x = inputs[0] if is_image else by_pixel(inputs[0], rank)
+        return emit_all(BroadcastTo(dims), x)
+
+    return Carrier(rank, (0,) if is_image else (), True, make)
+
+
+def _convolution(node: Node, op: Correlation) -> Carrier:
+    rank, is_product = len(op.places) + 2, is_matrix_product(node)
+
+    def conv(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        x, weight = inputs
+        if is_product:
+            matrix = F.permute_dims(F.reshape(weight, weight.shape[:2]), (1, 0))
+            return (F.matmul(x, matrix),)
+        return emit_all(PixelConv(*op.values), x, turned(weight, pixels_last(rank)))
+
+    def conv_weight(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        x, y = inputs
+        shape = node.types[0].shape
+        if is_product:
+            rows, columns = [F.reshape(t, (size_of(t.shape[:-1]), t.shape[-1])) for t in (y, x)]
+            return (F.reshape(F.matmul(F.permute_dims(rows, (1, 0)), columns), shape),)
+        made = emit(PixelConvWeight(*op.values), x, y)
+        return (turned(made, channels_second(rank)),)
+
+    if isinstance(op, ConvWeight):
+        return Carrier(rank, (0, 1), False, conv_weight)
+    return Carrier(rank, (0,), True, conv)
+
+
+def is_matrix_product(node: Node) -> bool:
+    """Whether a convolution is a product of all pixels by a matrix, or the gradient of one."""
+    op = node.op
+    assert isinstance(op, Correlation)
+    kernels = (node.inputs[1] if isinstance(op, Conv) else node.types[0]).shape
+    steps = (*op.strides, *op.spreads, *kernels[2:], op.groups)
+    if any([step != 1 for step in steps]) or any([start != 0 for start in op.before]):
+        return False
+    places = op.places if isinstance(op, Conv) else node.inputs[1].shape[2:]
+    is_even = all([isinstance(n, int) and n % _EVEN == 0 for n in kernels[:2]])
+    return is_even and places == node.inputs[0].shape[2:]
+
+
+def _reduction(node: Node, op: Reduction) -> Carrier | None:
+    (x,) = node.inputs
+    if not moves(x.shape):
+        return None
+    order = pixels_last(x.ndim)
+    axes = tuple(sorted([order.index(axis) for axis in op.axes]))
+    kept = [axis for axis in order if axis not in op.axes and x.shape[axis] != 1]
+    if kept != sorted(kept):
+        return None  # its result would be turned back
+
+    def make(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        made = emit(changed(op, axes=axes), *inputs)
+        return (F.reshape(made, node.types[0].shape),)
+
+    return Carrier(x.ndim, (0,), False, make)
+
+
+def _windows(node: Node, op: Padded) -> Carrier | None:
+    """Return how windows slide over images: the channels are one more dim, of which each sees one.
+
+    Elements of windows have the numbers that they had.
+    """
+    shapes, spatial = _shapes(node), len(op.window)
+    is_over_images = all([len(shape) == spatial + 2 for shape in shapes])
+    is_known = op.name in _WINDOWED and spatial < RANK
+    if not (is_known and is_over_images and any(map(moves, shapes))):
+        return None
+    fields: dict[str, Any] = {
+        **{name: (*getattr(op, name), 1) for name in ("window", "strides", "dilations")},
+        **{name: (*getattr(op, name), 0) for name in ("before", "after")},
+    }
+    if isinstance(op, WindowPut):
+        fields["dims"] = (*op.dims, shapes[0][CHANNELS])
+    return _whole(node, changed(op, **fields))
+
+
+def _renamed(node: Node) -> Carrier | None:
+    """Return how ops work on images that name axes, or have something for each of them."""
+    op, shapes = node.op, _shapes(node)
+    rank = len(shapes[0]) if shapes else 0
+    if any([len(shape) != rank for shape in shapes]) or not any(map(moves, shapes)):
+        return None
+    order = pixels_last(rank)
+    if isinstance(op, Concat | Split):
+        return _whole(node, changed(op, axis=order.index(op.axis)))
+    if isinstance(op, Flip):
+        return _whole(node, changed(op, axes=tuple(sorted(map(order.index, op.axes)))))
+    if isinstance(op, Slice | SliceSet):
+        names = ("starts", "lengths", "steps")
+        return _whole(node, changed(op, **{n: permuted(getattr(op, n), order) for n in names}))
+    return None
+
+
+def _barrier(node: Node, op: Barrier) -> Carrier | None:
+    """Return how a barrier passes images on; what it waits for may lie anyhow."""
+    rank, images = node.types[0].ndim, tuple(range(op.count))
+    if any([kind.ndim != rank or not moves(kind.shape) for kind in node.types]):
+        return None
+    return Carrier(rank, images, True, lambda inputs: emit_all(op, *inputs))
+
+
+def _shapes(node: Node) -> list[Shape]:
+    return [*[tensor.shape for tensor in node.inputs], *[kind.shape for kind in node.types]]
+
+
+def _whole(node: Node, op: Op) -> Carrier:
+    """Return the carrier of a node all of whose inputs and outputs are images."""
+    every = tuple(range(len(node.inputs)))
+    return Carrier(node.types[0].ndim, every, True, lambda inputs: emit_all(op, *inputs))

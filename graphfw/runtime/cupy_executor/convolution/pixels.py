@@ -1,0 +1,310 @@
+"""A pass: images of 16-bit convolutions lie pixel by pixel, as cuDNN's quickest engines want them.
+
+Else cuDNN turns images around for each convolution, in scratch memory. Here whole regions of a
+graph are made of images [N, *S, C], and only what comes into a region or leaves it is turned.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from graphfw.errors import ArgumentError
+from graphfw.ir.build import emit, emit_all
+from graphfw.ir.graph import Graph
+from graphfw.ir.op import Op
+from graphfw.ir.rebuild import live_nodes, rebuild
+from graphfw.ir.shape import permuted
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.walk import users
+from graphfw.ops.cast import AsType
+from graphfw.ops.checkpoints import Barrier
+from graphfw.ops.correlation import Conv
+from graphfw.ops.movement import Flip, PermuteDims
+from graphfw.ops.pixels import PixelCorrelation, channels_second, pixels_last
+from graphfw.ops.reduce import Reduction
+from graphfw.passes.base import Pass
+from graphfw.runtime.cupy_executor import cudnn
+from graphfw.runtime.cupy_executor.convolution.carriers import (
+    CHANNELS,
+    Carrier,
+    carrier,
+    is_matrix_product,
+    keeps_order,
+    moves,
+    turned,
+)
+from graphfw.runtime.cupy_executor.convolution.described import CONVOLUTIONS
+
+
+def why_not() -> str:
+    """Say why images are left as they lie; empty where they are not.
+
+    Raises:
+        ArgumentError: What the environment says is neither 0 nor 1.
+    """
+    wish = os.environ.get("GRAPHFW_CHANNELS_LAST", "1")
+    if wish not in ("0", "1"):
+        raise ArgumentError(
+            f"GRAPHFW_CHANNELS_LAST={wish!r} is neither 0 nor 1", fix="unset it, or set it to 0"
+        )
+    return cudnn.why_not() or ("" if wish == "1" else "GRAPHFW_CHANNELS_LAST=0")
+
+
+def said(graph: Graph) -> list[str]:
+    """Return lines about a compiled graph: how images lie, where cuDNN is asked."""
+    if cudnn.why_not():
+        return []
+    lines = []
+    count = sum([isinstance(node.op, PixelCorrelation) for node in graph.nodes])
+    if count:
+        lines.append(f"images lie pixel by pixel for {count} convolutions")
+    for region in regions(graph):
+        reason = why_not() or f"{len(region.edges)} would be turned for {region.wanting}"
+        lines.append(
+            f"images lie channel after channel for {region.convolutions} convolutions: {reason}"
+        )
+    return lines
+
+
+@dataclass(frozen=True)
+class PixelByPixel(Pass):
+    """Let the images of regions that have more convolutions than edges lie pixel by pixel."""
+
+    name = "pixel-by-pixel"
+
+    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
+        taken = [region for region in regions(graph) if region.is_worth]
+        if not taken:
+            return graph
+        for region in taken:
+            hits["convolutions"] += region.convolutions
+            hits["turned"] += len(region.edges)
+        return rebuild(_Rewriting(graph, taken).result())  # without what is turned for nobody
+
+
+class Region(NamedTuple):
+    """Nodes that work on images, of which each shares one with another.
+
+    Attributes:
+        nodes: Them, and how they do it.
+        edges: The images that lie otherwise outside: what comes in, and what is read there.
+    """
+
+    nodes: Mapping[Node, Carrier]
+    edges: Sequence[Tensor]
+
+    @property
+    def convolutions(self) -> int:
+        """How many convolutions there are, and gradients of some."""
+        return sum([node.op.name in CONVOLUTIONS for node in self.nodes])
+
+    @property
+    def wanting(self) -> int:
+        """For how many of these cuDNN would turn images: not for products."""
+        found = [node for node in self.nodes if node.op.name in CONVOLUTIONS]
+        return sum([not is_matrix_product(node) for node in found])
+
+    @property
+    def is_worth(self) -> bool:
+        """Whether that is more than what has to be turned pixel by pixel."""
+        return self.wanting > len(self.edges)
+
+
+def regions(graph: Graph) -> list[Region]:
+    """Return the regions of a graph that have convolutions for which cuDNN is asked."""
+    nodes = live_nodes(graph)
+    if not any([node.op.name in CONVOLUTIONS for node in nodes]):
+        return []
+    carriers = {node: how for node in nodes if (how := carrier(node)) is not None}
+    groups: dict[Node, list[Node]] = {node: [node] for node in carriers}
+    for node, how in carriers.items():
+        for number in how.images:
+            tensor = node.inputs[number]
+            source = carriers.get(tensor.node)
+            if source is not None and source.makes and moves(tensor.shape):
+                _join(groups, groups[node], groups[tensor.node])
+    edges, found = _Edges(nodes, {*graph.outputs}), list[Region]()
+    for members in {id(group): {*group} for group in groups.values()}.values():
+        if any([node.op.name in CONVOLUTIONS for node in members]):
+            inside = {node: carriers[node] for node in nodes if node in members}
+            edges.trim(inside)
+            found.append(Region(inside, edges.of(inside)))
+    return found
+
+
+def _join(groups: dict[Node, list[Node]], one: list[Node], other: list[Node]) -> None:
+    if one is other:
+        return
+    small, large = sorted((one, other), key=len)
+    large.extend(small)
+    for node in small:
+        groups[node] = large
+
+
+class _Edges:
+    """Says which images lie one way and are wanted the other way.
+
+    Args:
+        nodes: Those of the graph.
+        demanded: Its outputs.
+    """
+
+    def __init__(self, nodes: Sequence[Node], demanded: set[Tensor]) -> None:
+        self._readers = users(nodes)
+        self._demanded = demanded
+
+    def trim(self, inside: dict[Node, Carrier]) -> None:
+        """Leave out of a region what is no convolution and has more edges than it saves."""
+        is_settled = False
+        while not is_settled:
+            is_settled = True
+            for node, how in [*inside.items()]:
+                if node.op.name in CONVOLUTIONS:
+                    continue
+                around = {*node.inputs, *node.outputs}
+                edges = sum([self.is_edge(tensor, inside) for tensor in around])
+                del inside[node]
+                if sum([self.is_edge(tensor, inside) for tensor in around]) < edges:
+                    is_settled = False
+                else:
+                    inside[node] = how
+
+    def of(self, inside: Mapping[Node, Carrier]) -> list[Tensor]:
+        """Return the edges of a region."""
+        around = dict.fromkeys([t for node in inside for t in (*node.inputs, *node.outputs)])
+        return [tensor for tensor in around if self.is_edge(tensor, inside)]
+
+    def is_edge(self, tensor: Tensor, inside: Mapping[Node, Carrier]) -> bool:
+        """Whether an image is turned, for its readers or for the caller."""
+        if not moves(tensor.shape):
+            return False
+        source = inside.get(tensor.node)
+        if source is not None and source.makes:
+            readers = self._readers[tensor.node]
+            return tensor in self._demanded or any(
+                [not _takes(node, tensor, inside) for node in readers if _reads(node, tensor)]
+            )
+        if _is_free(tensor):
+            return False
+        readers = [node for node in self._readers[tensor.node] if node in inside]
+        return any([_takes(node, tensor, inside) for node in readers if _reads(node, tensor)])
+
+
+def _reads(node: Node, tensor: Tensor) -> bool:
+    """Whether a node reads a tensor: what it only waits for may lie anyhow."""
+    inputs = node.inputs[: node.op.count] if isinstance(node.op, Barrier) else node.inputs
+    return any([x is tensor for x in inputs])
+
+
+def _takes(node: Node, tensor: Tensor, inside: Mapping[Node, Carrier]) -> bool:
+    """Whether a node takes an image pixel by pixel, and only so."""
+    how, op = inside.get(node), node.op
+    if how is None:
+        lying = permuted(tensor.shape, pixels_last(tensor.ndim))
+        back = channels_second(tensor.ndim)
+        return isinstance(op, PermuteDims) and keeps_order(lying, [back[a] for a in op.axes])
+    return all([number in how.images for number, x in enumerate(node.inputs) if x is tensor])
+
+
+def _is_free(tensor: Tensor) -> bool:
+    """Whether an image from outside is there pixel by pixel, or is once for all."""
+    op, order = tensor.node.op, pixels_last(tensor.ndim)
+    if isinstance(op, PermuteDims):
+        return keeps_order(tensor.node.inputs[0].shape, [op.axes[axis] for axis in order])
+    return op.name == "constant"
+
+
+def _written(tensor: Tensor) -> Tensor:
+    """Return a tensor that is no permuted view: for all that read it, it is turned once."""
+    is_view = isinstance(tensor.node.op, PermuteDims)
+    return emit(AsType(tensor.dtype), tensor) if is_view else tensor
+
+
+class _Rewriting:
+    """Makes a graph whose regions work pixel by pixel.
+
+    Args:
+        graph: The graph as it was.
+        taken: The regions.
+    """
+
+    def __init__(self, graph: Graph, taken: Sequence[Region]) -> None:
+        self._graph = graph
+        self._inside = {node: how for region in taken for node, how in region.nodes.items()}
+        self._summed = self._from_sums()
+        self._made: dict[Tensor, Tensor] = {}
+        self._apart: dict[Tensor, Tensor] = {}
+        self._laid: dict[Tensor, Tensor] = {}
+
+    def result(self) -> Graph:
+        """Return it, with all images of regions turned back for whoever may read them."""
+        return rebuild(self._graph, self._rewrite)
+
+    def _rewrite(self, node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        how = self._inside.get(node)
+        if how is None:
+            if isinstance(node.op, PermuteDims) and isinstance(inputs[0].node.op, PermuteDims):
+                return (turned(inputs[0], node.op.axes),)
+            return None
+        given = [self._given(node, how, n, x) for n, x in enumerate(inputs)]
+        outputs = how.make(given)
+        if not how.makes:
+            return outputs
+        self._made.update(zip(node.outputs, outputs, strict=True))
+        return tuple([turned(t, channels_second(t.ndim)) for t in outputs])
+
+    def _given(self, node: Node, how: Carrier, number: int, tensor: Tensor) -> Tensor:
+        """Return what a node of a region is given, of an input as it was and as it is there."""
+        before = node.inputs[number]
+        if number in how.images:
+            if before not in self._made:
+                self._made[before] = _written(turned(tensor, pixels_last(how.rank)))
+            return self._made[before]
+        if isinstance(node.op, Conv) and not is_matrix_product(node):
+            return self._laid_out(tensor)
+        if before.node not in self._summed or not how.makes:
+            return tensor
+        if before not in self._apart:
+            (self._apart[before],) = emit_all(Barrier(1), tensor)
+        return self._apart[before]
+
+    def _laid_out(self, kernels: Tensor) -> Tensor:
+        """Return kernels of which the array behind them lies as images do, for all that read it.
+
+        Where a cast makes it, that writes it so; gradients of images read it reversed.
+        """
+        views, root = list[Op](), kernels
+        while isinstance(root.node.op, PermuteDims | Flip):
+            views.append(root.node.op)
+            (root,) = root.node.inputs
+        if not moves(root.shape):
+            return kernels
+        if root not in self._laid:
+            cast, rank = root.node.op, root.ndim
+            source = root.node.inputs[0] if isinstance(cast, AsType) else root
+            made = emit(AsType(root.dtype), turned(source, pixels_last(rank)))
+            self._laid[root] = turned(made, channels_second(rank))
+        made = self._laid[root]
+        for op in reversed(views):
+            made = turned(made, op.axes) if isinstance(op, PermuteDims) else emit(op, made)
+        return made
+
+    def _from_sums(self) -> set[Node]:
+        """Return the nodes outside that depend on what is summed up in regions, over places.
+
+        In batch norm, one kernel that adds up the channels of all pixels, and then does something
+        to all of them, would have few columns: no work for many threads. So what follows such
+        sums stays apart from what is done to images by them.
+        """
+        found: set[Node] = set()
+        for node in live_nodes(self._graph):
+            if node in self._inside:
+                if isinstance(node.op, Reduction) and CHANNELS not in node.op.axes:
+                    found.add(node)
+            elif any([tensor.node in found for tensor in node.inputs]):
+                found.add(node)
+        return found
