@@ -122,12 +122,18 @@ def _resnet(precision: str, training: bool) -> Contest:
 
 
 def _attention(time: int, backward: bool) -> Contest:
+    """Hold attention against cuDNN's as PyTorch calls it, whose gradients differ from run to run.
+
+    graphfw's is cuDNN's, too, where `nvidia-cudnn-frontend` is installed; with `GRAPHFW_CUDNN=0` it
+    is its own.
+    """
     size = (max(1, 16384 // time), 16, time, 64)
     found = attention.contest(size, causal=True, backward=backward, dtype="bfloat16")
     formula = attention.formula_of(size, causal=True, backward=backward, dtype="bfloat16")
     by_cudnn = dataclasses.replace(formula, torch=attention.torch_by_cudnn)
     return dataclasses.replace(
         found,
+        title=f"{found.title} in bfloat16; cudnn: as PyTorch calls it",
         makers={
             **{who: maker for who, maker in found.makers.items() if who not in PEERS},
             "cudnn": functools.partial(torch_case, by_cudnn),

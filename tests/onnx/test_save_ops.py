@@ -15,9 +15,10 @@ from tests.ops.test_contracts import check_close
 from tests.support.samples import OWN, Declared, declared
 
 WITHOUT = frozenset(
-    "cholesky cofactors conj digamma eig eigh eigvals eigvalsh fft fused_product host_call imag "
-    "inv irfft lgamma matrix_rank nextafter pinv polygamma qr real rfft slogdet solve svd "
-    "svdvals window_relu_sum window_route".split()
+    "attention_backward cholesky cofactors conj digamma eig eigh eigvals eigvalsh fft "
+    "fused_product host_call imag inv irfft lgamma matrix_rank nextafter pinv pixel_conv "
+    "pixel_conv_weight polygamma qr real rfft slogdet solve svd svdvals window_relu_sum "
+    "window_route".split()
 )
 """Ops that ONNX has nothing for, those that passes make, which are in no graph that is saved, and
 those on complex numbers alone, which test_save_pairs.py is about."""

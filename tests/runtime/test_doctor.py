@@ -65,7 +65,9 @@ def test_what_is_missing_on_the_way_to_a_gpu(fake):
 def test_cudnn(fake, monkeypatch):
     fake.devices = 0
     monkeypatch.setenv("GRAPHFW_CUDNN", "0")
-    assert found()["cuDNN"].detail.startswith("GRAPHFW_CUDNN=0: convolutions are computed by")
+    assert found()["cuDNN"].detail.startswith(
+        "GRAPHFW_CUDNN=0: convolutions and attention are computed by"
+    )
     library = FakeCudnn(fake.streams.perform)
     monkeypatch.setenv("GRAPHFW_CUDNN", "1")
     monkeypatch.setitem(sys.modules, "cudnn", library)

@@ -1,12 +1,15 @@
 """NVIDIA's package for cuDNN without a GPU: it takes what the executor says, and computes it.
 
-Its names and arguments are those of `cudnn.pygraph` of nvidia-cudnn-frontend 1.9 and later.
+Its names and arguments are those of `cudnn.pygraph` of nvidia-cudnn-frontend 1.9 and later, of
+attention those of 1.15 and later.
 """
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+import uuid
+import zlib
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -35,10 +38,12 @@ class FakeCudnn(SimpleNamespace):
     """The module.
 
     Attributes:
-        graphs: All graphs.
+        graphs: All graphs that were planned.
+        compiled: The operations of each graph that was compiled, in order.
+        kept: Of each plan that was written what was written, and its graph.
         runs: Of each that was run its operations, in order.
         refused: Says of a graph's operations whether there is no way to compute them.
-        workspace: How much memory each takes.
+        workspace: How much memory each takes; gradients of attention take more.
         engine: What computes graphs, where it is not the library.
         version: Of the library; where it is 0, there is none.
         perform: What does something on a stream, or records it for later.
@@ -46,7 +51,10 @@ class FakeCudnn(SimpleNamespace):
 
     def __init__(self, perform: Callable[[Callable[[], None], int], None]) -> None:
         super().__init__()
+        self.__version__ = "1.32.0"
         self.graphs: list[Graph] = []
+        self.compiled: list[list[str]] = []
+        self.kept: dict[bytes, Graph] = {}
         self.runs: list[list[str]] = []
         self.refused: Callable[[list[str]], bool] = lambda names: False
         self.workspace = 1000
@@ -54,6 +62,7 @@ class FakeCudnn(SimpleNamespace):
         self.version = 91500
         self.perform = perform
         self.data_type = SimpleNamespace(**{name: name for name in _DTYPES})
+        self.diagonal_alignment = SimpleNamespace(TOP_LEFT="TOP_LEFT", BOTTOM_RIGHT="BOTTOM_RIGHT")
         self.heur_mode = SimpleNamespace(A="A", B="B", FALLBACK="FALLBACK")
         self.numerical_note = SimpleNamespace(**{name: name for name in _NOTES})
         self.cudnnGraphNotSupportedError = cudnnGraphNotSupportedError
@@ -70,9 +79,7 @@ class FakeCudnn(SimpleNamespace):
         handle.stream = stream
 
     def pygraph(self, **given: Any) -> Graph:
-        made = Graph(self, **given)
-        self.graphs.append(made)
-        return made
+        return Graph(self, **given)
 
 
 class Value:
@@ -109,15 +116,15 @@ class Value:
 
 
 class Graph:
-    """A graph of a convolution and of what is done to its elements."""
+    """A graph of a convolution and of what is done to its elements, or of attention."""
 
     def __init__(
         self,
         library: FakeCudnn,
         *,
-        io_data_type: str,
-        intermediate_data_type: str,
-        compute_data_type: str,
+        io_data_type: str = "FLOAT",
+        intermediate_data_type: str = "FLOAT",
+        compute_data_type: str = "FLOAT",
         handle: Any,
     ) -> None:
         assert intermediate_data_type == compute_data_type
@@ -131,12 +138,17 @@ class Graph:
         self.limit = 0
         self._steps: list[str] = []
 
+    @property
+    def lying(self) -> list[tuple[list[int], list[int]]]:
+        """The sizes and strides of all that lies in memory."""
+        return [(value.dim, value.stride) for value in self._values if value.uid != -1]
+
     # Describing.
 
     def tensor(
         self, *, name: str, dim: list[int], stride: list[int], data_type: str, uid: int
     ) -> Value:
-        assert len(dim) == len(stride) in (4, 5), "two spatial dims or three"
+        assert len(dim) == len(stride) in (4, 5), "two spatial dims or three; batches and heads"
         assert all(size > 0 for size in dim)
         assert all(type(number) is int for number in (*dim, *stride, uid))
         made = self._noted(Value(name, dim))
@@ -172,14 +184,67 @@ class Graph:
         assert np.broadcast_shapes(a.dim, b.dim) == tuple(a.dim)
         return self._made("add", a.dim, lambda at, out: np.add(at(a), at(b), out=out))
 
+    def sdpa(
+        self, *, q: Value, k: Value, v: Value, generate_stats: bool, **form: Any
+    ) -> list[Value]:
+        assert generate_stats is True
+        form = _attention(q, k, v, **form)
+        out = self._made(
+            "sdpa", [*q.dim[:3], v.dim[3]], lambda at, out: _attend(at(q), at(k), at(v), form, out)
+        )
+        stats = self._noted(
+            Value(
+                "stats",
+                [*q.dim[:3], 1],
+                lambda at, out: _attend(at(q), at(k), at(v), form, None, out),
+            )
+        )
+        return [out, stats]
+
+    def sdpa_backward(
+        self,
+        *,
+        q: Value,
+        k: Value,
+        v: Value,
+        o: Value,
+        dO: Value,
+        stats: Value,
+        use_deterministic_algorithm: bool,
+        **form: Any,
+    ) -> list[Value]:
+        assert use_deterministic_algorithm is True
+        form = _attention(q, k, v, **form)
+        assert o.dim == dO.dim == [*q.dim[:3], v.dim[3]]
+        assert stats.dim == [*q.dim[:3], 1]
+        assert stats.kind == "FLOAT"
+        if q.dim[2] == k.dim[2] == 1:
+            raise cudnnGraphNotSupportedError("s_q = s_kv = 1 is not supported.")
+
+        def part(number: int) -> Any:
+            def compute(at: Any, out: Any) -> None:
+                given = tuple([at(value) for value in (q, k, v, o, dO, stats)])
+                out[...] = _attend_back(given, form)[number]
+
+            return compute
+
+        self.names.append("sdpa_backward")
+        return [
+            self._noted(Value(name, x.dim, part(number)))
+            for number, (name, x) in enumerate([("dQ", q), ("dK", k), ("dV", v)])
+        ]
+
     # Planning.
 
     def validate(self) -> None:
-        outputs = [value for value in self._values if value.is_output]
-        assert [*outputs] == [self._values[-1]], "the last one is the output"
+        made = [value for value in self._values if value.compute is not None]
+        assert self._outputs == made[-len(self._outputs) :], "the last ones are the outputs"
+        if self.names[0].startswith("sdpa"):
+            assert all(value.stride[-1] == 1 for value in self._values)
         held = [value for value in self._values if value.uid != -1]
         assert sorted(value.uid for value in held) == [*range(1, len(held) + 1)]
         assert all(len(v.dim) == len(v.stride) for v in held)
+        self._library.graphs.append(self)
         self._next("validate")
 
     def build_operation_graph(self) -> None:
@@ -197,16 +262,44 @@ class Graph:
         self.limit = limit
 
     def check_support(self) -> None:
-        if self._library.refused(self.names):
+        if self._library.refused(self.names) or self.workspace > self.limit:
             raise cudnnGraphNotSupportedError("no engine\nand much more")
         self._next("check_support")
 
     def build_plans(self) -> None:
+        self._library.compiled.append(self.names)
         self._next("build_plans")
 
     def get_workspace_size(self) -> int:
         self._next("get_workspace_size")
-        return self._library.workspace
+        return self.workspace
+
+    def key(self) -> int:
+        assert self._steps[-1] == "build_operation_graph"
+        return zlib.crc32(repr((self.names, self.lying)).encode())
+
+    def serialize(self) -> list[int]:
+        assert self._steps[-1] == "get_workspace_size"
+        written = uuid.uuid4().bytes
+        self._library.kept[written] = self
+        return [*written]
+
+    def deserialize(self, data: list[int]) -> None:
+        assert not self._values
+        if bytes(data) not in self._library.kept:
+            raise RuntimeError("parse error")
+        planned = self._library.kept[bytes(data)]
+        self.names, self._values, self._sums = planned.names, planned._values, planned._sums
+        self._steps = planned._steps[:-1]
+
+    @property
+    def workspace(self) -> int:
+        """How much memory it takes; gradients of attention keep those of the scores there."""
+        if self.names != ["sdpa_backward"]:
+            return self._library.workspace
+        (batch, heads, queries, _), (_, _, keys, _) = [value.dim for value in self._values[:2]]
+        tiles = -(-queries // 64) * -(-keys // 64)
+        return self._library.workspace + 2 * batch * heads * tiles * 64 * 64
 
     @property
     def selected_engine(self) -> str | None:
@@ -223,7 +316,7 @@ class Graph:
         self._library.perform(lambda: self._run(at, workspace), handle.stream)
 
     def _run(self, at: dict[int, int], workspace: int) -> None:
-        ctypes.memset(workspace, 0xEE, self._library.workspace)
+        ctypes.memset(workspace, 0xEE, self.workspace)
         known: dict[Value, Any] = {}
         for value in self._values:
             if value.compute is None:
@@ -231,9 +324,13 @@ class Graph:
                 continue
             known[value] = np.zeros(value.dim, self._sums)
             value.compute(known.__getitem__, known[value])
-        last = self._values[-1]
-        _array(last, at[last.uid])[...] = known[last]
+        for value in self._outputs:
+            _array(value, at[value.uid])[...] = known[value]
         self._library.runs.append(self.names)
+
+    @property
+    def _outputs(self) -> list[Value]:
+        return [value for value in self._values if value.is_output]
 
     def _made(self, name: str, dim: Sequence[int], compute: Any) -> Value:
         self.names.append(name)
@@ -258,6 +355,72 @@ def _window(window: dict[str, list[int]], image: Value) -> list[list[int]]:
     assert all(number >= 0 for number in found[0] + found[1])
     assert all(number >= 1 for number in found[2] + found[3])
     return found
+
+
+def _attention(
+    q: Value,
+    k: Value,
+    v: Value,
+    *,
+    attn_scale: float,
+    diagonal_alignment: str = "TOP_LEFT",
+    diagonal_band_right_bound: int | None = None,
+) -> dict[str, Any]:
+    """Check what attention is told; return the factor of the scores, and whether it is causal."""
+    assert type(attn_scale) is float
+    assert diagonal_alignment == "TOP_LEFT"
+    assert diagonal_band_right_bound in (None, 0)
+    (batch, heads, _, width), (_, _, keys, _), (*_, value_width) = q.dim, k.dim, v.dim
+    assert (k.dim[0], k.dim[3], v.dim[0], v.dim[2]) == (batch, width, batch, keys)
+    assert q.kind == k.kind == v.kind in ("HALF", "BFLOAT16")
+    for value in (q, k, v):
+        assert heads % value.dim[1] == 0
+        assert all(step % 8 == 0 for step in value.stride[:3]), "copied by 16 bytes"
+    if width % 8 or value_width % 8:
+        raise cudnnGraphNotSupportedError("hidden_dim should be multiple of 8")
+    return {"scale": np.float32(attn_scale), "causal": diagonal_band_right_bound == 0}
+
+
+def _attend(q: Any, k: Any, v: Any, form: dict[str, Any], out: Any, stats: Any = None) -> None:
+    """Write the result of attention, or the logs of the sums of exp(score)."""
+    scores, v = _scores(q, k, form), _spread(v, q.shape[1])
+    top = scores.max(axis=-1, keepdims=True)
+    powers = np.exp(scores - top)
+    total = powers.sum(axis=-1, keepdims=True)
+    if stats is None:
+        out[...] = (powers / total) @ v
+    else:
+        stats[...] = top + np.log(total)
+
+
+def _attend_back(given: tuple[Any, ...], form: dict[str, Any]) -> tuple[Any, Any, Any]:
+    q, k, v, out, d_out, stats = given
+    weights = np.exp(_scores(q, k, form) - stats)
+    delta = (out * d_out).sum(axis=-1, keepdims=True)
+    d_weights = d_out @ _spread(v, q.shape[1]).swapaxes(-1, -2)
+    d_scores = weights * (d_weights - delta) * form["scale"]
+    return (
+        d_scores @ _spread(k, q.shape[1]),
+        _gathered(d_scores.swapaxes(-1, -2) @ q, k.shape[1]),
+        _gathered(weights.swapaxes(-1, -2) @ d_out, v.shape[1]),
+    )
+
+
+def _scores(q: Any, k: Any, form: dict[str, Any]) -> Any:
+    scores = q @ _spread(k, q.shape[1]).swapaxes(-1, -2) * form["scale"]
+    if form["causal"]:
+        scores[..., ~np.tri(*scores.shape[-2:], dtype=np.bool_)] = -np.inf
+    return scores
+
+
+def _spread(x: Any, heads: int) -> Any:
+    """Return keys or values with as many heads as queries have: neighbours share one."""
+    return np.repeat(x, heads // x.shape[1], axis=1)
+
+
+def _gathered(x: Any, heads: int) -> Any:
+    """Return the sums of gradients of what neighbouring heads share."""
+    return x.reshape(x.shape[0], heads, -1, *x.shape[2:]).sum(axis=2)
 
 
 def _array(value: Value, address: int) -> Any:

@@ -49,4 +49,6 @@ def computed(
         source = module([code], {code.symbol: wanted})
         found = run_once(code, one, buffers, params, source, wide=wide)
         memory.update(zip(step.operands, found, strict=True))
-    return np.asarray(memory[y]).reshape(y.shape), [step.code.name for step in steps]
+    return np.asarray(memory[y]).reshape(y.shape), [
+        getattr(step.code, "name", "copy") for step in steps
+    ]

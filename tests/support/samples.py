@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-import graphfw.ops.fused_products  # noqa: F401  registers an op that only the CuPy executor makes
+import graphfw.ops.fused_attention
+import graphfw.ops.fused_products  # registers an op that only the CuPy executor makes
+import graphfw.ops.pixels  # noqa: F401  so do these
 from graphfw.ir.dim import symbols_of
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, complex64, complex128, float32, float64

@@ -17,12 +17,14 @@ from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
 from graphfw.ops.regions import Region
+from graphfw.passes.base import Pass
 from graphfw.passes.fuse import partition
+from graphfw.runtime.cupy_executor import attention
 from graphfw.runtime.cupy_executor.codegen import CudaCode, GpuCode, HandCode, module
 from graphfw.runtime.cupy_executor.codegen.launch import wherever
 from graphfw.runtime.cupy_executor.codegen.together import MANY, TOGETHER
-from graphfw.runtime.cupy_executor.convolution import CudnnCode
-from graphfw.runtime.cupy_executor.convolution.cudnn import wanted
+from graphfw.runtime.cupy_executor.convolution import pixels, wanted
+from graphfw.runtime.cupy_executor.cudnn import CudnnCode
 from graphfw.runtime.cupy_executor.epilogues import FuseEpilogues
 from graphfw.runtime.cupy_executor.products import ProductCode
 from graphfw.runtime.cupy_executor.regions import RegionCode, region_steps
@@ -66,8 +68,8 @@ class Looped(NamedTuple):
     code: RegionCode
 
 
-class Convolved(NamedTuple):
-    """A step that is a convolution, or a gradient of one, for which cuDNN is asked."""
+class Asked(NamedTuple):
+    """A step for which cuDNN is asked."""
 
     step: Step
     code: CudnnCode
@@ -83,7 +85,7 @@ class Convolved(NamedTuple):
         return [_work(step) for step in self.code.otherwise]
 
 
-Work: TypeAlias = "Launched | Multiplied | Convolved | Looped | Node"
+Work: TypeAlias = "Launched | Multiplied | Asked | Looped | Node"
 """What a run does at one moment: launch kernels, multiply, run bodies, or call an op's
 `eval`."""
 
@@ -151,6 +153,12 @@ class Preparing(Plan):
 class Build(Plan):
     """A compiled program, for all sizes.
 
+    Args:
+        program: The program.
+        options: What the session wants.
+        capability: The compute capability of the GPU, such as "90".
+        is_body: Whether it is what a loop or a branch computes.
+
     Attributes:
         program: The program.
         is_body: Whether it is what a loop or a branch computes.
@@ -165,15 +173,20 @@ class Build(Plan):
         outside: What nodes make that CuPy computes.
     """
 
-    def __init__(self, program: Program, options: Options, *, is_body: bool = False) -> None:
+    def __init__(
+        self, program: Program, options: Options, capability: str, *, is_body: bool = False
+    ) -> None:
         self.program = program
         self.is_body = is_body
         graph = program.graph
         self.draws = Draws(drawn_keys(graph))
         cudnn = wanted(graph, options)
-        target = GpuTarget(self.draws, options.matmul_precision or "highest", cudnn)
+        asks = not attention.why_not(capability)
+        inputs = {*graph.outputs, *[tensor for node in graph.nodes for tensor in node.inputs]}
+        precision = options.matmul_precision or "highest"
+        target = GpuTarget(self.draws, precision, cudnn, read=inputs if asks else None)
         self._partition = partition(graph, CanCompile(target))
-        make = partial(_body, options)
+        make = partial(_body, options, capability)
         items: list[Item] = [
             step
             for item in lower(graph, self._partition, target)
@@ -333,7 +346,7 @@ class Build(Plan):
                 yield one, False
             elif isinstance(one, Multiplied):
                 yield from [(other, one.code.is_exact) for other in one.otherwise]
-            elif isinstance(one, Convolved):
+            elif isinstance(one, Asked):
                 # cuBLASLt does nothing of it: that is known before, and cuDNN not asked.
                 yield from [(other, False) for other in one.behind if isinstance(other, Launched)]
                 yield from [(other, True) for other in one.otherwise if isinstance(other, Launched)]
@@ -367,12 +380,22 @@ def _is_region(item: Item) -> TypeGuard[ReferenceStep]:
     return isinstance(item, ReferenceStep) and isinstance(item.node.op, Region)
 
 
-def _body(options: Options, body: Body, captures: int) -> Build:
+def passes(capability: str) -> list[Pass]:
+    """Return what is done behind all other passes, for a GPU of this compute capability."""
+    asks = not attention.why_not(capability)
+    found: list[Pass] = [attention.AttentionByResult()] if asks else []
+    if not pixels.why_not():
+        found.append(pixels.PixelByPixel())  # which makes products
+    return [*found, FuseEpilogues()]
+
+
+def _body(options: Options, capability: str, body: Body, captures: int) -> Build:
     """Compile what a loop or a branch computes; captures are to it what variables are to a plan."""
     program = body_program(body, captures, is_trip=False)
-    # Other passes have been in the bodies.
-    program = without_passes(replace(program, source=FuseEpilogues()(program.source)))
-    return Build(program, options, is_body=True)
+    graph = program.source
+    for one in passes(capability):  # others have been in the bodies
+        graph = one(graph)
+    return Build(without_passes(replace(program, source=graph)), options, capability, is_body=True)
 
 
 def _is_generated(one: Work) -> TypeGuard[Launched]:
@@ -401,7 +424,7 @@ def _work(step: Step) -> Work:
     if isinstance(step.code, RegionCode):
         return Looped(step, step.code)
     if isinstance(step.code, CudnnCode):
-        return Convolved(step, step.code)
+        return Asked(step, step.code)
     return _launched(step)
 
 

@@ -25,7 +25,7 @@ from graphfw.runtime.cupy_executor.ready import (
     Native,
     Part,
     Ready,
-    ReadyConvolution,
+    ReadyCudnn,
     ReadyProduct,
     Wave,
     launches_of,
@@ -152,7 +152,7 @@ def _uses_scratch(one: Native) -> bool:
         return bool(one.launch.scratch or one.launch.counters)
     if isinstance(one, ReadyRegion):
         return True  # what it hands from trip to trip lies where that of others does
-    if isinstance(one, ReadyConvolution):
+    if isinstance(one, ReadyCudnn):
         return one.plan.workspace > 0
     return isinstance(one, ReadyProduct) and one.product is not None and one.product.workspace > 0
 

@@ -18,8 +18,8 @@ from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
 from graphfw.runtime.cupy_executor.batches import batched
 from graphfw.runtime.cupy_executor.build import (
+    Asked,
     Build,
-    Convolved,
     Looped,
     Multiplied,
     Plan,
@@ -38,7 +38,7 @@ from graphfw.runtime.cupy_executor.ready import (
     Part,
     Place,
     Ready,
-    ReadyConvolution,
+    ReadyCudnn,
     ReadyProduct,
     launches_of,
     parts_of,
@@ -205,8 +205,8 @@ class Layouts:
             for storage, array in read.items()
         }
         # A library that is missing is missed now.
-        asked = [one for one in (*once.work, *build.work) if isinstance(one, Convolved)]
-        self._convolutions = device.convolutions if asked else None
+        asked = [one for one in (*once.work, *build.work) if isinstance(one, Asked)]
+        self._cudnn = device.by_cudnn if asked else None
         self._inside: dict[RegionCode, list[Layouts]] = {
             one.code: [Layouts(body, device, self._modules) for body in one.code.builds]
             for one in build.work
@@ -334,7 +334,7 @@ class Layouts:
         inside, total = total, total + max([region.nbytes for region in regions], default=0)
         users: list[Launch | ReadyRegion] = [*launches, *regions]
         scratch = max([one.scratch for one in users], default=0)
-        asked = [one.plan.workspace for *_, one in steps if isinstance(one, ReadyConvolution)]
+        asked = [one.plan.workspace for *_, one in steps if isinstance(one, ReadyCudnn)]
         scratch = rounded(max([scratch, *[product.workspace for product in products], *asked]))
         counters = max([one.counters for one in users], default=0)
         is_whole = not self.build.is_body
@@ -386,12 +386,12 @@ class Layouts:
         operands = [place(storage) for storage in one.step.operands]
         if isinstance(one, Multiplied):
             return self._ready_product(one, params, operands, env, place)
-        if isinstance(one, Convolved):
-            assert self._convolutions is not None
-            plan = self._convolutions.plan(one.code, params)
+        if isinstance(one, Asked):
+            assert self._cudnn is not None
+            plan = self._cudnn.plan(one.code, params)
             others = one.otherwise if isinstance(plan, str) else one.behind
             after = [ready for other in others for ready in self._ready(other, env, place)]
-            return after if isinstance(plan, str) else [ReadyConvolution(plan, operands), *after]
+            return after if isinstance(plan, str) else [ReadyCudnn(plan, operands), *after]
         if isinstance(one, Looped):
             pairs = zip(operands, one.step.operands, params, strict=False)
             given = [at.behind(begin * storage.dtype.itemsize) for at, storage, begin in pairs]

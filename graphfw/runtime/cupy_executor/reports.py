@@ -7,16 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
+from graphfw.runtime.cupy_executor import attention, cudnn
+from graphfw.runtime.cupy_executor.attention.cudnn import CudnnAttention
 from graphfw.runtime.cupy_executor.build import (
+    Asked,
     Build,
-    Convolved,
     Launched,
     Looped,
     Multiplied,
     Work,
 )
 from graphfw.runtime.cupy_executor.codegen.together import kind_of
-from graphfw.runtime.cupy_executor.convolution import CONVOLUTIONS, cudnn
+from graphfw.runtime.cupy_executor.convolution import CONVOLUTIONS, pixels
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.layouts import Layout
 from graphfw.runtime.cupy_executor.regions import ReadyRegion
@@ -37,27 +39,35 @@ def explain(build: Build, layout: Layout | None, device: Device) -> str:
         device: The GPU.
     """
     lines = _lines(build, layout, device)
-    names = {
-        node.op.name for one in build.work if isinstance(one, Launched) for node in one.step.nodes
-    }
-    asked = any([isinstance(one, Convolved) for one in build.work])
-    if not asked and not names.isdisjoint(CONVOLUTIONS):
+    nodes = [node for one in build.work if isinstance(one, Launched) for node in one.step.nodes]
+    convolutions, _ = _asked_for(build)
+    if not convolutions and any([node.op.name in CONVOLUTIONS for node in nodes]):
         reason = cudnn.why_not() or "it would not do them better"
         lines.append(f"cuDNN is asked for no convolution: {reason}")
+    lines += pixels.said(build.program.graph)
+    of_attention = [node for node in nodes if node.op.name in attention.NAMES]
+    lines += attention.said(of_attention, device.capability)
     return "\n".join(lines)
+
+
+def _asked_for(build: Build) -> tuple[int, int]:
+    """Return for how many convolutions cuDNN is asked, and for how many steps of attention."""
+    asked = [isinstance(one.code, CudnnAttention) for one in build.work if isinstance(one, Asked)]
+    return asked.count(False), asked.count(True)
 
 
 def _lines(build: Build, layout: Layout | None, device: Device) -> list[str]:
     env = None if layout is None else layout.sizes
     kernels = sum([isinstance(one, Launched) for one in build.work])
     others = sum([isinstance(one, Node) for one in build.work])
-    asked = sum([isinstance(one, Convolved) for one in build.work])
+    convolutions, attentions = _asked_for(build)
     regions = sum([isinstance(one, Looped) for one in build.work])
-    products = len(build.work) - kernels - others - asked - regions
+    products = len(build.work) - kernels - others - convolutions - attentions - regions
     kinds = len({one.code.key for one in build.work if isinstance(one, Launched)})
     lines = [
         f"{kernels} kernels of {kinds} kinds; {products} products by cuBLASLt; "
-        + (f"{asked} convolutions by cuDNN where it has a way; " if asked else "")
+        + (f"{convolutions} convolutions by cuDNN where it has a way; " if convolutions else "")
+        + (f"{attentions} of attention by cuDNN where it has a way; " if attentions else "")
         + f"{others} operations by CuPy"
         + (f"; {regions} loops and branches" if regions else "")
     ]
@@ -121,8 +131,8 @@ def _line(
     what = _names(one)
     if isinstance(one, Looped):
         return f"{what}: {_how(region)}, made at {place_of(one.code.node)}"
-    if isinstance(one, Convolved):
-        return f"{what}: {_convolved(one, env, device)}"
+    if isinstance(one, Asked):
+        return f"{what}: {_asked(one, env, device)}"
     if env is None:
         return f"{what}: {' or '.join(one.code.variants)}"
     launch = one.code.launch([evaluate(size, env) for size in one.step.params])
@@ -132,17 +142,19 @@ def _line(
     return f"{what}: {launch.variant}, {size}{', 64-bit indices' if launch.is_wide else ''}"
 
 
-def _convolved(one: Convolved, env: Mapping[str, int] | None, device: Device) -> str:
-    """Say what computes a convolution for which cuDNN is asked, and why."""
+def _asked(one: Asked, env: Mapping[str, int] | None, device: Device) -> str:
+    """Say what computes a step for which cuDNN is asked, and why."""
     if env is None:
         return "by cuDNN where it has a way at given sizes, else by kernels"
-    plan = device.convolutions.plan(one.code, [evaluate(size, env) for size in one.step.params])
+    plan = device.by_cudnn.plan(one.code, [evaluate(size, env) for size in one.step.params])
     others = one.otherwise if isinstance(plan, str) else one.behind
     lines = [f"\n        {_line(other, env, device)}" for other in others]
     if isinstance(plan, str):
         return f"by kernels, since {plan}:{''.join(lines)}"
     then = f", then:{''.join(lines)}" if lines else ""
-    return f"{one.code.title} by cuDNN, {shown_bytes(plan.workspace)} of scratch memory{then}"
+    parts = f" in {len(plan.parts)} parts" if plan.parts else ""
+    scratch = shown_bytes(plan.workspace)
+    return f"{one.code.title} by cuDNN{parts}, {scratch} of scratch memory{then}"
 
 
 def _names(one: Work) -> str:

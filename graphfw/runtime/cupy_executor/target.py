@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
-from graphfw.ir.tensor import Node
-from graphfw.runtime.cupy_executor.attention import attention_grad_steps, attention_steps
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.runtime.cupy_executor.attention import ASKED, attention_grad_steps
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.cupy_executor.convolution import (
     CONVOLUTIONS,
@@ -40,12 +40,21 @@ class GpuTarget:
         draws: What the program's random nodes draw from.
         precision: See `Options`.
         cudnn: What cuDNN may compute convolutions by; None where it is not asked.
+        read: What nodes read, where cuDNN is asked for attention; None where it is not.
     """
 
-    def __init__(self, draws: Draws, precision: Precision, cudnn: Numerics | None = None) -> None:
+    def __init__(
+        self,
+        draws: Draws,
+        precision: Precision,
+        cudnn: Numerics | None = None,
+        *,
+        read: Collection[Tensor] | None = None,
+    ) -> None:
         self._draws = draws
         self._precision = precision
         self._cudnn = cudnn
+        self._read = read
 
     def kernel(self, kernel: Kernel) -> CudaCode:
         return CudaCode(kernel)
@@ -58,7 +67,7 @@ class GpuTarget:
 
     def multiplies(self, node: Node) -> bool:
         # Products are fused with nothing here: kernels take up what follows them.
-        return node.op.name == "conv" and is_native(node)
+        return node.op.name in ("conv", "pixel_conv") and is_native(node)
 
     def keeps_rows(self, node: Node) -> bool:
         return False  # a block has some of them
@@ -70,6 +79,8 @@ class GpuTarget:
         return node.op.name in _FILLING
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+        if self._read is not None and node.op.name in ASKED:
+            return ASKED[node.op.name](node, inputs, outputs, self._precision, read=self._read)
         steps = alone_steps(node, inputs, outputs, self._precision)
         if self._cudnn is None or node.op.name not in CONVOLUTIONS:
             return steps
@@ -107,7 +118,7 @@ _FILLING = ("concat", "fused_product", "matmul", "roll", "slice", "slice_set")
 _Alone: TypeAlias = Callable[[Node, Sequence[View], Sequence[View], Precision], Sequence[Step]]
 
 _ALONE: Mapping[str, _Alone] = {
-    "attention": attention_steps,
+    **ASKED,
     "attention_grad": attention_grad_steps,
     "concat": move_steps,
     "conv": conv_steps,
@@ -121,6 +132,8 @@ _ALONE: Mapping[str, _Alone] = {
     "matmul": product_steps,
     "max_unpool": scatter_steps,
     "recurrence": scan_steps,
+    "pixel_conv": conv_steps,
+    "pixel_conv_weight": conv_weight_steps,
     "roll": move_steps,
     "slice": move_steps,
     "slice_set": move_steps,

@@ -1,8 +1,11 @@
 """Where the CuPy executor's tests run: on the stand-ins (`fake`), some also on a GPU."""
 
+import sys
+
 import pytest
 
 import graphfw as gf
+from tests.support.fake_cudnn import FakeCudnn
 
 
 @pytest.fixture(autouse=True)
@@ -16,6 +19,15 @@ def anywhere(request) -> None:
     """Run a test on the stand-ins, and with `-m gpu` on a GPU."""
     if request.param == "stand-in":
         request.getfixturevalue("fake")
+
+
+@pytest.fixture
+def library(fake, monkeypatch):
+    """A stand-in for NVIDIA's package for cuDNN."""
+    made = FakeCudnn(fake.streams.perform)
+    monkeypatch.setitem(sys.modules, "cudnn", made)
+    monkeypatch.setenv("GRAPHFW_CUDNN", "1")
+    return made
 
 
 @pytest.fixture

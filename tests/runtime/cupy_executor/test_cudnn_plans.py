@@ -1,5 +1,6 @@
 """The real cuDNN, where it is installed: its plans without a GPU, and its results on one."""
 
+import ctypes.util
 import importlib.util
 import json
 import os
@@ -10,12 +11,18 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.runtime.cupy_executor.convolution import cudnn
-from tests.support.cudnn_plans import GPUS, PROGRAMS
+from graphfw.runtime.cupy_executor import cudnn
+from tests.support.cudnn_plans import ATTENTION, GPUS, LONG, PROGRAMS
 
-needs_cudnn = pytest.mark.skipif(
-    not importlib.util.find_spec("cudnn"), reason="needs nvidia-cudnn-frontend and cuDNN"
-)
+
+def _is_there():
+    """Whether both NVIDIA's package and the library itself are installed."""
+    own = importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cudnn")
+    is_installed = own or ctypes.util.find_library("cudnn")
+    return bool(importlib.util.find_spec("cudnn") and is_installed)
+
+
+needs_cudnn = pytest.mark.skipif(not _is_there(), reason="needs nvidia-cudnn-frontend and cuDNN")
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +56,30 @@ def test_what_cudnn_plans(name, gpu, planned):
     ends = [line.partition(" by cuDNN, ")[0].partition(": ")[2] for line in by_cudnn]
     if name.startswith("ended"):
         assert ends == ["conv bias", "conv residual bias"]
+    if name.startswith("pixels"):
+        assert all([end.endswith(" pixel by pixel") for end in ends])
+
+
+@needs_cudnn
+@pytest.mark.parametrize("name", [*ATTENTION, *LONG])
+def test_how_it_plans_attention(name, planned):
+    """On a GPU that is asked for it, forward and backward."""
+    assert "it is asked from 9.0 on" in planned("A100")[name]
+    lines = planned("H100")[name].splitlines()
+    by_cudnn = [line.partition(" by cuDNN")[0] for line in lines if " of scratch memory" in line]
+    found = [line.partition(": ")[2] for line in by_cudnn]
+    assert found == ["attention", "attention (backward)"]
+
+
+@needs_cudnn
+def test_plans_of_attention_are_kept_on_disk(planned):
+    """It takes a small part of the time to read them, and they take as much scratch memory."""
+    lines = planned("H100")["kept"].splitlines()
+    assert len(lines) == 2 * len(ATTENTION | LONG)
+    for line in lines:
+        first, again, workspace, same = line.split()
+        assert float(again) < float(first) / 10
+        assert workspace == same
 
 
 @needs_cudnn
@@ -61,10 +92,11 @@ def test_what_runs_are_told_is_accepted(gpu, planned):
 
 @needs_cudnn
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_what_cudnn_computes(name, rng):
+@pytest.mark.parametrize("name", [*PROGRAMS, *ATTENTION])
+def test_what_cudnn_computes(name, rng, monkeypatch, tmp_path):
     assert not cudnn.why_not()
-    program, options = PROGRAMS[name]
+    monkeypatch.setenv("GRAPHFW_CACHE", str(tmp_path))
+    program, options = (PROGRAMS | ATTENTION)[name]
     with gf.Graph() as g:
         tensors = [*program()]
     inputs = [t for t in tensors if t.node.op.name == "placeholder"]
@@ -72,14 +104,14 @@ def test_what_cudnn_computes(name, rng):
     feeds = {t: rng.normal(size=t.shape).astype(t.dtype.dtype) * 0.1 for t in inputs}
     wanted = gf.Session(g).run(outputs, feeds)
     tolerance = 3e-2 if name.split()[-1] in ("tf32", "float16", "bfloat16") else 1e-4
-    with gf.Session(g, executor="cupy", **options) as session:
-        first = session.run(outputs, feeds, host=True)
-        for _ in range(4):  # recorded ones, too
-            for one, before, other in zip(
-                session.run(outputs, feeds, host=True), first, wanted, strict=True
-            ):
-                np.testing.assert_array_equal(one, before)
-                scale = np.abs(other.astype(np.float64)).max()
-                np.testing.assert_allclose(
-                    one.astype(np.float64), other.astype(np.float64), atol=tolerance * scale
-                )
+    found = []
+    for _ in range(2):  # the second session finds plans on disk
+        with gf.Session(g, executor="cupy", **options) as session:
+            found += [session.run(outputs, feeds, host=True) for _ in range(5)]  # recorded, too
+    for results in found:
+        for one, before, other in zip(results, found[0], wanted, strict=True):
+            np.testing.assert_array_equal(one, before)
+            scale = np.abs(other.astype(np.float64)).max()
+            np.testing.assert_allclose(
+                one.astype(np.float64), other.astype(np.float64), atol=tolerance * scale
+            )

@@ -1,5 +1,17 @@
 """Attention and its gradient on a GPU, without a tensor of queries by keys."""
 
-from graphfw.runtime.cupy_executor.attention.steps import attention_grad_steps, attention_steps
+from graphfw.runtime.cupy_executor.attention.by_result import AttentionByResult
+from graphfw.runtime.cupy_executor.attention.preferred import said, why_not
+from graphfw.runtime.cupy_executor.attention.steps import (
+    attention_backward_steps,
+    attention_grad_steps,
+    attention_steps,
+)
 
-__all__ = ["attention_grad_steps", "attention_steps"]
+ASKED = {"attention": attention_steps, "attention_backward": attention_backward_steps}
+"""The ops for which cuDNN may be asked, and what returns their steps."""
+
+NAMES = (*ASKED, "attention_grad")
+"""The ops of attention."""
+
+__all__ = ["ASKED", "NAMES", "AttentionByResult", "attention_grad_steps", "said", "why_not"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dtype import DType, bfloat16, float16, float32, float64
+from graphfw.ir.tensor import Node
+from graphfw.ops.attention_core import Attention, AttentionGrad
+from graphfw.ops.fused_attention import AttentionBackward
 from graphfw.runtime.cupy_executor.codegen import NOTHING, HandCode, Launch, Variant
 from graphfw.runtime.cupy_executor.codegen.types import memory
 from graphfw.runtime.kernels.ir import Buffer
@@ -54,6 +58,14 @@ _BUSY = 512
 
 _PIECE = 256
 """Blocks that share rows have so many keys each, at least."""
+
+
+def form_of(node: Node) -> tuple[bool, float]:
+    """Return of attention or its gradient whether it is causal, and the factor of the scores."""
+    assert isinstance(node.op, Attention | AttentionGrad | AttentionBackward)
+    width, scale = node.inputs[0].shape[-1], node.op.scale
+    assert isinstance(width, int)
+    return node.op.causal, 1 / math.sqrt(width) if scale is None else scale
 
 
 class Tiles(NamedTuple):

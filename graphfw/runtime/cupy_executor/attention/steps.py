@@ -1,24 +1,31 @@
-"""The steps of `attention` and `attention_grad`."""
+"""The steps of `attention`, `attention_grad` and `attention_backward`."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import bfloat16, float16, float32, float64
-from graphfw.ir.tensor import Node
-from graphfw.ops.attention_core import Attention, AttentionGrad
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_views import contiguous
-from graphfw.runtime.cupy_executor.attention.kind import WIDEST, Kind, Mask, Role
+from graphfw.runtime.cupy_executor.attention.axes import joined, strides_of
+from graphfw.runtime.cupy_executor.attention.kind import WIDEST, Kind, Mask, Role, form_of
+from graphfw.runtime.cupy_executor.attention.numbers import delta_step, sum_step, zeros_step
+from graphfw.runtime.cupy_executor.attention.preferred import declined, preferred
 from graphfw.runtime.cupy_executor.codegen import CudaCode
-from graphfw.runtime.kernels.steps import Step, View
+from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.planning.copies import copied
 
 
 def attention_steps(
-    node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
+    node: Node,
+    inputs: Sequence[View],
+    outputs: Sequence[View],
+    precision: Precision,
+    *,
+    read: Collection[Tensor] | None = None,
 ) -> list[Step]:
     """Return the steps of an `attention` node, or nothing where CuPy is to compute it.
 
@@ -31,13 +38,20 @@ def attention_steps(
         inputs: q, k, v, and, where there is one, the mask.
         outputs: The result, lse and rest.
         precision: See `Options`.
+        read: None, or cuDNN is asked first, unless it is `declined`: then it is what others read.
+            cuDNN makes no rest, which is 0 then: so exact its lse is.
     """
     if not _is_covered(node):
         return []
     steps: list[Step] = []
     q, k, v = [_in_rows(view, node, steps) for view in inputs[:3]]
-    views = (q, k, v, outputs[0], *[_as_column(view) for view in outputs[1:]])
-    return [*steps, _step(node, "forward", views, inputs[3:], precision)]
+    out, *numbers = outputs
+    views = (q, k, v, out, *[_as_column(view) for view in numbers])
+    own = _step(node, "forward", views, inputs[3:], precision)
+    if read is not None and not declined(node):
+        zeros = [zeros_step(node, outputs[2])] if node.outputs[2] in read else []
+        own = preferred(node, views[:5], behind=zeros, otherwise=[own])
+    return [*steps, own]
 
 
 def attention_grad_steps(
@@ -54,13 +68,61 @@ def attention_grad_steps(
     if not _is_covered(node):
         return []
     steps: list[Step] = []
-    q, k, v, d_out = [_in_rows(inputs[i], node, steps) for i in (0, 1, 2, 6)]
-    numbers = [_as_column(view) for view in inputs[3:6]]
+    operands = [_in_rows(inputs[i], node, steps) for i in (0, 1, 2, 6)]
+    return [*steps, *_gradients(node, operands, inputs[3:6], outputs, inputs[7:], precision)]
+
+
+def attention_backward_steps(
+    node: Node,
+    inputs: Sequence[View],
+    outputs: Sequence[View],
+    precision: Precision,
+    *,
+    read: Collection[Tensor] | None = None,
+) -> list[Step]:
+    """Return the steps of an `attention_backward` node, as `attention_steps` does.
+
+    Args:
+        node: The node.
+        inputs: q, k, v, the result, lse, rest and the result's gradient.
+        outputs: The gradients of q, k and v.
+        precision: See `Options`.
+        read: None, or cuDNN is asked first, unless it is `declined`. What rounding took from lse it
+            does not know: without a mask, that is no more than its own lse has lost.
+    """
+    if not _is_covered(node):
+        return []
+    steps: list[Step] = []
+    q, k, v, out, d_out = [_in_rows(inputs[i], node, steps) for i in (0, 1, 2, 3, 6)]
+    lse, rest = inputs[4:6]
+    first, delta = delta_step(node, out, d_out)
+    lead = out.shape[:-2]
+    whole = [outputs[0], *[_with_all(view, lead) for view in outputs[1:]]]
+    numbers = (lse, rest, delta)
+    own = [first, *_gradients(node, (q, k, v, d_out), numbers, whole, (), precision)]
+    pairs = zip(whole, outputs, strict=True)
+    own += [sum_step(node, made, view) for made, view in pairs if made is not view]
+    if read is not None and not declined(node):
+        views = (q, k, v, out, _as_column(lse), d_out, *outputs)
+        own = [preferred(node, views, otherwise=own)]
+    return [*steps, *own]
+
+
+def _gradients(
+    node: Node,
+    operands: Sequence[View],
+    numbers: Sequence[View],
+    outputs: Sequence[View],
+    mask: Sequence[View],
+    precision: Precision,
+) -> list[Step]:
+    """Return the two kernels of a gradient, of q, k, v and d_out, and lse, rest and delta."""
+    q, k, v, d_out = operands
     d_q, d_k, d_v = outputs
+    columns = [_as_column(view) for view in numbers]
     return [
-        *steps,
-        _step(node, "queries", (q, d_out, k, v, *numbers, d_q), inputs[7:], precision),
-        _step(node, "keys", (k, v, q, d_out, *numbers, d_k, d_v), inputs[7:], precision),
+        _step(node, "queries", (q, d_out, k, v, *columns, d_q), mask, precision),
+        _step(node, "keys", (k, v, q, d_out, *columns, d_k, d_v), mask, precision),
     ]
 
 
@@ -70,6 +132,15 @@ def _is_covered(node: Node) -> bool:
     return q.dtype in (float16, bfloat16, float32, float64) and all(
         [isinstance(width, int) and 1 <= width <= widest for width in (q.shape[-1], v.shape[-1])]
     )
+
+
+def _with_all(view: View, lead: Sequence[DimLike]) -> View:
+    """Return where a gradient with all leading dims goes: itself, or what is added up to it."""
+    shape = (*lead, *view.shape[-2:])
+    if shape == view.shape:
+        return view
+    temp = Temp(view.storage.dtype, size_of(shape), "gradients of what heads share")
+    return View(temp, 0, shape, contiguous(shape))
 
 
 def _in_rows(view: View, node: Node, steps: list[Step]) -> View:
@@ -92,11 +163,10 @@ def _step(
     (*_, queries, width), (*_, keys, _), (*_, value_width) = [t.shape for t in node.inputs[:3]]
     operands = [*views, *mask]
     lead = node.outputs[0].shape[:-2]
-    strides = [_strides(view, len(lead) + 2) for view in operands]
-    dims, along = _joined(lead, strides)
+    strides = [strides_of(view, len(lead) + 2) for view in operands]
+    dims, along = joined(lead, strides)
     rows = [one[-2] for one in strides]
-    assert isinstance(node.op, Attention | AttentionGrad)
-    scale, causal = node.op.scale, node.op.causal
+    causal, scale = form_of(node)
     if role == "forward" and queries == 1 and not causal and dims and _share(along[1:3]):
         # Heads of one query each are as well so many queries of one head.
         queries, steps = dims.pop(), [own.pop() for own in along]
@@ -111,7 +181,7 @@ def _step(
         value_width=value_width,
         lead=len(dims),
         causal=causal,
-        scale=1 / math.sqrt(width) if scale is None else scale,
+        scale=scale,
         mask=_kind_of(mask[0], rows[-1], strides[-1][-1]) if mask else None,
     ).code()
     params: list[DimLike] = [queries, keys, *dims]
@@ -135,31 +205,3 @@ def _share(along: Sequence[Sequence[DimLike]]) -> bool:
 
 def _kind_of(mask: View, row: DimLike, column: DimLike) -> Mask:
     return Mask(mask.storage.dtype, has_rows=row != 0, in_rows=column == 1)
-
-
-def _strides(view: View, ndim: int) -> tuple[DimLike, ...]:
-    """Return a stride for each of so many dims; 0 where the view is broadcast."""
-    missing = ndim - len(view.shape)
-    pairs = zip(view.shape, view.strides, strict=True)
-    return (*[0] * missing, *[0 if dim == 1 else stride for dim, stride in pairs])
-
-
-def _joined(
-    lead: Sequence[DimLike], strides: Sequence[Sequence[DimLike]]
-) -> tuple[list[DimLike], list[list[DimLike]]]:
-    """Return as few leading dims as will do, and the strides of each operand along them."""
-    dims: list[DimLike] = []
-    along: list[list[DimLike]] = [[] for _ in strides]
-    for axis, dim in enumerate(lead):
-        if dim == 1:
-            continue
-        own = [one[axis] for one in strides]
-        if dims and all([s[-1] == step * dim for s, step in zip(along, own, strict=True)]):
-            dims[-1] = dims[-1] * dim
-            for s, step in zip(along, own, strict=True):
-                s[-1] = step
-            continue
-        dims.append(dim)
-        for s, step in zip(along, own, strict=True):
-            s.append(step)
-    return dims, along

@@ -1,0 +1,298 @@
+"""Attention and its gradient in the terms of cuDNN.
+
+It knows [B, H, T, D] with any strides, where several heads of queries may share one of keys or
+values. Its `stats` are what `attention` calls lse: the natural log of the sum of exp(score). Masks
+that are operands stay with graphfw's own kernels: of scores of about -1e9, as they make them, one
+float32 does not hold that log, and cuDNN has no place for `rest`, which holds what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise, permutations
+from math import gcd, prod
+from typing import Any, NamedTuple
+
+from graphfw.ir.dtype import DType, float32
+from graphfw.runtime.cupy_executor import cudnn
+from graphfw.runtime.cupy_executor.attention.axes import joined
+from graphfw.runtime.kernels.steps import Step
+
+FORWARD = ("q", "k", "v", "out", "lse")
+BACKWARD = ("q", "k", "v", "out", "lse", "d_out", "d_q", "d_k", "d_v")
+"""The operands, in order."""
+
+_OF_KEYS = frozenset(["k", "v", "d_k", "d_v"])
+_OF_VALUES = frozenset(["v", "out", "d_out", "d_v"])
+
+_SINCE = 91501
+"""cuDNN 9.15.1; before, in CUDA graphs gradients read beyond their operands where the number of
+keys is no multiple of 128: release notes of nvidia-cudnn-frontend 1.16."""
+
+_UNIT = 8
+"""Strides and widths are multiples of so many elements: 16 bytes are copied at a time."""
+
+_TILE = 64
+"""See `CudnnAttention._smaller`."""
+
+_MOST = 65535
+"""There are no more heads, nor batches of them, than blocks along the second axis of a grid."""
+
+
+@dataclass(frozen=True)
+class CudnnAttention(cudnn.CudnnCode):
+    """Attention or its gradient, by cuDNN if that has a way at given sizes.
+
+    Operands: see `FORWARD` and `BACKWARD`. Params: the numbers of queries and of keys, the leading
+    dims; then of each operand its offset, the distance between rows, and the strides along the
+    leading dims.
+
+    Attributes:
+        is_gradient: Whether it is the gradient.
+        dtype: Of the operands but lse, which is float32.
+        width: Of queries and keys.
+        value_width: Of values.
+        lead: How many leading dims there are.
+        causal: Query i sees keys 0 to i only.
+        scale: The factor of the scores.
+        behind: See `CudnnCode`.
+        otherwise: See there.
+    """
+
+    is_gradient: bool
+    dtype: DType
+    width: int
+    value_width: int
+    lead: int
+    causal: bool
+    scale: float
+    behind: tuple[Step, ...] = field(default=(), compare=False, repr=False)
+    otherwise: tuple[Step, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def title(self) -> str:
+        return "attention (backward)" if self.is_gradient else "attention"
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """What the operands are called."""
+        return BACKWARD if self.is_gradient else FORWARD
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """Those that it makes, in the order in which cuDNN returns them."""
+        return BACKWARD[-3:] if self.is_gradient else FORWARD[-2:]
+
+    def dtype_of(self, name: str) -> DType:
+        """Return the dtype of an operand."""
+        return float32 if name == "lse" else self.dtype
+
+    def question(self, params: Sequence[int]) -> cudnn.Question | str:
+        told = _told(self, iter(params))
+        if isinstance(told, str):
+            return told
+        return self._asked(told, (1, 1))._replace(smaller=tuple(self._smaller(told)))
+
+    def _asked(self, told: Mapping[str, _Lying], parts: tuple[int, int]) -> cudnn.Question:
+        """Return what is asked for one of so many parts of the batches, and of the heads."""
+        offsets, begins, part = [], [], {}
+        for name, one in told.items():
+            item, (batch, head, *_) = self.dtype_of(name).itemsize, one.strides
+            sizes = [count // parts[axis] for axis, count in enumerate(one.shape[:2])]
+            part[name] = one._replace(offset=0, shape=(*sizes, *one.shape[2:]))
+            offsets.append(one.offset * item)
+            begins.append(
+                [
+                    (i * sizes[0] * batch + j * sizes[1] * head) * item
+                    for i in range(parts[0])
+                    for j in range(parts[1])
+                ]
+            )
+        return cudnn.Question(
+            graph=partial(_graph, self, part),
+            offsets=tuple(offsets),
+            since=_SINCE,
+            parts=tuple(zip(*begins, strict=True)) if parts != (1, 1) else (),
+            kept=f"{self.key} {part}",
+        )
+
+    def _smaller(self, told: Mapping[str, _Lying]) -> Iterator[cudnn.Question]:
+        """Yield what may be asked where all would take too much memory: so few parts as will do.
+
+        On a Hopper GPU a gradient that is the same in each run keeps those of the scores, in 16
+        bits, for keys and queries in tiles of 64; besides, for each head those of keys and values
+        that it shares.
+        """
+        if not self.is_gradient:
+            return
+        (batches, heads, queries, _), keys = told["q"].shape, told["k"].shape[2]
+        scores = prod([-(-count // _TILE) * _TILE for count in (queries, keys)])
+        each = 2 * (scores + keys * (self.width + self.value_width))
+        most = gcd(told["k"].shape[1], told["v"].shape[1])
+        pairs = [(n, 1) for n in range(2, batches + 1) if batches % n == 0]
+        pairs += [(batches, n) for n in range(2, most + 1) if most % n == 0]
+        for pair in pairs:
+            if batches * heads // prod(pair) * each < cudnn.WORKSPACE:
+                asked = self._asked(told, pair)
+                begins = [begin for part in asked.parts for begin in part]
+                if not any([begin % cudnn.ALIGNED for begin in begins]):
+                    yield asked
+                    return
+
+
+class _Lying(NamedTuple):
+    """How an operand lies, in elements: [B, H, T, D], of lse [B, H, T, 1]."""
+
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def _told(code: CudnnAttention, params: Iterator[int]) -> dict[str, _Lying] | str:
+    """Return what cuDNN is told of each operand; or why it can't be told."""
+    queries, keys = next(params), next(params)
+    lead = [next(params) for _ in range(code.lead)]
+    if 0 in (queries, keys, *lead):
+        return "there is nothing to attend to"
+    if queries == 1:
+        return "there is one query a head"
+    if code.width % _UNIT or code.value_width % _UNIT:
+        return f"the heads' width is no multiple of {_UNIT}"
+    numbers = {name: [next(params) for _ in range(2 + code.lead)] for name in code.operands}
+    split = _split(lead, {name: own[2:] for name, own in numbers.items()})
+    if split is None:
+        return "the heads do not lie in an order that cuDNN takes"
+    told = {}
+    for name, (offset, row, *_) in numbers.items():
+        count = keys if name in _OF_KEYS else queries
+        width = code.value_width if name in _OF_VALUES else code.width
+        one = _lying(offset, (*split[name], count), row, 1 if name == "lse" else width)
+        if one.offset * code.dtype_of(name).itemsize % cudnn.ALIGNED:
+            return f"{name} begins where no {cudnn.ALIGNED} bytes begin"
+        unit = 1 if name == "lse" else _UNIT
+        if any([stride <= 0 or stride % unit for stride in one.strides[:3]]):
+            return f"the rows of {name} do not lie as cuDNN takes them"
+        told[name] = one
+    return told
+
+
+class _Axis(NamedTuple):
+    """Batches or heads of an operand."""
+
+    size: int
+    stride: int
+
+
+def _lying(offset: int, axes: tuple[_Axis, _Axis, int], row: int, width: int) -> _Lying:
+    """Return how an operand lies; strides that say nothing are as if it lay in a row."""
+    batches, heads, count = axes
+    row = row if count > 1 else width
+    head = heads.stride if heads.size > 1 else count * row
+    batch = batches.stride if batches.size > 1 else heads.size * head
+    shape = (batches.size, heads.size, count, width)
+    return _Lying(offset, shape, (batch, head, row, 1))
+
+
+def _split(
+    lead: Sequence[int], along: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[_Axis, _Axis]] | None:
+    """Return of each operand the batches and the heads; None where strides can't say it.
+
+    Heads of keys or values may be fewer: neighbours share one, and its gradient is the sum.
+
+    Args:
+        lead: The leading dims.
+        along: Of each operand the strides along them.
+    """
+    wide = [number for number, dim in enumerate(lead) if dim != 1]
+    dims = [lead[number] for number in wide]
+    strides = [[own[number] for number in wide] for own in along.values()]
+    if len(dims) > 2:
+        dims, strides = joined(dims, strides)
+    if len(dims) > 4:
+        return None
+    for order in permutations(range(len(dims))):
+        for cut in (1, 0, *range(2, len(dims) + 1)):
+            found: dict[str, tuple[_Axis, _Axis]] = {}
+            for name, own in zip(along, strides, strict=True):
+                batches, heads = [
+                    [_Axis(dims[axis], own[axis]) for axis in axes]
+                    for axes in (order[:cut], order[cut:])
+                ]
+                pair = _one(batches), _shared(heads) if name in _OF_KEYS else _one(heads)
+                if pair[0] is None or pair[1] is None or max(pair[0].size, pair[1].size) > _MOST:
+                    break
+                found[name] = pair[0], pair[1]
+            else:
+                pairs = [(found[name], found.get(f"d_{name}", found[name])) for name in ("k", "v")]
+                if all([x[1].size == gradient[1].size for x, gradient in pairs]):
+                    return found
+    return None
+
+
+def _one(axes: Sequence[_Axis]) -> _Axis | None:
+    """Return several axes as one, if that has one stride, which is not 0."""
+    if not axes:
+        return _Axis(1, 1)
+    apart = [a.stride != b.stride * b.size for a, b in pairwise(axes)]
+    if axes[-1].stride == 0 or any(apart):
+        return None
+    return _Axis(prod([axis.size for axis in axes]), axes[-1].stride)
+
+
+def _shared(axes: Sequence[_Axis]) -> _Axis | None:
+    """Return the same of heads, of which neighbours may be one."""
+    different = [*axes]
+    while different and different[-1].stride == 0:
+        different.pop()
+    return _one(different)
+
+
+def _graph(
+    code: CudnnAttention, told: Mapping[str, _Lying], library: Any, where: Mapping[str, Any]
+) -> Any:
+    """Describe attention or its gradient."""
+    kinds = library.data_type
+    kind_of = {name: getattr(kinds, cudnn.KINDS[code.dtype_of(name).name]) for name in told}
+    graph = library.pygraph(
+        io_data_type=kind_of["q"],
+        intermediate_data_type=kinds.FLOAT,
+        compute_data_type=kinds.FLOAT,
+        **where,
+    )
+    number = {name: n for n, name in enumerate(code.operands, 1)}
+    given = {
+        name: graph.tensor(
+            name=name,
+            dim=list(one.shape),
+            stride=list(one.strides),
+            data_type=kind_of[name],
+            uid=number[name],
+        )
+        for name, one in told.items()
+        if name not in code.made
+    }
+    options = {"attn_scale": code.scale}
+    if code.causal:
+        options["diagonal_alignment"] = library.diagonal_alignment.TOP_LEFT
+        options["diagonal_band_right_bound"] = 0
+    if code.is_gradient:
+        q, k, v, out, lse, d_out = given.values()
+        made = graph.sdpa_backward(
+            q=q,
+            k=k,
+            v=v,
+            o=out,
+            dO=d_out,
+            stats=lse,
+            use_deterministic_algorithm=True,
+            **options,
+        )
+    else:
+        made = graph.sdpa(**given, generate_stats=True, **options)
+    for name, tensor in zip(code.made, made, strict=True):
+        tensor.set_output(True).set_data_type(kind_of[name]).set_uid(number[name])
+        tensor.set_dim(list(told[name].shape)).set_stride(list(told[name].strides))
+    return graph

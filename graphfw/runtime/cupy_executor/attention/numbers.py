@@ -1,0 +1,88 @@
+"""Kernels that make numbers, one a query, for those of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphfw.ir.affine import Variable
+from graphfw.ir.dim import DimLike
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node
+from graphfw.ops.composed import wide_dtype
+from graphfw.ops.fused_attention import summed_axes
+from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.cupy_executor.codegen import CudaCode
+from graphfw.runtime.kernels.ir import Const, Ref
+from graphfw.runtime.kernels.lower_loops import Draft, Stored
+from graphfw.runtime.kernels.lower_steps import finished
+from graphfw.runtime.kernels.lower_values import Element, K, Place, Reduced
+from graphfw.runtime.kernels.steps import Step, Temp, View
+
+
+def delta_step(node: Node, out: View, d_out: View) -> tuple[Step, View]:
+    """Return the step that sums up out d_out over the last dim, and where the sums lie.
+
+    Args:
+        node: What it is for.
+        out: The result of attention.
+        d_out: Its gradient.
+    """
+    *shape, width = out.shape
+    rows, column = _axes(shape), Variable("j", width)
+    dtype = wide_dtype(out.storage.dtype)
+    factors = [
+        K.cast(Element(view.storage.dtype, _place(view, [*rows, column])), dtype)
+        for view in (out, d_out)
+    ]
+    temp = Temp(dtype, size_of(shape), "the sums of a result times its gradient")
+    delta = View(temp, 0, tuple(shape), contiguous(shape))
+    summed = Reduced("delta", "sum", K.mul(*factors))
+    stored = Stored(_place(delta, rows), Ref(dtype, "delta"))
+    return _step(node, Draft("rows", rows, [column], loops=[[summed]], after=[stored])), delta
+
+
+def sum_step(node: Node, x: View, out: View) -> Step:
+    """Return the step that adds up gradients along dims in which what they are of is broadcast.
+
+    Args:
+        node: What it is for.
+        x: The gradients, with all dims.
+        out: Where the sums lie.
+    """
+    axes, short = _axes(x.shape), summed_axes(x.shape, out.shape)
+    rows = [axis for number, axis in enumerate(axes) if number not in short]
+    along = zip(axes[-len(out.shape) :], out.strides, strict=True)
+    place = Place(out.storage, out.offset, tuple([pair for pair in along if pair[0] in rows]))
+    dtype = wide_dtype(x.storage.dtype)
+    value = K.cast(Element(x.storage.dtype, _place(x, axes)), dtype)
+    stored = Stored(place, K.cast(Ref(dtype, "total"), out.storage.dtype))
+    inner = [axes[number] for number in short]
+    total = Reduced("total", "sum", value)
+    return _step(node, Draft("rows", rows, inner, loops=[[total]], after=[stored]))
+
+
+def zeros_step(node: Node, numbers: View) -> Step:
+    """Return the step that fills numbers with zeros."""
+    axes = _axes(numbers.shape)
+    stored = Stored(_place(numbers, axes), Const(numbers.storage.dtype, 0.0))
+    return _step(node, Draft("rows", axes, None, loops=[[stored]]))
+
+
+def _axes(shape: Sequence[DimLike]) -> list[Variable]:
+    return [Variable(f"i{number}", dim) for number, dim in enumerate(shape)]
+
+
+def _place(view: View, axes: Sequence[Variable]) -> Place:
+    return Place(view.storage, view.offset, tuple(zip(axes, view.strides, strict=True)))
+
+
+def _step(node: Node, draft: Draft) -> Step:
+    done = finished(draft)
+    return Step(
+        nodes=(node,),
+        code=CudaCode(done.kernel),
+        operands=done.operands,
+        written=tuple([buffer.written for buffer in done.kernel.buffers]),
+        params=done.params,
+        cells=done.cells,
+    )

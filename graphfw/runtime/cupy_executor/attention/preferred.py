@@ -1,0 +1,89 @@
+"""Steps of attention that cuDNN computes if it has a way at given sizes, and otherwise kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphfw.ir.dim import DimLike
+from graphfw.ir.tensor import Node
+from graphfw.runtime.cupy_executor import cudnn
+from graphfw.runtime.cupy_executor.attention.axes import knows_lengths, strides_of
+from graphfw.runtime.cupy_executor.attention.cudnn import CudnnAttention
+from graphfw.runtime.cupy_executor.attention.kind import form_of
+from graphfw.runtime.kernels.steps import Step, View
+
+_SINCE = 90
+"""From this compute capability on cuDNN is asked: there are instructions that its kernels take and
+graphfw's own do not."""
+
+
+def why_not(capability: str) -> str:
+    """Say why cuDNN is not asked for attention; empty where it is.
+
+    Args:
+        capability: The GPU's compute capability, such as "90".
+    """
+    reason = cudnn.why_not()
+    if not reason and int(capability) < _SINCE:
+        shown = [f"{number[:-1]}.{number[-1]}" for number in (capability, str(_SINCE))]
+        reason = f"the GPU has compute capability {shown[0]}, and it is asked from {shown[1]} on"
+    return reason
+
+
+def said(nodes: Sequence[Node], capability: str) -> list[str]:
+    """Say why cuDNN is not asked for nodes that are attention; see `why_not`."""
+    found = {node.op.name: node for node in nodes}
+    reason = why_not(capability)
+    if found and reason:
+        return [f"cuDNN is asked for no attention: {reason}"]
+    return [f"cuDNN is not asked for {name}: {declined(node)}" for name, node in found.items()]
+
+
+def declined(node: Node) -> str:
+    """Say why cuDNN is not asked for a node of attention, on any GPU; empty where it is.
+
+    cuDNN compiles its kernels of attention for each number of queries and keys, which takes some
+    tenths of a second: where these differ from run to run, those that are compiled once for all
+    are better.
+    """
+    if not node.inputs[0].dtype.is_low_precision:
+        return "its floats have 16 bits"
+    if len(node.inputs) > (3 if node.op.name == "attention" else 7):
+        return "it has no place for what masks make of the logs of sums"
+    if not knows_lengths(node):
+        return "it compiles kernels for each length, and lengths are symbols here"
+    return "it makes delta itself, of the result alone" if node.op.name == "attention_grad" else ""
+
+
+def preferred(
+    node: Node, views: Sequence[View], *, behind: Sequence[Step] = (), otherwise: Sequence[Step]
+) -> Step:
+    """Return a step that has others for where cuDNN does not compute it.
+
+    Args:
+        node: Attention for which it is asked, or its gradient; see `declined`.
+        views: The operands of a `CudnnAttention`, lse as a matrix with one column.
+        behind: What follows what cuDNN computes.
+        otherwise: What does all of it where cuDNN does not.
+    """
+    (*_, queries, width), (*_, keys, _), (*_, value_width) = [view.shape for view in views[:3]]
+    lead = node.outputs[0].shape[:-2]
+    assert isinstance(width, int)
+    assert isinstance(value_width, int)
+    code = CudnnAttention(
+        len(node.inputs) > 3,
+        node.inputs[0].dtype,
+        width,
+        value_width,
+        len(lead),
+        *form_of(node),
+        tuple(behind),
+        tuple(otherwise),
+    )
+    params: list[DimLike] = [queries, keys, *lead]
+    for view in views:
+        *along, row, _ = strides_of(view, len(lead) + 2)
+        params += [view.offset, row, *along]
+    storages = [view.storage for view in views]
+    written = [name in code.made for name in code.operands]
+    return cudnn.asked_step((node,), code, storages, written, tuple(params))
