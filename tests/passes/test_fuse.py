@@ -330,9 +330,10 @@ def test_the_cost_of_a_node_does_not_grow():
                 h = gf.softmax(F.tanh(h * 1.5 + x), axis=-1)
         graph = derive(g, [h])
         natives = CanCompile(Interpreted())
-        start = time.perf_counter()
+        start = time.thread_time()
         partition(graph, natives)
-        return (time.perf_counter() - start) / len(graph.nodes)
+        return (time.thread_time() - start) / len(graph.nodes)
 
+    # Ten times would be quadratic; others on the machine take some of the caches.
     small = min(seconds(5_000) for _ in range(3))
-    assert min(seconds(50_000) for _ in range(2)) < 1.6 * small
+    assert min(seconds(50_000) for _ in range(2)) < 3 * small

@@ -357,7 +357,7 @@ def test_reports_tell_the_stages(rng):
         assert len({timing.step for timing in profile.timings}) == len(profile.timings)
         most = plan.memory((1000, 64))
         plan(array)
-        assert most.peak >= 3 * 1000 * 64 * 4
+        assert most.peak >= 2 * 1000 * 64 * 4  # the powers, and what is made of them
         assert sum(e.kind == "variable" for e in most.entries) == 1
         assert max(most.timeline()) <= most.peak + most.arena
         limit = most.peak

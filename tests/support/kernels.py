@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.kernels.ir import (
@@ -48,6 +49,9 @@ from tests.support.cuda_kernels import CudaTarget
 
 TARGETS = tuple([t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes])
 """What can be tested on this machine: its vectors and narrower ones, the widest first."""
+
+with_avx512 = pytest.mark.skipif(host() is not AVX512, reason="what is faster depends on vectors")
+"""For tests of what is taken for faster, with AVX-512."""
 
 _FUNCTION = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p

@@ -13,6 +13,7 @@ from graphfw.runtime.numpy_executor.convolution import pooled
 from graphfw.runtime.numpy_executor.matmul.tiles import tiles_for
 from graphfw.transforms.grad import grad
 from tests.runtime.numpy_executor.pooled_runs import agree, drawn
+from tests.support.kernels import with_avx512
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +137,7 @@ def test_windows_that_are_pooled_apart(monkeypatch, rng, how):
     agree(monkeypatch, g, [y], {x: drawn(rng, (2, 3, 20, 20))}, fused=False)
 
 
+@with_avx512
 def test_the_estimate_decides(monkeypatch, rng):
     monkeypatch.undo()
     monkeypatch.setenv("GRAPHFW_JIT", "1")
@@ -148,6 +150,7 @@ def test_the_estimate_decides(monkeypatch, rng):
         agree(monkeypatch, g, [y], feeds, fused=fused, rtol=2e-4)
 
 
+@with_avx512
 def test_matrix_tiles_are_counted_with(monkeypatch):
     monkeypatch.undo()
     with gf.Graph():

@@ -8,6 +8,7 @@ import pytest
 import graphfw as gf
 from graphfw.runtime.numpy_executor.matmul import ahead
 from graphfw.transforms.grad import grad
+from tests.support.kernels import with_avx512
 
 LEAST_CELLS, MANY_CELLS = ahead.LEAST_CELLS, ahead.MANY_CELLS
 
@@ -385,6 +386,7 @@ def test_few_columns_leave_elements_to_all_threads(monkeypatch):
         assert has_prologue(g, [y], [x, w]) is is_fused
 
 
+@with_avx512
 @pytest.mark.parametrize(("k", "way"), [(2048, "b across"), (2060, ""), (8192, "b"), (8200, "")])
 def test_long_sums_leave_too_little_room(k, way):
     g, x, w, _, y = right_product(2, k, 1024, "float32", "across" not in way and k > 4096)

@@ -23,7 +23,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import shape_for
 from tests.runtime.numpy_executor.convolution_runs import convolved_by, drawn, op_for
 from tests.runtime.numpy_executor.matmul_runs import storage_of, view_of
 from tests.runtime.numpy_executor.special_runs import assert_native
-from tests.support.kernels import TARGETS
+from tests.support.kernels import TARGETS, with_avx512
 
 ALGORITHMS = {"winograd-4x4": F4, "winograd-2x2": F2}
 ERRORS = {"winograd-4x4": 3e-5, "winograd-2x2": 5e-6, "direct": 5e-6}
@@ -252,6 +252,7 @@ def test_where_the_algorithms_are_not_for_it(rng):
     assert not estimates(op, x, w, winograd=False).keys() & ALGORITHMS.keys()
 
 
+@with_avx512
 def test_the_rule_takes_them_where_they_are_faster():
     """Not for images of a few places, nor where few channels make little of a product."""
 
