@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from graphfw.errors import ExecutorError, FeedError, a_type
+from graphfw.errors import ExecutionError, ExecutorError, FeedError, a_type
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
@@ -143,9 +143,17 @@ class _OnDevice(ArrayExecutable):
         version: int,
         claim: Claim | None,
     ) -> list[Any]:
+        cupy = self._gpu.cupy
         with self._gpu.current(), failures.told(self._gpu):
-            given = [self._gpu.cupy.asarray(array) for array in inputs]
-            return super().__call__(given, sizes, rng, version, claim)
+            given = [cupy.asarray(array) for array in inputs]
+            try:
+                return super().__call__(given, sizes, rng, version, claim)
+            except ExecutionError as error:
+                own = (cupy.cuda.memory.OutOfMemoryError, *failures.lasting(cupy))
+                cause = error.__cause__
+                if cause is not None and isinstance(cause, own):
+                    raise cause from None  # it is the GPU's, not the operation's
+                raise
 
 
 _CUDA = 2

@@ -47,7 +47,7 @@ class Device:
     def __init__(self, cupy: Any, number: int) -> None:
         self.cupy = cupy
         self.number = number
-        self.staging = Staging(cupy)
+        self.staging = Staging(cupy, number)
         self.streams = Streams(cupy)
         self.lost = ""
         self._lock = threading.Lock()

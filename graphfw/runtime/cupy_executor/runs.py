@@ -325,7 +325,8 @@ class Worker:
             except Exception as error:
                 if isinstance(error, untouched):
                     raise
-                if failures.is_missing_library(error):
+                is_own = type(node.op).__module__.startswith("graphfw.")
+                if is_own and failures.is_missing_library(error):
                     raise failures.without_library(f"compute {node.op.name}", error) from error
                 raise concrete.failed(node, arrays, error) from error
 

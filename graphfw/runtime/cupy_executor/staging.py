@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,12 +16,11 @@ from graphfw.runtime.planning.arena import ALIGNMENT
 _MOST = 64 << 20
 """Bytes of results that are copied home through pinned memory."""
 
-
 _LOCK = threading.Lock()
 
-_SENT: deque[tuple[Any, Any]] = deque()
-"""Pinned memory that may still be copied, and an event that says when it is no more; that of closed
-sessions, too, as CuPy would hand it out again."""
+_SENT: defaultdict[int, deque[tuple[Any, Any]]] = defaultdict(deque)
+"""By GPU the pinned memory that may still be copied, and an event that says when it is no more;
+that of closed sessions, too, as CuPy would hand it out again."""
 
 
 class Piece(NamedTuple):
@@ -41,10 +40,12 @@ class Staging:
 
     Args:
         cupy: The module.
+        number: Which GPU it is.
     """
 
-    def __init__(self, cupy: Any) -> None:
+    def __init__(self, cupy: Any, number: int) -> None:
         self._cupy = cupy
+        self._sent = _SENT[number]
 
     def send(self, pieces: Sequence[Piece], base: int, stream: Any) -> None:
         """Copy arrays to a piece of the GPU's memory: those that lie side by side there, together.
@@ -75,7 +76,7 @@ class Staging:
         runtime.memcpyAsync(base + first, memory.ptr, nbytes, copy, stream.ptr)
         event = self._cupy.cuda.Event(disable_timing=True)
         event.record(stream)
-        _SENT.append((event, memory))
+        self._sent.append((event, memory))
 
     def fetch(self, arrays: Sequence[Any], stream: Any) -> list[Array]:
         """Return arrays of the GPU as NumPy arrays, which are waited for once."""
@@ -115,8 +116,8 @@ class Staging:
     def _room(self, nbytes: int) -> tuple[Any, Array]:
         """Return pinned memory, and it as an array of bytes."""
         with _LOCK:
-            while _SENT and _SENT[0][0].done:
-                _SENT.popleft()
+            while self._sent and self._sent[0][0].done:
+                self._sent.popleft()
         memory = self._cupy.cuda.alloc_pinned_memory(nbytes)
         return memory, np.frombuffer(memory, np.uint8, nbytes)
 

@@ -51,13 +51,15 @@ class Streams:
         """Have a stream wait for who reads the variables, before it changes or replaces them."""
         with self._lock:
             self._wait(stream, self._readers)
-            self._readers = set()  # who waits for this stream waits for them
+            self._record(stream)
+            self._readers = {key_of(stream)}  # who waits for this stream waits for them all
 
     def has_written(self, stream: Any) -> None:
         """Note that what writes variables has been launched, after `reads`."""
         with self._lock:
             self._record(stream)
             self._writer = key_of(stream)
+            self._readers.discard(self._writer)  # who waits for what is new waits for that, too
 
     def _wait(self, stream: Any, others: set[Key]) -> None:
         for other in others - {key_of(stream)}:

@@ -1,5 +1,6 @@
 """Attention by cuDNN, on a stand-in that computes what it is told."""
 
+import numpy as np
 import pytest
 
 import graphfw as gf
@@ -107,6 +108,26 @@ def test_heads_of_projections(shared, check):
     assert ran == BOTH
     assert "a copy" not in text.partition("attention")[0]
     assert "sum" not in text.partition("by cuDNN where it has a way")[2]
+
+
+@pytest.mark.parametrize("precision", ["mixed-fp16", "mixed-bf16"])
+def test_sums_of_shared_heads_that_float16_can_not_hold(precision, library, session, rng):
+    """With float32 behind it, a gradient is added up in that, and may be large."""
+    with gf.Graph() as g:
+        q = gf.placeholder((1, 16, 40, 8), name="q")
+        k, v = [gf.placeholder((1, 1, 40, 8), name=name) for name in "kv"]
+        y = gf.scaled_dot_product_attention(q, k, v, causal=True)
+        w = gf.placeholder(y.shape, name="w")
+        grads = gf.grad(gf.sum(y * w), [q, k, v])
+    feeds = {t: 0.1 * rng.normal(size=t.shape).astype(np.float32) for t in (q, k, v)}
+    feeds[w] = np.full(w.shape, 1500, np.float32)
+    found = session(g, precision=precision).run(grads, feeds, host=True)
+    wanted = gf.Session(g, precision=precision).run(grads, feeds)
+    assert np.max(wanted[2]) > 65504
+    np.testing.assert_allclose(found[2], wanted[2], rtol=0.02)
+    # cuDNN adds gradients of shared heads up in their own dtype.
+    ran = [names[0] for names in library.runs]
+    assert ran == (BOTH if precision == "mixed-bf16" else BOTH[:1])
 
 
 @pytest.mark.parametrize(("room", "parts"), [(6, 1), (3, 2), (2, 6), (1, 6), (0, 0)], ids=str)

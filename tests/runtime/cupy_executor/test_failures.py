@@ -10,6 +10,8 @@ import pytest
 
 import graphfw as gf
 from graphfw.errors import ArgumentError, ExecutionError, ExecutorError, FeedError
+from graphfw.extend import NONDIFF
+from graphfw.ir.op import REGISTRY
 from graphfw.ops.matrices import attempt
 from graphfw.runtime.cupy_executor.device import Device
 from tests.strict_xp import strict_array
@@ -147,6 +149,30 @@ def test_a_missing_library_of_cupys(fake, graph, monkeypatch):
     with gf.Session(graph, "cupy") as session:
         with pytest.raises(ExecutorError, match=r"can't compute sort: .*cusolver(.|\n)*\[ctk\]"):
             session.run("y", {"x": np.zeros((2, 1000), np.float32)})
+
+
+def test_what_an_op_of_others_can_not_load_is_its_own(fake, request, monkeypatch):
+    monkeypatch.setenv("GRAPHFW_VERIFY", "each")  # values would be computed before
+
+    @gf.op("tests.loads")
+    class Loads(gf.Op):
+        vjp = NONDIFF
+
+        def shape(self, x):
+            return x
+
+        def dtype(self, x):
+            return x
+
+        def eval(self, xp, x):
+            raise RuntimeError("weights.bin failed to load")
+
+    request.addfinalizer(lambda: REGISTRY.pop("tests.loads"))
+    with gf.Graph() as g:
+        y = gf.apply(Loads(), gf.placeholder((3,), name="x"))
+    with gf.Session(g, "cupy") as session:
+        with pytest.raises(ExecutionError, match=r"tests\.loads failed: (.|\n)*weights\.bin"):
+            session.run(y, {"x": np.zeros(3, np.float32)})
 
 
 def test_a_kernel_that_is_refused(fake, graph, monkeypatch):
@@ -296,7 +322,10 @@ def test_a_gpu_that_refuses_a_run_and_goes_on(fake):
         np.testing.assert_array_equal(session[v], [3, 3, 3])
 
 
-def test_a_gpu_that_fails_in_an_operation_of_cupy(fake, graph, monkeypatch):
+@pytest.mark.parametrize("jit", ["1", "0"])
+def test_a_gpu_that_fails_in_an_operation_of_cupy(jit, fake, graph, monkeypatch):
+    monkeypatch.setenv("GRAPHFW_JIT", jit)
+
     def broken(*_, **__):
         fake.broken = "cudaErrorIllegalAddress"
         raise fake.cuda.runtime.CUDARuntimeError(700, "cudaErrorIllegalAddress")

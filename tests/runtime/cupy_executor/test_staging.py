@@ -1,6 +1,6 @@
 """Arrays between the host and a GPU: pinned memory, `run(host=True)`, streams, other frameworks."""
 
-from collections import deque
+from collections import defaultdict, deque
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ import pytest
 import graphfw as gf
 from graphfw.errors import FeedError
 from graphfw.runtime.cupy_executor import staging
+from graphfw.runtime.cupy_executor.streams import Streams
 from tests.strict_xp import plain_array, strict_array
 from tests.support.fake_streams import FakeStream
 
@@ -71,20 +72,22 @@ def test_large_results_take_no_pinned_memory(fake, several, monkeypatch, rng):
 
 
 def test_pinned_memory_is_kept_until_it_is_copied(fake, monkeypatch):
-    monkeypatch.setattr(staging, "_SENT", deque())
-    made = staging.Staging(fake)
+    monkeypatch.setattr(staging, "_SENT", defaultdict(deque))
+    made = [staging.Staging(fake, number) for number in range(2)]
     target = fake.empty(64, np.uint8)
     stream = fake.cuda.get_current_stream()
 
-    def send():
+    def send(number):
         piece = staging.Piece(np.arange(16, dtype=np.float32), 0)
-        made.send([piece], target.data.ptr, stream)
-        return len(staging._SENT)
+        made[number].send([piece], target.data.ptr, stream)
+        return len(staging._SENT[number])
 
     fake.streams.is_done = False
-    assert [send(), send(), send()] == [1, 2, 3]
+    assert [send(0), send(0), send(0), send(1)] == [1, 2, 3, 1]
     fake.streams.is_done = True
-    assert send() == 1
+    assert send(1) == 1  # whatever another GPU is at
+    assert len(staging._SENT[0]) == 3
+    assert send(0) == 1
     np.testing.assert_array_equal(plain_array(target).view(np.float32), np.arange(16))
 
 
@@ -102,8 +105,18 @@ def test_new_contents_wait_for_who_reads_the_old_ones(fake):
     assert (other.ptr, one.ptr) in fake.streams.waits, "what lies there next would be read"
 
 
+def test_who_reads_is_waited_for_also_behind_contents_that_could_not_be_made(fake):
+    streams = Streams(fake)
+    one, other, third = [fake.cuda.Stream() for _ in range(3)]
+    streams.has_read(one)
+    streams.overwrites(other)  # and then there is no memory for what is new
+    fake.streams.waits.clear()
+    streams.overwrites(third)
+    assert (third.ptr, other.ptr) in fake.streams.waits
+
+
 def test_pieces_that_lie_side_by_side_go_together(fake):
-    made = staging.Staging(fake)
+    made = staging.Staging(fake, 0)
     target = fake.empty(1024, np.uint8)
     arrays = [
         (np.arange(5, dtype=np.int64), 0),

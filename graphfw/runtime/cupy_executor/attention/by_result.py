@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphfw.ir.build import emit_all
-from graphfw.ir.dtype import float32
+from graphfw.ir.dtype import bfloat16, float32
 from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import ALIAS
@@ -84,7 +84,10 @@ def _sums(graph: Graph, gradients: Sequence[Node]) -> tuple[set[Node], dict[Node
             every = [node for t in (made, *wide) for node in readers.get(t, ())]
             ends = [node for node in every if node.outputs[0] not in wide]
             are_sums = [isinstance(n.op, Sum) and {*n.op.axes} == {*axes} for n in ends]
-            if axes and not (all(are_sums) and demanded.isdisjoint((made, *wide))):
+            # A sum that was made in float32 may be more than float16 holds.
+            are_narrow = [n.types[0].dtype is made.dtype for n in ends]
+            has_range = made.dtype is bfloat16 or all(are_narrow)
+            if axes and not (all(are_sums) and has_range and demanded.isdisjoint((made, *wide))):
                 break
             own |= {node: made for node in ends if axes}
         else:
@@ -122,7 +125,8 @@ def _is_same(a: Tensor, b: Tensor) -> bool:
     if _is_cast(b):
         return _is_same(a, b.node.inputs[0])
     is_move = ALIAS in a.node.op.traits and len(a.node.inputs) == 1
-    return is_move and a.node.op == b.node.op and _is_same(a.node.inputs[0], b.node.inputs[0])
+    is_alike = is_move and a.node.op == b.node.op and a.index == b.index
+    return is_alike and _is_same(a.node.inputs[0], b.node.inputs[0])
 
 
 def _is_cast(tensor: Tensor) -> bool:
