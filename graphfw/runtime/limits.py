@@ -122,9 +122,19 @@ def compiles() -> bool:
     Raises:
         ArgumentError: What it says is neither.
     """
-    wish = os.environ.get("GRAPHFW_JIT", "1")
+    return not switched_off("GRAPHFW_JIT")
+
+
+def switched_off(name: str) -> str:
+    """Say that the environment switches something off; empty where it does not.
+
+    Args:
+        name: The variable that does it, by being 0.
+
+    Raises:
+        ArgumentError: It is neither 0 nor 1.
+    """
+    wish = os.environ.get(name, "1")
     if wish not in ("0", "1"):
-        raise ArgumentError(
-            f"GRAPHFW_JIT={wish!r} is neither 0 nor 1", fix="unset it, or set it to 0"
-        )
-    return wish == "1"
+        raise ArgumentError(f"{name}={wish!r} is neither 0 nor 1", fix="unset it, or set it to 0")
+    return "" if wish == "1" else f"{name}=0"

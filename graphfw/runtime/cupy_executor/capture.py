@@ -8,7 +8,6 @@ shared by all instances of a stream, which use it one after the other.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.errors import ArgumentError
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.layouts import Layout
 from graphfw.runtime.cupy_executor.ready import (
@@ -34,7 +32,7 @@ from graphfw.runtime.cupy_executor.regions import ReadyRegion
 from graphfw.runtime.cupy_executor.runs import Run
 from graphfw.runtime.cupy_executor.streams import PER_THREAD, Key, key_of
 from graphfw.runtime.kernels.steps import Storage
-from graphfw.runtime.limits import shown_bytes
+from graphfw.runtime.limits import shown_bytes, switched_off
 
 RUNS = 2
 """After so many runs of some sizes their launches are recorded: what is not there by then, such as
@@ -61,20 +59,6 @@ _BYTES = 1e12
 
 _OLDEST = 11040
 """The driver from which on graphs have all that is used here: CUDA 11.4."""
-
-
-def switched_off() -> str:
-    """Say that the environment wants no CUDA graphs; empty where it does not.
-
-    Raises:
-        ArgumentError: What it says is neither 0 nor 1.
-    """
-    wish = os.environ.get("GRAPHFW_CUDA_GRAPHS", "1")
-    if wish not in ("0", "1"):
-        raise ArgumentError(
-            f"GRAPHFW_CUDA_GRAPHS={wish!r} is neither 0 nor 1", fix="unset it, or set it to 0"
-        )
-    return "" if wish == "1" else "GRAPHFW_CUDA_GRAPHS=0"
 
 
 def unavailable(cupy: Any) -> str:
@@ -245,7 +229,7 @@ class Capturing:
         """Say why nothing can be recorded for a stream; empty where it can."""
         if stream.ptr == PER_THREAD:
             return "the current stream is each thread's own default one"
-        return switched_off() or self._unavailable
+        return switched_off("GRAPHFW_CUDA_GRAPHS") or self._unavailable
 
     @cached_property
     def _unavailable(self) -> str:

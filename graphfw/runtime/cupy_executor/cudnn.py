@@ -17,11 +17,12 @@ from importlib import import_module
 from operator import add
 from typing import Any, NamedTuple
 
-from graphfw.errors import ArgumentError, ExecutorError
+from graphfw.errors import ExecutorError
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node
 from graphfw.runtime.cache import Cache, folder
 from graphfw.runtime.kernels.steps import Step, Storage
+from graphfw.runtime.limits import switched_off
 
 WORKSPACE = 256 << 20
 """How much memory a graph may be given besides its operands, in bytes."""
@@ -48,23 +49,9 @@ _LEAVE = "GRAPHFW_CUDNN=0 has all computed by graphfw's own kernels"
 INSTALL = 'pip install "graphfw[cudnn12]" or "graphfw[cudnn13]"'
 
 
-def switched_off() -> str:
-    """Say that the environment wants no cuDNN; empty where it does not.
-
-    Raises:
-        ArgumentError: What it says is neither 0 nor 1.
-    """
-    wish = os.environ.get("GRAPHFW_CUDNN", "1")
-    if wish not in ("0", "1"):
-        raise ArgumentError(
-            f"GRAPHFW_CUDNN={wish!r} is neither 0 nor 1", fix="unset it, or set it to 0"
-        )
-    return "" if wish == "1" else "GRAPHFW_CUDNN=0"
-
-
 def why_not() -> str:
     """Say why cuDNN is not used; empty where it is."""
-    off = switched_off()
+    off = switched_off("GRAPHFW_CUDNN")
     if off:
         return off
     try:

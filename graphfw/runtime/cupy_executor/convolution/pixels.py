@@ -6,13 +6,11 @@ graph are made of images [N, *S, C], and only what comes into a region or leaves
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from graphfw.errors import ArgumentError
 from graphfw.ir.build import emit, emit_all
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import Op
@@ -38,6 +36,7 @@ from graphfw.runtime.cupy_executor.convolution.carriers import (
     turned,
 )
 from graphfw.runtime.cupy_executor.convolution.described import CONVOLUTIONS
+from graphfw.runtime.limits import switched_off
 
 
 def why_not() -> str:
@@ -46,12 +45,8 @@ def why_not() -> str:
     Raises:
         ArgumentError: What the environment says is neither 0 nor 1.
     """
-    wish = os.environ.get("GRAPHFW_CHANNELS_LAST", "1")
-    if wish not in ("0", "1"):
-        raise ArgumentError(
-            f"GRAPHFW_CHANNELS_LAST={wish!r} is neither 0 nor 1", fix="unset it, or set it to 0"
-        )
-    return cudnn.why_not() or ("" if wish == "1" else "GRAPHFW_CHANNELS_LAST=0")
+    off = switched_off("GRAPHFW_CHANNELS_LAST")
+    return cudnn.why_not() or off
 
 
 def said(graph: Graph) -> list[str]:
