@@ -198,8 +198,10 @@ def torch_tensors(arrays: Sequence[Any]) -> list[Any]:
 def _torch_tensor(array: Array) -> Any:
     import torch
 
-    if array.dtype.name == "bfloat16":  # NumPy and PyTorch name it by types of their own
-        return devices.placed(torch.from_numpy(array.view(np.int16)).view(torch.bfloat16))
+    name = array.dtype.name
+    if name.startswith(("bfloat", "float8")):  # NumPy and PyTorch have types of their own
+        bits = torch.from_numpy(array.view(f"i{array.itemsize}"))
+        return devices.placed(bits.view(getattr(torch, name)))
     return devices.placed(torch.from_numpy(array))
 
 

@@ -115,6 +115,14 @@ class StrictArray(np.ndarray):
     def __setitem__(self, key: Any, value: Any) -> None:
         _plain(self)[_unwrapped(key)] = _unwrapped(value)
 
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return dict(_plain(self).__array_interface__)
+
+    def get(self) -> np.ndarray[Any, Any]:
+        """Return a copy at home."""
+        return np.array(_plain(self))
+
 
 class _Memory(NamedTuple):
     """Where an array lies."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from benchmarks.frameworks import Arrays, Formula, Function
@@ -21,6 +22,9 @@ BATCH_SIZES = ((128, 10, 768), (1024, 10, 768))
 
 WIDENED_SIZES = ((1, 1024, 1024), (64, 1024, 1024))
 """Of products with weights of 8 bits, which are widened and scaled."""
+
+WIDENED = {"int8": "", "float8_e4m3fn": "float8-"}
+"""Their dtypes, and what these add to a workload's name."""
 
 NARROW_SIZES = ((512,) * 3, (128, 512, 784))
 """The same for 16-bit floats."""
@@ -40,11 +44,9 @@ def _inputs(size: tuple[int, int, int], parameters: int, dtype: str = "float32")
 
 
 def _numpy_dtype(name: str) -> Any:
-    if name != "bfloat16":
-        return np.dtype(name)
-    import ml_dtypes
-
-    return ml_dtypes.bfloat16
+    if name.startswith(("bfloat", "float8")):
+        return np.dtype(getattr(ml_dtypes, name))
+    return np.dtype(name)
 
 
 def _product(x: Any, w: Any) -> Any:
@@ -133,15 +135,12 @@ def _contests(size: tuple[int, int, int]) -> list[Contest]:
     ]
 
 
-def _widened_inputs(size: tuple[int, int, int]) -> Arrays:
+def _widened_inputs(size: tuple[int, int, int], dtype: str) -> Arrays:
     m, n, k = size
     rng = np.random.default_rng(0)
     scale = rng.random(n, np.float32) / np.float32(64 * k**0.5)
-    return [
-        rng.standard_normal((m, k), np.float32),
-        rng.integers(-127, 128, (k, n), np.int8),
-        scale,
-    ]
+    weights = rng.integers(-127, 128, (k, n), np.int8)
+    return [rng.standard_normal((m, k), np.float32), weights.astype(_numpy_dtype(dtype)), scale]
 
 
 def _widened_graphfw(x: Any, w: Any, scale: Any) -> Any:
@@ -150,16 +149,20 @@ def _widened_graphfw(x: Any, w: Any, scale: Any) -> Any:
     return x @ (gf.astype(w, gf.float32) * scale)
 
 
-def _widened(x: Any, w: Any, scale: Any) -> Any:
-    return x @ (w * scale)
+def _widened_numpy(x: Any, w: Any, scale: Any) -> Any:
+    return x @ (w.astype(np.float32) * scale)
 
 
-def _widened_contest(size: tuple[int, int, int]) -> Contest:
+def _widened_torch(x: Any, w: Any, scale: Any) -> Any:
+    return x @ (w.float() * scale)
+
+
+def _widened_contest(size: tuple[int, int, int], dtype: str) -> Contest:
     text = "×".join(map(str, size))
-    inputs = functools.partial(_widened_inputs, size)
-    formula = Formula(inputs, _widened_graphfw, *[_widened] * 3)
-    name = f"widened-matmul-{text.replace('×', 'x')}"
-    title = f"weights of 8 bits widened and scaled, matmul M×N×K {text}"
+    inputs = functools.partial(_widened_inputs, size, dtype)
+    formula = Formula(inputs, _widened_graphfw, _widened_numpy, _widened_torch, _widened_numpy)
+    name = f"widened-matmul-{WIDENED[dtype]}{text.replace('×', 'x')}"
+    title = f"weights of {dtype} widened and scaled, matmul M×N×K {text}"
     return Contest(name, title, formula.makers(), (Target(0.9),), atol=1e-4)
 
 
@@ -234,6 +237,6 @@ WORKLOADS = [
     *[contest for size in SIZES for contest in _contests(size)],
     *[_ahead_contest(size) for size in TALL_SIZES],
     *[_ahead_contest(size, "batch") for size in BATCH_SIZES],
-    *map(_widened_contest, WIDENED_SIZES),
+    *[_widened_contest(size, dtype) for dtype in WIDENED for size in WIDENED_SIZES],
     *[c for dtype in NARROW for size in NARROW_SIZES for c in _narrow_contests(size, dtype)],
 ]

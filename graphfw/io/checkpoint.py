@@ -2,6 +2,8 @@
 
 The format is safetensors, so other tools read these files. It has no complex128: such an array is
 stored as float64 with a trailing axis of 2 (real, imaginary), and a metadata entry keeps its name.
+Nor has it numbers of 4 bits and less with a byte for each: they are stored as uint8, and a metadata
+entry keeps their names and dtypes.
 """
 
 import difflib
@@ -20,7 +22,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError, deserialize, safe_open
 from safetensors.numpy import save_file
 
 from graphfw.errors import CheckpointError, a_type, did_you_mean
@@ -40,9 +42,21 @@ _DTYPES = {  # by the format's own codes
     "F32": np.dtype(np.float32),
     "F64": np.dtype(np.float64),
     "C64": np.dtype(np.complex64),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E4M3FNUZ": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "F8_E5M2FNUZ": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "F8_E8M0": np.dtype(ml_dtypes.float8_e8m0fnu),
 }
 _COMPLEX128 = np.dtype(np.complex128)
 _COMPLEX128_KEY = "graphfw.complex128"  # metadata: JSON list of the entries stored as pairs
+_BYTES = {
+    name: np.dtype(getattr(ml_dtypes, name))
+    for name in ("float4_e2m1fn", "int4", "uint4", "int2", "uint2")
+}
+_BYTES_KEY = "graphfw.bytes"  # metadata: JSON dict of the entries stored as bytes, to their dtypes
+_KEYS = (_COMPLEX128_KEY, _BYTES_KEY)
+_ALL = (*_DTYPES.values(), _COMPLEX128, *_BYTES.values())
 _RESERVED_NAME = "__metadata__"  # the format keeps the metadata under this name
 _STALE_SECONDS = 3600.0
 _SHOWN = 8
@@ -69,8 +83,7 @@ def write_checkpoint(
 
     Args:
         path: The file to write. Its folder must exist.
-        tensors: Arrays of any shape, layout and byte order; bool, integers, float16, bfloat16,
-            float32, float64, complex64 or complex128.
+        tensors: Arrays of any shape, layout and byte order, of any dtype that graphfw has.
         metadata: Text to keep beside them.
 
     Raises:
@@ -118,29 +131,35 @@ def _encode(
     for key, note in metadata.items():
         if not _is_text(key) or not _is_text(note):
             raise refuse(f"metadata {key!r}: {note!r} is not text", "pass Unicode str for both")
-        if key == _COMPLEX128_KEY:
+        if key in _KEYS:
             raise refuse(f"the metadata key {key!r} is reserved", "choose another key")
 
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     pairs: list[str] = []
+    kept: dict[str, str] = {}
     for name, value in tensors.items():
         if not _is_text(name) or name == _RESERVED_NAME:
             raise refuse(f"{name!r} cannot name an entry", "choose another name, a Unicode str")
         if not isinstance(value, np.ndarray):
             raise refuse(f"entry {name!r} is {a_type(value)}", "pass a numpy.ndarray")
         dtype = value.dtype.newbyteorder("=")
-        if dtype not in (*_DTYPES.values(), _COMPLEX128):
-            known = ", ".join(d.name for d in (*_DTYPES.values(), _COMPLEX128))
+        if dtype not in _ALL:
+            known = ", ".join(d.name for d in _ALL)
             raise refuse(f"entry {name!r} has dtype {value.dtype}", f"cast it to one of {known}")
         array = np.asarray(value, dtype=dtype, order="C")
         if dtype == _COMPLEX128:
             pairs.append(name)
             array = array.reshape(-1).view(np.float64).reshape(*value.shape, 2)
+        if dtype.name in _BYTES:
+            kept[name] = dtype.name
+            array = array.view(np.uint8)
         arrays[name] = array
 
     text = dict(metadata)
     if pairs:
         text[_COMPLEX128_KEY] = json.dumps(pairs)
+    if kept:
+        text[_BYTES_KEY] = json.dumps(kept)
     return arrays, text
 
 
@@ -257,9 +276,12 @@ def read_checkpoint(
                     raise refuse(
                         f"entry {name!r} has dtype {code}", f"convert it to one of {known}"
                     )
-            # A copy, so that each array owns memory that NumPy allocated and aligned.
-            arrays = {name: np.array(file.get_tensor(name), order="C") for name in stored}
-            text = dict(file.metadata() or {})
+            if any([code.startswith("F8") for code in stored.values()]):
+                arrays, text = _with_float8(written)
+            else:
+                # A copy, so that each array owns memory that NumPy allocated and aligned.
+                arrays = {name: np.array(file.get_tensor(name), order="C") for name in stored}
+                text = dict(file.metadata() or {})
     except FileNotFoundError as error:
         raise refuse("there is no such file", _missing_fix(Path(written))) from error
     except PermissionError as error:
@@ -273,7 +295,46 @@ def read_checkpoint(
     for name in _complex_names(path, text.pop(_COMPLEX128_KEY, "[]"), arrays):
         pair = arrays[name]
         arrays[name] = pair.reshape(-1).view(_COMPLEX128).reshape(pair.shape[:-1]).copy()
+    for name, dtype in _kept_dtypes(path, text.pop(_BYTES_KEY, "{}"), arrays).items():
+        arrays[name] = arrays[name].view(_BYTES[dtype])
     return arrays, text
+
+
+def _with_float8(path: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
+    """Read a whole file, since `safe_open` gives no such arrays to NumPy.
+
+    All of it at once: another file may take its place between two looks.
+    """
+    content = Path(path).read_bytes()
+    entries = deserialize(content)  # type: ignore[no-untyped-call]  # it says nothing of types
+    arrays = {
+        name: np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"]).copy()
+        for name, entry in sorted(entries)
+    }
+    size = int.from_bytes(content[:8], "little")
+    return arrays, json.loads(content[8 : 8 + size]).get(_RESERVED_NAME, {})
+
+
+def _kept_dtypes(
+    path: str | os.PathLike[str], marker: str, arrays: Mapping[str, np.ndarray[Any, Any]]
+) -> dict[str, str]:
+    try:
+        kept = json.loads(marker)
+    except ValueError:
+        kept = None
+    if isinstance(kept, dict) and all(
+        isinstance(dtype, str)
+        and dtype in _BYTES
+        and name in arrays
+        and arrays[name].dtype == np.uint8
+        for name, dtype in kept.items()
+    ):
+        return kept
+    raise CheckpointError(
+        f"cannot read checkpoint {_quote(path)}: its metadata {_BYTES_KEY!r} does not give uint8 "
+        f"entries one of the dtypes {', '.join(_BYTES)}",
+        fix="remove that metadata, or use another copy of the file",
+    )
 
 
 def _complex_names(

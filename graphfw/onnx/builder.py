@@ -253,9 +253,10 @@ class Builder:
         if x.dtype is dtype:
             return x
         number = number_of(dtype)
-        if dtype.name.startswith("float8") and "e8m0" not in dtype.name:
-            return self("Cast", x, dtype=dtype, to=number, saturate=0)
-        return self("Cast", x, dtype=dtype, to=number)
+        how: dict[str, Any] = {"saturate": 0} if dtype.name.startswith("float8") else {}
+        if dtype.name == "float8_e8m0fnu":
+            how["round_mode"] = "nearest"
+        return self("Cast", x, dtype=dtype, to=number, **how)
 
     # Constants.
 

@@ -12,6 +12,7 @@ from graphfw.ir import ambient, overrides
 from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import (
+    BY_NAME,
     DType,
     DTypeLike,
     as_dtype,
@@ -23,6 +24,7 @@ from graphfw.ir.dtype import (
     float32,
     float64,
     int32,
+    int64,
     promote,
     promote_all,
     promote_scalar,
@@ -55,6 +57,9 @@ class AsType(Op):
         fits = not x.is_complex or self.to.is_complex or self.to.is_bool
         message = f"{x.name} does not become {self.to.name}: that would drop the imaginary part"
         require(fits, message, fix="take gf.real(x), gf.imag(x) or gf.abs(x)", error=DTypeError)
+        is_direct = not _needs_float32(x, self.to)
+        message = f"{x.name} becomes {self.to.name} by way of float32"
+        require(is_direct, message, fix="call gf.astype, which goes there", error=DTypeError)
         return self.to
 
     def eval(self, xp: Any, x: Any) -> Any:
@@ -78,7 +83,12 @@ class AsType(Op):
         yield ok("float32[n]", to=int32)
         yield ok("int64[]", to=float16)
         yield ok("complex64[3]", to=bool_)
+        yield ok("float8_e4m3fn[n]", to=float16)
+        yield ok("float64[3, n]", to=BY_NAME["float8_e5m2"])
+        yield ok("int4[n]", to=int64)
+        yield ok("int32[n]", to=BY_NAME["uint4"])
         yield bad("complex64[3]", to=float32, match="the imaginary part", error=DTypeError)
+        yield bad("int4[3]", to=complex64, match="by way of float32", error=DTypeError)
 
 
 @public
@@ -104,7 +114,15 @@ def astype(
     if device is not None:
         tensor = tensor.to_device(device)
     wanted = as_dtype(dtype)
+    if _needs_float32(tensor.dtype, wanted):
+        tensor = emit(AsType(float32), tensor)
     return tensor if tensor.dtype is wanted else emit(AsType(wanted), tensor)
+
+
+def _needs_float32(source: DType, to: DType) -> bool:
+    """Whether no conversion leads from one to the other: between any two of those for storage."""
+    other = source is not to and (to.is_storage or to.is_complex)
+    return source.is_storage and other
 
 
 @public

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
+from typing import Any
 
 from graphfw.errors import DTypeError
-from graphfw.ir.dtype import bool_
+from graphfw.ir.dtype import bool_, float32
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import NONDIFF
 from graphfw.ir.tensor import Tensor
@@ -35,6 +37,13 @@ __all__ = [
     "not_equal",
     "signbit",
 ]
+
+
+def _beside_infinity(k: Any, compare: Callable[..., Any], x: Any, *, integers: bool) -> Any:
+    """Return how a magnitude compares with infinity; of integers that is known."""
+    x = k.cast(x, float32) if x.dtype.is_storage else x
+    return compare(k.abs(x), inf) if x.dtype.is_floating else k.const(integers, bool_)
+
 
 equal = binary(
     "equal",
@@ -106,7 +115,7 @@ isinf = unary(
     vjp=NONDIFF,
     accepts="any",
     result="bool",
-    scalar=lambda k, x: k.eq(k.abs(x), inf) if x.dtype.is_floating else k.const(False, bool_),
+    scalar=lambda k, x: _beside_infinity(k, k.eq, x, integers=False),
 )
 isfinite = unary(
     "isfinite",
@@ -114,7 +123,7 @@ isfinite = unary(
     vjp=NONDIFF,
     accepts="any",
     result="bool",
-    scalar=lambda k, x: k.lt(k.abs(x), inf) if x.dtype.is_floating else k.const(True, bool_),
+    scalar=lambda k, x: _beside_infinity(k, k.lt, x, integers=True),
 )
 signbit = unary(
     "signbit",

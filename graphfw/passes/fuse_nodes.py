@@ -185,7 +185,7 @@ class Facts:
         if op.name == "barrier":
             return self._barrier(node)
         kinds = {t.dtype.kind for t in node.types} | {t.dtype.kind for t in node.inputs}
-        if kinds & {"complex", "storage"}:
+        if "complex" in kinds:
             return self._view_or(node, Role.REFERENCE)
         if renames(node):
             # x[n] -> [n//3, 3] is checked when it runs.

@@ -18,11 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from safetensors import safe_open
+from safetensors import deserialize, safe_open
 from safetensors.numpy import save_file
 
 from graphfw.errors import CheckpointError
 from graphfw.io import Mismatch, check_entries, read_checkpoint, write_checkpoint
+from graphfw.ir.dtype import STORAGE
 from tests.texts import said
 
 _DTYPES = [
@@ -423,10 +424,44 @@ def test_another_format_is_refused(tmp_path, content):
 
 
 def test_a_dtype_numpy_lacks_is_named(tmp_path):
-    save_file({"w": np.zeros(2, ml_dtypes.float8_e4m3fn)}, tmp_path / "x")
-    with pytest.raises(
-        CheckpointError, match=r"entry 'w' has dtype F8_E4M3\n.*\n  fix  convert it to"
-    ):
+    header = b'{"w":{"dtype":"F4","shape":[4],"data_offsets":[0,2]}}'
+    (tmp_path / "x").write_bytes(len(header).to_bytes(8, "little") + header + b"ab")
+    with pytest.raises(CheckpointError, match=r"entry 'w' has dtype F4\n.*\n  fix  convert it to"):
+        read_checkpoint(tmp_path / "x")
+
+
+def test_dtypes_that_numbers_are_only_kept_in(tmp_path, rng):
+    arrays = {dtype.name: codes(rng, dtype) for dtype in STORAGE}
+    arrays |= {"scalar": arrays["int4"][0, 0], "strided": arrays["float8_e5m2"].T[::2]}
+    arrays = {name: np.asarray(array) for name, array in arrays.items()}
+    write_checkpoint(tmp_path / "x", {**arrays, "z": np.ones(2, complex)}, {"step": "3"})
+    found, text = read_checkpoint(tmp_path / "x")
+    assert text == {"step": "3"}
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype
+        assert found[name].flags.writeable
+        np.testing.assert_array_equal(found[name].view(np.uint8), array.view(np.uint8))
+    assert found["z"].dtype == complex
+
+
+def codes(rng, dtype):
+    return rng.integers(0, 4, (3, 5)).astype(np.uint8).view(dtype.dtype)
+
+
+def test_other_tools_read_floats_of_8_bits(tmp_path, rng):
+    array = codes(rng, STORAGE[0])
+    write_checkpoint(tmp_path / "x", {"w": array}, {})
+    (name, entry), *_ = deserialize((tmp_path / "x").read_bytes())
+    assert (name, entry["dtype"], bytes(entry["data"])) == ("w", "F8_E4M3", array.tobytes())
+
+
+@pytest.mark.parametrize(
+    "marker", ["{", "3", '{"w": "int8"}', '{"gone": "int4"}', '{"f": "int4"}', '{"w": [1]}']
+)
+def test_a_false_marker_of_bytes_is_refused(tmp_path, marker):
+    arrays = {"w": np.zeros(2, np.uint8), "f": np.zeros(2, np.float32)}
+    save_file(arrays, tmp_path / "x", {"graphfw.bytes": marker})
+    with pytest.raises(CheckpointError, match="does not give uint8 entries one of the dtypes"):
         read_checkpoint(tmp_path / "x")
 
 

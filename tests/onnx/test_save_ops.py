@@ -7,7 +7,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.build import emit_all
-from graphfw.ir.dtype import DType, bfloat16, float32
+from graphfw.ir.dtype import STORAGE, DType, as_dtype, bfloat16, float32
 from graphfw.ir.graph import Graph
 from graphfw.onnx.builder import EXPORTERS
 from tests.onnx.runtime import started
@@ -71,12 +71,13 @@ def compare(one: Declared, types, op, rng, tmp_path, opset: int) -> None:
 
 
 def fed(dtype: DType) -> DType:
-    """Return what is fed instead: the runtime's Python has no bfloat16."""
-    return float32 if dtype is bfloat16 else dtype
+    """Return what is fed instead: the runtime's Python has none of ml_dtypes' dtypes."""
+    return float32 if dtype is bfloat16 or dtype.is_storage else dtype
 
 
 def widened(array):
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    dtype = as_dtype(array.dtype)
+    return array if fed(dtype) is dtype else array.astype(np.float32)
 
 
 @pytest.mark.parametrize("one", written, ids=str)
@@ -90,3 +91,15 @@ def test_every_op_is_written_or_known_not_to_be():
     names = set(OWN)
     assert not WITHOUT & set(EXPORTERS)
     assert names - set(EXPORTERS) - {"placeholder", "variable"} == WITHOUT
+
+
+@pytest.mark.parametrize("dtype", [d for d in STORAGE if d.name.startswith("float")], ids=str)
+def test_floats_are_kept_as_before_when_a_model_comes_back(dtype, rng, tmp_path):
+    with Graph() as graph:
+        x = gf.placeholder(("n",), name="x")
+        y = gf.astype(gf.astype(x, dtype), gf.float32)
+    gf.onnx.save(graph, {"y": y}, tmp_path / "op.onnx", opset=25)
+    values = (rng.standard_normal(999) * np.exp(rng.uniform(-9, 30, 999))).astype(np.float32)
+    with gf.Session(graph) as session:
+        wanted = session.run(y, {x: values})
+    np.testing.assert_array_equal(gf.onnx.run(tmp_path / "op.onnx", {"x": values})["y"], wanted)

@@ -120,8 +120,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
     Stream* one = stream_of(handle);
     if (!one) return cudaErrorInvalidResourceHandle;
     wait_for(guard, {one, one->given});
-    streams.erase(one);
-    delete one;
+    streams.erase(one);  // and not deleted: another one at its address would be what points mean
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {

@@ -240,7 +240,7 @@ class Meaning:
         assert isinstance(expr, Call)
         args = [self.value(arg) for arg in expr.args]
         reference = PRIMITIVES[expr.function].reference
-        if expr.function == "cast":
+        if PRIMITIVES[expr.function].result == "cast":
             return reference(args[0], expr.dtype.dtype)
         return reference(*args)
 

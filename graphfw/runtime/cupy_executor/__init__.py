@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ExecutionError, ExecutorError, FeedError, a_type
+from graphfw.ir.dtype import as_dtype
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
@@ -24,6 +25,7 @@ from graphfw.runtime.cupy_executor.capture import Capturing
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.executable import GpuExecutable
 from graphfw.runtime.cupy_executor.staging import Piece
+from graphfw.runtime.cupy_executor.stored import StoredArray, array_dtype, bytes_of
 from graphfw.runtime.executor import Claim, Executable, Executor, Options
 from graphfw.runtime.limits import compiles
 from graphfw.runtime.program import Program
@@ -60,7 +62,7 @@ class CupyExecutor(Executor):
 
         The run copies it, together with the others that it is fed.
         """
-        if not isinstance(value, self._cupy.ndarray):
+        if not isinstance(value, (self._cupy.ndarray, StoredArray)):
             if not _is_on_gpu(value):
                 return feeding.host_array(placeholder, value)
             value = self._taken(placeholder, value)
@@ -70,10 +72,13 @@ class CupyExecutor(Executor):
                 f"and the session runs on GPU {self._device}",
                 fix=f'make the session with executor="cupy:{value.device.id}", or move the array',
             )
-        if value.dtype != placeholder.dtype.dtype:
+        wanted = placeholder.dtype
+        if value.dtype != wanted.dtype:
             raise FeedError(
-                f'"{placeholder.name}" is {placeholder.dtype.name} and is fed {value.dtype.name}',
-                fix=f'convert it: array.astype("{placeholder.dtype.name}")',
+                f'"{placeholder.name}" is {wanted.name} and is fed {value.dtype.name}',
+                fix=f'hand over its bytes: StoredArray(bytes, "{wanted.name}") of {__name__}'
+                if wanted.is_storage
+                else f'convert it: array.astype("{wanted.name}")',
             )
         return value
 
@@ -100,10 +105,11 @@ class CupyExecutor(Executor):
             stream = self._cupy.cuda.get_current_stream()
             self._gpu.streams.reads(stream)
             self._gpu.streams.overwrites(stream)  # where the old contents lie, others will
-            made = self._cupy.empty(array.shape, array.dtype)
+            dtype = as_dtype(array.dtype)
+            made = self._cupy.empty(array.shape, array_dtype(dtype))
             self._gpu.staging.send([Piece(array, 0)], made.data.ptr, stream)
             self._gpu.streams.has_written(stream)
-            return made
+            return StoredArray(made, dtype) if dtype.is_storage else made
 
     def release(self) -> None:
         self._capturing.drop()
@@ -113,13 +119,13 @@ class CupyExecutor(Executor):
         return host
 
     def to_hosts(self, arrays: Sequence[Any]) -> list[Array]:
-        kind = self._cupy.ndarray
+        kind = (self._cupy.ndarray, StoredArray)
         with self._working():
             stream = self._cupy.cuda.get_current_stream()
             self._gpu.streams.reads(stream)
-            home = self._gpu.staging.fetch([a for a in arrays if isinstance(a, kind)], stream)
-        fetched = iter(home)
-        return [next(fetched) if isinstance(a, kind) else np.array(a) for a in arrays]
+            there = [bytes_of(a) for a in arrays if isinstance(a, kind)]
+            fetched = iter(self._gpu.staging.fetch(there, stream))
+        return [next(fetched).view(a.dtype) if isinstance(a, kind) else np.array(a) for a in arrays]
 
     @contextmanager
     def _working(self) -> Iterator[None]:

@@ -28,6 +28,7 @@ from graphfw.runtime.cupy_executor.cudnn import CudnnCode
 from graphfw.runtime.cupy_executor.epilogues import FuseEpilogues
 from graphfw.runtime.cupy_executor.products import ProductCode
 from graphfw.runtime.cupy_executor.regions import RegionCode, region_steps
+from graphfw.runtime.cupy_executor.stored import array_dtype
 from graphfw.runtime.cupy_executor.target import GpuTarget
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.lower import CanCompile, lower
@@ -434,10 +435,12 @@ def _launched(step: Step) -> Launched:
 
 
 def _constants(read: Sequence[Storage]) -> dict[Storage, Array]:
-    """Return those that are constants."""
+    """Return those that are constants, in arrays that CuPy takes."""
     found: dict[Storage, Array] = {}
     for storage in read:
         array = constant_array(storage) if isinstance(storage, Tensor) else None
         if array is not None:
-            found[storage] = np.require(array, requirements=["C", "A"])
+            found[storage] = np.require(array, requirements=["C", "A"]).view(
+                array_dtype(storage.dtype)
+            )
     return found

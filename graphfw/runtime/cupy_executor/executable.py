@@ -25,6 +25,7 @@ from graphfw.runtime.cupy_executor.profiling import events_of
 from graphfw.runtime.cupy_executor.ready import Part
 from graphfw.runtime.cupy_executor.regions import RefusedError
 from graphfw.runtime.cupy_executor.runs import Run, Worker
+from graphfw.runtime.cupy_executor.stored import Edge, array_dtype, bytes_of
 from graphfw.runtime.cupy_executor.streams import key_of
 from graphfw.runtime.executor import Claim, Executable, Options
 from graphfw.runtime.kernels.steps import Storage
@@ -47,6 +48,7 @@ class GpuExecutable(Executable):
         self._capturing = capturing
         self._limit = options.memory_limit
         self._xp = device.cupy
+        self._edge = Edge(program)
         with without_collection():
             self.build = Build(program, options, device.capability)
         with device.current(), failures.told(device):
@@ -64,6 +66,7 @@ class GpuExecutable(Executable):
         claim: Claim | None,
     ) -> list[Any]:
         program, streams = self.program, self.device.streams
+        inputs = self._edge.taken(inputs)
         with self.device.current(), failures.told(self.device), np.errstate(all="ignore"):
             layout = self._layout(inputs, sizes, rng, claim)
             layout.runs += 1
@@ -75,8 +78,9 @@ class GpuExecutable(Executable):
             me = object()
             try:
                 if instance is None or not instance.workspace.take(me):
-                    return self._by_itself(layout, inputs, rng, made)
-                return self._with_instance(instance, inputs, rng, claim, stream)
+                    return self._edge.handed(self._by_itself(layout, inputs, rng, made))
+                found = self._with_instance(instance, inputs, rng, claim, stream)
+                return self._edge.handed(found)
             except RefusedError:
                 raise self._refusal(inputs, sizes, rng) from None
             finally:
@@ -278,7 +282,7 @@ class GpuExecutable(Executable):
         for storage, shape in zip(storages, shapes, strict=False):
             slot = self._slot(storage)
             if slot not in run.frame.fixed and storage not in self._outside:
-                new = partial(self._xp.empty, shape, storage.dtype.dtype)
+                new = partial(self._xp.empty, shape, array_dtype(storage.dtype))
                 run.hold(slot, self._worker.room(run.layout, new))
 
     @cached_property
@@ -292,7 +296,7 @@ class GpuExecutable(Executable):
             slot = self._slot(storage)
             array = run.arrays[slot]
             if array is None:
-                new = partial(self._xp.empty, shape, storage.dtype.dtype)
+                new = partial(self._xp.empty, shape, array_dtype(storage.dtype))
                 array = self._worker.room(run.layout, new)
                 self._worker.copy(array.data.ptr, run.addresses[slot], array.nbytes)
             found.append(array.reshape(shape))
@@ -315,8 +319,8 @@ class GpuExecutable(Executable):
     def _reference(self) -> ArrayExecutable:
         return ArrayExecutable(self.program, np)
 
-    def _at_home(self, inputs: Sequence[Any]) -> list[Array]:
-        return [self._xp.asnumpy(array) for array in inputs]
+    def _at_home(self, inputs: Sequence[Any]) -> Sequence[Array]:
+        return self._edge.at_home([self._xp.asnumpy(bytes_of(array)) for array in inputs])
 
     def _refusal(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
         """Say what is wrong with values or sizes: the reference path has the messages."""
@@ -381,6 +385,7 @@ class GpuExecutable(Executable):
         self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
     ) -> Profile:
         streams = self.device.streams
+        inputs = self._edge.taken(inputs)
         with self.device.current(), failures.told(self.device), np.errstate(all="ignore"):
             layout = self._layout(inputs, sizes, rng)
             stream = self._xp.cuda.get_current_stream()

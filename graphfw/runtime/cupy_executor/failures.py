@@ -15,7 +15,7 @@ from graphfw.ir.dtype import STORAGE, bfloat16
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.codegen import GpuCode
-from graphfw.runtime.limits import shown_bytes
+from graphfw.runtime.limits import compiles, shown_bytes
 from graphfw.runtime.places import place_of
 from graphfw.runtime.program import Program
 
@@ -88,7 +88,8 @@ def require_dtypes(cupy: Any, program: Program) -> None:
     Raises:
         ExecutorError: A tensor has such a dtype.
     """
-    lacking = set(STORAGE)
+    # Kernels take bytes for what is kept in a byte.
+    lacking = set() if compiles() else set(STORAGE)
     if int(cupy.__version__.split(".")[0]) < 14 or NumpyVersion(np.__version__) < "2.1.2":
         lacking.add(bfloat16)
     tensors = [tensor for node in program.graph.nodes for tensor in node.outputs]
@@ -96,7 +97,7 @@ def require_dtypes(cupy: Any, program: Program) -> None:
     if tensor is None:
         return
     what = tensor.name or tensor.node.op.name
-    fix = f"convert it where it is made, or {_HOST}"
+    fix = "compile it: leave GRAPHFW_JIT=0 out"
     if tensor.dtype is bfloat16:
         fix = f"install {_KNOW_BFLOAT16}, or newer ones, or {_HOST}"
     raise ExecutorError(

@@ -15,6 +15,7 @@ from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.layouts import Frame, Layout, Layouts
 from graphfw.runtime.cupy_executor.runs import Run, Worker
+from graphfw.runtime.cupy_executor.stored import array_dtype
 from graphfw.runtime.planning.arena import ALIGNMENT
 from graphfw.runtime.planning.once import known_bytes
 
@@ -120,7 +121,9 @@ class Preparation:
         begins = [0, *itertools.accumulate([-(-n // ALIGNMENT) * ALIGNMENT for n in sizes])]
         memory = self._worker.room(layout, lambda: xp.empty(max(begins[-1], 1), np.uint8))
         pieces = {
-            self._layouts.slot_of[storage]: memory[begin : begin + size].view(storage.dtype.dtype)
+            self._layouts.slot_of[storage]: memory[begin : begin + size].view(
+                array_dtype(storage.dtype)
+            )
             for storage, begin, size in zip(self._plan.kept, begins, sizes, strict=False)
         }
         return Made(memory, pieces, sources, version)

@@ -32,6 +32,7 @@ from graphfw.runtime.cupy_executor.ready import (
 from graphfw.runtime.cupy_executor.regions import ReadyRegion, RefusedError
 from graphfw.runtime.cupy_executor.regions.common import Spot
 from graphfw.runtime.cupy_executor.staging import Piece
+from graphfw.runtime.cupy_executor.stored import array_dtype
 from graphfw.runtime.kernels.steps import Storage
 
 _NOTHING = np.uint64(0)
@@ -358,9 +359,9 @@ class Worker:
     def _held(self, storage: Storage, run: Run) -> Any:
         slot, begin = run.layout.of.place(storage, run.layout.offsets)
         if slot >= 0:
-            return run.flat(slot, storage.dtype.dtype)
+            return run.flat(slot, array_dtype(storage.dtype))
         nbytes = evaluate(storage.size, run.layout.sizes) * storage.dtype.itemsize
-        return run.bytes_at(begin, nbytes).view(storage.dtype.dtype)
+        return run.bytes_at(begin, nbytes).view(array_dtype(storage.dtype))
 
 
 def _nothing(_: object) -> None:

@@ -15,7 +15,7 @@ from graphfw.errors import PassError
 from graphfw.ir.affine import ZERO, Affine, Index, Variable, broadcast_index, index_of
 from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike, always_ge
-from graphfw.ir.dtype import DType, float32, int64
+from graphfw.ir.dtype import DType, float32, int64, uint8
 from graphfw.ir.records import record
 from graphfw.ir.sources import DimValue
 from graphfw.ir.tensor import Node, Tensor
@@ -138,7 +138,7 @@ class Values:
         shorts = [facts.short[node] for node in group.nodes if node in facts.short]
         self._anew = {node for short in shorts for node in short.inside}
         self._known: dict[tuple[Tensor, Index], Expr] = {}
-        self._fills: dict[Tensor, Const | None] = {}
+        self._fills: dict[Tensor, Expr | None] = {}
         for node in group.nodes:
             if facts.role[node] is not Role.JOIN:
                 self._make(node)
@@ -200,7 +200,7 @@ class Values:
         self._known[root, at] = value
         return value
 
-    def _fill(self, root: Tensor) -> Const | None:
+    def _fill(self, root: Tensor) -> Expr | None:
         if root not in self._fills:
             self._fills[root] = filled(root)
         return self._fills[root]
@@ -363,10 +363,14 @@ def _as_value(place: Affine) -> Expr:
     return At(int64, place)
 
 
-def filled(root: Tensor) -> Const | None:
+def filled(root: Tensor) -> Expr | None:
     """Return the value of a constant whose elements are all the same."""
     fill = fill_value(root) if root.node.op.name == "constant" else None
-    return None if fill is None else Const(_wide(root.dtype), fill.item())
+    if fill is None:
+        return None
+    if root.dtype.is_storage:
+        return K.bits(K.const(fill.view(uint8.dtype).item(), uint8), root.dtype)
+    return K.const(fill.item(), _wide(root.dtype))
 
 
 def counted(node: Node, index: Index) -> Expr | None:

@@ -28,6 +28,7 @@ from graphfw.runtime.kernels.ir import (
     SizeValue,
     Store,
 )
+from graphfw.runtime.kernels.scalars import PRIMITIVES
 
 _SIGNS = {
     "add": "+",
@@ -185,8 +186,10 @@ class _Names:
         args = [self._texts[arg] for arg in expr.args]
         if expr.function in _SIGNS:
             return f" {_SIGNS[expr.function]} ".join([_bracketed(arg) for arg in args])
-        to = expr.dtype.name if expr.function in ("cast", "narrow") else ""
-        return f"{expr.function if expr.function != 'cast' else ''}{to}({', '.join(args)})"
+        if PRIMITIVES[expr.function].result != "cast":
+            return f"{expr.function}({', '.join(args)})"
+        how = {"cast": "", "bits": "bits of "}.get(expr.function, expr.function)
+        return f"{how}{expr.dtype.name}({', '.join(args)})"
 
     def _access(self, access: Access) -> str:
         parts = [f"{_factor(stride)}{axis}" for axis, stride in access.strides if stride != 0]

@@ -16,7 +16,8 @@ Floats of 16 bits exist in memory only. Who lowers an op casts what it loads of 
 float32, calls `scalar`, and casts the result back: `k.cast(k.cast(op.scalar(k, *xs), float16),
 float32)` is an op's result in a kernel, rounded once, as NumPy and ml_dtypes round it. So `scalar`
 never sees float16 or bfloat16, and within one op float32 is kept. Complex dtypes have no
-primitives.
+primitives. What numbers are only kept in has "bits", "cast" and "select"; what compares them
+compares the numbers that they stand for.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import numpy as np
 
 from graphfw.ir.dtype import DType, bool_, float16, float32, float64
 from graphfw.ops import numerics
+from graphfw.runtime.kernels import stored
 from graphfw.runtime.kernels.ir import Call, Const, Expr
 
 Operand: TypeAlias = "Expr | bool | int | float"
@@ -124,6 +126,8 @@ PRIMITIVES: dict[str, Primitive] = {
     # int64 (uint32: its low bits; uint64: so below 2^63, and 2^63 more of x - 2^63 from there on).
     # float16 is cast to and from float32 only, bfloat16 too: `Scalars.cast` takes the detours.
     "cast": _instruction(1, "any", "cast", lambda x, to: x.astype(to)),
+    # The same bits as another dtype of the same size.
+    "bits": _instruction(1, "any", "cast", lambda x, to: x.view(to)),
     # float64 to float32, towards 0, and the last bit set where that was not exact: so that rounding
     # to 16 bits afterwards is as if there had been one rounding.
     "narrow": Primitive(1, "library", "float", "cast", lambda x, to: _narrow(x)),
@@ -179,11 +183,19 @@ class Scalars:
         """The value in another dtype, as `astype` makes it."""
         if x.dtype is dtype:
             return x
+        if x.dtype.is_storage:
+            return self.cast(stored.decoded(self, x), dtype)
+        if dtype.is_storage:
+            return stored.encoded(self, x, dtype)
         if not _needs_detour(x.dtype, dtype):
             return Call(dtype, "cast", (x,))
         if x.dtype is float64 and dtype is float16:
             return self.cast(Call(float32, "narrow", (x,)), dtype)
         return self.cast(self.cast(x, float32), dtype)
+
+    def bits(self, x: Expr, dtype: DType) -> Expr:
+        """The same bits as another dtype of the same size."""
+        return x if x.dtype is dtype else Call(dtype, "bits", (x,))
 
     def select(self, condition: Operand, x: Operand, y: Operand) -> Expr:
         """The value of x where the condition holds, else y's."""
@@ -197,6 +209,8 @@ class Scalars:
     def call(self, function: str, *operands: Operand) -> Expr:
         """A call of a primitive whose operands have one dtype."""
         args = _same_dtype(*operands)
+        if args[0].dtype.is_storage:
+            args = tuple([stored.decoded(self, x) for x in args])
         if function == "pow" and isinstance(args[1], Const) and args[1].value == 2:
             return self.call("mul", args[0], args[0])  # as NumPy does
         dtype = bool_ if PRIMITIVES[function].result == "bool" else args[0].dtype

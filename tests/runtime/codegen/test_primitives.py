@@ -58,7 +58,8 @@ def test_instructions(dtype, target, rng):
     names = [
         name
         for name, primitive in PRIMITIVES.items()
-        if primitive.source == "instruction" and accepts(name, dtype) and name != "cast"
+        if primitive.source == "instruction" and primitive.result != "cast"
+        if accepts(name, dtype)
     ]
     x, y, condition = Load(dtype, 0, FLAT), Load(dtype, 1, FLAT), Load(bool_, 2, FLAT)
     results = []

@@ -105,7 +105,7 @@ def test_a_gpu_that_is_too_old(fake, graph, monkeypatch):
 
 @pytest.mark.parametrize(
     ("dtype", "version", "numpys"),
-    [("int4", "14.0", "2.4.0"), ("bfloat16", "13.6.0", "2.4.0"), ("bfloat16", "14.0", "2.1.1")],
+    [("bfloat16", "13.6.0", "2.4.0"), ("bfloat16", "14.0", "2.1.1")],
 )
 def test_dtypes_that_cupy_lacks(fake, monkeypatch, dtype, version, numpys):
     monkeypatch.setattr(np, "__version__", numpys)

@@ -66,7 +66,7 @@ REDUCTIONS: dict[ReduceKind, str] = {
 
 def memory(dtype: DType) -> str:
     """Return the type of an element in memory."""
-    if dtype.is_bool:
+    if dtype.is_bool or dtype.is_storage:
         return "unsigned char"
     return _FLOATS.get(dtype.name) or _INTEGERS[dtype.name]
 

@@ -217,6 +217,8 @@ class Values:
         args = [self.value(arg) for arg in expr.args]
         if expr.function == "cast":
             return self._named(expr.dtype, converted(expr.args[0].dtype, expr.dtype, args[0]))
+        if expr.function == "bits":
+            return self._named(expr.dtype, f"gf_bits<{register(expr.dtype)}>({args[0]})")
         text = called(expr.function, expr.args[-1].dtype, args)
         is_narrow = register(expr.dtype) in ("signed char", "short", "unsigned char")
         return self._named(expr.dtype, f"({register(expr.dtype)})({text})" if is_narrow else text)

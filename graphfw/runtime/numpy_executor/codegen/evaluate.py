@@ -197,6 +197,8 @@ class Evaluator:
         dtype = expr.args[-1].dtype
         if expr.function == "cast":
             return p.cast(dtype, expr.dtype, args[0])
+        if expr.function == "bits":
+            return p.bits(dtype, expr.dtype, args[0])
         if PRIMITIVES[expr.function].source == "instruction":
             return p.call(expr.function, dtype, args)
         self.writer.math[expr.function, dtype, p.lanes] = None

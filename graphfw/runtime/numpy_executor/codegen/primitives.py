@@ -153,6 +153,11 @@ class Primitives:
             return self.convert("trunc", a, old, new)
         return self.convert("sext" if source.kind == "int" else "zext", a, old, new)
 
+    def bits(self, source: DType, to: DType, a: str) -> str:
+        """Write the same bits as another dtype."""
+        old, new = register(source), register(to)
+        return a if old == new else self.convert("bitcast", a, old, new)
+
     def convert(self, instruction: str, a: str, old: str, new: str) -> str:
         """Write a conversion between register types by one instruction."""
         kinds = vector(old, self.lanes), vector(new, self.lanes)

@@ -1,0 +1,122 @@
+"""Numbers of dtypes that CuPy lacks, floats of 8 bits and the like: on a GPU, their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from graphfw.errors import ArgumentError
+from graphfw.ir.dtype import DType, DTypeLike, as_dtype, uint8
+from graphfw.ir.literal import Array
+from graphfw.runtime.program import Program
+
+
+class StoredArray:
+    """An array on a GPU of a dtype that CuPy lacks: what a run is fed, returns, or keeps.
+
+    `get()` or `gf.to_numpy` brings it home. To compute with it elsewhere take its bytes:
+    `torch.from_dlpack(array.bytes).view(torch.float8_e4m3fn)`.
+
+    Args:
+        content: The bytes, one for each number: a CuPy array of uint8.
+        dtype: What they stand for.
+
+    Attributes:
+        bytes: The bytes.
+        dtype: NumPy's dtype of the numbers.
+
+    Raises:
+        ArgumentError: These are no bytes, or CuPy has arrays of the dtype itself.
+    """
+
+    def __init__(self, content: Any, dtype: DTypeLike) -> None:
+        known = as_dtype(dtype)
+        if not known.is_storage:
+            raise ArgumentError(
+                f"StoredArray: CuPy has {known.name} itself", fix="hand over the CuPy array"
+            )
+        if getattr(content, "dtype", None) != np.uint8:
+            raise ArgumentError(
+                "StoredArray: the bytes are to be a CuPy array of uint8",
+                fix="take a view of it: array.view(cupy.uint8)",
+            )
+        self.bytes = content
+        self.dtype = known.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of its dims."""
+        shape: tuple[int, ...] = self.bytes.shape
+        return shape
+
+    @property
+    def ndim(self) -> int:
+        """How many dims it has."""
+        return len(self.shape)
+
+    @property
+    def device(self) -> Any:
+        """The GPU, as CuPy names it."""
+        return self.bytes.device
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """What it is to others: pieces of one byte, that are no numbers."""
+        return {**self.bytes.__cuda_array_interface__, "typestr": "|V1"}
+
+    def get(self) -> Array:
+        """Return a copy as a NumPy array."""
+        home: Array = self.bytes.get().view(self.dtype)
+        return home
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        """Refuse, as CuPy does, to copy what nobody has asked to be copied."""
+        raise TypeError("implicit conversion to a NumPy array is not allowed: call get()")
+
+    def __repr__(self) -> str:
+        return f"StoredArray({self.get()!r})"
+
+
+def array_dtype(dtype: DType) -> np.dtype[Any]:
+    """Return the dtype of the array that holds numbers on a GPU."""
+    return (uint8 if dtype.is_storage else dtype).dtype
+
+
+class Edge:
+    """What of a program's inputs and outputs is handed over as `StoredArray`."""
+
+    def __init__(self, program: Program) -> None:
+        given, made = (*program.feeds, *program.variables), program.source.outputs
+        self._inputs = _stored([tensor.dtype for tensor in given])
+        self._outputs = _stored([tensor.dtype for tensor in made])
+
+    def taken(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Return the inputs as CuPy arrays; those of the host are left as they are."""
+        return _replaced(inputs, self._inputs, lambda array, _: bytes_of(array))
+
+    def at_home(self, inputs: Sequence[Array]) -> Sequence[Array]:
+        """Return inputs that were copied home as what they stand for."""
+        return _replaced(inputs, self._inputs, lambda array, dtype: array.view(dtype.dtype))
+
+    def handed(self, outputs: Sequence[Any]) -> list[Any]:
+        """Return the outputs as they are handed over."""
+        return [*_replaced(outputs, self._outputs, StoredArray)]
+
+
+def bytes_of(array: Any) -> Any:
+    """Return the CuPy array of a `StoredArray`; any other array as it is."""
+    return array.bytes if isinstance(array, StoredArray) else array
+
+
+def _stored(dtypes: Sequence[DType]) -> dict[int, DType]:
+    return {number: dtype for number, dtype in enumerate(dtypes) if dtype.is_storage}
+
+
+def _replaced(
+    arrays: Sequence[Any], which: Mapping[int, DType], change: Callable[[Any, DType], Any]
+) -> Sequence[Any]:
+    if not which:
+        return arrays
+    return [change(a, which[n]) if n in which else a for n, a in enumerate(arrays)]

@@ -1,0 +1,90 @@
+"""Dtypes that numbers are only kept in: compiled, on the CPU and on a GPU, as node by node."""
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw.ir.dtype import STORAGE
+
+every = pytest.mark.parametrize("dtype", STORAGE, ids=str)
+
+
+@pytest.fixture(params=["numpy", "stand-in", pytest.param("gpu", marks=pytest.mark.gpu)])
+def executor(request, monkeypatch):
+    """The executors, compiling; a GPU's also on the stand-ins."""
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
+    if request.param == "stand-in":
+        request.getfixturevalue("fake")
+    return "numpy" if request.param == "numpy" else "cupy"
+
+
+def numbers(rng, dtype, *shape):
+    few = {"4": 16, "2": 4}.get(dtype.name.removeprefix("float").lstrip("uint")[0], 256)
+    return rng.integers(0, few, shape).astype(np.uint8).view(dtype.dtype)
+
+
+def both(g, executor, fetches, feeds):
+    """What node by node gives, and what compiled code does."""
+    with gf.Session(g, debug=True) as here, gf.Session(g, executor=executor) as there:
+        wanted = here.run(fetches, feeds)
+        return wanted, [there.run(fetches, feeds, host=True) for _ in range(4)][-1]
+
+
+def assert_same(found, wanted):
+    for name, right in wanted.items():
+        assert found[name].dtype == right.dtype, name
+        got, right = found[name].astype(np.float32), right.astype(np.float32)
+        np.testing.assert_allclose(got, right, rtol=1e-5, atol=1e-5, err_msg=name)
+        there = ~np.isnan(right)
+        np.testing.assert_array_equal(np.signbit(got[there]), np.signbit(right[there]), name)
+
+
+@every
+def test_numbers_are_converted_and_moved(executor, dtype, rng):
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 6), dtype, name="x")
+        y = gf.placeholder((6, 5), name="y")
+        rows = gf.placeholder((4,), gf.int64, name="rows")
+        kept = gf.asarray(numbers(rng, dtype, 6))
+        one = gf.asarray(np.full((3, 6), numbers(rng, dtype, 1)[0]))
+        small = gf.clip(y, 0.5, 1.5)
+        fetches = {
+            "product": gf.nan_to_num(gf.astype(x, gf.float32) / 64) @ y,
+            "written": gf.astype(small, dtype),
+            "again": gf.astype(gf.astype(x, gf.float64), dtype),
+            "other": gf.astype(x, STORAGE[0]),
+            "complex": gf.real(gf.astype(x[:, :1], gf.complex64)) * 0 + 1,
+            "turned": gf.permute_dims(x, (1, 0))[::-1, 1:],
+            "joined": gf.concat([x, gf.broadcast_to(kept, (3, 6)), one], axis=0),
+            "rows": gf.take(x, rows, axis=0),
+            "some": gf.where(y[:, :1] > 0, gf.permute_dims(x[:5], (1, 0)), kept[:, None]),
+            "equal": gf.equal(x, kept),
+            "nan": gf.isnan(x),
+            "finite": gf.isfinite(x),
+        }
+    feeds = {
+        "x": numbers(rng, dtype, 7, 6),
+        "y": rng.standard_normal((6, 5)).astype(np.float32),
+        "rows": [6, 0, 3, 3],
+    }
+    wanted, found = both(g, executor, fetches, feeds)
+    assert_same(found, wanted)
+
+
+def test_loops_hand_them_on(executor, rng):
+    dtype = STORAGE[0]
+    with gf.Graph() as g:
+        x = gf.placeholder((9, 5), dtype, name="x")
+        start = gf.placeholder((5,), dtype, name="start")
+
+        def trip(carry, row):
+            total = gf.astype(carry, gf.float32) + gf.astype(row, gf.float32)
+            new = gf.astype(gf.clip(total, -400, 400), dtype)
+            return new, new
+
+        last, all_rows = gf.scan(trip, start, x)
+        either = gf.cond(gf.astype(start[0], gf.float32) > 0, lambda: x[0], lambda: start)
+    few = rng.integers(0, 0x7E, (9, 5)).astype(np.uint8).view(dtype.dtype)
+    fetches = {"last": last, "rows": all_rows, "either": either}
+    wanted, found = both(g, executor, fetches, {"x": few, "start": few[4]})
+    assert_same(found, wanted)
