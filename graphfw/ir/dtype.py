@@ -70,6 +70,11 @@ class DType:
         return self.kind == "storage"
 
     @property
+    def holds_floats(self) -> bool:
+        """Whether its numbers are real floats, also of those that are for storage."""
+        return self.is_floating or (self.is_storage and self.name.startswith("float"))
+
+    @property
     def is_low_precision(self) -> bool:
         """Whether sums and products of it are computed in float32."""
         return self.kind == "float" and self.itemsize == 2

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import ml_dtypes
 import onnx
 
 import graphfw as gf
@@ -39,7 +36,7 @@ def converted(
     """
     if not wanted.is_storage or not x.dtype.is_floating:
         return gf.astype(x, wanted)
-    if wanted.name.startswith(("int", "uint")):
+    if not wanted.holds_floats:
         return gf.astype(gf.astype(x, gf.int32), wanted)
     wide = gf.astype(x, gf.result_type(x.dtype, gf.float32))
     if saturate:
@@ -55,6 +52,5 @@ def converted(
 
 def limits(dtype: DType) -> tuple[float, float]:
     """Return the least and the largest number of an integer dtype or of one for storage."""
-    find: Any = ml_dtypes.finfo if dtype.name.startswith("float") else ml_dtypes.iinfo
-    found = find(dtype.dtype)
+    found = gf.finfo(dtype) if dtype.holds_floats else gf.iinfo(dtype)
     return float(found.min), float(found.max)

@@ -101,7 +101,8 @@ def astype(
     change. Floats become integers by dropping the fraction; what an integer can't hold (NaN, too
     large) becomes some value that depends on the machine. Non-zero becomes True.
 
-    Gradients are converted back; none flows through a conversion to integers or bools.
+    Gradients are converted back; none flows through a conversion to integers, bools, or dtypes
+    that numbers are only kept in (`float8_e4m3fn`, `int4` and their like).
 
     Raises:
         DTypeError: A complex tensor would become real.
@@ -221,7 +222,7 @@ class FloatInfo:
         bits: The size of a number (of a complex dtype: of one part).
         eps: The distance from 1 to the next larger number.
         max: The largest finite number.
-        min: The smallest finite number, -max.
+        min: The smallest finite number, -max; of float8_e8m0fnu, which has no sign, 2^-127.
         smallest_normal: The smallest positive number of full precision.
         dtype: The dtype; of a complex dtype: that of its parts.
     """
@@ -242,26 +243,29 @@ def finfo(type: Tensor | DTypeLike, /) -> FloatInfo:
         DTypeError: The dtype is neither.
 
     >>> import graphfw as gf
-    >>> gf.finfo(gf.bfloat16).eps
-    0.0078125
+    >>> gf.finfo(gf.bfloat16).eps, gf.finfo("float8_e4m3fn").max
+    (0.0078125, 448.0)
     """
     dtype = _dtype_of(type)
     demand(
-        dtype.is_inexact,
+        dtype.is_complex or dtype.holds_floats,
         f"finfo: wants a floating-point or complex dtype, not {dtype.name}",
-        fix=f"use gf.iinfo(gf.{dtype.name})" if dtype.is_integer else "bools have no limits",
+        fix="bools have no limits" if dtype.is_bool else f'use gf.iinfo("{dtype.name}")',
         error=DTypeError,
     )
     part = dtype.real
-    info: Any = np.finfo(part.dtype) if part is not bfloat16 else _bfloat16_info()
-    eps, largest, smallest_normal = map(float, (info.eps, info.max, info.smallest_normal))
-    return FloatInfo(info.bits, eps, largest, -largest, smallest_normal, part)
+    info = _info("finfo", part)
+    eps, largest, least, normal = map(float, (info.eps, info.max, info.min, info.smallest_normal))
+    return FloatInfo(info.bits, eps, largest, least, normal, part)
 
 
-def _bfloat16_info() -> Any:
+def _info(name: str, dtype: DType) -> Any:
+    """Return what NumPy, or ml_dtypes for its own dtypes, says of one."""
+    if dtype is not bfloat16 and not dtype.is_storage:
+        return getattr(np, name)(dtype.dtype)
     import ml_dtypes  # here, not above: few programs need it and `import graphfw` should be quick
 
-    return ml_dtypes.finfo(ml_dtypes.bfloat16)  # type: ignore[no-untyped-call]  # it has no types
+    return getattr(ml_dtypes, name)(dtype.dtype)
 
 
 @record
@@ -289,15 +293,15 @@ def iinfo(type: Tensor | DTypeLike, /) -> IntInfo:
         DTypeError: The dtype is no integer dtype.
 
     >>> import graphfw as gf
-    >>> gf.iinfo(gf.uint8).max
-    255
+    >>> gf.iinfo(gf.uint8).max, gf.iinfo("int4").min
+    (255, -8)
     """
     dtype = _dtype_of(type)
     demand(
-        dtype.is_integer,
+        dtype.is_integer or (dtype.is_storage and not dtype.holds_floats),
         f"iinfo: wants an integer dtype, not {dtype.name}",
-        fix=f"use gf.finfo(gf.{dtype.name})" if dtype.is_inexact else "bools have no limits",
+        fix="bools have no limits" if dtype.is_bool else f'use gf.finfo("{dtype.name}")',
         error=DTypeError,
     )
-    info = np.iinfo(dtype.dtype)
+    info = _info("iinfo", dtype)
     return IntInfo(info.bits, int(info.max), int(info.min), dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from graphfw.ir.op import ALIAS, PURE, RANDOM, SOURCE, Rng, nested
 from graphfw.ir.rebuild import derive, live_nodes
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.cast import finfo
 from graphfw.ops.effects import quiet
 from graphfw.ops.measured import Measuring
 from graphfw.ops.regions import OutOfTrips, at_most
@@ -36,6 +38,8 @@ _UNIT = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23, "float64
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 3e4, 1e-7)
 _SIZES = (None, 4, 12, 60, 1)  # None: each symbol its own; the others suit graphs that divide dims
 _INTS = ((-3, 8), (0, 2), (0, 1))  # the narrower ones suit graphs that use integers as indices
+_DRAWN = 99_991
+"""How many numbers are drawn for an array, which repeats them. A prime: no two rows are alike."""
 _RNG = Rng(0, 0)
 
 
@@ -264,17 +268,22 @@ def _array(
     special: bool,
     rng: np.random.Generator,
 ) -> Array:
+    drawn = _numbers(dtype, min(math.prod(shape), _DRAWN), ints, special, rng)
+    return np.resize(drawn.astype(dtype.dtype), shape)
+
+
+def _numbers(
+    dtype: DType, count: int, ints: tuple[int, int], special: bool, rng: np.random.Generator
+) -> Array:
     if dtype.is_bool:
-        return np.asarray(rng.random(shape) < 0.5)
+        return np.asarray(rng.random(count) < 0.5)
     if dtype.is_integer:
         low = max(ints[0], 0) if dtype.kind == "uint" else ints[0]
-        return np.asarray(rng.integers(low, ints[1], shape), dtype.dtype)
-    values = np.asarray(rng.standard_normal(shape))
+        return rng.integers(low, ints[1], count)
+    values = rng.standard_normal(count)
     if special:
-        values = np.where(rng.random(shape) < 0.7, rng.choice(_SPECIAL, shape), values)
-    if dtype.is_complex:
-        values = values + 1j * rng.standard_normal(shape)
-    return np.asarray(values, dtype.dtype)
+        values = np.where(rng.random(count) < 0.7, rng.choice(_SPECIAL, count), values)
+    return values + 1j * rng.standard_normal(count) if dtype.is_complex else values
 
 
 def _sizes(graph: Graph, size: int | None) -> dict[str, int]:
@@ -342,10 +351,12 @@ def same_values(a: Value, b: Value, least: float = 0.0) -> bool:
     if np.iscomplexobj(a):
         return same_values(a.real, b.real, least) and same_values(a.imag, b.imag, least)
     if a.dtype.name not in _TOLERANCE:
-        if not as_dtype(a.dtype).is_storage:
+        if not as_dtype(a.dtype).holds_floats:
             return bool(np.array_equal(a, b))
-        # These have NaN; conversions to them don't depend on how something was rounded before.
-        return bool(np.array_equal(a.astype(np.float32), b.astype(np.float32), equal_nan=True))
+        # What was rounded otherwise before may become the next number.
+        wide, other, info = a.astype(np.float32), b.astype(np.float32), finfo(a.dtype)
+        small = info.smallest_normal * info.eps
+        return bool(np.allclose(wide, other, info.eps, small, equal_nan=True))
     tolerance = max(_TOLERANCE[a.dtype.name], least)
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     finite = np.abs(wide_a[np.isfinite(wide_a)])

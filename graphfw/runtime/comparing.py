@@ -15,6 +15,7 @@ from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
+from graphfw.ops.cast import finfo
 from graphfw.runtime.places import place_of
 from graphfw.runtime.session import Session
 
@@ -92,7 +93,8 @@ def bisect(
         fetches: What to look into; by default all that can be computed of the feeds.
         rtol: How large a difference may be, by a tensor's largest magnitude; by default 1e-8 for
             float64, 1e-4 for float32, 0.02 for float16 and 0.1 for bfloat16: for a tensor's own
-            dtype, and those of the sessions' mixed precision. Integers must be equal.
+            dtype, and those of the sessions' mixed precision; for floats that are for storage the
+            distance from 1 to the next. Integers must be equal.
 
     Raises:
         ArgumentError: The sessions have different graphs, or draw different numbers.
@@ -143,7 +145,7 @@ def _compared(
     tensor: Tensor, a: Array, b: Array, rtol: float | None, low: Sequence[DType]
 ) -> Compared:
     allowed = max(map(_allowed, [tensor.dtype, *low])) if rtol is None else rtol
-    if not tensor.dtype.is_inexact:
+    if not (tensor.dtype.is_inexact or tensor.dtype.holds_floats):
         return Compared(tensor, 0.0 if np.array_equal(a, b) else np.inf, 0.0)
     wide = np.complex128 if tensor.dtype.is_complex else np.float64
     with np.errstate(invalid="ignore"):
@@ -159,6 +161,8 @@ def _compared(
 
 
 def _allowed(dtype: DType) -> float:
+    if dtype.is_storage:  # what is rounded otherwise before may become the next number
+        return finfo(dtype).eps if dtype.holds_floats else 0.0
     return _TOLERANCE.get(dtype.real.name, 1e-4)
 
 

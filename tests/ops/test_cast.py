@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
+from graphfw.ir.dtype import STORAGE
 from tests.ops.values import COMPLEX, FLOATS, INTEGERS, draw, gradients, same
 
 REAL = ["bool", *INTEGERS, *FLOATS]
@@ -176,12 +177,24 @@ def test_iinfo(dtype):
     assert type(info.max) is type(info.min) is int
 
 
+@pytest.mark.parametrize("dtype", STORAGE, ids=str)
+def test_limits_of_dtypes_for_storage(dtype):
+    numbers = np.arange(256, dtype=np.uint8).view(dtype.dtype).astype(np.float32)
+    numbers = numbers[np.isfinite(numbers)]
+    info = gf.finfo(dtype) if dtype.holds_floats else gf.iinfo(dtype)
+    assert (info.max, info.min) == (numbers.max(), numbers.min())
+    if dtype.holds_floats:
+        assert info.eps == numbers[numbers > 1].min() - 1
+    with pytest.raises(gf.DTypeError, match="wants"):
+        (gf.iinfo if dtype.holds_floats else gf.finfo)(dtype)
+
+
 def test_limits_of_the_wrong_kind_are_refused():
     with pytest.raises(
         gf.DTypeError, match="finfo: wants a floating-point or complex dtype"
     ) as caught:
         gf.finfo(gf.int32)
-    assert caught.value.fix == "use gf.iinfo(gf.int32)"
+    assert caught.value.fix == 'use gf.iinfo("int32")'
     with pytest.raises(gf.DTypeError, match="iinfo: wants an integer dtype, not float32") as caught:
         gf.iinfo(gf.asarray([1.0]))
-    assert caught.value.fix == "use gf.finfo(gf.float32)"
+    assert caught.value.fix == 'use gf.finfo("float32")'

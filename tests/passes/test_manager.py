@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -261,6 +262,10 @@ class TestValues:
             run_pipeline(graph, DEFAULT, verify="values")
 
 
+def float8(numbers):
+    return np.array(numbers, ml_dtypes.float8_e4m3fn)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "same"),
     [
@@ -275,6 +280,11 @@ class TestValues:
         (np.int32([1]), np.int32([2]), False),
         (np.complex64([1 + 1j]), np.complex64([1 + 2j]), False),
         (np.complex64([np.nan + 1j]), np.complex64([np.nan + 1j]), True),
+        (float8([1, np.nan, 0, 64]), float8([1.125, np.nan, 2**-9, 60]), True),
+        (float8([1]), float8([1.25]), False),
+        (float8([0]), float8([2**-8]), False),
+        (float8([1]), float8([np.nan]), False),
+        (np.array([1, 2]).astype(ml_dtypes.int4), np.array([1, 3]).astype(ml_dtypes.int4), False),
     ],
 )
 def test_same_values(a, b, same):

@@ -82,6 +82,22 @@ def test_a_nan_of_one_and_integers(rng):
     assert np.isinf(errors["variablen"].error)
 
 
+def test_numbers_for_storage_may_be_the_next_ones():
+    with gf.Graph() as g:
+        x = gf.Variable(np.array([0.3, 3.37, -3, np.nan], np.float32), name="x")
+        kept = gf.astype(x, "float8_e4m3fn")
+        few = gf.astype(x[:3], "int4")
+    with gf.Session(g) as a, gf.Session(g) as b:
+        b[x] = np.array([0.3, 3.38, -3, np.nan], np.float32)
+        found = {one.tensor: one for one in gf.bisect(a, b).entries}
+        assert 0 < found[kept].error <= found[kept].allowed == 0.125
+        assert not found[few].diverges
+        b[x] = np.array([0.3, 4.6, -2, np.nan], np.float32)
+        found = {one.tensor: one for one in gf.bisect(a, b).entries}
+        assert found[kept].diverges
+        assert found[few].diverges
+
+
 def test_mistakes(net):
     g, *_ = net
     with gf.Graph() as other:

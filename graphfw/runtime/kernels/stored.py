@@ -85,7 +85,7 @@ def decoded(k: Scalars, x: Expr) -> Expr:
 
 def encoded(k: Scalars, x: Expr, dtype: DType) -> Expr:
     """Return a number as it is kept: rounded to the nearest, halves to even; integers wrap."""
-    if "int" in dtype.name:
+    if not dtype.holds_floats:
         width = int(dtype.name.removeprefix("u").removeprefix("int"))
         code = k.and_(k.bits(k.cast(x, int32), uint32), 2**width - 1)
     else:
