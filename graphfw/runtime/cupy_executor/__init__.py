@@ -104,9 +104,9 @@ class CupyExecutor(Executor):
             self._capturing.forget_variables()
             stream = self._cupy.cuda.get_current_stream()
             self._gpu.streams.reads(stream)
-            self._gpu.streams.overwrites(stream)  # where the old contents lie, others will
             dtype = as_dtype(array.dtype)
-            made = self._cupy.empty(array.shape, array_dtype(dtype))
+            empty = self._cupy.empty(array.shape, array_dtype(dtype))
+            made = self._gpu.streams.lasting(empty)
             self._gpu.staging.send([Piece(array, 0)], made.data.ptr, stream)
             self._gpu.streams.has_written(stream)
             return StoredArray(made, dtype) if dtype.is_storage else made

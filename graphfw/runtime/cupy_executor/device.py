@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ExecutorError
+from graphfw.ir.literal import Array
 from graphfw.runtime.cache import Cache, folder
 from graphfw.runtime.cupy_executor import cudnn, failures
 from graphfw.runtime.cupy_executor.build import Build
@@ -153,6 +154,10 @@ class Device:
             driver = self.cupy.cuda.driver
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             driver.funcSetAttribute(function.ptr, attribute, nbytes)
+
+    def constant(self, array: Array) -> Any:
+        """Return an array that many runs read."""
+        return self.streams.lasting(self.in_a_row(self.cupy.asarray(array)))
 
     def in_a_row(self, array: Any) -> Any:
         """Return an array that kernels can take: contiguous and well aligned; itself if it is."""

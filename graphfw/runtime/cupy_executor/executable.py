@@ -54,6 +54,8 @@ class GpuExecutable(Executable):
         with device.current(), failures.told(device):
             self.layouts = Layouts(self.build, device)
             self._constants = self.layouts.constants
+        kept = program.variables or self.build.once.kept
+        self._reads = bool(kept) or self.layouts.holds_constants
         self._worker = Worker(self.build, self.layouts, device, capturing.drop)
         self._preparation = Preparation(self.build, self.layouts, device, self._worker)
 
@@ -71,7 +73,7 @@ class GpuExecutable(Executable):
             layout = self._layout(inputs, sizes, rng, claim)
             layout.runs += 1
             stream = self._xp.cuda.get_current_stream()
-            if program.variables:
+            if self._reads:
                 streams.reads(stream)
             made = self._prepared(layout, inputs, version)
             instance = self._instance(layout, inputs, made, claim, stream)
@@ -88,7 +90,7 @@ class GpuExecutable(Executable):
                     instance.workspace.give_back(me)
                 if program.updated:
                     streams.has_written(stream)
-                elif program.variables:
+                elif self._reads:
                     streams.has_read(stream)
 
     def _layout(
@@ -124,13 +126,10 @@ class GpuExecutable(Executable):
         updated, layout = self.build.updated, run.layout
         if not updated:
             return []
-        shapes = layout.shapes[len(self.build.fetched) :]
-        # Where the old contents lie, others will: whatever is launched after this run.
-        self.device.streams.overwrites(self._xp.cuda.get_current_stream())
-        self._hold_new(run, updated, shapes)
+        self._hold_new(run, updated, layout.shapes[len(self.build.fetched) :])
         self._worker.work(run, layout.final, rng)
         self._capturing.forget_variables()
-        return [run.arrays[self._slot(s)] for s in updated]
+        return [self.device.streams.lasting(run.arrays[self._slot(s)]) for s in updated]
 
     # Runs with an instance.
 

@@ -201,9 +201,10 @@ class Layouts:
         self.slot_of: dict[Storage, int] = {s: number for number, s in enumerate(slots)}
         read = {**build.constants, **(once.constants if build.is_body else {})}
         self.constants: dict[int, Any] = {
-            self.slot_of[storage]: device.in_a_row(device.cupy.asarray(array))
-            for storage, array in read.items()
+            self.slot_of[storage]: device.constant(array) for storage, array in read.items()
         }
+        if self.constants:
+            device.cupy.cuda.get_current_stream().synchronize()  # runs on others read them
         # A library that is missing is missed now.
         asked = [one for one in (*once.work, *build.work) if isinstance(one, Asked)]
         self._cudnn = device.by_cudnn if asked else None
@@ -212,6 +213,12 @@ class Layouts:
             for one in build.work
             if isinstance(one, Looped)
         }
+
+    @property
+    def holds_constants(self) -> bool:
+        """Whether runs read constants, in bodies, too."""
+        inside = [body for bodies in self._inside.values() for body in bodies]
+        return bool(self.constants) or any([body.holds_constants for body in inside])
 
     def at(self, sizes: tuple[int, ...], check: Callable[[Layout], None] | None = None) -> Layout:
         """Return the layout of some sizes.

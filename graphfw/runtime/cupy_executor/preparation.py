@@ -120,21 +120,19 @@ class Preparation:
         sizes = [known_bytes(storage) for storage in self._plan.kept]
         begins = [0, *itertools.accumulate([-(-n // ALIGNMENT) * ALIGNMENT for n in sizes])]
         memory = self._worker.room(layout, lambda: xp.empty(max(begins[-1], 1), np.uint8))
-        pieces = {
-            self._layouts.slot_of[storage]: memory[begin : begin + size].view(
-                array_dtype(storage.dtype)
-            )
-            for storage, begin, size in zip(self._plan.kept, begins, sizes, strict=False)
-        }
+        pieces = {}
+        for storage, begin, size in zip(self._plan.kept, begins, sizes, strict=False):
+            piece = memory[begin : begin + size].view(array_dtype(storage.dtype))
+            pieces[self._layouts.slot_of[storage]] = self._device.streams.lasting(piece)
         return Made(memory, pieces, sources, version)
 
     def _read_constants(self) -> dict[int, Any]:
         """Return the constants that are read, by slot; they stay if they will be read again."""
         if self._constants:
             return self._constants
-        slot_of, xp = self._layouts.slot_of, self._device.cupy
+        slot_of = self._layouts.slot_of
         found = {
-            slot_of[storage]: self._device.in_a_row(xp.asarray(array))
+            slot_of[storage]: self._device.constant(array)
             for storage, array in self._plan.constants.items()
         }
         self._constants = found if self._sources else {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import deque
 from typing import Any, TypeAlias
 
 PER_THREAD = 2
@@ -10,6 +12,10 @@ PER_THREAD = 2
 
 Key: TypeAlias = "tuple[int, int]"
 """What tells streams apart: an address, and the thread where that stands for its own stream."""
+
+_LEFT: deque[tuple[tuple[Any, ...], Any]] = deque()
+"""Arrays that nobody has any more, closed sessions' too, each with events of streams that may still
+read it. CuPy would hand their memory out again, knowing only of the stream it was asked for on."""
 
 
 def key_of(stream: Any) -> Key:
@@ -22,8 +28,7 @@ class Streams:
 
     What is launched on one stream happens in order; on two of them it need not. A run begins after
     the last one that has given variables new contents; new contents go over old ones after all runs
-    that read these. Arrays that take the place of others wait in the same way: CuPy hands out the
-    memory of the old ones again, knowing only of the stream on which it was asked for.
+    that read these.
 
     Args:
         cupy: The module.
@@ -35,9 +40,26 @@ class Streams:
         self._events: dict[Key, Any] = {}
         self._readers: set[Key] = set()
         self._writer: Key | None = None
+        self._last: Key | None = None
+        self._are_several = False
+
+    def lasting(self, array: Any) -> Any:
+        """Return an array whose memory stays until all streams are done that may read it.
+
+        Who launches what reads it has to keep it until that is noted.
+        """
+        view = array.view()
+        weakref.finalize(view, self._leave, array).atexit = False
+        return view
+
+    def _leave(self, array: Any) -> None:
+        if self._are_several:  # on a single one memory is handed out in order
+            _LEFT.append((tuple(self._events.values()), array))
 
     def reads(self, stream: Any) -> None:
         """Have a stream wait for the contents of the variables as they are now."""
+        while _LEFT and all([event.done for event in _LEFT[0][0]]):
+            _LEFT.popleft()
         with self._lock:
             self._wait(stream, {self._writer} if self._writer else set())
 
@@ -48,7 +70,7 @@ class Streams:
             self._readers.add(key_of(stream))
 
     def overwrites(self, stream: Any) -> None:
-        """Have a stream wait for who reads the variables, before it changes or replaces them."""
+        """Have a stream wait for who reads the variables, before it changes them."""
         with self._lock:
             self._wait(stream, self._readers)
             self._record(stream)
@@ -67,6 +89,8 @@ class Streams:
 
     def _record(self, stream: Any) -> None:
         key = key_of(stream)
+        self._are_several |= self._last not in (None, key)
+        self._last = key
         if key not in self._events:
             self._forget_what_is_done()
             self._events[key] = self._cupy.cuda.Event(disable_timing=True)

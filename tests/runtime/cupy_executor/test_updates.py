@@ -145,6 +145,39 @@ def test_streams_wait_for_those_that_write_variables(fake, session, rng):
     assert len(known) == 1
 
 
+@pytest.mark.parametrize("gone", ["replaced", "updated", "closed", "constant"])
+def test_memory_is_not_handed_out_while_another_stream_reads_it(fake, gone):
+    numbers = np.arange(1 << 16, dtype=np.float32)
+    with gf.Graph() as g:
+        x = gf.placeholder((), name="x")
+        v = gf.Variable(numbers, name="v")
+        read = x * (gf.asarray(numbers) if gone == "constant" else v)
+        step = gf.update(v, v * 2)
+    for _ in range(8):  # streams take turns by chance
+        one, other = [fake.cuda.Stream(non_blocking=True) for _ in range(2)]
+        session = gf.Session(g, "cupy", check_finite=gone == "updated")  # then not in place
+        with one:  # where memory is asked for
+            plan = session.compile(read, [x])
+            first = plan(np.float32(1))
+        with other:
+            found = plan(np.float32(3))
+        with one:
+            if gone == "replaced":
+                session["v"] = numbers * 0
+            elif gone == "updated":
+                session.run(step)
+            else:
+                session.close()
+                del session, plan
+            gc.collect()
+            others = [fake.full(numbers.shape, np.float32(7)) for _ in range(3)]
+        for stream in (one, other):
+            stream.synchronize()
+        np.testing.assert_array_equal(gf.to_numpy(found), 3 * numbers)
+        np.testing.assert_array_equal(gf.to_numpy(first), numbers)
+        assert all([(gf.to_numpy(array) == 7).all() for array in others])
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_an_interrupt_comes_before_an_update_or_behind_it(fake, session, rng, moment):
     g, words, loss, train = trained()
