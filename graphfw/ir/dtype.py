@@ -21,14 +21,21 @@ class DType:
     >>> import numpy as np, graphfw as gf
     >>> gf.float32 == np.float32, np.zeros(2, dtype=gf.int8).dtype
     (True, dtype('int8'))
+
+    Attributes:
+        name: As NumPy and ml_dtypes call it.
+        kind: What numbers they are; "storage" where they are only kept.
+        itemsize: The bytes of an element.
+        bits: How many bits of it count: of those for storage not all may.
     """
 
-    __slots__ = ("_np", "itemsize", "kind", "name")
+    __slots__ = ("_np", "bits", "itemsize", "kind", "name")
 
-    def __init__(self, name: str, kind: Kind, itemsize: int) -> None:
+    def __init__(self, name: str, kind: Kind, itemsize: int, bits: int | None = None) -> None:
         self.name = name
         self.kind = kind
         self.itemsize = itemsize
+        self.bits = bits or 8 * itemsize
         self._np: np.dtype[Any] | None = None
 
     @property
@@ -139,11 +146,11 @@ FLOATS: tuple[DType, ...] = tuple(d for d in ALL if d.is_floating)
 INEXACT: tuple[DType, ...] = tuple(d for d in ALL if d.is_inexact)
 NUMERIC: tuple[DType, ...] = tuple(d for d in ALL if not d.is_bool)
 STORAGE: tuple[DType, ...] = tuple(
-    DType(name, "storage", 1)
-    for name in (
-        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
-        *("float4_e2m1fn", "int4", "uint4", "int2", "uint2"),
-    )
+    DType(name, "storage", 1, bits)
+    for name, bits in {
+        **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"), 8),
+        **{"float8_e8m0fnu": 8, "float4_e2m1fn": 4, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2},
+    }.items()
 )
 """What quantised models keep numbers in, each in a byte of its own."""
 

@@ -336,7 +336,8 @@ def _picker(slots: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
 def _first_bad(xp: Any, array: Any) -> str:
     """Say `nan at index (0, 3)`, or `inf…` where there is no NaN, or nothing."""
     array = xp.asarray(array)
-    if not as_dtype(array.dtype).is_inexact or bool(xp.isfinite(array).all()):
+    dtype = as_dtype(array.dtype)
+    if not (dtype.is_inexact or dtype.holds_floats) or bool(xp.isfinite(array).all()):
         return ""
     nans = xp.isnan(array)
     wrong = nans if bool(nans.any()) else ~xp.isfinite(array)

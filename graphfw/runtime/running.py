@@ -11,6 +11,7 @@ import numpy as np
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.op import Rng
 from graphfw.runtime.executor import Executable
+from graphfw.runtime.hosting import to_numpy
 from graphfw.runtime.program import Program
 from graphfw.runtime.state import State
 
@@ -96,6 +97,8 @@ def _checked(
 
 def _is_finite(array: Any) -> bool:
     """Say whether all elements are finite; what is no float is."""
-    if not as_dtype(array.dtype).is_inexact:
+    dtype = as_dtype(array.dtype)
+    if not (dtype.is_inexact or dtype.holds_floats):
         return True
-    return bool(np.isfinite(array).all())
+    # Of dtypes for storage no library for GPUs can say it.
+    return bool(np.isfinite(to_numpy(array) if dtype.is_storage else array).all())

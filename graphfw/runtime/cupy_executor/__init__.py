@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ExecutionError, ExecutorError, FeedError, a_type
-from graphfw.ir.dtype import as_dtype
+from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
@@ -76,9 +76,7 @@ class CupyExecutor(Executor):
         if value.dtype != wanted.dtype:
             raise FeedError(
                 f'"{placeholder.name}" is {wanted.name} and is fed {value.dtype.name}',
-                fix=f'hand over its bytes: StoredArray(bytes, "{wanted.name}") of {__name__}'
-                if wanted.is_storage
-                else f'convert it: array.astype("{wanted.name}")',
+                fix=_conversion(value, wanted),
             )
         return value
 
@@ -160,6 +158,15 @@ class _OnDevice(ArrayExecutable):
                 if cause is not None and isinstance(cause, own):
                     raise cause from None  # it is the GPU's, not the operation's
                 raise
+
+
+def _conversion(array: Any, wanted: DType) -> str:
+    """Say how an array of this GPU becomes one of another dtype."""
+    if wanted.is_storage and array.dtype == np.uint8:
+        return f'if these are its bytes, say so: {__name__}.StoredArray(array, "{wanted.name}")'
+    if wanted.is_storage or isinstance(array, StoredArray):
+        return f"feed it as {array.dtype.name}, and convert it in the graph: gf.astype"
+    return f'convert it: array.astype("{wanted.name}")'
 
 
 _CUDA = 2

@@ -26,7 +26,7 @@ from graphfw.runtime.cupy_executor.ready import Part
 from graphfw.runtime.cupy_executor.regions import RefusedError
 from graphfw.runtime.cupy_executor.runs import Run, Worker
 from graphfw.runtime.cupy_executor.stored import Edge, array_dtype, bytes_of
-from graphfw.runtime.cupy_executor.streams import key_of
+from graphfw.runtime.cupy_executor.streams import collect, key_of
 from graphfw.runtime.executor import Claim, Executable, Options
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.memory import MemoryReport, too_much
@@ -56,7 +56,7 @@ class GpuExecutable(Executable):
             self._constants = self.layouts.constants
         kept = program.variables or self.build.once.kept
         self._reads = bool(kept) or self.layouts.holds_constants
-        self._worker = Worker(self.build, self.layouts, device, capturing.drop)
+        self._worker = Worker(self.build, self.layouts, device, self._spare)
         self._preparation = Preparation(self.build, self.layouts, device, self._worker)
 
     def __call__(
@@ -257,6 +257,11 @@ class GpuExecutable(Executable):
             return None
 
     # For both.
+
+    def _spare(self) -> bool:
+        """Give back memory that runs can do without; says whether there was any."""
+        found = collect(wait=True)
+        return self._capturing.drop() or found
 
     def _prepared(self, layout: Layout, inputs: Sequence[Any], version: int) -> Made:
         """Return what has been made once, of the variables' present contents."""

@@ -45,6 +45,7 @@ from graphfw.runtime.cupy_executor.ready import (
 )
 from graphfw.runtime.cupy_executor.regions import ReadyRegion, RegionCode
 from graphfw.runtime.cupy_executor.regions.common import rounded
+from graphfw.runtime.cupy_executor.stored import is_at_home
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.planning.arena import Arena
 from graphfw.runtime.planning.once import known_bytes
@@ -388,7 +389,8 @@ class Layouts:
         """Return what a piece of work is at these sizes; nothing where there is nothing to do."""
         if isinstance(one, Node):
             op = one.op.bind(env)
-            return [Evaluated(one, op.kernel(self.device.cupy, *[t.dtype for t in one.inputs]))]
+            xp = np if is_at_home(one) else self.device.cupy
+            return [Evaluated(one, op.kernel(xp, *[t.dtype for t in one.inputs]))]
         params = [evaluate(size, env) for size in one.step.params]
         operands = [place(storage) for storage in one.step.operands]
         if isinstance(one, Multiplied):

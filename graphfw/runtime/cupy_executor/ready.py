@@ -85,7 +85,7 @@ class Cleared(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """A node at known sizes that CuPy computes.
+    """A node at known sizes that CuPy computes, or NumPy: see `is_at_home`.
 
     Attributes:
         node: The node.

@@ -22,6 +22,7 @@ from graphfw.runtime.cupy_executor.convolution import CONVOLUTIONS, pixels
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.layouts import Layout
 from graphfw.runtime.cupy_executor.regions import ReadyRegion
+from graphfw.runtime.cupy_executor.stored import is_at_home
 from graphfw.runtime.kernels.steps import Storage, Temp
 from graphfw.runtime.limits import shown_bytes
 from graphfw.runtime.memory import Entry, Kind, MemoryReport, PerTrip, report
@@ -124,7 +125,8 @@ def _line(
     one: Work, env: Mapping[str, int] | None, device: Device, region: ReadyRegion | None = None
 ) -> str:
     if isinstance(one, Node):
-        return f"{one.op.name}: by CuPy, made at {place_of(one)}"
+        whose = "NumPy, as CuPy lacks its dtypes" if is_at_home(one) else "CuPy"
+        return f"{one.op.name}: by {whose}, made at {place_of(one)}"
     if isinstance(one, Multiplied):
         made = ", ".join([place_of(node) for node in one.step.nodes])
         return f"{one.code.title}: by cuBLASLt, made at {made}"

@@ -10,6 +10,8 @@ import numpy as np
 from graphfw.errors import ArgumentError
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, uint8
 from graphfw.ir.literal import Array
+from graphfw.ir.op import EFFECT
+from graphfw.ir.tensor import Node
 from graphfw.runtime.program import Program
 
 
@@ -37,7 +39,7 @@ class StoredArray:
             raise ArgumentError(
                 f"StoredArray: CuPy has {known.name} itself", fix="hand over the CuPy array"
             )
-        if getattr(content, "dtype", None) != np.uint8:
+        if not hasattr(content, "__cuda_array_interface__") or content.dtype != np.uint8:
             raise ArgumentError(
                 "StoredArray: the bytes are to be a CuPy array of uint8",
                 fix="take a view of it: array.view(cupy.uint8)",
@@ -55,6 +57,17 @@ class StoredArray:
     def ndim(self) -> int:
         """How many dims it has."""
         return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        size: int = self.bytes.size
+        return size
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it has: one for each number."""
+        return self.size
 
     @property
     def device(self) -> Any:
@@ -84,8 +97,23 @@ def array_dtype(dtype: DType) -> np.dtype[Any]:
     return (uint8 if dtype.is_storage else dtype).dtype
 
 
+def is_at_home(node: Node) -> bool:
+    """Whether a node that no kernel computes is computed by NumPy: it would take bytes for numbers.
+
+    So would functions of users, and what shows or checks values; others only move elements.
+    """
+    kinds = [*node.types, *[tensor.type for tensor in node.inputs]]
+    if not any([kind.dtype.is_storage for kind in kinds]):
+        return False
+    is_own = type(node.op).__module__.startswith("graphfw.")
+    return not is_own or EFFECT in node.op.traits or node.op.name == "host_call"
+
+
 class Edge:
-    """What of a program's inputs and outputs is handed over as `StoredArray`."""
+    """What of a program's inputs and outputs is handed over as `StoredArray`, and is bytes inside.
+
+    Where there is none, what goes through stays as it is.
+    """
 
     def __init__(self, program: Program) -> None:
         given, made = (*program.feeds, *program.variables), program.source.outputs

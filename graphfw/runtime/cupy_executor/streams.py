@@ -18,6 +18,32 @@ _LEFT: deque[tuple[tuple[Any, ...], Any]] = deque()
 read it. CuPy would hand their memory out again, knowing only of the stream it was asked for on."""
 
 
+_COLLECTING = threading.Lock()
+
+
+def collect(*, wait: bool = False) -> bool:
+    """Give back the memory of arrays that nobody has any more, where streams are done with it.
+
+    Args:
+        wait: Whether to wait for them.
+
+    Returns:
+        Whether there was any.
+    """
+    found = False
+    with _COLLECTING:
+        while _LEFT:
+            events, _ = _LEFT[0]
+            if wait:
+                for event in events:
+                    event.synchronize()
+            elif not all([event.done for event in events]):
+                break
+            _LEFT.popleft()
+            found = True
+    return found
+
+
 def key_of(stream: Any) -> Key:
     """Return what tells a stream, which this thread uses, from others."""
     return stream.ptr, threading.get_ident() if stream.ptr == PER_THREAD else 0
@@ -58,8 +84,8 @@ class Streams:
 
     def reads(self, stream: Any) -> None:
         """Have a stream wait for the contents of the variables as they are now."""
-        while _LEFT and all([event.done for event in _LEFT[0][0]]):
-            _LEFT.popleft()
+        if _LEFT:
+            collect()
         with self._lock:
             self._wait(stream, {self._writer} if self._writer else set())
 

@@ -26,8 +26,9 @@ class _Format(NamedTuple):
         bias: What the exponent is larger by.
         last: The code of the largest number; what lies behind it are no numbers.
         beyond: The code of what is larger than that.
-        nan: The code of NaN.
+        nan: The code of NaN; where there is none, what it becomes: a zero.
         minus: Whether zero and NaN have a sign.
+        infinite: Whether what is beyond is an infinity.
     """
 
     width: int
@@ -37,6 +38,7 @@ class _Format(NamedTuple):
     beyond: int
     nan: int
     minus: bool
+    infinite: bool = False
 
     @property
     def sign(self) -> int:
@@ -62,7 +64,7 @@ class _Format(NamedTuple):
 _FORMATS = {
     "float8_e4m3fn": _Format(8, 3, 7, 0x7E, 0x7F, 0x7F, True),
     "float8_e4m3fnuz": _Format(8, 3, 8, 0x7F, 0x80, 0x80, False),
-    "float8_e5m2": _Format(8, 2, 15, 0x7B, 0x7C, 0x7E, True),
+    "float8_e5m2": _Format(8, 2, 15, 0x7B, 0x7C, 0x7E, True, True),
     "float8_e5m2fnuz": _Format(8, 2, 16, 0x7F, 0x80, 0x80, False),
     "float4_e2m1fn": _Format(4, 1, 1, 0x7, 0x7, 0x8, True),
 }
@@ -77,7 +79,7 @@ def decoded(k: Scalars, x: Expr) -> Expr:
         return _float(k, code, _FORMATS[name])
     if name == "float8_e8m0fnu":
         return _power(k, code)
-    width = int(name.removeprefix("u").removeprefix("int"))
+    width = x.dtype.bits
     if name.startswith("uint"):
         return k.bits(k.and_(code, 2**width - 1), int32)
     return k.shr(k.bits(k.shl(code, 32 - width), int32), 32 - width)  # which repeats the sign
@@ -86,8 +88,7 @@ def decoded(k: Scalars, x: Expr) -> Expr:
 def encoded(k: Scalars, x: Expr, dtype: DType) -> Expr:
     """Return a number as it is kept: rounded to the nearest, halves to even; integers wrap."""
     if not dtype.holds_floats:
-        width = int(dtype.name.removeprefix("u").removeprefix("int"))
-        code = k.and_(k.bits(k.cast(x, int32), uint32), 2**width - 1)
+        code = k.and_(k.bits(k.cast(x, int32), uint32), 2**dtype.bits - 1)
     else:
         near = k.cast(x, float32)  # float64, too, as ml_dtypes converts it
         form = _FORMATS.get(dtype.name)
@@ -101,9 +102,9 @@ def _float(k: Scalars, code: Expr, form: _Format) -> Expr:
     small = k.bits(k.mul(k.cast(k.bits(size, int32), float32), form.least), uint32)
     found = k.select(k.lt(size, 1 << form.mantissa), small, normal)
     if form.last < form.beyond < form.sign:
-        is_infinite = k.and_(k.eq(size, form.beyond), form.beyond != form.nan)
-        other = k.select(is_infinite, k.const(_INFINITY, uint32), _QUIET)
-        found = k.select(k.gt(size, form.last), other, found)
+        found = k.select(k.gt(size, form.last), _QUIET, found)
+    if form.infinite:
+        found = k.select(k.eq(size, form.beyond), _INFINITY, found)
     signed = k.or_(found, k.shl(k.and_(code, form.sign), 32 - form.width))
     if not form.minus:
         signed = k.select(k.eq(code, form.nan), k.const(_SIGN | _QUIET, uint32), signed)

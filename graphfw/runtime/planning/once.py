@@ -17,7 +17,8 @@ _SMALL = 1 << 20
 
 _GROWS = 2
 """More may be kept if it is at most so many times as large as what it is made of: it takes memory
-for good, and what spreads out a few numbers is made anew in less time than it is read."""
+for good, and what spreads out a few numbers is made anew in less time than it is read. Of numbers
+in dtypes for storage it may not be larger: who chooses these wants them to stay small."""
 
 
 class Once(NamedTuple):
@@ -98,8 +99,10 @@ def is_worth(reads: Iterable[Storage], writes: Iterable[Storage]) -> bool:
         reads: What it is made of, of known sizes.
         writes: What it is, likewise.
     """
-    given, made = [sum([known_bytes(s) for s in {*some}]) for some in (reads, writes)]
-    return made <= max(_SMALL, _GROWS * given)
+    sources, results = {*reads}, {*writes}
+    given, made = [sum([known_bytes(s) for s in some]) for some in (sources, results)]
+    grows = 1 if any([s.dtype.is_storage for s in sources]) else _GROWS
+    return made <= max(_SMALL, grows * given)
 
 
 def known_bytes(storage: Storage) -> int:

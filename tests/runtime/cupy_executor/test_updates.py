@@ -8,7 +8,7 @@ import pytest
 import graphfw as gf
 from graphfw.errors import ExecutionError
 from graphfw.ir.tensor import Node
-from graphfw.runtime.cupy_executor import capture
+from graphfw.runtime.cupy_executor import capture, streams
 from tests.strict_xp import plain_array
 from tests.support.gpu_programs import on_cpu, trained
 
@@ -176,6 +176,32 @@ def test_memory_is_not_handed_out_while_another_stream_reads_it(fake, gone):
         np.testing.assert_array_equal(gf.to_numpy(found), 3 * numbers)
         np.testing.assert_array_equal(gf.to_numpy(first), numbers)
         assert all([(gf.to_numpy(array) == 7).all() for array in others])
+
+
+def test_memory_that_stays_is_given_back_where_it_is_short(fake, session):
+    g, words, loss, train = trained(dropout=0.0)
+    feed = {words: np.zeros((5, 7), np.int64)}
+    gpu, empty, refused = session(g), fake.empty, []
+
+    def short(shape, dtype=float):
+        if streams._LEFT:
+            refused.append(shape)
+            raise fake.cuda.memory.OutOfMemoryError("Out of memory")
+        return empty(shape, dtype)
+
+    for stream in (fake.cuda.Stream(), fake.cuda.Stream()):
+        with stream:
+            gpu.run(loss, feed)
+    fake.streams.is_done = False
+    gpu["scale"] = np.zeros(8, np.float32)
+    gc.collect()
+    assert streams._LEFT
+    gpu.run(loss, feed)
+    assert streams._LEFT, "nobody knows yet that it is done"
+    fake.empty = short
+    gpu.run(loss, feed)
+    assert refused
+    assert not streams._LEFT
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
