@@ -5,7 +5,9 @@ import pytest
 
 import graphfw as gf
 from graphfw.errors import ArgumentError, ExecutorError, FeedError
+from graphfw.extend import NONDIFF
 from graphfw.ir.dtype import STORAGE
+from graphfw.ir.op import REGISTRY
 from graphfw.runtime.cupy_executor import StoredArray
 
 every = pytest.mark.parametrize("dtype", STORAGE, ids=str)
@@ -93,3 +95,29 @@ def test_node_by_node_they_are_refused(through, monkeypatch):
     match = r"has no float8_e4m3fn, which x is, made at test_stored.py:\d+(.|\n)*GRAPHFW_JIT=0"
     with pytest.raises(ExecutorError, match=match):
         session.compile(y, [x])
+
+
+def test_ops_of_users_compute_with_numbers(fake, request):
+    request.addfinalizer(lambda: REGISTRY.pop("mine.next_number"))
+
+    @gf.op("mine.next_number")
+    class NextNumber(gf.Op):
+        """The number behind each, in another dtype.  x: [*A]  ->  [*A]"""
+
+        vjp = NONDIFF
+
+        def shape(self, x):
+            return x
+
+        def dtype(self, x):
+            return gf.float32
+
+        def eval(self, xp, x):
+            return x.astype(xp.float32) + 1
+
+    given = np.array([1, -2, 448]).astype(STORAGE[0].dtype)
+    with gf.Graph() as g:
+        x = gf.placeholder((3,), STORAGE[0], name="x")
+        y = gf.apply(NextNumber(), x)
+    with gf.Session(g, executor="cupy") as session:
+        np.testing.assert_array_equal(session.run(y, {x: given}, host=True), [2, -1, 449])
