@@ -65,7 +65,7 @@ class ArrayExecutable(Executable):
         self._nodes: list[Node] = []
         for node in program.graph.nodes:
             if node.op.name == "constant":
-                self._blank[self._slots.of[node]] = node.op.eval(xp)
+                self._blank[self._slots.of[node]] = self._constant(node)
             elif node.op.name not in ("placeholder", "variable"):
                 self._nodes.append(node)
         self._inputs = len(program.feeds) + len(program.variables)
@@ -236,6 +236,9 @@ class ArrayExecutable(Executable):
             into if isinstance(kernel, self.xp.ufunc) else None,
             node,
         )
+
+    def _constant(self, node: Node) -> Any:
+        return node.op.eval(self.xp)
 
     def _handed_out(self, array: Any, how: str) -> Any:
         """Return an output that belongs to whom it is handed to."""

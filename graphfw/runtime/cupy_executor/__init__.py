@@ -15,17 +15,25 @@ import numpy as np
 from graphfw.errors import ExecutionError, ExecutorError, FeedError, a_type
 from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.literal import Array
-from graphfw.ir.op import Rng
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.op import Op, Rng
+from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.base import Pass
 from graphfw.runtime import feeding
-from graphfw.runtime.array_executor import ArrayExecutable
+from graphfw.runtime.array_executor import ArrayExecutable, Step
 from graphfw.runtime.cupy_executor import failures
 from graphfw.runtime.cupy_executor.capture import Capturing
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.executable import GpuExecutable
 from graphfw.runtime.cupy_executor.staging import Piece
-from graphfw.runtime.cupy_executor.stored import StoredArray, array_dtype, bytes_of
+from graphfw.runtime.cupy_executor.stored import (
+    Edge,
+    StoredArray,
+    array_dtype,
+    bytes_of,
+    from_home,
+    is_at_home,
+    to_home,
+)
 from graphfw.runtime.executor import Claim, Executable, Executor, Options
 from graphfw.runtime.limits import compiles
 from graphfw.runtime.program import Program
@@ -43,7 +51,7 @@ class CupyExecutor(Executor):
         self._capturing = Capturing(self._cupy)
 
     def load(self, program: Program, options: Options) -> Executable:
-        failures.require_dtypes(self._cupy, program)
+        failures.require_bfloat16(self._cupy, program)
         if compiles():
             failures.require_capability(self._gpu)
             return GpuExecutable(program, options, self._gpu, self._capturing)
@@ -138,6 +146,7 @@ class _OnDevice(ArrayExecutable):
     def __init__(self, program: Program, gpu: Device) -> None:
         super().__init__(program, gpu.cupy)
         self._gpu = gpu
+        self._edge = Edge(program)
 
     def __call__(
         self,
@@ -149,15 +158,36 @@ class _OnDevice(ArrayExecutable):
     ) -> list[Any]:
         cupy = self._gpu.cupy
         with self._gpu.current(), failures.told(self._gpu):
-            given = [cupy.asarray(array) for array in inputs]
+            given = [cupy.asarray(array) for array in self._edge.taken(inputs)]
             try:
-                return super().__call__(given, sizes, rng, version, claim)
+                return self._edge.handed(super().__call__(given, sizes, rng, version, claim))
             except ExecutionError as error:
                 own = (cupy.cuda.memory.OutOfMemoryError, *failures.lasting(cupy))
                 cause = error.__cause__
                 if cause is not None and isinstance(cause, own):
                     raise cause from None  # it is the GPU's, not the operation's
                 raise
+
+    def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
+        home = self._edge.at_home([self.xp.asnumpy(a) for a in self._edge.taken(inputs)])
+        return ArrayExecutable(self.program, np).blame(home, sizes, rng)
+
+    def _constant(self, node: Node) -> Any:
+        return from_home(self.xp, node.op.eval(np), node.types[0].dtype)
+
+    def _step(self, node: Node, op: Op, freed: tuple[int, ...], into: int | None) -> Step:
+        if not is_at_home(node, has_kernels=False):
+            return super()._step(node, op, freed, into)
+        call = op.kernel(np, *[tensor.dtype for tensor in node.inputs])
+
+        def computed(*arrays: Any, **random: Any) -> Any:
+            pairs = zip(arrays, node.inputs, strict=True)
+            found = call(*[to_home(self.xp, a, t.dtype) for a, t in pairs], **random)
+            values = zip(found if op.multiple else (found,), node.types, strict=True)
+            made = [from_home(self.xp, value, kind.dtype) for value, kind in values]
+            return made if op.multiple else made[0]
+
+        return super()._step(node, op, freed, None)._replace(call=computed, into=None)
 
 
 def _conversion(array: Any, wanted: DType) -> str:

@@ -11,11 +11,11 @@ from numpy.lib import NumpyVersion
 
 from graphfw.errors import ExecutionError, ExecutorError, GraphfwError
 from graphfw.ir.dim_text import evaluate
-from graphfw.ir.dtype import STORAGE, bfloat16
+from graphfw.ir.dtype import bfloat16
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.codegen import GpuCode
-from graphfw.runtime.limits import compiles, shown_bytes
+from graphfw.runtime.limits import shown_bytes
 from graphfw.runtime.places import place_of
 from graphfw.runtime.program import Program
 
@@ -82,29 +82,22 @@ def require_capability(device: Device) -> None:
         )
 
 
-def require_dtypes(cupy: Any, program: Program) -> None:
-    """Refuse programs whose arrays CuPy could not hold.
+def require_bfloat16(cupy: Any, program: Program) -> None:
+    """Refuse programs with bfloat16 where CuPy does not have it yet.
 
     Raises:
-        ExecutorError: A tensor has such a dtype.
+        ExecutorError: A tensor has that dtype.
     """
-    # Kernels take bytes for what is kept in a byte.
-    lacking = set() if compiles() else set(STORAGE)
-    if int(cupy.__version__.split(".")[0]) < 14 or NumpyVersion(np.__version__) < "2.1.2":
-        lacking.add(bfloat16)
-    tensors = [tensor for node in program.graph.nodes for tensor in node.outputs]
-    tensor = next((tensor for tensor in tensors if tensor.dtype in lacking), None)
-    if tensor is None:
+    if int(cupy.__version__.split(".")[0]) >= 14 and NumpyVersion(np.__version__) >= "2.1.2":
         return
-    what = tensor.name or tensor.node.op.name
-    fix = "compile it: leave GRAPHFW_JIT=0 out"
-    if tensor.dtype is bfloat16:
-        fix = f"install {_KNOW_BFLOAT16}, or newer ones, or {_HOST}"
-    raise ExecutorError(
-        f"CuPy {cupy.__version__} has no {tensor.dtype.name}, which {what} is, "
-        f"made at {place_of(tensor.node)}",
-        fix=fix,
-    )
+    tensors = [tensor for node in program.graph.nodes for tensor in node.outputs]
+    tensor = next((tensor for tensor in tensors if tensor.dtype is bfloat16), None)
+    if tensor is not None:
+        raise ExecutorError(
+            f"CuPy {cupy.__version__} has no bfloat16, which {tensor.name or tensor.node.op.name} "
+            f"is, made at {place_of(tensor.node)}",
+            fix=f"install {_KNOW_BFLOAT16}, or newer ones, or {_HOST}",
+        )
 
 
 def without_library(what: str, error: Exception) -> ExecutorError:

@@ -32,7 +32,7 @@ from graphfw.runtime.cupy_executor.ready import (
 from graphfw.runtime.cupy_executor.regions import ReadyRegion, RefusedError
 from graphfw.runtime.cupy_executor.regions.common import Spot
 from graphfw.runtime.cupy_executor.staging import Piece
-from graphfw.runtime.cupy_executor.stored import array_dtype, is_at_home
+from graphfw.runtime.cupy_executor.stored import array_dtype, from_home, is_at_home, to_home
 from graphfw.runtime.kernels.steps import Storage
 
 _NOTHING = np.uint64(0)
@@ -319,7 +319,7 @@ class Worker:
         arrays = [self._array(tensor, run) for tensor in node.inputs]
         if at_home:
             pairs = zip(arrays, node.inputs, strict=True)
-            arrays = [xp.asnumpy(array).view(tensor.dtype.dtype) for array, tensor in pairs]
+            arrays = [to_home(xp, array, tensor.dtype) for array, tensor in pairs]
         random = {"rng": rng} if RANDOM in node.op.traits else {}
         untouched = (xp.cuda.memory.OutOfMemoryError, *failures.lasting(xp))
 
@@ -337,9 +337,7 @@ class Worker:
         result = self.room(run.layout, computed)
         results = result if node.op.multiple else (result,)
         for tensor, value in zip(node.outputs, results, strict=True):
-            if at_home:
-                value = np.asarray(value).view(array_dtype(tensor.dtype))
-            array = xp.asarray(value)
+            array = from_home(xp, value, tensor.dtype) if at_home else xp.asarray(value)
             # A view may be of memory that is written again.
             if ALIAS in node.op.traits or array.base is not None:
                 array = xp.array(array, order="C")

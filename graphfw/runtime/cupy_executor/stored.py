@@ -10,8 +10,9 @@ import numpy as np
 from graphfw.errors import ArgumentError
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, uint8
 from graphfw.ir.literal import Array
-from graphfw.ir.op import EFFECT
+from graphfw.ir.op import EFFECT, ELEMENTWISE
 from graphfw.ir.tensor import Node
+from graphfw.ops.regions import Region
 from graphfw.runtime.program import Program
 
 
@@ -97,16 +98,44 @@ def array_dtype(dtype: DType) -> np.dtype[Any]:
     return (uint8 if dtype.is_storage else dtype).dtype
 
 
-def is_at_home(node: Node) -> bool:
+def is_at_home(node: Node, *, has_kernels: bool = True) -> bool:
     """Whether a node that no kernel computes is computed by NumPy: it would take bytes for numbers.
 
     So would functions of users, and what shows or checks values; others only move elements.
+
+    Args:
+        node: The node.
+        has_kernels: Whether what converts and compares elements has kernels, and so has what is
+            inside of loops and branches.
     """
-    kinds = [*node.types, *[tensor.type for tensor in node.inputs]]
-    if not any([kind.dtype.is_storage for kind in kinds]):
+    op = node.op
+    if isinstance(op, Region):
+        return not has_kernels and _has_stored(node)
+    if not _has_stored(node):
         return False
-    is_own = type(node.op).__module__.startswith("graphfw.")
-    return not is_own or EFFECT in node.op.traits or node.op.name == "host_call"
+    is_own = type(op).__module__.startswith("graphfw.")
+    is_shown = EFFECT in op.traits or op.name == "host_call"
+    return not is_own or is_shown or (not has_kernels and ELEMENTWISE in op.traits)
+
+
+def _has_stored(node: Node) -> bool:
+    """Whether it takes or gives numbers of such a dtype, or what is inside of it does."""
+    kinds = [*node.types, *[tensor.type for tensor in node.inputs]]
+    if any([kind.dtype.is_storage for kind in kinds]):
+        return True
+    bodies = node.op.bodies if isinstance(node.op, Region) else ()
+    return any([_has_stored(inner) for body in bodies for inner in body.graph.nodes])
+
+
+def from_home(cupy: Any, value: Any, dtype: DType) -> Any:
+    """Return what NumPy has computed as a CuPy array."""
+    return cupy.asarray(np.asarray(value).view(array_dtype(dtype)))
+
+
+def to_home(cupy: Any, array: Any, dtype: DType) -> Array:
+    """Return a CuPy array as a NumPy array of what it stands for."""
+    home: Array = cupy.asnumpy(array).view(dtype.dtype)
+    return home
 
 
 class Edge:
@@ -121,7 +150,7 @@ class Edge:
         self._outputs = _stored([tensor.dtype for tensor in made])
 
     def taken(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return the inputs as CuPy arrays; those of the host are left as they are."""
+        """Return the inputs as arrays of CuPy or NumPy that have bytes."""
         return _replaced(inputs, self._inputs, lambda array, _: bytes_of(array))
 
     def at_home(self, inputs: Sequence[Array]) -> Sequence[Array]:
@@ -134,8 +163,11 @@ class Edge:
 
 
 def bytes_of(array: Any) -> Any:
-    """Return the CuPy array of a `StoredArray`; any other array as it is."""
-    return array.bytes if isinstance(array, StoredArray) else array
+    """Return the bytes of what CuPy lacks the dtype of; any other array as it is."""
+    if isinstance(array, StoredArray):
+        return array.bytes
+    is_kept = isinstance(array, np.ndarray) and as_dtype(array.dtype).is_storage
+    return array.view(np.uint8) if is_kept else array
 
 
 def _stored(dtypes: Sequence[DType]) -> dict[int, DType]:
