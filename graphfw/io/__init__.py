@@ -10,17 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphfw.io.checkpoint import (
-        Mismatch,
-        check_entries,
-        read_checkpoint,
-        write_checkpoint,
-    )
+    from graphfw.io.checkpoint import read_checkpoint, write_checkpoint
+    from graphfw.io.entries import Mismatch, check_entries
 
 __all__ = ["Mismatch", "check_entries", "read_checkpoint", "write_checkpoint"]
+
+_ENTRIES = {"Mismatch", "check_entries"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("graphfw.io.checkpoint"), name)
+    module = "entries" if name in _ENTRIES else "checkpoint"
+    return getattr(import_module(f"graphfw.io.{module}"), name)

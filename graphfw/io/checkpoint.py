@@ -14,9 +14,8 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,9 @@ import numpy as np
 from safetensors import SafetensorError, deserialize, safe_open
 from safetensors.numpy import save_file
 
-from graphfw.errors import CheckpointError, a_type, did_you_mean
+from graphfw.errors import CheckpointError, a_type
 
-_DTYPES = {  # by the format's own codes
+_DTYPES: dict[str, np.dtype[Any]] = {  # by the format's own codes
     "BOOL": np.dtype(np.bool_),
     "I8": np.dtype(np.int8),
     "I16": np.dtype(np.int16),
@@ -59,10 +58,6 @@ _KEYS = (_COMPLEX128_KEY, _BYTES_KEY)
 _ALL = (*_DTYPES.values(), _COMPLEX128, *_BYTES.values())
 _RESERVED_NAME = "__metadata__"  # the format keeps the metadata under this name
 _STALE_SECONDS = 3600.0
-_SHOWN = 8
-
-Entry = tuple[tuple[int, ...], str]
-"""Shape and dtype name of one entry, as in `((10, 64), "float32")`."""
 
 
 # ---------------------------------------------------------------------------------------- writing
@@ -271,11 +266,7 @@ def read_checkpoint(
         with safe_open(written, framework="np", backend="pread") as file:
             stored = {name: file.get_slice(name).get_dtype() for name in sorted(file.keys())}
             for name, code in stored.items():
-                if code not in _DTYPES:
-                    known = ", ".join(_DTYPES)
-                    raise refuse(
-                        f"entry {name!r} has dtype {code}", f"convert it to one of {known}"
-                    )
+                _dtype_of(written, name, code)
             if any([code.startswith("F8") for code in stored.values()]):
                 arrays, text = _with_float8(written)
             else:
@@ -296,8 +287,17 @@ def read_checkpoint(
         pair = arrays[name]
         arrays[name] = pair.reshape(-1).view(_COMPLEX128).reshape(pair.shape[:-1]).copy()
     for name, dtype in _kept_dtypes(path, text.pop(_BYTES_KEY, "{}"), arrays).items():
-        arrays[name] = arrays[name].view(_BYTES[dtype])
+        arrays[name] = arrays[name].view(_BYTES[dtype]).copy()
     return arrays, text
+
+
+def _dtype_of(path: str, name: str, code: str) -> np.dtype[Any]:
+    if code not in _DTYPES:
+        raise CheckpointError(
+            f"cannot read checkpoint {_quote(path)}: entry {name!r} has dtype {code}",
+            fix=f"convert it to one of {', '.join(_DTYPES)}",
+        )
+    return _DTYPES[code]
 
 
 def _with_float8(path: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
@@ -307,21 +307,22 @@ def _with_float8(path: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, 
     """
     content = Path(path).read_bytes()
     entries = deserialize(content)  # type: ignore[no-untyped-call]  # it says nothing of types
-    arrays = {
-        name: np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"]).copy()
-        for name, entry in sorted(entries)
-    }
     size = int.from_bytes(content[:8], "little")
-    return arrays, json.loads(content[8 : 8 + size]).get(_RESERVED_NAME, {})
+    text = json.loads(content[8 : 8 + size]).get(_RESERVED_NAME) or {}
+    del content  # as each entry below: memory never holds the file three times
+    entries.sort(reverse=True)
+    arrays = {}
+    while entries:
+        name, entry = entries.pop()
+        array = np.frombuffer(entry["data"], _dtype_of(path, name, entry["dtype"]))
+        arrays[name] = array.reshape(entry["shape"]).copy()
+    return arrays, text
 
 
 def _kept_dtypes(
     path: str | os.PathLike[str], marker: str, arrays: Mapping[str, np.ndarray[Any, Any]]
 ) -> dict[str, str]:
-    try:
-        kept = json.loads(marker)
-    except ValueError:
-        kept = None
+    kept = _from_json(marker)
     if isinstance(kept, dict) and all(
         isinstance(dtype, str)
         and dtype in _BYTES
@@ -330,20 +331,14 @@ def _kept_dtypes(
         for name, dtype in kept.items()
     ):
         return kept
-    raise CheckpointError(
-        f"cannot read checkpoint {_quote(path)}: its metadata {_BYTES_KEY!r} does not give uint8 "
-        f"entries one of the dtypes {', '.join(_BYTES)}",
-        fix="remove that metadata, or use another copy of the file",
-    )
+    why = f"give uint8 entries one of the dtypes {', '.join(_BYTES)}"
+    raise _false_marker(path, _BYTES_KEY, why)
 
 
 def _complex_names(
     path: str | os.PathLike[str], marker: str, arrays: Mapping[str, np.ndarray[Any, Any]]
-) -> list[str]:
-    try:
-        names = json.loads(marker)
-    except ValueError:
-        names = None
+) -> set[str]:
+    names = _from_json(marker)
     if isinstance(names, list) and all(
         isinstance(name, str)
         and name in arrays
@@ -351,10 +346,21 @@ def _complex_names(
         and arrays[name].shape[-1:] == (2,)
         for name in names
     ):
-        return names
-    raise CheckpointError(
-        f"cannot read checkpoint {_quote(path)}: its metadata {_COMPLEX128_KEY!r} does not name "
-        "float64 entries with a last axis of 2",
+        return set(names)
+    raise _false_marker(path, _COMPLEX128_KEY, "name float64 entries with a last axis of 2")
+
+
+def _from_json(text: str) -> Any:
+    """Return the value of a marker; None where it is no JSON, or nested deeper than is read."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _false_marker(path: str | os.PathLike[str], key: str, task: str) -> CheckpointError:
+    return CheckpointError(
+        f"cannot read checkpoint {_quote(path)}: its metadata {key!r} does not {task}",
         fix="remove that metadata, or use another copy of the file",
     )
 
@@ -369,109 +375,6 @@ def _missing_fix(path: Path) -> str:
     if not near:
         return f"nothing in {str(path.parent)!r} has a name like it: check the path"
     return "did you mean " + " or ".join(repr(str(path.with_name(name))) for name in near) + "?"
-
-
-# --------------------------------------------------------------------------------------- comparing
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """How the entries of a file differ from the ones wanted; names in order.
-
-    Attributes:
-        missing: Wanted, but not in the file.
-        extra: In the file, but not wanted.
-        mismatched: In both, with another shape or dtype.
-    """
-
-    missing: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()
-    mismatched: tuple[str, ...] = ()
-
-
-def check_entries(
-    expected: Mapping[str, Entry],
-    found: Mapping[str, Entry],
-    *,
-    source: str,
-    strict: bool = True,
-) -> Mismatch:
-    """Compare names, shapes and dtypes; say everything that differs in one error.
-
-    Args:
-        expected: Shape and dtype name of each entry wanted.
-        found: The same of each entry there is.
-        source: What messages call the place `found` comes from, such as a file's name.
-        strict: Whether missing and extra entries are errors. A wrong shape or dtype always is.
-
-    Returns:
-        What differs and is no error: nothing if strict, else the missing and the extra names.
-
-    Raises:
-        CheckpointError: An error lists up to 8 names of each kind, and for a missing name the
-            nearest extra one.
-
-    >>> check_entries({"w": ((2,), "float32")}, {}, source="a.safetensors", strict=False)
-    Mismatch(missing=('w',), extra=(), mismatched=())
-    """
-    mismatch = Mismatch(
-        missing=tuple(sorted(expected.keys() - found.keys())),
-        extra=tuple(sorted(found.keys() - expected.keys())),
-        mismatched=tuple(
-            sorted(name for name in expected.keys() & found.keys() if expected[name] != found[name])
-        ),
-    )
-    if mismatch.mismatched or (strict and (mismatch.missing or mismatch.extra)):
-        raise _mismatch_error(mismatch, expected, found, source)
-    return mismatch
-
-
-def _mismatch_error(
-    mismatch: Mismatch, expected: Mapping[str, Entry], found: Mapping[str, Entry], source: str
-) -> CheckpointError:
-    counts = {
-        "missing": len(mismatch.missing),
-        "extra": len(mismatch.extra),
-        "mismatched": len(mismatch.mismatched),
-    }
-    summary = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    lines = [f"the entries of {source!r} are not the expected ones: {summary}"]
-    lines += _listing(
-        "missing",
-        mismatch.missing,
-        lambda name: f"{_show(expected[name])}{_near_extra(name, mismatch, expected, found)}",
-    )
-    lines += _listing("extra", mismatch.extra, lambda name: _show(found[name]))
-    lines += _listing(
-        "mismatched",
-        mismatch.mismatched,
-        lambda name: f"expected {_show(expected[name])}, found {_show(found[name])}",
-    )
-    if mismatch.mismatched:
-        fix = "build the graph with the shapes and dtypes of the checkpoint, or load another one"
-    else:
-        fix = "rename the entries, or pass strict=False to keep what is missing and ignore the rest"
-    return CheckpointError("\n".join(lines), fix=fix)
-
-
-def _listing(kind: str, names: tuple[str, ...], describe: Callable[[str], str]) -> list[str]:
-    lines = [f"  {kind:<10}  {name!r}  {describe(name)}" for name in names[:_SHOWN]]
-    if len(names) > _SHOWN:
-        lines.append(f"  {kind:<10}  and {len(names) - _SHOWN} more")
-    return lines
-
-
-def _near_extra(
-    name: str, mismatch: Mismatch, expected: Mapping[str, Entry], found: Mapping[str, Entry]
-) -> str:
-    # An extra entry that would fit is the better guess, even where another name is nearer.
-    fitting = [extra for extra in mismatch.extra if found[extra] == expected[name]]
-    hint = did_you_mean(name, fitting) or did_you_mean(name, mismatch.extra)
-    return f"  {hint}" if hint else ""
-
-
-def _show(entry: Entry) -> str:
-    return f"{entry[1]}[{', '.join(map(str, entry[0]))}]"
 
 
 # ------------------------------------------------------------------------------------------ words

@@ -156,6 +156,17 @@ STORAGE: tuple[DType, ...] = tuple(
 
 BY_NAME: dict[str, DType] = {d.name: d for d in (*ALL, *STORAGE)}
 
+
+def limits_of(dtype: DType) -> Any:
+    """Return the `finfo` or `iinfo` of NumPy, or of ml_dtypes for its own; bools have none."""
+    name = "finfo" if dtype.is_complex or dtype.holds_floats else "iinfo"
+    if dtype is not bfloat16 and not dtype.is_storage:
+        return getattr(np, name)(dtype.dtype)
+    import ml_dtypes  # here, not above: few programs need it and `import graphfw` should be quick
+
+    return getattr(ml_dtypes, name)(dtype.dtype)
+
+
 DTypeLike: TypeAlias = DType | str | type | np.dtype[Any]
 """What is accepted where a dtype is wanted: `gf.float32`, `"float32"`, `np.float32`, `float`, …"""
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import reprlib
 import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, DTypeError
+from graphfw.errors import ArgumentError, DTypeError, a_type
 from graphfw.ir import ambient
-from graphfw.ir.dtype import DType, as_dtype
+from graphfw.ir.dtype import DType, as_dtype, limits_of
 from graphfw.ir.hashing import blake2b
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -28,27 +29,30 @@ def to_array(value: Any, dtype: DType | None = None) -> Array:
     Raises:
         DTypeError: The elements are of no dtype that graphfw has (strings, objects), a Python
             number does not fit `dtype`, or the array is masked.
-        ArgumentError: A nested list is ragged.
+        ArgumentError: A nested list is ragged, or the array is on a GPU.
     """
     array, weak = as_given(value)
     own = as_dtype(array.dtype)
     if dtype is None:
         dtype = _python_dtype(array) if weak else own
-    if weak and dtype.is_integer:
-        _check_range(array, dtype)
+    if weak and (number := misfit(array, dtype)) is not None:
+        raise _beyond(str(number), dtype)
     if array.dtype == dtype.dtype:
         return array
     with np.errstate(over="ignore"):
         result = array.astype(dtype.dtype)
-    if weak and dtype.is_inexact and not np.array_equal(np.isinf(result), np.isinf(array)):
-        raise DTypeError(
-            f"{value!r} is beyond what {dtype.name} holds", fix="use gf.inf where infinity is meant"
-        )
+    if weak and has_overflowed(array, result, dtype):
+        raise _beyond(reprlib.repr(value), dtype)
     return result
 
 
 def as_given(value: Any) -> tuple[Array, bool]:
-    """Return the value as it is, and whether it is Python's own, whose dtype means little."""
+    """Return the value as it is, and whether it is Python's own, whose dtype means little.
+
+    Raises:
+        DTypeError: The elements are no numbers, or the array is masked.
+        ArgumentError: A nested list is ragged, or the array is on a GPU.
+    """
     # Who has a masked array has imported `numpy.ma`, which takes its time.
     if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
         raise DTypeError(
@@ -59,10 +63,8 @@ def as_given(value: Any) -> tuple[Array, bool]:
         return np.asarray(value), False  # of a subclass only its numbers count
     if isinstance(value, np.generic):
         return np.asarray(value), isinstance(value, PYTHON_SCALARS)
-    if hasattr(value, "__array__"):
-        return np.asarray(value), False
-    if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value), False
+    if hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
+        return _taken(value), False
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
@@ -72,6 +74,17 @@ def as_given(value: Any) -> tuple[Array, bool]:
     if array.dtype.kind not in "biufcV":
         raise _no_numbers(value, array)
     return array, not _holds_numpy(value)
+
+
+def _taken(value: Any) -> Array:
+    """Return another library's array as NumPy's."""
+    try:
+        return np.asarray(value) if hasattr(value, "__array__") else np.from_dlpack(value)
+    except TypeError as error:  # the value's own: CuPy and PyTorch copy nothing home unasked
+        raise ArgumentError(
+            f"{a_type(value)} stays where it is: {error}",
+            fix="copy it to the host: gf.to_numpy(array) of CuPy, tensor.cpu() of PyTorch",
+        ) from None
 
 
 def _no_numbers(value: Any, array: Array) -> DTypeError:
@@ -88,17 +101,67 @@ def _no_numbers(value: Any, array: Array) -> DTypeError:
     )
 
 
-def _check_range(array: Array, dtype: DType) -> None:
-    if array.dtype.kind not in "iu" or not array.size:
-        return
-    limits = np.iinfo(dtype.dtype)
+def misfit(array: Array, dtype: DType) -> int | None:
+    """Return one of Python's integers that a dtype of integers can't hold; None without any."""
+    is_whole = dtype.is_integer or (dtype.is_storage and not dtype.holds_floats)
+    if not is_whole or array.dtype.kind not in "iu" or not array.size:
+        return None
+    limits = limits_of(dtype)
     extremes = (int(array),) if array.ndim == 0 else (int(array.min()), int(array.max()))
     for extreme in extremes:
         if not limits.min <= extreme <= limits.max:
-            raise DTypeError(
-                f"{extreme} does not fit {dtype.name}",
-                fix=f"it holds {limits.min} to {limits.max}: use a wider dtype",
-            )
+            return extreme
+    return None
+
+
+def has_overflowed(array: Array, rounded: Array, dtype: DType) -> bool:
+    """Say whether Python's numbers were beyond what a dtype of floats, or complex ones, holds.
+
+    What is infinite or NaN must be so in `rounded`, the array in that dtype, and nothing else.
+    """
+    if not (dtype.is_inexact or dtype.holds_floats):
+        return False
+    if not np.array_equal(np.isfinite(array), np.isfinite(rounded)):
+        return True
+    if not dtype.is_storage:
+        return False
+    # Most of these have no infinity, and make NaN of it. float4_e2m1fn has no NaN either: it
+    # makes 6, its largest number, of what is too large, to which 8 would be nearer from 7 on.
+    if not np.array_equal(np.isinf(array), np.isinf(rounded)):
+        return True
+    return dtype.name == "float4_e2m1fn" and bool((np.abs(array) >= 7).any())
+
+
+def fitted(array: Array, dtype: DType) -> Array | None:
+    """Return Python's numbers in a dtype, floats rounded, or None where it can't hold them."""
+    kind: str = dtype.kind
+    if kind == "storage":
+        kind = "float" if dtype.holds_floats else "int"
+    own = as_dtype(array.dtype)
+    if own.is_storage or _RANK[own.kind] > _RANK[kind] or misfit(array, dtype) is not None:
+        return array if own is dtype else None
+    with np.errstate(over="ignore"):
+        result: Array = array.astype(dtype.dtype)
+    return None if has_overflowed(array, result, dtype) else result
+
+
+_RANK = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
+
+
+def _beyond(shown: str, dtype: DType) -> DTypeError:
+    """Say that a dtype doesn't hold a number."""
+    if dtype.is_inexact:
+        return DTypeError(
+            f"{shown} is beyond what {dtype.name} holds", fix="use gf.inf where infinity is meant"
+        )
+    limits = limits_of(dtype)
+    least, largest = [
+        f"{float(x):g}" if dtype.holds_floats else x for x in (limits.min, limits.max)
+    ]
+    return DTypeError(
+        f"{shown} does not fit {dtype.name}",
+        fix=f"it holds {least} to {largest}: use a wider dtype",
+    )
 
 
 def _holds_numpy(value: Any) -> bool:

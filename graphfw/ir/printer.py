@@ -285,7 +285,7 @@ def _shortest(value: Any, dtype: np.dtype[Any]) -> Any:
         part = kind.real.dtype
         return complex(_shortest(value.real, part), _shortest(value.imag, part))
     if not kind.is_floating:
-        return value
+        return value  # of floats for storage, too: 450.0 would be read as 448.0, but not by people
     value = float(value)
     if math.isnan(value):
         return math.copysign(math.nan, value)

@@ -15,8 +15,8 @@ import numpy as np
 from graphfw.errors import ParseError, did_you_mean
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import parse_dim
-from graphfw.ir.dtype import BY_NAME
-from graphfw.ir.literal import Array
+from graphfw.ir.dtype import BY_NAME, DType
+from graphfw.ir.literal import Array, has_overflowed, misfit
 from graphfw.ir.types import TensorType, parse_type
 from graphfw.loc import Loc
 
@@ -164,12 +164,17 @@ def array_of(node: ast.expr, kind: TensorType) -> Array:
     if not kind.is_static:
         raise ParseError(f"{kind} has no fixed size, so no value of it can be written")
     empty = kind.size == 0 and isinstance(node, ast.List) and not node.elts
-    leaves = [] if empty else list(_leaves(node, kind, 0))
     try:
+        leaves = [] if empty else list(_leaves(node, kind, 0))
         with np.errstate(over="raise"):
-            array = np.array(leaves, kind.dtype.dtype).reshape(kind.shape)
+            array = np.array(leaves, kind.dtype.dtype)
     except (OverflowError, FloatingPointError) as error:
         raise ParseError(f"a value does not fit {kind.dtype.name}: {error}") from None
+    # NumPy refuses what is beyond its own dtypes; ml_dtypes wraps around, saturates or makes NaN.
+    given = np.array(leaves)
+    if misfit(given, kind.dtype) is not None or has_overflowed(given, array, kind.dtype):
+        raise ParseError(f"a value does not fit {kind.dtype.name}")
+    array = array.reshape(kind.shape)
     array.flags.writeable = False
     return array
 
@@ -177,9 +182,10 @@ def array_of(node: ast.expr, kind: TensorType) -> Array:
 def _leaves(node: ast.expr, kind: TensorType, axis: int) -> Iterator[Any]:
     if axis == kind.ndim:
         value = value_of(node)
-        if type(value) not in _ELEMENTS[kind.dtype.kind]:
+        types = _elements(kind.dtype)
+        if type(value) not in types:
             raise ParseError(f"{shown(node)} is no element of {kind}")
-        yield value
+        yield types[-1](value)
         return
     if not isinstance(node, ast.List) or len(node.elts) != kind.shape[axis]:
         raise ParseError(f"the value does not have the shape of {kind}")
@@ -187,13 +193,13 @@ def _leaves(node: ast.expr, kind: TensorType, axis: int) -> Iterator[Any]:
         yield from _leaves(item, kind, axis + 1)
 
 
-_ELEMENTS: dict[str, tuple[type, ...]] = {
-    "bool": (bool,),
-    "int": (int,),
-    "uint": (int,),
-    "float": (int, float),
-    "complex": (int, float, complex),
-}
+def _elements(dtype: DType) -> tuple[type, ...]:
+    """Return the types of Python's whose values stand for elements; the last holds all of them."""
+    if dtype.is_bool:
+        return (bool,)
+    if dtype.is_complex:
+        return (int, float, complex)
+    return (int, float) if dtype.holds_floats else (int,)
 
 
 # Places.

@@ -17,7 +17,10 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ir.walk import ancestors
 from graphfw.loc import Loc
+from graphfw.onnx import stored
+from graphfw.onnx.errors import Unsupported
 from graphfw.onnx.rewriting import pruned
+from graphfw.onnx.types import number_of
 
 
 class Val(NamedTuple):
@@ -36,10 +39,6 @@ PAIRED: dict[str, Export] = {}
 """What writes ops on complex numbers: these are pairs of reals, along one dim more, the last."""
 
 E = TypeVar("E", bound=Callable[..., Any])
-
-
-class Unsupported(Exception):
-    """A node can't be said in ONNX, and why."""
 
 
 class Names:
@@ -65,6 +64,12 @@ class Problem(NamedTuple):
     op: str
     reason: str
     loc: Loc
+    fix: str = ""
+
+    @staticmethod
+    def of(node: Node, error: Unsupported) -> Problem:
+        """Return the problem of a node whose op, or whose dtypes, ONNX hasn't."""
+        return Problem(node.op.name, str(error), node.loc, error.fix)
 
 
 def exporter(*names: str) -> Callable[[E], E]:
@@ -152,12 +157,6 @@ _WITHOUT_KERNEL = {
 }
 """Operators with the dtypes, besides bfloat16, that ONNX Runtime has no kernel for."""
 
-_STORAGE = {
-    **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"), 19),
-    **{"int4": 21, "uint4": 21, "float4_e2m1fn": 23, "float8_e8m0fnu": 24, "int2": 25, "uint2": 25},
-}
-"""From which opset on there are dtypes for storage."""
-
 _LITTLE = 1 << 14
 """Bytes that a constant may always have which is computed when the model is written."""
 
@@ -225,6 +224,8 @@ class Builder:
         self, kind: str, inputs: Sequence[Val | None], dtypes: Sequence[DType], **attributes: Any
     ) -> list[Val]:
         """Write a node with outputs of these dtypes."""
+        given = [None if x is None else x.dtype for x in inputs]
+        stored.check_operator(kind, self.opset, given, dtypes)
         name = self._node_name(kind)
         outputs = [Val(self.unique(f"{name}_out{i or ''}"), d) for i, d in enumerate(dtypes)]
         self.nodes.append(
@@ -393,7 +394,8 @@ class Builder:
         inputs = [self.value(t) for t in node.inputs]
         before, self._at = self._at, node
         try:
-            self._check_dtypes(node)
+            for kind in (*node.types, *[t.type for t in node.inputs]):
+                stored.check_dtype(kind.dtype, self.opset)
             dtypes = [*[x.dtype for x in inputs], *[kind.dtype for kind in node.types]]
             is_complex = any(dtype.is_complex for dtype in dtypes)
             folded = None if is_complex else self._folded(node, inputs)
@@ -405,7 +407,7 @@ class Builder:
             made = export(self, node, *inputs)
             return [made] if isinstance(made, Val) else made
         except Unsupported as error:
-            self.problems.append(Problem(node.op.name, str(error), node.loc))
+            self.problems.append(Problem.of(node, error))
             return [Val("", kind.dtype) for kind in node.types]
         finally:
             self._at = before
@@ -426,12 +428,6 @@ class Builder:
         with np.errstate(all="ignore"):
             made = op.eval(np, *arrays)
         return [self.constant(a) for a in (made if op.multiple else [made])]
-
-    def _check_dtypes(self, node: Node) -> None:
-        for kind in (*node.types, *[t.type for t in node.inputs]):
-            since = _STORAGE.get(kind.dtype.name, 0)
-            if self.opset < since:
-                raise Unsupported(f"{kind.dtype.name} needs opset {since}")
 
     def body(
         self,
@@ -484,8 +480,3 @@ def described(name: str, kind: TensorType) -> ValueInfoProto:
     """Return a value's name with its type; symbolic sizes keep their names."""
     dims = [str(d) if isinstance(d, Dim) else d for d in kind.shape]
     return helper.make_tensor_value_info(name, number_of(kind.dtype), dims)
-
-
-def number_of(dtype: DType) -> int:
-    """Return ONNX's number for a dtype."""
-    return int(helper.np_dtype_to_tensor_dtype(dtype.dtype))

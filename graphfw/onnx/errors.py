@@ -6,7 +6,7 @@ from typing import Any
 
 from graphfw.errors import GraphfwError
 
-__all__ = ["OnnxError", "ValueNeeded"]
+__all__ = ["OnnxError", "Unsupported", "ValueNeeded", "needs_opset"]
 
 
 class OnnxError(GraphfwError, ValueError):
@@ -34,3 +34,20 @@ class ValueNeeded(OnnxError):
             **fields,
         )
         self.inputs = inputs
+
+
+class Unsupported(Exception):
+    """A node can't be said in ONNX, and why.
+
+    Attributes:
+        fix: What to do, where there is more to say than for all such nodes.
+    """
+
+    def __init__(self, reason: str, fix: str = "") -> None:
+        super().__init__(reason)
+        self.fix = fix
+
+
+def needs_opset(what: str, opset: int) -> Unsupported:
+    """Return the error of what a newer opset has."""
+    return Unsupported(f"{what} needs opset {opset}", "pass that opset: save(…, opset=…)")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto
 
 from graphfw.errors import ArgumentError, ShapeError, did_you_mean
 from graphfw.onnx.node import Value, as_value
 from graphfw.onnx.types import dtype_of
+from graphfw.runtime import feeding
 
 
 def check_names(what: str, given: Mapping[str, Any], proto: GraphProto) -> None:
@@ -65,17 +65,14 @@ def value_of(info: ValueInfoProto, value: Any) -> Value:
     """
     if value is None or not _is_numbers(info.type):
         return as_value(value, info.type)
-    wanted = dtype_of(info.type.tensor_type.elem_type).dtype
-    array = np.asarray(value)
-    if isinstance(value, (list, tuple)) and array.dtype.kind in "biuf":
-        array = np.asarray(value, wanted)
-    if not np.can_cast(array.dtype, wanted, "safe"):
-        raise ArgumentError(
-            f"load: values has {array.dtype} for {info.name!r}, which is {wanted} in the model",
-            fix=f'convert it yourself: array.astype("{wanted}")',
-        )
-    _check_rank(info, "values", array.ndim)
-    return as_value(array.astype(wanted))
+    wanted = dtype_of(info.type.tensor_type.elem_type)
+    array = feeding.array_of(value)
+    found = feeding.converted(value, array, wanted)
+    if found is None:
+        what, fix = feeding.refusal(value, array, wanted, "is given")
+        raise ArgumentError(f"load: {info.name!r} {what}", fix=fix)
+    _check_rank(info, "values", found.ndim)
+    return as_value(found)
 
 
 def _is_numbers(kind: TypeProto) -> bool:

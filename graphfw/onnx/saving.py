@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,12 @@ from graphfw.ir.variable import Update, Variable
 from graphfw.ir.walk import ancestors
 from graphfw.onnx import exporters
 from graphfw.onnx.builder import Builder, Names, Problem, Val, described
-from graphfw.onnx.errors import OnnxError
+from graphfw.onnx.errors import OnnxError, Unsupported
 from graphfw.onnx.rewriting import ordered, pruned, read, rename
+from graphfw.onnx.stored import OPSETS, check_dtype
 from graphfw.runtime.lookup import fetched
 from graphfw.runtime.program import Program, lower
 from graphfw.runtime.session import Session
-
-OPSETS = (17, 26)
-"""The oldest and the newest opset that `save` writes."""
 
 NEXT = ".next"
 """What the name of the output ends with that has a variable's next value."""
@@ -180,9 +178,7 @@ class Saving:
         given = [Val(name, t.dtype) for t, name in sources.items()]
         # Those that find out sizes, too: nodes whose inputs they are not may need the sizes.
         values = b.inline(list(sources), [*wanted, *self._measured], given)[: len(wanted)]
-        ends_in_pairs = [t for t in (*sources, *wanted) if t.dtype.is_complex]
-        at_ends = [Problem(t.node.op.name, "complex numbers", t.node.loc) for t in ends_in_pairs]
-        _raise([*b.problems, *at_ends])
+        _raise([*b.problems, *self._problems_at_ends([*sources, *wanted])])
         self._name_outputs(values, ends)
         kept = pruned(ordered([*b.sizes, *b.nodes]), set(ends))
         self._read = {name for node in kept for name in read(node)}
@@ -205,6 +201,16 @@ class Saving:
         )
         helper.set_model_props(proto, dict(metadata))
         return proto
+
+    def _problems_at_ends(self, ends: Sequence[Tensor]) -> Iterator[Problem]:
+        """Find the dtypes of inputs and outputs that no model has."""
+        for end in ends:
+            try:
+                if end.dtype.is_complex:
+                    raise Unsupported("complex numbers")
+                check_dtype(end.dtype, self._builder.opset)
+            except Unsupported as error:
+                yield Problem.of(end.node, error)
 
     def _described(self, name: str, tensor: Tensor) -> onnx.ValueInfoProto:
         """Return a value's name and type; symbols that `assert_shape` calls equal become one."""
@@ -337,16 +343,17 @@ def _raise(problems: Sequence[Problem]) -> None:
         + (f" and {len(places) - 3} other places" if len(places) > 3 else "")
         for (op, reason), places in sorted(found.items())
     ]
-    fix = "fetch what does not need them, or compute it by other operations"
+    fixes = {problem.fix for problem in problems}
+    fix = fixes.pop() if len(fixes) == 1 else ""
     if any(op == "random_bits" for op, _ in found):
         fix = (
             "call model.eval() before the model is applied, so that it draws nothing; or let the "
             "runtime draw numbers of its own: save(…, draws=True)"
         )
-    elif all("needs opset" in reason for _, reason in found):
-        fix = "pass that opset: save(…, opset=…)"
     raise OnnxError(
-        f"ONNX has nothing for these operations: {'; '.join(texts)}", at=problems[0].loc, fix=fix
+        f"ONNX has nothing for these operations: {'; '.join(texts)}",
+        at=problems[0].loc,
+        fix=fix or "fetch what does not need them, or compute it by other operations",
     )
 
 

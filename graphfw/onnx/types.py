@@ -23,6 +23,11 @@ def dtype_of(number: int) -> DType:
     return as_dtype(found)
 
 
+def number_of(dtype: DType) -> int:
+    """Return ONNX's number for a dtype."""
+    return int(onnx.helper.np_dtype_to_tensor_dtype(dtype.dtype))
+
+
 def converted(
     x: Tensor, wanted: DType, *, saturate: bool = True, round_mode: str = "nearest"
 ) -> Tensor:

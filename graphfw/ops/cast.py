@@ -25,6 +25,7 @@ from graphfw.ir.dtype import (
     float64,
     int32,
     int64,
+    limits_of,
     promote,
     promote_all,
     promote_scalar,
@@ -254,18 +255,9 @@ def finfo(type: Tensor | DTypeLike, /) -> FloatInfo:
         error=DTypeError,
     )
     part = dtype.real
-    info = _info("finfo", part)
+    info = limits_of(part)
     eps, largest, least, normal = map(float, (info.eps, info.max, info.min, info.smallest_normal))
     return FloatInfo(info.bits, eps, largest, least, normal, part)
-
-
-def _info(name: str, dtype: DType) -> Any:
-    """Return what NumPy, or ml_dtypes for its own dtypes, says of one."""
-    if dtype is not bfloat16 and not dtype.is_storage:
-        return getattr(np, name)(dtype.dtype)
-    import ml_dtypes  # here, not above: few programs need it and `import graphfw` should be quick
-
-    return getattr(ml_dtypes, name)(dtype.dtype)
 
 
 @record
@@ -303,5 +295,5 @@ def iinfo(type: Tensor | DTypeLike, /) -> IntInfo:
         fix="bools have no limits" if dtype.is_bool else f'use gf.finfo("{dtype.name}")',
         error=DTypeError,
     )
-    info = _info("iinfo", dtype)
+    info = limits_of(dtype)
     return IntInfo(info.bits, int(info.max), int(info.min), dtype)

@@ -104,9 +104,8 @@ def arange(
         )
     distance = end - begin if stride > 0 else begin - end
     size = dim_max(0, (distance + abs(stride) - 1) // abs(stride))
-    if isinstance(begin, int) and isinstance(size, int) and size and to.is_integer:
-        scalar_like("arange", begin, to)
-        scalar_like("arange", begin + (size - 1) * stride, to)
+    if isinstance(begin, int) and isinstance(size, int) and size:
+        _check_ends(begin, begin + (size - 1) * stride, to)
     return emit(Arange(begin, stride, size, to))
 
 
@@ -136,16 +135,27 @@ def _number(x: object) -> Any:
     )
 
 
+def _check_ends(first: float, last: float, to: DType) -> None:
+    """See that an integer dtype, or one for storage, holds the numbers: it may have no infinity."""
+    if to.is_integer or to.is_storage:
+        scalar_like("arange", first, to)
+        scalar_like("arange", last, to)
+
+
 def _float_range(numbers: Sequence[Any], to: DType) -> np.ndarray[Any, Any]:
     """Count in steps that are no whole numbers: in float64, rounded once."""
     are_known = not any(isinstance(x, Dim) for x in numbers)
     message = f"arange: a size is among {numbers}, which are no whole numbers"
     demand(are_known, message, fix=_SCALED_FIX)
     message = f"arange: {numbers} does not fit {to.name}"
-    demand(to.is_inexact, message, fix="use a floating-point dtype", error=DTypeError)
+    has_fractions = to.is_inexact or to.holds_floats
+    demand(has_fractions, message, fix="use a floating-point dtype", error=DTypeError)
     are_finite = all(map(math.isfinite, numbers))
     demand(are_finite, f"arange: {numbers} is not finite", fix="count between finite numbers")
-    return np.arange(*numbers, dtype=np.float64).astype(to.dtype)
+    counted = np.arange(*numbers, dtype=np.float64)
+    if counted.size:
+        _check_ends(float(counted[0]), float(counted[-1]), to)
+    return counted.astype(to.dtype)
 
 
 @public
@@ -176,6 +186,9 @@ def linspace(
     check_device("linspace", device)
     (size,) = dims_of("linspace", num)
     to = dtype_or(dtype, _inexact_of([as_tensor(start), as_tensor(stop)]))
+    message = f"linspace: {to.name} is for storage alone: nothing is computed in it"
+    fix = f'convert the result: gf.astype(gf.linspace(…), "{to.name}")'
+    demand(not (to.is_storage and to.holds_floats), message, fix=fix, error=DTypeError)
     message = f"linspace: dtype={to.name} has no fractions"
     demand(to.is_inexact, message, fix="use gf.arange for integers", error=DTypeError)
     if isinstance(size, int) and not isinstance(start, Tensor) and not isinstance(stop, Tensor):
@@ -216,11 +229,15 @@ def eye(
 
     Raises:
         ShapeError: A size is negative.
+        DTypeError: The dtype has no 0.
     """
     check_device("eye", device)
     rows, columns = dims_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
+    to = dtype_or(dtype, ambient.get_default_dtype())
+    if to.is_storage:
+        scalar_like("eye", 0, to)  # which float8_e8m0fnu lacks
     is_one = _diagonal(rows, k) == positions(columns)
-    return converted(is_one, dtype_or(dtype, ambient.get_default_dtype()))
+    return converted(is_one, to)
 
 
 def _diagonal(rows: DimLike, k: int) -> Tensor:

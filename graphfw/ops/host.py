@@ -17,7 +17,7 @@ from graphfw.ir.dim import Dim, DimLike, symbol
 from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.functions import F, public
 from graphfw.ir.graph import open_graph
-from graphfw.ir.literal import PYTHON_SCALARS, Array
+from graphfw.ir.literal import PYTHON_SCALARS, Array, fitted
 from graphfw.ir.op import EFFECT, PURE, Op, op
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Tensor
@@ -120,8 +120,8 @@ class HostCall(Op):
         is_weak = isinstance(value, (*PYTHON_SCALARS, list, tuple)) and not isinstance(
             value, np.generic
         )
-        if is_weak and np.can_cast(array.dtype, wanted.dtype.dtype, "same_kind"):
-            array = array.astype(wanted.dtype.dtype)
+        fits = fitted(array, wanted.dtype) if is_weak else None
+        array = array if fits is None else fits
         if array.dtype != wanted.dtype.dtype or array.shape != wanted.shape:
             which = f"result {number}" if len(self.dims) > 1 else "its result"
             found = f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"

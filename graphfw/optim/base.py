@@ -184,6 +184,7 @@ class Optimizer(abc.ABC):
         Raises:
             ArgumentError: A pair is no tensor with a trainable variable of its shape, or a variable
                 comes twice.
+            GradientError: A variable is of a dtype that has no gradient.
             GraphError: As in `minimize`.
         """
         return self._update(self._applying(pairs, loss, lambda gradients: gradients))

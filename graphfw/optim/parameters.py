@@ -17,6 +17,7 @@ ParameterGroup: TypeAlias = Mapping[str, Any]
 
 
 _EMPTY_FIX = "pass model.parameters(), of a model that has some"
+_INEXACT_FIX = "train variables of a floating-point dtype, such as float32"
 
 
 def grouped(what: str, parameters: Any) -> list[tuple[list[Variable], dict[str, Any]]]:
@@ -26,6 +27,7 @@ def grouped(what: str, parameters: Any) -> list[tuple[list[Variable], dict[str, 
 
     Raises:
         ArgumentError: Something is no trainable variable, or comes twice, or there is nothing.
+        GradientError: A variable is of a dtype that has no gradient.
     """
     if isinstance(parameters, Tensor):
         parameters = [parameters]
@@ -92,6 +94,12 @@ def _check_variable(what: str, variable: Any) -> None:
             operands=[concrete.describe("parameter", variable)],
             fix="make it with trainable=True, or leave it out",
         )
+    if not variable.dtype.is_inexact:
+        raise GradientError(
+            f'{what}: "{variable.name}" is {variable.dtype.name}, which has no gradient',
+            operands=[concrete.describe("parameter", variable)],
+            fix=_INEXACT_FIX,
+        )
 
 
 def trained_by(loss: Tensor) -> list[Variable]:
@@ -130,6 +138,14 @@ def trained_by(loss: Tensor) -> list[Variable]:
             f"minimize: the loss depends on {_named(fixed)} alone, not trainable",
             operands=operands,
             fix="make what is to be trained with trainable=True",
+        )
+    others = among([v for v in graph.root.variables if not v.dtype.is_inexact], above)
+    if others and not wanted:
+        dtypes = ", ".join(dict.fromkeys([v.dtype.name for v in others]))
+        raise GradientError(
+            f"minimize: the loss depends on {_named(others)} alone, and {dtypes} has no gradient",
+            operands=operands,
+            fix=_INEXACT_FIX,
         )
     raise GradientError(
         "minimize: the loss depends on no trainable variable",

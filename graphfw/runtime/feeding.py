@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, FeedError, GraphfwError, ShapeError, a_type
+from graphfw.errors import FeedError, GraphfwError, ShapeError
 from graphfw.ir import concrete
 from graphfw.ir.dim import Dim, DimLike, is_symbol, symbols_of
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, as_dtype
-from graphfw.ir.literal import PYTHON_SCALARS, Array, as_given
+from graphfw.ir.literal import PYTHON_SCALARS, Array, as_given, fitted
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.program import Program, SizeSource
@@ -28,15 +28,7 @@ def array_of(value: Any) -> Array:
     Raises:
         DTypeError, ArgumentError: It is no array of numbers, or one on a GPU.
     """
-    try:
-        array, _ = as_given(value)
-    except GraphfwError:
-        raise
-    except TypeError as error:  # the value's own: CuPy and PyTorch copy nothing home unasked
-        raise ArgumentError(
-            f"{a_type(value)} stays where it is: {error}",
-            fix="copy it to the host: gf.to_numpy(array) of CuPy, tensor.cpu() of PyTorch",
-        ) from None
+    array, _ = as_given(value)
     as_dtype(array.dtype)  # refuses what graphfw has no dtype for
     return array
 
@@ -79,15 +71,35 @@ def converted(value: Any, array: Array, wanted: DType) -> Array | None:
     """
     if array.dtype == wanted.dtype:
         return array
-    if isinstance(value, _WEAK):
-        return _rounded(array, wanted)
-    safe = np.can_cast(array.dtype, wanted.dtype, "safe")
-    return array.astype(wanted.dtype) if safe else None
+    if _is_weak(value, array):
+        return fitted(array, wanted)
+    return array.astype(wanted.dtype) if _holds(wanted, as_dtype(array.dtype)) else None
+
+
+def _is_weak(value: Any, array: Array) -> bool:
+    """Say whether a value is Python's own; a list of NumPy's numbers for storage is not."""
+    return isinstance(value, _WEAK) and not as_dtype(array.dtype).is_storage
+
+
+def _holds(wide: DType, narrow: DType) -> bool:
+    """Say whether a dtype holds every number of another one.
+
+    NumPy doesn't know that of those for storage: it takes many a lossy conversion to be safe.
+    """
+    if wide.is_storage:
+        return wide is narrow
+    if not narrow.is_storage:
+        return np.can_cast(narrow.dtype, wide.dtype, "safe")
+    if wide.is_inexact:
+        # float8_e8m0fnu has the exponents of float32, of which float16 lacks most.
+        return (wide.name, narrow.name) != ("float16", "float8_e8m0fnu")
+    is_whole = wide.is_integer and not narrow.holds_floats
+    return is_whole and (wide.kind == "int" or narrow.name.startswith("uint"))
 
 
 def refusal(value: Any, array: Array, wanted: DType, verb: str) -> tuple[str, str]:
     """Say why `converted` gives None, and the fix; `verb` is what happens to the values."""
-    if isinstance(value, _WEAK):
+    if _is_weak(value, array):
         return (
             f"is {wanted.name}, which can't hold {reprlib.repr(value)}",
             f"give numbers that {wanted.name} can hold, or convert them: "
@@ -97,25 +109,6 @@ def refusal(value: Any, array: Array, wanted: DType, verb: str) -> tuple[str, st
         f"is {wanted.name} and {verb} {array.dtype.name}, which can't be converted without loss",
         f'convert the array yourself: array.astype("{wanted.name}")',
     )
-
-
-def _rounded(array: Array, wanted: DType) -> Array | None:
-    """Return the numbers as `wanted`, floats rounded, or None where it can't hold them."""
-    kind = as_dtype(array.dtype).kind
-    if _RANK[kind] > _RANK[wanted.kind]:
-        return None
-    if wanted.is_integer and array.size:
-        limits = np.iinfo(wanted.dtype)
-        if array.min() < limits.min or array.max() > limits.max:
-            return None
-    with np.errstate(over="ignore"):
-        result: Array = array.astype(wanted.dtype)
-    if wanted.is_inexact and not np.array_equal(np.isfinite(array), np.isfinite(result)):
-        return None
-    return result
-
-
-_RANK = {"storage": -1, "bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
 
 
 def bind_sizes(program: Program, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from pathlib import Path
 
 import ml_dtypes
@@ -424,10 +425,36 @@ def test_another_format_is_refused(tmp_path, content):
 
 
 def test_a_dtype_numpy_lacks_is_named(tmp_path):
-    header = b'{"w":{"dtype":"F4","shape":[4],"data_offsets":[0,2]}}'
-    (tmp_path / "x").write_bytes(len(header).to_bytes(8, "little") + header + b"ab")
+    (tmp_path / "x").write_bytes(_file('{"w":{"dtype":"F4","shape":[4],"data_offsets":[0,2]}}'))
     with pytest.raises(CheckpointError, match=r"entry 'w' has dtype F4\n.*\n  fix  convert it to"):
         read_checkpoint(tmp_path / "x")
+
+
+def test_a_dtype_numpy_lacks_is_named_when_another_file_takes_the_place(tmp_path, monkeypatch):
+    write_checkpoint(tmp_path / "x", {"w": np.zeros(2, ml_dtypes.float8_e5m2)}, {})
+    (tmp_path / "other").write_bytes(_file('{"w":{"dtype":"F4","shape":[4],"data_offsets":[0,2]}}'))
+
+    def replaced_after_opening(*args, **kwargs):
+        file = safe_open(*args, **kwargs)
+        os.replace(tmp_path / "other", tmp_path / "x")
+        return file
+
+    monkeypatch.setattr("graphfw.io.checkpoint.safe_open", replaced_after_opening)
+    with pytest.raises(CheckpointError, match=r"entry 'w' has dtype F4\n.*\n  fix  convert it to"):
+        read_checkpoint(tmp_path / "x")
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "I8"])
+def test_metadata_may_be_null(tmp_path, dtype):
+    entry = f'{{"dtype":"{dtype}","shape":[2],"data_offsets":[0,2]}}'
+    (tmp_path / "x").write_bytes(_file(f'{{"__metadata__":null,"w":{entry}}}'))
+    arrays, text = read_checkpoint(tmp_path / "x")
+    assert arrays["w"].tobytes() == b"ab"
+    assert text == {}
+
+
+def _file(header):
+    return len(header).to_bytes(8, "little") + header.encode() + b"ab"
 
 
 def test_dtypes_that_numbers_are_only_kept_in(tmp_path, rng):
@@ -437,11 +464,21 @@ def test_dtypes_that_numbers_are_only_kept_in(tmp_path, rng):
     write_checkpoint(tmp_path / "x", {**arrays, "z": np.ones(2, complex)}, {"step": "3"})
     found, text = read_checkpoint(tmp_path / "x")
     assert text == {"step": "3"}
-    for name, array in arrays.items():
-        assert found[name].dtype == array.dtype
-        assert found[name].flags.writeable
-        np.testing.assert_array_equal(found[name].view(np.uint8), array.view(np.uint8))
-    assert found["z"].dtype == complex
+    _assert_same(found, {**arrays, "z": np.ones(2, complex)})
+
+
+def test_memory_holds_a_file_with_floats_of_8_bits_twice_at_most(tmp_path):
+    size = 1 << 20
+    arrays = {"f": np.zeros(size, ml_dtypes.float8_e4m3fn), "i": np.zeros(size, np.int8)}
+    write_checkpoint(tmp_path / "x", arrays, {})
+    tracemalloc.start()
+    try:
+        found, _ = read_checkpoint(tmp_path / "x")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    _assert_same(found, arrays)
+    assert peak < 2.2 * 2 * size
 
 
 def codes(rng, dtype):
@@ -456,7 +493,9 @@ def test_other_tools_read_floats_of_8_bits(tmp_path, rng):
 
 
 @pytest.mark.parametrize(
-    "marker", ["{", "3", '{"w": "int8"}', '{"gone": "int4"}', '{"f": "int4"}', '{"w": [1]}']
+    "marker",
+    ["{", "3", '{"w": "int8"}', '{"gone": "int4"}', '{"f": "int4"}', '{"w": [1]}', "[" * 100_000],
+    ids=lambda marker: marker[:20],
 )
 def test_a_false_marker_of_bytes_is_refused(tmp_path, marker):
     arrays = {"w": np.zeros(2, np.uint8), "f": np.zeros(2, np.float32)}
@@ -465,7 +504,11 @@ def test_a_false_marker_of_bytes_is_refused(tmp_path, marker):
         read_checkpoint(tmp_path / "x")
 
 
-@pytest.mark.parametrize("marker", ["{", "3", "[1]", '["gone"]', '["int"]', '["narrow"]', '["0d"]'])
+@pytest.mark.parametrize(
+    "marker",
+    ["{", "3", "[1]", '["gone"]', '["int"]', '["narrow"]', '["0d"]', "[" * 100_000],
+    ids=lambda marker: marker[:20],
+)
 def test_a_false_complex_marker_is_refused(tmp_path, marker):
     arrays = {"int": np.zeros(2, int), "narrow": np.zeros((2, 3)), "0d": np.array(0.5)}
     save_file(arrays, tmp_path / "x", {"graphfw.complex128": marker})
@@ -473,6 +516,11 @@ def test_a_false_complex_marker_is_refused(tmp_path, marker):
         CheckpointError, match="does not name float64 entries with a last axis of 2"
     ):
         read_checkpoint(tmp_path / "x")
+
+
+def test_a_complex_entry_that_is_named_twice_is_one(tmp_path):
+    save_file({"z": np.ones((3, 2))}, tmp_path / "x", {"graphfw.complex128": '["z", "z"]'})
+    _assert_same(read_checkpoint(tmp_path / "x")[0], {"z": np.full(3, 1 + 1j)})
 
 
 def test_a_missing_file_gets_near_names(tmp_path):

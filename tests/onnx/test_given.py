@@ -44,7 +44,7 @@ def test_values_get_the_inputs_dtype():
         ({"trainable": "all"}, gf.ArgumentError, "trainable is a str", "True"),
         ({"shapes": {"x": (1, 6)}}, gf.ShapeError, "has 2 dims for 'x', and", "[batch, 1,"),
         ({"values": {"x": np.zeros(3, np.float32)}}, gf.ShapeError, "has 1 dims for 'x'", "1"),
-        ({"values": {"x": np.zeros((1, 1, 6, 6))}}, gf.ArgumentError, "has float64", "astype"),
+        ({"values": {"x": np.zeros((1, 1, 6, 6))}}, gf.ArgumentError, "is given float64", "astype"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told(rng, options, error, text, fix):

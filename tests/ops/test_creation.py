@@ -122,6 +122,21 @@ def test_asarray_refuses(value, options, error, match):
         gf.asarray(value, **options)
 
 
+class Elsewhere:
+    """An array on a GPU, as CuPy's and PyTorch's: it is not copied home unasked."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("call get()")
+
+
+@pytest.mark.parametrize("make", [gf.asarray, gf.Variable, lambda x: gf.ones(2) + x])
+def test_arrays_that_stay_where_they_are(make):
+    message = "an Elsewhere stays where it is: call get"
+    with gf.Graph(), pytest.raises(gf.ArgumentError, match=message) as caught:
+        make(Elsewhere())
+    assert "gf.to_numpy(array) of CuPy" in caught.value.fix
+
+
 def test_from_dlpack(rng):
     array = rng.standard_normal((3, 1))
     same(gf.from_dlpack(array), array)
@@ -201,6 +216,28 @@ def test_arange_of_whole_floats_fits_integers():
     assert gf.arange(3.0).dtype is gf.float32
 
 
+@pytest.mark.parametrize("dtype", ["int4", "float8_e4m3fn", "float4_e2m1fn"])
+def test_dtypes_for_storage_hold_small_counts_and_diagonals(dtype):
+    stored = gf.asarray([0], dtype=dtype).numpy().dtype
+    same(gf.arange(-2, 3, dtype=dtype), np.arange(-2, 3).astype(stored))
+    same(gf.eye(3, k=1, dtype=dtype), np.eye(3, k=1).astype(stored))
+    if dtype != "int4":
+        same(gf.arange(0, 2, 0.5, dtype=dtype), np.arange(0, 2, 0.5).astype(stored))
+    square = gf.ones((3, 3), dtype=dtype)
+    same(gf.tril(square), np.tri(3).astype(stored))
+
+
+def test_powers_of_two_alone_hold_no_zero():
+    only_powers = "float8_e8m0fnu"
+    for make in (
+        lambda: gf.zeros((2,), dtype=only_powers),
+        lambda: gf.eye(2, dtype=only_powers),
+        lambda: gf.tril(gf.ones((2, 2), dtype=only_powers)),
+    ):
+        with pytest.raises(gf.DTypeError, match="0 does not fit float8_e8m0fnu"):
+            make()
+
+
 def test_arange_of_dims():
     with gf.Graph() as g:
         x = gf.placeholder(("n",), "float64", name="x")
@@ -219,6 +256,11 @@ def test_arange_of_dims():
         ((0, 3, 0), {}, gf.ArgumentError, "step=0"),
         ((0.5,), {"dtype": "int32"}, gf.DTypeError, "does not fit int32"),
         ((300,), {"dtype": "uint8"}, gf.DTypeError, "299 does not fit uint8"),
+        ((9,), {"dtype": "int4"}, gf.DTypeError, "arange: 8 does not fit int4"),
+        ((0, 1, 0.5), {"dtype": "int4"}, gf.DTypeError, "does not fit int4"),
+        ((1000,), {"dtype": "float8_e4m3fn"}, gf.DTypeError, "999 does not fit float8_e4m3fn"),
+        ((0, 500, 0.5), {"dtype": "float8_e4m3fn"}, gf.DTypeError, "499.5 does not fit"),
+        ((3,), {"dtype": "float8_e8m0fnu"}, gf.DTypeError, "0 does not fit float8_e8m0fnu"),
         ((3,), {"dtype": "bool"}, gf.DTypeError, "can't count in bool"),
         ((float("inf"),), {}, gf.ArgumentError, "not finite"),
         (("a",), {}, gf.ArgumentError, "'a' is not a real number"),
@@ -264,6 +306,11 @@ def test_linspace_of_a_dim_and_tensors_meets_both_ends():
 def test_linspace_refuses_integers():
     with pytest.raises(gf.DTypeError, match="int32 has no fractions"):
         gf.linspace(0, 5, 3, dtype="int32")
+    with pytest.raises(gf.DTypeError, match="int4 has no fractions"):
+        gf.linspace(0, 5, 3, dtype="int4")
+    with pytest.raises(gf.DTypeError, match="float8_e4m3fn is for storage alone") as caught:
+        gf.linspace(0, 5, 3, dtype="float8_e4m3fn")
+    assert caught.value.fix.endswith('gf.astype(gf.linspace(…), "float8_e4m3fn")')
     with pytest.raises(gf.ShapeError, match="linspace: a dim can't be -1"):
         gf.linspace(0, 5, -1)
 

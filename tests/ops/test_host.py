@@ -179,6 +179,28 @@ def test_results_are_checked(result: object, said: str):
     assert "wrong (test_host.py:" in text
 
 
+@pytest.mark.parametrize(
+    ("dtype", "fits", "does_not"),
+    [
+        ("int8", [100, -100], [300, 1]),
+        ("int4", [7, -8], [8, 1]),
+        ("float8_e4m3fn", [1.5, 400], [1e9, 1]),
+        ("float16", [1, 2.5], [1e9, 1]),
+    ],
+)
+def test_numbers_of_python_fit_or_are_refused(dtype, fits, does_not):
+    for result in (fits, does_not):
+        with gf.Graph() as g:
+            x = gf.placeholder((2,), name="x")
+            kind = gf.TensorType(dtype, (2,))
+            y = gf.host_call(lambda _, result=result: result, kind, x)
+        if result is fits:
+            assert run(g, y, {x: [1.0, 2.0]}).astype(float).tolist() == pytest.approx(fits, rel=0.1)
+            continue
+        with pytest.raises(gf.ExecutionError, match=rf"and {dtype}\[2\] in result_types"):
+            run(g, y, {x: [1.0, 2.0]})
+
+
 def test_the_structure_of_results_is_checked():
     with gf.Graph() as g:
         x = gf.placeholder((2,), name="x")

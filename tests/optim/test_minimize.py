@@ -92,6 +92,28 @@ def test_nothing_to_train():
             optim.SGD(0.1).minimize(gf.sum(x * w), [gf.Variable(1.0, name="other")])
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int4", "float8_e4m3fn"])
+def test_variables_whose_dtype_has_no_gradient(dtype):
+    with gf.Graph():
+        kept = gf.Variable([1, 2], name="kept", dtype=dtype)
+        loss = gf.sum(gf.astype(kept, gf.float32) ** 2)
+        message = f'minimize: the loss depends on "kept" alone, and {dtype} has no gradient'
+        with pytest.raises(gf.GradientError, match=message) as caught:
+            optim.SGD(0.1).minimize(loss)
+        assert caught.value.fix == "train variables of a floating-point dtype, such as float32"
+        for step in (
+            lambda: optim.SGD(0.1).minimize(loss, [kept]),
+            lambda: optim.SGD(0.1).apply_gradients([(gf.ones(2), kept)]),
+        ):
+            with pytest.raises(gf.GradientError, match=f'"kept" is {dtype}, which has no gradient'):
+                step()
+        scale = gf.Variable(1.0, name="scale")
+        update = optim.SGD(0.1).minimize(loss * scale)
+        assert [v.name for v, _ in update.pairs][1:] == ["scale"]
+        with pytest.raises(gf.GradientError, match="depends on no trainable variable"):
+            optim.SGD(0.1).minimize(loss)
+
+
 def test_bad_losses():
     with gf.Graph():
         w = gf.Variable([1.0, 2.0], name="w")

@@ -10,7 +10,8 @@ import graphfw as gf
 from graphfw.ir.build import emit
 from graphfw.ir.dim import always_ge
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.builder import Unsupported, composition
+from graphfw.onnx.builder import composition
+from graphfw.onnx.errors import Unsupported
 from graphfw.ops.attention_core import Attention, AttentionGrad
 from graphfw.ops.selection import Slice
 

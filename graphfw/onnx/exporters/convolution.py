@@ -11,7 +11,8 @@ from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.onnx.builder import Builder, Unsupported, Val, exporter
+from graphfw.onnx.builder import Builder, Val, exporter
+from graphfw.onnx.errors import Unsupported
 from graphfw.onnx.exporters.movement import LAST, fields
 from graphfw.ops.windows import Windows
 

@@ -11,7 +11,8 @@ from graphfw.ir.constants import fill_value
 from graphfw.ir.dtype import DType, bool_, uint64
 from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.onnx.builder import Builder, Unsupported, Val, exporter
+from graphfw.onnx.builder import Builder, Val, exporter
+from graphfw.onnx.errors import needs_opset
 
 _SAME = {
     "abs": "Abs",
@@ -110,7 +111,7 @@ def _bits(b: Builder, node: Node, *xs: Val) -> Val:
     if xs[0].dtype.is_bool:
         return b(of_bools, *xs)
     if b.opset < 18:
-        raise Unsupported("bits of integers need opset 18")
+        raise needs_opset("what is done to bits of integers", 18)
     return b(of_integers, *xs)
 
 
@@ -134,7 +135,7 @@ def _shift(b: Builder, node: Node, x: Val, by: Val) -> Val:
         made = b.cast(b("BitShift", wide, near, direction="RIGHT"), x.dtype)
         return b("Where", far, zero, made)
     if b.opset < 18:
-        raise Unsupported("bits of integers need opset 18")
+        raise needs_opset("what is done to bits of integers", 18)
     is_negative = b("Less", x, zero, dtype=bool_)
     positive = b("Where", is_negative, b("BitwiseNot", x), x)
     shifted = b("BitShift", b.cast(positive, uint64), near, direction="RIGHT")

@@ -8,7 +8,8 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import bool_, float32, int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.onnx.builder import Builder, Unsupported, Val, exporter
+from graphfw.onnx.builder import Builder, Val, exporter
+from graphfw.onnx.errors import Unsupported
 from graphfw.onnx.exporters.movement import fields
 
 _UNIQUE = {

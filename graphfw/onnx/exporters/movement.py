@@ -10,7 +10,8 @@ from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import bool_, float32, int64
 from graphfw.ir.tensor import Node
-from graphfw.onnx.builder import Builder, Unsupported, Val, exporter
+from graphfw.onnx.builder import Builder, Val, exporter
+from graphfw.onnx.errors import Unsupported
 
 LAST = np.iinfo(np.int64).min
 """As the end of a slice that goes backwards: behind the first element."""

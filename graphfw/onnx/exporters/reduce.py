@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from graphfw.ir.dtype import DType, bool_, float32, int32, int64
 from graphfw.ir.tensor import Node
-from graphfw.onnx.builder import Builder, Unsupported, Val, exporter
+from graphfw.onnx.builder import Builder, Val, exporter
+from graphfw.onnx.errors import Unsupported
 from graphfw.onnx.exporters.movement import fields
 
 _REDUCTIONS = {"sum": "ReduceSum", "prod": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}

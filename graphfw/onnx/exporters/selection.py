@@ -11,7 +11,8 @@ from graphfw.ir.dtype import bool_, int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
-from graphfw.onnx.builder import Builder, Unsupported, Val, exporter
+from graphfw.onnx.builder import Builder, Val, exporter
+from graphfw.onnx.errors import needs_opset
 from graphfw.onnx.exporters.movement import fields, positions
 
 
@@ -92,7 +93,7 @@ def _scattered(b: Builder, node: Node, x: Val, place: Val, values: Val) -> Val:
     if _names_each_once(node.inputs[2:]):
         return b("ScatterND", x, place, values)
     if b.opset < 18:
-        raise Unsupported("which of two values is put at one place needs opset 18")
+        raise needs_opset("which of two values is put at one place", 18)
     # Of those put at one place the last counts: find which that is, then take it from there.
     index, shape = node.inputs[2:], node.inputs[0].shape
     axis = fields(node).axis
