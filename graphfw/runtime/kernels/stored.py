@@ -97,6 +97,7 @@ def encoded(k: Scalars, x: Expr, dtype: DType) -> Expr:
 
 
 def _float(k: Scalars, code: Expr, form: _Format) -> Expr:
+    """Move exponent and mantissa to where a float32 has them; the smallest count the least one."""
     size = k.and_(code, form.sign - 1)
     normal = k.add(k.shl(size, form.rest), form.rebias << 23)
     small = k.bits(k.mul(k.cast(k.bits(size, int32), float32), form.least), uint32)
@@ -112,6 +113,7 @@ def _float(k: Scalars, code: Expr, form: _Format) -> Expr:
 
 
 def _code(k: Scalars, x: Expr, form: _Format) -> Expr:
+    """The way back: half of the last bit is added, and carries over; the smallest are counted."""
     whole = k.bits(x, uint32)
     size = k.and_(whole, _SIGN - 1)
     is_odd = k.and_(k.shr(size, form.rest), 1)
