@@ -157,6 +157,19 @@ STORAGE: tuple[DType, ...] = tuple(
 BY_NAME: dict[str, DType] = {d.name: d for d in (*ALL, *STORAGE)}
 
 
+def holds_stored(wide: DType, stored: DType) -> bool:
+    """Say whether a dtype holds every number of one that is for storage.
+
+    NumPy can't: it takes many a lossy conversion between them to be safe.
+    """
+    if wide.is_storage or wide.is_bool:
+        return wide is stored
+    if wide.is_inexact:
+        # float8_e8m0fnu has the exponents of float32, of which float16 lacks most.
+        return (wide.name, stored.name) != ("float16", "float8_e8m0fnu")
+    return not stored.holds_floats and (wide.kind == "int" or stored.name.startswith("uint"))
+
+
 def limits_of(dtype: DType) -> Any:
     """Return the `finfo` or `iinfo` of NumPy, or of ml_dtypes for its own; bools have none."""
     name = "finfo" if dtype.is_complex or dtype.holds_floats else "iinfo"

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphfw.ir.build import constant, emit
 from graphfw.ir.constants import fill_value
-from graphfw.ir.dtype import DType
+from graphfw.ir.dtype import DType, holds_stored
 from graphfw.ir.functions import F
 from graphfw.ir.literal import Literal
 from graphfw.ir.tensor import Node, Tensor
@@ -184,16 +184,13 @@ _PRECISION = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
-    """Say whether a real dtype holds every value of another one.
-
-    float8_e8m0fnu has powers of two that float16 lacks.
-    """
+    """Say whether a real dtype holds every value of another one."""
     if wide.is_complex or narrow.is_complex:
         return wide is narrow
     if wide is narrow or narrow.is_bool:
         return True
-    if narrow.is_storage:
-        return wide.name in ("bfloat16", "float32", "float64")
+    if wide.is_storage or narrow.is_storage:
+        return holds_stored(wide, narrow)
     if narrow.is_floating:
         return wide.is_floating and wide.itemsize > narrow.itemsize
     if wide.is_floating:

@@ -12,7 +12,7 @@ from graphfw.errors import FeedError, GraphfwError, ShapeError
 from graphfw.ir import concrete
 from graphfw.ir.dim import Dim, DimLike, is_symbol, symbols_of
 from graphfw.ir.dim_text import evaluate
-from graphfw.ir.dtype import DType, as_dtype
+from graphfw.ir.dtype import DType, as_dtype, holds_stored
 from graphfw.ir.literal import PYTHON_SCALARS, Array, as_given, fitted
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
@@ -73,7 +73,7 @@ def converted(value: Any, array: Array, wanted: DType) -> Array | None:
         return array
     if _is_weak(value, array):
         return fitted(array, wanted)
-    return array.astype(wanted.dtype) if _holds(wanted, as_dtype(array.dtype)) else None
+    return array.astype(wanted.dtype) if _takes(wanted, as_dtype(array.dtype)) else None
 
 
 def _is_weak(value: Any, array: Array) -> bool:
@@ -81,20 +81,11 @@ def _is_weak(value: Any, array: Array) -> bool:
     return isinstance(value, _WEAK) and not as_dtype(array.dtype).is_storage
 
 
-def _holds(wide: DType, narrow: DType) -> bool:
-    """Say whether a dtype holds every number of another one.
-
-    NumPy doesn't know that of those for storage: it takes many a lossy conversion to be safe.
-    """
-    if wide.is_storage:
-        return wide is narrow
-    if not narrow.is_storage:
-        return np.can_cast(narrow.dtype, wide.dtype, "safe")
-    if wide.is_inexact:
-        # float8_e8m0fnu has the exponents of float32, of which float16 lacks most.
-        return (wide.name, narrow.name) != ("float16", "float8_e8m0fnu")
-    is_whole = wide.is_integer and not narrow.holds_floats
-    return is_whole and (wide.kind == "int" or narrow.name.startswith("uint"))
+def _takes(wide: DType, narrow: DType) -> bool:
+    """Say whether a dtype takes every number of another one; float64 takes large integers, too."""
+    if wide.is_storage or narrow.is_storage:
+        return holds_stored(wide, narrow)
+    return np.can_cast(narrow.dtype, wide.dtype, "safe")
 
 
 def refusal(value: Any, array: Array, wanted: DType, verb: str) -> tuple[str, str]:

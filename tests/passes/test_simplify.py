@@ -90,6 +90,8 @@ def nodes_left(expression: str, takes: str) -> list[str]:
         ("astype(astype(x, float64), float16)", "float32"),
         ("astype(astype(x, int32), float64)", "bool"),
         ("astype(astype(x, int64), uint8)", "int32"),
+        ("astype(astype(x, float16), float32)", "float8_e5m2"),
+        ("astype(astype(x, int8), float32)", "int4"),
         ("reshape(reshape(x, (n, 3)), (3, n))", "float32"),
         ("matrix_transpose(matrix_transpose(x))", "bool"),
     ],
@@ -138,6 +140,9 @@ def test_left_alone(expression, dtype, kept):
         ("astype(astype(x, float16), bfloat16)", "bfloat16"),
         ("astype(astype(x, uint64), int32)", "int32"),
         ("astype(astype(x, bool), float32)", "float32"),
+        ("astype(astype(x, float16), float32)", "float8_e8m0fnu"),  # 2^127 becomes infinite
+        ("astype(astype(x, int16), float32)", "float8_e5m2"),
+        ("astype(astype(x, uint8), float32)", "int4"),
         ("astype(astype(x, complex64), complex128)", "float32"),
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.dtype import STORAGE
+from tests.support.stored import numbers
 
 every = pytest.mark.parametrize("dtype", STORAGE, ids=str)
 
@@ -20,10 +21,6 @@ def executor(request, monkeypatch):
     if request.param in ("stand-in", "node by node"):
         request.getfixturevalue("fake")
     return "numpy" if request.param == "numpy" else "cupy"
-
-
-def numbers(rng, dtype, *shape):
-    return rng.integers(0, 2**dtype.bits, shape).astype(np.uint8).view(dtype.dtype)
 
 
 def both(g, executor, fetches, feeds):

@@ -169,7 +169,7 @@ class _OnDevice(ArrayExecutable):
                 raise
 
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
-        home = self._edge.at_home([self.xp.asnumpy(a) for a in self._edge.taken(inputs)])
+        home = self._edge.at_home(self.xp, inputs)
         return ArrayExecutable(self.program, np).blame(home, sizes, rng)
 
     def _constant(self, node: Node) -> Any:

@@ -25,7 +25,7 @@ from graphfw.runtime.cupy_executor.profiling import events_of
 from graphfw.runtime.cupy_executor.ready import Part
 from graphfw.runtime.cupy_executor.regions import RefusedError
 from graphfw.runtime.cupy_executor.runs import Run, Worker
-from graphfw.runtime.cupy_executor.stored import Edge, array_dtype, bytes_of
+from graphfw.runtime.cupy_executor.stored import Edge, array_dtype
 from graphfw.runtime.cupy_executor.streams import collect, key_of
 from graphfw.runtime.executor import Claim, Executable, Options
 from graphfw.runtime.kernels.steps import Storage
@@ -324,7 +324,7 @@ class GpuExecutable(Executable):
         return ArrayExecutable(self.program, np)
 
     def _at_home(self, inputs: Sequence[Any]) -> Sequence[Array]:
-        return self._edge.at_home([self._xp.asnumpy(bytes_of(array)) for array in inputs])
+        return self._edge.at_home(self._xp, inputs)
 
     def _refusal(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
         """Say what is wrong with values or sizes: the reference path has the messages."""

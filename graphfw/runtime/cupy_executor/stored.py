@@ -153,9 +153,10 @@ class Edge:
         """Return the inputs as arrays of CuPy or NumPy that have bytes."""
         return _replaced(inputs, self._inputs, lambda array, _: bytes_of(array))
 
-    def at_home(self, inputs: Sequence[Array]) -> Sequence[Array]:
-        """Return inputs that were copied home as what they stand for."""
-        return _replaced(inputs, self._inputs, lambda array, dtype: array.view(dtype.dtype))
+    def at_home(self, cupy: Any, inputs: Sequence[Any]) -> Sequence[Array]:
+        """Return copies of the inputs as NumPy arrays."""
+        home = [cupy.asnumpy(array) for array in self.taken(inputs)]
+        return _replaced(home, self._inputs, lambda array, dtype: array.view(dtype.dtype))
 
     def handed(self, outputs: Sequence[Any]) -> list[Any]:
         """Return the outputs as they are handed over."""

@@ -18,9 +18,6 @@ _LEFT: deque[tuple[tuple[Any, ...], Any]] = deque()
 read it. CuPy would hand their memory out again, knowing only of the stream it was asked for on."""
 
 
-_COLLECTING = threading.Lock()
-
-
 def collect(*, wait: bool = False) -> bool:
     """Give back the memory of arrays that nobody has any more, where streams are done with it.
 
@@ -31,16 +28,24 @@ def collect(*, wait: bool = False) -> bool:
         Whether there was any.
     """
     found = False
-    with _COLLECTING:
-        while _LEFT:
-            events, _ = _LEFT[0]
+    while _LEFT:
+        try:
+            left = _LEFT.popleft()
+        except IndexError:  # another thread was quicker
+            break
+        events, _ = left
+        is_done = False
+        try:
             if wait:
                 for event in events:
                     event.synchronize()
-            elif not all([event.done for event in events]):
-                break
-            _LEFT.popleft()
-            found = True
+            is_done = wait or all([event.done for event in events])
+        finally:
+            if not is_done:
+                _LEFT.appendleft(left)
+        if not is_done:
+            break
+        found = True
     return found
 
 

@@ -9,12 +9,9 @@ from graphfw.extend import NONDIFF
 from graphfw.ir.dtype import STORAGE
 from graphfw.ir.op import REGISTRY
 from graphfw.runtime.cupy_executor import StoredArray
+from tests.support.stored import numbers
 
 every = pytest.mark.parametrize("dtype", STORAGE, ids=str)
-
-
-def numbers(rng, dtype, *shape):
-    return rng.integers(0, 2**dtype.bits, shape).astype(np.uint8).view(dtype.dtype)
 
 
 @every
