@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import enum
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +56,12 @@ def members(path: str, cls: type) -> Iterator[str]:
 
 
 def signature(value: object) -> str:
-    """Return parameters without annotations: their names, order and defaults."""
+    """Return parameters without annotations: their names, order and defaults.
+
+    An enum's are Python's own, and differ between its versions.
+    """
+    if inspect.isclass(value) and issubclass(value, enum.Enum):
+        return ""
     try:
         parsed = inspect.signature(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 import sys
 from typing import Any, NamedTuple
@@ -28,13 +29,15 @@ def to_array(value: Any, dtype: DType | None = None) -> Array:
 
     Raises:
         DTypeError: The elements are of no dtype that graphfw has (strings, objects), a Python
-            number does not fit `dtype`, or the array is masked.
+            number does not fit `dtype`, an imaginary part would be lost, or the array is masked.
         ArgumentError: A nested list is ragged, or the array is on a GPU.
     """
     array, weak = as_given(value)
     own = as_dtype(array.dtype)
     if dtype is None:
         dtype = _python_dtype(array) if weak else own
+    if own.is_complex and not dtype.is_complex:
+        raise DTypeError(f"complex numbers don't fit {dtype.name}", fix="take the real part first")
     if weak and (number := misfit(array, dtype)) is not None:
         raise _beyond(str(number), dtype)
     if array.dtype == dtype.dtype:
@@ -73,7 +76,20 @@ def as_given(value: Any) -> tuple[Array, bool]:
         ) from None
     if array.dtype.kind not in "biufcV":
         raise _no_numbers(value, array)
+    if array.dtype == np.float64 and (array >= 2.0**63).any():
+        array = _large_integers(value, array)
     return array, not _holds_numpy(value)
+
+
+def _large_integers(value: Any, array: Array) -> Array:
+    """Return integers that NumPy took for floats, as some fit uint64 alone; else what it made."""
+    elements = np.asarray(value, object)
+    if not all(isinstance(element, int) for element in elements.flat):
+        return array
+    try:
+        return np.asarray(value, np.uint64)
+    except OverflowError:  # others are negative
+        return array
 
 
 def _taken(value: Any) -> Array:
@@ -101,16 +117,25 @@ def _no_numbers(value: Any, array: Array) -> DTypeError:
     )
 
 
-def misfit(array: Array, dtype: DType) -> int | None:
-    """Return one of Python's integers that a dtype of integers can't hold; None without any."""
+def misfit(array: Array, dtype: DType) -> int | float | None:
+    """Return one of Python's numbers that a dtype of integers can't hold; None without any.
+
+    Of floats only what is before the point has to fit, as NumPy and others drop the rest.
+    """
     is_whole = dtype.is_integer or (dtype.is_storage and not dtype.holds_floats)
-    if not is_whole or array.dtype.kind not in "iu" or not array.size:
+    if not is_whole or array.dtype.kind not in "iuf" or not array.size:
         return None
     limits = limits_of(dtype)
-    extremes = (int(array),) if array.ndim == 0 else (int(array.min()), int(array.max()))
+    extremes = (array,) if array.ndim == 0 else (array.min(), array.max())
     for extreme in extremes:
-        if not limits.min <= extreme <= limits.max:
-            return extreme
+        number: int | float = extreme.item()
+        # NaN is the least and the largest number of an array that has it, and within no limits.
+        if (
+            not limits.min
+            <= (math.trunc(number) if math.isfinite(number) else number)
+            <= limits.max
+        ):
+            return number
     return None
 
 
@@ -160,7 +185,7 @@ def _beyond(shown: str, dtype: DType) -> DTypeError:
     ]
     return DTypeError(
         f"{shown} does not fit {dtype.name}",
-        fix=f"it holds {least} to {largest}: use a wider dtype",
+        fix=f"it holds {least} to {largest}: use another dtype",
     )
 
 

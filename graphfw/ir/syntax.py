@@ -16,7 +16,7 @@ from graphfw.errors import ParseError, did_you_mean
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import parse_dim
 from graphfw.ir.dtype import BY_NAME, DType
-from graphfw.ir.literal import Array, has_overflowed, misfit
+from graphfw.ir.literal import Array, as_given, has_overflowed, misfit
 from graphfw.ir.types import TensorType, parse_type
 from graphfw.loc import Loc
 
@@ -171,7 +171,7 @@ def array_of(node: ast.expr, kind: TensorType) -> Array:
     except (OverflowError, FloatingPointError) as error:
         raise ParseError(f"a value does not fit {kind.dtype.name}: {error}") from None
     # NumPy refuses what is beyond its own dtypes; ml_dtypes wraps around, saturates or makes NaN.
-    given = np.array(leaves)
+    given, _ = as_given(leaves)
     if misfit(given, kind.dtype) is not None or has_overflowed(given, array, kind.dtype):
         raise ParseError(f"a value does not fit {kind.dtype.name}")
     array = array.reshape(kind.shape)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, DTypeError, GraphfwError, ShapeError, a_type
+from graphfw.errors import ArgumentError, GraphfwError, ShapeError, a_type
 from graphfw.ir import ambient, overrides
 from graphfw.ir.build import constant
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, promote_scalar
 from graphfw.ir.functions import F, public
-from graphfw.ir.literal import PYTHON_SCALARS, as_given, to_array
+from graphfw.ir.literal import PYTHON_SCALARS, to_array
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, dtype_or, scalar_like
 from graphfw.ops.composed import demand
@@ -113,10 +113,6 @@ def _holds_symbols(items: Sequence[Any]) -> bool:
 def _values(obj: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
     """Return an array of what the user passed, in the dtype that was asked for."""
     try:
-        is_complex = as_given(obj)[0].dtype.kind == "c"
-        if is_complex and wanted is not None and not wanted.is_complex:
-            fix = "take the real part first"
-            raise DTypeError(f"complex numbers don't fit {wanted.name}", fix=fix)
         return to_array(obj, wanted)
     except GraphfwError as error:
         raise type(error)(f"asarray: {error.summary}", fix=error.fix) from None

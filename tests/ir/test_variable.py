@@ -130,6 +130,8 @@ def test_variables_need_a_graph():
         ({"initial": "text"}, DTypeError, "its elements are not numbers"),
         ({"initial": [1.0], "dtype": "flaot32"}, DTypeError, "did you mean"),
         ({"initial": [[1], [2, 3]]}, ArgumentError, "can't make an array"),
+        ({"initial": [1e3], "dtype": "int8"}, DTypeError, "1000.0 does not fit int8"),
+        ({"initial": 1j, "dtype": "float32"}, DTypeError, "complex numbers don't fit float32"),
     ],
 )
 def test_bad_variables(args, error: type, match: str):
@@ -197,6 +199,8 @@ def test_bad_updates():
         with pytest.raises(DTypeError, match="the value is float64") as caught:
             gf.update(w, np.zeros(2))
         assert "gf.astype(value, gf.float32)" in str(caught.value)
+        with pytest.raises(DTypeError, match="complex numbers don't fit float32"):
+            gf.update(gf.Variable(1.0), 1j)
         with pytest.raises(ArgumentError, match="only variables can be updated") as caught:
             gf.update(x, w)
         assert "make it with gf.Variable" in str(caught.value)

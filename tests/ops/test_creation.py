@@ -62,6 +62,24 @@ def test_asarray_does_not_drop_a_mask():
         gf.zeros(2) + masked
 
 
+def test_floats_become_integers_without_what_is_behind_the_point():
+    assert gf.asarray([127.9, -128.9], dtype="int8").numpy().tolist() == [127, -128]
+    assert gf.asarray(-0.5, dtype="uint8").numpy() == 0
+    assert gf.asarray(-(2.0**63), dtype="int64").numpy() == -(2**63)
+
+
+def test_integers_of_which_some_fit_uint64_alone_keep_all_their_bits():
+    numbers = [0, 2**53 + 1, 2**64 - 1]  # for NumPy these are floats
+    for options in ({}, {"dtype": "uint64"}):
+        made = gf.asarray(numbers, **options)
+        assert (made.dtype, made.numpy().tolist()) == (gf.uint64, numbers)
+    assert gf.asarray([1.0, 2**63]).dtype == gf.float32
+    assert gf.asarray([-1, 2**63], dtype="float64").numpy().tolist() == [-1, 2.0**63]
+    for dtype in ("int64", "uint64"):
+        with pytest.raises(gf.DTypeError, match=f"does not fit {dtype}"):
+            gf.asarray([-1, 2**63], dtype=dtype)
+
+
 def test_asarray_needs_to_fit_the_dtype_that_is_asked_for_alone():
     assert gf.asarray([1e300], dtype=gf.float64).numpy() == 1e300
     assert gf.asarray(1e300j, dtype=gf.complex128).numpy() == 1e300j
@@ -111,6 +129,11 @@ def test_asarray_takes_dims(monkeypatch):
         ([1, [2]], {}, gf.ArgumentError, "same length"),
         (300, {"dtype": "uint8"}, gf.DTypeError, "300 does not fit uint8"),
         ([1, -1], {"dtype": "uint8"}, gf.DTypeError, "-1 does not fit uint8"),
+        ([1.0, 128.0], {"dtype": "int8"}, gf.DTypeError, "128.0 does not fit int8"),
+        (-1.0, {"dtype": "uint8"}, gf.DTypeError, "-1.0 does not fit uint8"),
+        (2.0**63, {"dtype": "int64"}, gf.DTypeError, "does not fit int64"),
+        ([1.0, float("nan")], {"dtype": "int32"}, gf.DTypeError, "nan does not fit int32"),
+        (float("-inf"), {"dtype": "int4"}, gf.DTypeError, "-inf does not fit int4"),
         (1j, {"dtype": "float32"}, gf.DTypeError, "complex numbers don't fit float32"),
         ([1], {"copy": False}, gf.ArgumentError, "copy=False"),
         (1, {"device": "cuda:0"}, gf.ArgumentError, "no device"),
@@ -184,6 +207,7 @@ def test_full_of_a_tensor_has_a_gradient():
         (lambda: gf.ones((True,)), gf.ShapeError, "ones: True is no dim"),
         (lambda: gf.full(2, [1, 2]), gf.ShapeError, "full: the value to fill with must be 0-d"),
         (lambda: gf.full(2, 300, dtype="int8"), gf.DTypeError, "300 does not fit int8"),
+        (lambda: gf.full(2, gf.inf, dtype="int8"), gf.DTypeError, "inf does not fit int8"),
         (lambda: gf.zeros(2, dtype="flat32"), gf.DTypeError, "float32"),
     ],
 )
