@@ -26,11 +26,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import ref
 
-RLock: TypeAlias = Any
-"""What `threading.RLock()` returns; its type has no public name."""
+from graphfw.ir import locks
+from graphfw.ir.locks import RLock
 
 _MOMENT = 0.0002
 """Seconds between two looks at whether arrays are written over."""
@@ -76,13 +76,13 @@ class _Alive(Generic[T]):
         return iter([found for each in self._refs if (found := each()) is not None])
 
 
-_adding = threading.RLock()
+_adding = locks.reentrant()
 _owners: _Alive[Overwritten] = _Alive()
 _renewed: _Alive[RLock] = _Alive()
 _renewed.add(_adding)
 _uncut: _Alive[RLock] = _Alive()
 _last: list[RLock] = []
-_forking = threading.RLock()
+_forking = locks.reentrant()
 """Held during a fork, and while `_uncut` is added to."""
 
 
@@ -96,7 +96,7 @@ class _Mine(threading.local):
 
     def __init__(self) -> None:
         self.forks: list[_Fork] = []
-        self.uncut: RLock = threading.RLock()
+        self.uncut: RLock = locks.reentrant()
         with _forking:
             _uncut.add(self.uncut)
 
@@ -106,7 +106,7 @@ _mine = _Mine()
 
 def renewed_lock() -> RLock:
     """Return a reentrant lock that in a child only the thread that has forked can hold."""
-    lock = threading.RLock()
+    lock = locks.reentrant()
     _renewed.add(lock)
     return lock
 

@@ -74,7 +74,7 @@ class State:
     Attributes:
         snapshot: The contents now.
         writing: Held by those who commit what they have computed from a snapshot. The lock itself
-            and no context manager around it: a signal can't come between taking it and the `with`.
+            and no context manager around it, which a signal could leave before it gives it back.
     """
 
     def __init__(self, seed: int) -> None:

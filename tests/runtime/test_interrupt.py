@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-import graphfw.io.checkpoint  # now: an interrupt while a module is loaded leaves its file open
 from graphfw.ir.graph import current_graph
 from graphfw.ops.effects import quiet
 from graphfw.ops.regions import at_most
@@ -133,6 +132,7 @@ def test_writing_variables_interrupted_at_many_moments(rng):
         turn[0] += 1
         session.load_state_dict(states[turn[0] % 2])
 
+    load()  # an interrupt while a module is loaded leaves its file open
     errors = []
     for _ in range(100):
         errors.append(interrupted(load, rng.uniform(1e-6, 5e-4)))

@@ -133,10 +133,10 @@ def _address(function: Any) -> int:
 def _headers() -> list[str]:
     """Return how the compiler finds NVIDIA's headers."""
     nvidia = importlib.util.find_spec("nvidia")
-    folders = nvidia.submodule_search_locations if nvidia is not None else None
-    found = [path.parent for folder in folders or () for path in Path(folder).glob("*/include/cuda.h")]
+    folders = [*(nvidia.submodule_search_locations or ())] if nvidia is not None else []
+    found = [path.parent for each in folders for path in Path(each).glob("*/include/cuda.h")]
     if not found:
-        pytest.exit("needs CUDA's headers: pip install nvidia-cuda-runtime-cu12, or what CuPy is for")
+        pytest.exit("needs CUDA's headers: pip install nvidia-cuda-runtime-cu12, or without -cu12")
     own = cuda_host._FOLDER / "headers"
     (own / "crt").mkdir(parents=True, exist_ok=True)
     (own / "crt" / "host_defines.h").write_text(_HOST_DEFINES)

@@ -8,7 +8,6 @@ shared by all instances of a stream, which use it one after the other.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphfw.ir import locks
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.layouts import Layout
 from graphfw.runtime.cupy_executor.ready import (
@@ -220,7 +220,7 @@ class Capturing:
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
-        self._lock = threading.RLock()
+        self._lock = locks.reentrant()
         self._streams: list[Any] = []
         self._instances: OrderedDict[tuple[Layout, Key], Instance] = OrderedDict()
         self._workspaces: dict[Key, Workspace] = {}

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
-import threading
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from graphfw.errors import ExecutorError
+from graphfw.ir import locks
 from graphfw.ops.fused_products import FusedProduct
 from graphfw.runtime.cupy_executor.products import ALIGNED, RESULT, ProductCode, alignment
 
@@ -98,7 +98,7 @@ class CublasLt:
     def __init__(self, library: Any) -> None:
         self._library = library
         self._handle = ctypes.c_void_p()
-        self._lock = threading.Lock()
+        self._lock = locks.reentrant()
         self._known: dict[tuple[ProductCode, tuple[int, ...]], Product | None] = {}
         self._call("cublasLtCreate", ctypes.byref(self._handle))
 

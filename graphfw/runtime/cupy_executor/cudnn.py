@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 import zlib
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -18,6 +17,7 @@ from operator import add
 from typing import Any, NamedTuple
 
 from graphfw.errors import ExecutorError
+from graphfw.ir import locks
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node
 from graphfw.runtime.cache import Cache, folder
@@ -211,7 +211,7 @@ class Cudnn:
         self._cudnn = module
         self._gpu = gpu
         self._cache = Cache(folder() if gpu else None)
-        self._lock = threading.Lock()
+        self._lock = locks.reentrant()
         self._known: OrderedDict[tuple[CudnnCode, tuple[int, ...]], CudnnPlan | str] = OrderedDict()
         self._where = where
         if not where:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ExecutorError
+from graphfw.ir import locks
 from graphfw.ir.literal import Array
 from graphfw.runtime.cache import Cache, folder
 from graphfw.runtime.cupy_executor import cudnn, failures
@@ -26,7 +26,7 @@ OPTIONS = ("--std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-
 """How kernels are compiled: without contraction of products and sums, and without flushing of
 denormal numbers, as NumPy computes. CuPy's own way to compile flushes them."""
 
-_COMPILING = threading.Lock()
+_COMPILING = locks.reentrant()
 """NVRTC compiles one module at a time."""
 
 
@@ -51,7 +51,7 @@ class Device:
         self.staging = Staging(cupy, number)
         self.streams = Streams(cupy)
         self.lost = ""
-        self._lock = threading.Lock()
+        self._lock = locks.reentrant()
         self._numbers: list[Any] = []
 
     def current(self) -> Any:

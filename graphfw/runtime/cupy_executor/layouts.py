@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from graphfw.ir import locks
 from graphfw.ir.collecting import without_collection
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import Rng
@@ -190,7 +190,7 @@ class Layouts:
     def __init__(self, build: Build, device: Device, modules: Modules | None = None) -> None:
         self.build = build
         self.device = device
-        self._lock = threading.RLock()
+        self._lock = locks.reentrant()
         self._known: OrderedDict[tuple[int, ...], Layout] = OrderedDict()
         self._modules = Modules(build, device) if modules is None else modules
         self._arena: Arena | None = None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
+from graphfw.ir import locks
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.codegen import GpuCode, Launch
 from graphfw.runtime.cupy_executor.device import Device
@@ -21,7 +21,7 @@ class Modules:
     def __init__(self, build: Build, device: Device) -> None:
         self._build = build
         self._device = device
-        self._lock = threading.Lock()
+        self._lock = locks.reentrant()
         self._loaded: dict[tuple[bool, bool], Any] = {}
         self._spare = {code.symbol for code in build.spare}
         if build.codes:

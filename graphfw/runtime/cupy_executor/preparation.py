@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphfw.ir import locks
 from graphfw.ir.op import Rng
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.device import Device
@@ -65,7 +65,7 @@ class Preparation:
         self._layouts = layouts
         self._device = device
         self._worker = worker
-        self._lock = threading.RLock()
+        self._lock = locks.reentrant()
         self._made: Made | None = None
         numbers = {variable: number for number, variable in enumerate(build.program.variables)}
         self._sources = {variable: numbers[variable] for variable in self._plan.variables}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphfw.ir import locks
 from graphfw.ir.dtype import DType
 from graphfw.ir.literal import Array
 from graphfw.runtime.planning.arena import ALIGNMENT
@@ -16,7 +16,7 @@ from graphfw.runtime.planning.arena import ALIGNMENT
 _MOST = 64 << 20
 """Bytes of results that are copied home through pinned memory."""
 
-_LOCK = threading.Lock()
+_LOCK = locks.reentrant()
 
 _SENT: defaultdict[int, deque[tuple[Any, Any]]] = defaultdict(deque)
 """By GPU the pinned memory that may still be copied, and an event that says when it is no more;

@@ -7,6 +7,8 @@ import weakref
 from collections import deque
 from typing import Any, TypeAlias
 
+from graphfw.ir import locks
+
 PER_THREAD = 2
 """The address that stands for each thread's own default stream."""
 
@@ -67,7 +69,7 @@ class Streams:
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
-        self._lock = threading.Lock()
+        self._lock = locks.reentrant()
         self._events: dict[Key, Any] = {}
         self._readers: set[Key] = set()
         self._writer: Key | None = None

@@ -217,7 +217,7 @@ resume:
 look:
   %length_at = getelementptr i8, ptr %tuple, i64 16
   %length = load i64, ptr %length_at
-  %items = getelementptr i8, ptr %tuple, i64 24
+  %items = getelementptr i8, ptr %tuple, i64 ${items_offset}
   %refused = call i64 @look(ptr %addresses, ptr %items, i64 %length)
   %taken = icmp slt i64 %refused, 0
   br i1 %taken, label %spread, label %unbound

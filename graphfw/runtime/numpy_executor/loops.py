@@ -16,7 +16,7 @@ import numpy as np
 from graphfw.ir.literal import Array
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.execution import ReadyRun
-from graphfw.runtime.numpy_executor.native import DATA_OFFSET, FLAGS_OFFSET
+from graphfw.runtime.numpy_executor.native import DATA_OFFSET, FLAGS_OFFSET, ITEMS_OFFSET
 from graphfw.runtime.numpy_executor.runner import Arrays, Run, reads_arrays, runner_address
 
 _TRIPS = 16
@@ -45,7 +45,10 @@ class LoopCode:
         folder = Path(__file__).parent
         text = "\n".join((folder / name).read_text("utf-8") for name in ("arrays.ll", "loop.ll"))
         return Template(text).substitute(
-            symbol=symbol, data_offset=DATA_OFFSET, flags_offset=FLAGS_OFFSET
+            symbol=symbol,
+            data_offset=DATA_OFFSET,
+            flags_offset=FLAGS_OFFSET,
+            items_offset=ITEMS_OFFSET,
         )
 
 

@@ -21,6 +21,8 @@ DATA_OFFSET = 16
 """Where in an ndarray object the address of its elements lies, in 64-bit CPython."""
 FLAGS_OFFSET = 64
 """Where in an ndarray object its flags lie."""
+ITEMS_OFFSET = tuple.__basicsize__
+"""Where in a tuple its items begin: Python 3.14 has the tuple's hash before them."""
 
 _PAUSE = {
     "x86_64": "call void @llvm.x86.sse2.pause()",
@@ -52,6 +54,7 @@ class RunnerCode:
             symbol=symbol,
             data_offset=DATA_OFFSET,
             flags_offset=FLAGS_OFFSET,
+            items_offset=ITEMS_OFFSET,
             max_workers=MAX_WORKERS,
             spin_ns=SPIN_NS,
             polite_ns=POLITE_NS,

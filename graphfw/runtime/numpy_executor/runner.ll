@@ -198,7 +198,7 @@ begin:
   %run = load ptr, ptr %stretch
   %length_at = getelementptr i8, ptr %tuple, i64 16
   %length = load i64, ptr %length_at
-  %items = getelementptr i8, ptr %tuple, i64 24
+  %items = getelementptr i8, ptr %tuple, i64 ${items_offset}
   %refused = call i64 @bind(ptr %run, ptr %items, i64 %length)
   %bound = icmp eq i64 %refused, 0
   br i1 %bound, label %start, label %unbound

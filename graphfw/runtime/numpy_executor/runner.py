@@ -25,6 +25,7 @@ from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.native import (
     DATA_OFFSET,
     FLAGS_OFFSET,
+    ITEMS_OFFSET,
     MAX_WORKERS,
     RunnerCode,
 )
@@ -253,7 +254,7 @@ def _reads_arrays() -> bool:
         np.empty(9, "b")[1:].view(">i4"),
     )
     length = ctypes.c_int64.from_address(id(samples) + 16).value
-    items = (ctypes.c_int64 * len(samples)).from_address(id(samples) + 24)
+    items = (ctypes.c_int64 * len(samples)).from_address(id(samples) + ITEMS_OFFSET)
     if length != len(samples) or [*items] != [id(array) for array in samples]:
         return False
     for array in samples:
