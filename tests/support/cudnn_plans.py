@@ -22,6 +22,7 @@ from typing import Any
 import graphfw as gf
 from graphfw.runtime.cupy_executor import cudnn, device
 from graphfw.runtime.cupy_executor.attention.cudnn import CudnnAttention
+from tests.support.cuda_compilers import nvrtc
 from tests.support.cuda_host import compiler
 from tests.support.fake_cublaslt import FakeCublasLt
 from tests.support.fake_cupy import FakeCupy
@@ -299,6 +300,7 @@ def main() -> None:
     sys.modules["cupy"] = cupy  # type: ignore[assignment]
     cublaslt.perform = cupy.streams.perform
     vars(device)["load"] = lambda cuda: cublaslt
+    nvrtc()  # in the place of CuPy, which loads all of it
     with tempfile.TemporaryDirectory() as folder:
         _load_driver(folder)
         sys.stdout.write(json.dumps(reports(GPUS[sys.argv[1]], folder)))

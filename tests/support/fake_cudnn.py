@@ -11,6 +11,7 @@ import itertools
 import uuid
 import zlib
 from collections.abc import Callable, Sequence
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 
@@ -220,6 +221,9 @@ class Graph:
         assert stats.kind == "FLOAT"
         if q.dim[2] == k.dim[2] == 1:
             raise cudnnGraphNotSupportedError("s_q = s_kv = 1 is not supported.")
+        packed = [prod(stats.dim[axis:]) for axis in (1, 2, 3, 4)]
+        if self._library.version < 92600 and stats.stride != packed:
+            raise cudnnGraphNotSupportedError("Stats must be a packed tensor below 9.26.0.")
 
         def part(number: int) -> Any:
             def compute(at: Any, out: Any) -> None:

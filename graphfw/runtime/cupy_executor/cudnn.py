@@ -263,6 +263,7 @@ class Cudnn:
                 plan = self._built(one)
                 if isinstance(plan, CudnnPlan):
                     return plan
+                first = f"{first}; in {len(one.parts)} parts: {plan}"
         return first
 
     def _built(self, asked: Question) -> CudnnPlan | str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -93,6 +94,10 @@ class Device:
         found = self.cupy.cuda.runtime.getDeviceProperties(self.number)
         driver = self.cupy.cuda.runtime.driverGetVersion()
         told = found["name"], self.capability, found["multiProcessorCount"], driver, self.number
+        # cuDNN compiles by NVRTC, whose second library CUDA 13's wheel finds for nobody. CuPy loads
+        # both; where they are missing, that is said by what needs them.
+        with suppress(Exception):
+            self.cupy.cuda.nvrtc.getVersion()
         with self.current():
             return cudnn.Cudnn(cudnn.load(), repr(told))
 

@@ -132,7 +132,11 @@ def test_sums_of_shared_heads_that_float16_can_not_hold(precision, library, sess
 
 @pytest.mark.parametrize(("room", "parts"), [(6, 1), (3, 2), (2, 6), (1, 6), (0, 0)], ids=str)
 def test_gradients_in_parts(room, parts, library, check, monkeypatch):
-    """Where all would take too much memory, it is made for some heads at a time."""
+    """Where all would take too much memory, it is made for some heads at a time.
+
+    Libraries before 9.26 want the logs of sums to be packed, along dims of 1, too.
+    """
+    library.version = 91900
     monkeypatch.setattr(cudnn, "WORKSPACE", room * 2 * (64 * 64 + 40 * 16) + 1001)
     with gf.Graph() as g:
         x = gf.placeholder((2, 40, 3 * 3 * 8), "bfloat16", name="x")
@@ -180,9 +184,8 @@ def test_either_may_be_by_kernels(refused, causal, library, check):
     g, fetches = attention((2, 3, 40, 16), (2, 1, 40, 16) if causal else None, causal=causal)
     text, ran = check(g, fetches, runs=4)
     assert {*ran} == {*BOTH}.difference(refused)
-    assert text.count("by kernels, since cuDNN has no way that is allowed: no engine:") == len(
-        refused
-    )
+    why = "by kernels, since cuDNN has no way that is allowed: no engine"
+    assert text.count(why) == len(refused)
 
 
 MASKS = {

@@ -11,6 +11,7 @@ from graphfw.errors import ArgumentError, ExecutorError
 from graphfw.ir.build import emit
 from graphfw.ops.correlation import Conv
 from graphfw.runtime.cupy_executor import cudnn
+from graphfw.runtime.cupy_executor.device import Device
 from tests.runtime.cupy_executor.test_convolution import TOLERANCE, drawn, random_op
 
 
@@ -307,6 +308,20 @@ def test_a_library_that_does_not_do(version, text, library, session):
     with pytest.raises(ExecutorError, match=text) as caught:
         reasons(session, g, y, x, w, b)
     assert "GRAPHFW_CUDNN=0 has all computed by graphfw's own kernels" in caught.value.fix
+
+
+def test_nvrtc_is_loaded_before_cudnn_looks_for_it(fake, library, monkeypatch):
+    before = []
+    create = library.create_handle
+
+    def missing():
+        before.append("NVRTC")
+        raise RuntimeError("CuPy failed to load libnvrtc.so.13")
+
+    monkeypatch.setattr(fake.cuda.nvrtc, "getVersion", missing)
+    monkeypatch.setattr(library, "create_handle", lambda: before.append("cuDNN") or create())
+    assert Device(fake, 0).by_cudnn
+    assert before == ["NVRTC", "cuDNN"]
 
 
 def test_a_library_that_refuses_the_gpu_or_a_run(library, session, monkeypatch, rng):

@@ -99,9 +99,11 @@ class CudnnAttention(cudnn.CudnnCode):
         """Return what is asked for one of so many parts of the batches, and of the heads."""
         offsets, begins, part = [], [], {}
         for name, one in told.items():
-            item, (batch, head, *_) = self.dtype_of(name).itemsize, one.strides
-            sizes = [count // parts[axis] for axis, count in enumerate(one.shape[:2])]
-            part[name] = one._replace(offset=0, shape=(*sizes, *one.shape[2:]))
+            item, (batch, head, row, _) = self.dtype_of(name).itemsize, one.strides
+            batches, heads, count, width = one.shape
+            sizes = batches // parts[0], heads // parts[1]
+            axes = _Axis(sizes[0], batch), _Axis(sizes[1], head), count
+            part[name] = _lying(0, axes, row, width)
             offsets.append(one.offset * item)
             begins.append(
                 [
