@@ -40,6 +40,9 @@ from graphfw.runtime.numpy_executor.codegen.streams import Streams
 from graphfw.runtime.numpy_executor.codegen.target import Target
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
+_REGISTER = 128
+"""Bits of the smallest vector register."""
+
 
 def block_shape(kernel: Kernel, target: Target) -> Shape:
     """Return how many elements of the vector axis a kernel computes at once; "rows": the lanes."""
@@ -243,9 +246,13 @@ class Nest:
         lanes, vectors = self._evaluator.shape
         operands = [("i64", left), ("i64", str(lanes * vectors))]
         left = self.writer.call("i64", "llvm.smin.i64", operands, level)
-        # As bytes, where they suffice: one comparison serves vectors of all widths.
-        kind = "i8" if lanes * vectors < 256 else "i16"
-        left = self.writer.let(f"trunc i64 {left} to {kind}", level)
+        # As bytes, where they suffice: one comparison serves vectors of all widths. But they have
+        # to fill a register: of a part of one AVX-512 compares the rest, too, and where LLVM spills
+        # that mask, stores of bytes write what it has for lanes that there are none of.
+        bits = max(8 if lanes * vectors < 256 else 16, _REGISTER // lanes if lanes > 1 else 0)
+        kind = f"i{min(bits, 64)}"
+        if kind != "i64":
+            left = self.writer.let(f"trunc i64 {left} to {kind}", level)
         limit = self._evaluator.spread(left, kind, level)
         numbers = [iota(kind, lanes, lanes * number) for number in range(vectors)]
         texts = [f"icmp ult <{lanes} x {kind}> {number}, {limit}" for number in numbers]
