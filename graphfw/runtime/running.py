@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from graphfw.errors import SessionError
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.op import Rng
+from graphfw.ir.variable import Variable
 from graphfw.runtime.executor import Executable
 from graphfw.runtime.hosting import to_numpy
 from graphfw.runtime.program import Program
@@ -58,12 +60,12 @@ def updating(
     me = object()
     state.release()
     try:
-        # What is looked at before it is committed can't be written over what it replaces.
-        claim = None if check_finite else partial(state.claim, me, program.rewritten)
         snapshot = state.pin(me)
         if program.is_random:
             snapshot = state.take_step(me)
         contents = snapshot.values
+        # What is looked at before it is committed can't be written over what it replaces.
+        claim = None if check_finite else partial(state.claim, me, contents, program.rewritten)
         inputs = [*fed, *[contents.get(v) for v in program.variables]]
         rng = Rng(snapshot.seed, snapshot.step)
         outputs = run(inputs, sizes, rng, snapshot.version_of(program.kept), claim)
@@ -71,7 +73,8 @@ def updating(
         if contents:  # an executor that only looks at shapes has none
             new = outputs[program.fetch_count :]
             values = dict(zip(program.updated, new, strict=True))
-            state.commit(values, variables=program.rewritten)
+            due = partial(_still_due, values, program, contents)
+            state.commit(values, variables=program.rewritten, due=due)
     except BaseException:
         state.give_back(me)
         raise
@@ -79,6 +82,38 @@ def updating(
         state.unpin(me)
         state.release()
     return outputs[: program.fetch_count]
+
+
+def _still_due(
+    values: dict[Variable, Any],
+    program: Program,
+    contents: Mapping[Variable, Any],
+    now: Mapping[Variable, Any],
+) -> dict[Variable, Any]:
+    """Return what is to be committed, also where this thread has written inside of the run.
+
+    Args:
+        values: What the run has computed.
+        program: What it runs.
+        contents: What it was computed from.
+        now: The contents of the session.
+
+    Raises:
+        SessionError: It would undo what was written, or mix two states.
+    """
+    if now is contents:
+        return values
+    concerned = dict.fromkeys([*program.variables, *values])
+    written = [v for v in concerned if now.get(v) is not contents.get(v)]
+    if written and not any(array is contents.get(v) for v, array in values.items()):
+        names = ", ".join([f'"{v.name}"' for v in written[:3]])
+        raise SessionError(
+            f"{names} {'was' if len(written) == 1 else 'were'} written while this run, which "
+            "updates variables, was under way in the same thread, so it has changed nothing",
+            fix="in gf.host_call and signal handlers only read; write before the run or after it",
+        )
+    # Else the run had happened, in place, before a signal handler went on from there.
+    return {v: array for v, array in values.items() if v not in written}
 
 
 def _checked(

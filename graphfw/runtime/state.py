@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import get_ident
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -65,7 +66,8 @@ class State:
 
     Readers pin the snapshot and go on undisturbed. Writers queue for `writing`; a writer's new
     snapshot takes the old one's place in a single assignment, after everything that can fail has
-    run: a signal at any moment finds the old one or the new one.
+    run: a signal at any moment finds the old one or the new one. What its handler writes is not
+    lost: that the old one is still there is asked right before, and no signal comes between.
 
     A writer may `claim` the arrays of the snapshot while nobody has it pinned, and write the new
     contents over the old ones, all in one native call; readers that come meanwhile wait for it.
@@ -121,7 +123,9 @@ class State:
         if self._writer != me:
             self._writer = None
 
-    def claim(self, writer: object, variables: frozenset[Variable]) -> Array | None:
+    def claim(
+        self, writer: object, contents: Mapping[Variable, Any], variables: frozenset[Variable]
+    ) -> Array | None:
         """Let the thread that holds `writing` overwrite arrays, where nobody else reads any.
 
         The writer has them pinned itself, so that a run in a signal handler leaves them as they
@@ -129,6 +133,7 @@ class State:
 
         Args:
             writer: The run.
+            contents: What it has pinned; that may no longer be the session's.
             variables: Whose arrays.
 
         Returns:
@@ -138,15 +143,14 @@ class State:
         self._claimer = writer
         with self._swapping:  # and not later: a fork waits for `_writer`, and may hold it
             self._writer = get_ident()
-            if len(self._readers) > 1:
-                self._writer = None
-                return None
             now = self.snapshot
             version, runs, others = now.written(variables)
-            self.snapshot = Snapshot(
-                now.values, now.step, now.seed, version, now.taker, runs, others
-            )
-        return self._done
+            new = Snapshot(now.values, now.step, now.seed, version, now.taker, runs, others)
+            if len(self._readers) <= 1 and now.values is contents and self.snapshot is now:
+                self.snapshot = new
+                return self._done
+            self._writer = None
+            return None
 
     def release(self) -> None:
         """End `claim`; to be called before another, too, because a signal may have come between."""
@@ -155,9 +159,12 @@ class State:
     def take_step(self, taker: object) -> Snapshot:
         """Return the snapshot, and let the next run that draws random numbers have another step."""
         with self._swapping:
-            current = self.snapshot
-            self.snapshot = current._replace(step=current.step + 1, taker=taker)
-            return current
+            while True:
+                current = self.snapshot
+                new = current._replace(step=current.step + 1, taker=taker)
+                if self.snapshot is current:
+                    self.snapshot = new
+                    return current
 
     def give_back(self, taker: object) -> None:
         """Undo `take_step` for a run that failed, if nothing has happened since it was called.
@@ -168,8 +175,9 @@ class State:
         with self._swapping:
             current = self.snapshot
             overwritten = self._claimer is taker and self._done[0]
-            if current.taker is taker and not overwritten:
-                self.snapshot = current._replace(step=current.step - 1, taker=None)
+            new = current._replace(step=current.step - 1, taker=None)
+            if current.taker is taker and not overwritten and self.snapshot is current:
+                self.snapshot = new
 
     def commit(
         self,
@@ -177,23 +185,33 @@ class State:
         step: int | None = None,
         seed: int | None = None,
         variables: frozenset[Variable] | None = None,
+        due: Callable[[Mapping[Variable, Any]], Mapping[Variable, Any]] | None = None,
     ) -> None:
         """Replace variables' contents, all at once, and the step and the seed where given.
 
-        A run says, as to `claim`, which variables these are.
+        Args:
+            values: The new contents.
+            step: The new step.
+            seed: The new seed.
+            variables: Which these are, of a run, as for `claim`.
+            due: Says of the contents now what of `values` is still to be committed, or raises.
         """
         with self._swapping:
-            current = self.snapshot
-            version, runs, others = current.written(variables)
-            self.snapshot = Snapshot(
-                {**current.values, **values},
-                current.step if step is None else step,
-                current.seed if seed is None else seed,
-                version,
-                None,
-                runs,
-                others,
-            )
+            while True:
+                current = self.snapshot
+                version, runs, others = current.written(variables)
+                new = Snapshot(
+                    {**current.values, **(values if due is None else due(current.values))},
+                    current.step if step is None else step,
+                    current.seed if seed is None else seed,
+                    version,
+                    None,
+                    runs,
+                    others,
+                )
+                if self.snapshot is current:
+                    self.snapshot = new
+                    return
 
 
 def batches(variables: Sequence[Variable]) -> Iterator[dict[Variable, int]]:
@@ -236,8 +254,12 @@ def number_in(state: Mapping[str, Any], name: str, low: int, source: str) -> int
         return None
     try:
         number = int(state[name])
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = low - 1
     if not low <= number < 2**63:
-        raise CheckpointError(f'"{name}" in {source} is {state[name]!r}, which makes no sense')
+        raise CheckpointError(
+            f'"{name}" in {source} is {reprlib.repr(state[name])}, which is no number from {low} '
+            "to 2**63 - 1",
+            fix="use another copy of it, or leave that entry out: the session keeps its own",
+        )
     return number
