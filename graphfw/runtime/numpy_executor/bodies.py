@@ -110,7 +110,7 @@ class ReadyBody:
     Attributes:
         run: The tables.
         work: What a trip computes.
-        nbytes: How large its arena is, with those of loops inside.
+        nbytes: How much memory it is lent for all trips, with that of loops inside.
 
     Raises:
         NotNativeError: Python has to make the trips.
@@ -121,7 +121,7 @@ class ReadyBody:
         self._body = body
         self.run = body.made.ready_run(layout)
         self._inside: list[tuple[ReadyBody, int]] = []
-        self.nbytes = layout.arena
+        self.nbytes = self.run.nbytes
         if self.run.whole is not None:
             self.work = work_of(self.run)
         else:
@@ -153,12 +153,13 @@ class ReadyBody:
         return arena
 
     def give(self, arena: Memory) -> None:
-        """Give an arena back."""
+        """Give an arena back, and let go of what `prepare` has computed."""
+        self._body.made.preparation.forget(self.run)
         if self.nbytes:
             self._body.arenas.give(arena)
 
     def _lie_at(self, address: int) -> None:
-        self.run.run.bases[ARENA] = address
+        self.run.lie_at(address)
         for body, offset in self._inside:
             body._lie_at(address + offset)
 

@@ -78,7 +78,7 @@ class CompiledExecutable(NativeExecutable):
     ) -> Iterator[tuple[ReadyRun, Execution]]:
         """Make an execution with tables of its own, to look at."""
         run = ReadyRun(self.loaded, layout, self._threads)
-        arena = self._arenas.take(layout.arena)
+        arena = self._arenas.take(run.nbytes)
         try:
             self.preparation.provide(run, inputs, version)
             given = self.loaded.given(inputs, rng)

@@ -21,6 +21,7 @@ from graphfw.runtime.numpy_executor.layout import ARENA, Layout, Layouts
 from graphfw.runtime.numpy_executor.recipe import Recipe, in_row
 from graphfw.runtime.numpy_executor.recycle import Memory, Recycler
 from graphfw.runtime.numpy_executor.runner import Record, Run
+from graphfw.runtime.planning.arena import ALIGNMENT
 from graphfw.runtime.planning.draws import Draws
 from graphfw.runtime.planning.schedule import Level
 
@@ -97,6 +98,7 @@ class ReadyRun:
         run: The native runner's.
         calls: For each stretch, what computes its native steps; None where there are none.
         whole: The only call, of a program that is native as a whole and updates nothing; else None.
+        nbytes: How much memory it is lent for a run: the arena, and scratch memory behind it.
         makers: What makes the arrays of the direct outputs.
         outside: Of the nodes outside of native code, those that have been computed.
         version: For which contents of the variables the prepared operands are set.
@@ -104,7 +106,11 @@ class ReadyRun:
 
     def __init__(self, loaded: Loaded, layout: Layout, threads: int) -> None:
         recipe = loaded.recipe
-        self.run = Run(layout.tables, threads)
+        self.run = Run(layout.tables, threads, owns_scratch=False)
+        # In the arena, which all sizes and plans share: tables stay for each size that was seen.
+        self._scratch_begin = -(-layout.arena // ALIGNMENT) * ALIGNMENT
+        scratch = self.run.scratch
+        self.nbytes = self._scratch_begin + scratch if scratch else layout.arena
         for number, constant in loaded.constants.items():
             self.run.bases[number] = constant.ctypes.data
         self.calls: list[Callable[[tuple[Array, ...]], int] | None] = []
@@ -118,6 +124,12 @@ class ReadyRun:
         self.outside: dict[Node, Outside] = {}
         self.version = -1
         self.held: Sequence[Array] = ()
+
+    def lie_at(self, address: int) -> None:
+        """Say where the memory is that it is lent."""
+        self.run.bases[ARENA] = address
+        if self.run.scratch:
+            self.run.scratch_at(address + self._scratch_begin)
 
     @cached_property
     def whole_record(self) -> Record:
@@ -133,7 +145,7 @@ class Execution:
         loaded: What is run.
         layout: At the sizes of the run.
         run: Its tables.
-        arena: The memory of the intermediate results.
+        arena: The memory that the tables are lent.
         inputs: The arrays that it begins with.
         build: What the recipe was made from; only for runs without nodes outside of native code,
             and that nobody looks into, it may be missing.
@@ -164,7 +176,7 @@ class Execution:
             self._updates.append(_NOBODY_ASKS)
         self._made: dict[Storage, Array] = {}
         self.timings: list[tuple[int, int]] = []
-        run.run.bases[ARENA] = arena.address
+        run.lie_at(arena.address)
 
     @property
     def _build(self) -> Build:

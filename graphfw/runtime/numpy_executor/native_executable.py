@@ -22,7 +22,7 @@ from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.numpy_executor.engine import ahead, keep, recalled
 from graphfw.runtime.numpy_executor.execution import Execution, Loaded, ReadyRun
 from graphfw.runtime.numpy_executor.identity import key_of
-from graphfw.runtime.numpy_executor.layout import ARENA, Layout
+from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.native import RunnerCode
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.prepare import Preparation
@@ -70,13 +70,14 @@ class NativeExecutable(Executable):
         except ArithmeticError:
             raise self._refusal(inputs, sizes, rng) from None
         run = self.ready_run(layout)
-        arena = self._arenas.take(layout.arena) if layout.arena else NO_MEMORY
+        arena = self._arenas.take(run.nbytes) if run.nbytes else NO_MEMORY
         given = self.loaded.given(inputs, rng) if self.loaded.is_random else inputs
         try:
             if run.version != version:
                 self.preparation.provide(run, inputs, version)
             if run.whole is not None:  # the short way, which is what small graphs feel
-                run.run.bases[ARENA] = arena.address
+                if run.nbytes:
+                    run.lie_at(arena.address)
                 outputs = [make() for make in run.makers]
                 if not run.whole((*given, *outputs)):
                     return outputs
@@ -85,7 +86,7 @@ class NativeExecutable(Executable):
                 return execution.outputs()
         finally:
             layout.runs.append(run)
-            if layout.arena:
+            if run.nbytes:
                 self._arenas.give(arena)
         # A check in native code has failed, before anything was overwritten.
         raise self._refusal(inputs, sizes, rng)

@@ -56,6 +56,15 @@ class Preparation:
             run.run.bases[part.result] = array.ctypes.data
         run.version = version
 
+    def forget(self, run: ReadyRun) -> None:
+        """Let go of operands that `provide` has set for a version that does not come again."""
+        if self.is_constant or run.version == -1:
+            return
+        with self._lock:
+            if self._newest[0] == run.version:
+                self._newest = -1, []
+        run.version, run.held = -1, ()
+
     def _computed(self, inputs: Sequence[Array]) -> list[Array]:
         made = self._memory()
         batches = list(self._batches())

@@ -121,19 +121,23 @@ class Run:
         schedule: What is computed.
         threads: How many threads may work on it, the caller counted. The results don't depend on
             it.
+        owns_scratch: Whether it has its own scratch memory; otherwise `scratch_at` says, before
+            each call, where that is.
 
     Attributes:
+        scratch: How many bytes of scratch memory all threads take together.
         bases: The addresses that operands are counted from; the first `schedule.bases` of them are
             set by the owner, at any time outside of a call.
     """
 
-    def __init__(self, schedule: Tables, threads: int) -> None:
+    def __init__(self, schedule: Tables, threads: int, *, owns_scratch: bool = True) -> None:
         self.schedule = schedule
         self.threads = min(threads, MAX_WORKERS + 1)
         self.bases = _words(schedule.bases + schedule.arrays)
         self._resolved = _words(schedule.first_operand[-1])
+        self.scratch = self.threads * schedule.scratch
         # Memory that no thread touches is not taken from the system.
-        self._scratch = _words(self.threads * schedule.scratch // 8)
+        self._scratch = _words(self.scratch // 8 if owns_scratch else 0)
         self._records: Words | None = None
         self._state = _words(32)
         self._state[:9] = [
@@ -148,6 +152,10 @@ class Run:
             self.threads,
         ]
         self._state[13] = schedule.arrays
+
+    def scratch_at(self, address: int) -> None:
+        """Say where the scratch memory lies."""
+        self._state[6] = address
 
     def stretch(self, first: int, count: int, *, hold: bool) -> Stretch:
         """Return a function that computes the waves from `first`, `count` of them.
