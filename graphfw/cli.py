@@ -28,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     doctor = groups.add_parser("doctor", help="what is there, and what to install", add_help=False)
     doctor.set_defaults(module="graphfw.runtime.doctor")
     options, rest = parser.parse_known_args(arguments)
+    if sys.stdout is None:  # as Python has it where the descriptor is closed
+        sys.stderr.write("there is nowhere to write: standard output is closed\n")
+        return 1
     try:
         commands = importlib.import_module(options.module)  # it may want an extra
         commands.main(rest)
@@ -41,14 +44,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _failed("interrupted", _INTERRUPTED)
     except BrokenPipeError:  # who reads has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _end_output()
+    except OSError as error:  # the disk is full, say
+        return _failed(f"{type(error).__name__}: {error}")
     return 0
 
 
 def _failed(text: str, status: int = 1) -> int:
-    sys.stdout.flush()
+    _end_output()
     sys.stderr.write(f"{text}\n")
     return status
+
+
+def _end_output() -> None:
+    """Write what is left, or drop it if that can't be: Python would try again, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _told(error: GraphfwError) -> str:

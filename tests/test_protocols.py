@@ -171,6 +171,22 @@ def test_a_ufunc_of_scipy_that_graphfw_lacks():
         special.jv(1, gf.asarray([1.0]))
 
 
+@pytest.mark.parametrize("function", [np.trace, np.diagonal])
+@pytest.mark.parametrize(
+    "options", [{}, {"offset": 1}, {"axis1": 1, "axis2": 2}, {"offset": -1, "axis1": 2, "axis2": 0}]
+)
+def test_diagonals_are_numpys(function, options, rng):
+    """Of the first two axes, where the standard's functions of these names take the last two."""
+    x = rng.normal(size=(3, 4, 3))
+    found = function(gf.asarray(x), **options)
+    np.testing.assert_allclose(found.numpy(), function(x, **options), rtol=1e-12)
+
+
+def test_resizing_is_not_numpys():
+    with pytest.raises(TypeError, match=r"^np\.resize of a graphfw tensor: graphfw has no"):
+        np.resize(gf.zeros((2, 3)), (3, 3))
+
+
 SCIPY = """
 import numpy as np, graphfw as gf
 from scipy import fft, integrate, optimize, special, stats

@@ -11,13 +11,14 @@ import errno
 import hashlib
 import json
 import os
+import reprlib
 import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -164,7 +165,7 @@ def _target(path: str | os.PathLike[str]) -> Path:
     def refuse(why: str, fix: str) -> CheckpointError:
         return CheckpointError(f"cannot write checkpoint {_quote(path)}: {why}", fix=fix)
 
-    written = os.fspath(path)
+    written = _text_of(path)
     if not _is_path(written):
         raise refuse("this is not a file's path", "pass a non-empty str or a pathlib.Path")
     target = Path(os.path.realpath(written))
@@ -252,7 +253,7 @@ def read_checkpoint(
     def refuse(why: str, fix: str) -> CheckpointError:
         return CheckpointError(f"cannot read checkpoint {_quote(path)}: {why}", fix=fix)
 
-    written = os.fspath(path)
+    written = _text_of(path)
     if not _is_path(written):
         raise refuse("this is not a file's path", "pass a non-empty str or a pathlib.Path")
     if os.path.isdir(written):
@@ -387,12 +388,18 @@ def _is_text(value: object) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
-def _is_path(value: object) -> bool:
+def _text_of(path: object) -> object:
+    """Return the text of a path; what is none stays what it is, for `_is_path` to refuse."""
+    return os.fspath(path) if isinstance(path, os.PathLike) else path
+
+
+def _is_path(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value != "" and "\0" not in value
 
 
-def _quote(path: str | os.PathLike[str]) -> str:
-    return repr(os.fspath(path))
+def _quote(path: object) -> str:
+    text = _text_of(path)
+    return repr(text) if isinstance(text, str) else reprlib.repr(text)
 
 
 def _reason(error: OSError | SafetensorError) -> str:

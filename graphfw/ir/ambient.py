@@ -65,7 +65,7 @@ def name_scope(name: str) -> override[str]:
     Scopes nest with dots: `enc` inside `model` is `model.enc`. `with` gives the full path.
 
     Raises:
-        ArgumentError: The name is empty or has spaces.
+        ArgumentError: The name is empty, has spaces or is no string.
 
     >>> import graphfw as gf
     >>> with gf.Graph(), gf.name_scope("encoder"):
@@ -73,7 +73,7 @@ def name_scope(name: str) -> override[str]:
     >>> w.name
     'encoder.w'
     """
-    if not name or any(c.isspace() for c in name):
+    if not as_name(name) or any(c.isspace() for c in name):
         raise ArgumentError(
             f"name_scope: {name!r} is not a name: it is empty or has spaces",
             fix="use letters, digits and underscores",
@@ -83,7 +83,19 @@ def name_scope(name: str) -> override[str]:
 
 def join_scope(outer: str, name: str) -> str:
     """Join a scope path and a name with a dot."""
-    return f"{outer}.{name}" if outer else name
+    own = as_name(name)
+    return f"{outer}.{own}" if outer else own
+
+
+def as_name(name: object) -> str:
+    """Return what is given as a name.
+
+    Raises:
+        ArgumentError: It is no string.
+    """
+    if not isinstance(name, str):
+        raise ArgumentError(f"name={name!r} is no string", fix='use text, such as name="weight"')
+    return name
 
 
 def no_grad() -> override[bool]:

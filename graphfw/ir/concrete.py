@@ -57,7 +57,14 @@ def evaluate(
 
 
 def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionError:
-    """Say which node failed, with the arrays that it got."""
+    """Say which node failed, with the arrays that it got.
+
+    Raises:
+        MemoryError: The error is one: no fault of the values. A function of the user's may mean
+            anything by it.
+    """
+    if isinstance(error, MemoryError) and node.op.name != "host_call":
+        raise error
     if isinstance(error, ExecutionError) and error.names_node:  # that is in a body of this node
         again = copy.copy(error)
         part = "" if error.trip is None else f"trip {error.trip} of "

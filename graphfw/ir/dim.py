@@ -19,7 +19,9 @@ import operator
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, SupportsIndex, TypeAlias, cast, final
+from typing import Any, NamedTuple, SupportsIndex, TypeAlias, cast, final
+
+from graphfw.ir.unknown import uncounted, undecided
 
 _KNOWN = 8192
 """So many results of the dearer functions are kept: compilation asks for the same ones again."""
@@ -56,18 +58,13 @@ def _operators(compute: Callable[[Any, Any], DimLike]) -> tuple[_Operator, _Oper
 
 def _refused_order(sign: str) -> Callable[[Dim, Operand], bool]:
     def compare(self: Dim, other: Operand) -> bool:
-        if _operand(other) is not None:
-            _refuse(f"decide `{self} {sign} {other}`")
+        size = _operand(other)
+        if size is not None:
+            names = symbols_of(self) | symbols_of(size)
+            raise undecided(f"decide `{self} {sign} {size}`", names)
         return cast(bool, NotImplemented)
 
     return compare
-
-
-def _refuse(action: str) -> NoReturn:
-    raise TypeError(
-        f"cannot {action}: the size is not known until the graph runs; "
-        "use `gf.assert_shape` or a static size"
-    )
 
 
 @final
@@ -75,7 +72,8 @@ class Dim:
     """A size that is not known until the graph runs. Made by `symbol` and arithmetic.
 
     Supports `+ - * // %` with ints and dims; a constant result is a plain `int`. `==` compares
-    normal forms and is always False against an int. Ordering, `bool` and `int` raise TypeError.
+    normal forms and is always False against an int. Ordering, `bool` and `int` raise
+    ConcreteValueError.
 
     >>> n = symbol("n")
     >>> (n + 2 * 3 - 7) // 2 + 1 == (n - 1) // 2 + 1
@@ -119,13 +117,13 @@ class Dim:
         return self._hash
 
     def __bool__(self) -> bool:
-        _refuse(f"use the size `{self}` as a truth value")
+        raise undecided(f"use the size `{self}` as a truth value", symbols_of(self))
 
     def __int__(self) -> int:
-        _refuse(f"turn the size `{self}` into an int")
+        raise uncounted(f"turn the size `{self}` into an int", symbols_of(self))
 
     def __index__(self) -> int:
-        _refuse(f"use the size `{self}` as an int")
+        raise uncounted(f"use the size `{self}` as an int", symbols_of(self))
 
     def __str__(self) -> str:
         if self._text is None:

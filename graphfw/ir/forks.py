@@ -14,18 +14,29 @@ one of these:
   no other one begins meanwhile.
 
 All locks are reentrant: a thread may fork, in a signal handler, while it holds any of them.
+
+Interrupts come here as everywhere, but what Python calls around a fork cannot raise: Python tells
+of the error, drops it and leaves out the rest of the function, or all of it, since an interrupt
+that came while the kernel copied the process is raised at the first bytecode. So
+
+- each function is called twice, and does the second time what an interrupt has left undone;
+- between two bytecodes nothing is taken and not noted, or noted and not taken;
+- Ctrl-C is caught where possible, the work is done all the same, and after the fork it comes again.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property
+from operator import methodcaller
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import ref
 
@@ -34,6 +45,9 @@ from graphfw.ir.locks import RLock
 
 _MOMENT = 0.0002
 """Seconds between two looks at whether arrays are written over."""
+
+_LATER = 0.01
+"""Seconds until Ctrl-C comes again: sooner it might cut off what others have called at a fork."""
 
 _PACKAGES = ("graphfw", "llvmlite", "networkx")
 """What is imported when it is first needed, by whatever thread needs it."""
@@ -46,7 +60,7 @@ class Overwritten(Protocol):
         """Let no run that begins from now on write over them."""
 
     def unpin(self, holder: object) -> None:
-        """End `keep`."""
+        """End `keep`, or do nothing where it has not begun."""
 
     def is_written(self) -> bool:
         """Say whether a run of another thread, begun before `keep`, is writing over them."""
@@ -131,20 +145,45 @@ def told(owner: Overwritten) -> None:
 
 
 def in_child(call: Callable[[], object]) -> None:
-    """Have a function called in each forked child."""
+    """Have a function called in each forked child: twice, since an interrupt may cut one short."""
     if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=call)
         os.register_at_fork(after_in_child=call)
 
 
+_take = methodcaller("acquire")
+_give_back = methodcaller("release")
+
+
 class _Fork:
-    """A fork that is under way, and what is kept for it."""
+    """A fork that is under way, and what is kept for it.
+
+    Attributes:
+        is_known: Whether both calls before the fork have been made.
+        is_ended: Whether everybody goes on.
+    """
 
     def __init__(self) -> None:
+        self.is_known = self.is_ended = False
+        self._is_prepared = False
         self._taken: list[RLock] = []
         self._owners: list[Overwritten] = []
 
     def prepare(self) -> None:
-        """Wait until a copy of the memory is of use."""
+        """Wait until a copy of the memory is of use; from the start, where it was interrupted."""
+        if not self._is_prepared:
+            self._release(len(self._taken))
+            self._wait()
+            self._is_prepared = True
+
+    def end(self) -> None:
+        """Let everybody go on, where that has not been done."""
+        for owner in self._owners:
+            owner.unpin(self)
+        self._release(len(self._taken))
+        self.is_ended = True
+
+    def _wait(self) -> None:
         self._take(_forking)
         self._owners = [*_owners]
         for owner in self._owners:
@@ -162,45 +201,109 @@ class _Fork:
                 self._take(lock)
             if not _imported_elsewhere():
                 return
-            for _ in _last:  # who imports may be waiting for it
-                self._release()
-
-    def end(self) -> None:
-        """Let everybody go on."""
-        for owner in self._owners:
-            owner.unpin(self)
-        while self._taken:
-            self._release()
+            self._release(len(_last))  # who imports may be waiting for it
 
     def _take(self, lock: RLock) -> None:
-        self._taken.append(lock)  # first: an interrupt may come between, or instead
-        lock.acquire()
+        # One call of functions that are no Python: no interrupt between the lock and its note.
+        self._taken.extend(filter(_take, (lock,)))
 
-    def _release(self) -> None:
-        with suppress(RuntimeError):  # it was not taken
-            self._taken.pop().release()
+    def _release(self, count: int) -> None:
+        for _ in range(count):
+            next(map(_give_back, iter(self._taken.pop, None)))  # no interrupt between, as above
+
+
+_interrupts: list[KeyboardInterrupt] = []
+"""Those that are to come again."""
+
+
+def _insist(call: Callable[[], None]) -> None:
+    """Call a function until it is not interrupted by Ctrl-C."""
+    while True:
+        try:
+            return call()
+        except KeyboardInterrupt as interrupt:
+            _interrupts.append(interrupt)
+
+
+def _catching() -> Iterator[None]:
+    """Catch Ctrl-C that came while the process was copied, each time that it is gone on with.
+
+    It is raised at the first bytecode: a generator's is where it has stopped, inside of `try`.
+    """
+    while True:
+        try:
+            while True:
+                yield
+        except KeyboardInterrupt as interrupt:
+            _interrupts.append(interrupt)
+
+
+def _let_interrupts_come() -> None:
+    if _interrupts:
+        _interrupts.clear()  # first: an interrupt while the timer starts does not stop it
+        timer = threading.Timer(_LATER, _interrupt)
+        timer.daemon = True
+        timer.start()
+
+
+def _interrupt() -> None:
+    main = threading.main_thread().ident
+    if main is not None and callable(signal.getsignal(signal.SIGINT)):  # else it ends the process
+        signal.pthread_kill(main, signal.SIGINT)  # it also ends a sleep
 
 
 def _before() -> None:
     fork = _Fork()
     _mine.forks.append(fork)
-    fork.prepare()
+    _insist(fork.prepare)
+
+
+def _before_again() -> None:
+    if not _mine.forks or _mine.forks[-1].is_known:  # another one, which a signal handler is inside
+        _mine.forks.append(_Fork())
+    fork = _mine.forks[-1]
+    _insist(fork.prepare)
+    fork.is_known = True
 
 
 def _after() -> None:
+    _drop_ended()  # what a signal handler's has left
+    _end()
+
+
+def _after_again() -> None:
+    _end()
+    _drop_ended()
+    _let_interrupts_come()
+
+
+def _end() -> None:
     if _mine.forks:  # none where a thread was forking already when this was imported
-        _mine.forks.pop().end()
+        _insist(_mine.forks[-1].end)
 
 
-def _after_in_child() -> None:
+def _drop_ended() -> None:
+    while _mine.forks and _mine.forks[-1].is_ended:
+        _mine.forks.pop()
+
+
+def _renew() -> None:
     for owner in _owners:
         owner.after_fork()
     for lock in (*_renewed, *_locks_of_properties()):
-        if lock.acquire(blocking=False):  # nobody holds it, or this thread
-            lock.release()
-        else:
+        if not lock._is_owned():  # by this thread
             lock._at_fork_reinit()  # as Python's own library does it
+
+
+def _after_in_child() -> None:
+    _interrupts.clear()  # they are the parent's
+    _insist(_renew)
     _after()
+
+
+def _after_in_child_again() -> None:
+    _insist(_renew)
+    _after_again()
 
 
 def _imported_elsewhere() -> list[str]:
@@ -229,4 +332,9 @@ def _locks_of_properties() -> Iterator[RLock]:
 
 
 if hasattr(os, "register_at_fork"):
+    catch = functools.partial(next, _catching(), None)
+    catch()  # as far as its `try`
+    # What is registered last is called first before a fork, and last after it.
+    os.register_at_fork(before=_before_again, after_in_parent=catch)
     os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)
+    os.register_at_fork(after_in_parent=_after_again, after_in_child=_after_in_child_again)

@@ -74,6 +74,7 @@ class Graph(Uncopied):
         self.effects: list[Tensor] = []
         self.gradients: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = []
         self.measured: dict[Any, tuple[Tensor, ...]] = {}
+        self.layers: Any = None  # the names of `nn`'s modules
         self.is_derived = False
         self.provenance: Loc | None = None
         self.collect_errors = collect_errors

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import reprlib
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from graphfw.errors import ArgumentError, DTypeError, a_type
-from graphfw.ir import ambient
+from graphfw.ir import ambient, concrete
 from graphfw.ir.dtype import DType, as_dtype, limits_of
 from graphfw.ir.hashing import blake2b
+from graphfw.ir.nest import leaves
+from graphfw.ir.tensor import Tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -30,7 +33,7 @@ def to_array(value: Any, dtype: DType | None = None) -> Array:
     Raises:
         DTypeError: The elements are of no dtype that graphfw has (strings, objects), a Python
             number does not fit `dtype`, an imaginary part would be lost, or the array is masked.
-        ArgumentError: A nested list is ragged, or the array is on a GPU.
+        ArgumentError: A nested list is ragged or of tensors, or the array is on a GPU.
     """
     array, weak = as_given(value)
     own = as_dtype(array.dtype)
@@ -54,7 +57,7 @@ def as_given(value: Any) -> tuple[Array, bool]:
 
     Raises:
         DTypeError: The elements are no numbers, or the array is masked.
-        ArgumentError: A nested list is ragged, or the array is on a GPU.
+        ArgumentError: A nested list is ragged or of tensors, or the array is on a GPU.
     """
     # Who has a masked array has imported `numpy.ma`, which takes its time.
     if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
@@ -71,6 +74,9 @@ def as_given(value: Any) -> tuple[Array, bool]:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
+        tensors = [leaf for leaf in leaves(value) if isinstance(leaf, Tensor)]
+        if tensors:
+            raise _no_tensor(value, tensors) from None
         raise ArgumentError(
             f"can't make an array: {error}", fix="give every row the same length"
         ) from None
@@ -103,8 +109,22 @@ def _taken(value: Any) -> Array:
         ) from None
 
 
+def _no_tensor(value: Any, tensors: Sequence[Tensor]) -> ArgumentError:
+    """Say why several tensors, such as a recurrent layer's results, are not one."""
+    return ArgumentError(
+        f"{a_type(value)} of tensors is no tensor",
+        operands=[concrete.describe(f"x{i}", tensor) for i, tensor in enumerate(tensors[:2])],
+        fix="take one: `y, state = lstm(x)`; gf.stack joins them",
+    )
+
+
 def _no_numbers(value: Any, array: Array) -> DTypeError:
     """Say why an array that NumPy made has elements of no dtype that graphfw has."""
+    if value is None:
+        return DTypeError(
+            "None is neither a tensor nor a number",
+            fix="if a function or a layer's forward gave it, end that with `return`",
+        )
     elements = array.ravel().tolist()
     if elements and all(isinstance(element, int) for element in elements):
         return DTypeError(

@@ -65,9 +65,9 @@ def function(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     name = _NUMPY_NAMES.get(func.__name__, func.__name__)
     module = func.__module__ or ""
     what = f"{module.replace('numpy', 'np', 1)}.{func.__name__}"
-    if func is np.dot:
-        return _dot(*args, **kwargs)
-    if name not in OVERRIDABLE or not module.startswith("numpy"):
+    if func in _OTHERWISE:
+        return _OTHERWISE[func](*args, **kwargs)
+    if func is np.resize or name not in OVERRIDABLE or not module.startswith("numpy"):
         raise _unknown(what)
     refused = kwargs.keys() - inspect.signature(OVERRIDABLE[name]).parameters.keys()
     if refused:
@@ -88,8 +88,31 @@ def _dot(a: Any, b: Any) -> Any:
     return OVERRIDABLE["matmul"](x, y)
 
 
+def _diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """As `np.diagonal`: of the first two axes, where the standard takes the last two."""
+    return OVERRIDABLE["diagonal"](_with_last(a, axis1, axis2), offset=offset)
+
+
+def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """As `np.trace`, see `_diagonal`."""
+    return OVERRIDABLE["trace"](_with_last(a, axis1, axis2), offset=offset)
+
+
+def _with_last(a: Any, *axes: int) -> Any:
+    return OVERRIDABLE["moveaxis"](a, axes, (-2, -1))
+
+
+_OTHERWISE: dict[Callable[..., Any], Callable[..., Any]] = {
+    np.diagonal: _diagonal,
+    np.dot: _dot,
+    np.trace: _trace,
+}
+"""What NumPy means otherwise than graphfw does by the same name; `np.resize` repeats elements."""
+
+
 def _unknown(what: str) -> TypeError:
-    near = did_you_mean(what.rpartition(".")[2], OVERRIDABLE, cutoff=0.75)
+    own = what.rpartition(".")[2]
+    near = did_you_mean(own, [name for name in OVERRIDABLE if name != own], cutoff=0.75)
     text = f"{what} of a graphfw tensor: graphfw has no such function"
     return TypeError(f"{text}; {near}" if near else text)
 

@@ -17,6 +17,7 @@ from graphfw.ir.types import Shape
 __all__ = [
     "Requirement",
     "broadcast",
+    "broadcast_batch",
     "can_broadcast",
     "listed_axes",
     "normalize_axes",
@@ -143,6 +144,15 @@ def _clash_of_ints(shapes: Sequence[Shape]) -> list[tuple[int, int]]:
                 return [(known[0], axis), (operand, axis)]
             known = known or (operand, size)
     return []
+
+
+def broadcast_batch(*shapes: Shape) -> Shape:
+    """Return what the dims before the last two, those of matrices, broadcast to."""
+    try:
+        return broadcast(*[shape[:-2] for shape in shapes])
+    except Requirement as failed:
+        at = [(operand, axis - 2) for operand, axis in failed.at]  # as axes of the whole shapes
+        raise Requirement(failed.message, at, failed.fix) from None
 
 
 def can_broadcast(shape: Shape, target: Shape) -> bool:

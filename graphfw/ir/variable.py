@@ -65,7 +65,7 @@ class Variable(Tensor):
         GraphError: No graph is open, or the name is taken, or `initial` depends on a placeholder
             or a variable.
         ArgumentError: `shape` is missing with an initialiser or None; the name begins with
-            "session/".
+            "session/", or is no string.
         ShapeError: `shape` has a dim that is not known, or is not that of the array.
         DTypeError: The array's elements are no numbers, or don't fit the dtype.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from graphfw.errors import DTypeError, ShapeError
+from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
 from graphfw.nn import init
-from graphfw.nn.checks import checked_size
+from graphfw.nn.checks import checked_size, explained
 from graphfw.nn.linear import Linear
 from graphfw.nn.module import Module
 from graphfw.ops.activations import rate_fix
@@ -107,9 +108,9 @@ class MultiHeadAttention(Module):
         message = f"MultiHeadAttention: queries must have 2 dims or more, not {queries.ndim}"
         fix = "they have a dim for time before their features: query[None] is a sequence of one"
         demand(queries.ndim >= 2, message, {"query": queries}, fix=fix, error=ShapeError)
-        q = self._split(self.q_proj(queries))
-        k = self._split(self.k_proj(keys))
-        v = self._split(self.v_proj(values))
+        q = self._projected(self.q_proj, queries, "embed_dim")
+        k = self._projected(self.k_proj, keys, "key_dim")
+        v = self._projected(self.v_proj, values, "value_dim")
         heads = scaled_dot_product_attention(
             q,
             k,
@@ -121,6 +122,20 @@ class MultiHeadAttention(Module):
         joined = swapaxes(heads, -3, -2)
         result: Tensor = self.out_proj(reshape(joined, (*joined.shape[:-2], self.embed_dim)))
         return result
+
+    def _projected(self, linear: Linear, x: Tensor, size: str) -> Tensor:
+        """Map what has the width that the argument `size` says, and split it."""
+
+        def fix() -> str:
+            wanted = linear.in_features
+            found = x.shape[-1] if x.ndim else wanted
+            if found == wanted or isinstance(found, Dim):
+                return ""
+            layer = f"MultiHeadAttention({size}={wanted})"
+            return f"{layer} receives {found} features: use {size}={found}"
+
+        with explained(fix):
+            return self._split(linear(x))
 
     def _split(self, x: Tensor) -> Tensor:
         """Give each head its part.  x: [*B, T, embed_dim] -> [*B, num_heads, T, width]"""

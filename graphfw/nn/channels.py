@@ -16,11 +16,15 @@ from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import floats, wide
 from graphfw.ops.normalise import instance_norm
 
+_TO_DIM_1 = "move the channels to dim 1: gf.moveaxis(x, {0}, 1)"
+
 
 class _ChannelBatchNorm(BatchNorm):
     """`BatchNorm` with the channels in dim 1."""
 
     rank: ClassVar[int]
+    size = "num_features"
+    elsewhere = _TO_DIM_1
 
     def __init__(
         self,
@@ -87,6 +91,8 @@ class _InstanceNorm(Tracking):
     """What the layers for one, two and three spatial dims share."""
 
     rank: ClassVar[int]
+    size = "num_features"
+    elsewhere = _TO_DIM_1
 
     def __init__(
         self,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from graphfw.errors import GraphfwError, ShapeError
+from graphfw.errors import ArgumentError, GraphfwError, ShapeError, did_you_mean
 from graphfw.ir import ambient
 from graphfw.ir.dim import Dim
 from graphfw.ops.composed import demand
@@ -29,13 +30,39 @@ def checked_size(layer: str, what: str, value: Any) -> int:
     return size
 
 
+def misfit(
+    name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> ArgumentError | None:
+    """Return the error for arguments that a function does not take; None where it takes them."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        known = [p.name for p in signature.parameters.values() if p.kind not in variadic]
+        unknown = [k for k in kwargs if k not in known]
+        fix = did_you_mean(unknown[0], known) if unknown else ""
+        if "training" in unknown:
+            fix = "call train() or eval() before, or do it inside gf.training(False)"
+        return ArgumentError(
+            f"{name}: {error}", fix=fix or f"its arguments are: {', '.join(known) or 'none'}"
+        )
+    return None
+
+
 @contextmanager
 def explained(fix: Callable[[], str]) -> Iterator[None]:
-    """Give shape errors that come up inside a fix, where the function has one to say."""
+    """Give shape errors that come up inside a fix, where the function has one to say.
+
+    Where that of a layer and that of a part of it both do, it is the layer's.
+    """
+    around = ambient.explainer.get()
 
     def explain(error: GraphfwError) -> None:
         if isinstance(error, ShapeError):
             error.fix = fix() or error.fix
+        if around is not None:
+            around(error)
 
     # Type rules ask the explainer before they raise or collect; other checks just raise.
     with ambient.override(ambient.explainer, explain):

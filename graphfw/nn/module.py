@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import weakref
 from abc import ABCMeta
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from graphfw.errors import ArgumentError, CheckpointError, GraphError, did_you_mean
@@ -13,37 +15,49 @@ from graphfw.ir import ambient
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.variable import Initializer, Variable
-from graphfw.nn import text
+from graphfw.nn import states, text
+from graphfw.nn.checks import misfit
 
 if TYPE_CHECKING:
     from graphfw.runtime.session import Session
 
 M = TypeVar("M", bound="Module")
 
+_CONTAINERS = (list, tuple, set, frozenset, dict)
+
 
 class _Names:
     """The names of one graph's root modules, and which of its variables belong to a module."""
 
     def __init__(self) -> None:
-        self.roots: weakref.WeakValueDictionary[str, Module] = weakref.WeakValueDictionary()
+        # No callbacks, as weak dictionaries have them: a Ctrl-C that comes inside of one is lost.
+        self._roots: dict[str, weakref.ref[Module]] = {}
         # By id, because a tensor compares elementwise; the graph keeps its variables alive.
         self.owned: set[int] = set()
 
     def take(self, module: Module, wanted: str) -> str:
         """Give a root module a name: the wanted one, numbered where it is taken."""
         name, count = wanted, 0
-        while name in self.roots:
+        while self.is_taken(name):
             count += 1
             name = f"{wanted}_{count}"
-        self.roots[name] = module
+        self._roots[name] = weakref.ref(module)
         return name
 
+    def is_taken(self, name: str) -> bool:
+        """Say whether a root module that is still there has a name."""
+        known = self._roots.get(name)
+        return known is not None and known() is not None
 
-_names: weakref.WeakKeyDictionary[Graph, _Names] = weakref.WeakKeyDictionary()
+    def free(self, name: str) -> None:
+        """Take a name back, if it is one of a root module."""
+        self._roots.pop(name, None)
 
 
 def _names_of(graph: Graph) -> _Names:
-    return _names.setdefault(graph, _Names())
+    names: _Names = graph.layers or _Names()
+    graph.layers = names
+    return names
 
 
 class _ModuleType(ABCMeta):
@@ -57,10 +71,18 @@ class _ModuleType(ABCMeta):
     def __call__(cls: type[M], *args: Any, **kwargs: Any) -> M:  # type: ignore[misc]
         module = cls.__new__(cls, *args, **kwargs)
         with ambient.override(ambient.current_scope, module.path):
-            cls.__init__(module, *args, **kwargs)
+            try:
+                cls.__init__(module, *args, **kwargs)
+            except TypeError:
+                _refuse_arguments(cls, MethodType(cls.__init__, module), args, kwargs)
+                raise
+        # Again: a container that was empty when it was assigned may not be so now.
+        for name, value in vars(module).items():
+            if isinstance(value, _CONTAINERS) and name not in ("_children", "_variables"):
+                _refuse_hidden(module, name, value)
         # Again: its parts, which had names when it was given one, may have freed a better one.
         if module._parent is None and not module._is_named:
-            del module._names.roots[module._attribute]
+            module._names.free(module._attribute)
             module._become_root()
         return module
 
@@ -135,10 +157,10 @@ class Module(metaclass=_ModuleType):
                 f"{type(self).__name__}: name={name!r} is empty or has dots or spaces",
                 fix='use letters, digits and _, as in name="encoder"',
             )
-        del self._names.roots[self._attribute]
+        self._names.free(self._attribute)
         scope = self._attribute.rpartition(".")[0]
         full = ambient.join_scope(scope, name)
-        if full in self._names.roots:
+        if self._names.is_taken(full):
             raise GraphError(
                 f'a module named "{full}" exists already', fix="give each its own name"
             )
@@ -158,7 +180,7 @@ class Module(metaclass=_ModuleType):
         self.__dict__.update(_parent=None, _attribute=self._names.take(self, full))
 
     def _become_part(self, parent: Module, attribute: str) -> None:
-        self._names.roots.pop(self._attribute, None)
+        self._names.free(self._attribute)
         self.__dict__.update(_parent=parent, _attribute=attribute)
 
     # Registration.
@@ -167,6 +189,7 @@ class Module(metaclass=_ModuleType):
         if isinstance(value, (Module, Variable)):
             self._register(name, value)
         else:
+            _refuse_freezing(self, name)
             _refuse_hidden(self, name, value)
             self._release(name)
         super().__setattr__(name, value)
@@ -255,6 +278,9 @@ class Module(metaclass=_ModuleType):
 
         Inside `gf.name_scope("eval")` the scope is `eval.<path>`. Where `forward` gives tensors
         names, a second call needs that.
+
+        Raises:
+            ArgumentError: `forward` takes other arguments.
         """
         path = self.path
         outer = ambient.outer_scope.get()
@@ -265,7 +291,11 @@ class Module(metaclass=_ModuleType):
             ambient.override(ambient.outer_scope, prefix),
             ambient.override(ambient.current_scope, scope),
         ):
-            return self.forward(*args, **kwargs)
+            try:
+                return self.forward(*args, **kwargs)
+            except TypeError:
+                _refuse_arguments(type(self), self.forward, args, kwargs)
+                raise
 
     def train(self, mode: bool = True) -> Self:
         """Set `training` here and in all parts, for calls from now on; return the module itself."""
@@ -346,7 +376,7 @@ class Module(metaclass=_ModuleType):
 
     def load_state_dict(
         self, session: Session, state: Mapping[str, Any], *, strict: bool = True
-    ) -> None:
+    ) -> Any:
         """Replace the variables' contents, all at once, by arrays of their names in this module.
 
         Args:
@@ -354,23 +384,25 @@ class Module(metaclass=_ModuleType):
             state: What `state_dict` returned, of this module or one like it in any graph.
             strict: Whether missing and extra entries are errors; otherwise they are left out.
 
+        Returns:
+            A `graphfw.io.Mismatch`: what was missing and extra, by names in this module.
+
         Raises:
             CheckpointError: Entries are missing, extra, or of a wrong shape or dtype; nothing has
                 changed.
+            ArgumentError: The state is no dict.
         """
         variables = dict(self.named_variables())
-        missing = [name for name in variables if name not in state]
-        extra = [name for name in state if name not in variables]
-        if strict and (missing or extra):
-            name = (missing or extra)[0]
-            raise CheckpointError(
-                f"{type(self).__name__}.load_state_dict: missing {_listed(missing)}, "
-                f"extra {_listed(extra)}",
-                fix=did_you_mean(name, extra if missing else missing)
-                or "pass strict=False to leave these out",
-            )
+        what = f"{type(self).__name__}.load_state_dict"
+        states.check_arguments(what, session, state)
+        missing, extra = states.differing(what, variables, state, strict)
         known = {v.name: state[name] for name, v in variables.items() if name in state}
-        session.load_state_dict(known, strict=False)
+        try:
+            mismatch = session.load_state_dict(known, strict=False)
+        except CheckpointError as error:
+            error.fix = states.fitting_fix(variables, state) or error.fix
+            raise
+        return replace(mismatch, missing=missing, extra=extra)
 
     # Text.
 
@@ -414,12 +446,39 @@ def checked_module(owner: str, place: str, value: Any) -> Module:
     raise ArgumentError(f"{owner}: {shown} (at {place}) is no Module", fix=fix)
 
 
+def _refuse_arguments(
+    cls: type[Module], function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """After a TypeError: see that it was not the caller of a module or its class who made it."""
+    refusal = misfit(cls.__name__, function, args, kwargs)
+    if refusal is not None:
+        raise refusal from None
+
+
+def _refuse_freezing(module: Module, name: str) -> None:
+    """See that nobody freezes a module by what only its class would know of."""
+    if name in ("trainable", "requires_grad") and not hasattr(type(module), name):
+        raise ArgumentError(
+            f"{type(module).__name__}.{name} would change nothing: "
+            "an optimiser is told what to train",
+            fix="leave it out: minimize(loss, parameters) with parameters = "
+            f'[v for v in model.parameters() if not v.name.startswith("{module.path}.")]',
+        )
+
+
 def _refuse_hidden(module: Module, name: str, value: Any) -> None:
-    """See that no variable or module hides in a plain container, where it would not be found."""
+    """See that no variable or module hides in a plain container, where it would not be found.
+
+    What the module has under another name, too, is found there.
+    """
     todo, seen = [value], set()
+    found: set[int] = set()
     while todo:
         item = todo.pop()
         if isinstance(item, (Module, Variable)):
+            found = found or {id(part) for part in (*module.modules(), *module.variables())}
+            if id(item) in found:
+                continue
             kind, plain = type(item).__name__, type(value).__name__
             better = "ModuleDict({…})" if isinstance(value, dict) else "ModuleList([…])"
             raise ArgumentError(
@@ -429,7 +488,7 @@ def _refuse_hidden(module: Module, name: str, value: Any) -> None:
                 if isinstance(item, Module)
                 else "assign each variable to an attribute of its own",
             )
-        if isinstance(item, (list, tuple, set, frozenset, dict)) and id(item) not in seen:
+        if isinstance(item, _CONTAINERS) and id(item) not in seen:
             seen.add(id(item))
             todo.extend(item.values() if isinstance(item, dict) else item)
 
@@ -438,9 +497,3 @@ def _snake_case(name: str) -> str:
     """Say `multi_head_attention` for `MultiHeadAttention`, `mlp` for `MLP`, `relu` for `ReLU`."""
     words = r"(?<=[a-z0-9])(?=[A-Z])(?!LU)|(?<=[A-Z])(?=[A-Z][a-z])"
     return re.sub(words, "_", name.lstrip("_")).lower()
-
-
-def _listed(names: Sequence[str]) -> str:
-    if not names:
-        return "none"
-    return ", ".join(f'"{n}"' for n in names[:6]) + (", …" if len(names) > 6 else "")

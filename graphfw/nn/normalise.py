@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from graphfw.errors import ShapeError
 from graphfw.ir import ambient
@@ -146,6 +147,10 @@ class PerChannel(Module):
 
     weight: Variable | None
     bias: Variable | None
+    size: ClassVar[str] = "channels"
+    """What the argument is called that says how many channels there are."""
+    elsewhere: ClassVar[str] = "where the channels are in dim {0}, say axis={0}"
+    """What to do about an x whose channels may be in another dim."""
 
     def __init__(
         self,
@@ -157,7 +162,7 @@ class PerChannel(Module):
         name: str | None,
     ) -> None:
         super().__init__(name=name)
-        self.channels = checked_size(type(self).__name__, "channels", channels)
+        self.channels = checked_size(type(self).__name__, self.size, channels)
         self.eps, self.axis = eps, axis
         self.weight = parameter(init.ones, (self.channels,), dtype) if affine else None
         self.bias = parameter(init.zeros, (self.channels,), dtype) if affine else None
@@ -168,10 +173,13 @@ class PerChannel(Module):
         place = ruled(layer, x, normalize_axis, self.axis, x.ndim)
         found = x.shape[place]
         fits = found == self.channels
-        hint = f"use channels={found}"
-        elsewhere = [i for i, dim in enumerate(x.shape) if i and dim == self.channels]
-        if elsewhere:
-            hint = f"where the channels are in dim {elsewhere[0]}, say axis={elsewhere[0]}"
+        hint = f"use {self.size}={found}"
+        if isinstance(found, Dim):
+            known = tuple([self.channels if i == place else None for i in range(x.ndim)])
+            hint = f"say gf.assert_shape(x, {known})"
+        others = [i for i, dim in enumerate(x.shape) if i and dim == self.channels]
+        if others:
+            hint = self.elsewhere.format(others[0])
         message = f"{layer}: x has {found} channels at axis {self.axis}, not {self.channels}"
         demand(fits, message, {"x": x}, fix=hint, error=ShapeError)
         return place

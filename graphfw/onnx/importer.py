@@ -439,7 +439,9 @@ def _check_versions(versions: Mapping[str, int]) -> None:
             raise OnnxError(
                 f"the model is written in opset {version} of {domain or 'ai.onnx'}, and the "
                 f"package onnx {onnx.__version__} knows those from 1 to {most}",
-                fix="pip install -U onnx",
+                fix="pip install -U onnx"
+                if version > most
+                else "the file is broken, as opsets are numbered from 1: export the model again",
             )
 
 

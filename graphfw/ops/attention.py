@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphfw.errors import DTypeError, ShapeError
 from graphfw.ir.build import emit_all
 from graphfw.ir.functions import F, public
-from graphfw.ir.shape import broadcast, can_broadcast, shape_text
+from graphfw.ir.shape import broadcast_batch, can_broadcast, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, converted, promoted, ruled
@@ -86,12 +86,12 @@ def _check_shapes(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
     message = f"{name}: there are {k.shape[-2]} keys, and {v.shape[-2]} values"
     fix = "give one value for each key"
     demand(k.shape[-2] == v.shape[-2], message, {"k": k, "v": v}, fix=fix, error=ShapeError)
-    ruled(name, q, broadcast, q.shape[:-2], k.shape[:-2], v.shape[:-2])
+    ruled(name, q, broadcast_batch, q.shape, k.shape, v.shape)
 
 
 def _checked_mask(name: str, q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
     """Return the mask, in the queries' dtype if it is of floats."""
-    scores: Shape = (*broadcast(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
+    scores: Shape = (*broadcast_batch(q.shape, k.shape), q.shape[-2], k.shape[-2])
     text = f"{name}: the mask's shape {shape_text(mask.shape)} does not broadcast to the scores'"
     demand(
         can_broadcast(mask.shape, scores),

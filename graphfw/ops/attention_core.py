@@ -14,7 +14,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F
 from graphfw.ir.op import Case, Cost, Op, bad, ok, op
-from graphfw.ir.shape import broadcast, can_broadcast, require, shape_text, size_of
+from graphfw.ir.shape import broadcast_batch, can_broadcast, require, shape_text, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import as_tensor, converted
@@ -54,7 +54,7 @@ class _AttentionOp(Op):
         require(q[-1] == k[-1], "queries and keys differ in width", [(0, -1), (1, -1)], fix)
         fix = "give one value for each key"
         require(k[-2] == v[-2], "there must be one value a key", [(1, -2), (2, -2)], fix)
-        lead = broadcast(q[:-2], k[:-2], v[:-2])
+        lead = broadcast_batch(q, k, v)
         scores = (*lead, q[-2], k[-2])
         require(
             mask is None or can_broadcast(mask, scores),
@@ -121,7 +121,7 @@ class _AttentionOp(Op):
     ) -> Cost:
         """Count so many matrix products over the width of keys, and so many over that of values."""
         q, k, v = (x.shape for x in inputs[:3])
-        pairs = size_of((*broadcast(q[:-2], k[:-2], v[:-2]), q[-2], k[-2]))
+        pairs = size_of((*broadcast_batch(q, k, v), q[-2], k[-2]))
         flops = 2 * pairs * (over[0] * q[-1] + over[1] * v[-1]) // (2 if self.causal else 1)
         read: DimLike = 0
         for x in inputs:
@@ -171,7 +171,7 @@ class Attention(_AttentionOp):
     def eval(self, xp: Any, q: Any, k: Any, v: Any, mask: Any = None) -> tuple[Any, Any, Any]:
         given, dtype = q.dtype, compute_dtype(xp, q.dtype)
         q, k, v = (x.astype(dtype, copy=False) for x in (q, k, v))
-        lead = broadcast(q.shape[:-2], k.shape[:-2], v.shape[:-2])
+        lead = broadcast_batch(q.shape, k.shape, v.shape)
         lowest = float(xp.finfo(dtype).min)
         out = xp.zeros((*lead, q.shape[-2], v.shape[-1]), dtype)
         lse, rest = (xp.full(out.shape[:-1], lowest, dtype) for _ in range(2))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from graphfw.errors import DTypeError, ShapeError
+from graphfw.errors import ArgumentError, DTypeError, ShapeError, a_type
 from graphfw.ir import ambient
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
@@ -82,7 +83,9 @@ def _key(what: str, name: str | None) -> str:
     scope = ambient.current_scope.get()
     if name is None:
         return current_graph().unique(f"{scope}/#")
-    bad_sign = not name or name[0] == "#" or "/" in name or any(c.isspace() for c in name)
+    bad_sign = (
+        not ambient.as_name(name) or name[0] == "#" or "/" in name or any(c.isspace() for c in name)
+    )
     demand(
         not bad_sign,
         f"random.{what}: {name!r} is no name for a draw",
@@ -128,6 +131,26 @@ def parameter(what: str, label: str, value: TensorLike, dims: Shape, dtype: DTyp
         error=ShapeError,
     )
     return tensor
+
+
+def refuse_lists(what: str, order: str, **parameters: TensorLike) -> None:
+    """Refuse a parameter that is a list or tuple: most likely it is the shape, in the wrong place.
+
+    Args:
+        what: The public function.
+        order: Its arguments in their order, for the fix.
+        parameters: What it was given.
+
+    Raises:
+        ArgumentError: One of them is a list or tuple.
+    """
+    for label, value in parameters.items():
+        if isinstance(value, (list, tuple)):
+            shown = f"{label}={reprlib.repr(value)}"
+            raise ArgumentError(
+                f"random.{what}: {shown} is {a_type(value)}, not a number or a tensor",
+                fix=f"the order is random.{what}({order}); gf.asarray makes a tensor of numbers",
+            )
 
 
 def is_number(value: object) -> bool:

@@ -40,6 +40,7 @@ def placeholder(
     Raises:
         GraphError: No graph is open, or the name is taken.
         ShapeError: A dim is negative or no valid name.
+        ArgumentError: `name` is no string.
 
     >>> import graphfw as gf
     >>> with gf.Graph():
@@ -48,7 +49,7 @@ def placeholder(
     """
     graph = open_graph("a placeholder")
     _check_sequence("placeholder", shape)
-    hint = name if name and name.isidentifier() else ""
+    hint = name if name and ambient.as_name(name).isidentifier() else ""
     dims = tuple(
         graph.fresh_symbol(f"{hint}_{axis}" if hint else "dim") if dim is None else _dim(dim)
         for axis, dim in enumerate(shape)

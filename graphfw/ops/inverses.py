@@ -14,7 +14,7 @@ from graphfw.ir.dim import dim_max
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import NONDIFF, Case, Cost, Op, bad, ok, op
-from graphfw.ir.shape import Requirement, broadcast, can_broadcast, require
+from graphfw.ir.shape import Requirement, broadcast_batch, can_broadcast, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, converted, inexact, promoted, ruled
@@ -55,7 +55,7 @@ class Solve(Op):
         require_matrices(x2)
         fix = "x2 needs as many rows as x1 has"
         require(x1[-1] == x2[-2], "rows differ", [(0, -1), (1, -2)], fix)
-        return (*broadcast(x1[:-2], x2[:-2]), *x2[-2:])
+        return (*broadcast_batch(x1, x2), *x2[-2:])
 
     def dtype(self, x1: DType, x2: DType) -> DType:
         require_one_dtype(x1, x2)

@@ -15,7 +15,7 @@ from graphfw.ir.functions import F, public
 from graphfw.ir.op import Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import (
     Requirement,
-    broadcast,
+    broadcast_batch,
     normalize_axis,
     permuted,
     require,
@@ -61,7 +61,7 @@ class MatMul(Op):
         if x1[-1] != x2[-2]:
             at = [(0, -1), (1, -2)]
             raise Requirement("contracting dims differ", at, _transpose_fix(x1, x2))
-        return (*broadcast(x1[:-2], x2[:-2]), x1[-2], x2[-1])
+        return (*broadcast_batch(x1, x2), x1[-2], x2[-1])
 
     def dtype(self, x1: DType, x2: DType) -> DType:
         require_one_dtype(x1, x2)

@@ -33,6 +33,7 @@ from graphfw.ops.draws import (
     is_number,
     named,
     parameter,
+    refuse_lists,
     unit,
     waits,
 )
@@ -73,7 +74,7 @@ def uniform(
 
     Raises:
         ArgumentError: low is not below high, or their distance does not fit the dtype (checked for
-            numbers; tensors are taken at their word).
+            numbers; tensors are taken at their word); or one is a list or tuple.
         DTypeError: The dtype is not a floating-point one.
         ShapeError: `shape` is no shape, or the bounds don't broadcast to it.
 
@@ -82,6 +83,7 @@ def uniform(
     >>> bool(gf.all((x >= 2) & (x < 3)))
     True
     """
+    refuse_lists("uniform", "shape, low, high", low=low, high=high)
     dims = dims_of("random.uniform", shape)
     to = float_dtype("uniform", dtype, low, high)
     if is_number(low) and is_number(high):
@@ -122,7 +124,7 @@ def normal(
         name: What to call the result and its stream.
 
     Raises:
-        ArgumentError: std is negative (checked for a number).
+        ArgumentError: std is negative (checked for a number); mean or std is a list or tuple.
         DTypeError: The dtype is not a floating-point one.
         ShapeError: `shape` is no shape, or mean or std don't broadcast to it.
 
@@ -133,6 +135,7 @@ def normal(
     >>> noise.shape
     (batch, 8)
     """
+    refuse_lists("normal", "shape, mean, std", mean=mean, std=std)
     dims = dims_of("random.normal", shape)
     to = float_dtype("normal", dtype, mean, std)
     _demand_scale("normal", "std", std)
@@ -165,11 +168,13 @@ def truncated_normal(
         name: What to call the result and its stream.
 
     Raises:
-        ArgumentError: low is not below high, or nearly all mass is outside, or std is negative.
+        ArgumentError: low is not below high, or nearly all mass is outside, or std is negative;
+            or a parameter is a list or tuple.
         DTypeError: The dtype is not a floating-point one.
         ShapeError: `shape` is no shape, or mean or std don't broadcast to it.
     """
     what = "truncated_normal"
+    refuse_lists(what, "shape, low, high, mean, std", low=low, high=high, mean=mean, std=std)
     dims = dims_of(f"random.{what}", shape)
     to = float_dtype(what, dtype, mean, std)
     fits = -math.inf < low < high < math.inf
@@ -200,10 +205,11 @@ def exponential(
     drawn in float32. Gradients flow to scale.
 
     Raises:
-        ArgumentError: scale is negative (checked for a number).
+        ArgumentError: scale is negative (checked for a number), or a list or tuple.
         DTypeError: The dtype is not a floating-point one.
         ShapeError: `shape` is no shape, or scale does not broadcast to it.
     """
+    refuse_lists("exponential", "shape, scale", scale=scale)
     dims = dims_of("random.exponential", shape)
     to = float_dtype("exponential", dtype, scale)
     _demand_scale("exponential", "scale", scale)
@@ -279,7 +285,8 @@ def randint(
         name: What to call the result and its stream.
 
     Raises:
-        ArgumentError: low is not below high, or not all values fit the dtype (checked for ints).
+        ArgumentError: low is not below high, or not all values fit the dtype (checked for ints);
+            or one is a list or tuple.
         DTypeError: The dtype is not an integer one, or low or high are not integers.
         ShapeError: `shape` is no shape, or low or high don't broadcast to it.
 
@@ -288,6 +295,7 @@ def randint(
     >>> int(gf.min(dice)) >= 1 and int(gf.max(dice)) <= 6
     True
     """
+    refuse_lists("randint", "low, high, shape", low=low, high=high)
     dims = dims_of("random.randint", shape)
     to = as_dtype(dtype)
     demand(
@@ -399,7 +407,8 @@ def categorical(
     """Draw classes with the probabilities softmax(logits) along an axis.
 
     logits: [*B, C] -> int64, [*B] or shape.  By the greatest of logits + Gumbel noise. Classes
-    whose logit is -inf are never drawn, unless all are.
+    whose logit is -inf are never drawn, unless all are. Logits are not checked: where one is NaN,
+    or all are -inf, there is a class all the same. `gf.check` refuses such ones.
 
     Args:
         logits: Floats; unnormalised logarithms of probabilities.

@@ -19,9 +19,8 @@ from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.composed import demand, wide_dtype
 from graphfw.optim.carried import carried_pairs
 from graphfw.optim.clip import clip_by_global_norm, clip_by_value
-from graphfw.optim.parameters import ParameterGroup, grouped, trained_by
+from graphfw.optim.parameters import ParameterGroup, gradients_of, grouped, trained_by
 from graphfw.optim.schedules import Schedule
-from graphfw.transforms import grad
 
 Rate: TypeAlias = float | Tensor | Schedule
 """A learning rate: a number, a scalar tensor, or a function of the number of updates made."""
@@ -87,7 +86,7 @@ class Optimizer(abc.ABC):
     rule computes and remembers in float32.
 
     Args:
-        lr: The learning rate: a number, a scalar tensor, or one of `schedules`.
+        lr: The learning rate: a number from 0 up, a scalar tensor, or one of `schedules`.
         weight_decay: How strongly parameters are drawn to 0: as the gradient of an L2 penalty, or,
             in `AdamW` and `Lion`, apart from the gradient.
         clip_norm: What the norm of all gradients together is scaled down to where it is larger.
@@ -111,10 +110,15 @@ class Optimizer(abc.ABC):
     takes_complex: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.lr, Tensor):
+        given: Any = self.lr
+        # A model could be called, too, as a schedule is.
+        if isinstance(given, (list, tuple)) or hasattr(given, "parameters"):
+            raise ArgumentError(
+                f"{type(self).__name__}: lr is {a_type(given)}, and not a learning rate",
+                fix="parameters go to the step: optimizer.minimize(loss, parameters)",
+            )
+        if not callable(self.lr):
             self._check_rate(self.lr)
-        elif not callable(self.lr):
-            self._check("lr", self.lr, above=0)
         self._check("weight_decay", self.weight_decay, least=0)
         for limit in ("clip_norm", "clip_value"):
             if getattr(self, limit) is not None:
@@ -170,7 +174,7 @@ class Optimizer(abc.ABC):
         ...     float(session[w])
         2.0
         """
-        return self._update(self._minimizing(loss, parameters, grad))
+        return self._update(self._minimizing(loss, parameters, gradients_of))
 
     def apply_gradients(
         self, pairs: Iterable[tuple[Tensor, Variable]], *, loss: Tensor | None = None
@@ -323,16 +327,16 @@ class Optimizer(abc.ABC):
 
     def _rate(self, state: _State) -> Scalar:
         """Return the learning rate of the next update."""
-        if not isinstance(self.lr, Tensor) and not callable(self.lr):
-            return self.lr
-        rate = self.lr if isinstance(self.lr, Tensor) else self.lr(converted(state.step, float64))
+        rate: Scalar = self.lr(converted(state.step, float64)) if callable(self.lr) else self.lr
         self._check_rate(rate)
-        return converted(rate, float64)
+        return converted(rate, float64) if isinstance(rate, Tensor) else rate
 
     def _check_rate(self, rate: Any) -> None:
-        fits = isinstance(rate, Tensor) and rate.shape == () and not rate.dtype.is_complex
-        shown = rate.type if isinstance(rate, Tensor) else repr(rate)
-        message = f"{type(self).__name__}: the learning rate must be a real scalar, not {shown}"
+        if not isinstance(rate, Tensor):
+            self._check("lr", rate, least=0)
+            return
+        fits = rate.shape == () and not rate.dtype.is_complex
+        message = f"{type(self).__name__}: the learning rate must be a real scalar, not {rate.type}"
         demand(fits, message, fix="give a number, a 0-d tensor, or one of gf.optim.schedules")
 
     def _check_dtype(self, variable: Variable) -> None:
@@ -359,7 +363,8 @@ class Optimizer(abc.ABC):
             ArgumentError: It is not.
         """
         text = f"{type(self).__name__}: {option}={value!r}"
-        is_number = hasattr(value, "__float__") and not isinstance(value, (bool, Tensor))
+        is_scalar = hasattr(value, "__float__") and not getattr(value, "shape", ())
+        is_number = is_scalar and not isinstance(value, (bool, Tensor))
         default = next((f.default for f in fields(self) if f.name == option), 0.9)
         fix = f"use {option}={default if isinstance(default, (int, float)) else 1.0}"
         demand(is_number, f"{text} is no number", fix=fix)

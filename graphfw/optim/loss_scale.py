@@ -19,8 +19,7 @@ from graphfw.ir.variable import Filled, Update, Variable
 from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.composed import demand, wide
 from graphfw.optim.base import Moves, Optimizer
-from graphfw.optim.parameters import ParameterGroup
-from graphfw.transforms import grad
+from graphfw.optim.parameters import ParameterGroup, gradients_of
 
 
 class _State:
@@ -118,7 +117,7 @@ class LossScale:
         finite: list[Tensor] = []
 
         def differentiate(loss: Tensor, variables: list[Variable]) -> Sequence[Tensor]:
-            gradients, is_finite = self._unscaled(grad(self.scaled(loss), variables))
+            gradients, is_finite = self._unscaled(gradients_of(self.scaled(loss), variables))
             finite.append(is_finite)
             return gradients
 

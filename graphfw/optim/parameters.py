@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NoReturn, TypeAlias
 
-from graphfw.errors import ArgumentError, GradientError, a_type
+from graphfw.errors import ArgumentError, GradientError, Operand, a_type
 from graphfw.ir import concrete
 from graphfw.ir.op import SOURCE
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
+from graphfw.transforms.grad import blocking, gradients
 
 ParameterGroup: TypeAlias = Mapping[str, Any]
 """Variables under the key "parameters", and options that hold for these alone."""
@@ -126,12 +127,7 @@ def trained_by(loss: Tensor) -> list[Variable]:
     behind = among(wanted, above)
     if behind:
         node = next(n for n in blocks if among(behind[:1], set(ancestors(n.outputs))))
-        raise GradientError(
-            f"minimize: the loss depends on {_named(behind)} only through {node.op.name}, "
-            "which no gradient passes",
-            operands=[*operands, concrete.describe("stop", node.outputs[0])],
-            fix="use a differentiable function there",
-        )
+        raise _stopped(behind, node, operands, "use a differentiable function there")
     fixed = among(variables, reached)
     if fixed:
         raise GradientError(
@@ -152,6 +148,46 @@ def trained_by(loss: Tensor) -> list[Variable]:
         operands=operands,
         why=f"the graph has {_named(wanted)}, which the loss does not use" if wanted else "",
         fix="compute the loss from the model's output" if wanted else "make a gf.Variable",
+    )
+
+
+def gradients_of(loss: Tensor, variables: Sequence[Variable]) -> list[Tensor]:
+    """Return a loss's gradients with respect to variables that it depends on.
+
+    Raises:
+        GradientError: No gradient reaches one of them.
+    """
+    found = gradients(loss, variables)
+    return [
+        _unreached(loss, variable) if gradient is None else gradient
+        for gradient, variable in zip(found, variables, strict=True)
+    ]
+
+
+def _unreached(loss: Tensor, variable: Variable) -> NoReturn:
+    """Refuse a parameter that no gradient reaches from the loss."""
+    leave = "leave it out of `parameters`"
+    operands = [concrete.describe("loss", loss), concrete.describe("parameter", variable)]
+    block = blocking(loss, variable)
+    if block is not None:
+        fix = f"use a differentiable function there, or {leave}"
+        raise _stopped([variable], block, operands, fix)
+    raise GradientError(
+        f"minimize: the loss does not depend on {_named([variable])}",
+        operands=operands,
+        fix=f"compute the loss from it, or {leave}",
+    )
+
+
+def _stopped(
+    variables: list[Variable], node: Node, operands: list[Operand], fix: str
+) -> GradientError:
+    """Return the error for variables whose gradients all stop at a node."""
+    return GradientError(
+        f"minimize: the loss depends on {_named(variables)} only through {node.op.name}, "
+        "which no gradient passes",
+        operands=[*operands, concrete.describe("stop", node.outputs[0])],
+        fix=fix,
     )
 
 

@@ -2,7 +2,7 @@
 
 Each function returns a `Schedule`, which an optimiser calls with that number, a float64 scalar that
 is 0 before the first update; the rate is computed in the graph. Any function from such a tensor to
-a scalar tensor will do.
+a scalar tensor, or to a number, will do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "warmup",
 ]
 
-Schedule: TypeAlias = Callable[[Tensor], Tensor]
+Schedule: TypeAlias = Callable[[Tensor], Tensor | float]
 
 
 class _Formula:

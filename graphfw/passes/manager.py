@@ -82,7 +82,8 @@ def run_pipeline(
             pass, those that ran before it, and the line of the node where that is known.
         VerifyError: The graph was broken to begin with.
         GraphError: It is not a derived graph.
-        ArgumentError: There is no such level, or an environment variable makes no sense.
+        ArgumentError: There is no such level, an environment variable makes no sense, or the folder
+            can't be written to.
     """
     if not graph.is_derived:
         raise GraphError(
@@ -223,18 +224,32 @@ def _dump_folder(dump: str | os.PathLike[str] | None) -> Path | None:
     if not base:
         return None
     parent = Path(base)
-    parent.mkdir(parents=True, exist_ok=True)
-    number = sum(1 for _ in parent.iterdir())
-    while True:
-        folder = parent / f"{number:04}"
-        try:
-            folder.mkdir()
-        except FileExistsError:  # another thread or process took it
-            number += 1
-        else:
-            return folder
+    with _dumping(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        number = sum(1 for _ in parent.iterdir())
+        while True:
+            folder = parent / f"{number:04}"
+            try:
+                folder.mkdir()
+            except FileExistsError:  # another thread or process took it
+                number += 1
+            else:
+                return folder
 
 
 def _write(folder: Path | None, number: int, name: str, graph: Graph) -> None:
     if folder is not None:
-        (folder / f"{number:02}-{name}.txt").write_text(f"{graph}\n", encoding="utf-8")
+        with _dumping(folder):
+            (folder / f"{number:02}-{name}.txt").write_text(f"{graph}\n", encoding="utf-8")
+
+
+@contextmanager
+def _dumping(folder: Path) -> Iterator[None]:
+    """Say what asked for graphs to be written where that can't be done."""
+    try:
+        yield
+    except OSError as error:
+        raise ArgumentError(
+            f"can't write graphs to {str(folder)!r}: {error.strerror or error}",
+            fix="set dump, or GRAPHFW_DUMP, to a folder that you may write to, or to none",
+        ) from error

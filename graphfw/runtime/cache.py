@@ -9,11 +9,11 @@ has another's name, counts as absent.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import sys
 import threading
 from pathlib import Path
+from zlib import crc32
 
 from graphfw.errors import ArgumentError
 from graphfw.ir.hashing import blake2b
@@ -23,10 +23,11 @@ HEADER = len(MAGIC) + 8 + 32
 LIMIT = 256 << 20
 """How many bytes the folder may hold."""
 PRUNE_EVERY = 64
-"""After how many new files of one process the folder's size is looked at."""
+"""After one of so many new files, known by its name, the folder's size is looked at.
 
-_STORED = itertools.count(1)
-"""Counts them."""
+Not after so many of one process, as most processes write few; nor after each, as a look takes some
+microseconds for every file in the folder.
+"""
 
 
 def folder() -> Path | None:
@@ -46,8 +47,9 @@ def folder() -> Path | None:
                 f"GRAPHFW_CACHE={named!r} is no folder: {error}",
                 fix="name one of yours, or unset it",
             ) from None
-    if base := os.environ.get("XDG_CACHE_HOME", ""):
-        return Path(base) / "graphfw"
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if base.is_absolute():  # by its specification others are ignored; there may be none
+        return base / "graphfw"
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA", "")
         return Path(local) / "graphfw" / "cache" if local else None
@@ -59,7 +61,7 @@ def folder() -> Path | None:
 
 
 class Cache:
-    """A folder of byte strings, each under a name: hexadecimal digits, the hash of what made it.
+    """A folder of byte strings, each under a name that ends in the hash of what made it.
 
     Args:
         path: The folder, made when it is first needed; None: nothing is kept.
@@ -102,7 +104,7 @@ class Cache:
             with contextlib.suppress(OSError):
                 os.unlink(written)
             return
-        if next(_STORED) % PRUNE_EVERY == 0:
+        if crc32(name.encode()) % PRUNE_EVERY == 0:
             self.prune()
 
     def prune(self) -> None:

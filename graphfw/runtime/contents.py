@@ -109,13 +109,19 @@ def loaded(
 
     Raises:
         CheckpointError: Entries don't match.
-        ArgumentError: The state is no dict.
+        ArgumentError: The state is no dict, or one without names.
     """
     if not isinstance(state, Mapping):
         raise ArgumentError(
             f"load_state_dict: {state!r} is not a dict of arrays",
             fix="pass what session.state_dict() returned, or call session.restore(path)",
         )
+    for name in state:
+        if not isinstance(name, str):
+            raise ArgumentError(
+                f"load_state_dict: the key {name!r} is no name",
+                fix="pass arrays by the names of variables, as session.state_dict() returns them",
+            )
     arrays = {k: to_array(v) for k, v in state.items() if k not in (STEP, SEED)}
     named = {v.name: v for v in variables}
     mismatch = io.check_entries(

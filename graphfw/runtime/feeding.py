@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from graphfw.errors import FeedError, GraphfwError, ShapeError
+from graphfw.errors import (
+    ArgumentError,
+    DTypeError,
+    FeedError,
+    GraphfwError,
+    ShapeError,
+    a_type,
+)
 from graphfw.ir import concrete
 from graphfw.ir.dim import Dim, DimLike, is_symbol, symbols_of
 from graphfw.ir.dim_text import evaluate
@@ -26,10 +33,23 @@ def array_of(value: Any) -> Array:
     """Return a value as a NumPy array, Python's floats and complex numbers with all their bits.
 
     Raises:
-        DTypeError, ArgumentError: It is no array of numbers, or one on a GPU.
+        DTypeError, ArgumentError: It is no array of numbers, or one on a GPU, or gives none.
     """
-    array, _ = as_given(value)
-    as_dtype(array.dtype)  # refuses what graphfw has no dtype for
+    try:
+        array, _ = as_given(value)
+    except (GraphfwError, MemoryError):
+        raise
+    except Exception as error:  # of its own `__array__` or `__dlpack__`
+        raise ArgumentError(
+            f"{a_type(value)} gives no array: {type(error).__name__}: {error}",
+            fix="make a NumPy array of it, and pass that",
+        ) from error
+    if array.dtype.kind not in "biufcV" or issubclass(array.dtype.type, np.void):
+        raise DTypeError(
+            f"elements of dtype {array.dtype} are not numbers",
+            fix='where they stand for numbers convert them: array.astype("float32")',
+        )
+    as_dtype(array.dtype)  # refuses numbers that graphfw has no dtype for
     return array
 
 
@@ -51,7 +71,8 @@ def host_array(placeholder: Tensor, value: Any) -> Array:
     try:
         array = array_of(value)
     except GraphfwError as error:
-        raise FeedError(f"{label(placeholder)}: {error.summary}", fix=error.fix) from None
+        cause = error.__cause__
+        raise FeedError(f"{label(placeholder)}: {error.summary}", fix=error.fix) from cause
     found = converted(value, array, wanted)
     if found is not None:
         return found
@@ -184,12 +205,13 @@ def check_promises(program: Program, sizes: dict[str, int]) -> None:
 
 
 def _wrong_shape(placeholder: Tensor, shape: tuple[int, ...], reason: str) -> FeedError:
+    known = [dim for dim in placeholder.shape if isinstance(dim, int)]
     fix = f"feed an array of shape {shape_text(placeholder.shape)}"
     if len(shape) == placeholder.ndim - 1:
         fix = "add the missing dim: array[None] makes a batch of one"
     elif len(shape) == placeholder.ndim + 1:
         fix = "remove a dim, with array[0] or array.reshape"
-    elif sorted(shape) == sorted(d for d in placeholder.shape if isinstance(d, int)):
+    elif len(shape) == placeholder.ndim and sorted(shape) == sorted(known):
         fix = "the dims are in another order: use array.transpose"
     return FeedError(
         f"{label(placeholder)} is {shape_text(placeholder.shape)} and is fed "

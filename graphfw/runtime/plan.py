@@ -106,7 +106,7 @@ class Plan:
         for number, dtype in self._taken:
             array = fed[number]
             if type(array) is not np.ndarray or array.dtype is not dtype:
-                if isinstance(array, Mapping):
+                if isinstance(array, Mapping) and self._are_feeds(array):
                     raise FeedError(
                         "a plan takes values by position, and is given a dict",
                         fix=f"give, in this order: {_names(program.feeds)}",
@@ -120,6 +120,11 @@ class Plan:
             if len(self._sizes) < _KNOWN_SHAPES:
                 self._sizes[shapes] = sizes
         return fed, sizes
+
+    def _are_feeds(self, given: Mapping[Any, Any]) -> bool:
+        """Say whether a dict has placeholders, or their names, for keys, as `run` takes them."""
+        names = {t.name for t in self.program.feeds}
+        return any(isinstance(key, Tensor) or key in names for key in given)
 
     def _packed(self, fetched: Sequence[Any]) -> Any:
         if self._single:

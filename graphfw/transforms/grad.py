@@ -61,19 +61,32 @@ def grad(
     Tensor([2., 4., 6.], dtype=float32)
     """
     targets = _targets(y, xs, missing)
-    graph = current_graph()
-    if graph.root is not graph:  # in a body, what stands for them there
-        y, *targets = [admitted(t, graph, "grad") for t in (y, *targets)]
-    if any(t.graph.is_poisoned(t.node) for t in (y, *targets)):
-        results = [stand_in(x) for x in targets]
-    else:
-        _check_arguments(y, targets)
-        found = _with_paths_around(y, targets, _seed(y, grad_y))
-        results = [
-            gradient if gradient is not None else _missing(y, x, missing)
-            for x, gradient in zip(targets, found, strict=True)
-        ]
+    found = gradients(y, targets, grad_y)
+    results = [
+        gradient if gradient is not None else _missing(y, x, missing)
+        for x, gradient in zip(targets, found, strict=True)
+    ]
     return results[0] if isinstance(xs, Tensor) else results
+
+
+def gradients(y: Tensor, xs: Sequence[Tensor], grad_y: Any = None) -> list[Tensor | None]:
+    """Return what `grad` does, for tensors; None for an x that no gradient reaches.
+
+    For those who have another answer there than `grad` has: see `blocking`.
+    """
+    y, *targets = _standing_here(y, *xs)
+    if any(t.graph.is_poisoned(t.node) for t in (y, *targets)):
+        return [stand_in(x) for x in targets]
+    _check_arguments(y, targets)
+    return _with_paths_around(y, targets, _seed(y, grad_y))
+
+
+def _standing_here(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return tensors of the graph around, where a body is open as what stands for them there."""
+    graph = current_graph()
+    if graph.root is graph:
+        return tensors
+    return tuple([admitted(t, graph, "grad") for t in tensors])
 
 
 def value_and_grad(
@@ -391,7 +404,7 @@ def _missing(y: Tensor, x: Tensor, missing: Missing) -> Tensor:
     if missing == "zeros":
         return F.zeros(x.shape, dtype=x.dtype)
     operands = [concrete.describe("y", y), concrete.describe("x", x)]
-    block = _blocking(y, x)
+    block = blocking(y, x)
     name = f' "{x.name}"' if x.name else ""
     if block is None:
         raise GradientError(
@@ -407,8 +420,9 @@ def _missing(y: Tensor, x: Tensor, missing: Missing) -> Tensor:
     )
 
 
-def _blocking(y: Tensor, x: Tensor) -> Node | None:
+def blocking(y: Tensor, x: Tensor) -> Node | None:
     """Return the first node from x to y that stops the gradient, or None if there is no path."""
+    y, x = _standing_here(y, x)
     nodes = ancestors([y])
     if x.node not in set(nodes) or (x.node is y.node and x is not y):
         return None

@@ -313,10 +313,14 @@ def test_bad_targets_are_refused_and_untouched(tmp_path):
         (pipe, "it is a device, a pipe or a socket", "write to a plain file"),
         ("", "this is not a file's path", "pass a non-empty str or a pathlib.Path"),
         ("a\0b", "this is not a file's path", "pass a non-empty str or a pathlib.Path"),
+        (None, "this is not a file's path", "pass a non-empty str or a pathlib.Path"),
+        (5, "this is not a file's path", "pass a non-empty str or a pathlib.Path"),
+        (b"x", "this is not a file's path", "pass a non-empty str or a pathlib.Path"),
     ]:
         with pytest.raises(CheckpointError) as caught:
             write_checkpoint(path, {}, {})
-        wanted = f"cannot write checkpoint {str(path)!r}: {why}\n  fix  {fix}"
+        shown = str(path) if isinstance(path, Path) else path
+        wanted = f"cannot write checkpoint {shown!r}: {why}\n  fix  {fix}"
         assert said(caught.value) == wanted
     assert loop.is_symlink()
     assert stat.S_ISFIFO(pipe.stat().st_mode)
@@ -550,6 +554,13 @@ def test_reading_what_is_no_plain_file_is_refused(tmp_path):
         read_checkpoint(tmp_path)
     with pytest.raises(CheckpointError, match="'': this is not a file's path"):
         read_checkpoint("")
+    for path in (None, 5, ["a"], b"a"):
+        with pytest.raises(CheckpointError, match="this is not a file's path") as caught:
+            read_checkpoint(path)
+        assert repr(path) in caught.value.summary
+    with pytest.raises(CheckpointError) as caught:
+        read_checkpoint(bytes(10_000))  # the contents of a file, say
+    assert len(caught.value.summary) < 150
 
 
 def test_equal_entries_are_no_mismatch():

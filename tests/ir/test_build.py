@@ -1,6 +1,7 @@
 """`emit`: types, places, names, errors, and whose graph a node goes to."""
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import threading
@@ -88,6 +89,27 @@ def test_scopes_have_names(name: str):
     with pytest.raises(gf.ArgumentError, match="is not a name") as caught, gf.name_scope(name):
         pass
     assert caught.value.at.file == __file__  # not contextlib's, which stands between
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: gf.placeholder((2,), name=3),
+        lambda: gf.Variable(1.0, name=3),
+        lambda: gf.constant(1.0, name=3),
+        lambda: gf.identity(gf.zeros(2), name=3),
+        lambda: gf.random.normal((2,), name=3),
+        lambda: gf.random.permutation(2, name=3),
+        lambda: gf.name_scope(3),
+    ],
+)
+def test_a_name_is_a_string(make):
+    with gf.Graph():
+        for scope in (contextlib.nullcontext(), gf.name_scope("a")):
+            with scope, pytest.raises(gf.ArgumentError, match="name=3 is no string") as caught:
+                make()
+            assert caught.value.fix == 'use text, such as name="weight"'
+            assert "test_build.py" in str(caught.value)
 
 
 def test_scopes_are_left_on_errors():

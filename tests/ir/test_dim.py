@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import graphfw as gf
+from graphfw.errors import ConcreteValueError
 from graphfw.ir.dim import (
     Dim,
     DimLike,
@@ -329,18 +331,39 @@ def test_order_proofs() -> None:
 
 
 def test_order_truth_and_int_are_refused() -> None:
-    advice = "not known until the graph runs; use `gf.assert_shape` or a static size"
     for compare in (lambda: n < 5, lambda: n <= 5, lambda: n > m, lambda: 5 >= n):
-        with pytest.raises(TypeError, match=advice):
+        with pytest.raises(ConcreteValueError, match="not known until the graph runs") as caught:
             compare()
+        assert isinstance(caught.value, TypeError)
+        assert "gf.dim_size(x, axis) is a tensor, to compare" in caught.value.fix
     with pytest.raises(TypeError, match=r"cannot decide `n \+ 1 < 5`: the size is"):
         n + 1 < 5  # noqa: B015
     with pytest.raises(TypeError, match="cannot use the size `n` as a truth value"):
         bool(n)
     with pytest.raises(TypeError, match=r"cannot turn the size `2\*n` into an int"):
         int(2 * n)
-    with pytest.raises(TypeError):
+    with pytest.raises(ConcreteValueError, match="cannot use the size `n` as an int") as caught:
         range(n)  # type: ignore[arg-type]
+    assert "loop with gf.scan or gf.fori_loop" in caught.value.fix
+    assert "test_dim.py" in str(caught.value)
+
+
+def test_refused_sizes_say_where_they_come_from() -> None:
+    with gf.Graph():
+        x = gf.placeholder(("n", 3), name="x")
+        y = gf.placeholder((None,), name="y")
+        with pytest.raises(ConcreteValueError) as caught:
+            _ = x.shape[0] > 4
+        assert caught.value.why.startswith('`n` is dim 0 of "x", test_dim.py:')
+        with pytest.raises(ConcreteValueError) as caught:
+            _ = x.shape[0] < y.shape[0] * 2
+        assert '; `n` is dim 0 of "x"' in caught.value.why
+        assert '`_y_0` is dim 0 of "y"' in caught.value.why
+        with pytest.raises(ConcreteValueError, match='`n` is dim 0 of "x"'):
+            gf.scan(lambda c, row: (c, range(x.shape[0])), 0.0, x)
+    with pytest.raises(ConcreteValueError) as caught:
+        bool(x.shape[0])  # no graph is open
+    assert caught.value.why == ""
 
 
 def test_division_by_zero() -> None:

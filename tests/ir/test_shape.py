@@ -13,6 +13,7 @@ from graphfw.ir.dtype import ALL, float32
 from graphfw.ir.shape import (
     Requirement,
     broadcast,
+    broadcast_batch,
     can_broadcast,
     listed_axes,
     normalize_axes,
@@ -83,6 +84,26 @@ def test_what_does_not_broadcast(shapes, at, fix: str):
     assert fix in caught.value.fix
     assert ("gf.assert_shape" in caught.value.fix) == bool(fix)
     assert caught.value.error is ShapeError
+
+
+@pytest.mark.parametrize(
+    ("shapes", "at"),
+    [
+        (((3, 8, 8), (2, 8, 8)), ((0, -3), (1, -3))),
+        (((n, 8, 7), (m, 7, 8)), ((0, -3), (1, -3))),
+        (((4, 1, 8, 8), (8, 8), (3, 5, 8, 8)), ((0, -4), (2, -4))),
+    ],
+)
+def test_leading_dims_that_do_not_broadcast(shapes, at):
+    """The axes are those of the whole shapes."""
+    with pytest.raises(Requirement) as caught:
+        broadcast_batch(*shapes)
+    assert caught.value.at == at
+
+
+def test_leading_dims_broadcast():
+    assert broadcast_batch((n, 1, 4, 5), (3, 5, 6)) == (n, 3)
+    assert broadcast_batch((4, 5), (5, 6)) == ()
 
 
 @pytest.mark.parametrize(

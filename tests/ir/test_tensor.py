@@ -454,6 +454,27 @@ def test_to_array_refuses():
             to_array(value)
 
 
+def test_several_tensors_are_not_one():
+    with gf.Graph():
+        x = gf.placeholder((2, 3), name="x")
+        for several, word in (([x, x], "list"), ((x, (x, 2.0)), "tuple"), ([[1, x]], "list")):
+            with pytest.raises(gf.ArgumentError) as caught:
+                gf.exp(several)
+            assert caught.value.summary == f"a {word} of tensors is no tensor"
+            assert caught.value.operands[0].name == "x"
+            assert "`y, state = lstm(x)`; gf.stack joins them" in caught.value.fix
+            assert len(str(caught.value).splitlines()) <= 5
+    with pytest.raises(gf.ArgumentError, match="a tuple of tensors is no tensor"):
+        to_array((gf.zeros((2, 3)), gf.zeros(4)))  # whose values are known
+    assert to_array([gf.zeros(3), gf.ones(3)]).tolist() == [[0] * 3, [1] * 3]
+
+
+def test_none_is_no_tensor():
+    with pytest.raises(DTypeError, match="None is neither a tensor nor a number") as caught:
+        gf.exp(None)
+    assert "end that with `return`" in caught.value.fix
+
+
 def test_literals_compare_by_content(rng: np.random.Generator):
     a = rng.normal(size=5)
     assert Literal(a) == Literal(a.copy())

@@ -115,6 +115,27 @@ def test_attention_mistakes():
     assert e.value.fix == "write mask != 0"
     with pytest.raises(gf.ShapeError, match="queries must have 2 dims or more, not 1"):
         layer(gf.ones((8,)))
-    with pytest.raises(gf.ShapeError) as e:
-        layer(gf.placeholder(("batch", 3, 9)))
-    assert e.value.fix == "Linear(in_features=8) receives 9 features: use in_features=9"
+
+
+def test_attention_names_the_argument_of_a_wrong_width():
+    layer = nn.MultiHeadAttention(8, 2, key_dim=6, value_dim=4)
+    query, key = gf.ones((2, 3, 8)), gf.ones((2, 5, 6))
+    cases = [
+        ((gf.ones((2, 3, 9)),), "(embed_dim=8) receives 9 features: use embed_dim=9"),
+        ((query,), "(key_dim=6) receives 8 features: use key_dim=8"),
+        ((query, key, key), "(value_dim=4) receives 6 features: use value_dim=6"),
+    ]
+    for inputs, fix in cases:
+        with pytest.raises(gf.ShapeError) as caught:
+            layer(*inputs)
+        assert caught.value.fix == f"MultiHeadAttention{fix}"
+    with pytest.raises(gf.ShapeError) as caught:
+        layer(gf.placeholder((2, 3, "width")))
+    assert "gf.assert_shape(x, (None, None, 8))" in caught.value.fix
+
+
+def test_attention_of_a_wrong_width_while_errors_are_collected():
+    with pytest.raises(gf.GraphErrors) as caught, gf.Graph(collect_errors=True):
+        nn.MultiHeadAttention(8, 2)(gf.placeholder((2, 3, 9)))
+    fixes = [error.fix for error in caught.value.errors]
+    assert fixes[0] == "MultiHeadAttention(embed_dim=8) receives 9 features: use embed_dim=9"

@@ -54,6 +54,21 @@ def test_norms_of_wrong_size():
     assert caught.value.fix == "use channels=7"
     with pytest.raises(gf.AxisError):
         nn.BatchNorm(5, axis=3)(x)
+    with pytest.raises(gf.ShapeError) as caught:
+        nn.BatchNorm(7)(gf.placeholder(("batch", "width")))
+    assert caught.value.fix == "say gf.assert_shape(x, (None, 7))"
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d, nn.InstanceNorm1d])
+def test_channels_in_dim_1_of_wrong_size(layer):
+    with pytest.raises(gf.ShapeError, match="has 4 channels at axis 1, not 6") as caught:
+        layer(6)(gf.ones((2, 4, 3)))
+    assert caught.value.fix == "use num_features=4"
+    with pytest.raises(gf.ShapeError) as caught:
+        layer(3)(gf.ones((2, 4, 3)))
+    assert caught.value.fix == "move the channels to dim 1: gf.moveaxis(x, 2, 1)"
+    with pytest.raises(gf.ArgumentError, match=r"Norm1d: num_features=0 must be 1 or more"):
+        layer(0)
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((6, 5), -1), ((2, 5, 4, 3), 1), ((2, 4, 5), -1)])

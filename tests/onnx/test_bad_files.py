@@ -38,6 +38,19 @@ def test_cut_off_anywhere(rng):
             gf.onnx.load(data[:end])
 
 
+@pytest.mark.parametrize(
+    ("version", "fix"),
+    [(0, "export the model again"), (-1, "export"), (999, "pip install -U onnx")],
+)
+def test_opsets_that_are_none(version, fix):
+    made = model([node("Relu", ["x"], ["y"])], {"x": (1,)}, ["y"])
+    made.opset_import[0].version = version
+    with pytest.raises(gf.onnx.OnnxError, match=f"opset {version} of ai.onnx") as caught:
+        gf.onnx.load(made)
+    assert fix in caught.value.fix
+    assert ("pip" in caught.value.fix) == (version == 999)
+
+
 def test_circles_and_what_is_missing():
     circle = [node("Relu", ["b"], ["a"]), node("Relu", ["a"], ["b"])]
     refused(model(circle, {"x": (1,)}, ["b"]), "nothing makes the value 'b'")

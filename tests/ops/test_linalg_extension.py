@@ -418,6 +418,8 @@ def test_errors() -> None:
         gf.linalg.matrix_power(square, 1.5)
     with pytest.raises(DTypeError, match="matrix_power: wants numeric tensors, not bool"):
         gf.linalg.matrix_power(square > 0, 2)
+    with pytest.raises(ShapeError, match=r"don't broadcast: x1\[-3\] = 4, x2\[-3\] = 5"):
+        gf.linalg.solve(gf.ones((4, 2, 2)), gf.ones((5, 2, 1)))
     with pytest.raises(ShapeError, match=r"solve: rows differ: x1\[-1\] = 2, x2\[-2\] = 3"):
         gf.linalg.solve(square, gf.ones(3))
     with pytest.raises(DTypeError, match=r"inv: wants float32, float64 or complex.*not float16"):

@@ -420,6 +420,27 @@ def test_errors_of_shapes() -> None:
         gf.random.categorical(gf.zeros((2, 3)), axis=2)
 
 
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: gf.random.uniform(0, 1, (3,)), r"uniform: high=\(3,\) is a tuple"),
+        (lambda: gf.random.uniform(0.0, 1.0, (3,)), r"uniform: high=\(3,\) is a tuple"),
+        (lambda: gf.random.uniform(3, [1.0], 2.0), r"uniform: low=\[1.0\] is a list"),
+        (lambda: gf.random.normal(0, 1, (3,)), r"normal: std=\(3,\) is a tuple"),
+        (lambda: gf.random.normal(0, (3,)), r"normal: mean=\(3,\) is a tuple"),
+        (lambda: gf.random.truncated_normal(0, 1, [3]), r"truncated_normal: high=\[3\] is a list"),
+        (lambda: gf.random.exponential(1, (3,)), r"exponential: scale=\(3,\) is a tuple"),
+        (lambda: gf.random.randint((3,), 0, 10), r"randint: low=\(3,\) is a tuple"),
+    ],
+)
+def test_a_shape_in_the_place_of_a_parameter(draw: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message) as caught:
+        draw()
+    function = str(caught.value).split(":")[0]
+    order = "low, high, shape" if function == "random.randint" else "shape, "
+    assert f"the order is {function}({order}" in caught.value.fix
+
+
 def test_errors_of_values() -> None:
     with pytest.raises(ArgumentError, match=r"random.uniform: low=1 must be below high=1"):
         gf.random.uniform(3, 1, 1)

@@ -89,6 +89,46 @@ def test_topk_takes_the_first_of_equal_elements(axis, k, largest, rng):
     np.testing.assert_array_equal(values.numpy(), np.take_along_axis(x, expected, axis))
 
 
+def check_topk(x, k, axis, largest):
+    """It is the beginning of `argsort`, which sorts everything: ties, NaN and zeros alike."""
+    indices = gf.topk(x, k, axis=axis, largest=largest).indices.numpy()
+    whole = gf.argsort(x, axis=axis, descending=largest).numpy()
+    np.testing.assert_array_equal(indices, np.take(whole, range(k), axis), strict=True)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "uint64"])
+def test_topk_of_many(dtype, largest, rng):
+    for span in (1, 3, 100):
+        x = gf.asarray(rng.integers(0, span + 1, (3, 1000, 2))).astype(dtype)
+        for k in (0, 1, 7, 499, 500, 1000):
+            check_topk(x, k, 1, largest)
+    x = gf.asarray(rng.permutation(6000).reshape(2, 3000) % 2048).astype(dtype)
+    check_topk(x, 10, 1, largest)
+    check_topk(gf.permute_dims(x, (1, 0)), 10, 0, largest)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_topk_of_many_special_floats(dtype, largest, rng):
+    special = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf]
+    for choices in (special, [*special, np.nan], [0.0, -0.0], [np.nan]):
+        x = gf.asarray(rng.choice(choices, (4, 1000))).astype(dtype)
+        for k in (1, 30, 400):
+            check_topk(x, k, 1, largest)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint64"])
+def test_topk_of_many_extreme_integers(dtype, largest, rng):
+    limits = np.iinfo(dtype)
+    choices = np.array([limits.min, limits.min + 1, limits.max - 1, limits.max, 0], dtype)
+    x = gf.asarray(rng.choice(choices, (4, 1000)))
+    for k in (1, 250, 480):
+        check_topk(x, k, 1, largest)
+    check_topk(gf.zeros((0, 5000), dtype=dtype), 3, 1, largest)
+
+
 def test_gradient_of_topk():
     x = gf.asarray([3.0, 9.0, 9.0, 4.0])
     result = gf.topk(x, 2)

@@ -88,8 +88,43 @@ def test_nothing_to_train():
             optim.SGD(0.1).minimize(loss)
         with pytest.raises(gf.GradientError, match='depends on "w" only through stop_gradient'):
             optim.SGD(0.1).minimize(gf.sum(gf.stop_gradient(w) * x))
-        with pytest.raises(gf.GradientError, match="does not depend on"):
-            optim.SGD(0.1).minimize(gf.sum(x * w), [gf.Variable(1.0, name="other")])
+
+
+def named_in(optimiser, loss, variable):
+    """Return the error for a parameter that no gradient reaches from the loss."""
+    with pytest.raises(gf.GradientError) as caught:
+        optimiser.minimize(loss, [variable])
+    assert [o.label for o in caught.value.operands][:2] == ["loss", "parameter"]
+    assert caught.value.operands[1].name == variable.name
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: optim.SGD(0.1), lambda: optim.LossScale(optim.SGD(0.1))], ids=["SGD", "scaled"]
+)
+def test_parameters_that_no_gradient_reaches(make):
+    with gf.Graph():
+        w, other = gf.Variable([1.0] * 3, name="w"), gf.Variable(1.0, name="other")
+        error = named_in(make(), gf.sum(w), other)
+        assert error.summary == 'minimize: the loss does not depend on "other"'
+        assert error.fix == "compute the loss from it, or leave it out of `parameters`"
+        error = named_in(make(), gf.sum(w * gf.stop_gradient(other)), other)
+        assert error.summary.startswith('minimize: the loss depends on "other" only through stop')
+        assert error.fix.endswith("or leave it out of `parameters`")
+
+
+def test_parameters_that_no_gradient_reaches_in_a_body():
+    with gf.Graph():
+        w, other = gf.Variable(1.0, name="w"), gf.Variable(1.0, name="other")
+
+        def body(total, _):
+            error = named_in(optim.SGD(0.1), w * total, other)
+            assert error.summary == 'minimize: the loss does not depend on "other"'
+            error = named_in(optim.SGD(0.1), w * gf.stop_gradient(other), other)
+            assert 'depends on "other" only through stop_gradient' in error.summary
+            return total + w, None
+
+        gf.scan(body, gf.asarray(1.0), length=2)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4", "float8_e4m3fn"])
@@ -151,7 +186,7 @@ def test_bad_parameters():
             ([{"parameters": w, "momentum": 0.9}], "Adam: a parameter group has no option 'mome",
              "it has: parameters, lr"),
             ([{"parameters": w, "clip_norm": 1.0}], "has no option 'clip_norm'", "it has"),
-            ([{"parameters": w, "lr": -1}], "Adam: lr=-1 must be above 0", "use lr=0.001"),
+            ([{"parameters": w, "lr": -1}], "Adam: lr=-1 must be at least 0", "use lr=0.001"),
         ]  # fmt: skip
         for parameters, text, fix in cases:
             with pytest.raises(gf.ArgumentError) as caught:
@@ -183,10 +218,10 @@ def test_graphs():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: optim.SGD(0), "SGD: lr=0 must be above 0"),
-        (lambda: optim.Adam(-1e-3), "Adam: lr=-0.001 must be above 0"),
+        (lambda: optim.Adam(-1e-3), "Adam: lr=-0.001 must be at least 0"),
         (lambda: optim.Adam("fast"), "Adam: lr='fast' is no number"),
-        (lambda: optim.Adam(float("nan")), "lr=nan must be above 0"),
+        (lambda: optim.Adam(np.ones(2)), "is no number"),
+        (lambda: optim.Adam(float("nan")), "lr=nan must be at least 0"),
         (lambda: optim.Adam(betas=(0.9, 1.0)), r"betas\[1\]=1.0 must be at least 0 and below 1"),
         (lambda: optim.Adam(betas=0.9), "betas=0.9 is no pair of numbers"),
         (lambda: optim.Lion(betas=(-0.1, 0.9)), r"Lion: betas\[0\]=-0.1"),
@@ -226,11 +261,56 @@ def test_fixes_of_options(options, fix):
     assert caught.value.fix == fix
 
 
-def test_bad_schedule():
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (lambda step: gf.stack([step, step]), r"must be a real scalar, not float64\[2\]"),
+        (lambda step: -0.1, "lr=-0.1 must be at least 0"),
+        (lambda step: None, "lr=None is no number"),
+    ],
+)
+def test_bad_schedules(rate, text):
     with gf.Graph():
         w = gf.Variable(1.0, name="w")
-        with pytest.raises(gf.ArgumentError, match="must be a real scalar, not 0\\.1"):
-            optim.SGD(lambda step: 0.1).minimize(w * w)
+        with pytest.raises(gf.ArgumentError, match=text):
+            optim.SGD(rate).minimize(w * w)
+
+
+@pytest.mark.parametrize("rate", [lambda step: 0.25, lambda step: np.float32(0.25)])
+def test_schedules_may_return_numbers(rate):
+    with gf.Graph() as g:
+        w = gf.Variable(4.0, name="w")
+        optimiser = optim.SGD(rate)
+        train, lr = optimiser.minimize(w * w), optimiser.learning_rate()
+    with gf.Session(g) as session:
+        _, found = session.run((train, lr))
+        assert (float(found), float(session[w])) == (0.25, 2.0)
+
+
+def test_a_rate_of_0_trains_nothing():
+    with gf.Graph() as g:
+        body, head = gf.Variable(4.0, name="body"), gf.Variable(4.0, name="head")
+        groups = [{"parameters": body, "lr": 0}, {"parameters": head}]
+        updates = [
+            optim.AdamW(0.0).minimize(body * head),
+            optim.SGD(0.25).minimize(body * head, groups),
+        ]
+    with gf.Session(g) as session:
+        found = []
+        for update in updates:
+            session.run(update)
+            found.append((float(session[body]), float(session[head])))
+    assert found == [(4.0, 4.0), (4.0, 3.0)]
+
+
+def test_parameters_are_no_learning_rate():
+    with gf.Graph():
+        layer = gf.nn.Linear(2, 2)
+        for given, kind in ((layer.parameters(), "list"), (layer, "Linear")):
+            with pytest.raises(gf.ArgumentError, match=f"Adam: lr is a {kind}, and not") as caught:
+                optim.Adam(given)
+            assert "minimize(loss, parameters)" in caught.value.fix
+            assert caught.value.at.file == __file__
 
 
 def test_text():

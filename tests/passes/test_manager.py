@@ -1,6 +1,8 @@
 """Running passes: reports, levels of checking, dumps, bisection, errors."""
 
+import errno
 from dataclasses import dataclass
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -307,6 +309,25 @@ class TestDumps:
         for _ in range(3):
             run_pipeline(graph_of("x * 1", takes="x: float32[3]"), [Prune()])
         assert sorted(p.name for p in tmp_path.iterdir()) == ["0000", "0001", "0002"]
+
+    def test_a_folder_that_cannot_be_made_is_said(self, tmp_path, monkeypatch):
+        (tmp_path / "file").write_text("no folder")
+        graph = graph_of("x * 1", takes="x: float32[3]")
+        for place in (tmp_path / "file", tmp_path / "file" / "dumps"):
+            monkeypatch.setenv("GRAPHFW_DUMP", str(place))
+            with pytest.raises(ArgumentError) as caught:
+                run_pipeline(graph, [Prune()])
+            assert caught.value.summary.startswith(f"can't write graphs to {str(place)!r}: ")
+            assert "GRAPHFW_DUMP" in caught.value.fix
+            assert isinstance(caught.value.__cause__, OSError)
+
+    def test_a_text_that_cannot_be_written_is_said(self, tmp_path, monkeypatch):
+        def full(*_, **__):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(Path, "write_text", full)
+        with pytest.raises(ArgumentError, match="0000': No space left on device"):
+            run_pipeline(graph_of("x * 1", takes="x: float32[3]"), [Prune()], dump=tmp_path)
 
     def test_a_failing_pass_leaves_the_graph_it_was_given(self, tmp_path):
         graph = graph_of("x * 1", takes="x: float32[3]")

@@ -56,6 +56,14 @@ class Fails(Op):
         raise FloatingPointError("the unit is on fire")
 
 
+@op("test_lacks")
+class Lacks(Fails):
+    """Finds no memory when it is run.  x: [*A]  ->  [*A]"""
+
+    def eval(self, xp, x):
+        raise MemoryError("no room")
+
+
 @op("test_watch")
 class Watch(Op):
     """The input plus one; notes which results of `tracked_halves` are alive.  x: [n] -> [n]"""
@@ -284,6 +292,36 @@ def test_the_error_of_an_operation_is_kept_as_the_cause():
     assert "float32[2] in [2, 4]" in text
     assert isinstance(caught.value.__cause__, FloatingPointError)
     assert caught.value.at.layer == "engine"
+
+
+def test_too_little_memory_is_no_fault_of_the_values(monkeypatch):
+    monkeypatch.setenv("GRAPHFW_JIT", "0")
+    with gf.Graph() as g:
+        x = gf.placeholder((2,), name="x")
+        v = gf.Variable(np.zeros(2, np.float32), name="v")
+        y = emit_all(Lacks(), x)[0]
+        step = gf.update(v, v + y)
+    with gf.Session(g) as session:
+        with pytest.raises(gf.MemoryLimitError, match="than there is: no room") as caught:
+            session.run([y, step], {x: [1.0, 2.0]})
+        assert caught.value.fix.startswith("feed less at once")
+        np.testing.assert_array_equal(session[v], [0, 0])
+
+
+def test_a_functions_own_memory_error_names_the_function(monkeypatch):
+    monkeypatch.setenv("GRAPHFW_JIT", "0")
+
+    def load(array):
+        raise MemoryError("the queue is full")
+
+    with gf.Graph() as g:
+        x = gf.placeholder((2,), name="x")
+        y = gf.host_call(load, ((2,), "float32"), x)
+    with gf.Session(g) as session, pytest.raises(ExecutionError) as caught:
+        session.run(y, {x: [1.0, 2.0]})
+    assert not isinstance(caught.value, MemoryError)
+    assert caught.value.summary.startswith("host_call of ")
+    assert caught.value.summary.endswith(" failed: MemoryError: the queue is full")
 
 
 @pytest.mark.parametrize(

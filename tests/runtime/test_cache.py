@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -94,9 +96,14 @@ def test_the_environment_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the folder of Linux")
-def test_the_folder_is_in_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("base", ["relative", "./here", "", None])
+def test_the_folder_is_in_the_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, base: str | None
+) -> None:
     monkeypatch.delenv("GRAPHFW_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if base is not None:  # relative ones are to be ignored, says the specification
+        monkeypatch.setenv("XDG_CACHE_HOME", base)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert folder() == tmp_path / ".cache" / "graphfw"
 
@@ -104,7 +111,7 @@ def test_the_folder_is_in_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     cache = Cache(tmp_path, limit=5000)
     for i in range(10):
-        cache.store(f"a{i}", bytes(1000))
+        Cache(tmp_path).store(f"a{i}", bytes(1000))
         os.utime(tmp_path / f"a{i}", (1000 + i, 1000 + i))
     assert cache.load("a2") is not None  # which makes it the newest
     cache.prune()
@@ -113,10 +120,37 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["a2", "a9"]
 
 
-def test_the_size_is_looked_at_now_and_then(tmp_path: Path) -> None:
-    for i in range(200):
-        Cache(tmp_path, limit=5000).store(f"a{i}", bytes(100))
-    assert len(os.listdir(tmp_path)) < 90
+def test_the_size_is_looked_at_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    prune = Cache.prune
+
+    def looked(self: Cache) -> None:
+        looks.append(1)
+        prune(self)
+
+    monkeypatch.setattr(Cache, "prune", looked)
+    names = [f"gf_{blake2b(b'%d' % i, digest_size=20).hexdigest()}" for i in range(1500)]
+    for name in names:
+        Cache(tmp_path, limit=5000).store(name, bytes(100))
+        assert len(os.listdir(tmp_path)) < 5000 / 148 + 300
+    assert 10 < len(looks) < 50  # of 1500 / 64 = 23
+
+
+def test_many_short_processes_keep_the_limit(tmp_path: Path) -> None:
+    for i in range(1000):  # files of processes before
+        (tmp_path / f"old{i}").write_bytes(bytes(100))
+    code = (
+        "import sys; from pathlib import Path; from hashlib import blake2b\n"
+        "from graphfw.runtime.cache import Cache\n"
+        "for i in range(40):\n"
+        "    name = blake2b(f'{sys.argv[2]} {i}'.encode()).hexdigest()\n"
+        "    Cache(Path(sys.argv[1]), 5000).store(name, bytes(100))\n"
+    )
+    for number in range(4):
+        subprocess.run([sys.executable, "-c", code, str(tmp_path), str(number)], check=True)
+    assert len(os.listdir(tmp_path)) < 200
 
 
 def test_threads_may_store_one_name_at_once(tmp_path: Path) -> None:

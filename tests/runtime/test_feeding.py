@@ -164,7 +164,7 @@ def test_python_numbers_that_do_not_fit_are_refused(value, wanted, in_list):
     ("value", "match"),
     [
         ("text", '"x": can.t make an array|"x": .*dtype'),
-        (None, '"x": can.t make an array'),
+        (None, '"x": None is neither a tensor nor a number'),
         ([[1.0], [1.0, 2.0]], '"x": can.t make an array(.|\n)*same length'),
         (np.array(["a"]), '"x": '),
         (np.array([None]), '"x": '),
@@ -177,6 +177,74 @@ def test_python_numbers_that_do_not_fit_are_refused(value, wanted, in_list):
 def test_what_is_no_array_of_numbers(value, match):
     with pytest.raises(FeedError, match=match):
         fed((None,), gf.float32, value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array(["a"]),
+        np.array([b"abc"]),
+        np.array([None]),
+        np.array([1], "M8[s]"),
+        np.array([1], "m8[s]"),
+        np.zeros(1, [("a", "f4")]),
+        np.zeros(1, "V4"),
+        np.str_("a"),
+    ],
+)
+def test_elements_that_are_no_numbers(value):
+    with pytest.raises(FeedError) as caught:
+        fed((None,), gf.float32, value)
+    assert caught.value.summary == f'"x": elements of dtype {value.dtype} are not numbers'
+    assert "did you mean" not in caught.value.fix
+    assert "astype" in caught.value.fix
+
+
+class Failing:
+    """It has an array, but raises an error when it is asked for it."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __array__(self, dtype=None, copy=None):
+        raise self.error
+
+
+class FailingCapsule:
+    def __dlpack__(self, **options):
+        raise BufferError("it is lent already")
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (Failing(RuntimeError("the file is gone")), "RuntimeError: the file is gone"),
+        (Failing(KeyError("a")), "KeyError: 'a'"),
+        (FailingCapsule(), "BufferError: it is lent already"),
+    ],
+)
+def test_what_gives_no_array(value, what):
+    with pytest.raises(FeedError) as caught:
+        fed((None,), gf.float32, value)
+    assert caught.value.summary == f'"x": a {type(value).__name__} gives no array: {what}'
+    assert caught.value.__cause__ is not None
+    assert what.startswith(type(caught.value.__cause__).__name__)
+
+
+def test_memory_that_an_array_lacks_is_no_mistake_of_the_feed():
+    with pytest.raises(MemoryError, match="too large") as caught:
+        fed((None,), gf.float32, Failing(MemoryError("too large")))
+    assert not isinstance(caught.value, gf.GraphfwError)
+
+
+@pytest.mark.parametrize("value", [{}, {"a": 1.0}, {1: 2}])
+def test_a_dict_is_no_array(value):
+    with pytest.raises(FeedError, match=r'"x": can.t make an array of dict') as caught:
+        fed((None,), gf.float32, value)
+    assert "position" not in str(caught.value)
 
 
 def test_a_tensor_has_no_value_to_feed():
@@ -202,6 +270,8 @@ def test_a_tensor_has_no_value_to_feed():
         (("n", "n"), (2, 3), r'dim `n` is 2 in "x" \(dim 0\) and 3 in "x" \(dim 1\)'),
         ((), (1,), r"1 dims, not 0"),
         ((2,), (), r"0 dims, not 1"),
+        (("n", "m"), (), r"0 dims, not 2(.|\n)*feed an array of shape \[n, m\]"),
+        (("n", "m", 4, 3), (3, 4), r"2 dims, not 4(.|\n)*feed an array of shape \[n, m, 4, 3\]"),
     ],
 )
 def test_a_wrong_shape_says_what_was_expected(shape, given, match):

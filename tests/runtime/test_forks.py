@@ -241,7 +241,7 @@ def test_a_fork_waits_for_a_run_that_overwrites():
         me = object()
         with state.writing:
             state.pin(me)
-            done = state.claim(me, frozenset())
+            done = state.claim(me, state.snapshot.values, frozenset())
             begun.set()
             time.sleep(0.1)
             done[0] = 1
@@ -265,12 +265,12 @@ def test_no_run_overwrites_while_a_fork_waits():
     me = object()
     with state.writing:
         state.pin(me)
-        assert state.claim(me, frozenset()) is None
+        assert state.claim(me, state.snapshot.values, frozenset()) is None
         assert not state.is_written()
         state.unpin(me)
         state.unpin(held)
         state.pin(me)
-        assert state.claim(me, frozenset()) is not None
+        assert state.claim(me, state.snapshot.values, frozenset()) is not None
         state.unpin(me)
         state.release()
 

@@ -492,3 +492,5 @@ def test_compile_takes_a_list_of_feeds():
         assert "session.compile(fetches, feeds=[x])" in caught.value.fix
         with pytest.raises(gf.ArgumentError, match="load_state_dict: 5 is not a dict"):
             session.load_state_dict(5)
+        with pytest.raises(gf.ArgumentError, match="load_state_dict: the key 1 is no name"):
+            session.load_state_dict({"a": [1.0], 1: [2.0]}, strict=False)

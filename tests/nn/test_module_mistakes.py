@@ -1,0 +1,174 @@
+"""What a Module refuses, and what it says then."""
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw import nn
+
+
+class MLP(nn.Module):
+    def __init__(self):
+        self.fc1 = nn.Linear(4, 8)
+        self.fc2 = nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.fc2(gf.relu(self.fc1(x)))
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with gf.Graph() as g:
+        yield g
+
+
+# Parts that would not be found, or not do what they seem to.
+
+
+@pytest.mark.parametrize(
+    ("make", "fix"),
+    [
+        (lambda: [nn.ReLU()], "use gf.nn.ModuleList([…])"),
+        (lambda: (1, nn.ReLU()), "use gf.nn.ModuleList([…])"),
+        (lambda: {"a": nn.ReLU()}, "use gf.nn.ModuleDict({…})"),
+        (lambda: [[1], [{"a": nn.ReLU()}]], "use gf.nn.ModuleList([…])"),
+        (lambda: [gf.Variable(0.0)], "assign each variable to an attribute of its own"),
+    ],
+)
+def test_hidden_parts_are_refused(make, fix):
+    model = MLP()
+    with pytest.raises(gf.ArgumentError, match=r"MLP\.layers is a plain .* not find") as caught:
+        model.layers = make()
+    assert caught.value.fix == fix
+
+
+def test_parts_hidden_after_assignment_are_refused():
+    class Filled(nn.Module):
+        def __init__(self, container, part):
+            self.layers = container
+            if isinstance(container, list):
+                container.append(part())
+            else:
+                container["last"] = {"nested": (1, part())}
+
+    for container, part in (
+        ([], lambda: nn.Dropout(0.5)),
+        ({}, lambda: nn.Linear(2, 2)),
+        ([1], lambda: gf.Variable(1.0, name="v")),
+    ):
+        with pytest.raises(gf.ArgumentError, match=r"Filled\.layers is a plain .* not find") as e:
+            Filled(container, part)
+        assert e.value.at.function == "test_parts_hidden_after_assignment_are_refused"
+
+
+def test_containers_of_parts_that_are_found_elsewhere_are_fine():
+    class Tower(nn.Module):
+        def __init__(self):
+            self.layers = []
+            for i in range(2):
+                self.add_module(f"layer{i}", nn.Linear(2, 2))
+                self.layers.append(getattr(self, f"layer{i}"))
+            self.ends = (self.layer0, self.layer1.weight)
+
+    assert len(Tower().parameters()) == 4
+
+
+def test_freezing_a_module_is_refused():
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
+    for name in ("trainable", "requires_grad"):
+        with pytest.raises(gf.ArgumentError, match=f"Linear.{name} would change nothing") as caught:
+            setattr(model[0], name, False)
+        assert "minimize(loss, parameters)" in caught.value.fix
+    # The fix says what to write.
+    parameters = eval(caught.value.fix.partition("parameters = ")[2])
+    assert [v.name for v in parameters] == ["sequential.1.weight", "sequential.1.bias"]
+
+    class Own(nn.Module):
+        trainable = True
+
+        def __init__(self):
+            self.trainable = False
+
+    assert not Own().trainable
+
+
+# Arguments.
+
+
+@pytest.mark.parametrize(
+    ("make", "text", "fix"),
+    [
+        (
+            lambda: nn.Conv2d(1, 2, 3, pading=1),
+            "Conv2d: got an unexpected keyword argument 'pading'",
+            'did you mean "padding"?',
+        ),
+        (
+            lambda: nn.BatchNorm2d(3, momemtum=0.1),
+            "BatchNorm2d: got an unexpected keyword argument 'momemtum'",
+            'did you mean "momentum"?',
+        ),
+        (
+            lambda: nn.Linear(4),
+            "Linear: missing a required argument: 'out_features'",
+            "its arguments are: in_features, out_features, bias, ",
+        ),
+        (lambda: nn.ReLU(1, 2), "ReLU: too many positional arguments", "its arguments are: name"),
+        (
+            lambda: MLP()(gf.ones((2, 4)), training=False),
+            "MLP: got an unexpected keyword argument 'training'",
+            "call train() or eval() before, or do it inside gf.training(False)",
+        ),
+        (lambda: MLP()(), "MLP: missing a required argument: 'x'", "its arguments are: x"),
+    ],
+)
+def test_wrong_arguments(make, text, fix):
+    with pytest.raises(gf.ArgumentError) as caught:
+        make()
+    assert caught.value.summary == text
+    assert caught.value.fix.startswith(fix)
+    assert caught.value.at.file == __file__
+
+
+def test_type_errors_from_inside_stay_what_they_are():
+    class Broken(nn.Module):
+        def __init__(self, size):
+            if size is None:
+                len(size)
+
+        def forward(self, x):
+            return self.helper(x, 1)
+
+        def helper(self, x):
+            return x
+
+    with pytest.raises(TypeError, match="has no len"):
+        Broken(None)
+    with pytest.raises(TypeError, match=r"helper\(\) takes 2 positional arguments"):
+        Broken(1)(gf.ones(2))
+
+
+# Saved states.
+
+
+def test_load_state_dict_fixes(graph):
+    model = MLP()
+    turned = '"fc1.weight" is the other way round, as in PyTorch: pass array.T'
+    cases = [
+        (lambda array: array.T, turned),
+        (lambda array: array.astype(np.float64), 'convert "fc1.weight": pass array.astype("float3'),
+        (lambda array: array.T.astype(np.float64), "build the graph with the shapes and dtypes"),
+        (lambda array: array[1:], "build the graph with the shapes and dtypes"),
+    ]
+    with gf.Session(graph) as session:
+        state = model.state_dict(session)
+        for change, fix in cases:
+            changed = {**state, "fc1.weight": change(state["fc1.weight"])}
+            with pytest.raises(gf.CheckpointError, match="mismatched") as caught:
+                model.load_state_dict(session, changed)
+            assert caught.value.fix.startswith(fix)
+        with pytest.raises(gf.ArgumentError, match="the session is a dict") as caught:
+            model.load_state_dict(state, session)
+        assert caught.value.fix.endswith("load_state_dict(session, state)")
+        with pytest.raises(gf.ArgumentError, match="the state is a str, not a dict of arrays"):
+            model.load_state_dict(session, "weights.safetensors")
