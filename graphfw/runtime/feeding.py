@@ -117,9 +117,10 @@ def refusal(value: Any, array: Array, wanted: DType, verb: str) -> tuple[str, st
             f"give numbers that {wanted.name} can hold, or convert them: "
             f'np.asarray(…).astype("{wanted.name}")',
         )
+    is_complex = array.dtype.kind == "c" and not wanted.is_complex
     return (
         f"is {wanted.name} and {verb} {array.dtype.name}, which can't be converted without loss",
-        f'convert the array yourself: array.astype("{wanted.name}")',
+        f'convert the array yourself: array{".real" * is_complex}.astype("{wanted.name}")',
     )
 
 
