@@ -59,7 +59,7 @@ def test_no_array_of_another_dtype_is_taken(dtype):
         message = f'"x" is {dtype.name} and is fed {other.name}, which'
         with pytest.raises(FeedError, match=message) as caught:
             fed(dtype, array)
-        assert caught.value.fix.endswith(f'array.astype("{dtype.name}")')
+        assert caught.value.fix.endswith(f'.astype("{dtype.name}")')
 
 
 @pytest.mark.parametrize(
