@@ -7,6 +7,11 @@ import graphfw as gf
 from graphfw.errors import SessionError
 
 
+@pytest.fixture(autouse=True)
+def called_in_runs_alone(monkeypatch):
+    monkeypatch.setenv("GRAPHFW_VERIFY", "each")  # "values" would call what is called in a run, too
+
+
 def counting(inside):
     """A session with two counters, of which a step adds to one; `inside` is called in each step."""
     with gf.Graph() as g:

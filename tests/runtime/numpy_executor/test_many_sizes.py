@@ -23,7 +23,8 @@ def rnn(width):
 
 
 @pytest.mark.parametrize("network", [mlp, rnn])
-def test_what_stays_of_a_size_is_small(network):
+def test_what_stays_of_a_size_is_small(network, monkeypatch):
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
     with gf.Graph() as g:
         x, loss = network(96)
         step = gf.optim.SGD(0.1).minimize(loss)
