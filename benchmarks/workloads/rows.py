@@ -1,4 +1,4 @@
-"""Rows reduced and normalised: softmax, log-softmax and cross-entropy over many classes."""
+"""Rows reduced, normalised and chosen from: softmax, cross-entropy over many classes, top-k."""
 
 from __future__ import annotations
 
@@ -202,7 +202,42 @@ def _picked(x: Any, w: Any) -> Any:
 _PICKED = Formula(_picked_inputs, *[_picked] * 3, constants=1)
 
 
+# The largest of each row
+
+
+def _largest_graphfw(x: Any, k: int) -> Any:
+    import graphfw as gf
+
+    return gf.topk(x, k)[0]
+
+
+def _largest_numpy(x: Any, k: int) -> Any:
+    return -np.sort(np.partition(-x, k - 1, axis=1)[:, :k], axis=1)
+
+
+def _largest_torch(x: Any, k: int) -> Any:
+    return x.topk(k)[0]
+
+
+def _largest_jax(x: Any, k: int) -> Any:
+    from jax import lax
+
+    return lax.top_k(x, k)[0]
+
+
+def _largest(k: int, shape: tuple[int, int]) -> Contest:
+    """Return a workload: the k largest of each row, in order."""
+    functions = (_largest_graphfw, _largest_numpy, _largest_torch, _largest_jax)
+    each = [functools.partial(function, k=k) for function in functions]
+    formula = Formula(functools.partial(_inputs, shape), *each)
+    rows, columns = shape
+    title = f"the {k} largest of each row, {rows}×{columns}"
+    return Contest(f"topk-{rows}x{columns}", title, formula.makers(), (Target(1.0),))
+
+
 WORKLOADS = [
+    _largest(50, (8, 32_000)),
+    _largest(10, (256, 5000)),
     Contest(
         "picked-rows",
         "the rows of 20000×256 that a mask picks, times 256×64",

@@ -16,7 +16,7 @@ RLock: TypeAlias = Any
 """What `reentrant` returns: `threading.RLock`'s type has no public name."""
 
 
-class _Kept(type(threading.RLock())):  # type: ignore[misc]
+class _Kept(type(threading.RLock())):  # type: ignore[misc]  # a type without a public name
     """A reentrant lock that gives itself back where it is interrupted before the block.
 
     Its `__exit__` is the original one: a function of Python's could be interrupted at its start.

@@ -6,16 +6,15 @@ import threading
 import pytest
 
 from graphfw.ir import locks
+from tests.support import alarms
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
+pytestmark = alarms.needs_timers
 
 
 @pytest.fixture(autouse=True)
 def alarm_is_ctrl_c():
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+    with alarms.alarm_is_ctrl_c():
+        yield
 
 
 def interrupted(job, after):

@@ -18,22 +18,20 @@ from graphfw.ir.graph import current_graph
 from graphfw.ops.effects import quiet
 from graphfw.ops.regions import at_most
 from graphfw.runtime import session as session_module
+from tests.support import alarms
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
+pytestmark = alarms.needs_timers
 
 
 @pytest.fixture(autouse=True)
 def alarm_is_ctrl_c():
-    """Let the timer's signal do what Ctrl-C does; it comes with microseconds' precision."""
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     # Test tools watch the garbage collector; an interrupt inside their callbacks is lost, with a
     # warning.
     callbacks, gc.callbacks[:] = gc.callbacks[:], []
     gc.freeze()  # and so is one inside of what runs when other tests' garbage is collected
-    yield
+    with alarms.alarm_is_ctrl_c():
+        yield
     gc.unfreeze()
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
     gc.callbacks[:] = callbacks
 
 

@@ -1,0 +1,20 @@
+"""Ctrl-C at moments that a test chooses: the timer's signal comes with microseconds' precision."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+needs_timers = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
+
+
+@contextmanager
+def alarm_is_ctrl_c() -> Iterator[None]:
+    """Let the timer's signal do what Ctrl-C does."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
