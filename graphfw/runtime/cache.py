@@ -3,7 +3,8 @@
 The folder is `GRAPHFW_CACHE`, or `graphfw` in the user's cache folder; `GRAPHFW_CACHE=off` is none.
 A file is written under another name and renamed, so that other processes see all of it or nothing,
 and it starts with its length and a hash of its name and contents, so that one that is damaged, or
-has another's name, counts as absent.
+has another's name, counts as absent. The hash is keyed with a secret of the folder, and a folder
+that other users may write to is not used: what is read from it is run.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import contextlib
 import os
 import sys
 import threading
+import warnings
 from pathlib import Path
 from zlib import crc32
 
 from graphfw.errors import ArgumentError
 from graphfw.ir.hashing import blake2b
+from graphfw.runtime import private_folder
 
-MAGIC = b"graphfw2"
+MAGIC = b"graphfw3"
 HEADER = len(MAGIC) + 8 + 32
 LIMIT = 256 << 20
 """How many bytes the folder may hold."""
@@ -64,26 +67,29 @@ class Cache:
     """A folder of byte strings, each under a name that ends in the hash of what made it.
 
     Args:
-        path: The folder, made when it is first needed; None: nothing is kept.
+        path: The folder, made when it is first needed; None: nothing is kept. It becomes None,
+            with a warning, where other users may write to the folder.
         limit: How many bytes it may hold; the files that were not used for longest go first.
     """
 
     def __init__(self, path: Path | None, limit: int = LIMIT) -> None:
         self.path = path
         self.limit = limit
+        self._secret: bytes | None = None
 
     def load(self, name: str) -> bytes | None:
         """Return what was stored under this name; None if nothing sound is there."""
-        if self.path is None:
+        folder = self._opened()
+        if folder is None:
             return None
-        path = self.path / name
+        path = folder / name
         try:
             with open(path, "rb") as file:
                 content = file.read()
         except OSError:
             return None
         body = content[HEADER:]
-        if content[:HEADER] != _header(name, body):
+        if content[:HEADER] != self._header(name, body):
             return None
         with contextlib.suppress(OSError):
             # Many systems don't note the time of access themselves.
@@ -94,12 +100,15 @@ class Cache:
         """Keep a byte string under a name, in place of what is there."""
         if self.path is None:
             return
-        written = self.path / f".new-{os.getpid()}-{threading.get_ident()}-{name}"
+        with contextlib.suppress(OSError):
+            private_folder.make(self.path)
+        folder = self._opened()
+        if folder is None:
+            return
+        written = folder / f".new-{os.getpid()}-{threading.get_ident()}-{name}"
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            with open(written, "xb") as file:
-                file.write(_header(name, body) + body)
-            os.replace(written, self.path / name)
+            private_folder.write_private(written, self._header(name, body) + body)
+            os.replace(written, folder / name)
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(written)
@@ -116,7 +125,10 @@ class Cache:
             with os.scandir(self.path) as entries:
                 for entry in entries:
                     with contextlib.suppress(OSError):
-                        if entry.is_file(follow_symlinks=False):
+                        if (
+                            entry.is_file(follow_symlinks=False)
+                            and entry.name != private_folder.SECRET_NAME
+                        ):
                             state = entry.stat()
                             found.append((state.st_mtime, state.st_size, entry.path))
         except OSError:
@@ -131,8 +143,47 @@ class Cache:
             if total <= self.limit // 2:
                 return
 
+    def _opened(self) -> Path | None:
+        """Return the folder, None where there is none, or none that may be used."""
+        path = self.path
+        if path is None or self._secret is not None:
+            return path
+        try:
+            why = private_folder.why_unsafe(os.stat(path))
+            self._secret = None if why else private_folder.secret(path)
+        except OSError:
+            return None
+        if self._secret is None:
+            self.path = None
+            _warn_once(path, why or f"others may know its file {private_folder.SECRET_NAME}")
+        return self.path
 
-def _header(name: str, body: bytes) -> bytes:
-    digest = blake2b(name.encode(), digest_size=32)
-    digest.update(body)
-    return MAGIC + len(body).to_bytes(8, "little") + digest.digest()
+    def _header(self, name: str, body: bytes) -> bytes:
+        assert self._secret is not None, "the folder has not been opened"
+        digest = blake2b(name.encode(), digest_size=32, key=self._secret)
+        digest.update(body)
+        return MAGIC + len(body).to_bytes(8, "little") + digest.digest()
+
+
+_warned: set[Path] = set()
+"""The folders that this process has warned of."""
+
+
+def _warn_once(path: Path, why: str) -> None:
+    if path in _warned:
+        return
+    _warned.add(path)
+    warnings.warn(
+        f"the folder of compiled code {str(path)!r} is not used, since {why}: code is compiled "
+        f"again in each process. {fix_of(path)}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def fix_of(path: Path) -> str:
+    """Return how to get a folder of compiled code that nobody else may write to."""
+    return (
+        f"Delete it ('rm -r {path}'), or name another folder by GRAPHFW_CACHE; "
+        "GRAPHFW_CACHE=off keeps nothing"
+    )

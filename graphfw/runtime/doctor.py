@@ -11,7 +11,8 @@ from importlib import import_module, metadata
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.errors import ArgumentError, ExecutorError
-from graphfw.runtime.cache import folder
+from graphfw.runtime import private_folder
+from graphfw.runtime.cache import fix_of, folder
 
 State: TypeAlias = Literal["good", "missing", "broken"]
 
@@ -112,9 +113,12 @@ def _cache() -> Finding:
     if path is None:
         return Finding("cache", "missing", "compiled code is not kept", "unset GRAPHFW_CACHE")
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        private_folder.make(path)
+        why = private_folder.why_unsafe(path.stat())
     except OSError as error:
         return Finding("cache", "missing", str(error), "set GRAPHFW_CACHE to a folder of yours")
+    if why:
+        return Finding("cache", "missing", f"{path} is not used, since {why}", fix_of(path))
     if not os.access(path, os.W_OK):
         return Finding(
             "cache",

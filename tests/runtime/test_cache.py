@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import threading
+import warnings
+from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
@@ -11,7 +14,20 @@ import numpy as np
 import pytest
 
 from graphfw.errors import ArgumentError
+from graphfw.runtime import cache as cache_module
+from graphfw.runtime import private_folder
 from graphfw.runtime.cache import Cache, folder
+
+needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs POSIX owners and modes")
+
+
+def _stored(path: Path) -> list[str]:
+    """Return the names in a folder but for the secret's."""
+    return sorted(name for name in os.listdir(path) if name != private_folder.SECRET_NAME)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
 
 
 def test_what_is_stored_is_found(tmp_path: Path) -> None:
@@ -24,7 +40,7 @@ def test_what_is_stored_is_found(tmp_path: Path) -> None:
     assert cache.load("ab13") == b""
     cache.store("ab12", b"new")
     assert cache.load("ab12") == b"new"
-    assert sorted(os.listdir(cache.path or "")) == ["ab12", "ab13"]
+    assert _stored(cache.path or Path()) == ["ab12", "ab13"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "longer", "empty", "foreign"])
@@ -69,7 +85,7 @@ def test_a_folder_in_place_of_a_file_is_no_error(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     cache.store("ab", b"content")
     assert cache.load("ab") is None
-    assert os.listdir(tmp_path) == ["ab"]  # nothing half-written stays
+    assert _stored(tmp_path) == ["ab"]  # nothing half-written stays
 
 
 def test_none_is_no_cache() -> None:
@@ -115,9 +131,9 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
         os.utime(tmp_path / f"a{i}", (1000 + i, 1000 + i))
     assert cache.load("a2") is not None  # which makes it the newest
     cache.prune()
-    assert sorted(os.listdir(tmp_path)) == ["a2", "a9"]
+    assert _stored(tmp_path) == ["a2", "a9"]
     cache.prune()  # within the limit
-    assert sorted(os.listdir(tmp_path)) == ["a2", "a9"]
+    assert _stored(tmp_path) == ["a2", "a9"]
 
 
 def test_the_size_is_looked_at_now_and_then(
@@ -170,4 +186,118 @@ def test_threads_may_store_one_name_at_once(tmp_path: Path) -> None:
         thread.join()
     assert len(seen) == 80
     assert all(content in contents for content in seen)
-    assert os.listdir(tmp_path) == ["ab"]
+    assert _stored(tmp_path) == ["ab"]
+
+
+@needs_owners
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_nobody_else_may_read_or_write_what_is_kept(tmp_path: Path, umask: int) -> None:
+    code = (
+        f"import os, sys; os.umask({umask}); from pathlib import Path\n"
+        "from graphfw.runtime.cache import Cache\n"
+        "Cache(Path(sys.argv[1])).store('ab', b'content')\n"
+    )
+    path = tmp_path / "cache"
+    subprocess.run([sys.executable, "-W", "error", "-c", code, str(path)], check=True)
+    assert _mode(path) == 0o700
+    assert {_mode(file) for file in path.iterdir()} == {0o600}
+    assert Cache(path).load("ab") == b"content"
+
+
+@needs_owners
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777, 0o702])
+def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, mode: int) -> None:
+    Cache(tmp_path).store("ab", b"content")
+    tmp_path.chmod(mode)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cache = Cache(tmp_path)
+        assert cache.load("ab") is None
+        cache.store("cd", b"more")
+        assert Cache(tmp_path).load("ab") is None
+    assert [str(one.message) for one in caught] == [  # once in a process
+        f"the folder of compiled code '{tmp_path}' is not used, since others may write to it "
+        f"(mode {mode:04o}): code is compiled again in each process. Delete it "
+        f"('rm -r {tmp_path}'), or name another folder by GRAPHFW_CACHE; "
+        "GRAPHFW_CACHE=off keeps nothing"
+    ]
+    assert cache.path is None
+    assert _stored(tmp_path) == ["ab"]
+
+
+@needs_owners
+def test_a_folder_of_another_user_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Cache(tmp_path).store("ab", b"content")
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.warns(RuntimeWarning, match=r"belongs to another user \(uid \d+, this process"):
+        assert Cache(tmp_path).load("ab") is None
+
+
+@needs_owners
+@pytest.mark.parametrize("how", ["readable", "link"])
+def test_a_secret_that_others_may_know_is_not_used(tmp_path: Path, how: str) -> None:
+    Cache(tmp_path).store("ab", b"content")
+    secret = tmp_path / private_folder.SECRET_NAME
+    if how == "readable":
+        secret.chmod(0o644)
+        with pytest.warns(RuntimeWarning, match="others may know its file .secret"):
+            assert Cache(tmp_path).load("ab") is None
+    else:
+        os.rename(secret, tmp_path / "elsewhere")
+        os.symlink(tmp_path / "elsewhere", secret)
+        assert Cache(tmp_path).load("ab") is None
+
+
+def test_what_is_signed_with_another_secret_counts_as_absent(tmp_path: Path) -> None:
+    Cache(tmp_path / "theirs").store("ab", b"their code")
+    Cache(tmp_path / "mine").store("cd", b"my code")
+    os.replace(tmp_path / "theirs" / "ab", tmp_path / "mine" / "ab")
+    assert Cache(tmp_path / "mine").load("ab") is None
+    assert Cache(tmp_path / "mine").load("cd") == b"my code"
+
+
+@pytest.mark.parametrize("content", [b"", b"short", bytes(100)])
+def test_a_damaged_secret_is_made_again(tmp_path: Path, content: bytes) -> None:
+    Cache(tmp_path).store("ab", b"content")
+    (tmp_path / private_folder.SECRET_NAME).write_bytes(content)
+    cache = Cache(tmp_path)
+    assert cache.load("ab") is None
+    cache.store("ab", b"content")
+    assert Cache(tmp_path).load("ab") == b"content"
+
+
+def test_processes_that_begin_at_once_share_a_secret(tmp_path: Path) -> None:
+    secrets: list[bytes | None] = []
+    start = threading.Barrier(4)
+
+    def begin() -> None:
+        start.wait()
+        secrets.append(private_folder.secret(tmp_path))
+
+    threads = [threading.Thread(target=begin) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(secrets)) == 1
+    assert os.listdir(tmp_path) == [private_folder.SECRET_NAME]
+
+
+def test_file_systems_without_hard_links_have_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError("no links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    Cache(tmp_path).store("ab", b"content")
+    assert Cache(tmp_path).load("ab") == b"content"
+
+
+@pytest.fixture(autouse=True)
+def nothing_warned_of() -> Iterator[None]:
+    cache_module._warned.clear()
+    yield
+    cache_module._warned.clear()

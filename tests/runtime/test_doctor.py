@@ -1,6 +1,7 @@
 """`python -m graphfw doctor`."""
 
 import importlib.util
+import os
 import sys
 
 import pytest
@@ -102,3 +103,13 @@ def test_nothing_is_kept(monkeypatch):
     monkeypatch.setenv("GRAPHFW_CACHE", "~nobody-of-that-name")
     assert found()["cache"].state == "broken"
     assert "GRAPHFW_CACHE" in found()["cache"].detail
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs POSIX modes")
+def test_a_folder_of_compiled_code_that_others_may_write_to(monkeypatch, tmp_path):
+    monkeypatch.setenv("GRAPHFW_CACHE", str(tmp_path))
+    tmp_path.chmod(0o777)
+    finding = found()["cache"]
+    assert finding.state == "missing"
+    assert finding.detail == f"{tmp_path} is not used, since others may write to it (mode 0777)"
+    assert finding.advice.startswith(f"Delete it ('rm -r {tmp_path}')")
