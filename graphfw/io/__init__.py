@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphfw.io.checkpoint import read_checkpoint, write_checkpoint
+    from graphfw.io.checkpoint import read_and_verify, read_checkpoint, write_checkpoint
     from graphfw.io.entries import Mismatch, check_entries
 
-__all__ = ["Mismatch", "check_entries", "read_checkpoint", "write_checkpoint"]
+__all__ = ["Mismatch", "check_entries", "read_and_verify", "read_checkpoint", "write_checkpoint"]
 
 _ENTRIES = {"Mismatch", "check_entries"}
 

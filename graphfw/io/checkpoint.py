@@ -3,18 +3,15 @@
 The format is safetensors, so other tools read these files. It has no complex128: such an array is
 stored as float64 with a trailing axis of 2 (real, imaginary), and a metadata entry keeps its name.
 Nor has it numbers of 4 bits and less with a byte for each: they are stored as uint8, and a metadata
-entry keeps their names and dtypes.
+entry keeps their names and dtypes. Checksums are metadata, too (`checksums.py`).
 """
 
 import difflib
 import errno
-import hashlib
 import json
 import os
 import reprlib
-import shutil
 import stat
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +23,14 @@ from safetensors import SafetensorError, deserialize, safe_open
 from safetensors.numpy import save_file
 
 from graphfw.errors import CheckpointError, a_type
+from graphfw.io.checksums import (
+    CHECKSUMS_KEY,
+    HEADER_KEY,
+    checksums_of,
+    damage_of,
+    has_checksums,
+)
+from graphfw.io.work_folder import work_folder
 
 _DTYPES: dict[str, np.dtype[Any]] = {  # by the format's own codes
     "BOOL": np.dtype(np.bool_),
@@ -55,10 +60,9 @@ _BYTES = {
     for name in ("float4_e2m1fn", "int4", "uint4", "int2", "uint2")
 }
 _BYTES_KEY = "graphfw.bytes"  # metadata: JSON dict of the entries stored as bytes, to their dtypes
-_KEYS = (_COMPLEX128_KEY, _BYTES_KEY)
+_KEYS = (_COMPLEX128_KEY, _BYTES_KEY, CHECKSUMS_KEY, HEADER_KEY)
 _ALL = (*_DTYPES.values(), _COMPLEX128, *_BYTES.values())
 _RESERVED_NAME = "__metadata__"  # the format keeps the metadata under this name
-_STALE_SECONDS = 3600.0
 
 
 # ---------------------------------------------------------------------------------------- writing
@@ -73,9 +77,10 @@ def write_checkpoint(
 
     At every moment the path holds the old file or the new one, also when the process is killed or
     another one writes the same path: the file is made in a private folder beside the target,
-    flushed to the disk, and then takes the target's place in one step. What killed writers of
-    the same path left behind is removed once it is an hour old. A symbolic link stays one: the
-    file it points to is replaced. A replaced file keeps its permissions.
+    flushed to the disk, and then takes the target's place in one step. Folders of killed writers
+    are removed first. A symbolic link stays one: the file it points to is replaced. A replaced
+    file keeps its permissions. Checksums are written with the arrays, which `read_checkpoint`
+    checks.
 
     Args:
         path: The file to write. Its folder must exist.
@@ -87,33 +92,29 @@ def write_checkpoint(
             whole.
     """
     arrays, text = _encode(path, tensors, metadata)
+    text |= checksums_of(arrays, text)
     target = _target(path)
-    work = None
     try:
         # Known before writing: a file's permissions must not widen when it is replaced.
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-        work = Path(tempfile.mkdtemp(dir=target.parent, prefix=_prefix(target), suffix=".tmp"))
-        made = work / "checkpoint"
-        if mode is None:
-            mode = _default_mode(made)
-        save_file(arrays, made, text or None)  # safetensors 0.8 writes a bad header for {}, {}
-        with safe_open(made, framework="np"):
-            pass  # reads the header: a file that could not be read back must not take the place
-        with open(made, "r+b") as file:
-            os.chmod(made, mode)
-            os.fsync(file.fileno())
-        os.replace(made, target)
+        with work_folder(target.parent) as work:
+            made = work / "checkpoint"
+            if mode is None:
+                mode = _default_mode(made)
+            save_file(arrays, made, text)
+            with safe_open(made, framework="np"):
+                pass  # reads the header: a file that could not be read back must not take the place
+            with open(made, "r+b") as file:
+                os.chmod(made, mode)
+                os.fsync(file.fileno())
+            os.replace(made, target)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"cannot write checkpoint {_quote(path)}: {_reason(error)}; "
             "what was at this path before is unchanged",
             fix=_write_fix(error, target),
         ) from error
-    finally:
-        if work is not None:
-            shutil.rmtree(work, ignore_errors=True)
     _sync_folder(path, target.parent)
-    _remove_stale(target)
 
 
 def _encode(
@@ -189,24 +190,6 @@ def _default_mode(path: Path) -> int:
         return stat.S_IMODE(os.fstat(file.fileno()).st_mode)
 
 
-def _prefix(target: Path) -> str:
-    # A digest, because the name itself may already be as long as the file system allows.
-    return f".graphfw-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
-
-
-def _remove_stale(target: Path) -> None:
-    """Remove what killed writers of `target` left here, if it is older than an hour."""
-    with suppress(OSError):  # tidying up: a failure here must not fail a write that succeeded
-        now = target.stat().st_mtime  # the file system's clock, which may not be this machine's
-        for entry in os.scandir(target.parent):
-            if not entry.name.startswith(_prefix(target)):
-                continue
-            left = Path(entry.path)
-            newest = max(part.lstat().st_mtime for part in (left, *left.iterdir()))
-            if now - newest > _STALE_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
-
-
 def _sync_folder(path: str | os.PathLike[str], folder: Path) -> None:
     """Make the rename itself durable, where the system can do that for a folder."""
     try:
@@ -241,6 +224,9 @@ def read_checkpoint(
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
     """Read a safetensors file, one of `write_checkpoint` or of another tool.
 
+    Checksums are checked where the file has them. A file of another tool has none, nor has one of
+    graphfw 0.1: there, damage of an array's bytes can't be seen.
+
     Returns:
         The arrays, in the order of their names, and the metadata. The arrays own their memory,
         are writable, C-contiguous and in native byte order.
@@ -248,6 +234,18 @@ def read_checkpoint(
     Raises:
         CheckpointError: There is no such file, it is damaged or of another format, or it has an
             entry of a dtype that NumPy and graphfw do not have.
+    """
+    arrays, text, _ = read_and_verify(path)
+    return arrays, text
+
+
+def read_and_verify(
+    path: str | os.PathLike[str],
+) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str], bool]:
+    """Read a safetensors file as `read_checkpoint` does; return also whether it has checksums.
+
+    Raises:
+        CheckpointError: As `read_checkpoint`.
     """
 
     def refuse(why: str, fix: str) -> CheckpointError:
@@ -284,12 +282,18 @@ def read_checkpoint(
             "use another copy; session.save never leaves half a file",
         ) from error
 
+    checked = has_checksums(text)
+    if checked:
+        damage = damage_of(arrays, text)
+        if damage:
+            raise refuse(damage, "use another copy of the file")
+        del text[CHECKSUMS_KEY], text[HEADER_KEY]
     for name in _complex_names(path, text.pop(_COMPLEX128_KEY, "[]"), arrays):
         pair = arrays[name]
         arrays[name] = pair.reshape(-1).view(_COMPLEX128).reshape(pair.shape[:-1]).copy()
     for name, dtype in _kept_dtypes(path, text.pop(_BYTES_KEY, "{}"), arrays).items():
         arrays[name] = arrays[name].view(_BYTES[dtype]).copy()
-    return arrays, text
+    return arrays, text, checked
 
 
 def _dtype_of(path: str, name: str, code: str) -> np.dtype[Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from graphfw import io
-from graphfw.errors import ArgumentError, DTypeError, SessionError, ShapeError
+from graphfw.errors import ArgumentError, CheckpointError, DTypeError, SessionError, ShapeError
 from graphfw.ir import ambient, concrete
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.graph import Graph
@@ -21,6 +22,8 @@ from graphfw.runtime.state import number_in
 
 STEP, SEED = f"{RESERVED}step", f"{RESERVED}seed"
 """What a session's own numbers are called among the entries of a checkpoint."""
+OPSET = "graphfw/opset"
+"""The metadata of a session's checkpoint that names its graph's opset."""
 
 
 def initial_contents(variable: Variable, seed: int) -> Array:
@@ -78,6 +81,36 @@ def assigned_contents(variable: Variable, value: Any) -> Array:
             fix=fix,
         )
     return converted
+
+
+def check_is_whole(source: str, metadata: Mapping[str, str]) -> None:
+    """Check that a file which a session wrote has the step and the seed.
+
+    Args:
+        source: The name of the file.
+        metadata: Its metadata.
+
+    Raises:
+        CheckpointError: A session wrote the file, and one of them is missing.
+    """
+    absent = [key for key in (STEP, SEED) if key not in metadata]
+    if OPSET in metadata and absent:
+        raise CheckpointError(
+            f"{source!r} was written by session.save and has no {' and no '.join(absent)}: "
+            "it is damaged",
+            fix="use another copy of the file",
+        )
+
+
+def warn_unverified(source: str, metadata: Mapping[str, str]) -> None:
+    """Warn at the user's line that a file without checksums was read."""
+    origin = "graphfw 0.1" if OPSET in metadata else "another program"
+    warnings.warn(
+        f"{source!r} was written by {origin}, without checksums: damage of its arrays can't be "
+        "seen. session.save writes them",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 class Loaded(NamedTuple):

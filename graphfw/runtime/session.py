@@ -34,7 +34,16 @@ from graphfw.ir.variable import Variable
 from graphfw.loc import trim_traceback
 from graphfw.passes.manager import Level, checked_level
 from graphfw.runtime import lookup
-from graphfw.runtime.contents import SEED, STEP, assigned_contents, initial_contents, loaded
+from graphfw.runtime.contents import (
+    OPSET,
+    SEED,
+    STEP,
+    assigned_contents,
+    check_is_whole,
+    initial_contents,
+    loaded,
+    warn_unverified,
+)
 from graphfw.runtime.debugging import DebugExecutable, Hook, checked_debug
 from graphfw.runtime.executor import Executable, Executor, checked_options, find_executor
 from graphfw.runtime.limits import Precision, checked_mixed, checked_switch
@@ -397,23 +406,30 @@ class Session(Uncopied):
         """
         arrays = self.state_dict()
         step, seed = int(arrays.pop(STEP)), int(arrays.pop(SEED))
-        metadata = {STEP: str(step), SEED: str(seed), "graphfw/opset": str(self.graph.opset)}
+        metadata = {STEP: str(step), SEED: str(seed), OPSET: str(self.graph.opset)}
         io.write_checkpoint(path, arrays, metadata)
 
     def restore(self, path: str | os.PathLike[str], *, strict: bool = True) -> io.Mismatch:
         """Read what `save` wrote.
+
+        The file's checksums are checked. A file without them is read with a warning.
 
         Args:
             path: The file.
             strict: Whether missing and extra entries are errors; returned otherwise.
 
         Raises:
-            CheckpointError: The file can't be read or its entries don't match; they are listed,
-                with near names, and nothing has changed.
+            CheckpointError: The file can't be read, it is damaged, or its entries don't match;
+                they are listed, with near names, and nothing has changed.
         """
-        arrays, metadata = io.read_checkpoint(path)
+        arrays, metadata, verified = io.read_and_verify(path)
+        source = os.fspath(path)
+        check_is_whole(source, metadata)
         numbers = {k: metadata[k] for k in (STEP, SEED) if k in metadata}
-        return self._load({**arrays, **numbers}, os.fspath(path), strict)
+        mismatch = self._load({**arrays, **numbers}, source, strict)
+        if not verified:
+            warn_unverified(source, metadata)
+        return mismatch
 
     def _load(self, state: Mapping[str, Any], source: str, strict: bool) -> io.Mismatch:
         self._check_open()

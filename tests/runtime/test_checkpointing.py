@@ -84,13 +84,43 @@ def test_a_file_holds_the_variables_and_step_and_seed_beside_them(tmp_path):
         assert set(file.keys()) == {"model.w", "model.b", "sgd.velocity", "sgd.step"}
         for name in file.keys():
             np.testing.assert_array_equal(file.get_tensor(name), state[name])
-        assert file.metadata() == {
+        metadata = file.metadata()
+        assert metadata.pop("graphfw.checksums")
+        assert metadata.pop("graphfw.header")
+        assert metadata == {
             "session/step": "2",
             "session/seed": "-5",
             "graphfw/opset": str(g.opset),
         }
     assert state["session/step"] == 2
     assert state["session/seed"] == -5
+
+
+def test_a_file_of_an_older_version_is_read_with_a_warning(tmp_path):
+    session = gf.Session(two(), seed=6)
+    metadata = {"session/step": "3", "session/seed": "4", "graphfw/opset": "1"}
+    state = {k: v for k, v in session.state_dict().items() if "/" not in k}
+    save_file(state, tmp_path / "old", metadata)
+    with pytest.warns(UserWarning, match=r"was written by graphfw 0\.1, without checksums"):
+        session.restore(tmp_path / "old")
+    assert session.seed == 4
+
+
+@pytest.mark.parametrize("key", ["session/step", "session/seed"])
+def test_a_session_s_file_without_step_or_seed_is_refused(tmp_path, key):
+    session = gf.Session(two(), seed=6)
+    metadata = {"session/step": "3", "session/seed": "4", "graphfw/opset": "1"}
+    del metadata[key]
+    state = {k: v + 1 for k, v in session.state_dict().items() if "/" not in k}
+    save_file(state, tmp_path / "x", metadata)
+    for strict in (True, False):
+        with pytest.raises(CheckpointError) as caught:
+            session.restore(tmp_path / "x", strict=strict)
+        assert str(caught.value).startswith(
+            f"'{tmp_path}/x' was written by session.save and has no {key}: it is damaged"
+        )
+    assert session.seed == 6
+    np.testing.assert_array_equal(session["encoder.weight"], np.ones((2, 3)))
 
 
 def test_state_dicts_are_copies_both_ways():
@@ -177,7 +207,13 @@ def test_the_file_of_another_tool_leaves_step_and_seed(tmp_path):
     weights = {"encoder.weight": np.zeros((2, 3), "f4"), "encoder.bias": np.zeros(3, ">f4")}
     session = gf.Session(two(), seed=6)
     save_file({k: v.astype("f4") for k, v in weights.items()}, path)
-    session.restore(path)
+    with pytest.warns(UserWarning, match="without checksums") as caught:
+        session.restore(path)
+    assert caught[0].filename == __file__
+    assert str(caught[0].message) == (
+        f"'{path}' was written by another program, without checksums: damage of its arrays can't "
+        "be seen. session.save writes them"
+    )
     assert session.seed == 6
     session.load_state_dict(weights)
     assert session["encoder.bias"].dtype.isnative

@@ -1,0 +1,126 @@
+"""Damage anywhere in a checkpoint is seen, and said where it is."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from graphfw.errors import CheckpointError
+from graphfw.io import checksums, read_and_verify, read_checkpoint, write_checkpoint
+
+
+def stored(path):
+    """Return the entries and the metadata of a file as they are stored."""
+    with safe_open(path, framework="np") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()
+
+
+@pytest.fixture
+def arrays(rng):
+    made = {
+        "w": rng.standard_normal((5, 7), np.float32),
+        "n": np.arange(11, dtype=np.int16),
+        "z": rng.standard_normal(3) + 1j,
+        "empty": np.zeros((0, 4), np.float32),
+        "scalar": np.array(3.5),
+    }
+    return made | {"q": np.zeros(6, ml_dtypes.int4)}
+
+
+def test_every_flipped_bit_is_an_error_or_changes_nothing(tmp_path, arrays):
+    path = tmp_path / "x"
+    write_checkpoint(path, arrays, {"session/step": "7", "session/seed": "12"})
+    whole = path.read_bytes()
+    expected, text, verified = read_and_verify(path)
+    assert verified
+    header = int.from_bytes(whole[:8], "little") + 8
+    unseen = 0
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            found, found_text, _ = read_and_verify(path)
+        except CheckpointError:
+            continue
+        assert bit // 8 < header  # such as a space of the header that became a tab
+        assert found_text == text
+        assert {k: v.tobytes() for k, v in found.items()} == {
+            k: v.tobytes() for k, v in expected.items()
+        }
+        unseen += 1
+    assert unseen < 0.01 * 8 * len(whole)
+
+
+def test_the_damaged_block_is_named(tmp_path, rng):
+    path = tmp_path / "x"
+    array = rng.standard_normal(5 << 17)  # five blocks
+    write_checkpoint(path, {"w": array}, {})
+    content = bytearray(path.read_bytes())
+    content[-(3 << 20) + 5] ^= 16
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError) as caught:
+        read_checkpoint(path)
+    assert str(caught.value).startswith(
+        f"cannot read checkpoint '{path}': bytes 2097152 to 3145728 of entry 'w' are damaged"
+    )
+
+
+def test_a_slice_can_be_checked_by_itself(tmp_path, rng):
+    array = rng.standard_normal(3 << 17)
+    write_checkpoint(tmp_path / "x", {"w": array}, {})
+    written = json.loads(stored(tmp_path / "x")[1]["graphfw.checksums"])
+    first = checksums.checksums_of({"w": array[: 1 << 17]}, {})["graphfw.checksums"]
+    assert json.loads(first)["entries"]["w"] == written["entries"]["w"][:8]
+    assert len(written["entries"]["w"]) == 3 * 8
+
+
+def test_large_files_are_checked_by_threads_to_the_same_checksums(monkeypatch, rng):
+    arrays = {"a": rng.standard_normal(1 << 18), "b": np.arange(5), "c": np.zeros(0)}
+    alone = checksums.checksums_of(arrays, {})
+    monkeypatch.setattr(checksums, "_PARALLEL_BYTES", 0)
+    assert checksums.checksums_of(arrays, {}) == alone
+
+
+@pytest.mark.parametrize("key", ["graphfw.checksums", "graphfw.header"])
+def test_a_file_that_lost_one_of_its_checksums_is_refused(tmp_path, key):
+    write_checkpoint(tmp_path / "x", {"w": np.zeros(3)}, {})
+    entries, text = stored(tmp_path / "x")
+    del text[key]
+    save_file(entries, tmp_path / "x", text)
+    with pytest.raises(CheckpointError, match=r"its header \(names, shapes, dtypes, step, seed"):
+        read_checkpoint(tmp_path / "x")
+
+
+@pytest.mark.parametrize("change", ["rename", "swap", "step"])
+def test_a_changed_header_is_refused(tmp_path, change):
+    arrays = {"a": np.zeros((2, 3)), "b": np.ones((3, 2))}
+    write_checkpoint(tmp_path / "x", arrays, {"session/step": "3"})
+    entries, text = stored(tmp_path / "x")
+    if change == "rename":
+        entries["c"] = entries.pop("a")
+    elif change == "swap":
+        entries["a"] = entries["a"].reshape(3, 2)
+    else:
+        text["session/step"] = "4"
+    save_file(entries, tmp_path / "x", text)
+    with pytest.raises(CheckpointError, match="its header"):
+        read_checkpoint(tmp_path / "x")
+
+
+def test_checksums_of_a_newer_version_are_refused(tmp_path):
+    entries = {"a": np.zeros(2)}
+    text = {"graphfw.checksums": json.dumps({"algorithm": "crc64", "block_bytes": 1 << 20})}
+    text["graphfw.header"] = checksums._header_hash(entries, text)
+    save_file(entries, tmp_path / "x", text)
+    with pytest.raises(CheckpointError, match="its checksums are of a newer version of graphfw"):
+        read_checkpoint(tmp_path / "x")
+
+
+def test_files_without_checksums_are_read(tmp_path):
+    save_file({"a": np.zeros(2)}, tmp_path / "x")
+    found, text, verified = read_and_verify(tmp_path / "x")
+    assert (list(found), text, verified) == (["a"], {}, False)
