@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from graphfw.errors import GraphError
-from graphfw.ir import concrete
+from graphfw.ir import concrete, pickled
 from graphfw.ir.build import admitted, emit_all
 from graphfw.ir.dim import Dim, symbols_of
 from graphfw.ir.graph import Graph, current_graph
@@ -125,6 +125,12 @@ class Body(Nested):
         self.parameters = tuple(parameters)
         self.outputs = tuple(outputs)
         self.sizes = sizes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        nodes = [*[t.node for t in self.parameters], *self.nodes]
+        records = pickled.records_of(nodes)
+        count = len(self.parameters)
+        return _body_of_records, (records, count, self.output_key, self.sizes)
 
     @cached_property
     def graph(self) -> Graph:
@@ -260,6 +266,20 @@ class Body(Nested):
             for node in self.nodes
         ]
         return _Steps(steps, [places[t.node] + t.index for t in self.outputs], count)
+
+
+def _body_of_records(
+    records: Sequence[pickled.NodeRecord],
+    parameters: int,
+    outputs: Sequence[pickled.Position],
+    sizes: Mapping[str, int] | None,
+) -> Body:
+    """Return the body that `pickle` has taken apart."""
+    graph = Graph()
+    graph.is_derived = True  # as bodies that `gf.parse` reads
+    pickled.add_nodes(graph, records)
+    first = [node.outputs[0] for node in graph.nodes[:parameters]]
+    return Body(first, [graph.nodes[number].outputs[index] for number, index in outputs], sizes)
 
 
 class _Step(NamedTuple):

@@ -14,12 +14,11 @@ from graphfw.errors import (
     GraphfwError,
     did_you_mean,
 )
-from graphfw.ir import ambient, concrete, forks, printer, views
+from graphfw.ir import ambient, concrete, forks, pickled, printer, views
 from graphfw.ir.dim import Dim, symbol
 from graphfw.ir.op import MEASURES, Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
-from graphfw.ir.uncopied import Uncopied
 from graphfw.loc import Loc, capture, trim_traceback
 
 if TYPE_CHECKING:
@@ -36,10 +35,11 @@ _open: set[Graph] = set()
 """The graphs that are being built."""
 
 
-class Graph(Uncopied):
+class Graph:
     """A description of a computation; make nodes inside `with graph:`.
 
-    Graphs nest, can be entered again to be extended, and are built by one thread at a time.
+    Graphs nest, can be entered again to be extended, and are built by one thread at a time. They
+    can be pickled and copied; a copy has nodes, variables and updates of its own.
 
     Args:
         name: What to call it in texts.
@@ -250,6 +250,36 @@ class Graph(Uncopied):
         finally:
             self.provenance = before
 
+    # Copies.
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return Graph, (), pickled.state_of(self)
+
+    def __setstate__(self, state: pickled.GraphState) -> None:
+        pickled.fill(self, state)
+
+    def __copy__(self) -> Graph:
+        return self.__deepcopy__({})  # a node belongs to one graph: nothing can be shared
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
+        state = pickled.state_of(self)
+        copied = memo[id(self)] = Graph()
+        pickled.fill(copied, state)
+        return copied
+
+    def _reduced(self, tensor: Tensor) -> tuple[Any, ...]:
+        """Return how `pickle` makes a tensor of this graph again."""
+        return pickled.tensor_of, (self, pickled.number_of(tensor.node), tensor.index)
+
+    def _counterpart(self, tensor: Tensor, copied: Graph) -> Tensor:
+        """Return the tensor of a copy of this graph that one of this graph has become."""
+        return pickled.tensor_of(copied, pickled.number_of(tensor.node), tensor.index)
+
+    @staticmethod
+    def _is_one_open() -> bool:
+        """Say whether any graph is being built here."""
+        return not current_graph().is_ambient
+
     # Looking.
 
     def find(self, name: str) -> Tensor:
@@ -342,6 +372,15 @@ class _AmbientGraph(Graph):
     def unique(self, name: str) -> str:
         with _opening:
             return super().unique(name)
+
+    def __reduce__(self) -> str:
+        return "AMBIENT"  # as a global of this module: there is one
+
+    def _reduced(self, tensor: Tensor) -> tuple[Any, ...]:
+        return pickled.constant_of, (tensor.numpy(),)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
+        return self
 
 
 AMBIENT = _AmbientGraph("ambient")

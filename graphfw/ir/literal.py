@@ -326,6 +326,9 @@ class Literal:
         some = array.flat[:: max(array.size // _SAMPLES, 1)]
         return hash((array.dtype, array.shape, some.tobytes()))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Literal, (self.array,)
+
     def __repr__(self) -> str:
         return f"Literal({self.array!r})"
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
+from importlib import import_module
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -267,6 +268,9 @@ class Op:
     def __hash__(self) -> int:
         return hash((self.name, self.values))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _op_of, (type(self).__module__, self.name, self.values)
+
     def __repr__(self) -> str:
         inside = ", ".join(f"{n}={self.__dict__[n]!r}" for n in self.fields)
         return f"{type(self).__name__}({inside})"
@@ -329,6 +333,12 @@ class Op:
         return type(self)(*(_bound(value, sizes) for value in self.values))
 
 
+def _op_of(module: str, name: str, values: tuple[Any, ...]) -> Op:
+    """Return the op that `pickle` has taken apart; an op outside of graphfw is imported first."""
+    import_module(module)
+    return lookup(name)(*values)
+
+
 def _is_of_class(annotation: object) -> bool:
     """Say whether an annotation, or its text, is `ClassVar`, whatever `typing` is called."""
     if isinstance(annotation, str):
@@ -386,5 +396,8 @@ def lookup(name: str) -> type[Op]:
         GraphError: There is none.
     """
     if name not in REGISTRY:
-        raise GraphError(f"there is no op named {name!r}", fix=did_you_mean(name, REGISTRY))
+        raise GraphError(
+            f"there is no op named {name!r}",
+            fix=did_you_mean(name, REGISTRY) or "import the module that registers it first",
+        )
     return REGISTRY[name]

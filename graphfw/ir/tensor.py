@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
@@ -17,7 +18,6 @@ from graphfw.ir.functions import OVERRIDABLE, F
 from graphfw.ir.op import Op
 from graphfw.ir.operators import Operators, typed
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ir.uncopied import Uncopied
 from graphfw.loc import Loc
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def next_serial() -> int:
     return next(_serials)
 
 
-class Node(Uncopied):
+class Node:
     """One application of an op to inputs; immutable.
 
     Attributes:
@@ -93,6 +93,15 @@ class Node(Uncopied):
         """Say which objects stand for the outputs; only for those that make nodes."""
         _set_outputs(self, tuple([weakref.ref(t) for t in outputs]))
 
+    def __copy__(self) -> Node:
+        return self  # immutable
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Node:
+        return copy.deepcopy(self.outputs[0], memo).node
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _node_of, (self.outputs[0],)
+
     def __repr__(self) -> str:
         return f"<Node {self.op.name} at {self.loc.short()}>"
 
@@ -108,7 +117,11 @@ _set_serial = vars(Node)["serial"].__set__
 _set_outputs = vars(Node)["_outputs"].__set__
 
 
-class Tensor(Operators, Uncopied):
+def _node_of(output: Tensor) -> Node:
+    return output.node
+
+
+class Tensor(Operators):
     """A symbolic value: an output of a node, with a shape and a dtype that are known now.
 
     Operators and methods make further nodes. A tensor has a value only when a session runs, unless
@@ -134,6 +147,33 @@ class Tensor(Operators, Uncopied):
         self.node = node
         self.index = index
         self._value = None
+
+    # Copies.
+
+    def __copy__(self) -> Tensor:
+        return self  # immutable
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        # Where a graph is open a copy is for that graph. Elsewhere it has a graph of its own.
+        graph = self.node.graph
+        if id(graph) not in memo and (graph.is_ambient or graph._is_one_open()):
+            return self._copied()
+        return graph._counterpart(self, copy.deepcopy(graph, memo))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.node.graph._reduced(self)
+
+    def _copied(self) -> Tensor:
+        """Return a copy for the graph that is open."""
+        return self
+
+    def _own_state(self) -> Any:
+        """Return what `_restore` needs besides the node; for subclasses."""
+
+    def _restore(self, node: Node, index: int, state: Any) -> None:
+        """Become an output of a node again, with what `_own_state` returned."""
+        del state
+        Tensor.__init__(self, node, index)
 
     # What it is.
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from graphfw.errors import ArgumentError, DTypeError, GraphError, Operand, ShapeError
 from graphfw.ir import ambient, concrete
@@ -18,7 +22,6 @@ from graphfw.ir.records import record
 from graphfw.ir.sources import VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
-from graphfw.ir.uncopied import Uncopied
 from graphfw.ir.walk import ancestors
 from graphfw.loc import Loc, capture
 
@@ -149,6 +152,31 @@ class Variable(Tensor):
         """Take the name from now on from a function: a layer's path is known only later."""
         self._namer = namer
 
+    def _own_state(self) -> Any:
+        """Return the initial value, whether optimisers change it, and the name."""
+        return self.initial, self.trainable, self.name
+
+    def _restore(self, node: Node, index: int, state: Any) -> None:
+        """Become the output of a node again, with what `_own_state` returned."""
+        super()._restore(node, index, state)
+        self.initial, self.trainable, name = state
+        if isinstance(self.initial, np.ndarray):
+            self.initial.flags.writeable = False
+        self._namer = lambda: name
+
+    def _copied(self) -> Variable:
+        """Make a variable in the open graph that begins with what this one begins with."""
+        graph = current_graph().root
+        taken = {variable.name for variable in graph.variables}
+        names = (f"{self.name}_copy{number or ''}" for number in itertools.count())
+        name = next(one for one in names if one not in taken)
+        initial = self.initial
+        if callable(initial) and not isinstance(initial, (Tensor, InitialOf)):
+            initial = InitialOf(initial, self)
+        shape = _static(self.shape, self.node.loc)
+        with ambient.override(ambient.current_scope, ""):
+            return Variable(initial, name, self.trainable, shape=shape, dtype=self.dtype)
+
     def __repr__(self) -> str:
         kind = "" if self.trainable else ", trainable=False"
         return f'<Variable "{self.name}" {self.type}{kind}>'
@@ -216,7 +244,30 @@ def _check_initial(initial: Tensor, loc: Loc) -> None:
         )
 
 
-class Update(Uncopied):
+class InitialOf:
+    """An initialiser: the value that another variable begins with.
+
+    An initialiser draws by the name of its variable, so the other's name is used.
+
+    Args:
+        initial: The other variable's initialiser.
+        variable: The other variable.
+    """
+
+    def __init__(self, initial: Initializer, variable: Variable) -> None:
+        self._initial = initial
+        self._variable = variable
+
+    def __call__(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        """Return what the other variable's initialiser returns for it."""
+        with ambient.override(ambient.current_scope, self._variable.name):
+            return self._initial(shape, dtype)
+
+    def __repr__(self) -> str:
+        return f"InitialOf({self._variable.name!r})"
+
+
+class Update:
     """A promise that variables get new values at the end of a run: fetch it to make it happen.
 
     Attributes:
@@ -238,10 +289,31 @@ class Update(Uncopied):
         self.graph = graph
         graph.updates.append(self)
 
+    def __copy__(self) -> Update:
+        return self  # immutable once it is made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Update:
+        graph = self.graph
+        if id(graph) not in memo and graph._is_one_open():
+            return self
+        copied: Graph = copy.deepcopy(graph, memo)
+        return copied.updates[_number_of(self)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _update_of, (self.graph, _number_of(self))
+
     def __repr__(self) -> str:
         names = ", ".join(f'"{v.name}"' for v, _ in self.pairs[:4])
         more = ", …" if len(self.pairs) > 4 else ""
         return f"<Update of {names}{more} at {self.loc.short()}>"
+
+
+def _number_of(update: Update) -> int:
+    return update.graph.updates.index(update)
+
+
+def _update_of(graph: Graph, number: int) -> Update:
+    return graph.updates[number]
 
 
 def update(variable: Variable, value: Any) -> Update:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import weakref
+import copy
 from abc import ABCMeta
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,51 +12,21 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from graphfw.errors import ArgumentError, CheckpointError, GraphError, did_you_mean
 from graphfw.ir import ambient
 from graphfw.ir.dtype import DTypeLike
-from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.graph import current_graph
 from graphfw.ir.variable import Initializer, Variable
 from graphfw.nn import states, text
 from graphfw.nn.checks import misfit
+from graphfw.nn.names import Names, names_of, snake_case
 
 if TYPE_CHECKING:
     from graphfw.runtime.session import Session
 
 M = TypeVar("M", bound="Module")
 
+_POSITION = ("_parent", "_attribute", "_is_named", "_names")
+"""The attributes that say where a module stands."""
+
 _CONTAINERS = (list, tuple, set, frozenset, dict)
-
-
-class _Names:
-    """The names of one graph's root modules, and which of its variables belong to a module."""
-
-    def __init__(self) -> None:
-        # No callbacks, as weak dictionaries have them: a Ctrl-C that comes inside of one is lost.
-        self._roots: dict[str, weakref.ref[Module]] = {}
-        # By id, because a tensor compares elementwise; the graph keeps its variables alive.
-        self.owned: set[int] = set()
-
-    def take(self, module: Module, wanted: str) -> str:
-        """Give a root module a name: the wanted one, numbered where it is taken."""
-        name, count = wanted, 0
-        while self.is_taken(name):
-            count += 1
-            name = f"{wanted}_{count}"
-        self._roots[name] = weakref.ref(module)
-        return name
-
-    def is_taken(self, name: str) -> bool:
-        """Say whether a root module that is still there has a name."""
-        known = self._roots.get(name)
-        return known is not None and known() is not None
-
-    def free(self, name: str) -> None:
-        """Take a name back, if it is one of a root module."""
-        self._roots.pop(name, None)
-
-
-def _names_of(graph: Graph) -> _Names:
-    names: _Names = graph.layers or _Names()
-    graph.layers = names
-    return names
 
 
 class _ModuleType(ABCMeta):
@@ -132,7 +101,7 @@ class Module(metaclass=_ModuleType):
     _parent: Module | None
     _attribute: str
     _is_named: bool
-    _names: _Names
+    _names: Names
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make what registration needs: for a forgotten super().__init__() to do no harm."""
@@ -144,7 +113,7 @@ class Module(metaclass=_ModuleType):
             _parent=None,
             _attribute="",
             _is_named=False,
-            _names=_names_of(current_graph()),
+            _names=names_of(current_graph()),
         )
         self._become_root()
         return self
@@ -176,12 +145,48 @@ class Module(metaclass=_ModuleType):
         return f"{self._parent.path}.{self._attribute}"
 
     def _become_root(self) -> None:
-        full = ambient.join_scope(ambient.current_scope.get(), _snake_case(type(self).__name__))
+        full = ambient.join_scope(ambient.current_scope.get(), snake_case(type(self).__name__))
         self.__dict__.update(_parent=None, _attribute=self._names.take(self, full))
 
     def _become_part(self, parent: Module, attribute: str) -> None:
         self._names.free(self._attribute)
         self.__dict__.update(_parent=parent, _attribute=attribute)
+
+    # Copies.
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Where a graph is open, the copy is new layers in that graph. Elsewhere it has a copy of the
+        # whole graph.
+        if id(self._names.graph) in memo or current_graph().is_ambient:
+            copied = memo[id(self)] = object.__new__(type(self))
+            copied.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+            return copied
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        for name, value in vars(self).items():
+            if name not in _POSITION:
+                copied.__dict__[name] = copy.deepcopy(value, memo)
+        for name, child in copied._children.items():
+            own = self._children[name]
+            if own._parent is self and own._attribute == name:
+                child._become_part(copied, name)
+        for name, variable in copied._variables.items():
+            copied._own(name, variable)
+        return copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return object.__new__, (type(self),), self.__getstate__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        named = [n for n, v in self._variables.items() if v.name == f"{self.path}.{n}"]
+        return {**vars(self), "_names": self._names.graph, "_named": named}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        named = state.pop("_named")
+        self.__dict__.update(state, _names=names_of(state["_names"]))
+        for name in named:
+            self._own(name, self._variables[name])
+        if self._parent is None:
+            self._names.restore(self._attribute, self)
 
     # Registration.
 
@@ -235,7 +240,7 @@ class Module(metaclass=_ModuleType):
         self._rename_former(name, child, variable)
 
     def _own(self, name: str, variable: Variable) -> None:
-        owned = _names_of(variable.graph).owned
+        owned = names_of(variable.graph).owned
         if id(variable) not in owned:
             owned.add(id(variable))
             variable.rename(lambda: f"{self.path}.{name}")
@@ -491,9 +496,3 @@ def _refuse_hidden(module: Module, name: str, value: Any) -> None:
         if isinstance(item, _CONTAINERS) and id(item) not in seen:
             seen.add(id(item))
             todo.extend(item.values() if isinstance(item, dict) else item)
-
-
-def _snake_case(name: str) -> str:
-    """Say `multi_head_attention` for `MultiHeadAttention`, `mlp` for `MLP`, `relu` for `ReLU`."""
-    words = r"(?<=[a-z0-9])(?=[A-Z])(?!LU)|(?<=[A-Z])(?=[A-Z][a-z])"
-    return re.sub(words, "_", name.lstrip("_")).lower()

@@ -145,6 +145,9 @@ class Function:
         self._warned: set[str] = set()
         self._kinds: set[Hashable] = set()
 
+    def __reduce__(self) -> str:
+        return str(vars(self)["__qualname__"])  # as a Python function: by its name
+
     @functools.cached_property
     def session(self) -> Session:
         """Where the function runs: for its variables, `save` and `restore`."""

@@ -14,6 +14,7 @@ from graphfw.ir.dim import DimLike, substitute
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Tensor
+from graphfw.ir.uncopied import Uncopied
 from graphfw.passes.manager import table
 from graphfw.runtime import feeding
 from graphfw.runtime.executor import Executable
@@ -43,7 +44,7 @@ class PlanCost(NamedTuple):
     parameter_bytes: int
 
 
-class Plan:
+class Plan(Uncopied):
     """A compiled run of a session, from `session.compile(fetches, feeds=[…])`.
 
     Call it with the feeds' values by position; it returns the fetches in their structure. It is
@@ -52,6 +53,8 @@ class Plan:
     Attributes:
         program: What the executor runs.
     """
+
+    instead = "pickle the graph, and compile the plan with a Session there: compiled code is cached"
 
     def __init__(
         self,

@@ -116,6 +116,11 @@ class Session(Uncopied):
     {'total': array(3., dtype=float32)}
     """
 
+    instead = (
+        "save its variables with session.save(path), or take session.state_dict(); pickle the "
+        "graph, and make a Session of it there"
+    )
+
     def __init__(
         self,
         graph: Graph,

@@ -1,10 +1,7 @@
 """`Tensor`: what it says of itself, values of constants, operators, NumPy's protocols."""
 
-import copy
 import operator
-import pickle
 import re
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -234,25 +231,6 @@ def test_an_unknown_attribute_has_no_hint():
     with pytest.raises(AttributeError, match=r"a Tensor has no attribute 'bogus'$") as caught:
         gf.asarray([1.0]).bogus  # noqa: B018
     assert caught.value.name == "bogus"
-
-
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_what_belongs_to_a_graph_is_not_copied(duplicate: Callable[..., object]):
-    with gf.Graph() as g:
-        x = gf.placeholder((2,), name="x")
-        layer = gf.nn.Linear(2, 3)
-        y = layer(x)
-        w = g.variables[0]
-        made = [g, x, y, y.node, w, gf.update(w, w * 2), gf.Session(g)]
-    for one in made:
-        text = f"a {type(one).__name__} can't be copied or pickled"
-        with pytest.raises(gf.GraphError, match=text) as caught:
-            duplicate(one)
-        assert "gf.parse(str(g))" in caught.value.fix
-        assert caught.value.at.file == __file__
-    if duplicate is not copy.copy:  # of a layer it refers to the same variables
-        with pytest.raises(gf.GraphError, match="can't be copied or pickled"):
-            duplicate(layer)
 
 
 def test_a_concrete_value_that_fails_says_where():

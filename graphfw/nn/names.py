@@ -1,0 +1,58 @@
+"""The names of a graph's modules."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from typing import TYPE_CHECKING
+
+from graphfw.ir.graph import Graph
+
+if TYPE_CHECKING:
+    from graphfw.nn.module import Module
+
+
+class Names:
+    """The names of one graph's root modules, and which of its variables belong to a module."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        # No callbacks, as weak dictionaries have them: a Ctrl-C that comes inside of one is lost.
+        self._roots: dict[str, weakref.ref[Module]] = {}
+        # By id, because a tensor compares elementwise; the graph keeps its variables alive.
+        self.owned: set[int] = set()
+
+    def take(self, module: Module, wanted: str) -> str:
+        """Give a root module a name: the wanted one, numbered where it is taken."""
+        name, count = wanted, 0
+        while self.is_taken(name):
+            count += 1
+            name = f"{wanted}_{count}"
+        self._roots[name] = weakref.ref(module)
+        return name
+
+    def is_taken(self, name: str) -> bool:
+        """Say whether a root module that is still there has a name."""
+        known = self._roots.get(name)
+        return known is not None and known() is not None
+
+    def restore(self, name: str, module: Module) -> None:
+        """Give a root module of a graph that was copied or unpickled the name that it has."""
+        self._roots[name] = weakref.ref(module)
+
+    def free(self, name: str) -> None:
+        """Take a name back, if it is one of a root module."""
+        self._roots.pop(name, None)
+
+
+def names_of(graph: Graph) -> Names:
+    """Return the names of a graph's modules."""
+    names: Names = graph.layers or Names(graph)
+    graph.layers = names
+    return names
+
+
+def snake_case(name: str) -> str:
+    """Say `multi_head_attention` for `MultiHeadAttention`, `mlp` for `MLP`, `relu` for `ReLU`."""
+    words = r"(?<=[a-z0-9])(?=[A-Z])(?!LU)|(?<=[A-Z])(?=[A-Z][a-z])"
+    return re.sub(words, "_", name.lstrip("_")).lower()
