@@ -155,8 +155,7 @@ class Module(metaclass=_ModuleType):
     # Copies.
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Where a graph is open, the copy is new layers in that graph. Elsewhere it has a copy of the
-        # whole graph.
+        # Where a graph is open, the copy has new variables in it. Elsewhere the graph is copied.
         if id(self._names.graph) in memo or current_graph().is_ambient:
             copied = memo[id(self)] = object.__new__(type(self))
             copied.__setstate__(copy.deepcopy(self.__getstate__(), memo))
