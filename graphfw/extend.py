@@ -22,6 +22,7 @@ from graphfw.ir.shape import broadcast, reduced, require
 from graphfw.ops.batching import Lanes, along_axes, leading
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import run_pipeline
+from graphfw.passes.regions import OptimiseBodies
 from graphfw.passes.rules import RuleSet, rule
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Executable, Executor, Options
@@ -41,6 +42,7 @@ __all__ = [
     "Executable",
     "Executor",
     "Lanes",
+    "OptimiseBodies",
     "Options",
     "Pass",
     "Program",

@@ -54,6 +54,14 @@ def test_page_runs(page, monkeypatch, tmp_path, request):
     run(source, page, names)
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.glob("adding-*.md")), ids=lambda page: page.stem)
+def test_what_is_added_needs_nothing_private(page):
+    text = page.read_text("utf-8").partition("## In graphfw itself")[0]
+    found = set(re.findall(r"^(?:from|import) (graphfw\S*)", text, re.MULTILINE))
+    assert found <= {"graphfw", "graphfw.extend"}
+    assert not re.search(r"\bself\._|\bdef _", "".join(BLOCK.findall(text)))
+
+
 def run(source: str, page: Path, names: dict[str, object]) -> None:
     exec(compile(source, str(page), "exec"), names)
 

@@ -40,15 +40,15 @@ class Adam(Optimizer):
         self._check_betas(self.betas)
         self._check("eps", self.eps, least=0)
 
-    def _slots(self) -> dict[str, float]:
+    def slots(self) -> dict[str, float]:
         return {"m": 0.0, "v": 0.0, **({"v_max": 0.0} if self.amsgrad else {})}
 
-    def _shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
+    def shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
         b1, b2 = self.betas
         # In float64: in float32, 1 - 0.999 has lost half of its digits.
         return (lr / (1 - F.pow(b1, count)), F.sqrt(1 - F.pow(b2, count)))
 
-    def _rule(
+    def rule(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         rate, root_of_bias = shared

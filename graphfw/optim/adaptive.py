@@ -43,11 +43,11 @@ class RMSprop(Optimizer):
         self._check("eps", self.eps, least=0)
         self._check("momentum", self.momentum, least=0, below=1)
 
-    def _slots(self) -> dict[str, float]:
+    def slots(self) -> dict[str, float]:
         names = ["square", *["mean"] * self.centered, *["momentum"] * (self.momentum > 0)]
         return dict.fromkeys(names, 0.0)
 
-    def _rule(
+    def rule(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         (lr,) = shared
@@ -94,13 +94,13 @@ class Adagrad(Optimizer):
         self._check("eps", self.eps, least=0)
         self._check("initial_sum", self.initial_sum, least=0)
 
-    def _slots(self) -> dict[str, float]:
+    def slots(self) -> dict[str, float]:
         return {"sum": self.initial_sum}
 
-    def _shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
+    def shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
         return (lr / (1 + (count - 1) * self.lr_decay),) if self.lr_decay else (lr,)
 
-    def _rule(
+    def rule(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         (lr,) = shared

@@ -126,16 +126,16 @@ class Optimizer(abc.ABC):
 
     # What subclasses say.
 
-    def _slots(self) -> dict[str, float]:
+    def slots(self) -> dict[str, float]:
         """Return what is remembered for each parameter, with the values to begin with."""
         return {}
 
-    def _shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
+    def shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
         """Return what all parameters share in an update; `count` is 1 in the first, a float64."""
         return (lr,)
 
     @abc.abstractmethod
-    def _rule(
+    def rule(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return a parameter's new value and its slots', from the gradient."""
@@ -303,7 +303,7 @@ class Optimizer(abc.ABC):
         """Return the new values of a group's parameters and of their slots."""
         lr = self._rate(state)
         decay = 1 - lr * self.weight_decay if self.decoupled else self.weight_decay
-        shared = (decay, *self._shared(lr, converted(state.next_step, float64)))
+        shared = (decay, *self.shared(lr, converted(state.next_step, float64)))
         result: Moves = []
         in_dtype: dict[DType, list[Scalar]] = {}
         for gradient, variable in pairs:
@@ -319,8 +319,8 @@ class Optimizer(abc.ABC):
                 p = p * amount
             elif self.weight_decay:
                 g = g + p * amount
-            slots = state.slots_of(variable, self._slots(), dtype)
-            moved, remembered = self._rule(p, g, slots, scalars)
+            slots = state.slots_of(variable, self.slots(), dtype)
+            moved, remembered = self.rule(p, g, slots, scalars)
             result.append((variable, converted(moved, variable.dtype)))
             result += [(slots[name], value) for name, value in remembered.items()]
         return result

@@ -37,10 +37,10 @@ class Lion(Optimizer):
         super().__post_init__()
         self._check_betas(self.betas)
 
-    def _slots(self) -> dict[str, float]:
+    def slots(self) -> dict[str, float]:
         return {"m": 0.0}
 
-    def _rule(
+    def rule(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         (lr,) = shared

@@ -48,15 +48,15 @@ class SGD(Optimizer):
             fix="use momentum=0.9",
         )
 
-    def _slots(self) -> dict[str, float]:
+    def slots(self) -> dict[str, float]:
         return {"momentum": 0.0} if self.momentum else {}
 
-    def _shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
+    def shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
         if not self.dampening:
             return (lr, 1.0)
         return (lr, 1 - self.dampening * converted(count > 1, count.dtype))
 
-    def _rule(
+    def rule(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         lr, share = shared

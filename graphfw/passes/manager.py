@@ -16,6 +16,7 @@ from graphfw.errors import (
     GraphfwError,
     PassError,
     VerifyError,
+    a_type,
     did_you_mean,
 )
 from graphfw.ir.graph import Graph
@@ -141,7 +142,18 @@ def _run(one: Pass, graph: Graph) -> tuple[Graph, Report]:
     start = time.perf_counter()
     result = one.run(graph, hits)
     ms = (time.perf_counter() - start) * 1e3
+    if not isinstance(result, Graph):
+        raise PassError(f"it returned {a_type(result)}", fix="return the graph, rewritten or not")
+    if [t.type for t in result.outputs] != [t.type for t in graph.outputs]:
+        raise PassError(
+            f"it changed the outputs from {_types(graph)} to {_types(result)}",
+            fix="keep the outputs' order, shapes and dtypes, as graphfw.extend.rebuild does",
+        )
     return result, Report(one.name, len(graph.nodes), len(result.nodes), dict(hits), ms)
+
+
+def _types(graph: Graph) -> str:
+    return f"({', '.join([str(t.type) for t in graph.outputs])})"
 
 
 def _check(graph: Graph, right: set[Node], who: str) -> None:

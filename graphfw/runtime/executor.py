@@ -32,7 +32,7 @@ from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from types import ModuleType
 
 __all__ = ["Executable", "Executor", "Options", "executor_names", "find_executor"]
 
@@ -249,7 +249,7 @@ _GROUP = "graphfw.executors"
 
 def executor_names() -> list[str]:
     """Return the names of the executors that are installed, whether or not they can run here."""
-    return sorted({*_BUILT_IN, *(point.name for point in _entry_points())})
+    return sorted({*_BUILT_IN, *_entry_points().names(_GROUP)})
 
 
 def find_executor(choice: str | Executor | None) -> Executor:
@@ -269,7 +269,10 @@ def find_executor(choice: str | Executor | None) -> Executor:
         module, attribute = _BUILT_IN[name]
         made = getattr(import_module(module), attribute)(device)
     else:
-        made = _load_entry_point(name)(device)
+        meant = {"cpu": "numpy", "gpu": "cupy", "cuda": "cupy"}.get(name.lower())
+        near = f'did you mean "{meant}"?' if meant else did_you_mean(name, executor_names())
+        hint = near or f"there are: {', '.join(executor_names())}"
+        made = _entry_points().load(_GROUP, name, "executor", ExecutorError, hint)(device)
     if not isinstance(made, Executor):
         raise ExecutorError(f'the executor "{name}" is {a_type(made)}, no Executor')
     return made
@@ -284,31 +287,6 @@ def _default_executor() -> Executor:
         raise
 
 
-def _entry_points() -> list[EntryPoint]:
-    from importlib import metadata  # here, not above: it takes a tenth of `import graphfw`
-
-    return list(metadata.entry_points(group=_GROUP))
-
-
-def _load_entry_point(name: str) -> Any:
-    """Return what the entry point of a name stands for."""
-    points = [point for point in _entry_points() if point.name == name]
-    if not points:
-        names = executor_names()
-        meant = {"cpu": "numpy", "gpu": "cupy", "cuda": "cupy"}.get(name.lower())
-        near = f'did you mean "{meant}"?' if meant else did_you_mean(name, names)
-        raise ExecutorError(
-            f'there is no executor named "{name}"', fix=near or f"there are: {', '.join(names)}"
-        )
-    owners = [f"{p.value} of {p.dist.name if p.dist else 'an unknown package'}" for p in points]
-    if len({point.value for point in points}) > 1:
-        raise ExecutorError(
-            f'several installed packages have an executor named "{name}": {", ".join(owners)}',
-            fix="uninstall one of them",
-        )
-    try:
-        return points[0].load()
-    except (ImportError, AttributeError) as error:
-        raise ExecutorError(
-            f'the executor "{name}", {owners[0]}, can\'t be loaded: {error}'
-        ) from error
+def _entry_points() -> ModuleType:
+    # Not at the top: reading packages' metadata takes a tenth of `import graphfw`.
+    return import_module("graphfw.runtime.entry_points")

@@ -76,7 +76,8 @@ class Program:
         passes: Returns the passes that the executor wants.
         is_trip: Whether it is what a loop computes in each trip.
         casts: What mixed precision converts.
-        mixing: What its passes did.
+        rewriting: The reports of the session's own passes.
+        mixing: The reports of mixed precision's.
         is_staged: Whether some sizes are found out on the way: see `stages.py`.
     """
 
@@ -93,6 +94,7 @@ class Program:
     passes: Passes
     is_trip: bool = False
     casts: tuple[Cast, ...] = ()
+    rewriting: tuple[Report, ...] = ()
     mixing: tuple[Report, ...] = ()
     is_staged: bool = False
 
@@ -108,7 +110,7 @@ class Program:
     @property
     def reports(self) -> tuple[Report, ...]:
         """What each pass did."""
-        return (*self.mixing, *self._result.reports)
+        return (*self.rewriting, *self.mixing, *self._result.reports)
 
     @cached_property
     def rewritten(self) -> frozenset[Variable]:
@@ -150,20 +152,44 @@ def lower(
     verify: Level | None,
     passes: Passes,
     precision: Policy | None = None,
+    first: Sequence[Pass] = (),
 ) -> Program:
     """Take what the fetches and updates need of a graph, and put its inputs in order.
+
+    Args:
+        fetches: The tensors that are fetched.
+        updates: The updates that are made.
+        feeds: The placeholders that are fed.
+        graph: The graph.
+        verify: How much of the passes' work is checked.
+        passes: Returns the passes that the executor wants.
+        precision: What is computed in 16 bits.
+        first: Passes that come before all others: the session's own.
 
     Raises:
         GraphError: Two updates give one variable different values.
         FeedError: A fetch needs a placeholder that is not fed, or a dim whose size nothing tells.
         ArgumentError: The precision's overrides speak of something that there is not.
+        PassError: One of the passes `first` failed.
     """
     with without_collection():
         program = _lowered(fetches, updates, feeds, graph, verify, passes)
+        if first:
+            program = _rewritten(program, first)
         if precision is None:
             return program
         precision.check(graph)
         return _mixed(program, precision)
+
+
+def _rewritten(program: Program, first: Sequence[Pass]) -> Program:
+    """Return a program whose source is what the session's own passes make of it.
+
+    The graph is checked after each of them: they are somebody's own.
+    """
+    level: Level = "values" if program.level in ("values", "first-run") else "each"
+    found = run_pipeline(program.source, first, verify=level, all_passes=True)
+    return replace(program, source=found.graph, rewriting=found.reports)
 
 
 def _mixed(program: Program, policy: Policy) -> Program:

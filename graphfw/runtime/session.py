@@ -32,6 +32,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.uncopied import Uncopied
 from graphfw.ir.variable import Variable
 from graphfw.loc import trim_traceback
+from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, checked_level
 from graphfw.runtime import lookup
 from graphfw.runtime.contents import (
@@ -46,6 +47,7 @@ from graphfw.runtime.contents import (
 )
 from graphfw.runtime.debugging import DebugExecutable, Hook, checked_debug
 from graphfw.runtime.executor import Executable, Executor, checked_options, find_executor
+from graphfw.runtime.given_passes import checked_passes
 from graphfw.runtime.limits import Precision, checked_mixed, checked_switch
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.profile import Profile
@@ -98,6 +100,9 @@ class Session(Uncopied):
         tune: Measure the ways in which convolutions can be computed, where sizes are known, as
             plans are compiled, instead of estimating which is the fastest. What is found is kept on
             disk, for later sessions with `tune`.
+        passes: Passes of your own, or the names under which installed packages have them. They
+            are run on what is described, in this order, before the compiler's; the graph is
+            checked after each. Not with `debug`, which runs what is described.
         debug: Run node by node with NumPy, as the graph is described, without the compiler: slower,
             and errors name the line of the node. A function is called with each node, its inputs
             and its outputs, also with those inside of loops and branches.
@@ -136,6 +141,7 @@ class Session(Uncopied):
         precision_overrides: Mapping[str, DTypeLike] | None = None,
         winograd: bool = True,
         tune: bool = False,
+        passes: Sequence[Pass | str] = (),
         debug: bool | Hook = False,
     ) -> None:
         if not isinstance(graph, Graph):
@@ -154,6 +160,7 @@ class Session(Uncopied):
         )
         self.precision = checked_mixed(precision, precision_overrides)
         checked_debug(debug, self.executor, self.options)
+        self._passes = () if debug else checked_passes(passes)
         self._debug = debug
         self._state = State(checked_seed(seed))
         self._plans: dict[Any, Plan] = {}
@@ -261,7 +268,7 @@ class Session(Uncopied):
         with self._compiling:
             with without_collection():
                 # In a context of its own: an interrupt must not leave the compiler's graphs open.
-                how = self.graph, self._verify, self.executor.passes, self.precision
+                how = self.graph, self._verify, self.executor.passes, self.precision, self._passes
                 program = copy_context().run(lower, tensors, updates, placeholders, *how)
             with without_collection():
                 loaded = self._loaded(program)
