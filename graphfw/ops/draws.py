@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import itertools
 import math
 import reprlib
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ParamSpec, TypeAlias
 
 import numpy as np
 
 from graphfw.errors import ArgumentError, DTypeError, ShapeError, a_type
 from graphfw.ir import ambient
 from graphfw.ir.build import emit
-from graphfw.ir.dim import DimLike
+from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, promote_all, uint32, uint64
 from graphfw.ir.functions import F
 from graphfw.ir.graph import current_graph
@@ -25,6 +28,8 @@ from graphfw.ops.args import TensorLike, as_tensor, converted
 from graphfw.ops.batching import Lanes
 from graphfw.ops.composed import demand
 from graphfw.ops.numerics import random_bits, stream_key
+
+P = ParamSpec("P")
 
 ShapeLike: TypeAlias = DimLike | Sequence[DimLike]
 """The shape of a draw: dims, static or symbolic; one dim may stand without parentheses."""
@@ -151,6 +156,33 @@ def refuse_lists(what: str, order: str, **parameters: TensorLike) -> None:
                 f"random.{what}: {shown} is {a_type(value)}, not a number or a tensor",
                 fix=f"the order is random.{what}({order}); gf.asarray makes a tensor of numbers",
             )
+
+
+def refuse_bare_dims(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """Have a function whose first argument is the shape refuse dims as several arguments.
+
+    `normal(3, 4)` would be 3 numbers around 4; users of other libraries mean the shape (3, 4).
+    """
+    second = list(inspect.signature(function).parameters)[1]
+    name = function.__name__
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        lists = any([isinstance(a, (list, tuple)) for a in args])  # which `refuse_lists` refuses
+        if not lists and len(args) > 1 and _is_dim(args[0]) and _is_dim(args[1]):
+            dims = ", ".join(map(str, itertools.takewhile(_is_dim, args)))
+            raise ArgumentError(
+                f"random.{name}({dims}): is {args[1]} a dim, or the parameter {second}?",
+                fix=f"write gf.random.{name}(({dims})) for a shape, "
+                f"or gf.random.{name}(({args[0]},), {second}={args[1]})",
+            )
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _is_dim(value: object) -> bool:
+    return isinstance(value, (int, np.integer, Dim)) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> bool:

@@ -33,6 +33,7 @@ from graphfw.ops.draws import (
     is_number,
     named,
     parameter,
+    refuse_bare_dims,
     refuse_lists,
     unit,
     waits,
@@ -52,6 +53,7 @@ __all__ = [
 ]
 
 
+@refuse_bare_dims
 def uniform(
     shape: ShapeLike,
     low: TensorLike = 0.0,
@@ -102,6 +104,7 @@ def uniform(
     return named(where(spread < top, spread, bottom), name)
 
 
+@refuse_bare_dims
 def normal(
     shape: ShapeLike,
     mean: TensorLike = 0.0,
@@ -147,6 +150,7 @@ def normal(
     return named(draw, name)
 
 
+@refuse_bare_dims
 def truncated_normal(
     shape: ShapeLike,
     low: float = -2.0,
@@ -193,6 +197,7 @@ def truncated_normal(
     return named(scaled + parameter(what, "mean", mean, dims, to), name)
 
 
+@refuse_bare_dims
 def exponential(
     shape: ShapeLike,
     scale: TensorLike = 1.0,
@@ -226,6 +231,7 @@ def _demand_scale(what: str, label: str, value: TensorLike) -> None:
         demand(value >= 0, message, fix=f"use {label}={-value}")
 
 
+@refuse_bare_dims
 def gumbel(shape: ShapeLike, dtype: DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Draw from the standard Gumbel distribution, exp(-exp(-x)).  -> shape
 

@@ -1,5 +1,6 @@
 """Random draws: streams, exact ranges, distributions, gradients, errors."""
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -441,19 +442,42 @@ def test_a_shape_in_the_place_of_a_parameter(draw: Callable[[], Any], message: s
     assert f"the order is {function}({order}" in caught.value.fix
 
 
+@pytest.mark.parametrize("name", ["normal", "uniform", "exponential", "truncated_normal", "gumbel"])
+def test_dims_as_several_arguments_are_refused(name: str) -> None:
+    function = getattr(gf.random, name)
+    second = list(inspect.signature(function).parameters)[1]
+    with pytest.raises(ArgumentError) as caught:
+        function(3, 4)
+    assert caught.value.summary == (f"random.{name}(3, 4): is 4 a dim, or the parameter {second}?")
+    assert caught.value.fix == (
+        f"write gf.random.{name}((3, 4)) for a shape, or gf.random.{name}((3,), {second}=4)"
+    )
+    with gf.Graph():
+        n = gf.placeholder(("n",)).shape[0]
+        with pytest.raises(ArgumentError, match=rf"random\.{name}\(n, 4, 5\)"):
+            function(n, 4, 5)
+
+
+def test_one_dim_may_stand_without_parentheses() -> None:
+    assert gf.random.normal(3).shape == (3,)
+    assert gf.random.normal(3, 4.0).shape == (3,)
+    assert gf.random.normal(3, mean=4).shape == (3,)
+    assert gf.random.normal((3,), 4).shape == (3,)
+
+
 def test_errors_of_values() -> None:
     with pytest.raises(ArgumentError, match=r"random.uniform: low=1 must be below high=1"):
-        gf.random.uniform(3, 1, 1)
+        gf.random.uniform((3,), 1, 1)
     with pytest.raises(ArgumentError, match=r"random.normal: std=-1 must not be negative"):
-        gf.random.normal(3, std=-1)
+        gf.random.normal((3,), std=-1)
     with pytest.raises(ArgumentError, match="truncated_normal: low=2 must be below high=-2"):
-        gf.random.truncated_normal(3, 2, -2)
+        gf.random.truncated_normal((3,), 2, -2)
     with pytest.raises(ArgumentError, match="low=0 must be below high=inf, and both finite"):
-        gf.random.truncated_normal(3, 0, math.inf)
+        gf.random.truncated_normal((3,), 0, math.inf)
     with pytest.raises(ArgumentError, match="too little of the distribution is between 5 and 6"):
-        gf.random.truncated_normal(3, 5, 6)
+        gf.random.truncated_normal((3,), 5, 6)
     with pytest.raises(ArgumentError, match="exponential: scale=-2 must not be negative"):
-        gf.random.exponential(3, -2)
+        gf.random.exponential((3,), -2)
     with pytest.raises(ArgumentError, match=r"random.bernoulli: p=1.5 must be between 0 and 1"):
         gf.random.bernoulli(1.5)
     with pytest.raises(ArgumentError, match=r"random.randint: low=3 must be below high=3"):
@@ -475,3 +499,35 @@ def test_errors_of_dtypes() -> None:
         gf.random.randint(0.0, 2, 3)
     with pytest.raises(DTypeError, match="randint: high must be integers, not bool"):
         gf.random.randint(0, True, 3)
+
+
+def _layers(x: gf.Tensor) -> list[gf.Tensor]:
+    """Return the results of all layers that draw."""
+    attention = gf.nn.MultiHeadAttention(4, 2, dropout=0.5)
+    recurrent = gf.nn.LSTM(4, 4, num_layers=3, dropout=0.5)
+    return [gf.nn.Dropout(0.5)(x), attention(x), recurrent(x)[0]]
+
+
+def test_a_draw_beside_layers_moves_none_of_theirs() -> None:
+    def keys(draws: int) -> list[str]:
+        with gf.Graph() as g, gf.name_scope("model"):
+            for _ in range(draws):
+                gf.random.normal((3,))
+                gf.random.bernoulli(0.5, (3,))
+            _layers(gf.placeholder((2, 3, 4)))
+        return [n.op.key for n in g.nodes if n.op.name == "random_bits"][2 * draws :]
+
+    assert len(keys(0)) >= 4
+    assert keys(0) == keys(1) == keys(3)
+
+
+def test_a_name_pins_a_draw() -> None:
+    def key(before: int, name: str | None) -> str:
+        with gf.Graph() as g:
+            for _ in range(before):
+                gf.random.normal((3,))
+            gf.random.normal((3,), name=name)
+        return next(n.op.key for n in reversed(g.nodes) if n.op.name == "random_bits")
+
+    assert key(0, "noise") == key(2, "noise")
+    assert key(0, None) != key(2, None)  # counted in its scope
