@@ -61,8 +61,8 @@ class Variable(Tensor):
         name: Its name in checkpoints; made from the layer or the scope when there is none.
         trainable: Whether optimisers change it.
         shape: With an initialiser or None, the shape: ints.
-        dtype: With an initialiser or None, the dtype (default: the default dtype); else a
-            conversion.
+        dtype: The dtype. By default an array keeps its own, but for float64 and complex128, which
+            NumPy makes unasked: they become the default dtype, as initialisers do.
 
     Raises:
         GraphError: No graph is open, or the name is taken, or `initial` depends on a placeholder
@@ -124,7 +124,7 @@ class Variable(Tensor):
             self.initial = None
             kind = TensorType(resolved or ambient.get_default_dtype(), _static(shape, loc))
         else:
-            array = to_array(initial, resolved)
+            array = to_array(initial, resolved) if resolved else _in_default_dtype(initial, loc)
             self.initial = array.copy()
             self.initial.flags.writeable = False
             kind = TensorType(as_dtype(array.dtype), array.shape)
@@ -224,6 +224,32 @@ def _static(shape: Any, loc: Loc) -> tuple[int, ...]:
             fix="use ints that are not negative",
         )
     return tuple(dim.__index__() for dim in shape)
+
+
+def _in_default_dtype(value: Any, loc: Loc) -> Array:
+    """Return an array; float64 and complex128, which NumPy makes unasked, in the default dtype.
+
+    Raises:
+        DTypeError: A number is beyond the default dtype.
+    """
+    array = to_array(value)
+    default = ambient.get_default_dtype()
+    if array.dtype == np.float64:
+        wanted = default
+    elif array.dtype == np.complex128 and default.itemsize <= 4:
+        wanted = as_dtype("complex64")
+    else:
+        return array
+    with np.errstate(over="ignore"):
+        made = array.astype(wanted.dtype)
+    if (np.isinf(made) & ~np.isinf(array)).any():
+        raise DTypeError(
+            f"Variable: a number of the {array.dtype.name} array is beyond {wanted.name}, the "
+            "default dtype",
+            at=loc,
+            fix=f"pass dtype=gf.{array.dtype.name}",
+        )
+    return made
 
 
 def _check_initial(initial: Tensor, loc: Loc) -> None:

@@ -158,7 +158,7 @@ class PerChannel(Module):
         eps: float,
         affine: bool,
         dtype: DTypeLike | None,
-        axis: int,
+        axis: int | None,
         name: str | None,
     ) -> None:
         super().__init__(name=name)
@@ -170,7 +170,16 @@ class PerChannel(Module):
     def _place(self, x: Tensor) -> int:
         """Return the axis of the channels, after checking that there are as many as expected."""
         layer = type(self).__name__
-        place = ruled(layer, x, normalize_axis, self.axis, x.ndim)
+        # A default would normalise the wrong axis of somebody's images or sequences in silence.
+        demand(
+            self.axis is not None or x.ndim <= 2,
+            f"{layer}: x has {x.ndim} dims, and the axis of its {self.size} is not given",
+            {"x": x},
+            fix=f"write {layer}(…, axis=1) for [N, C, *S], axis=-1 for [N, *S, C]",
+            error=ShapeError,
+        )
+        axis = -1 if self.axis is None else self.axis
+        place = ruled(layer, x, normalize_axis, axis, x.ndim)
         found = x.shape[place]
         fits = found == self.channels
         hint = f"use {self.size}={found}"
@@ -180,9 +189,12 @@ class PerChannel(Module):
         others = [i for i, dim in enumerate(x.shape) if i and dim == self.channels]
         if others:
             hint = self.elsewhere.format(others[0])
-        message = f"{layer}: x has {found} channels at axis {self.axis}, not {self.channels}"
+        message = f"{layer}: x has {found} channels at axis {axis}, not {self.channels}"
         demand(fits, message, {"x": x}, fix=hint, error=ShapeError)
         return place
+
+    def _axis_text(self) -> str:
+        return "" if self.axis is None else f", axis={self.axis}"
 
 
 class Tracking(PerChannel):
@@ -200,7 +212,7 @@ class Tracking(PerChannel):
         affine: bool,
         track_running_stats: bool,
         dtype: DTypeLike | None,
-        axis: int,
+        axis: int | None,
         name: str | None,
     ) -> None:
         super().__init__(channels, eps, affine, dtype, axis, name)
@@ -273,7 +285,8 @@ class BatchNorm(Tracking):
             16-bit floats are float32.
         track_running_stats: Whether to have running statistics; without them it is always the
             batch's own mean and variance.
-        axis: Where the channels are: for images [N, C, H, W] it is 1.
+        axis: The axis of the channels. It is needed for an x of more than two dims: 1 for images
+            [N, C, H, W], -1 for sequences [N, T, C].
         name: See `Module`.
 
     Attributes:
@@ -286,7 +299,8 @@ class BatchNorm(Tracking):
 
     Raises:
         ArgumentError: channels is no int or below 1, or momentum is outside (0, 1].
-        ShapeError: In a call: x's dim `axis` is not C, or in training each channel has one element.
+        ShapeError: In a call: x's dim `axis` is not C, or no axis is given and x has more than two
+            dims, or in training each channel has one element.
     """
 
     def __init__(
@@ -298,7 +312,7 @@ class BatchNorm(Tracking):
         dtype: DTypeLike | None = None,
         *,
         track_running_stats: bool = True,
-        axis: int = -1,
+        axis: int | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(channels, eps, momentum, affine, track_running_stats, dtype, axis, name)
@@ -331,8 +345,8 @@ class BatchNorm(Tracking):
         affine = self.weight is not None
         tracks = "" if self.running_mean is not None else ", track_running_stats=False"
         return (
-            f"{self.channels}, momentum={self.momentum}, eps={self.eps}, affine={affine}, "
-            f"axis={self.axis}{tracks}"
+            f"{self.channels}, momentum={self.momentum}, eps={self.eps}, affine={affine}"
+            f"{self._axis_text()}{tracks}"
         )
 
 
@@ -359,7 +373,8 @@ class GroupNorm(PerChannel):
         eps: What is added to the variance.
         affine: Whether to scale and shift by learnt weights and biases.
         dtype: The weights' dtype, the default dtype when there is none.
-        axis: Where the channels are: for images [N, C, H, W] it is 1.
+        axis: The axis of the channels. It is needed for an x of more than two dims: 1 for images
+            [N, C, H, W], -1 for sequences [N, T, C].
         name: See `Module`.
 
     Attributes:
@@ -368,7 +383,8 @@ class GroupNorm(PerChannel):
 
     Raises:
         ArgumentError: A size is no int or below 1, or channels is no multiple of groups.
-        ShapeError: In a call: x's dim `axis` is not C.
+        ShapeError: In a call: x's dim `axis` is not C, or no axis is given and x has more than two
+            dims.
     """
 
     def __init__(
@@ -379,7 +395,7 @@ class GroupNorm(PerChannel):
         affine: bool = True,
         dtype: DTypeLike | None = None,
         *,
-        axis: int = -1,
+        axis: int | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(channels, eps, affine, dtype, axis, name)
@@ -397,4 +413,5 @@ class GroupNorm(PerChannel):
     def extra_repr(self) -> str:
         """Say the sizes and options."""
         affine = self.weight is not None
-        return f"{self.groups}, {self.channels}, eps={self.eps}, affine={affine}, axis={self.axis}"
+        sizes = f"{self.groups}, {self.channels}"
+        return f"{sizes}, eps={self.eps}, affine={affine}{self._axis_text()}"

@@ -20,11 +20,11 @@ def test_initial_values(rng: np.random.Generator):
         converted = gf.Variable([1, 2], dtype="float64", name="converted")
     types = [str(v.type) for v in g.variables]
     assert types == [
-        *("float64[2, 3]", "int64[1, 2]", "float32[]", "int64[]", "bool[]"),
+        *("float32[2, 3]", "int64[1, 2]", "float32[]", "int64[]", "bool[]"),
         *("float32[2]", "float32[2]", "float64[2]"),
     ]
     with gf.Session(g) as session:
-        np.testing.assert_array_equal(session[of_array], a)
+        np.testing.assert_array_equal(session[of_array], a.astype(np.float32))
         np.testing.assert_array_equal(session[of_list], [[1, 2]])
         assert session[of_float] == 0.5
         assert session[of_int] == 7
@@ -32,6 +32,25 @@ def test_initial_values(rng: np.random.Generator):
         np.testing.assert_array_equal(session[of_tensor], [3, 3])
         np.testing.assert_array_equal(session[of_call], [1, 1])
         np.testing.assert_array_equal(session[converted], [1, 2])
+
+
+def test_arrays_of_numpy_s_default_dtype_get_the_default_dtype():
+    with gf.Graph():
+        assert gf.Variable(np.zeros(3)).dtype is gf.float32
+        assert gf.Variable(np.zeros(3) + 1j).dtype is gf.complex64
+        assert gf.Variable(np.float64(2)).dtype is gf.float32
+        assert gf.Variable(np.zeros(3, np.float16)).dtype is gf.float16
+        assert gf.Variable(np.zeros(3), dtype="float64").dtype is gf.float64
+        assert gf.Variable(gf.asarray(np.zeros(3))).dtype is gf.float64  # as it was described
+        inf = gf.Variable([np.inf, np.nan], name="inf")
+        assert np.isinf(inf.initial[0])
+        with pytest.raises(gf.DTypeError, match="float64 array is beyond float32") as caught:
+            gf.Variable(np.array([1e300]))
+        assert caught.value.fix == "pass dtype=gf.float64"
+        assert caught.value.at.file == __file__
+        with gf.default_dtype("float64"):
+            assert gf.Variable(np.zeros(3)).dtype is gf.float64
+            assert gf.Variable(np.zeros(3) + 1j).dtype is gf.complex128
 
 
 def test_initial_values_are_copied():

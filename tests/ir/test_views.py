@@ -43,9 +43,9 @@ def test_summary(graph):
     variables = rows(text, "variable")
     assert variables["variable"] == ["type", "trainable", "parameters", "bytes"]
     assert variables["fc.w"] == ["float32[4, 500]", "yes", "2,000", "8,000"]
-    assert variables["mean"] == ["float64[3]", "no", "3", "24"]
+    assert variables["mean"] == ["float32[3]", "no", "3", "12"]
     assert variables["total trainable"] == ["2,000", "8,000"]
-    assert variables["total not trainable"] == ["3", "24"]
+    assert variables["total not trainable"] == ["3", "12"]
 
 
 def test_summary_of_costs(graph):

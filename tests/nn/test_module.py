@@ -378,7 +378,7 @@ Sequential(
   (0): Linear(64 -> 128, bias=True)  # 8,320 parameters
   (1): ReLU()
   (2): Sequential(
-    (norm): BatchNorm(128, momentum=0.1, eps=1e-05, affine=True, axis=-1)  # 256 parameters, \
+    (norm): BatchNorm(128, momentum=0.1, eps=1e-05, affine=True)  # 256 parameters, \
 256 not trained
     (drop): Dropout(rate=0.2)
   )  # 256 parameters, 256 not trained

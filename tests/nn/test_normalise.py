@@ -179,3 +179,24 @@ def test_batch_norm_of_low_precision(rng, graph):
     assert y.dtype is gf.bfloat16
     assert layer.weight.dtype is gf.bfloat16
     assert layer.running_var.dtype is gf.float32
+
+
+@pytest.mark.parametrize(
+    "made", [lambda **axis: nn.BatchNorm(16, **axis), lambda **axis: nn.GroupNorm(4, 16, **axis)]
+)
+@pytest.mark.parametrize("shape", [("batch", 16, 8, 16), ("batch", "time", 16)])
+def test_the_axis_of_many_dims_is_not_guessed(made, shape):
+    with gf.Graph():
+        x = gf.placeholder(shape, name="x")
+        layer = made()
+        name = type(layer).__name__
+        with pytest.raises(gf.ShapeError) as caught:
+            layer(x)
+        assert caught.value.summary == (
+            f"{name}: x has {len(shape)} dims, and the axis of its channels is not given"
+        )
+        assert caught.value.fix == (
+            f"write {name}(…, axis=1) for [N, C, *S], axis=-1 for [N, *S, C]"
+        )
+        assert made(axis=-1)(x).shape == x.shape
+        assert layer(gf.placeholder(("batch", 16))).shape[1] == 16

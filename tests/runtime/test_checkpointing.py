@@ -30,7 +30,9 @@ def momentum_training():
             lambda shape, dtype: gf.random.normal(shape, dtype=dtype), name="model.w", shape=(3, 2)
         )
         b = gf.Variable(np.zeros(2, ml_dtypes.bfloat16), name="model.b")
-        velocity = gf.Variable(np.zeros((3, 2)), name="sgd.velocity", trainable=False)
+        velocity = gf.Variable(
+            np.zeros((3, 2)), name="sgd.velocity", trainable=False, dtype="float64"
+        )
         count = gf.Variable(0, name="sgd.step", trainable=False)
         drop = gf.random.uniform((3,), name="drop") < 0.5
         out = (x * gf.astype(drop, gf.float32)) @ w + gf.astype(b, gf.float32)

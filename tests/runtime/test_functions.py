@@ -336,7 +336,7 @@ def test_a_variable_has_one_shape():
     wrong(np.ones(3))
     with pytest.raises(gf.GraphError) as caught:
         wrong(np.ones((3, 3)))
-    assert 'a variable "w" that is float64[1] in one build and float64[2] in another' in str(
+    assert 'a variable "w" that is float32[1] in one build and float32[2] in another' in str(
         caught.value
     )
 
