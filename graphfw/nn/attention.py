@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from graphfw.errors import DTypeError, ShapeError
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DTypeLike
@@ -122,6 +126,19 @@ class MultiHeadAttention(Module):
         joined = swapaxes(heads, -3, -2)
         result: Tensor = self.out_proj(reshape(joined, (*joined.shape[:-2], self.embed_dim)))
         return result
+
+    def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Split PyTorch's `in_proj_weight` and `in_proj_bias` into those of three linear maps."""
+        made = dict(state)
+        for kind in ("weight", "bias"):
+            joined = made.pop(f"in_proj_{kind}", None)
+            if joined is not None:
+                parts = np.split(joined, 3)
+                made |= {f"{n}_proj.{kind}": a for n, a in zip("qkv", parts, strict=True)}
+            else:  # where keys and values have sizes of their own
+                separate = {n: made.pop(f"{n}_proj_{kind}", None) for n in "qkv"}
+                made |= {f"{n}_proj.{kind}": a for n, a in separate.items() if a is not None}
+        return made
 
     def _projected(self, linear: Linear, x: Tensor, size: str) -> Tensor:
         """Map what has the width that the argument `size` says, and split it."""

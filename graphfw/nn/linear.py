@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.shape import shape_text, size_of
@@ -10,6 +12,7 @@ from graphfw.ir.variable import Initializer, Variable
 from graphfw.nn import init
 from graphfw.nn.checks import checked_size, explained
 from graphfw.nn.module import Module, parameter
+from graphfw.nn.states import transposed
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.linalg import matmul
 
@@ -82,6 +85,10 @@ class Linear(Module):
             known = (*[None] * (x.ndim - 1), self.in_features)
             return f"{me} receives `{features}` features: say gf.assert_shape(x, {known})"
         return f"{me} receives {features} features: use in_features={features}"
+
+    def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Transpose the weight: PyTorch's is [out_features, in_features]."""
+        return transposed(state, ["weight"])
 
     def extra_repr(self) -> str:
         """Say the sizes."""

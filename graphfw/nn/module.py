@@ -7,7 +7,7 @@ from abc import ABCMeta
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from graphfw.errors import ArgumentError, CheckpointError, GraphError, did_you_mean
 from graphfw.ir import ambient
@@ -15,7 +15,7 @@ from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import current_graph
 from graphfw.ir.variable import Initializer, Variable
 from graphfw.nn import states, text
-from graphfw.nn.checks import misfit
+from graphfw.nn.checks import misfit, refuse_freezing
 from graphfw.nn.names import Names, names_of, snake_case
 
 if TYPE_CHECKING:
@@ -130,9 +130,8 @@ class Module(metaclass=_ModuleType):
         scope = self._attribute.rpartition(".")[0]
         full = ambient.join_scope(scope, name)
         if self._names.is_taken(full):
-            raise GraphError(
-                f'a module named "{full}" exists already', fix="give each its own name"
-            )
+            message = f'a module named "{full}" exists already'
+            raise GraphError(message, fix="give each its own name")
         self.__dict__.update(_attribute=self._names.take(self, full), _is_named=True)
 
     # Names.
@@ -193,7 +192,7 @@ class Module(metaclass=_ModuleType):
         if isinstance(value, (Module, Variable)):
             self._register(name, value)
         else:
-            _refuse_freezing(self, name)
+            refuse_freezing(self, name)
             _refuse_hidden(self, name, value)
             self._release(name)
         super().__setattr__(name, value)
@@ -379,26 +378,34 @@ class Module(metaclass=_ModuleType):
         return {name: contents[v.name] for name, v in self.named_variables()}
 
     def load_state_dict(
-        self, session: Session, state: Mapping[str, Any], *, strict: bool = True
+        self,
+        session: Session,
+        state: Mapping[str, Any],
+        *,
+        strict: bool = True,
+        format: Literal["graphfw", "torch"] | None = None,
     ) -> Any:
         """Replace the variables' contents, all at once, by arrays of their names in this module.
 
         Args:
             session: Where they live.
-            state: What `state_dict` returned, of this module or one like it in any graph.
+            state: What `state_dict` returned, here or elsewhere, or a PyTorch module's state dict.
             strict: Whether missing and extra entries are errors; otherwise they are left out.
+            format: Whose names and layouts it has; by default PyTorch's if its tensors are.
 
         Returns:
             A `graphfw.io.Mismatch`: what was missing and extra, by names in this module.
 
         Raises:
-            CheckpointError: Entries are missing, extra, or of a wrong shape or dtype; nothing has
-                changed.
-            ArgumentError: The state is no dict.
+            CheckpointError: Entries are missing, extra, or of a wrong shape or dtype, or have names
+                of PyTorch's and no format is given; nothing has changed.
+            ArgumentError: The state is no dict, or there is no such format.
         """
         variables = dict(self.named_variables())
         what = f"{type(self).__name__}.load_state_dict"
         states.check_arguments(what, session, state)
+        if states.is_of_torch(what, state, format):
+            state = states.from_torch(self, state)
         missing, extra = states.differing(what, variables, state, strict)
         known = {v.name: state[name] for name, v in variables.items() if name in state}
         try:
@@ -407,6 +414,13 @@ class Module(metaclass=_ModuleType):
             error.fix = states.fitting_fix(variables, state) or error.fix
             raise
         return replace(mismatch, missing=missing, extra=extra)
+
+    def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return a PyTorch state dict of this layer with graphfw's names and layouts.
+
+        Names are relative to it. Entries of its parts are converted by these afterwards.
+        """
+        return state
 
     # Text.
 
@@ -457,17 +471,6 @@ def _refuse_arguments(
     refusal = misfit(cls.__name__, function, args, kwargs)
     if refusal is not None:
         raise refusal from None
-
-
-def _refuse_freezing(module: Module, name: str) -> None:
-    """See that nobody freezes a module by what only its class would know of."""
-    if name in ("trainable", "requires_grad") and not hasattr(type(module), name):
-        raise ArgumentError(
-            f"{type(module).__name__}.{name} would change nothing: "
-            "an optimiser is told what to train",
-            fix="leave it out: minimize(loss, parameters) with parameters = "
-            f'[v for v in model.parameters() if not v.name.startswith("{module.path}.")]',
-        )
 
 
 def _refuse_hidden(module: Module, name: str, value: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from graphfw.errors import ShapeError
 from graphfw.ir import ambient
@@ -228,6 +228,11 @@ class Tracking(PerChannel):
             self.running_var = parameter(init.ones, shape, exact, trainable=False)
             if momentum is None:
                 self.num_batches_tracked = parameter(init.zeros, (), int64, trainable=False)
+
+    def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Leave out PyTorch's count of batches where a momentum makes it useless."""
+        kept = self.num_batches_tracked is not None
+        return {n: a for n, a in state.items() if kept or n != "num_batches_tracked"}
 
     def _running(self) -> tuple[Variable, Variable] | None:
         """Return the running mean and variance, if there are any."""

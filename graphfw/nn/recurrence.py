@@ -15,6 +15,7 @@ from graphfw.ir.variable import Variable
 from graphfw.nn import init
 from graphfw.nn.checks import checked_size
 from graphfw.nn.module import Module, parameter
+from graphfw.nn.states import transposed
 from graphfw.ops.activations import relu
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.combine import split
@@ -152,6 +153,10 @@ class Recurrent(Module):
         for name in ("bias_ih", "bias_hh"):
             made = parameter(spread, (wide,), dtype) if self.bias else None
             setattr(self, name + suffix, made)
+
+    def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Transpose the matrices: PyTorch's are [gates * hidden_size, inputs]."""
+        return transposed(state, [name for name in state if name.startswith("weight_")])
 
     def _weights(self, suffix: str) -> Weights:
         return Weights(*[getattr(self, name + suffix) for name in Weights._fields])

@@ -182,8 +182,7 @@ class _Layer(Recurrent):
 class RNN(_Layer):
     """A recurrent layer: h ← tanh(x W_ih + b_ih + h W_hh + b_hh).  See `forward` for shapes.
 
-    A PyTorch state dict fits when its matrices are transposed:
-    `{name: t.numpy().T for name, t in theirs.state_dict().items()}`.
+    `load_state_dict` takes the state dict of PyTorch's layer.
 
     Args:
         input_size: The size of x's last dim.

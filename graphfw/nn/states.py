@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from graphfw.errors import ArgumentError, CheckpointError, a_type, did_you_mean
-from graphfw.ir.dtype import as_dtype
-from graphfw.ir.literal import to_array
+from graphfw.ir.dtype import as_dtype, bfloat16
+from graphfw.ir.literal import Array, to_array
 from graphfw.ir.variable import Variable
+
+if TYPE_CHECKING:
+    from graphfw.nn.module import Module
 
 _SHOWN = 6
 
@@ -29,6 +35,66 @@ def check_arguments(what: str, session: Any, state: Any) -> None:
             f"{what}: the state is {a_type(state)}, not a dict of arrays",
             fix="pass what state_dict(session) returned",
         )
+
+
+def is_of_torch(what: str, state: Mapping[str, Any], format: str | None) -> bool:
+    """Say whether a state has PyTorch's names and layouts.
+
+    Raises:
+        ArgumentError: There is no such format.
+        CheckpointError: Arrays have names that only PyTorch has, and no format is given.
+    """
+    if format not in (None, "graphfw", "torch"):
+        raise ArgumentError(
+            f"{what}: there is no format {format!r}", fix='write format="torch" or "graphfw"'
+        )
+    if format is not None:
+        return format == "torch"
+    if any(map(_is_torch_tensor, state.values())):
+        return True
+    theirs = [name for name in state if str(name).rpartition(".")[2] in _TORCH_NAMES]
+    if theirs:
+        raise CheckpointError(
+            f'{what}: "{theirs[0]}" is a name that PyTorch gives, and matrices may be transposed',
+            fix='pass format="torch", or format="graphfw" if the layouts are graphfw\'s',
+        )
+    return False
+
+
+_TORCH_NAMES = ("in_proj_weight", "in_proj_bias")
+
+
+def from_torch(module: Module, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a PyTorch state dict with the names and layouts of a module and its parts."""
+    own = module.from_torch({name: _torch_array(value) for name, value in state.items()})
+    for name, part in module.named_children():
+        prefix = f"{name}."
+        inner = {n.removeprefix(prefix): a for n, a in own.items() if n.startswith(prefix)}
+        own = {n: a for n, a in own.items() if not n.startswith(prefix)}
+        own |= {prefix + n: a for n, a in from_torch(part, inner).items()}
+    return own
+
+
+def transposed(state: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return a state with some of its matrices transposed, where it has them."""
+    return state | {name: state[name].T for name in names if name in state}
+
+
+def _is_torch_tensor(value: object) -> bool:
+    torch = sys.modules.get("torch")  # whoever has one of its tensors has imported it
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _torch_array(value: Any) -> Array:
+    """Return a PyTorch tensor, or an array, as an array on the host."""
+    if not _is_torch_tensor(value):
+        return to_array(value)
+    torch = sys.modules["torch"]
+    tensor = value.detach().cpu()
+    if tensor.dtype == torch.bfloat16:  # which NumPy has not
+        bits: Array = tensor.contiguous().view(torch.int16).numpy()
+        return bits.view(bfloat16.dtype)
+    return np.asarray(tensor.numpy())
 
 
 def differing(
@@ -63,7 +129,8 @@ def fitting_fix(variables: Mapping[str, Variable], state: Mapping[str, Any]) -> 
             return f'convert "{name}": pass array.astype("{kind.name}")'
         if array.shape != variable.shape:
             turned = is_kind and array.shape[::-1] == variable.shape
-            return f'"{name}" is the other way round, as in PyTorch: pass array.T' if turned else ""
+            hint = f'"{name}" is transposed, as in PyTorch: pass format="torch"'
+            return hint if turned else ""
     return ""
 
 

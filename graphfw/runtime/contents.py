@@ -84,15 +84,22 @@ def assigned_contents(variable: Variable, value: Any) -> Array:
 
 
 def check_is_whole(source: str, metadata: Mapping[str, str]) -> None:
-    """Check that a file which a session wrote has the step and the seed.
+    """Check that a file is no PyTorch's, and that one of a session has the step and the seed.
 
     Args:
         source: The name of the file.
         metadata: Its metadata.
 
     Raises:
-        CheckpointError: A session wrote the file, and one of them is missing.
+        CheckpointError: PyTorch's weights are in it, or a session wrote it, and one of them is
+            missing.
     """
+    if metadata.get("format") == "pt":
+        raise CheckpointError(
+            f"{source!r} holds PyTorch's weights, whose matrices may be transposed",
+            fix="convert them by each layer's rule: model.load_state_dict(session, "
+            'gf.io.read_checkpoint(path)[0], format="torch")',
+        )
     absent = [key for key in (STEP, SEED) if key not in metadata]
     if OPSET in metadata and absent:
         raise CheckpointError(
@@ -149,7 +156,12 @@ def loaded(
             f"load_state_dict: {state!r} is not a dict of arrays",
             fix="pass what session.state_dict() returned, or call session.restore(path)",
         )
-    for name in state:
+    for name, value in state.items():
+        if type(value).__module__.partition(".")[0] == "torch":
+            raise CheckpointError(
+                f"{source!r} holds PyTorch's tensors, whose matrices may be transposed",
+                fix="convert them by each layer's rule: model.load_state_dict(session, state)",
+            )
         if not isinstance(name, str):
             raise ArgumentError(
                 f"load_state_dict: the key {name!r} is no name",

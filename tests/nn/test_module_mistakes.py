@@ -153,7 +153,7 @@ def test_type_errors_from_inside_stay_what_they_are():
 
 def test_load_state_dict_fixes(graph):
     model = MLP()
-    turned = '"fc1.weight" is the other way round, as in PyTorch: pass array.T'
+    turned = '"fc1.weight" is transposed, as in PyTorch: pass format="torch"'
     cases = [
         (lambda array: array.T, turned),
         (lambda array: array.astype(np.float64), 'convert "fc1.weight": pass array.astype("float3'),

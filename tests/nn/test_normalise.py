@@ -47,10 +47,10 @@ def test_norms_of_wrong_size():
     text = "RMSNorm((4, 7)) receives features of size (5, 7): use RMSNorm((5, 7))"
     assert caught.value.fix == text
     with pytest.raises(gf.ShapeError, match="BatchNorm: x has 7 channels at axis -1,") as caught:
-        nn.BatchNorm(5)(x)
+        nn.BatchNorm(5, axis=-1)(x)
     assert caught.value.fix == "where the channels are in dim 1, say axis=1"
     with pytest.raises(gf.ShapeError, match="GroupNorm: x has 7 channels") as caught:
-        nn.GroupNorm(1, 6)(x)
+        nn.GroupNorm(1, 6, axis=-1)(x)
     assert caught.value.fix == "use channels=7"
     with pytest.raises(gf.AxisError):
         nn.BatchNorm(5, axis=3)(x)

@@ -21,7 +21,7 @@ def loss_terms(params, data, xp):
 
 def ours(make, starts, data, dtype, parameters=None):
     with gf.Graph() as g:
-        variables = [gf.Variable(s.astype(dtype), name=f"p{i}") for i, s in enumerate(starts)]
+        variables = [gf.Variable(s, name=f"p{i}", dtype=dtype) for i, s in enumerate(starts)]
         target = [gf.placeholder(s.shape, dtype, name=f"d{i}") for i, s in enumerate(starts)]
         loss = loss_terms(variables, target, gf)
         train = make().minimize(loss, parameters(variables) if parameters else None)
@@ -233,7 +233,7 @@ def test_low_precision(make, dtype):
 
 def test_complex_parameters():
     with gf.Graph() as g:
-        w = gf.Variable(np.array([1 + 2j, -1j]), name="w")
+        w = gf.Variable(np.array([1 + 2j, -1j]), name="w", dtype="complex128")
         loss = gf.sum(gf.abs(w) ** 2)
         train = optim.SGD(0.25).minimize(loss)
         with pytest.raises(gf.ArgumentError, match='Adam: it trains real variables, and "w"'):
@@ -301,7 +301,7 @@ def test_training_goes_on_from_a_checkpoint(tmp_path, problem):
     make = lambda: optim.Adam(optim.schedules.linear(0.1, 20))  # noqa: E731
     whole = ours(make, starts, data, "float64")
     with gf.Graph() as g:
-        variables = [gf.Variable(s, name=f"p{i}") for i, s in enumerate(starts)]
+        variables = [gf.Variable(s, name=f"p{i}", dtype=s.dtype) for i, s in enumerate(starts)]
         target = [gf.placeholder(s.shape, gf.float64, name=f"d{i}") for i, s in enumerate(starts)]
         train = make().minimize(loss_terms(variables, target, gf))
     path = tmp_path / "half.safetensors"

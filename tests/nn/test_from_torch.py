@@ -1,0 +1,225 @@
+"""State dicts of PyTorch: recognised, converted by each layer's rule, or refused."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import graphfw as gf
+from graphfw import nn
+
+
+def numpy_state(**shapes):
+    rng = np.random.default_rng(3)
+    return {
+        name.replace("__", "."): rng.standard_normal(shape, np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+def test_square_matrices_are_transposed_where_the_format_is_given():
+    state = numpy_state(weight=(8, 8), bias=(8,))
+    with gf.Graph() as g:
+        layer = nn.Linear(8, 8)
+    session = gf.Session(g)
+    layer.load_state_dict(session, state, format="torch")
+    np.testing.assert_array_equal(session[layer.weight], state["weight"].T)
+    layer.load_state_dict(session, state)
+    np.testing.assert_array_equal(session[layer.weight], state["weight"])
+
+
+def test_a_whole_model_by_format():
+    class Model(nn.Module):
+        def __init__(self):
+            self.embed = nn.Embedding(5, 4)
+            self.attn = nn.MultiHeadAttention(4, 2)
+            self.norm = nn.BatchNorm1d(4)
+            self.body = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Conv1d(4, 4, 1))
+            self.rnn = nn.GRU(4, 4)
+
+    state = numpy_state(
+        embed__weight=(5, 4),
+        attn__in_proj_weight=(12, 4),
+        attn__in_proj_bias=(12,),
+        attn__out_proj__weight=(4, 4),
+        attn__out_proj__bias=(4,),
+        norm__weight=(4,),
+        norm__bias=(4,),
+        norm__running_mean=(4,),
+        norm__running_var=(4,),
+        body__0__weight=(4, 4),
+        body__0__bias=(4,),
+        body__2__weight=(4, 4, 1),
+        body__2__bias=(4,),
+        rnn__weight_ih_l0=(12, 4),
+        rnn__weight_hh_l0=(12, 4),
+        rnn__bias_ih_l0=(12,),
+        rnn__bias_hh_l0=(12,),
+    )
+    state["norm.num_batches_tracked"] = np.array(7)
+    with gf.Graph() as g:
+        model = Model()
+    session = gf.Session(g)
+    model.load_state_dict(session, state, format="torch")
+    found = model.state_dict(session)
+    q, k, v = np.split(state["attn.in_proj_weight"], 3)
+    for name, expected in {
+        "embed.weight": state["embed.weight"],
+        "attn.q_proj.weight": q.T,
+        "attn.k_proj.weight": k.T,
+        "attn.v_proj.weight": v.T,
+        "attn.v_proj.bias": state["attn.in_proj_bias"][8:],
+        "attn.out_proj.weight": state["attn.out_proj.weight"].T,
+        "body.0.weight": state["body.0.weight"].T,
+        "body.2.weight": state["body.2.weight"],
+        "rnn.weight_hh_l0": state["rnn.weight_hh_l0"].T,
+        "norm.running_var": state["norm.running_var"],
+    }.items():
+        np.testing.assert_array_equal(found[name], expected, err_msg=name)
+    with pytest.raises(gf.CheckpointError) as caught:
+        model.load_state_dict(session, state)
+    assert caught.value.summary == (
+        'Model.load_state_dict: "attn.in_proj_weight" is a name that PyTorch gives, '
+        "and matrices may be transposed"
+    )
+    assert caught.value.fix.startswith('pass format="torch"')
+
+
+def test_a_layer_may_have_a_rule_of_its_own():
+    class Scale(nn.Module):
+        def __init__(self):
+            self.gain = gf.Variable([1.0, 1.0])
+
+        def from_torch(self, state):
+            return {"gain": np.exp(state["log_gain"])}
+
+    with gf.Graph() as g:
+        model = nn.Sequential(Scale())
+    session = gf.Session(g)
+    state = {"0.log_gain": np.zeros(2, np.float32)}
+    model.load_state_dict(session, state, format="torch")
+    np.testing.assert_array_equal(session["sequential.0.gain"], [1, 1])
+
+
+def test_mistakes():
+    with gf.Graph() as g:
+        layer = nn.Linear(3, 2)
+    session = gf.Session(g)
+    with pytest.raises(gf.ArgumentError, match="there is no format 'pytorch'"):
+        layer.load_state_dict(session, {}, format="pytorch")
+    with pytest.raises(gf.CheckpointError) as caught:
+        layer.load_state_dict(session, numpy_state(weight=(2, 3), bias=(2,)))
+    assert caught.value.fix == '"weight" is transposed, as in PyTorch: pass format="torch"'
+
+
+# Beside PyTorch.
+
+
+def pairs():
+    torch = pytest.importorskip("torch")
+    t = torch.nn
+    return {
+        "linear": (lambda: nn.Linear(8, 8), lambda: t.Linear(8, 8), (3, 8)),
+        "conv": (lambda: nn.Conv2d(4, 4, 3), lambda: t.Conv2d(4, 4, 3), (2, 4, 5, 5)),
+        "transpose": (
+            lambda: nn.ConvTranspose2d(4, 4, 3),
+            lambda: t.ConvTranspose2d(4, 4, 3),
+            (2, 4, 5, 5),
+        ),
+        "norm": (
+            lambda: nn.Sequential(nn.BatchNorm2d(4), nn.GroupNorm(2, 4, axis=1)),
+            lambda: t.Sequential(t.BatchNorm2d(4), t.GroupNorm(2, 4)),
+            (2, 4, 5, 5),
+        ),
+        "layer": (lambda: nn.LayerNorm(8), lambda: t.LayerNorm(8), (3, 8)),
+        "prelu": (lambda: nn.PReLU(4, axis=1), lambda: t.PReLU(4), (2, 4, 5)),
+        "rnn": (lambda: nn.RNN(4, 4), lambda: t.RNN(4, 4), (5, 2, 4)),
+        "lstm": (
+            lambda: nn.LSTM(4, 4, num_layers=2, bidirectional=True),
+            lambda: t.LSTM(4, 4, num_layers=2, bidirectional=True),
+            (5, 2, 4),
+        ),
+        "gru": (lambda: nn.GRU(4, 4), lambda: t.GRU(4, 4), (5, 2, 4)),
+        "gru cell": (lambda: nn.GRUCell(4, 4), lambda: t.GRUCell(4, 4), (2, 4)),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        ["linear", "conv", "transpose", "norm", "layer", "prelu", "rnn", "lstm", "gru", "gru cell"]
+    ),
+)
+def test_outputs_are_those_of_pytorch(name, rng):
+    torch = pytest.importorskip("torch")
+    make, make_theirs, shape = pairs()[name]
+    theirs = make_theirs().eval()
+    data = rng.standard_normal(shape).astype(np.float32)
+    with gf.Graph() as g, gf.training(False):
+        layer = make()
+        state = [gf.zeros((shape[0], 4))] if name == "gru cell" else []
+        y = layer(gf.placeholder(shape, name="x"), *state)
+    with gf.Session(g) as session:
+        mismatch = layer.load_state_dict(session, theirs.state_dict())
+        assert not mismatch.missing
+        assert not mismatch.extra
+        found = session.run(y[0] if isinstance(y, tuple) else y, {"x": data})
+    with torch.no_grad():
+        expected = theirs(torch.tensor(data))
+    expected = expected[0] if isinstance(expected, tuple) else expected
+    np.testing.assert_allclose(found, expected.numpy(), 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("dims", [{}, {"key_dim": 6, "value_dim": 5}])
+def test_attention_is_pytorch_s(dims, rng):
+    torch = pytest.importorskip("torch")
+    theirs_dims = {"kdim": 6, "vdim": 5} if dims else {}
+    theirs = torch.nn.MultiheadAttention(8, 2, batch_first=True, **theirs_dims).eval()
+    q = rng.standard_normal((2, 3, 8)).astype(np.float32)
+    k = rng.standard_normal((2, 4, 6 if dims else 8)).astype(np.float32)
+    v = rng.standard_normal((2, 4, 5 if dims else 8)).astype(np.float32)
+    with gf.Graph() as g:
+        layer = nn.MultiHeadAttention(8, 2, **dims)
+        y = layer(gf.asarray(q), gf.asarray(k), gf.asarray(v))
+    with gf.Session(g) as session:
+        layer.load_state_dict(session, theirs.state_dict())
+        found = session.run(y)
+    with torch.no_grad():
+        expected = theirs(*map(torch.tensor, (q, k, v)))[0].numpy()
+    np.testing.assert_allclose(found, expected, 1e-4, 1e-5)
+
+
+def test_bfloat16_and_parameters_that_want_gradients():
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.Linear(3, 3, dtype=torch.bfloat16)
+    with gf.Graph() as g:
+        layer = nn.Linear(3, 3, dtype="bfloat16")
+    session = gf.Session(g)
+    layer.load_state_dict(session, dict(theirs.named_parameters()))
+    expected = theirs.weight.detach().float().numpy().T
+    assert session[layer.weight].dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(session[layer.weight].astype(np.float32), expected)
+
+
+def test_a_session_refuses_what_only_layers_can_convert(tmp_path):
+    torch = pytest.importorskip("torch")
+    with gf.Graph() as g:
+        nn.Linear(8, 8, name="model")
+    state = {f"model.{name}": t for name, t in torch.nn.Linear(8, 8).state_dict().items()}
+    session = gf.Session(g)
+    with pytest.raises(gf.CheckpointError, match="holds PyTorch's tensors") as caught:
+        session.load_state_dict(state)
+    assert "model.load_state_dict(session, state)" in caught.value.fix
+
+
+def test_a_file_of_pytorch_s_is_refused(tmp_path):
+    state = numpy_state(model__weight=(8, 8), model__bias=(8,))
+    save_file(state, tmp_path / "x", {"format": "pt"})
+    with gf.Graph() as g:
+        layer = nn.Linear(8, 8, name="model")
+    session = gf.Session(g)
+    before = session[layer.weight]
+    with pytest.raises(gf.CheckpointError, match="holds PyTorch's weights") as caught:
+        session.restore(tmp_path / "x")
+    assert 'format="torch"' in caught.value.fix
+    np.testing.assert_array_equal(session[layer.weight], before)
