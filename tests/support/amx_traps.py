@@ -21,7 +21,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import pytest
 
-from graphfw.runtime.numpy_executor.machine import tiles_here
+from graphfw.runtime.numpy_executor.machine import machine, tiles_here
 from graphfw.runtime.numpy_executor.matmul.tiles import Form
 
 NAMES = (
@@ -53,7 +53,7 @@ def compiled(folder: Path) -> Path:
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
         pytest.skip("needs Linux on x86-64")
     features = llvm.get_host_cpu_features()
-    if not features.get("avx512f", False):
+    if not machine().has("avx512f"):
         pytest.skip("needs AVX-512, which processors with AMX have")
     if features.get("amx-bf16", False):
         pytest.skip("AMX is here: its instructions do not trap")

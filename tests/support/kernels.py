@@ -45,6 +45,7 @@ from graphfw.runtime.numpy_executor.codegen import (
     host,
     scratch_bytes,
 )
+from graphfw.runtime.numpy_executor.machine import machine
 from tests.support.cuda_kernels import CudaTarget
 
 TARGETS = tuple([t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes])
@@ -88,14 +89,14 @@ def _llvm() -> Any:
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    machine = binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(),
-        features=binding.get_host_cpu_features().flatten(),
+    target = binding.Target.from_default_triple().create_target_machine(
+        cpu=machine().cpu,
+        features=machine().features,
         opt=2,
         jit=True,
     )
     empty = binding.parse_assembly("")
-    return binding, machine, binding.create_mcjit_compiler(empty, machine)
+    return binding, target, binding.create_mcjit_compiler(empty, target)
 
 
 _numbers = itertools.count()
@@ -103,7 +104,7 @@ _numbers = itertools.count()
 
 def function(text: str, symbol: str) -> int:
     """Compile LLVM text; return the address of a function."""
-    binding, machine, jit = _llvm()
+    binding, target, jit = _llvm()
     module = binding.parse_assembly(text)
     module.verify()
     passes = binding.create_new_module_pass_manager()
@@ -113,7 +114,7 @@ def function(text: str, symbol: str) -> int:
     passes.add_loop_rotate_pass()
     passes.add_instruction_combine_pass()
     options = binding.create_pipeline_tuning_options(speed_level=1)
-    passes.run(module, binding.create_pass_builder(machine, options))
+    passes.run(module, binding.create_pass_builder(target, options))
     jit.add_module(module)
     jit.finalize_object()
     return jit.get_function_address(symbol)

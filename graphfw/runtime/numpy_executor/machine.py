@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import sys
 from importlib import import_module
 from typing import Literal
 
+from graphfw.errors import ArgumentError
 from graphfw.ir.records import record
 
 _ARCH_PRCTL = 158
@@ -16,9 +18,28 @@ _XFEATURE_XTILEDATA = 18
 """Linux's names for asking that this process may use AMX tiles."""
 
 
+_VARIABLE = "GRAPHFW_VECTOR_BITS"
+_CPUS = {128: "x86-64-v2", 256: "x86-64-v3"}
+"""LLVM's names of x86 processors whose vectors have so many bits."""
+_BEYOND_256 = ("avx512", "avx10", "amx", "evex512")
+_BEYOND_128 = (
+    *_BEYOND_256,
+    "avx",
+    "fma",
+    "f16c",
+    "xop",
+    "vaes",
+    "vpclmulqdq",
+    "sha512",
+    "sm3",
+    "sm4",
+)
+"""How the names of features begin that processors with narrower vectors lack."""
+
+
 @record
 class Machine:
-    """The machine that code is generated for: this one.
+    """The machine that code is generated for: this one, or this one with narrower vectors.
 
     Attributes:
         triple: Architecture, vendor and system, such as "x86_64-unknown-linux-gnu".
@@ -47,10 +68,60 @@ class Machine:
         """Return whether it has all of some features, as LLVM names them."""
         return {f"+{name}" for name in features} <= set(self.features.split(","))
 
+    @property
+    def vector_bits(self) -> int:
+        """The size of a vector register: 512 with AVX-512, 256 with AVX2 and FMA, else 128."""
+        if self.architecture == "x86_64":
+            if self.has(*[f"avx512{part}" for part in ("f", "bw", "dq", "vl")]):
+                return 512
+            if self.has("avx2", "fma"):
+                return 256
+        return 128
+
+    def narrowed(self, bits: int) -> Machine:
+        """Return the machine without the instructions of vectors with more bits.
+
+        Args:
+            bits: 128, 256 or 512.
+
+        Raises:
+            ArgumentError: The machine's own vectors have fewer bits.
+        """
+        if bits > self.vector_bits:
+            raise ArgumentError(
+                f"{_VARIABLE}={bits}: this machine's vectors have {self.vector_bits} bits",
+                fix=f"set {_VARIABLE} to at most {self.vector_bits}, or not at all",
+            )
+        if bits == self.vector_bits:
+            return self
+        lacks = _BEYOND_128 if bits == 128 else _BEYOND_256
+        signed = self.features.split(",")
+        features = [f"-{name[1:]}" if name[1:].startswith(lacks) else name for name in signed]
+        return Machine(self.triple, _CPUS[bits], ",".join(features), self.version)
+
 
 @functools.cache
 def machine() -> Machine:
-    """Return what this process runs on. The first call imports llvmlite."""
+    """Return the machine that code is generated for. The first call imports llvmlite.
+
+    The environment variable `GRAPHFW_VECTOR_BITS` makes it one with narrower vectors.
+
+    Raises:
+        ArgumentError: The variable is none of 128, 256 and 512, or more than the machine has.
+    """
+    here = _native()
+    bits = os.environ.get(_VARIABLE, "")
+    if not bits:
+        return here
+    if bits not in ("128", "256", "512"):
+        raise ArgumentError(
+            f"{_VARIABLE} is 128, 256 or 512, got {bits!r}", fix=f"unset {_VARIABLE}"
+        )
+    return here.narrowed(int(bits))
+
+
+def _native() -> Machine:
+    """Return what this process runs on."""
     import llvmlite
     import llvmlite.binding as llvm
 

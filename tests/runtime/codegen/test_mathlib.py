@@ -16,6 +16,7 @@ from graphfw.ir.dtype import INTEGERS, DType, float32, float64
 from graphfw.runtime.kernels.scalars import PRIMITIVES
 from graphfw.runtime.numpy_executor.codegen import mathlib
 from graphfw.runtime.numpy_executor.codegen.registers import register, vector
+from graphfw.runtime.numpy_executor.machine import machine
 
 Array = np.ndarray[Any, Any]
 
@@ -58,15 +59,15 @@ def compiled(function: str, dtype: DType, lanes: int) -> Callable[..., Array]:
     arity = PRIMITIVES[function].arity
     module = binding.parse_assembly(loop(function, dtype, result, arity, lanes))
     module.verify()
-    machine = binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(),
-        features=binding.get_host_cpu_features().flatten(),
+    target = binding.Target.from_default_triple().create_target_machine(
+        cpu=machine().cpu,
+        features=machine().features,
         opt=2,
     )
     options = binding.create_pipeline_tuning_options(speed_level=2)
-    builder = binding.create_pass_builder(machine, options)
+    builder = binding.create_pass_builder(target, options)
     builder.getModulePassManager().run(module, builder)
-    engine = binding.create_mcjit_compiler(module, machine)
+    engine = binding.create_mcjit_compiler(module, target)
     engine.finalize_object()
     run = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * (arity + 1))(
         engine.get_function_address("run")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
+from graphfw.runtime.numpy_executor.machine import machine
+
 
 class Target(NamedTuple):
     """The vectors of a processor.
@@ -33,10 +35,5 @@ BASE = Target("base", 16, False, 0)
 
 @cache
 def host() -> Target:
-    """Return what this machine's processor has."""
-    from llvmlite import binding  # here, as the engine does: plans that are cached do without
-
-    features = binding.get_host_cpu_features()
-    if all([features.get(f"avx512{part}", False) for part in ("f", "bw", "dq", "vl")]):
-        return AVX512
-    return AVX2 if features.get("avx2", False) and features.get("fma", False) else BASE
+    """Return the vectors of the machine that code is generated for."""
+    return {512: AVX512, 256: AVX2}.get(machine().vector_bits, BASE)
