@@ -8,8 +8,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-# Paths of one machine. Each pattern holds a character class, so that it does not match itself.
-FORBIDDEN = re.compile(rb"(?<![\w.])/(?:roo[t]\b|wor[k]/|tmp/bas[h]|op[t]/(?:pypi|wheels))")
+# Absolute paths of somebody's machine. Each has a class of one character, not to match itself.
+FORBIDDEN = re.compile(
+    rb"(?<![\w.:~])/(?:hom[e]/\w|User[s]/\w|roo[t]\b|wor[k]/|tmp/bas[h]|op[t]/(?:pypi|wheels))"
+)
 
 
 def tracked_files() -> list[Path]:
@@ -21,6 +23,17 @@ def tracked_files() -> list[Path]:
         pytest.skip("not a git checkout")
     # A file deleted but not yet committed is still listed.
     return [path for name in listing.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_what_is_not_published_is_not_installed_by_name():
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in tracked_files()
+        if path.suffix in (".py", ".md") and path != Path(__file__)
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1)
+        if re.search(r"pip install\s+[\"']?graphfw", line)
+    ]
+    assert not found, "install it from a clone, or name the package that is missing: " + str(found)
 
 
 def test_no_machine_paths():
@@ -39,6 +52,7 @@ def test_no_machine_paths():
         (b"cd /roo" + b"t", True),
         (b"'/wor" + b"k/main'", True),
         (b"/tmp/bas" + b"h_jobs", True),
+        (b"/hom" + b"e/someone/graphfw", True),
         (b"https://example.org/root", False),
         (b"see framework/work/x and ./work/x", False),
     ],

@@ -8,13 +8,13 @@ with gf.Session(graph) as session:
     (scores,) = session.run(graph.outputs, {"image": image})
 ```
 
-It wants the extra: `pip install "graphfw[onnx]"`.
+It needs the package onnx: `pip install "onnx>=1.21"`.
 """
 
 try:
     import onnx
 except ModuleNotFoundError as error:
-    raise ImportError('gf.onnx wants the package onnx: pip install "graphfw[onnx]"') from error
+    raise ImportError('gf.onnx needs the package onnx: pip install "onnx>=1.21"') from error
 
 from graphfw.onnx.errors import OnnxError, ValueNeeded
 from graphfw.onnx.importer import load

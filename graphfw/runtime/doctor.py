@@ -17,7 +17,7 @@ from graphfw.runtime.cache import fix_of, folder
 State: TypeAlias = Literal["good", "missing", "broken"]
 
 _NEEDED = ("numpy", "ml_dtypes", "networkx", "safetensors")
-_EXTRAS = (("onnx", "models in ONNX's format", 'pip install "graphfw[onnx]"'),)
+_EXTRAS = (("onnx", "models in ONNX's format", 'pip install "onnx>=1.21"'),)
 
 
 class Finding(NamedTuple):

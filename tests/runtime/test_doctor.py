@@ -37,7 +37,7 @@ def test_what_is_there(capsys, monkeypatch, tmp_path):
 @pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
 def test_without_cupy(capsys):
     assert main(["doctor"]) == 0
-    assert 'pip install "graphfw[cuda12]"' in capsys.readouterr().out
+    assert 'pip install "cupy-cuda12x[ctk]"' in capsys.readouterr().out
 
 
 def test_a_gpu(fake):
@@ -75,7 +75,7 @@ def test_cudnn(fake, monkeypatch):
     assert (found()["cuDNN"].state, found()["cuDNN"].detail) == ("good", "9.15.0")
     library.version = 0
     assert found()["cuDNN"].state == "missing"
-    assert "graphfw[cudnn12]" in found()["cuDNN"].advice
+    assert "nvidia-cudnn-cu12>=9.1" in found()["cuDNN"].advice
     monkeypatch.setitem(sys.modules, "cudnn", None)
     assert found()["cuDNN"].detail.startswith("nvidia-cudnn-frontend is not installed: ")
 

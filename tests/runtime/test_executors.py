@@ -108,7 +108,7 @@ def test_cupy_where_it_is_missing_says_what_to_install(graph):
         gf.Session(graph, "cupy")
     text = str(caught.value)
     assert "the CuPy executor can't run here: No module named 'cupy'" in text
-    assert 'pip install "graphfw[cuda12]"' in text
+    assert 'pip install "cupy-cuda12x[ctk]"' in text
     assert 'executor="numpy"' in text
 
 

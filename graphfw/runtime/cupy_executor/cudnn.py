@@ -46,7 +46,10 @@ _NEVER = (
 )
 
 _LEAVE = "GRAPHFW_CUDNN=0 has all computed by graphfw's own kernels"
-INSTALL = 'pip install "graphfw[cudnn12]" or "graphfw[cudnn13]"'
+INSTALL = (
+    'pip install nvidia-cudnn-frontend, and "nvidia-cudnn-cu12>=9.1" for CUDA 12 or '
+    '"nvidia-cudnn-cu13>=9.12" for CUDA 13'
+)
 
 
 def why_not() -> str:

@@ -16,7 +16,7 @@ from graphfw.runtime.doctor import Finding
 from graphfw.runtime.limits import shown_bytes
 
 _NAME = "GPU"
-_EXTRA = 'pip install "graphfw[cuda12]" or "graphfw[cuda13]"'
+_EXTRA = 'pip install "cupy-cuda12x[ctk]" or "cupy-cuda13x[ctk]"'
 
 
 def findings() -> Iterator[Finding]:

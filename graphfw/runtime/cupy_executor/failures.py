@@ -36,7 +36,7 @@ def without_cupy(error: ImportError) -> ExecutorError:
     """Say that CuPy is not there."""
     return ExecutorError(
         f"the CuPy executor can't run here: {error}",
-        fix=f'install CuPy: pip install "graphfw[cuda12]" or "graphfw[cuda13]"; or {_HOST}',
+        fix=f'install CuPy: pip install "cupy-cuda12x[ctk]" or "cupy-cuda13x[ctk]"; or {_HOST}',
     )
 
 
@@ -51,7 +51,7 @@ def without_device(cupy: Any, error: Exception) -> ExecutorError:
                 f"the CuPy executor can't run here: the NVIDIA driver knows CUDA "
                 f"{_version(driver)} and CuPy needs {needed}",
                 fix="update the driver, or install the CuPy of an older CUDA: "
-                f'pip install "graphfw[cuda12]"; or {_HOST}',
+                f'pip install "cupy-cuda12x[ctk]"; or {_HOST}',
             )
         return ExecutorError(
             "the CuPy executor can't run here: there is no NVIDIA driver",

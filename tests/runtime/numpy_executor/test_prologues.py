@@ -294,7 +294,8 @@ def test_right_operands(monkeypatch, rng, size, dtype, way):
 def test_right_operands_of_any_number_of_rows(monkeypatch, rng, m, way):
     g, x, w, right, y = right_product("m", 75, 130, "float32", WHERE[way])
     feeds = {t: random(rng, t, {"m": m}) for t in (x, w)}
-    agree(monkeypatch, g, y, right, feeds, is_exact=False)
+    # Against float64 both are off by up to 9e-6, each in its own order of additions.
+    agree(monkeypatch, g, y, right, feeds, is_exact=False, rtol=2e-5)
     assert computed(g, [y], feeds) == way
 
 
