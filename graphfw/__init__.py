@@ -30,6 +30,7 @@ from graphfw import errors, extend, fft, linalg, nn, optim
 from graphfw.errors import (
     ArgumentError,
     AxisError,
+    CallError,
     CheckpointError,
     ConcreteValueError,
     DTypeError,
@@ -46,8 +47,11 @@ from graphfw.errors import (
     PassError,
     SessionError,
     ShapeError,
+    UnknownImportError,
+    UnknownNameError,
     VerifyError,
 )
+from graphfw.hints.names import hints_for_module
 from graphfw.ir.ambient import (
     default_dtype,
     default_executor,
@@ -326,19 +330,10 @@ nan = float("nan")
 newaxis = None
 pi = 3.141592653589793
 
-if TYPE_CHECKING:
-    from graphfw import onnx
-else:
-
-    def __getattr__(name):
-        if name == "onnx":
-            return importlib.import_module("graphfw.onnx")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 __all__ = [
     "ArgumentError",
     "AxisError",
+    "CallError",
     "CheckpointError",
     "ConcreteValueError",
     "DType",
@@ -368,6 +363,8 @@ __all__ = [
     "UniqueAll",
     "UniqueCounts",
     "UniqueInverse",
+    "UnknownImportError",
+    "UnknownNameError",
     "Update",
     "Variable",
     "VerifyError",
@@ -658,3 +655,12 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+if TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
+    from graphfw import onnx
+else:
+
+    def _lazy(name):
+        return importlib.import_module("graphfw.onnx") if name == "onnx" else None
+
+    __getattr__, __dir__ = hints_for_module("gf", __name__, __all__, _lazy)

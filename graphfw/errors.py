@@ -16,6 +16,7 @@ from graphfw.loc import Loc, Place, capture
 __all__ = [
     "ArgumentError",
     "AxisError",
+    "CallError",
     "CheckpointError",
     "ConcreteValueError",
     "DTypeError",
@@ -33,6 +34,8 @@ __all__ = [
     "PassError",
     "SessionError",
     "ShapeError",
+    "UnknownImportError",
+    "UnknownNameError",
     "VerifyError",
     "did_you_mean",
 ]
@@ -97,7 +100,10 @@ class GraphfwError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (multiprocessing, pytest-xdist): keep the fields.
-        return (_restore, (type(self), self.args, self.__dict__))
+        fields = dict(self.__dict__)
+        if isinstance(self, (AttributeError, ImportError)):
+            fields["name"] = self.name  # which these keep outside of their dict
+        return (_restore, (type(self), self.args, fields))
 
 
 def _restore(
@@ -105,7 +111,8 @@ def _restore(
 ) -> GraphfwError:
     error = cls.__new__(cls, *args)
     error.args = args
-    error.__dict__.update(fields)
+    for field, value in fields.items():
+        setattr(error, field, value)
     return error
 
 
@@ -135,6 +142,18 @@ class DTypeError(GraphfwError, TypeError):
 
 class ArgumentError(GraphfwError, ValueError):
     """A plain argument (a rate, a size, a mode) has a value that makes no sense."""
+
+
+class CallError(ArgumentError, TypeError):
+    """A function or a class is called with arguments that its signature does not take."""
+
+
+class UnknownNameError(GraphfwError, AttributeError):
+    """A module or an object has no attribute of this name."""
+
+
+class UnknownImportError(GraphfwError, ImportError):
+    """A module has no name that can be imported like this."""
 
 
 class GraphError(GraphfwError, RuntimeError):

@@ -1,5 +1,8 @@
 """Fourier transforms: the extension `fft` of the Python Array API standard."""
 
+from typing import TYPE_CHECKING
+
+from graphfw.hints.names import hints_for_module
 from graphfw.ops.fft import (
     fft,
     fftfreq,
@@ -33,3 +36,6 @@ __all__ = [
     "rfftfreq",
     "rfftn",
 ]
+
+if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
+    __getattr__, __dir__ = hints_for_module("gf.fft", __name__, __all__)

@@ -3,6 +3,9 @@
 Besides: `eig` and `eigvals`, which its next version has, `lstsq`, and NumPy's `norm`.
 """
 
+from typing import TYPE_CHECKING
+
+from graphfw.hints.names import hints_for_module
 from graphfw.ops.decompositions import QRResult, cholesky, qr
 from graphfw.ops.inverses import (
     SlogdetResult,
@@ -63,3 +66,6 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+
+if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
+    __getattr__, __dir__ = hints_for_module("gf.linalg", __name__, __all__)

@@ -16,16 +16,17 @@ SOURCES = sorted((ROOT / "graphfw").rglob("*.py"))
 MAX_LINES = 500
 TYPE_CHECKING = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
-CORE = {"errors", "loc", "ir", "ops", "transforms"}
+CORE = {"errors", "hints", "loc", "ir", "ops", "transforms"}
 
 # layer -> the layers it may import besides itself, lowest layer first.
 ALLOWED = {
     "loc": set(),
     "errors": {"loc"},
-    "ir": {"errors", "loc"},
-    "ops": {"errors", "loc", "ir"},
-    "linalg": {"ops"},
-    "fft": {"ops"},
+    "hints": {"errors", "loc"},
+    "ir": {"errors", "hints", "loc"},
+    "ops": {"errors", "hints", "loc", "ir"},
+    "linalg": {"hints", "ops"},
+    "fft": {"hints", "ops"},
     "extend": {"ir", "ops", "passes", "runtime"},
     "transforms": {"errors", "loc", "ir", "ops"},
     "passes": {"errors", "loc", "ir", "ops"},
@@ -46,6 +47,7 @@ ALLOWED = {
 ORDER = (
     {"loc"},
     {"errors"},
+    {"hints"},
     {"ir"},
     {"ops"},
     {"transforms", "linalg", "fft"},
@@ -206,10 +208,10 @@ IF_TYPING = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {}\n"
         ("ir/a.py", "import graphfw.errors", None),
         ("ir/a.py", "from . import b", None),
         ("ir/a.py", "from .. import errors", None),
-        ("ir/a.py", "from .. import Graph", "ir may import errors, loc; not __init__"),
-        ("ir/a.py", "from graphfw.ops import add", "ir may import errors, loc; not ops"),
+        ("ir/a.py", "from .. import Graph", "ir may import errors, hints, loc; not __init__"),
+        ("ir/a.py", "from graphfw.ops import add", "ir may import errors, hints, loc; not ops"),
         ("ir/__init__.py", "from .a import b", None),
-        ("ir/__init__.py", "from ..ops import add", "ir may import errors, loc; not ops"),
+        ("ir/__init__.py", "from ..ops import add", "ir may import errors, hints, loc; not ops"),
         ("ir/a.py", "try:\n    import graphfw.ops\nfinally:\n    pass", "not ops"),
         ("errors.py", "import graphfw.ir", "errors may import loc; not ir"),
         ("passes/a.py", "from graphfw import transforms, ir", "not transforms"),

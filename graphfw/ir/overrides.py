@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from graphfw.errors import DTypeError
+from graphfw.hints.calls import raise_refusal
 
 _NAME = "__graphfw_function__"
 
@@ -57,6 +58,8 @@ def overridable(function: Function) -> Function:
             # Within another public function that was given such arguments, the user called that.
             if not asked or _is_within_another():
                 raise
+        except TypeError as error:
+            raise_refusal(error, function, args, kwargs)
         return _answer(call, asked, args, kwargs)
 
     return cast(Function, call)

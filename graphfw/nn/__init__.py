@@ -1,5 +1,8 @@
 """Layers, losses, metrics and initial values: public as `graphfw.nn`."""
 
+from typing import TYPE_CHECKING
+
+from graphfw.hints.names import hints_for_module
 from graphfw.nn import init, metrics
 from graphfw.nn.activations import (
     CELU,
@@ -189,3 +192,6 @@ __all__ = [
     "nll",
     "smooth_l1",
 ]
+
+if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
+    __getattr__, __dir__ = hints_for_module("gf.nn", __name__, __all__)

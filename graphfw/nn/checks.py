@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from graphfw.errors import ArgumentError, GraphfwError, ShapeError, did_you_mean
+from graphfw.errors import ArgumentError, GraphfwError, ShapeError
 from graphfw.ir import ambient
 from graphfw.ir.dim import Dim
 from graphfw.ops.composed import demand
@@ -28,26 +27,6 @@ def checked_size(layer: str, what: str, value: Any) -> int:
     size = int(value.__index__())
     demand(size >= 1, f"{text} must be 1 or more", fix=f"use {what}={-size or 1}")
     return size
-
-
-def misfit(
-    name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> ArgumentError | None:
-    """Return the error for arguments that a function does not take; None where it takes them."""
-    signature = inspect.signature(function)
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        known = [p.name for p in signature.parameters.values() if p.kind not in variadic]
-        unknown = [k for k in kwargs if k not in known]
-        fix = did_you_mean(unknown[0], known) if unknown else ""
-        if "training" in unknown:
-            fix = "call train() or eval() before, or do it inside gf.training(False)"
-        return ArgumentError(
-            f"{name}: {error}", fix=fix or f"its arguments are: {', '.join(known) or 'none'}"
-        )
-    return None
 
 
 @contextmanager

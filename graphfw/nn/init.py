@@ -16,9 +16,10 @@ import abc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from graphfw.errors import AxisError, ShapeError, did_you_mean
+from graphfw.hints.names import hints_for_module
 from graphfw.ir import ambient
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.tensor import Tensor
@@ -44,6 +45,9 @@ __all__ = [
     "xavier_uniform",
     "zeros",
 ]
+
+if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
+    __getattr__, __dir__ = hints_for_module("gf.nn.init", __name__, __all__)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,10 @@ The mean absolute and squared errors are `gf.nn.l1` and `gf.nn.mse`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from graphfw.errors import DTypeError, ShapeError
+from graphfw.hints.names import hints_for_module
 from graphfw.ir import ambient
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import float64, int64
@@ -21,6 +24,9 @@ from graphfw.ops.sorting import topk
 from graphfw.ops.statistics import mean
 
 __all__ = ["accuracy", "binary_accuracy", "confusion_matrix", "topk_accuracy"]
+
+if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
+    __getattr__, __dir__ = hints_for_module("gf.nn.metrics", __name__, __all__)
 
 
 def accuracy(logits: TensorLike, target: TensorLike, /, *, axis: int = -1) -> Tensor:

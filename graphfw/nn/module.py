@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from abc import ABCMeta
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from graphfw.errors import ArgumentError, CheckpointError, GraphError, did_you_mean
+from graphfw.hints.calls import raise_refusal
 from graphfw.ir import ambient
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import current_graph
 from graphfw.ir.variable import Initializer, Variable
 from graphfw.nn import states, text
-from graphfw.nn.checks import misfit, refuse_freezing
+from graphfw.nn.checks import refuse_freezing
 from graphfw.nn.names import Names, names_of, snake_case
 
 if TYPE_CHECKING:
@@ -36,24 +38,32 @@ class _ModuleType(ABCMeta):
     are attached to anything. An `ABCMeta`, so that modules can be abstract base classes.
     """
 
-    # A type checker can't know that all classes of this metaclass are modules.
-    def __call__(cls: type[M], *args: Any, **kwargs: Any) -> M:  # type: ignore[misc]
-        module = cls.__new__(cls, *args, **kwargs)
-        with ambient.override(ambient.current_scope, module.path):
-            try:
-                cls.__init__(module, *args, **kwargs)
-            except TypeError:
-                _refuse_arguments(cls, MethodType(cls.__init__, module), args, kwargs)
-                raise
-        # Again: a container that was empty when it was assigned may not be so now.
-        for name, value in vars(module).items():
-            if isinstance(value, _CONTAINERS) and name not in ("_children", "_variables"):
-                _refuse_hidden(module, name, value)
-        # Again: its parts, which had names when it was given one, may have freed a better one.
-        if module._parent is None and not module._is_named:
-            module._names.free(module._attribute)
-            module._become_root()
-        return module
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """What making a module takes: for `inspect`, completion and documentation."""
+        own = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return own.replace(parameters=list(own.parameters.values())[1:])
+
+    if not TYPE_CHECKING:  # which reads the arguments of `__init__` where this is hidden from it
+
+        def __call__(cls, *args, **kwargs):
+            module = cls.__new__(cls, *args, **kwargs)
+            with ambient.override(ambient.current_scope, module.path):
+                try:
+                    cls.__init__(module, *args, **kwargs)
+                except TypeError as error:
+                    raise_refusal(
+                        error, MethodType(cls.__init__, module), args, kwargs, cls.__name__
+                    )
+            # Again: a container that was empty when it was assigned may not be so now.
+            for name, value in vars(module).items():
+                if isinstance(value, _CONTAINERS) and name not in ("_children", "_variables"):
+                    _refuse_hidden(module, name, value)
+            # Again: its parts, which had names when it was given one, may have freed a better one.
+            if module._parent is None and not module._is_named:
+                module._names.free(module._attribute)
+                module._become_root()
+            return module
 
 
 class Module(metaclass=_ModuleType):
@@ -296,9 +306,8 @@ class Module(metaclass=_ModuleType):
         ):
             try:
                 return self.forward(*args, **kwargs)
-            except TypeError:
-                _refuse_arguments(type(self), self.forward, args, kwargs)
-                raise
+            except TypeError as error:
+                raise_refusal(error, self.forward, args, kwargs, type(self).__name__)
 
     def train(self, mode: bool = True) -> Self:
         """Set `training` here and in all parts, for calls from now on; return the module itself."""
@@ -462,15 +471,6 @@ def checked_module(owner: str, place: str, value: Any) -> Module:
         fix = "pass modules alone, such as gf.nn.Linear(8, 2)"
     shown = getattr(value, "__name__", repr(value))
     raise ArgumentError(f"{owner}: {shown} (at {place}) is no Module", fix=fix)
-
-
-def _refuse_arguments(
-    cls: type[Module], function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> None:
-    """After a TypeError: see that it was not the caller of a module or its class who made it."""
-    refusal = misfit(cls.__name__, function, args, kwargs)
-    if refusal is not None:
-        raise refusal from None
 
 
 def _refuse_hidden(module: Module, name: str, value: Any) -> None:

@@ -13,10 +13,12 @@ within some units in the last place (ULP).
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphfw.errors import DTypeError, ShapeError
+from graphfw.hints.names import hints_for_module
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, int64, uint64
 from graphfw.ir.functions import F
@@ -51,6 +53,9 @@ __all__ = [
     "truncated_normal",
     "uniform",
 ]
+
+if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
+    __getattr__, __dir__ = hints_for_module("gf.random", __name__, __all__)
 
 
 @refuse_bare_dims

@@ -1,5 +1,8 @@
 """Optimisers, learning-rate schedules, gradient clipping: public as `graphfw.optim`."""
 
+from typing import TYPE_CHECKING
+
+from graphfw.hints.names import hints_for_module
 from graphfw.optim import schedules
 from graphfw.optim.adam import Adam, AdamW
 from graphfw.optim.adaptive import Adagrad, RMSprop
@@ -23,3 +26,6 @@ __all__ = [
     "global_norm",
     "schedules",
 ]
+
+if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
+    __getattr__, __dir__ = hints_for_module("gf.optim", __name__, __all__)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from graphfw.hints.names import hints_for_module
 from graphfw.ir.dtype import float64
 from graphfw.ir.functions import F
 from graphfw.ir.tensor import Tensor
@@ -29,6 +30,9 @@ __all__ = [
     "step_decay",
     "warmup",
 ]
+
+if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
+    __getattr__, __dir__ = hints_for_module("gf.optim.schedules", __name__, __all__)
 
 Schedule: TypeAlias = Callable[[Tensor], Tensor | float]
 

@@ -101,12 +101,12 @@ def test_freezing_a_module_is_refused():
         (
             lambda: nn.Conv2d(1, 2, 3, pading=1),
             "Conv2d: got an unexpected keyword argument 'pading'",
-            'did you mean "padding"?',
+            "nn.Conv2d(1, 2, 3, padding=1)",
         ),
         (
             lambda: nn.BatchNorm2d(3, momemtum=0.1),
             "BatchNorm2d: got an unexpected keyword argument 'momemtum'",
-            'did you mean "momentum"?',
+            "nn.BatchNorm2d(3, momentum=0.1)",
         ),
         (
             lambda: nn.Linear(4),
@@ -117,7 +117,7 @@ def test_freezing_a_module_is_refused():
         (
             lambda: MLP()(gf.ones((2, 4)), training=False),
             "MLP: got an unexpected keyword argument 'training'",
-            "call train() or eval() before, or do it inside gf.training(False)",
+            "MLP()(gf.ones((2, 4))); without training=: call train() or eval() before, or",
         ),
         (lambda: MLP()(), "MLP: missing a required argument: 'x'", "its arguments are: x"),
     ],

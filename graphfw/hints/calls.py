@@ -1,0 +1,293 @@
+"""Calls with arguments that a function does not take: what to write instead.
+
+`raise_refusal` replaces the TypeError of such a call. The corrected line comes from the function's
+own signature: other frameworks' argument names are translated, dims that were given one by one
+become a tuple, and what must be named gets its name.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, Signature
+from typing import Any, NoReturn
+
+from graphfw.errors import CallError, GraphfwError, did_you_mean
+from graphfw.hints.foreign_arguments import COLLECTED, LEFT_OUT, SYNONYMS
+from graphfw.hints.public import path_of
+from graphfw.hints.written import Written, call_at
+from graphfw.loc import user_frame
+
+UNKNOWN = object()
+"""The value of an argument of which only the text is known."""
+
+_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+_DTYPES = {"bfloat", "bool", "complex", "double", "float", "half", "int", "long", "uint"}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument as it is written, and its value."""
+
+    text: str
+    value: Any = UNKNOWN
+
+    @classmethod
+    def of_text(cls, text: str) -> Argument:
+        """Return what is known of an argument before it is computed."""
+        try:
+            return cls(text, ast.literal_eval(text))
+        except (ValueError, TypeError, SyntaxError):
+            return cls(text)
+
+    @property
+    def is_dtype(self) -> bool:
+        """Whether it is a dtype, as far as that can be seen."""
+        if self.value is UNKNOWN:
+            return self.text.rpartition(".")[2].rstrip("_0123456789") in _DTYPES
+        return isinstance(self.value, type) or (
+            hasattr(self.value, "itemsize") and not self.is_array
+        )
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is an array or a tensor."""
+        return hasattr(self.value, "shape") and hasattr(self.value, "dtype")
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether it is a list or a tuple."""
+        return isinstance(self.value, (list, tuple))
+
+
+def raise_refusal(
+    error: TypeError,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    name: str = "",
+) -> NoReturn:
+    """Raise the error of arguments that a function does not take; where it takes them, `error`.
+
+    Args:
+        error: What the call raised.
+        function: What was called.
+        args: Its arguments.
+        kwargs: The same.
+        name: What messages call it; its own name by default.
+    """
+    if isinstance(error, GraphfwError):
+        raise error
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as mismatch:
+        name = name or function.__name__
+        written = _as_written(function, name, args, kwargs)
+        callee = written.callee if written else path_of(name, function) or name
+        given = _arguments(written, args, kwargs, signature)
+        fix = correction(callee, signature, *given)
+        raise CallError(f"{name}: {mismatch}", fix=fix) from None
+    raise error
+
+
+def correction(
+    callee: str,
+    signature: Signature,
+    positional: Sequence[Argument],
+    keywords: Mapping[str, Argument],
+) -> str:
+    """Return what to write for a call with arguments that don't fit: the corrected line if known.
+
+    Args:
+        callee: What the corrected line calls it.
+        signature: What it takes.
+        positional: What it was given.
+        keywords: The same.
+    """
+    attempt = _Correction(signature)
+    line = attempt.line(callee, positional, keywords)
+    if line:
+        return "; ".join([line, *attempt.reasons])
+    listed = shown_arguments(signature)
+    known = list(signature.parameters)
+    near = [did_you_mean(k, known, 0.7) for k in keywords if k not in known and k not in LEFT_OUT]
+    return "; ".join([*attempt.reasons, *filter(None, near[:1])] or [listed])
+
+
+def shown_arguments(signature: Signature) -> str:
+    """List the arguments that a function takes."""
+    known = [p.name for p in signature.parameters.values() if p.kind not in _VARIADIC]
+    return f"its arguments are: {', '.join(known) or 'none'}"
+
+
+class _Correction:
+    """One attempt to make arguments fit a signature."""
+
+    def __init__(self, signature: Signature) -> None:
+        parameters = signature.parameters.values()
+        self.signature = signature
+        self.slots = [p for p in parameters if p.kind in _BY_POSITION]
+        self.named = [p for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
+        self.takes_any_number = any(p.kind is Parameter.VAR_POSITIONAL for p in parameters)
+        self.by_slot: dict[str, str] = {}
+        self.by_name: dict[str, str] = {}
+        self.rest: list[str] = []
+        self.reasons: list[str] = []
+
+    def line(
+        self, callee: str, positional: Sequence[Argument], keywords: Mapping[str, Argument]
+    ) -> str:
+        """Return the corrected call, or "" where there is none that is certain."""
+        if not (self._place(positional) and self._translate(keywords)):
+            return ""
+        texts: list[str] = []
+        for slot in self.slots:
+            if slot.name not in self.by_slot:
+                continue
+            skipped = len(texts) < self.slots.index(slot)
+            if skipped and slot.kind is Parameter.POSITIONAL_ONLY:
+                return ""
+            value = self.by_slot[slot.name]
+            texts.append(f"{slot.name}={value}" if skipped else value)
+        texts += self.rest
+        texts += [f"{name}={value}" for name, value in self.by_name.items()]
+        return f"{callee}({', '.join(texts)})" if self._fits() else ""
+
+    def _fits(self) -> bool:
+        count = len([s for s in self.slots if s.name in self.by_slot])
+        missing = [
+            p.name
+            for p in (*self.slots[count:], *self.named)
+            if p.default is Parameter.empty and p.name not in {**self.by_slot, **self.by_name}
+        ]
+        return not missing
+
+    def _place(self, positional: Sequence[Argument]) -> bool:
+        """Give arguments without a name the parameters that they are for."""
+        given, extra = list(positional), []
+        if len(given) > len(self.slots) and not self.takes_any_number:
+            at = next((i for i, s in enumerate(self.slots) if s.name in COLLECTED), None)
+            if at is None or given[at].is_sequence:
+                given, extra = given[: len(self.slots)], given[len(self.slots) :]
+            else:
+                given, extra = self._collect(at, given)
+                if len(given) > len(self.slots):
+                    return False
+        for slot, argument in zip(self.slots, given, strict=False):
+            self.by_slot[slot.name] = argument.text
+        self.rest = [a.text for a in given[len(self.slots) :]]
+        return all([self._name(argument) for argument in extra])
+
+    def _collect(self, at: int, given: list[Argument]) -> tuple[list[Argument], list[Argument]]:
+        """Join the elements of a tuple or list that were given one by one."""
+        is_list = COLLECTED[self.slots[at].name] == "list"
+        stop = at
+        while stop < len(given) and _is_element(given[stop], is_list):
+            stop += 1
+        behind = len(self.slots) - at - 1
+        required = [s for s in self.slots[at + 1 :] if s.default is Parameter.empty]
+        stop = min(stop, len(given) - len(required))
+        inside = ", ".join([a.text for a in given[at:stop]])
+        joined = Argument(f"[{inside}]" if is_list else f"({inside})")
+        tail = given[stop:]
+        return [*given[:at], joined, *tail[:behind]], tail[behind:]
+
+    def _name(self, argument: Argument) -> bool:
+        """Give an argument that must be named its name, in the order of the signature."""
+        free = [p for p in self.named if p.name not in self.by_name]
+        if isinstance(argument.value, bool):
+            free = [p for p in free if isinstance(p.default, bool)]
+        elif argument.is_dtype:
+            free = [p for p in free if p.name == "dtype"]
+        elif argument.is_array:
+            return False
+        else:
+            free = [p for p in free if not isinstance(p.default, bool) and p.name != "dtype"]
+        if free:
+            self.by_name[free[0].name] = argument.text
+        return bool(free)
+
+    def _translate(self, keywords: Mapping[str, Argument]) -> bool:
+        """Give named arguments the names that they have here."""
+        known = self.signature.parameters
+        for name, argument in keywords.items():
+            taken = {**self.by_slot, **self.by_name, **{k: "" for k in keywords if k != name}}
+            wanted = [name, *SYNONYMS.get(name, ())]
+            own = next((n for n in wanted if n in known and n not in taken), "")
+            if not own and name in LEFT_OUT:
+                self.reasons.append(f"without {name}=: {LEFT_OUT[name]}")
+                continue
+            if not own:
+                near = did_you_mean(name, [n for n in known if n not in taken], 0.75)
+                own = near.partition('"')[2].rpartition('"')[0]
+            if not own:
+                return False
+            if known[own].kind is Parameter.POSITIONAL_ONLY:
+                self.by_slot[own] = argument.text
+            else:
+                self.by_name[own] = argument.text
+        return True
+
+
+def _is_element(argument: Argument, of_list: bool) -> bool:
+    """Say whether an argument may be a tensor of a list, or a dim of a shape."""
+    if of_list:
+        return not isinstance(argument.value, (int, type(None))) and not argument.is_dtype
+    is_other = isinstance(argument.value, (bool, str, float, type(None)))
+    return not (is_other or argument.is_dtype or argument.is_sequence)
+
+
+def _as_written(
+    function: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Written | None:
+    """Return the call in the user's source, if that is the call of this function."""
+    frame = user_frame()
+    written = call_at(frame) if frame else None
+    if frame is None or written is None:
+        return None
+    if len(written.positional) != len(args) or written.keywords.keys() != kwargs.keys():
+        return None
+    last = written.callee.rpartition(".")[2]
+    # Under another name it may be called through a name of the user's.
+    found = {**frame.f_globals, **frame.f_locals}.get(written.callee)
+    is_it = last in (name, function.__name__) or (found is not None and _is_called(found, function))
+    is_it = is_it or function.__name__ == "forward"  # of a model, which may be any expression
+    return written if is_it else None
+
+
+def _is_called(found: Any, function: Callable[..., Any]) -> bool:
+    inner = [found, getattr(found, "__wrapped__", None), getattr(found, "__func__", None)]
+    return any(f is function for f in inner) or getattr(found, "forward", None) == function
+
+
+def _arguments(
+    written: Written | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    signature: Signature,
+) -> tuple[list[Argument], dict[str, Argument]]:
+    """Return the arguments with what they are written as, or what stands for it."""
+    if written is not None:
+        texts: Iterable[str] = written.positional
+        named: Mapping[str, str] = written.keywords
+    else:
+        names = list(signature.parameters)
+        texts = [_text(a, names[i] if i < len(names) else f"x{i + 1}") for i, a in enumerate(args)]
+        named = {name: _text(value, name) for name, value in kwargs.items()}
+    positional = [Argument(text, value) for text, value in zip(texts, args, strict=True)]
+    return positional, {name: Argument(named[name], value) for name, value in kwargs.items()}
+
+
+def _text(value: Any, name: str) -> str:
+    """Return what stands for a value whose expression is unknown."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    own = getattr(value, "name", None)
+    if isinstance(own, str) and own.isidentifier():
+        return own if hasattr(value, "node") else f"gf.{own}"
+    is_simple = isinstance(value, (list, tuple)) and all(isinstance(v, int) for v in value)
+    return repr(value) if is_simple else name

@@ -1,0 +1,85 @@
+"""The user's call as it is written in the source, for the corrected line."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import linecache
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import TypeAlias
+
+Range: TypeAlias = tuple[int, int, int, int]
+"""First line, last line, first column, column behind the last; columns count bytes."""
+
+
+@dataclass
+class Written:
+    """A call's expression: what is called, and the text of each argument."""
+
+    callee: str
+    positional: list[str]
+    keywords: dict[str, str]
+
+
+def call_at(frame: FrameType) -> Written | None:
+    """Return the call that a frame is in, or None where its source or its position is unknown.
+
+    Calls with `*args` or `**kwargs` count as unknown, for their arguments are not written there.
+    """
+    place = _range_at(frame)
+    return _parsed(frame.f_code, place) if place else None
+
+
+def call_around(frame: FrameType) -> Written | None:
+    """Return the call of the attribute that a frame looks up, as in `gf.cat(…)`; otherwise None."""
+    attribute = _range_at(frame)
+    if attribute is None:
+        return None
+    first, last, start, end = attribute
+    around = [
+        (line, stop)
+        for begin, line, column, stop in frame.f_code.co_positions()
+        if begin == first
+        and column == start
+        and line is not None
+        and stop is not None
+        and (line, stop) > (last, end)
+    ]
+    for line, stop in sorted(set(around)):
+        written = _parsed(frame.f_code, (first, line, start, stop))
+        if written is not None:
+            source = _source(frame.f_code, attribute)
+            return written if source == written.callee else None
+    return None
+
+
+def _range_at(frame: FrameType) -> Range | None:
+    if frame.f_lasti < 0:
+        return None
+    positions = itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)
+    line, last, start, end = next(positions, (None, None, None, None))
+    if line is None or last is None or start is None or end is None:
+        return None
+    return line, last, start, end
+
+
+def _source(code: CodeType, place: Range) -> str:
+    first, last, start, end = place
+    lines = [linecache.getline(code.co_filename, n).encode() for n in range(first, last + 1)]
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][start:]
+    return b"".join(lines).decode(errors="replace")
+
+
+def _parsed(code: CodeType, place: Range) -> Written | None:
+    try:
+        call = ast.parse(f"({_source(code, place)})", mode="eval").body
+    except SyntaxError:
+        return None
+    if not isinstance(call, ast.Call) or any(isinstance(a, ast.Starred) for a in call.args):
+        return None
+    keywords = {k.arg: ast.unparse(k.value) for k in call.keywords if k.arg is not None}
+    if len(keywords) < len(call.keywords):
+        return None
+    return Written(ast.unparse(call.func), [ast.unparse(a) for a in call.args], keywords)
