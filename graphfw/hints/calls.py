@@ -37,7 +37,7 @@ class Argument:
 
     @classmethod
     def of_text(cls, text: str) -> Argument:
-        """Return what is known of an argument before it is computed."""
+        """Return the argument of an expression's text, with its value if it is a literal."""
         try:
             return cls(text, ast.literal_eval(text))
         except (ValueError, TypeError, SyntaxError):
@@ -100,7 +100,7 @@ def correction(
     positional: Sequence[Argument],
     keywords: Mapping[str, Argument],
 ) -> str:
-    """Return what to write for a call with arguments that don't fit: the corrected line if known.
+    """Return the corrected line of a call with arguments that don't fit, or advice.
 
     Args:
         callee: What the corrected line calls it.
@@ -283,7 +283,7 @@ def _arguments(
 
 
 def _text(value: Any, name: str) -> str:
-    """Return what stands for a value whose expression is unknown."""
+    """Return the text of a value whose expression is unknown."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return repr(value)
     own = getattr(value, "name", None)

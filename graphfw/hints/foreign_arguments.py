@@ -1,4 +1,4 @@
-"""What other frameworks call arguments, and which of theirs graphfw has no use for."""
+"""Argument names of other frameworks: their names here, and those that graphfw leaves out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other frameworks call it: loaded by the first name that is not found."""
+"""Names of other frameworks, loaded by the first name that is not found."""
 
 from __future__ import annotations
 

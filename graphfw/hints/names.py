@@ -54,7 +54,7 @@ def _is_import(frame: FrameType) -> bool:
 
 
 def _answer(path: str, name: str) -> tuple[str, str]:
-    """Return what to say of a name that a module does not have, and what to write."""
+    """Return the summary and the fix of an error about a name that a module does not have."""
     target, text = resolve(name)
     if target:
         return f"{path} has no name {name!r}: it is {target} here", _usage(target)

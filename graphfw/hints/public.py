@@ -33,7 +33,7 @@ def everything() -> Iterator[tuple[str, str]]:
 
 
 def find(path: str) -> Any:
-    """Return what a public path (`gf.nn.Linear`) stands for; None where there is no such thing."""
+    """Return the object at a public path (`gf.nn.Linear`), or None."""
     module, _, name = path.rpartition(".")
     if module not in PUBLIC or name not in PUBLIC[module][1]:
         return None

@@ -28,6 +28,7 @@ from graphfw.io.checksums import (
     HEADER_KEY,
     checksums_of,
     damage_of,
+    from_json,
     has_checksums,
 )
 from graphfw.io.work_folder import work_folder
@@ -327,7 +328,7 @@ def _with_float8(path: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, 
 def _kept_dtypes(
     path: str | os.PathLike[str], marker: str, arrays: Mapping[str, np.ndarray[Any, Any]]
 ) -> dict[str, str]:
-    kept = _from_json(marker)
+    kept = from_json(marker)
     if isinstance(kept, dict) and all(
         isinstance(dtype, str)
         and dtype in _BYTES
@@ -343,7 +344,7 @@ def _kept_dtypes(
 def _complex_names(
     path: str | os.PathLike[str], marker: str, arrays: Mapping[str, np.ndarray[Any, Any]]
 ) -> set[str]:
-    names = _from_json(marker)
+    names = from_json(marker)
     if isinstance(names, list) and all(
         isinstance(name, str)
         and name in arrays
@@ -353,14 +354,6 @@ def _complex_names(
     ):
         return set(names)
     raise _false_marker(path, _COMPLEX128_KEY, "name float64 entries with a last axis of 2")
-
-
-def _from_json(text: str) -> Any:
-    """Return the value of a marker; None where it is no JSON, or nested deeper than is read."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _false_marker(path: str | os.PathLike[str], key: str, task: str) -> CheckpointError:

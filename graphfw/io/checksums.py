@@ -50,7 +50,7 @@ def has_checksums(metadata: Mapping[str, str]) -> bool:
 
 
 def damage_of(arrays: _Arrays, metadata: Mapping[str, str]) -> str:
-    """Return which part of a file with checksums is damaged, "" if none is.
+    """Describe the damaged part of a file with checksums; return "" if there is none.
 
     Args:
         arrays: The entries as they are stored, C-contiguous.
@@ -59,18 +59,30 @@ def damage_of(arrays: _Arrays, metadata: Mapping[str, str]) -> str:
     others = {key: text for key, text in metadata.items() if key != HEADER_KEY}
     if metadata.get(HEADER_KEY) != _header_hash(arrays, others):
         return "its header (names, shapes, dtypes, step, seed or checksums) is damaged"
-    # The hash agrees, so this is what was written.
-    written = json.loads(metadata[CHECKSUMS_KEY])
-    if written["algorithm"] != "crc32" or written["block_bytes"] != BLOCK_BYTES:
-        return "its checksums are of a newer version of graphfw"
+    # The hash has no key, so a made-up file may have a right one around anything.
+    written = from_json(metadata.get(CHECKSUMS_KEY, ""))
+    form = (written.get("algorithm"), written.get("block_bytes")) if type(written) is dict else ()
+    if form != ("crc32", BLOCK_BYTES):
+        return "its checksums are damaged, or of a newer version of graphfw"
+    expected = written.get("entries")
     for name, found in _block_checksums(arrays).items():
-        expected = _split(written["entries"][name])
-        for block, (one, other) in enumerate(zip(found, expected, strict=True)):
-            if one != other:
+        text = expected.get(name) if type(expected) is dict else None
+        if type(text) is not str or len(text) != 8 * len(found):
+            return f"the checksums of entry {name!r} are damaged"
+        for block, checksum in enumerate(found):
+            if text[8 * block : 8 * block + 8] != checksum:
                 first = block * BLOCK_BYTES
                 last = min(first + BLOCK_BYTES, arrays[name].nbytes)
                 return f"bytes {first} to {last} of entry {name!r} are damaged"
     return ""
+
+
+def from_json(text: str) -> Any:
+    """Return the value of a piece of metadata; None if it is no JSON, or nested too deep."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _block_checksums(arrays: _Arrays) -> dict[str, list[str]]:
@@ -91,10 +103,6 @@ def _blocks(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
 
 def _checksum(block: np.ndarray[Any, Any]) -> str:
     return f"{crc32(block.data):08x}"
-
-
-def _split(text: str) -> list[str]:
-    return [text[i : i + 8] for i in range(0, len(text), 8)]
 
 
 def _header_hash(arrays: _Arrays, metadata: Mapping[str, str]) -> str:

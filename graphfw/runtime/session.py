@@ -160,7 +160,8 @@ class Session(Uncopied):
         )
         self.precision = checked_mixed(precision, precision_overrides)
         checked_debug(debug, self.executor, self.options)
-        self._passes = () if debug else checked_passes(passes)
+        own = checked_passes(passes)
+        self._passes = () if debug else own
         self._debug = debug
         self._state = State(checked_seed(seed))
         self._plans: dict[Any, Plan] = {}

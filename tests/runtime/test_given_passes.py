@@ -116,9 +116,10 @@ def fewer_outputs(graph):
     ],
 )
 def test_what_is_no_pass_is_refused(graph, passes, message, fix):
-    with pytest.raises(gf.ArgumentError, match=message) as caught:
-        gf.Session(graph, passes=passes)
-    assert caught.match(fix)
+    for debug in (False, True):
+        with pytest.raises(gf.ArgumentError, match=message) as caught:
+            gf.Session(graph, passes=passes, debug=debug)
+        assert caught.match(fix)
 
 
 def test_passes_of_installed_packages(graph, tmp_path, monkeypatch):
