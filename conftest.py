@@ -15,6 +15,9 @@ from hypothesis import settings
 os.environ.setdefault("GRAPHFW_VERIFY", "each")
 # Kernels that are compiled in tests stay out of the user's own cache.
 os.environ.setdefault("GRAPHFW_CACHE", str(Path(__file__).parent / ".pytest_cache" / "kernels"))
+# NumPy's products are the tests' references. OpenBLAS waits for its threads by turning in a loop,
+# which takes the cores from the tests beside. Set before NumPy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The processes that tests start would each compile the package's source anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -26,7 +29,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish() -> None:
-    # Thousands of tests and all modules stay to the end: the collector need not walk over them.
+    _settle()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is not None and nextitem.path != item.path:
+        _settle()
+
+
+def _settle() -> None:
+    """Take what is alive for what stays: all modules and tests, and what earlier tests have cached.
+
+    The collector would walk over it hundreds of times, and the more of it the later.
+    """
     gc.collect()
     gc.freeze()
 

@@ -87,7 +87,7 @@ def describe(steps: int) -> Network:
         schedule = gf.optim.schedules.cosine(4e-3, steps)
         step = gf.optim.AdamW(schedule, weight_decay=1e-2).minimize(loss)
         # The same weights, the running statistics, and the images as they are.
-        accuracy = gf.nn.metrics.accuracy(model.eval()(image), label)
+        accuracy = gf.nn.metrics.accuracy(model(image, training=False), label)
     return Network(graph, image, label, loss, step, accuracy)
 
 

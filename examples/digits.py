@@ -74,7 +74,7 @@ def describe(steps: int) -> Classifier:
         schedule = gf.optim.schedules.cosine(3e-3, steps)
         step = gf.optim.AdamW(schedule, weight_decay=1e-2).minimize(loss)
 
-        scores = model.eval()(image)  # the same weights, without dropout
+        scores = model(image, training=False)  # the same weights, without dropout
         prediction = gf.argmax(scores, axis=1)
         accuracy = gf.nn.metrics.accuracy(scores, label)
     return Classifier(graph, image, label, loss, step, prediction, accuracy)

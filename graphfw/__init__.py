@@ -26,7 +26,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from graphfw import _modules as _modules
-from graphfw import errors, extend, fft, linalg, nn, optim
+from graphfw import errors, extend, fft, linalg, nn, optim, special
 from graphfw.errors import (
     ArgumentError,
     AxisError,
@@ -86,13 +86,14 @@ from graphfw.ir.dtype import (
     bool_ as bool,
 )
 from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.modes import FunctionMode
 from graphfw.ir.op import Op
 from graphfw.ir.parser import parse
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Update, Variable, group, update
 from graphfw.ir.verify import verify
-from graphfw.ops import random
+from graphfw.ops import everyday, random
 from graphfw.ops.activations import (
     celu,
     dropout,
@@ -195,6 +196,7 @@ from graphfw.ops.elementwise import (
     subtract,
     trunc,
 )
+from graphfw.ops.everyday import *  # noqa: F403  # its names are in `everyday.__all__`
 from graphfw.ops.host import host_call
 from graphfw.ops.indexing import getitem, nonzero, one_hot, take_along_axis
 from graphfw.ops.inputs import (
@@ -284,6 +286,7 @@ from graphfw.ops.reduce import (
     sum,
 )
 from graphfw.ops.resize import resize
+from graphfw.ops.rois import nms, roi_align
 from graphfw.ops.sampling import affine_grid, grid_sample, pixel_shuffle, pixel_unshuffle
 from graphfw.ops.scatter import index_add, index_set, scatter_add
 from graphfw.ops.select import clip, nan_to_num, where
@@ -299,7 +302,7 @@ from graphfw.ops.sets import (
     unique_values,
 )
 from graphfw.ops.sorting import TopK, argsort, searchsorted, sort, topk
-from graphfw.ops.statistics import mean, median, std, var
+from graphfw.ops.statistics import mean, std, var
 from graphfw.ops.unpooling import max_unpool
 from graphfw.ops.windows import fold, unfold
 from graphfw.runtime.comparing import bisect
@@ -307,7 +310,7 @@ from graphfw.runtime.functions import Function, function
 from graphfw.runtime.hosting import to_numpy
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.session import Session
-from graphfw.runtime.tracing import make_graph
+from graphfw.runtime.tracing import eval_shape, make_graph
 from graphfw.transforms import (
     custom_gradient,
     grad,
@@ -344,6 +347,7 @@ __all__ = [
     "FeedError",
     "FetchError",
     "Function",
+    "FunctionMode",
     "GradientError",
     "Graph",
     "GraphError",
@@ -448,6 +452,7 @@ __all__ = [
     "erfc",
     "erfinv",
     "errors",
+    "eval_shape",
     "exp",
     "expand_dims",
     "expm1",
@@ -536,7 +541,6 @@ __all__ = [
     "max_unpool",
     "maximum",
     "mean",
-    "median",
     "meshgrid",
     "min",
     "minimum",
@@ -549,6 +553,7 @@ __all__ = [
     "negative",
     "newaxis",
     "nextafter",
+    "nms",
     "nn",
     "no_grad",
     "nonzero",
@@ -587,6 +592,7 @@ __all__ = [
     "resize",
     "result_type",
     "rms_norm",
+    "roi_align",
     "roll",
     "round",
     "rsqrt",
@@ -608,6 +614,7 @@ __all__ = [
     "softplus",
     "softsign",
     "sort",
+    "special",
     "split",
     "sqrt",
     "square",
@@ -655,6 +662,7 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+__all__ += everyday.__all__
 
 if TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
     from graphfw import onnx

@@ -12,5 +12,14 @@ with without_collection():
     # First, and from here: deep down in imports of imports Python's stack of frames may end just
     # where NumPy calls most, and then each call asks the system for the next piece of it.
     import_module("numpy")
-    for _name in ("ir.parser", "extend", "fft", "linalg", "nn", "optim", "runtime.functions"):
+    for _name in (
+        "ir.parser",
+        "extend",
+        "fft",
+        "linalg",
+        "nn",
+        "optim",
+        "special",
+        "runtime.functions",
+    ):
         import_module(f"graphfw.{_name}")

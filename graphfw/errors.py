@@ -8,8 +8,10 @@ the builtin that a Python user expects, so `except ValueError` keeps working.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 from graphfw.loc import Loc, Place, capture
 
@@ -32,6 +34,7 @@ __all__ = [
     "Operand",
     "ParseError",
     "PassError",
+    "RunTimeoutError",
     "SessionError",
     "ShapeError",
     "UnknownImportError",
@@ -39,6 +42,10 @@ __all__ = [
     "VerifyError",
     "did_you_mean",
 ]
+
+
+_UNNAMED_DIM = re.compile(r"(?<![\w\"'])_([A-Za-z]\w*)_(\d+)\b(?![\"'])")
+"""The symbol that a placeholder's dim `None` gets: `_x_0` for dim 0 of "x"."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,8 @@ class Operand:
         where = self.loc.short() if self.loc else ""
         layer = f"layer {self.layer}" if self.layer else ""
         name = f'"{self.name}"' if self.name else ""
-        return (self.label, name, self.type, self.made_by, where, layer)
+        type_ = _UNNAMED_DIM.sub("None", self.type)
+        return (self.label, name, type_, self.made_by, where, layer)
 
 
 class GraphfwError(Exception):
@@ -71,7 +79,12 @@ class GraphfwError(Exception):
         why: The chain of facts that makes it wrong, when the operands' types alone don't show it.
         at: Where in the user's code it happened; by default the line that is running now.
         fix: What to write instead.
+
+    Attributes:
+        layer: The path of the layer whose call raised it, or "".
     """
+
+    layer = ""
 
     def __init__(
         self,
@@ -82,21 +95,26 @@ class GraphfwError(Exception):
         at: Place | None = None,
         fix: str = "",
     ) -> None:
-        super().__init__(summary)
-        self.summary = summary
+        super().__init__(self._written(summary))
+        self.summary = self._written(summary)
         self.operands = tuple(operands)
-        self.why = why
+        self.why = self._written(why)
         self.at: Place = capture() if at is None else at
-        self.fix = fix
+        self.fix = self._written(fix)
 
     def __str__(self) -> str:
-        lines = [self.summary, *_columns([o.cells() for o in self.operands])]
+        lines = [self._written(self.summary), *_columns([o.cells() for o in self.operands])]
         if self.why:
-            lines.append(f"  why  {self.why}")
-        lines.append(f"  at   {self.at.describe()}")
+            lines.append(f"  why  {self._written(self.why)}")
+        layer = f"   (layer {self.layer})" if self.layer else ""
+        lines.append(f"  at   {self.at.describe()}{layer}")
         if self.fix:
-            lines.append(f"  fix  {self.fix}")
+            lines.append(f"  fix  {self._written(self.fix)}")
         return "\n".join(lines)
+
+    def _written(self, text: str) -> str:
+        """Return a sentence as it is shown: `x.shape[0]` for `_x_0`."""
+        return _UNNAMED_DIM.sub(r"\1.shape[\2]", text)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (multiprocessing, pytest-xdist): keep the fields.
@@ -165,8 +183,7 @@ class GraphErrors(GraphError):
 
     def __init__(self, errors: Sequence[GraphfwError]) -> None:
         self.errors = tuple(errors)
-        count = len(self.errors)
-        super().__init__(f"{count} mistake{'s' if count != 1 else ''} in this graph")
+        super().__init__(f"{counted(len(self.errors), 'mistake')} in this graph")
 
     def __str__(self) -> str:
         parts = [self.summary]
@@ -215,6 +232,10 @@ class MemoryLimitError(ExecutionError, MemoryError):
     """A run would take more memory than its session may, or than there is."""
 
 
+class RunTimeoutError(ExecutionError, TimeoutError):
+    """A run has taken longer than its `timeout`; the variables are as they were before."""
+
+
 class PassError(GraphfwError, RuntimeError):
     """A compiler pass failed or broke the graph."""
 
@@ -225,6 +246,9 @@ class VerifyError(GraphfwError, RuntimeError):
 
 class ParseError(GraphfwError, ValueError):
     """A graph's text can't be read."""
+
+    def _written(self, text: str) -> str:
+        return text  # it quotes the graph's text
 
 
 class CheckpointError(GraphfwError, ValueError):
@@ -243,6 +267,21 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     same = [other for other in names if other.lower() == name.lower()]
     near = same or difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     return f'did you mean "{near[0]}"?' if near else ""
+
+
+def counted(count: object, noun: str, plural: str = "") -> str:
+    """Return `1 value` or `2 values`: a number with its noun.
+
+    Args:
+        count: The number; what is no integer, such as a symbolic size, is taken for many.
+        noun: The noun.
+        plural: Its plural, where that is not the noun with an s.
+
+    >>> counted(1, "value"), counted(1200, "value"), counted(2, "axis", "axes")
+    ('1 value', '1,200 values', '2 axes')
+    """
+    number = f"{count:,}" if isinstance(count, Integral) else str(count)
+    return f"{number} {noun if number == '1' else plural or f'{noun}s'}"
 
 
 def a_type(value: object) -> str:

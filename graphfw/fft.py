@@ -1,4 +1,7 @@
-"""Fourier transforms: the extension `fft` of the Python Array API standard."""
+"""Fourier transforms: the extension `fft` of the Python Array API standard.
+
+Besides: the short-time transform `stft`, its inverse `istft`, and windows for them.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -19,12 +22,15 @@ from graphfw.ops.fft import (
     rfftfreq,
     rfftn,
 )
+from graphfw.ops.short_fourier import hamming_window, hann_window, istft, stft
 
 __all__ = [
     "fft",
     "fftfreq",
     "fftn",
     "fftshift",
+    "hamming_window",
+    "hann_window",
     "hfft",
     "ifft",
     "ifftn",
@@ -32,9 +38,11 @@ __all__ = [
     "ihfft",
     "irfft",
     "irfftn",
+    "istft",
     "rfft",
     "rfftfreq",
     "rfftn",
+    "stft",
 ]
 
 if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name

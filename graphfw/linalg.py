@@ -1,6 +1,7 @@
 """Linear algebra: the extension `linalg` of the Python Array API standard.
 
-Besides: `eig` and `eigvals`, which its next version has, `lstsq`, and NumPy's `norm`.
+Besides: `eig` and `eigvals`, which its next version has, `lstsq`, `lu`, `matrix_exp`,
+`solve_triangular`, and NumPy's `norm`.
 """
 
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from graphfw.ops.inverses import (
     solve,
 )
 from graphfw.ops.linalg import diagonal, matmul, outer, tensordot, trace, vecdot
+from graphfw.ops.matrix_exponential import matrix_exp
 from graphfw.ops.movement import matrix_transpose
 from graphfw.ops.norms import matrix_norm, norm, vector_norm
 from graphfw.ops.spectra import (
@@ -32,9 +34,11 @@ from graphfw.ops.spectra import (
     svd,
     svdvals,
 )
+from graphfw.ops.triangular import LUResult, lu, solve_triangular
 
 __all__ = [
     "EigResult",
+    "LUResult",
     "QRResult",
     "SVDResult",
     "SlogdetResult",
@@ -48,7 +52,9 @@ __all__ = [
     "eigvalsh",
     "inv",
     "lstsq",
+    "lu",
     "matmul",
+    "matrix_exp",
     "matrix_norm",
     "matrix_power",
     "matrix_rank",
@@ -59,6 +65,7 @@ __all__ = [
     "qr",
     "slogdet",
     "solve",
+    "solve_triangular",
     "svd",
     "svdvals",
     "tensordot",

@@ -75,20 +75,48 @@ UNKNOWN = Loc("<unknown>", 0, "<module>")
 
 
 def capture(layer: str = "") -> Loc:
-    """Return the place of the nearest frame outside the package (some 1.5 µs)."""
+    """Return the place of the nearest frame outside the package (some 1.5 µs).
+
+    A line that makes many nodes has one place: each object that stays is work for the garbage
+    collector, which walks all of them.
+    """
     frame = user_frame()
     if frame is None:
         return UNKNOWN
     code: CodeType = frame.f_code
-    return Loc(code.co_filename, frame.f_lineno, code.co_name, layer)
+    key = (code.co_filename, frame.f_lineno, code.co_name, layer)
+    known = _places.get(key)
+    if known is None:
+        if len(_places) >= _PLACES:
+            _places.clear()
+        known = _places[key] = Loc(*key)
+    return known
 
 
 def user_frame() -> FrameType | None:
     """Return the nearest frame outside the package, if there is one."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (frame.f_code.co_filename.startswith(_OWN) or _is_generated(frame)):
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file not in _own_files:
+            is_own = file.startswith(_OWN) or _is_generated(frame)
+            if not is_own and frame.f_code.co_name != _ACTING:
+                return frame
+            if is_own and file != "<string>":
+                _own_files.add(file)
         frame = frame.f_back
-    return frame
+    return None
+
+
+_ACTING = "__graphfw_function__"
+"""The method that acts for the line which a function mode intercepts."""
+
+_own_files: set[str] = set()
+"""Files of `_OWN` that were met."""
+
+_places: dict[tuple[str, int, str, str], Loc] = {}
+_PLACES = 4096
+"""So many places are remembered."""
 
 
 def _is_generated(frame: FrameType) -> bool:

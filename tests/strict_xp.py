@@ -144,7 +144,7 @@ def _memory(self: StrictArray) -> _Memory:
     whole: np.ndarray[Any, Any] = self
     while isinstance(whole.base, np.ndarray):
         whole = whole.base
-    LENT[whole.ctypes.data] = whole
+    LENT[whole.__array_interface__["data"][0]] = whole
     return _Memory(self.__array_interface__["data"][0])
 
 

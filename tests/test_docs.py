@@ -31,6 +31,8 @@ def test_there_are_pages():
     assert len(PAGES) >= 9
 
 
+# A loop that a time limit ends is too long to be evaluated once more.
+@pytest.mark.filterwarnings("ignore:verify. the loop made at sessions.md")
 @pytest.mark.usefixtures("_registries_restored")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page_runs(page, monkeypatch, tmp_path, request):

@@ -27,10 +27,19 @@ ALLOWED = {
     "ops": {"errors", "hints", "loc", "ir"},
     "linalg": {"hints", "ops"},
     "fft": {"hints", "ops"},
+    "special": {"hints", "ops"},
     "extend": {"ir", "ops", "passes", "runtime"},
-    "transforms": {"errors", "loc", "ir", "ops"},
+    "transforms": {"errors", "hints", "loc", "ir", "ops"},
     "passes": {"errors", "loc", "ir", "ops"},
-    "runtime": {"errors", "loc", "ir", "ops", "passes", "io"},  # io: see test_runtime_and_io
+    "runtime": {
+        "errors",
+        "hints",
+        "loc",
+        "ir",
+        "ops",
+        "passes",
+        "io",
+    },  # io: see test_runtime_and_io
     "nn": CORE,
     "optim": CORE,
     "data": CORE,
@@ -39,7 +48,19 @@ ALLOWED = {
     "cli": {"errors"},  # each command is a module of its own, imported when it is called
     "_modules": {"ir"},  # imports all that `__init__` does, by name
     "__init__": CORE
-    | {"_modules", "extend", "fft", "linalg", "passes", "runtime", "nn", "optim", "data", "io"},
+    | {
+        "_modules",
+        "extend",
+        "fft",
+        "linalg",
+        "passes",
+        "runtime",
+        "nn",
+        "optim",
+        "data",
+        "io",
+        "special",
+    },
     "__main__": {"cli"},
 }
 
@@ -50,7 +71,7 @@ ORDER = (
     {"hints"},
     {"ir"},
     {"ops"},
-    {"transforms", "linalg", "fft"},
+    {"transforms", "linalg", "fft", "special"},
     {"passes"},
     {"runtime"},
     {"nn", "optim", "data", "io", "extend"},
@@ -170,6 +191,7 @@ def test_imports_go_downward():
     assert not found, "\n" + "\n".join(found)
 
 
+@pytest.mark.smoke
 def test_runtime_and_io():
     """The runtime may lean on io only while io is file-format code that knows errors alone."""
     targets = {"runtime": set(), "io": set()}

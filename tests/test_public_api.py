@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 import graphfw as gf
+from tests.support import names_page
 
 SNAPSHOT = Path(__file__).parent / "public_api.txt"
 MODULES = {
@@ -26,6 +27,7 @@ MODULES = {
     "graphfw.optim": gf.optim,
     "graphfw.optim.schedules": gf.optim.schedules,
     "graphfw.random": gf.random,
+    "graphfw.special": gf.special,
 }
 
 
@@ -81,6 +83,23 @@ def test_public_names_and_signatures(request):
         if line[:1] in "+-" and line[:3] not in ("+++", "---")
     ]
     assert not changes, "the public API changed: run `pytest --update-api` if that is meant"
+
+
+def test_the_page_of_names_is_that_of_the_names(request):
+    now = names_page.text()
+    if request.config.getoption("--update-api"):
+        names_page.PAGE.write_text(now, "utf-8")
+    is_current = names_page.PAGE.read_text("utf-8") == now
+    assert is_current, "docs/names.md is to be written anew: run `pytest --update-api`"
+
+
+def test_what_the_page_says_to_write_can_be_computed():
+    x, v = gf.asarray([[0.5, 0.25], [0.75, 1.0]]), gf.asarray([1.0, 2.0, 3.0])
+    given = {"gf": gf, **dict.fromkeys("abcr", x), "n": 2, "size": 6, "shape": (2, 3), "delta": 1.0}
+    for path, rows in names_page.OTHERWISE.items():
+        both = (v, v) if path == "scipy.signal" else (x, x)
+        for expression in filter(None, rows.values()):
+            assert eval(expression, {**given, **dict(zip("xy", both, strict=True))}) is not None
 
 
 @pytest.mark.parametrize("path", MODULES)

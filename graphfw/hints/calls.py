@@ -8,17 +8,22 @@ become a tuple, and what must be named gets its name.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
+from abc import ABCMeta
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from inspect import Parameter, Signature
-from typing import Any, NoReturn
+from types import MethodType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 
 from graphfw.errors import CallError, GraphfwError, did_you_mean
-from graphfw.hints.foreign_arguments import COLLECTED, LEFT_OUT, SYNONYMS
+from graphfw.hints.devices import executor_for
+from graphfw.hints.foreign_arguments import COLLECTED, MISPLACED, SYNONYMS, why_left_out
 from graphfw.hints.public import path_of
 from graphfw.hints.written import Written, call_at
 from graphfw.loc import user_frame
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 UNKNOWN = object()
 """The value of an argument of which only the text is known."""
@@ -28,8 +33,7 @@ _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _DTYPES = {"bfloat", "bool", "complex", "double", "float", "half", "int", "long", "uint"}
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(NamedTuple):
     """An argument as it is written, and its value."""
 
     text: str
@@ -63,6 +67,52 @@ class Argument:
         return isinstance(self.value, (list, tuple))
 
 
+def explained(function: Function) -> Function:
+    """Return a function or method that prints the corrected line for arguments that don't fit.
+
+    Put on public callables, `__init__` among them.
+    """
+    is_method = next(iter(inspect.signature(function).parameters), "") == "self"
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            if not (is_method and args):
+                raise_refusal(error, function, args, kwargs)
+            owner, *rest = args
+            name = type(owner).__name__ if function.__name__ == "__init__" else function.__name__
+            raise_refusal(error, MethodType(function, owner), rest, kwargs, name)
+
+    return cast(Function, call)
+
+
+class ExplainedType(ABCMeta):
+    """The class of classes that print the corrected line for arguments that don't fit.
+
+    For those whose subclasses have an `__init__` of their own; others put `explained` on theirs.
+    """
+
+    @property
+    def __signature__(cls) -> Signature:
+        """What making an object takes: for `inspect`, completion and documentation."""
+        own = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return own.replace(parameters=list(own.parameters.values())[1:])
+
+    if not TYPE_CHECKING:  # which reads the arguments of `__init__` where this is hidden from it
+
+        def __call__(cls, *args, **kwargs):
+            """Make an object."""
+            try:
+                return super().__call__(*args, **kwargs)
+            except TypeError as error:
+                if cls.__abstractmethods__:  # of which there are no objects
+                    raise
+                made = MethodType(cls.__init__, cls)  # for its signature
+                raise_refusal(error, made, args, kwargs, cls.__name__)
+
+
 def raise_refusal(
     error: TypeError,
     function: Callable[..., Any],
@@ -85,7 +135,7 @@ def raise_refusal(
     try:
         signature.bind(*args, **kwargs)
     except TypeError as mismatch:
-        name = name or function.__name__
+        name = name or _name_of(function)
         written = _as_written(function, name, args, kwargs)
         callee = written.callee if written else path_of(name, function) or name
         given = _arguments(written, args, kwargs, signature)
@@ -114,7 +164,7 @@ def correction(
         return "; ".join([line, *attempt.reasons])
     listed = shown_arguments(signature)
     known = list(signature.parameters)
-    near = [did_you_mean(k, known, 0.7) for k in keywords if k not in known and k not in LEFT_OUT]
+    near = [did_you_mean(k, known, 0.6) for k in keywords if k not in known and not why_left_out(k)]
     return "; ".join([*attempt.reasons, *filter(None, near[:1])] or [listed])
 
 
@@ -142,6 +192,7 @@ class _Correction:
         self, callee: str, positional: Sequence[Argument], keywords: Mapping[str, Argument]
     ) -> str:
         """Return the corrected call, or "" where there is none that is certain."""
+        positional = self._without_misplaced(positional, keywords)
         if not (self._place(positional) and self._translate(keywords)):
             return ""
         texts: list[str] = []
@@ -165,6 +216,19 @@ class _Correction:
             if p.default is Parameter.empty and p.name not in {**self.by_slot, **self.by_name}
         ]
         return not missing
+
+    def _without_misplaced(
+        self, positional: Sequence[Argument], keywords: Mapping[str, Argument]
+    ) -> Sequence[Argument]:
+        """Leave out what stands in the place of an argument that is given by its name, too."""
+        if not positional or not self.slots:
+            return positional
+        first = self.slots[0].name
+        is_given = any(first in (name, *SYNONYMS.get(name, ())) for name in keywords)
+        if not is_given or first not in MISPLACED:
+            return positional
+        self.reasons.append(MISPLACED[first].format(positional[0].text))
+        return positional[1:]
 
     def _place(self, positional: Sequence[Argument]) -> bool:
         """Give arguments without a name the parameters that they are for."""
@@ -218,8 +282,10 @@ class _Correction:
             taken = {**self.by_slot, **self.by_name, **{k: "" for k in keywords if k != name}}
             wanted = [name, *SYNONYMS.get(name, ())]
             own = next((n for n in wanted if n in known and n not in taken), "")
-            if not own and name in LEFT_OUT:
-                self.reasons.append(f"without {name}=: {LEFT_OUT[name]}")
+            if not own and why_left_out(name):
+                device = executor_for(argument.value) if isinstance(argument.value, str) else ""
+                why = device if name == "device" and device else why_left_out(name)
+                self.reasons.append(f"without {name}=: {why}")
                 continue
             if not own:
                 near = did_you_mean(name, [n for n in known if n not in taken], 0.75)
@@ -249,14 +315,20 @@ def _as_written(
     written = call_at(frame) if frame else None
     if frame is None or written is None:
         return None
-    if len(written.positional) != len(args) or written.keywords.keys() != kwargs.keys():
+    if len(written.positional) != len(args) or dict(written.keywords).keys() != kwargs.keys():
         return None
     last = written.callee.rpartition(".")[2]
     # Under another name it may be called through a name of the user's.
     found = {**frame.f_globals, **frame.f_locals}.get(written.callee)
-    is_it = last in (name, function.__name__) or (found is not None and _is_called(found, function))
-    is_it = is_it or function.__name__ == "forward"  # of a model, which may be any expression
+    is_it = last in (name, _name_of(function)) or (
+        found is not None and _is_called(found, function)
+    )
+    is_it = is_it or _name_of(function) == "forward"  # of a model, which may be any expression
     return written if is_it else None
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def _is_called(found: Any, function: Callable[..., Any]) -> bool:
@@ -273,7 +345,7 @@ def _arguments(
     """Return the arguments with what they are written as, or what stands for it."""
     if written is not None:
         texts: Iterable[str] = written.positional
-        named: Mapping[str, str] = written.keywords
+        named: Mapping[str, str] = dict(written.keywords)
     else:
         names = list(signature.parameters)
         texts = [_text(a, names[i] if i < len(names) else f"x{i + 1}") for i, a in enumerate(args)]

@@ -1,94 +1,182 @@
-"""Names of other frameworks, loaded by the first name that is not found."""
+"""Names of other frameworks for what graphfw has under another name.
+
+Before the colon is graphfw's name, and after it the others'.
+"""
 
 from __future__ import annotations
 
-_CALLED: dict[str, str] = {
-    "gf.abs": "absolute fabs",
-    "gf.acos": "arccos",
-    "gf.acosh": "arccosh",
-    "gf.asarray": "tensor array as_tensor asanyarray from_numpy convert_to_tensor",
-    "gf.asin": "arcsin",
-    "gf.asinh": "arcsinh",
-    "gf.atan": "arctan",
-    "gf.atan2": "arctan2",
-    "gf.atanh": "arctanh",
-    "gf.bitwise_invert": "invert bitwise_not",
-    "gf.bitwise_left_shift": "left_shift",
-    "gf.bitwise_right_shift": "right_shift",
-    "gf.clip": "clamp",
-    "gf.concat": "cat concatenate Concatenate",
-    "gf.conj": "conjugate",
-    "gf.conv": "conv1d conv2d conv3d",
-    "gf.conv_transpose": "conv_transpose1d conv_transpose2d conv_transpose3d",
-    "gf.cumulative_prod": "cumprod",
-    "gf.cumulative_sum": "cumsum",
-    "gf.divide": "true_divide div",
-    "gf.equal": "eq",
-    "gf.expand_dims": "unsqueeze",
-    "gf.greater": "gt",
-    "gf.greater_equal": "ge",
-    "gf.index_add": "index_put",
-    "gf.jacobian": "jacrev jacfwd",
-    "gf.less": "lt",
-    "gf.less_equal": "le",
-    "gf.matmul": "mm bmm",
-    "gf.max": "amax reduce_max",
-    "gf.max_pool": "max_pool1d max_pool2d max_pool3d",
-    "gf.avg_pool": "avg_pool1d avg_pool2d avg_pool3d",
-    "gf.mean": "reduce_mean",
-    "gf.min": "amin reduce_min",
-    "gf.multiply": "mul",
-    "gf.negative": "neg",
-    "gf.not_equal": "ne",
-    "gf.permute_dims": "permute transpose",
-    "gf.pow": "power",
-    "gf.remainder": "mod fmod",
-    "gf.resize": "interpolate",
-    "gf.sigmoid": "expit",
-    "gf.silu": "swish",
-    "gf.stop_gradient": "detach",
-    "gf.subtract": "sub",
-    "gf.sum": "reduce_sum",
-    "gf.unique_values": "unique",
-    "gf.unstack": "unbind",
-    "gf.nn.BatchNorm": "BatchNormalization",
-    "gf.nn.GroupNorm": "GroupNormalization",
-    "gf.nn.LayerNorm": "LayerNormalization",
-    "gf.nn.Linear": "Dense",
-    "gf.nn.MultiHeadAttention": "MultiheadAttention",
-    "gf.nn.Conv2d": "Convolution2D",
-    "gf.nn.bce": "BCELoss binary_cross_entropy BinaryCrossentropy",
-    "gf.nn.bce_with_logits": "BCEWithLogitsLoss binary_cross_entropy_with_logits",
-    "gf.nn.cross_entropy": "CrossEntropyLoss softmax_cross_entropy",
-    "gf.nn.huber": "HuberLoss huber_loss",
-    "gf.nn.kl_div": "KLDivLoss",
-    "gf.nn.l1": "L1Loss l1_loss",
-    "gf.nn.mse": "MSELoss mse_loss MeanSquaredError",
-    "gf.nn.nll": "NLLLoss nll_loss",
-    "gf.nn.smooth_l1": "SmoothL1Loss smooth_l1_loss",
-    "gf.random.normal": "randn",
-    "gf.random.uniform": "rand",
-    "gf.random.permutation": "randperm",
-    "gf.random.categorical": "multinomial",
-    "gf.optim.clip_by_global_norm": "clip_grad_norm_",
-    "gf.optim.clip_by_value": "clip_grad_value_",
-}
+CALLED = """
+# Functions of elements.
+gf.abs: absolute fabs
+gf.acos: arccos
+gf.acosh: arccosh
+gf.asin: arcsin
+gf.asinh: arcsinh
+gf.atan: arctan
+gf.atan2: arctan2
+gf.atanh: arctanh
+gf.bitwise_invert: invert bitwise_not
+gf.bitwise_left_shift: left_shift
+gf.bitwise_right_shift: right_shift
+gf.clip: clamp
+gf.conj: conjugate
+gf.digamma: psi
+gf.divide: true_divide div
+gf.equal: eq
+gf.greater: gt
+gf.greater_equal: ge
+gf.hardsigmoid: hard_sigmoid
+gf.hardswish: hard_swish hard_silu
+gf.hardtanh: hard_tanh
+gf.less: lt
+gf.less_equal: le
+gf.lgamma: gammaln
+gf.log_sigmoid: logsigmoid log_expit
+gf.maximum: clamp_min sym_max
+gf.minimum: clamp_max sym_min
+gf.multiply: mul
+gf.negative: neg
+gf.not_equal: ne
+gf.pow: power
+gf.remainder: mod
+gf.round: rint around
+gf.sigmoid: expit
+gf.sign: sgn
+gf.silu: swish
+gf.special.gammainc: igamma
+gf.special.gammaincc: igammac
+gf.softsign: soft_sign
+gf.stop_gradient: detach
+gf.subtract: sub
+gf.trunc: fix
 
-RENAMED = {name: target for target, names in _CALLED.items() for name in names.split()}
-"""Another framework's name, and what graphfw calls it."""
+# Tensors and their shapes.
+gf.arange: range iota
+gf.asarray: tensor array as_tensor asanyarray from_numpy convert_to_tensor scalar_tensor
+    asarray_chkfinite ascontiguousarray asfortranarray
+gf.astype: cast
+gf.broadcast_arrays: broadcast_tensors
+gf.broadcast_to: expand
+gf.concat: cat concatenate Concatenate
+gf.expand_dims: unsqueeze
+gf.full: fill
+gf.moveaxis: movedim
+gf.pad: constant_pad_nd
+gf.swapaxes: swapdims
+gf.split: chunk array_split tensor_split split_with_sizes
+gf.unstack: unbind
+gf.vstack: row_stack
 
-INSTEAD: dict[str, str] = {
-    "LBFGS": "not in graphfw: scipy.optimize.minimize takes a gf.function of loss and gradients",
-    "backward": "write gf.grad(loss, xs), or optimizer.minimize(loss)",
-    "cuda": "the session chooses the machine: gf.Session(g, executor=…)",
-    "device": "the session chooses the machine: gf.Session(g, executor=…)",
-    "from_pretrained": "not in graphfw: gf.onnx.load(path) loads models",
-    "functional": "functions are in gf (gf.relu, gf.softmax), losses in gf.nn (gf.nn.mse)",
-    "jit": "write @gf.function, or a graph and gf.Session",
-    "load": "write session.restore(path), or gf.onnx.load(path)",
-    "lr_scheduler": "write gf.optim.schedules, as in gf.optim.Adam(gf.optim.schedules.cosine(…))",
-    "manual_seed": "the seed is the session's: gf.Session(g, seed=…)",
-    "save": "write session.save(path), or gf.onnx.save",
-    "zeros_": "variables take initial values: gf.Variable(gf.nn.init.zeros, shape=…)",
-}
-"""Another framework's name, and what to write where there is no one function for it."""
+# Reductions, sorting, indexing.
+gf.cumulative_max: cummax
+gf.cumulative_min: cummin
+gf.cumulative_prod: cumprod
+gf.cumulative_sum: cumsum
+gf.index_set: index_put
+gf.max: amax
+gf.min: amin
+gf.repeat: repeat_interleave
+gf.take: index_select embedding
+gf.take_along_axis: take_along_dim
+gf.topk: top_k
+gf.trapezoid: trapz
+gf.unique_values: unique
+
+# Products.
+gf.matmul: mm bmm mv matvec
+gf.outer: ger
+gf.linalg.inv: inverse
+gf.linalg.pinv: pinverse
+
+# Images and sequences.
+gf.avg_pool: avg_pool1d avg_pool2d avg_pool3d
+gf.conv: conv1d conv2d conv3d convolution
+gf.conv_transpose: conv_transpose1d conv_transpose2d conv_transpose3d
+gf.grid_sample: grid_sampler
+gf.max_pool: max_pool1d max_pool2d max_pool3d
+gf.resize: interpolate upsample
+gf.scaled_dot_product_attention: dot_product_attention Attention
+
+# Transformations, graphs, dtypes.
+gf.bool: bool_ BoolTensor
+gf.checkpoint: remat
+gf.complex64: cfloat csingle
+gf.complex128: cdouble complex_
+gf.DType: dtype
+gf.float16: half
+gf.float32: float single
+gf.float64: double float_ longdouble
+gf.function: jit compile
+gf.host_call: pure_callback
+gf.int8: char
+gf.int16: short
+gf.int32: int intc
+gf.int64: long int_ intp longlong
+gf.make_graph: make_jaxpr
+gf.placeholder: Input InputLayer
+gf.result_type: promote_types common_type
+gf.uint8: byte ubyte
+gf.uint16: ushort
+gf.uint32: uintc
+gf.uint64: uint ulong ulonglong uintp
+gf.MemoryLimitError: OutOfMemoryError
+
+# Layers.
+gf.nn.BatchNorm: BatchNormalization SyncBatchNorm
+gf.nn.GroupNorm: GroupNormalization
+gf.nn.LayerNorm: LayerNormalization
+gf.nn.RMSNorm: RMSNormalization
+gf.nn.Linear: Dense
+gf.nn.MultiHeadAttention: MultiheadAttention
+gf.nn.LocalResponseNorm: CrossMapLRN2d
+gf.nn.Module: Layer Model Container
+gf.nn.RNN: SimpleRNN
+gf.nn.RNNCell: SimpleRNNCell
+gf.nn.Upsample: UpsamplingNearest2d UpsamplingBilinear2d UpSampling1D UpSampling2D UpSampling3D
+    Resizing
+gf.Variable: Parameter Buffer
+
+# Losses.
+gf.nn.bce: BCELoss binary_cross_entropy BinaryCrossentropy
+gf.nn.bce_with_logits: BCEWithLogitsLoss binary_cross_entropy_with_logits
+    sigmoid_binary_cross_entropy
+gf.nn.cross_entropy: CrossEntropyLoss softmax_cross_entropy
+    softmax_cross_entropy_with_integer_labels safe_softmax_cross_entropy CategoricalCrossentropy
+    SparseCategoricalCrossentropy
+gf.nn.huber: HuberLoss huber_loss
+gf.nn.kl_div: KLDivLoss kl_divergence
+gf.nn.l1: L1Loss l1_loss MeanAbsoluteError
+gf.nn.mse: MSELoss mse_loss MeanSquaredError
+gf.nn.nll: NLLLoss NLLLoss2d nll_loss
+gf.nn.smooth_l1: SmoothL1Loss smooth_l1_loss
+
+# Initial values.
+gf.nn.init.truncated_normal: trunc_normal_ TruncatedNormal
+gf.nn.init.he_normal: kaiming_normal
+gf.nn.init.he_uniform: kaiming_uniform
+gf.nn.init.xavier_normal: glorot_normal
+gf.nn.init.xavier_uniform: glorot_uniform
+gf.nn.init.identity: eye_ IdentityInitializer
+
+# Random numbers.
+gf.dropout: native_dropout
+gf.random.normal: standard_normal
+gf.random.permutation: randperm shuffle
+gf.random.exponential: standard_exponential
+gf.random.randint: integers
+
+# Optimisers and their parts.
+gf.optim.LossScale: GradScaler
+gf.optim.clip_by_global_norm: clip_grad_norm_ clip_grad_norm
+gf.optim.clip_by_value: clip_grad_value_
+gf.optim.schedules.constant: constant_schedule ConstantLR
+gf.optim.schedules.cosine: CosineAnnealingLR cosine_decay_schedule CosineDecay
+    warmup_cosine_decay_schedule
+gf.optim.schedules.exponential: ExponentialLR exponential_decay ExponentialDecay
+gf.optim.schedules.linear: LinearLR linear_schedule
+gf.optim.schedules.one_cycle: OneCycleLR cosine_onecycle_schedule linear_onecycle_schedule
+gf.optim.schedules.piecewise: MultiStepLR piecewise_constant_schedule PiecewiseConstantDecay
+gf.optim.schedules.polynomial: PolynomialLR polynomial_schedule PolynomialDecay
+gf.optim.schedules.step_decay: StepLR
+gf.optim.schedules.warmup: warmup_constant_schedule
+"""

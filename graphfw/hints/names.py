@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from inspect import signature
 from opcode import opname
-from types import FrameType
-from typing import Any
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
-from graphfw.errors import UnknownImportError, UnknownNameError, did_you_mean
+from graphfw.errors import CallError, UnknownImportError, UnknownNameError, a_type, did_you_mean
 from graphfw.hints import public
 from graphfw.hints.calls import Argument, correction, shown_arguments
-from graphfw.hints.written import call_around
+from graphfw.hints.expressions import filled
+from graphfw.hints.lookup import Answer, look_up
+from graphfw.hints.written import Written, attribute_of, call_around, call_at
 from graphfw.loc import user_frame
 
 
@@ -29,15 +31,18 @@ def hints_for_module(
         lazy: Returns what is made when it is first used, and None for other names.
     """
     public.register(path, module, names)
+    hidden = _hide_submodules(module, names) if path != "gf" else {}
 
     def getattribute(name: str) -> Any:
+        if name in hidden and _looked_up(sys._getframe(1)) == "IMPORT_FROM":
+            return hidden[name]
         if lazy is not None and (found := lazy(name)) is not None:
             return found
         if name.startswith("_"):  # Python looks for many of these, which nobody writes
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
-        frame = sys._getframe(1)
-        kind = UnknownImportError if _is_import(frame) else UnknownNameError
-        summary, fix = _answer(path, name)
+        how = _looked_up(sys._getframe(1))
+        kind = UnknownImportError if how == "IMPORT_FROM" else UnknownNameError
+        summary, fix = _answer(path, name, how in _WRITTEN)
         raised = kind(summary, fix=fix)
         raised.name = name
         raise raised
@@ -48,53 +53,143 @@ def hints_for_module(
     return getattribute, directory
 
 
-def _is_import(frame: FrameType) -> bool:
-    """Say whether a frame runs `from graphfw import name`, which hides an AttributeError."""
-    return frame.f_lasti >= 0 and opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
+def _hide_submodules(module: str, names: Sequence[str]) -> dict[str, ModuleType]:
+    """Take the modules that a package consists of out of what its users see, and return them.
 
-
-def _answer(path: str, name: str) -> tuple[str, str]:
-    """Return the summary and the fix of an error about a name that a module does not have."""
-    target, text = resolve(name)
-    if target:
-        return f"{path} has no name {name!r}: it is {target} here", _usage(target)
-    if text:
-        return f"{path} has no name {name!r}", text
-    known = public.PUBLIC[path][1]
-    return f"{path} has no name {name!r}", did_you_mean(name, known, 0.7) or f"see dir({path})"
-
-
-def resolve(name: str) -> tuple[str, str]:
-    """Return the public path of what another framework calls by a name, or what to write.
-
-    Both are "" for a name that is not known.
+    `gf.optim.adam` would be a module, and no mistake of who looks for Optax's optimiser. An import
+    of `graphfw.optim.adam` finds it.
     """
-    foreign = import_module("graphfw.hints.foreign_names")
-    for path, known in public.everything():
-        if known == name:
-            return f"{path}.{name}", ""
-    if name in foreign.RENAMED:
-        return foreign.RENAMED[name], ""
-    if name in foreign.INSTEAD:
-        return "", foreign.INSTEAD[name]
-    same = name.lower().replace("_", "")
-    for path, known in public.everything():
-        if known.lower().replace("_", "") == same:
-            return f"{path}.{known}", ""
-    return "", ""
+    package = vars(sys.modules[module])
+    hidden = {
+        name: value
+        for name, value in package.items()
+        if isinstance(value, ModuleType)
+        and value.__name__ == f"{module}.{name}"
+        and name not in names
+    }
+    for name in hidden:
+        del package[name]
+    return hidden
 
 
-def _usage(target: str) -> str:
+_WRITTEN = ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD")
+"""How Python runs `from graphfw import cat`, `gf.cat` and `x.view(…)`, in which a name is written.
+
+Libraries ask for names by `hasattr` and `getattr`. They are answered without a search for near
+names or for the line: that they ask is no mistake, and must not take long.
+"""
+
+
+def _looked_up(frame: FrameType) -> str:
+    """Return Python's instruction that a frame runs: an import hides an AttributeError."""
+    return opname[frame.f_code.co_code[frame.f_lasti]] if frame.f_lasti >= 0 else ""
+
+
+def _answer(path: str, name: str, is_written: bool) -> tuple[str, str]:
+    """Return the summary and the fix of an error about a name that a module does not have."""
+    answer = look_up(name, path)
+    written = _call(call_around) if is_written else None
+    near = did_you_mean(name, public.PUBLIC[path][1], 0.7) if is_written and not answer else ""
+    fix = _fix(answer, written) or near or f"see dir({path})"
+    here = f": it is {answer.target} here" if answer.target else ""
+    return f"{path} has no name {name!r}{here}", fix
+
+
+class Answering:
+    """A base of models and others: attributes that they lack say what to write instead."""
+
+    __slots__ = ()
+
+    _answers_as: ClassVar[Literal["Module", "Optimizer", "Place"]]
+
+    if not TYPE_CHECKING:  # which reports unknown attributes only where this is hidden from it
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # a property, from whose code an AttributeError came
+                return object.__getattribute__(self, name)
+            raise_unknown(self, self._answers_as, name)
+
+
+def raise_unknown(
+    owner: object, kind: Literal["Tensor", "Module", "Optimizer", "Place"], name: str
+) -> NoReturn:
+    """Raise the error of an attribute that an object does not have.
+
+    Args:
+        owner: The object.
+        kind: What it is, for the tables.
+        name: The attribute's name.
+    """
+    if name.startswith("_"):  # Python and libraries look for many of these, which nobody writes
+        raise AttributeError(
+            f"{type(owner).__name__!r} object has no attribute {name!r}", name=name, obj=owner
+        )
+    answer = look_up(name, kind)
+    of, written, near = "", None, ""
+    frame = user_frame()
+    if frame is not None and _looked_up(frame) in _WRITTEN:
+        of, written = attribute_of(frame, name), call_around(frame)
+        known = [n for n in dir(owner) if not n.startswith("_")]
+        near = "" if answer else did_you_mean(name, known, 0.7)
+    raised = UnknownNameError(
+        f"{a_type(owner)} has no attribute {name!r}", fix=_fix(answer, written, of or "x") or near
+    )
+    raised.name = name
+    raise raised
+
+
+def raise_unmade(name: str, target: str) -> NoReturn:
+    """Raise the error of a class that users make no objects of, but call a function instead."""
+    written = _call(call_at)
+    fits = written is not None and len(written.positional) == 1
+    line = _usage(target, written if fits else None)
+    raise CallError(f"{name}: tensors are made by functions, not by their class", fix=line)
+
+
+def hint_for_call(name: str) -> str:
+    """Return what to write instead of a call of NumPy's function of a name, or ""."""
+    return _fix(look_up(name), _call(call_at))
+
+
+def _call(find: Callable[[FrameType], Written | None]) -> Written | None:
+    """Return the call that the user's line makes."""
+    frame = user_frame()
+    return find(frame) if frame else None
+
+
+@functools.cache
+def _fix(answer: Answer, written: Written | None, of: str = "") -> str:
+    """Return what to write, with the user's own arguments where they can be seen.
+
+    Args:
+        answer: What is known of the name.
+        written: The call as the user wrote it.
+        of: The expression that the name is an attribute of, if that is an object's.
+    """
+    if of:
+        rest = written or Written("", (), ())
+        written = Written(rest.callee, (of, *rest.positional), rest.keywords)
+    if answer.target:
+        line = _usage(answer.target, written)
+    elif answer.calls:
+        given = written or Written("", (), ())
+        line = filled(answer.calls, given.positional, dict(given.keywords))
+        call, expression = answer.calls[0]
+        line = line or f"write {expression} for {call}"
+    else:
+        line = answer.text
+    return "; ".join(filter(None, [line, answer.remark]))
+
+
+def _usage(target: str, written: Written | None) -> str:
     """Return the user's own call with another function, or how that function is called."""
     found = public.find(target)
     if not callable(found):
         return f"write {target}"
     taken = signature(found)
-    frame = user_frame()
-    written = call_around(frame) if frame else None
     if written is not None:
         positional = [Argument.of_text(text) for text in written.positional]
-        keywords = {name: Argument.of_text(text) for name, text in written.keywords.items()}
+        keywords = {name: Argument.of_text(text) for name, text in written.keywords}
         line = correction(target, taken, positional, keywords)
         if line.startswith(f"{target}("):
             return line

@@ -12,7 +12,16 @@ PUBLIC: dict[str, tuple[str, Sequence[str]]] = {}
 In the order in which a name is looked for: what comes first is what is meant.
 """
 
-_ORDER = ("gf", "gf.nn", "gf.random", "gf.linalg", "gf.fft", "gf.optim", "gf.optim.schedules")
+_ORDER = (
+    "gf",
+    "gf.nn",
+    "gf.random",
+    "gf.linalg",
+    "gf.fft",
+    "gf.special",
+    "gf.optim",
+    "gf.optim.schedules",
+)
 
 
 def register(path: str, module: str, names: Sequence[str]) -> None:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import ast
 import itertools
 import linecache
-from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 Range: TypeAlias = tuple[int, int, int, int]
 """First line, last line, first column, column behind the last; columns count bytes."""
 
 
-@dataclass
-class Written:
+class Written(NamedTuple):
     """A call's expression: what is called, and the text of each argument."""
 
     callee: str
-    positional: list[str]
-    keywords: dict[str, str]
+    positional: tuple[str, ...]
+    keywords: tuple[tuple[str, str], ...]
+    """Names with texts."""
 
 
 def call_at(frame: FrameType) -> Written | None:
@@ -54,6 +53,20 @@ def call_around(frame: FrameType) -> Written | None:
     return None
 
 
+def attribute_of(frame: FrameType, name: str) -> str:
+    """Return the expression that a frame looks an attribute up of: `x + 1` in `(x + 1).T`."""
+    place = _range_at(frame)
+    if place is None:
+        return ""
+    try:
+        found = ast.parse(f"({_source(frame.f_code, place)})", mode="eval").body
+    except SyntaxError:
+        return ""
+    found = found.func if isinstance(found, ast.Call) else found
+    is_it = isinstance(found, ast.Attribute) and found.attr == name
+    return ast.unparse(found.value) if is_it else ""  # type: ignore[attr-defined]
+
+
 def _range_at(frame: FrameType) -> Range | None:
     if frame.f_lasti < 0:
         return None
@@ -79,7 +92,7 @@ def _parsed(code: CodeType, place: Range) -> Written | None:
         return None
     if not isinstance(call, ast.Call) or any(isinstance(a, ast.Starred) for a in call.args):
         return None
-    keywords = {k.arg: ast.unparse(k.value) for k in call.keywords if k.arg is not None}
+    keywords = tuple([(k.arg, ast.unparse(k.value)) for k in call.keywords if k.arg is not None])
     if len(keywords) < len(call.keywords):
         return None
-    return Written(ast.unparse(call.func), [ast.unparse(a) for a in call.args], keywords)
+    return Written(ast.unparse(call.func), tuple(map(ast.unparse, call.args)), keywords)

@@ -32,6 +32,7 @@ def check_entries(
     *,
     source: str,
     strict: bool = True,
+    ignore_extra: bool = False,
 ) -> Mismatch:
     """Compare names, shapes and dtypes; say everything that differs in one error.
 
@@ -40,9 +41,10 @@ def check_entries(
         found: The same of each entry there is.
         source: What messages call the place `found` comes from, such as a file's name.
         strict: Whether missing and extra entries are errors. A wrong shape or dtype always is.
+        ignore_extra: Whether extra entries are none, even if strict.
 
     Returns:
-        What differs and is no error: nothing if strict, else the missing and the extra names.
+        What differs and is no error: the missing and the extra names, as far as they may be.
 
     Raises:
         CheckpointError: An error lists up to 8 names of each kind, and for a missing name the
@@ -58,7 +60,8 @@ def check_entries(
             sorted(name for name in expected.keys() & found.keys() if expected[name] != found[name])
         ),
     )
-    if mismatch.mismatched or (strict and (mismatch.missing or mismatch.extra)):
+    refused = mismatch.missing or (mismatch.extra and not ignore_extra)
+    if mismatch.mismatched or (strict and refused):
         raise _mismatch_error(mismatch, expected, found, source)
     return mismatch
 
@@ -86,6 +89,8 @@ def _mismatch_error(
     )
     if mismatch.mismatched:
         fix = "build the graph with the shapes and dtypes of the checkpoint, or load another one"
+    elif not mismatch.missing:
+        fix = "pass ignore_extra=True to leave out what the graph does not have"
     else:
         fix = "rename the entries, or pass strict=False to keep what is missing and ignore the rest"
     return CheckpointError("\n".join(lines), fix=fix)

@@ -1,65 +1,49 @@
 """All ambient state, in one place: read while a graph is built or a session made, not by runs.
 
-Everything is a context variable, so that threads and asyncio tasks each have their own, and every
-`with` restores what was there before, on exceptions too.
+There are two kinds. A *scope* is a `with` block: it holds for the thread or the asyncio task that
+enters it (`ir/scopes.py` has the rules). A *process-wide default*, `set_default_…`, holds for all
+threads and tasks, those that run already and those to come. A scope goes before a default.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import ContextDecorator
-from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from graphfw.errors import ArgumentError, GraphfwError
+from graphfw.hints.calls import explained
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, float32
+from graphfw.ir.scopes import Scope, Scoped
+from graphfw.ir.scopes import override as override
 
 if TYPE_CHECKING:
     from graphfw.ir.graph import Graph
 
-T = TypeVar("T")
-
-graph_stack: ContextVar[tuple[Graph, ...]] = ContextVar("graphfw.graph", default=())
-"""The graphs of the `with` blocks that are open here, innermost last."""
-current_scope: ContextVar[str] = ContextVar("graphfw.scope", default="")
-grad_enabled: ContextVar[bool] = ContextVar("graphfw.grad_enabled", default=True)
-training_flag: ContextVar[bool] = ContextVar("graphfw.training", default=True)
-outer_scope: ContextVar[str | None] = ContextVar("graphfw.outer_scope", default=None)
+innermost_graph: Scoped[Graph | None] = Scoped("graph", None)
+"""The graph of the innermost `with` block that is open here, or None."""
+current_scope: Scoped[str] = Scoped("name_scope", "")
+grad_enabled: Scoped[bool] = Scoped("grad_enabled", True)
+training_flag: Scoped[bool] = Scoped("training", True)
+evaluated: Scoped[list[Any] | None] = Scoped("evaluated", None)
+"""The layers that were not for training, in the outermost call of a module that is not; or None."""
+outer_scope: Scoped[str | None] = Scoped("outer_scope", None)
 """The name scope that the outermost module of the current call was called in, or None."""
-explainer: ContextVar[Callable[[GraphfwError], None] | None] = ContextVar(
-    "graphfw.explainer", default=None
-)
+explainer: Scoped[Callable[[GraphfwError], None] | None] = Scoped("explainer", None)
 """What adds to an error that a layer's own code runs into: the layer knows the fix."""
-_executor: ContextVar[tuple[str, str] | None] = ContextVar("graphfw.executor", default=None)
-"""The name of the default executor, and what set it."""
-_float_dtype: ContextVar[DType] = ContextVar("graphfw.dtype", default=float32)
+_executor: Scoped[str | None] = Scoped("executor", None)
+_float_dtype: Scoped[DType | None] = Scoped("dtype", None)
 
 
-class override(ContextDecorator, Generic[T]):
-    """Sets a context variable for the length of a `with` block, or of a function it decorates.
+class _ProcessWide:
+    """The defaults that all threads and tasks share."""
 
-    No generator: one that an interrupt leaves behind would be resumed when it is collected, in
-    whatever context that happens.
-    """
-
-    def __init__(self, variable: ContextVar[T], value: T) -> None:
-        self._variable = variable
-        self._value = value
-        self._tokens: list[Token[T]] = []
-
-    def __enter__(self) -> T:
-        self._tokens.append(self._variable.set(self._value))
-        return self._value
-
-    def __exit__(self, *error: object) -> None:
-        self._variable.reset(self._tokens.pop())
-
-    def _recreate_cm(self) -> override[T]:
-        return override(self._variable, self._value)  # a decorated function may call itself
+    executor: str | None = None
+    float_dtype: DType = float32
 
 
-def name_scope(name: str) -> override[str]:
+@explained
+def name_scope(name: str) -> Scope[str]:
     """Prefix the names of what is made inside, and mark its nodes as one layer.
 
     Scopes nest with dots: `enc` inside `model` is `model.enc`. `with` gives the full path.
@@ -78,7 +62,7 @@ def name_scope(name: str) -> override[str]:
             f"name_scope: {name!r} is not a name: it is empty or has spaces",
             fix="use letters, digits and underscores",
         )
-    return override(current_scope, join_scope(current_scope.get(), name))
+    return Scope(current_scope, join_scope(current_scope.get(), name))
 
 
 def join_scope(outer: str, name: str) -> str:
@@ -98,7 +82,8 @@ def as_name(name: object) -> str:
     return name
 
 
-def no_grad() -> override[bool]:
+@explained
+def no_grad() -> Scope[bool]:
     """Make nodes that no gradient flows through.
 
     >>> import graphfw as gf
@@ -108,20 +93,37 @@ def no_grad() -> override[bool]:
     ...         scale = gf.max(x)
     ...     (g,) = gf.grad(gf.sum(x / scale), [x])
     """
-    return override(grad_enabled, False)
+    return Scope(grad_enabled, False)
 
 
-def training(flag: bool = True) -> override[bool]:
-    """Say whether layers made or called inside are for training (dropout, batch statistics)."""
-    return override(training_flag, bool(flag))
+@explained
+def training(flag: bool = True) -> Scope[bool]:
+    """Say whether layers called inside are for training (dropout, batch statistics).
+
+    A call is for training unless the innermost flag is False, or `Module.eval` was called. For one
+    call, write `model(x, training=False)`.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph():
+    ...     drop = gf.nn.Dropout(0.5)
+    ...     x = gf.placeholder((3,), name="x")
+    ...     with gf.training(False):
+    ...         drop(x) is x
+    True
+    """
+    return Scope(training_flag, bool(flag))
 
 
 def get_default_dtype() -> DType:
-    """Return the dtype of floats that are given none, `float32` unless changed."""
-    return _float_dtype.get()
+    """Return the dtype of floats that are given none.
+
+    It is that of the innermost `default_dtype`, else of `set_default_dtype`, else `float32`.
+    """
+    return _float_dtype.get() or _ProcessWide.float_dtype
 
 
-def default_dtype(dtype: DTypeLike) -> override[DType]:
+@explained
+def default_dtype(dtype: DTypeLike) -> Scope[DType | None]:
     """Change the dtype of floats that are given none, for the length of a `with` block.
 
     Raises:
@@ -132,16 +134,20 @@ def default_dtype(dtype: DTypeLike) -> override[DType]:
     ...     gf.zeros(3).dtype
     graphfw.float64
     """
-    return override(_float_dtype, _checked_float(dtype))
+    return Scope(_float_dtype, _checked_float(dtype))
 
 
+@explained
 def set_default_dtype(dtype: DTypeLike) -> None:
-    """Change the dtype of floats that are given none, in this thread or task from here on.
+    """Change the dtype of floats that are given none, in the whole process from here on.
+
+    All threads and asyncio tasks see it, those that run already included. Inside of
+    `with default_dtype(…)` that block's dtype holds until the block is left.
 
     Raises:
         ArgumentError: It is not a floating-point dtype.
     """
-    _float_dtype.set(_checked_float(dtype))
+    _ProcessWide.float_dtype = _checked_float(dtype)
 
 
 def _checked_float(dtype: DTypeLike) -> DType:
@@ -165,13 +171,17 @@ def get_default_executor() -> str:
 
 def default_executor_with_origin() -> tuple[str, str]:
     """Return the default executor, and what set it: a function or the environment variable."""
-    named = os.environ.get("GRAPHFW_EXECUTOR")
-    given = (named, "GRAPHFW_EXECUTOR") if named else ("numpy", "")
-    return _executor.get() or given
+    choices = (
+        (_executor.get(), "gf.default_executor"),
+        (_ProcessWide.executor, "gf.set_default_executor"),
+        (os.environ.get("GRAPHFW_EXECUTOR"), "GRAPHFW_EXECUTOR"),
+    )
+    return next(((name, origin) for name, origin in choices if name), ("numpy", ""))
 
 
-def default_executor(name: str) -> override[tuple[str, str] | None]:
-    """Choose the executor of sessions made inside a `with` block.
+@explained
+def default_executor(name: str) -> Scope[str | None]:
+    """Choose the executor of sessions made inside a `with` block, by this thread or task.
 
     Raises:
         ArgumentError: It is not a name.
@@ -181,16 +191,20 @@ def default_executor(name: str) -> override[tuple[str, str] | None]:
     ...     gf.get_default_executor()
     'meta'
     """
-    return override(_executor, (_checked_name(name, "default_executor"), "gf.default_executor"))
+    return Scope(_executor, _checked_name(name, "default_executor"))
 
 
+@explained
 def set_default_executor(name: str) -> None:
-    """Choose the executor of sessions made in this thread or task from here on.
+    """Choose the executor of sessions made in the whole process from here on.
+
+    All threads and asyncio tasks see it, those that run already included. Inside of
+    `with default_executor(…)` that block's executor holds until the block is left.
 
     Raises:
         ArgumentError: It is not a name.
     """
-    _executor.set((_checked_name(name, "set_default_executor"), "gf.set_default_executor"))
+    _ProcessWide.executor = _checked_name(name, "set_default_executor")
 
 
 def _checked_name(name: object, what: str) -> str:
@@ -204,5 +218,5 @@ def _checked_name(name: object, what: str) -> str:
 
 
 def reset_default_executor() -> None:
-    """Undo `set_default_executor`."""
-    _executor.set(None)
+    """Undo `set_default_executor`, in the whole process."""
+    _ProcessWide.executor = None

@@ -7,16 +7,17 @@ owns the body. So a body depends on nothing outside, and gradients and passes se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from graphfw.errors import GraphError
-from graphfw.ir import concrete, pickled
+from graphfw.errors import GraphError, counted
+from graphfw.ir import concrete, pickled, time_limits
 from graphfw.ir.build import admitted, emit_all
 from graphfw.ir.dim import Dim, symbols_of
 from graphfw.ir.graph import Graph, current_graph
-from graphfw.ir.op import EFFECT, PURE, RANDOM, Nested, Op, Rng
+from graphfw.ir.op import EFFECT, PURE, RANDOM, Nested, Op, Rng, nested
 from graphfw.ir.rebuild import derive
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Node, Tensor
@@ -38,14 +39,17 @@ class BodyGraph(Graph):
 
     def __init__(self, what: str) -> None:
         self.outer: Graph = current_graph()
-        super().__init__(self.outer.name)
+        super().__init__(self.outer.name, opset=self.outer.opset)
         self.what = what
         self.captured: dict[Tensor, Tensor] = {}
 
     @property
     def root(self) -> Graph:
         """The graph around it that is no body."""
-        return self.outer.root
+        graph = self.outer
+        while isinstance(graph, BodyGraph):
+            graph = graph.outer
+        return graph
 
     def parameter(self, kind: TensorType, loc: Loc | None = None) -> Tensor:
         """Add a parameter of a type."""
@@ -92,7 +96,7 @@ class BodyGraph(Graph):
                 at=loc,
                 fix="return the value from the function, reduce it over the examples, and update "
                 "outside; a layer that keeps statistics of batches sees no batch here: apply it to "
-                "all examples outside, or call model.eval()"
+                "all examples outside, or write model(x, training=False)"
                 if is_vmap
                 else "return the value from the function, and update outside",
             )
@@ -190,7 +194,7 @@ class Body(Nested):
 
     def __repr__(self) -> str:
         kinds = ", ".join(str(t.type) for t in self.parameters)
-        return f"Body(({kinds}), {len(self.nodes)} nodes)"
+        return f"Body(({kinds}), {counted(len(self.nodes), 'node')})"
 
     @cached_property
     def symbols(self) -> frozenset[str]:
@@ -240,6 +244,7 @@ class Body(Nested):
         values: list[Any] = [None] * self._steps.total
         values[: len(arrays)] = arrays
         for node, step in zip(self.nodes, self._steps.steps, strict=True):
+            time_limits.check(node)
             inputs = [values[i] for i in step.inputs]
             try:
                 result = step.op.eval(xp, *inputs, **({"rng": rng} if step.is_random else {}))
@@ -324,8 +329,63 @@ def trace(
     graph = BodyGraph(what)
     with graph:
         parameters = tuple([graph.parameter(kind) for kind in kinds])
-        outputs = tuple([admitted(t, graph, what) for t in function(*parameters)])
+        try:
+            outputs = tuple([admitted(t, graph, what) for t in function(*parameters)])
+        except RecursionError:
+            around = graph.outer
+            depth = 1
+            while isinstance(around, BodyGraph):
+                around, depth = around.outer, depth + 1
+            if depth < _DEEP:  # the function calls itself
+                raise
+            raise _nested_too_deep(what, depth, graph.place()) from None
     return Traced(graph, parameters, outputs)
+
+
+_DEEP = 20
+"""How deep bodies are nested where that may be why Python's recursion limit is reached."""
+
+
+def _nested_too_deep(what: str, depth: int, at: Loc) -> GraphError:
+    return GraphError(
+        f"{what}: {depth} bodies inside of each other are too many for Python's recursion limit",
+        at=at,
+        fix="choose among many with gf.switch, repeat with gf.while_loop or gf.scan; "
+        "or raise the limit: sys.setrecursionlimit",
+    )
+
+
+@contextmanager
+def within_recursion_limit(graph: Graph) -> Iterator[None]:
+    """Say so where bodies are nested too deep for what is done with a graph.
+
+    Raises:
+        GraphError: Python's recursion limit is reached, and bodies are nested deep.
+    """
+    try:
+        yield
+    except RecursionError:
+        depth, node = _deepest(graph.nodes)
+        if node is None or depth < _DEEP:  # other calls have reached the limit
+            raise
+        raise _nested_too_deep(node.op.name, depth, node.loc) from None
+
+
+def _deepest(nodes: Sequence[Node]) -> tuple[int, Node | None]:
+    """Return how deep bodies are nested, and one of the nodes where they are nested most."""
+    level = [(node, node) for node in nodes]
+    seen: set[int] = set()
+    depth, found = -1, None
+    while level:
+        depth, found = depth + 1, level[0][1]
+        inside = []
+        for node, outer in level:
+            for body in nested(node.op.values):
+                if id(body) not in seen:
+                    seen.add(id(body))
+                    inside += [(inner, outer) for inner in body.nodes]
+        level = inside
+    return max(depth, 0), found
 
 
 def closed(*traced: Traced) -> tuple[tuple[Body, ...], tuple[Tensor, ...]]:

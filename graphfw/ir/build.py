@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphfw.errors import DTypeError, GraphError, GraphfwError, Operand
-from graphfw.ir import ambient, concrete
+from graphfw.ir import advice, ambient, concrete
 from graphfw.ir.dim import Dim, symbols_of
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.functions import F
 from graphfw.ir.graph import AMBIENT, Graph, current_graph
 from graphfw.ir.literal import PYTHON_SCALARS, Literal, to_array
 from graphfw.ir.op import RANDOM, Op
-from graphfw.ir.shape import Requirement
+from graphfw.ir.owners import owners
+from graphfw.ir.shape import Mismatch, Requirement
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
@@ -54,6 +55,10 @@ def emit_all(
         return graph.fail(error, op, inputs)
     except DTypeError as failed:
         return graph.fail(failed, op, inputs)
+    for tensor in inputs:
+        if types == tensor.node.types:
+            types = tensor.node.types
+            break
     loc = graph.provenance or capture(ambient.current_scope.get())
     stops = (
         op.vjp is not None
@@ -112,6 +117,7 @@ def admitted(tensor: Tensor, graph: Graph, what: str) -> Tensor:
     raise GraphError(
         f"{what}: its operand belongs to another graph than the one that is open",
         operands=[operand],
+        why=owners(owner, graph),
         fix="build both in one graph, or feed the value of one to a placeholder of the other",
     )
 
@@ -124,7 +130,7 @@ def _adopted(tensor: Tensor, graph: Graph) -> Tensor:
     """
     nodes = ancestors([tensor])
     if tensor._value is not None or any(RANDOM in node.op.traits for node in nodes):
-        literal = Constant(Literal(tensor.numpy()))
+        literal = Constant(Literal(concrete.value_of(tensor, "a graph")))
         return graph.append(Node(literal, (), (tensor.type,), tensor.node.loc, "", graph))[0]
     copies: dict[Node, tuple[Tensor, ...]] = {}
     for node in nodes:
@@ -163,7 +169,10 @@ def rendered(
     if len(tensors) > 2:
         at_fault = {labels[i] for i, _ in failed.at if i < len(labels)}
         tensors = [o for o in tensors if o.label in at_fault][:3] or tensors[:2]
-    return failed.error(summary, operands=tensors, why="; ".join(why), fix=failed.fix)
+    fix = failed.fix
+    if isinstance(failed, Mismatch):
+        fix = advice.to_broadcast(op, operands, labels, failed) or fix
+    return failed.error(summary, operands=tensors, why="; ".join(why), fix=fix)
 
 
 def _type_of(x: Any) -> TensorType | None:

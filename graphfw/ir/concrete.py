@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import copy
+import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphfw.errors import ConcreteValueError, ExecutionError, GraphfwError, Operand
-from graphfw.ir.op import EFFECT, PURE, RANDOM, SOURCE, Rng
+from graphfw.errors import (
+    ConcreteValueError,
+    ExecutionError,
+    GraphfwError,
+    MemoryLimitError,
+    Operand,
+)
+from graphfw.ir import ambient
+from graphfw.ir.op import ALIAS, EFFECT, PURE, RANDOM, SOURCE, Rng
 from graphfw.ir.walk import ancestors
 
 if TYPE_CHECKING:
@@ -18,6 +28,15 @@ if TYPE_CHECKING:
 
     from graphfw.ir.tensor import Node, Tensor
 
+
+def _physical_memory() -> float:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not every system says
+        return math.inf
+
+
+_MEMORY = _physical_memory()
 
 AMBIENT_RNG = Rng(0, 0)
 """What draws outside any session come from."""
@@ -56,6 +75,16 @@ def evaluate(
     return [values[t.node, t.index] for t in tensors]
 
 
+def mark_of_a_handler(error: Exception) -> None:
+    """Note that a signal handler has raised an error, so that it is no node's failure."""
+    error.__dict__["graphfw_of_a_handler"] = True
+
+
+def is_of_a_handler(error: Exception) -> bool:
+    """Return whether `mark_of_a_handler` has noted it."""
+    return "graphfw_of_a_handler" in error.__dict__
+
+
 def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionError:
     """Say which node failed, with the arrays that it got.
 
@@ -86,17 +115,12 @@ def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionErro
 
 def at_node(node: Node, arrays: Sequence[Any], summary: str, fix: str) -> ExecutionError:
     """Return an error of a node's evaluation that shows the arrays that it got."""
-    operands = [
-        Operand(
-            _label(node, i),
-            t.name,
-            _array_text(array),
-            t.node.op.name,
-            t.node.loc,
-            t.node.loc.layer,
-        )
-        for i, (t, array) in enumerate(zip(node.inputs, arrays, strict=True))
-    ]
+    operands = []
+    for i, (t, array) in enumerate(zip(node.inputs, arrays, strict=True)):
+        operand = describe(_label(node, i), t)
+        operands.append(replace(operand, type=_array_text(array)))
+    if getattr(node.op, "refusal", ""):  # the error of a public function that is made of ops
+        operands = [describe("given", t) for t in _arguments(node)]
     forward = node.loc.grad_of
     error = ExecutionError(
         summary,
@@ -107,6 +131,23 @@ def at_node(node: Node, arrays: Sequence[Any], summary: str, fix: str) -> Execut
     )
     error.names_node = True
     return error
+
+
+def _arguments(node: Node) -> list[Tensor]:
+    """Return the tensors that the function was given which made a node: those of other lines."""
+    found: dict[Tensor, None] = {}
+    rest = list(node.inputs)
+    seen = set(rest)
+    while rest:
+        tensor = rest.pop(0)
+        made = tensor.node
+        if SOURCE not in made.op.traits and made.loc == node.loc:
+            new = [t for t in made.inputs if t not in seen]
+            seen.update(new)
+            rest += new
+        elif made.op.name != "constant" or made.loc != node.loc or tensor.shape:
+            found[tensor] = None
+    return list(found)
 
 
 @contextmanager
@@ -135,12 +176,12 @@ def _array_text(array: Any) -> str:
 
 def blocker(tensor: Tensor) -> Node | None:
     """Return a node because of which the tensor has no value before a session runs, or None."""
-    ambient = tensor.node.graph.is_ambient
+    outside = tensor.node.graph.is_ambient
     for node in ancestors([tensor]):
         traits = node.op.traits
         if SOURCE in traits and PURE not in traits:
             return node
-        if (EFFECT in traits or RANDOM in traits) and not ambient:
+        if (EFFECT in traits or RANDOM in traits) and not outside:
             return node
         if not all(t.is_static for t in node.types) or node.op.symbols:
             return node
@@ -152,8 +193,54 @@ def is_concrete(tensor: Tensor) -> bool:
     return tensor._value is not None or blocker(tensor) is None
 
 
+def is_computed(tensor: Tensor) -> bool:
+    """Say whether the value of a concrete tensor is there for users, or computed for them.
+
+    Outside of a graph nothing is computed under "meta".
+    """
+    return (
+        tensor._value is not None
+        or not tensor.node.graph.is_ambient
+        or tensor.node.op.name == "constant"
+        or ambient.get_default_executor() != "meta"
+    )
+
+
+def value_for_user(tensor: Tensor, what: str) -> np.ndarray[Any, Any]:
+    """Return the value of a concrete tensor, read-only, where the default executor computes.
+
+    Args:
+        tensor: The tensor.
+        what: What the user wrote, for the error.
+
+    Raises:
+        ConcreteValueError: The tensor is not concrete, or the default executor is "meta".
+        MemoryLimitError: There is not so much memory.
+    """
+    if not is_computed(tensor):
+        raise ConcreteValueError(
+            f'{what} wants a value, and the default executor, "meta", computes none',
+            operands=[describe("x", tensor)],
+            why=f"{ambient.default_executor_with_origin()[1]} chose it",
+            fix='ask for x.shape and x.dtype, or do it inside `with gf.default_executor("numpy")`',
+        )
+    return value_of(tensor, what)
+
+
+def value_to_check(tensor: Tensor) -> np.ndarray[Any, Any] | None:
+    """Return the value of a concrete tensor for a check of it; None where it is not computed."""
+    if not is_concrete(tensor) or not is_computed(tensor):
+        return None
+    try:
+        return value_of(tensor, "a check")
+    except MemoryError:  # a check is no reason to fail
+        return None
+
+
 def value_of(tensor: Tensor, what: str) -> np.ndarray[Any, Any]:
-    """Return the value of a concrete tensor, read-only.
+    """Return the value of a concrete tensor, read-only, whatever the default executor is.
+
+    graphfw asks so for what the description itself depends on, such as how often to repeat.
 
     Args:
         tensor: The tensor.
@@ -161,7 +248,14 @@ def value_of(tensor: Tensor, what: str) -> np.ndarray[Any, Any]:
 
     Raises:
         ConcreteValueError: The tensor is not concrete.
+        MemoryLimitError: There is not so much memory.
     """
+    if tensor._value is None:
+        tensor._value = _evaluated(tensor, what)
+    return tensor._value
+
+
+def _evaluated(tensor: Tensor, what: str) -> np.ndarray[Any, Any]:
     cause = blocker(tensor)
     if cause is not None:
         operands = [describe("x", tensor)]
@@ -172,9 +266,26 @@ def value_of(tensor: Tensor, what: str) -> np.ndarray[Any, Any]:
             operands=operands,
             fix=_FIXES.get(what, "get values with session.run(tensor, feeds)"),
         )
-    array = np.array(evaluate([tensor])[0], dtype=tensor.dtype.dtype)
+    made = [node for node in ancestors([tensor]) if ALIAS not in node.op.traits]
+    largest = max([*made, tensor.node], key=_bytes_of)  # the result is copied, also if it is a view
+    try:
+        if _bytes_of(largest) > _MEMORY:  # the system may promise more than it has
+            raise MemoryError
+        array = np.array(evaluate([tensor])[0], dtype=tensor.dtype.dtype)
+    except MemoryError as error:
+        raise MemoryLimitError(
+            f"{what} wants a value, and there is not enough memory to compute it: "
+            f"this {largest.op.name} takes {_bytes_of(largest):,} bytes",
+            operands=[describe("x", largest.outputs[0])],
+            fix="compute less of it, or ask for x.shape and x.dtype alone",
+        ) from error
     array.flags.writeable = False
     return array
+
+
+def _bytes_of(node: Node) -> int:
+    """Return what the outputs take; all dims are static."""
+    return sum([int(t.nbytes) for t in node.types])
 
 
 _FIXES = {
@@ -188,4 +299,14 @@ def describe(label: str, tensor: Tensor) -> Operand:
     node = tensor.node
     loc = node.loc
     follows = node.graph.is_poisoned(node)
-    return Operand(label, tensor.name, str(tensor.type), node.op.name, loc, loc.layer, follows)
+    return Operand(label, tensor.name, str(tensor.type), made_by(node), loc, loc.layer, follows)
+
+
+def made_by(node: Node) -> str:
+    """Return the name of the op, or of the function that makes constants of such a node."""
+    if node.op.name != "broadcast_to":
+        return node.op.name
+    value: Any = node.inputs[0].node.op
+    if value.name != "constant" or value.value.shape:
+        return node.op.name
+    return {0: "zeros", 1: "ones"}.get(value.value.array.item(), "full")

@@ -18,28 +18,22 @@ import math
 import operator
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, SupportsIndex, TypeAlias, cast, final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, SupportsIndex, TypeAlias, cast, final
 
+from graphfw.ir.polynomial import Atom, Mono, degree_order, divided, multiplied, summed, without
 from graphfw.ir.unknown import uncounted, undecided
+
+_GROUP = 64
+"""So many terms of a sum stand in a row. Of more the text is a sum of sums in brackets: Python
+parses no sum of some thousand terms, as each is nested in the next."""
 
 _KNOWN = 8192
 """So many results of the dearer functions are kept: compilation asks for the same ones again."""
 
 
-class _Atom(NamedTuple):
-    """An indivisible factor."""
-
-    text: str  # canonical and unique: it alone decides equality and order
-    op: str  # "symbol", "//", "max" or "min"
-    args: tuple[DimLike, ...]
-    low: int | None  # None: unbounded
-    high: int | None
-
-
 Operand: TypeAlias = "SupportsIndex | Dim"
 _Operator: TypeAlias = "Callable[[Dim, Operand], DimLike]"
-_Mono: TypeAlias = tuple[_Atom, ...]  # sorted, a power is a repetition, () is the constant 1
 
 
 def _operators(compute: Callable[[Any, Any], DimLike]) -> tuple[_Operator, _Operator]:
@@ -84,16 +78,16 @@ class Dim:
 
     __slots__ = ("_hash", "_terms", "_text")
 
-    def __init__(self, terms: dict[_Mono, int]) -> None:
+    def __init__(self, terms: dict[Mono, int]) -> None:
         # Internal: `terms` has no zero coefficient, is not a lone constant, and is never written.
         self._terms = terms
         self._hash: int | None = None
         self._text: str | None = None
 
     # The functions are defined further down, hence the lambdas.
-    __add__, __radd__ = _operators(lambda a, b: _add(a, b))
+    __add__, __radd__ = _operators(lambda a, b: dim_sum((a, b)))
     __sub__, __rsub__ = _operators(lambda a, b: a + -b)
-    __mul__, __rmul__ = _operators(lambda a, b: _mul(a, b))
+    __mul__, __rmul__ = _operators(lambda a, b: _collapse(multiplied(_terms(a), _terms(b))))
     __floordiv__, __rfloordiv__ = _operators(lambda a, b: _floordiv(a, b))
     __mod__, __rmod__ = _operators(lambda a, b: a - b * _floordiv(a, b))
     __lt__ = _refused_order("<")
@@ -132,7 +126,7 @@ class Dim:
 
     __repr__ = __str__
 
-    def __reduce__(self) -> tuple[type[Dim], tuple[dict[_Mono, int]]]:
+    def __reduce__(self) -> tuple[type[Dim], tuple[dict[Mono, int]]]:
         # Without the hash, which would be wrong in another process.
         return Dim, (self._terms,)
 
@@ -146,7 +140,7 @@ def symbol(name: str) -> Dim:
     normal = unicodedata.normalize("NFKC", name) == name
     if not normal or not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"a symbolic size needs a Python identifier as its name, not {name!r}")
-    return Dim({(_Atom(name, "symbol", (), 0, None),): 1})
+    return Dim({(Atom(name, "symbol", (), 0, None),): 1})
 
 
 def dim_max(first: DimLike, *others: DimLike) -> DimLike:
@@ -159,24 +153,20 @@ def dim_min(first: DimLike, *others: DimLike) -> DimLike:
     return _extreme("min", (first, *others))
 
 
+def dim_sum(dims: Iterable[DimLike]) -> DimLike:
+    """The sum of the sizes, in one walk over their terms: each `+` copies what it adds to."""
+    return _collapse(summed([_terms(_as_dim(d)) for d in dims]))
+
+
 def exact_div(a: DimLike, b: DimLike) -> DimLike | None:
     """`a / b` where the quotient is provably exact, else None; None for the constant `b == 0`.
 
     Long division of polynomials, so `(a*b + a) / (b + 1)` is `a`. Like every cancelling here
     it does not ask whether `b` may be 0 at run time.
     """
-    divisor, rest, quotient = _terms(_as_dim(b)), _as_dim(a), _as_dim(0)
-    if not divisor:
-        return None
-    lead = max(divisor, key=_degree_order)
-    while terms := _terms(rest):
-        top = max(terms, key=_degree_order)
-        factor = _without(top, lead)
-        if factor is None or terms[top] % divisor[lead]:
-            return None
-        part = _collapse({factor: terms[top] // divisor[lead]})
-        quotient, rest = quotient + part, rest - part * b
-    return quotient
+    dividend, divisor = _terms(_as_dim(a)), _terms(_as_dim(b))
+    quotient = divided(dividend, divisor) if divisor else None
+    return None if quotient is None else _collapse(quotient)
 
 
 def divisible(a: DimLike, b: DimLike) -> bool | None:
@@ -231,16 +221,14 @@ def symbols_of(d: DimLike) -> frozenset[str]:
 def substitute(d: DimLike, env: Mapping[str, DimLike]) -> DimLike:
     """`d` with the symbols named in `env` replaced, all at once. Others stay."""
 
-    def value(atom: _Atom) -> DimLike:
+    def value(atom: Atom) -> DimLike:
         if atom.op == "symbol":
             return _as_dim(env[atom.text]) if atom.text in env else Dim({(atom,): 1})
         args = [substitute(arg, env) for arg in atom.args]
         return _floordiv(args[0], args[1]) if atom.op == "//" else _extreme(atom.op, tuple(args))
 
-    total: DimLike = 0
-    for mono, coef in _terms(_as_dim(d)).items():
-        total = functools.reduce(operator.mul, map(value, mono), coef) + total
-    return total
+    terms = _terms(_as_dim(d)).items()
+    return dim_sum([functools.reduce(operator.mul, map(value, m), coef) for m, coef in terms])
 
 
 def _operand(value: object) -> DimLike | None:
@@ -260,50 +248,20 @@ def _as_dim(value: DimLike) -> DimLike:
     return d
 
 
-def _terms(d: DimLike) -> dict[_Mono, int]:
+def _terms(d: DimLike) -> dict[Mono, int]:
     if isinstance(d, Dim):
         return d._terms
     return {(): d} if d else {}
 
 
-def _collapse(terms: dict[_Mono, int]) -> DimLike:
+def _collapse(terms: dict[Mono, int]) -> DimLike:
     terms = {mono: coef for mono, coef in terms.items() if coef}
     if not terms:
         return 0
     return terms[()] if len(terms) == 1 and () in terms else Dim(terms)
 
 
-def _add(a: DimLike, b: DimLike) -> DimLike:
-    total = dict(_terms(a))
-    for mono, coef in _terms(b).items():
-        total[mono] = total.get(mono, 0) + coef
-    return _collapse(total)
-
-
-def _mul(a: DimLike, b: DimLike) -> DimLike:
-    product: dict[_Mono, int] = {}
-    for left, left_coef in _terms(a).items():
-        for right, right_coef in _terms(b).items():
-            mono = tuple(sorted(left + right))
-            product[mono] = product.get(mono, 0) + left_coef * right_coef
-    return _collapse(product)
-
-
-def _degree_order(mono: _Mono) -> tuple[int, _Mono]:
-    return len(mono), mono  # a monomial order: multiplying keeps it, which long division needs
-
-
-def _without(mono: _Mono, part: _Mono) -> _Mono | None:
-    """`mono / part`, or None if `part` does not divide it."""
-    rest = list(mono)
-    for atom in part:
-        if atom not in rest:
-            return None
-        rest.remove(atom)
-    return tuple(rest)
-
-
-def _lone_atom(d: DimLike, ops: tuple[str, ...]) -> tuple[_Atom, int] | None:
+def _lone_atom(d: DimLike, ops: tuple[str, ...]) -> tuple[Atom, int] | None:
     """(atom, offset) when `d` is exactly `atom + offset` with an atom of one of these kinds."""
     terms = _terms(d)
     monos = [mono for mono in terms if mono]
@@ -327,12 +285,12 @@ def _quotient(a: DimLike, b: DimLike) -> DimLike:
     if exact is not None:
         return exact
     dividend, divisor = _terms(a), _terms(b)
-    lead = max(divisor, key=_degree_order)
+    lead = max(divisor, key=degree_order)
     if divisor[lead] < 0:
         return _floordiv(-a, -b)
 
     if len(divisor) == 1:  # (q*b + r)//b == q + r//b, term by term
-        parts = {_without(mono, lead): coef // divisor[lead] for mono, coef in dividend.items()}
+        parts = {without(mono, lead): coef // divisor[lead] for mono, coef in dividend.items()}
         whole = _collapse({mono: coef for mono, coef in parts.items() if mono is not None})
         if whole != 0:
             return whole + _floordiv(a - whole * b, b)
@@ -358,7 +316,7 @@ def _quotient(a: DimLike, b: DimLike) -> DimLike:
     low, high = _quotient_bounds(a, b)
     if low is not None and low == high:
         return low
-    return Dim({(_Atom(f"{_grouped(a)}//{_grouped(b)}", "//", (a, b), low, high),): 1})
+    return Dim({(Atom(f"{_grouped(a)}//{_grouped(b)}", "//", (a, b), low, high),): 1})
 
 
 def _quotient_bounds(a: DimLike, b: DimLike) -> tuple[int | None, int | None]:
@@ -396,7 +354,7 @@ def _extreme(op: str, dims: tuple[DimLike, ...]) -> DimLike:
     else:
         low, high = _pick(min, lows, all_known=True), _pick(min, highs)
     text = f"{op}({', '.join(map(str, args))})"
-    return Dim({(_Atom(text, op, args, low, high),): 1}) + offset
+    return Dim({(Atom(text, op, args, low, high),): 1}) + offset
 
 
 def _pick(
@@ -406,7 +364,7 @@ def _pick(
     return choose(known) if known and (not all_known or len(known) == len(bounds)) else None
 
 
-def _operand_order(d: DimLike) -> tuple[bool, list[tuple[int, _Mono, int]]]:
+def _operand_order(d: DimLike) -> tuple[bool, list[tuple[int, Mono, int]]]:
     # Blind to the constant term, so that shifting all operands keeps their order.
     return isinstance(d, int), sorted((-len(m), m, c) for m, c in _terms(d).items() if m)
 
@@ -428,10 +386,10 @@ def _low(d: DimLike, fuel: int = 64) -> int | None:
     return _pick(max, lows)
 
 
-def _relaxed_low(d: Dim, mono: _Mono, atom: _Atom, fuel: int) -> int | None:
+def _relaxed_low(d: Dim, mono: Mono, atom: Atom, fuel: int) -> int | None:
     """A lower bound of `d` after replacing `atom` in the term of `mono` by its operands."""
     coef = d._terms[mono]
-    others = cast(_Mono, _without(mono, (atom,)))
+    others = cast(Mono, without(mono, (atom,)))
     if not _nonnegative(others):
         return None
     rest = d - Dim({mono: coef})
@@ -447,7 +405,7 @@ def _relaxed_low(d: Dim, mono: _Mono, atom: _Atom, fuel: int) -> int | None:
     a, b = atom.args
     divisor = _terms(b)
     part, scale = next(iter(divisor.items()))
-    factors = _without(others, part)
+    factors = without(others, part)
     if len(divisor) > 1 or factors is None or not _nonnegative(part):
         return None
     quotient = a - (b - 1) if coef > 0 else a
@@ -455,7 +413,7 @@ def _relaxed_low(d: Dim, mono: _Mono, atom: _Atom, fuel: int) -> int | None:
     return None if low is None else -(-low // scale)
 
 
-def _nonnegative(mono: _Mono) -> bool:
+def _nonnegative(mono: Mono) -> bool:
     return all(atom.low is not None and atom.low >= 0 for atom in mono)
 
 
@@ -480,16 +438,24 @@ def _to_text(d: Dim) -> str:
         a, b = atom.args
         if d == a - b * Dim({(atom,): 1}):
             return f"{_grouped(a)} % {_grouped(b)}"
-    text = ""
+    terms: list[tuple[bool, str]] = []
     for mono, coef in sorted(d._terms.items(), key=lambda term: (-len(term[0]), term[0])):
         factors = [a.text if a.op != "//" else f"({a.text})" for a in mono]
         if abs(coef) != 1 or not mono:
             factors.insert(0, str(abs(coef)))
-        elif len(mono) == 1 and (text or coef > 0):
+        elif len(mono) == 1 and (len(terms) % _GROUP or coef > 0):
             factors = [mono[0].text]
-        sign = (" + " if coef > 0 else " - ") if text else ("" if coef > 0 else "-")
-        text += sign + "*".join(factors)
-    return text
+        terms.append((coef > 0, "*".join(factors)))
+    while len(terms) > _GROUP:
+        groups = [terms[i : i + _GROUP] for i in range(0, len(terms), _GROUP)]
+        terms = [(True, f"({_signed(group)})") for group in groups]
+    return _signed(terms)
+
+
+def _signed(terms: Sequence[tuple[bool, str]]) -> str:
+    """Terms in a row, each with whether it is added."""
+    text = "".join([f" {'+' if added else '-'} {term}" for added, term in terms])
+    return text.removeprefix(" + ") if terms[0][0] else "-" + text.removeprefix(" - ")
 
 
 def _grouped(d: DimLike) -> str:

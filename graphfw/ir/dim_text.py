@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from graphfw.ir.dim import DimLike, dim_max, dim_min, substitute, symbol, symbols_of
+from graphfw.ir.dim import DimLike, dim_max, dim_min, dim_sum, substitute, symbol, symbols_of
 
 
 def parse_dim(text: str, *, symbols: Collection[str] | None = None) -> DimLike:
@@ -18,21 +18,20 @@ def parse_dim(text: str, *, symbols: Collection[str] | None = None) -> DimLike:
     With `symbols`, no other names. ValueError for anything else and for a division by 0.
     """
     try:
-        return _from_ast(ast.parse(text.strip(), mode="eval").body, symbols)
+        return dim_of(ast.parse(text.strip(), mode="eval").body, symbols)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError) as error:
         raise ValueError(f"cannot read the size {text!r}: {error}") from error
 
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], DimLike]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
 
 
-def _from_ast(node: ast.expr, symbols: Collection[str] | None) -> DimLike:
+def dim_of(node: ast.expr, symbols: Collection[str] | None = None) -> DimLike:
+    """The size that an expression of Python stands for; errors are those of `parse_dim`."""
     match node:
         case ast.Constant(value=value) if type(value) is int:
             return value
@@ -41,16 +40,28 @@ def _from_ast(node: ast.expr, symbols: Collection[str] | None) -> DimLike:
                 raise ValueError(f"`{name}` is not one of the symbols {sorted(symbols)}")
             return symbol(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_from_ast(operand, symbols)
+            return -dim_of(operand, symbols)
+        case ast.BinOp(op=ast.Add() | ast.Sub()):
+            return dim_sum(_summands(node, symbols))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](_from_ast(left, symbols), _from_ast(right, symbols))
+            return _BINARY[type(op)](dim_of(left, symbols), dim_of(right, symbols))
         case ast.Call(func=ast.Name(id="max" | "min" as name), args=[_, _, *_], keywords=[]):
             extreme = dim_max if name == "max" else dim_min
-            return extreme(*[_from_ast(arg, symbols) for arg in node.args])
+            return extreme(*[dim_of(arg, symbols) for arg in node.args])
     raise ValueError(
         f"`{ast.unparse(node)}` is not allowed; a size is made of ints, names, + - * // %, "
         "and max or min of two or more operands"
     )
+
+
+def _summands(node: ast.expr, symbols: Collection[str] | None) -> list[DimLike]:
+    """What a sum is of. Without recursion along it: a size may have hundreds of terms."""
+    found: list[DimLike] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        right = dim_of(node.right, symbols)
+        found.append(right if isinstance(node.op, ast.Add) else -right)
+        node = node.left
+    return [*found, dim_of(node, symbols)]
 
 
 def evaluate(d: DimLike, env: Mapping[str, int]) -> int:

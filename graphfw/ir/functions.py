@@ -6,9 +6,10 @@ function registers itself here, and `F.matmul(x, w)` finds it when it is called.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from graphfw.ir.modes import OPEN
 from graphfw.ir.overrides import Function, overridable
 
 if TYPE_CHECKING:
@@ -38,18 +39,38 @@ class _Functions:
     """Looks public functions up as attributes: most make a tensor, those that don't are named."""
 
     array_namespace: Callable[..., ModuleType]
+    associative_scan: Callable[..., Any]
+    broadcast_arrays: Callable[..., list[Tensor]]
     cotangents: Callable[..., list[Any]]
     finfo: Callable[..., Any]
+    fori_loop: Callable[..., Any]
     map: Callable[..., Any]
     result_type: Callable[..., DType]
     scan: Callable[..., tuple[Any, Any]]
     tangents: Callable[..., tuple[list[Tensor], list[Tensor | None]]]
+    unstack: Callable[..., Any]
+    while_loop: Callable[..., Any]
 
     def __getattr__(self, name: str) -> Callable[..., Tensor]:
-        try:
-            return FUNCTIONS[name]
-        except KeyError:
-            raise AttributeError(f"no public function is named {name!r}") from None
+        return _known(FUNCTIONS, name)
+
+
+def _known(table: Mapping[str, Callable[..., Tensor]], name: str) -> Callable[..., Tensor]:
+    try:
+        return table[name]
+    except KeyError:
+        raise AttributeError(f"no public function is named {name!r}") from None
+
+
+class _Called(_Functions):
+    """Looks functions up for operators, methods and layers, whose calls modes intercept."""
+
+    def __getattr__(self, name: str) -> Callable[..., Tensor]:
+        return _known(OVERRIDABLE if OPEN else FUNCTIONS, name)
 
 
 F = _Functions()
+"""The functions as graphfw itself calls them."""
+
+CALLED = _Called()
+"""The functions as operators, methods of tensors, layers and optimisers call them for users."""

@@ -9,13 +9,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from graphfw.errors import (
+    ArgumentError,
     GraphError,
     GraphErrors,
     GraphfwError,
+    counted,
     did_you_mean,
 )
+from graphfw.hints.calls import explained
 from graphfw.ir import ambient, concrete, forks, pickled, printer, views
 from graphfw.ir.dim import Dim, symbol
+from graphfw.ir.evaluation import Evaluation
 from graphfw.ir.op import MEASURES, Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
@@ -26,8 +30,13 @@ if TYPE_CHECKING:
 
     from graphfw.ir.variable import Update, Variable
 
-OPSET = 1
-"""The version of what ops mean; stored with each graph, so that a saved one keeps its meaning."""
+OPSET = 2
+"""The newest opset: the version of what the public functions mean, which each graph states.
+
+An op never changes what it computes. Where a function comes to mean something else, it makes other
+nodes in graphs of the newer opset, and the old ones in those of the older. So a node says all about
+itself, and nothing that handles nodes needs the opset: passes, gradients, executors, copies.
+"""
 
 
 _opening = forks.renewed_lock()
@@ -43,6 +52,8 @@ class Graph:
 
     Args:
         name: What to call it in texts.
+        opset: The version of what the public functions mean in it, 1 or 2, the default: see
+            `docs/graphs.md`.
         collect_errors: Go on after a mistake, and raise one error with all independent ones at the
             end of the `with` block.
 
@@ -62,15 +73,19 @@ class Graph:
     what = "graph"
     """What it is the body of, as errors name it."""
 
-    def __init__(self, name: str = "", *, collect_errors: bool = False) -> None:
+    @explained
+    def __init__(
+        self, name: str = "", *, opset: int | None = None, collect_errors: bool = False
+    ) -> None:
         self.name = name
-        self.opset = OPSET
+        self.opset = OPSET if opset is None else _checked_opset(opset)
         self.nodes: list[Node] = []
         self.outputs: tuple[Tensor, ...] = ()
         self.metadata: dict[str, str] = {}
         self.variables: list[Variable] = []
         self.updates: list[Update] = []
         self.carried: list[tuple[Update, Tensor]] = []
+        self.evaluations: list[Evaluation] = []
         self.effects: list[Tensor] = []
         self.gradients: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = []
         self.measured: dict[Any, tuple[Tensor, ...]] = {}
@@ -80,8 +95,10 @@ class Graph:
         self.collect_errors = collect_errors
         self.errors: list[GraphfwError] = []
         self._poisoned: set[Node] = set()
-        self._alive: list[tuple[Tensor, ...]] = []
+        self._alive: list[Tensor] = []
         self._names: dict[str, Tensor] = {}
+        self._variable_names: dict[str, Variable] = {}
+        self._newly_named: list[Variable] = []
         self._counts: dict[str, int] = {}
         self._builder: int | None = None
         self._depth = 0
@@ -100,8 +117,12 @@ class Graph:
             _open.add(self)
             self._builder = me
             self._depth += 1
-        ambient.graph_stack.set((*ambient.graph_stack.get(), self))
-        return self
+        try:
+            ambient.innermost_graph.enter(self, self)
+            return self
+        except BaseException:  # an interrupt
+            self._close()
+            raise
 
     def __exit__(
         self,
@@ -109,11 +130,8 @@ class Graph:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        ambient.graph_stack.set(ambient.graph_stack.get()[:-1])
-        with _opening:
-            self._depth -= 1
-            if not self._depth:
-                _open.discard(self)
+        ambient.innermost_graph.leave(self)
+        self._close()
         if isinstance(error, GraphfwError):
             if self.errors:
                 follows = any(operand.follows for operand in error.operands)
@@ -123,6 +141,12 @@ class Graph:
             error.add_note(str(GraphErrors(self.errors)))
         elif error is None and self._depth == 0:
             self.check()
+
+    def _close(self) -> None:
+        with _opening:
+            self._depth -= 1
+            if not self._depth:
+                _open.discard(self)
 
     def check(self) -> None:
         """Raise what `collect_errors` has collected, if anything.
@@ -146,15 +170,35 @@ class Graph:
         if node.name:
             self._claim(node.name, outputs[0])
         self.nodes.append(node)
-        self._alive.append(outputs)
+        self._keep(outputs)
         return outputs
 
     def share(self, node: Node) -> tuple[Tensor, ...]:
         """Add a node of the graph that this one is derived from, as it is."""
         outputs = node.outputs
         self.nodes.append(node)
-        self._alive.append(outputs)
+        self._keep(outputs)
         return outputs
+
+    def _keep(self, outputs: tuple[Tensor, ...]) -> None:
+        """Keep the outputs of a node of this graph alive."""
+        self._alive.extend(outputs)
+
+    def _name_variable(self, variable: Variable) -> None:
+        """Take note that a variable has a new name; what it is may be known only later."""
+        self._newly_named.append(variable)
+
+    def _variable_named(self, name: str) -> Variable | None:
+        """Return the variable that was given a name and still has it.
+
+        Names that variables have come to have otherwise, as layers became parts of others, are not
+        looked for: all names are computed for that. `check_names` does it, once for all.
+        """
+        while self._newly_named:
+            variable = self._newly_named.pop()
+            self._variable_names[variable.name] = variable
+        known = self._variable_names.get(name)
+        return known if known is not None and known.name == name else None
 
     def _claim(self, name: str, tensor: Tensor) -> None:
         other = self._names.get(name)
@@ -172,6 +216,7 @@ class Graph:
         explain = ambient.explainer.get()
         if explain is not None:
             explain(error)
+        error.layer = error.layer or ambient.current_scope.get()
         if not self.collect_errors:
             raise error from None  # the failed requirement is graphfw's own business
         if not any(t.node in self._poisoned for t in inputs):
@@ -355,7 +400,17 @@ class Graph:
 
     def __repr__(self) -> str:
         title = f' "{self.name}"' if self.name else ""
-        return f"<Graph{title}: {len(self.nodes)} nodes, {len(self.variables)} variables>"
+        size = f"{counted(len(self.nodes), 'node')}, {counted(len(self.variables), 'variable')}"
+        return f"<Graph{title}: {size}>"
+
+
+def _checked_opset(opset: object) -> int:
+    if type(opset) is int and 1 <= opset <= OPSET:
+        return opset
+    raise ArgumentError(
+        f"Graph: opset={opset!r} is not an int from 1 to {OPSET}",
+        fix=f"leave it out for the newest, {OPSET}",
+    )
 
 
 class _AmbientGraph(Graph):
@@ -377,7 +432,7 @@ class _AmbientGraph(Graph):
         return "AMBIENT"  # as a global of this module: there is one
 
     def _reduced(self, tensor: Tensor) -> tuple[Any, ...]:
-        return pickled.constant_of, (tensor.numpy(),)
+        return pickled.constant_of, (concrete.value_of(tensor, "pickle"),)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
         return self
@@ -398,8 +453,7 @@ forks.in_child(_after_fork)
 
 def current_graph() -> Graph:
     """Return the innermost open graph, or the ambient one."""
-    stack = ambient.graph_stack.get()
-    return stack[-1] if stack else AMBIENT
+    return ambient.innermost_graph.get() or AMBIENT
 
 
 def open_graph(what: str) -> Graph:

@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from graphfw.errors import did_you_mean
+from graphfw.errors import CallError
+from graphfw.hints.lookup import renamed
+from graphfw.hints.names import hint_for_call
 from graphfw.ir.functions import OVERRIDABLE
 
-_NUMPY_NAMES = {
-    "absolute": "abs",
-    "amax": "max",
-    "amin": "min",
-    "arccos": "acos",
-    "arccosh": "acosh",
-    "arcsin": "asin",
-    "arcsinh": "asinh",
-    "arctan": "atan",
-    "arctan2": "atan2",
-    "arctanh": "atanh",
-    "concatenate": "concat",
-    "conjugate": "conj",
-    "cumprod": "cumulative_prod",
-    "cumsum": "cumulative_sum",
-    "invert": "bitwise_invert",
-    "left_shift": "bitwise_left_shift",
-    "power": "pow",
-    "right_shift": "bitwise_right_shift",
-    "transpose": "permute_dims",
-    "true_divide": "divide",
-    "unique": "unique_values",
-}
-"""Where NumPy's name is not that of the Array API standard."""
 
-_UFUNC_NAMES = {**_NUMPY_NAMES, "expit": "sigmoid", "gammaln": "lgamma", "psi": "digamma"}
-"""The same of ufuncs, SciPy's among them."""
+@functools.cache
+def _named(name: str) -> str:
+    """Return what graphfw calls a function of NumPy's or SciPy's: most have the same name."""
+    return name if name in OVERRIDABLE else renamed(name).rpartition(".")[2]
 
 
 def ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -46,7 +27,7 @@ def ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[s
     Raises:
         TypeError: graphfw has no such function, or none with these options.
     """
-    name = _UFUNC_NAMES.get(ufunc.__name__, ufunc.__name__)
+    name = _named(ufunc.__name__)
     own = f"np.{ufunc.__name__}" if hasattr(np, ufunc.__name__) else ufunc.__name__
     what = own if method == "__call__" else f"{own}.{method}"
     if method != "__call__" or name not in OVERRIDABLE:
@@ -62,7 +43,7 @@ def function(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     Raises:
         TypeError: graphfw has no such function, or none with these options.
     """
-    name = _NUMPY_NAMES.get(func.__name__, func.__name__)
+    name = _named(func.__name__)
     module = func.__module__ or ""
     what = f"{module.replace('numpy', 'np', 1)}.{func.__name__}"
     if func in _OTHERWISE:
@@ -102,21 +83,25 @@ def _with_last(a: Any, *axes: int) -> Any:
     return OVERRIDABLE["moveaxis"](a, axes, (-2, -1))
 
 
+def _transpose(a: Any, axes: Any = None) -> Any:
+    """As `np.transpose`; PyTorch's exchanges two axes."""
+    return OVERRIDABLE["permute_dims"](a, axes)
+
+
 _OTHERWISE: dict[Callable[..., Any], Callable[..., Any]] = {
     np.diagonal: _diagonal,
     np.dot: _dot,
     np.trace: _trace,
+    np.transpose: _transpose,
 }
 """What NumPy means otherwise than graphfw does by the same name; `np.resize` repeats elements."""
 
 
 def _unknown(what: str) -> TypeError:
-    own = what.rpartition(".")[2]
-    near = did_you_mean(own, [name for name in OVERRIDABLE if name != own], cutoff=0.75)
-    text = f"{what} of a graphfw tensor: graphfw has no such function"
-    return TypeError(f"{text}; {near}" if near else text)
+    fix = hint_for_call(what.rpartition(".")[2])
+    return CallError(f"{what} of a graphfw tensor: graphfw has no such function", fix=fix)
 
 
 def _refused(what: str, options: Iterable[str], name: str) -> TypeError:
     listed = ", ".join(f"{option}=" for option in options)
-    return TypeError(f"{what} of a graphfw tensor does not take {listed}; use gf.{name}")
+    return CallError(f"{what} of a graphfw tensor does not take {listed}", fix=f"use gf.{name}")

@@ -7,8 +7,9 @@ import enum
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
+from inspect import Parameter, Signature
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -21,6 +22,7 @@ from typing import (
 )
 
 from graphfw.errors import GraphError, GraphfwError, ShapeError, did_you_mean
+from graphfw.hints.calls import raise_refusal
 from graphfw.ir.dim import Dim, DimLike, symbols_of
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, float32
@@ -174,7 +176,24 @@ REGISTRY: dict[str, type[Op]] = {}
 
 OpClass = TypeVar("OpClass", bound="type[Op]")
 
-_MISSING = object()
+
+class _Fields:
+    """The signature of making an op: its fields."""
+
+    def __get__(self, op: Op | None, cls: type[Op]) -> Signature:
+        parameters: list[Parameter] = []
+        kind: Any = Parameter.POSITIONAL_OR_KEYWORD
+        for name in cls.fields:
+            default = cls._defaults.get(name, Parameter.empty)
+            if default is Parameter.empty and parameters and parameters[-1].default is not default:
+                kind = Parameter.KEYWORD_ONLY  # as far as `inspect` can say it
+            parameters.append(Parameter(name, kind, default=default))
+        return Signature(parameters)
+
+
+@cache
+def _of_one_element(dtype: DType) -> tuple[TensorType]:
+    return (TensorType(dtype, ()),)
 
 
 @dataclass_transform(frozen_default=True)
@@ -200,6 +219,8 @@ class Op:
     tensors in and tensors out. Inputs that are `batched` have the lanes as axis 0, and so must all
     outputs. Elementwise ops need no rule; None says that there is none.
     `cost(outputs, *inputs)`: from types.
+    `remainders`: the outputs, by number, that hold what rounding took from others: another order of
+    the same sums gives others, so `gf.bisect` does not compare them.
     What compilers ask: `scalar(k, *elements)`, where one element of the result is a function of one
     of each input after broadcasting: that function, of the primitives that `k` has. `combine`, for
     reductions: what joins two elements. `source_index(index, x, y)`, for ops that only rename
@@ -208,11 +229,14 @@ class Op:
     `cases()`: samples from which the contract tests are made.
     """
 
+    __signature__ = _Fields()
+
     name: ClassVar[str] = ""
     traits: ClassVar[frozenset[Trait]] = frozenset({PURE})
     multiple: ClassVar[bool] = False
     fields: ClassVar[tuple[str, ...]] = ()
     labels: ClassVar[tuple[str, ...]] = ()
+    remainders: ClassVar[tuple[int, ...]] = ()
     _defaults: ClassVar[dict[str, Any]] = {}
 
     # The rules have the inputs as their parameters, so their signatures differ from op to op.
@@ -234,16 +258,14 @@ class Op:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         values = dict(zip(self.fields, args, strict=False))
-        if len(args) > len(self.fields) or not kwargs.keys().isdisjoint(values):
-            raise TypeError(f"{type(self).__name__}: too many values for fields {self.fields}")
+        fits = len(args) <= len(self.fields) and kwargs.keys().isdisjoint(values)
         values.update(kwargs)
         if len(values) != len(self.fields) or kwargs:
-            for name in self.fields:
-                if values.setdefault(name, self._defaults.get(name, _MISSING)) is _MISSING:
-                    raise TypeError(f"{type(self).__name__}: field {name!r} is missing")
-            if len(values) != len(self.fields):
-                unknown = next(n for n in values if n not in self.fields)
-                raise TypeError(f"{type(self).__name__} has no field {unknown!r}")
+            values = {**self._defaults, **values}
+            fits = fits and values.keys() == set(self.fields)
+            values = {name: values.get(name) for name in self.fields}
+        if not fits:
+            raise_refusal(TypeError(), type(self), args, kwargs)
         self.__dict__.update(values)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -285,7 +307,10 @@ class Op:
         dtype = self.dtype(*[t.dtype for t in types])
         if self.multiple:
             return tuple(TensorType(d, s) for d, s in zip(dtype, shape, strict=True))
-        return (TensorType(dtype, shape),)
+        for given in types:  # most often one of these: each object is work to collect
+            if given.dtype is dtype and given.shape == shape:
+                return (given,)
+        return _of_one_element(dtype) if shape == () else (TensorType(dtype, shape),)
 
     def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
         """Return what a run calls for inputs of these dtypes: `eval`, or a faster equivalent."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graphfw.ir.functions import FUNCTIONS, OVERRIDABLE, F
+from graphfw.ir.functions import CALLED, FUNCTIONS, OVERRIDABLE
+from graphfw.ir.modes import OPEN
 
 if TYPE_CHECKING:
     from graphfw.ir.tensor import Tensor
@@ -112,20 +113,20 @@ class Operators:
         return _binary("greater_equal", self, other)
 
     def __neg__(self) -> Tensor:
-        return typed(F.negative(self))
+        return typed(CALLED.negative(self))
 
     def __pos__(self) -> Tensor:
-        return typed(F.positive(self))
+        return typed(CALLED.positive(self))
 
     def __abs__(self) -> Tensor:
-        return typed(F.abs(self))
+        return typed(CALLED.abs(self))
 
     def __invert__(self) -> Tensor:
-        return typed(F.bitwise_invert(self))
+        return typed(CALLED.bitwise_invert(self))
 
 
 def _binary(name: str, x1: Any, x2: Any) -> Tensor:
-    if isinstance(x1, Operators) and isinstance(x2, Operators):
+    if isinstance(x1, Operators) and isinstance(x2, Operators) and not OPEN:
         return typed(FUNCTIONS[name](x1, x2))
     if x1 is None or x2 is None or isinstance(x1, str) or isinstance(x2, str):
         return typed(NotImplemented)

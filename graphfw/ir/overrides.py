@@ -8,6 +8,8 @@ instead, as `argument.__graphfw_function__(func, types, args, kwargs)`:
 
 What it returns is what the call returns. With NotImplemented the next argument is asked, those of
 subclasses first. NumPy's `__array_function__` and PyTorch's `__torch_function__` are alike.
+
+The modes that are open (`ir/modes.py`) are asked before the arguments.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any, TypeVar, cast
 
 from graphfw.errors import DTypeError
 from graphfw.hints.calls import raise_refusal
+from graphfw.ir.modes import OPEN, ask_modes, is_intercepted
 
 _NAME = "__graphfw_function__"
 
@@ -51,6 +54,9 @@ def overridable(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if OPEN and is_intercepted():
+            types = tuple(dict.fromkeys(map(type, _overriding(args, kwargs))))
+            return ask_modes(call, types, args, kwargs)
         try:
             return function(*args, **kwargs)
         except OverriddenError:
@@ -69,7 +75,8 @@ def _is_within_another() -> bool:
     """Say whether the caller, a `call`, was called by one that has arguments to ask, too."""
     caller = sys._getframe(1)
     frame = caller.f_back
-    while frame is not None and frame.f_code is not _answer.__code__:
+    asking = (_answer.__code__, ask_modes.__code__)
+    while frame is not None and frame.f_code not in asking:
         if frame.f_code is caller.f_code:
             own = frame.f_locals
             if _overriding(own["args"], own["kwargs"]):

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from graphfw.errors import GraphError, GraphfwError, ParseError, did_you_mean
+from graphfw.errors import GraphError, GraphfwError, ParseError, counted, did_you_mean
+from graphfw.hints.calls import explained
 from graphfw.ir import ambient
 from graphfw.ir.body import Body
 from graphfw.ir.dim import Dim
@@ -44,6 +45,7 @@ FILE = "<graph text>"
 """The file of nodes whose line has no place."""
 
 
+@explained
 def parse(
     text: str,
     *,
@@ -56,10 +58,9 @@ def parse(
 
     Args:
         text: The text.
-        constants: The arrays that the text names by digest: `graph.constants()`.
-        initializers: What the names in `initializer("…")` stand for, such as
-            `{"Sparse": Sparse}`, besides those of `gf.nn.init`. Any other initialiser is kept as
-            text, and raises a GraphError when a session wants the variable's initial value from it.
+        constants: The arrays that it names by digest: `graph.constants()`.
+        initializers: What `initializer("…")` names, such as `{"Sparse": Sparse}`, besides those of
+            `gf.nn.init`. Others are kept as text, and are a GraphError where a session needs one.
 
     Raises:
         ParseError: A line can't be read; the error shows it.
@@ -71,7 +72,7 @@ def parse(
     >>> again = gf.parse(str(g), constants=g.constants())
     >>> str(again) == str(g)
     True
-    >>> gf.parse('graph "g" opset 1 {\n  output %0\n}')
+    >>> gf.parse('graph "g" opset 2 {\n  output %0\n}')
     Traceback (most recent call last):
     graphfw.errors.ParseError: %0 is not defined above this line
       at   line 2:   output %0
@@ -117,7 +118,7 @@ _HEADER = re.compile(rf"graph\s+({STRING})\s+opset\s+(\d+)(\s+derived)?\s*\{{")
 _NODE = re.compile(r"(?:(%\d+(?:\s*,\s*%\d+)*)\s*=\s*)?([\w.]+)\s*\((.*)\)\s*:\s*(.+)")
 _CARRIED = " carried by "
 _UPDATE = re.compile(rf"\s*({STRING})\s*=\s*(%\w+)\s*(,|$)")
-_HEADER_FIX = 'begin with graph "name" opset 1 {'
+_HEADER_FIX = f'begin with graph "name" opset {OPSET} {{'
 
 
 @dataclass
@@ -175,8 +176,7 @@ class _Parser:
         return self.graph
 
     def header(self, code: str) -> None:
-        match = _HEADER.fullmatch(code)
-        if match is None:
+        if (match := _HEADER.fullmatch(code)) is None:
             raise ParseError("the text does not begin with a graph", fix=_HEADER_FIX)
         self.graph.name = string(match[1])
         self.graph.opset = int(match[2])
@@ -215,7 +215,7 @@ class _Parser:
         if not name.strip().isidentifier() or not brace or rest.strip():
             raise ParseError("this begins no body", fix="write body b0 {")
         self.open.append(_Open(name.strip(), self.graph, self.tensors))
-        self.graph, self.tensors = Graph(), {}
+        self.graph, self.tensors = Graph(opset=self.graph.opset), {}
         self.graph.is_derived = True
 
     def end(self) -> None:
@@ -241,8 +241,7 @@ class _Parser:
     # Nodes.
 
     def node(self, code: str, loc: Loc) -> None:
-        match = _NODE.fullmatch(mask(code))
-        if match is None:
+        if (match := _NODE.fullmatch(mask(code))) is None:
             raise ParseError(
                 "this is no statement",
                 fix="write %n = op(%a, field=value) : dtype[dims], or `update`, `output`, `}`",
@@ -259,7 +258,7 @@ class _Parser:
                 outputs = self.graph.append(node)
             _reserve(self.graph, node.name)
         if len(targets) != len(types):
-            raise ParseError(f"{len(targets)} names stand for {len(types)} results")
+            raise ParseError(f"{counted(len(types), 'result')} for {counted(len(targets), 'name')}")
         for target, tensor in zip(targets, outputs, strict=True):
             if target in self.tensors:
                 raise ParseError(f"{target} is defined twice")
@@ -469,10 +468,9 @@ def _placeholder(
 def _op(name: str, fields: dict[str, Any]) -> Op:
     cls = lookup(name)
     _refuse_unknown(name, fields.keys() - set(cls.fields), *cls.fields)
-    try:
-        return cls(**fields)
-    except TypeError as error:  # one is missing
-        raise ParseError(f"{name}: {error}") from None
+    for field in [f for f in cls.fields if f not in fields and f not in cls._defaults]:
+        raise ParseError(f"{name}: field {field!r} is missing")
+    return cls(**fields)
 
 
 def _refuse_unknown(name: str, unknown: Iterable[str], *known: str) -> None:
@@ -488,10 +486,12 @@ def _infer(op: Op, inputs: tuple[Tensor, ...]) -> tuple[TensorType, ...]:
     try:
         rule.bind(*inputs)
     except TypeError:
-        takes = ", ".join(rule.parameters) or "no tensors"
-        raise ParseError(f"{op.name} takes {takes}; the line has {len(inputs)} tensors") from None
+        takes, given = ", ".join(rule.parameters) or "no tensors", counted(len(inputs), "tensor")
+        raise ParseError(f"{op.name} takes {takes}; the line has {given}") from None
     try:
-        return op.infer(*[t.type for t in inputs])
+        types = op.infer(*[t.type for t in inputs])
+        str(types), op.symbols  # which no field of a wrong kind survives
+        return types
     except Requirement as failed:
         raise ParseError(f"{op.name}: {failed.message}", fix=failed.fix) from None
     except GraphfwError:

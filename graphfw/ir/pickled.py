@@ -16,6 +16,7 @@ import numpy as np
 
 from graphfw.errors import GraphError
 from graphfw.ir import ambient
+from graphfw.ir.evaluation import Evaluation
 from graphfw.ir.functions import F
 from graphfw.ir.op import Op
 from graphfw.ir.tensor import Node, Tensor
@@ -101,13 +102,15 @@ def state_of(graph: Graph) -> GraphState:
     ]
     counted = {update: number for number, update in enumerate(graph.updates)}
     carried = [(counted[update], position(t)) for update, t in graph.carried]
+    held = {name: getattr(graph, name) for name in _WITH_TENSORS}
+    held["evaluations"] = [tuple(one) for one in graph.evaluations]
     return GraphState(
         nodes=records_of(graph.nodes),
         attributes={name: copy.copy(getattr(graph, name)) for name in _ATTRIBUTES},
         variables=[position(variable) for variable in graph.variables],
         updates=updates,
         carried=carried,
-        positions={name: _mapped(without_tensors, getattr(graph, name)) for name in _WITH_TENSORS},
+        positions=_mapped(without_tensors, held),
         names={name: position(tensor) for name, tensor in graph._names.items()},
     )
 
@@ -119,7 +122,7 @@ def fill(graph: Graph, state: GraphState) -> None:
 
     def tensor(position: Position) -> Any:
         number, index = position
-        return graph._alive[number][index]
+        return graph.nodes[number].outputs[index]
 
     def with_tensors(value: Any) -> Any:
         if isinstance(value, _TensorAt):
@@ -127,13 +130,16 @@ def fill(graph: Graph, state: GraphState) -> None:
         return graph.nodes[value.number] if isinstance(value, _NodeAt) else value
 
     graph.variables = [tensor(position) for position in state.variables]
+    for variable in graph.variables:
+        graph._name_variable(variable)
     for update_kind, pairs, loc in state.updates:
         made: Any = object.__new__(update_kind)
         made.pairs = tuple([(tensor(variable), tensor(value)) for variable, value in pairs])
         made.graph, made.loc = graph, loc
         graph.updates.append(made)
-    for name, value in state.positions.items():
-        setattr(graph, name, _mapped(with_tensors, value))
+    held = _mapped(with_tensors, state.positions)
+    held["evaluations"] = [Evaluation(*one) for one in held["evaluations"]]
+    vars(graph).update(held)
     graph.carried = [
         (graph.updates[number], tensor(position)) for number, position in state.carried
     ]
@@ -149,7 +155,7 @@ def records_of(nodes: Sequence[Node]) -> list[NodeRecord]:
 def add_nodes(graph: Graph, records: Sequence[NodeRecord]) -> None:
     """Make the nodes of records in an empty graph."""
     for record in records:
-        inputs = tuple([graph._alive[number][index] for number, index in record.inputs])
+        inputs = tuple([graph.nodes[number].outputs[i] for number, i in record.inputs])
         node = Node(record.op, inputs, record.types, record.loc, record.name, graph)
         outputs = tuple([kind.__new__(kind) for kind, _ in record.outputs])
         for index, (output, (_, own)) in enumerate(zip(outputs, record.outputs, strict=True)):
@@ -157,7 +163,7 @@ def add_nodes(graph: Graph, records: Sequence[NodeRecord]) -> None:
         outputs = outputs or tuple([Tensor(node, i) for i in range(len(node.types))])
         node.adopt_outputs(outputs)
         graph.nodes.append(node)
-        graph._alive.append(outputs)
+        graph._keep(outputs)
 
 
 def number_of(node: Node) -> int:
@@ -184,7 +190,7 @@ def tensor_of(graph: Graph, number: int, index: int) -> Tensor:
 
 def constant_of(array: np.ndarray[Any, Any]) -> Tensor:
     """Return a constant outside of any graph."""
-    with ambient.override(ambient.graph_stack, ()):
+    with ambient.override(ambient.innermost_graph, None):
         made: Tensor = F.asarray(array)
     return made
 

@@ -2,7 +2,7 @@
 
 One line a node:
 
-    graph "mlp" opset 1 {
+    graph "mlp" opset 2 {
       %0 = placeholder(name="x") : float32[batch, 64]        # model.py:12 in build
       %1 = variable("fc.weight", initial=@9c0e…) : float32[64, 128]
       %2 = matmul(%0, %1) : float32[batch, 128]              # model.py:13 in build, layer fc
@@ -207,7 +207,7 @@ def _initial_literal(variable: Variable, graph: Graph) -> Literal | None:
     if isinstance(initial, np.ndarray):
         return Literal(initial)
     if _is_tensor(initial) and initial.node.graph is not graph and concrete.is_concrete(initial):
-        return Literal(initial.numpy())
+        return Literal(concrete.value_of(initial, "the text"))
     return None
 
 

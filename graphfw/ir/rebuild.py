@@ -63,9 +63,8 @@ def live_nodes(graph: Graph) -> list[Node]:
 
 
 def _empty(graph: Graph) -> Graph:
-    derived = Graph(graph.name)
+    derived = Graph(graph.name, opset=graph.opset)
     derived.is_derived = True
-    derived.opset = graph.opset
     derived.variables = graph.variables
     return derived
 

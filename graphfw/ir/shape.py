@@ -10,7 +10,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from graphfw.errors import AxisError, GraphfwError, ShapeError
+from graphfw.errors import AxisError, GraphfwError, ShapeError, counted
 from graphfw.ir.dim import DimLike, divisible, exact_div, is_symbol, symbols_of
 from graphfw.ir.types import Shape
 
@@ -53,6 +53,10 @@ class Requirement(Exception):
         self.at = tuple(at)
         self.fix = fix
         self.error = error
+
+
+class Mismatch(Requirement):
+    """Two dims that don't broadcast: `at` names them."""
 
 
 def require(
@@ -120,8 +124,10 @@ def _fail_broadcast(shapes: Sequence[Shape], first: int, second: int, axis: int)
     """Say that two operands' dims at `axis` don't fit, unless two ints clash at whatever axis."""
     clash = _clash_of_ints(shapes)
     if clash:
-        fix = "make the dims equal, or one of them 1: x[:, None] and gf.expand_dims add such a dim"
-        raise Requirement("shapes don't broadcast", clash, fix)
+        fix = "make the dims equal, or one of them 1"
+        if len(shapes[clash[0][0]]) != len(shapes[clash[1][0]]):
+            fix += ": x[:, None] and gf.expand_dims add such a dim"
+        raise Mismatch("shapes don't broadcast", clash, fix)
     a, b = shapes[first][axis], shapes[second][axis]
     fix = f"{one_name(a, b)}use gf.assert_shape"
     if isinstance(a, int) or isinstance(b, int):  # one that maybe is an array's: it has no names
@@ -129,7 +135,7 @@ def _fail_broadcast(shapes: Sequence[Shape], first: int, second: int, axis: int)
         varies = f"feed the other through a placeholder with the dim `{dim}`"
         fix = f"if `{dim}` is always {size}, say so with gf.assert_shape; if not, {varies}"
     message = "a symbolic dim broadcasts with 1 and itself only"
-    raise Requirement(message, [(first, axis), (second, axis)], fix)
+    raise Mismatch(message, [(first, axis), (second, axis)], fix)
 
 
 def _clash_of_ints(shapes: Sequence[Shape]) -> list[tuple[int, int]]:
@@ -171,7 +177,9 @@ def normalize_axis(axis: int, ndim: int) -> int:
         raise Requirement(f"axis {axis!r} is no int", (), fix, AxisError)
     if not -ndim <= place < ndim:
         valid = f"use {-ndim} to {ndim - 1}" if ndim else "a 0-d tensor has no axes"
-        raise Requirement(f"axis {place} is out of range for {ndim} dims", (), valid, AxisError)
+        raise Requirement(
+            f"axis {place} is out of range for {counted(ndim, 'dim')}", (), valid, AxisError
+        )
     return place + ndim if place < 0 else place
 
 
@@ -236,11 +244,13 @@ def reshaped(shape: Shape, target: Sequence[DimLike]) -> Shape:
         known = size_of(target)
         if total == known:
             return tuple(target)
-        message = f"{total} elements don't fill shape {shape_text(target)}, which has {known}"
+        message = (
+            f"{counted(total, 'element')} don't fill shape {shape_text(target)}, which has {known}"
+        )
         raise Requirement(message, (), _reshape_fix(total, known))
     known = size_of(dim for dim in target if dim != -1)
     if divisible(total, known) is False:
-        message = f"{total} elements don't divide into shape {shape_text(target)}"
+        message = f"{counted(total, 'element')} don't divide into shape {shape_text(target)}"
         raise Requirement(message, (), f"choose dims whose product divides {total}")
     quotient = exact_div(total, known)
     hole = total // known if quotient is None else quotient

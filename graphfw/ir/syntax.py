@@ -14,7 +14,7 @@ import numpy as np
 
 from graphfw.errors import ParseError, did_you_mean
 from graphfw.ir.dim import DimLike
-from graphfw.ir.dim_text import parse_dim
+from graphfw.ir.dim_text import dim_of
 from graphfw.ir.dtype import BY_NAME, DType
 from graphfw.ir.literal import Array, as_given, has_overflowed, misfit
 from graphfw.ir.types import TensorType, parse_type
@@ -147,9 +147,13 @@ def _is_dim(node: ast.expr) -> bool:
 
 def _dim(node: ast.expr) -> DimLike:
     try:
-        return parse_dim(ast.unparse(node))
-    except (ValueError, RecursionError) as error:
-        raise ParseError(str(error), fix=_VALUE_FIX) from None
+        try:
+            return dim_of(node)
+        except (ValueError, ZeroDivisionError) as error:
+            text = f"cannot read the size {shown(node)!r}: {error}"
+            raise ParseError(text, fix=_VALUE_FIX) from None
+    except RecursionError:
+        raise ParseError("a size is nested too deeply to be read", fix=_VALUE_FIX) from None
 
 
 def _real(node: ast.expr) -> int | float:

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfw.errors import ConcreteValueError, DTypeError
-from graphfw.ir import concrete, foreign_names, numpy_calls
+from graphfw.hints.calls import explained
+from graphfw.hints.devices import executor_for
+from graphfw.hints.names import raise_unknown, raise_unmade
+from graphfw.ir import concrete, numpy_calls
+from graphfw.ir.at import At
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, DTypeLike
-from graphfw.ir.functions import OVERRIDABLE, F
+from graphfw.ir.functions import CALLED, OVERRIDABLE, F
 from graphfw.ir.op import Op
 from graphfw.ir.operators import Operators, typed
 from graphfw.ir.types import Shape, TensorType
@@ -53,7 +57,7 @@ class Node:
     name: str
     graph: Graph
     serial: int
-    _outputs: tuple[weakref.ref[Tensor], ...]
+    _outputs: weakref.ref[Tensor] | tuple[weakref.ref[Tensor], ...]  # without a tuple for one
 
     def __init__(
         self,
@@ -83,7 +87,17 @@ class Node:
         A node refers to its outputs weakly, so that tensors outside any graph are collected as soon
         as the user drops them; a graph keeps those of its own nodes alive.
         """
-        held = [ref() for ref in self._outputs] or [None] * len(self.types)
+        held = self._outputs
+        if isinstance(held, weakref.ref):
+            tensor = held()
+            if tensor is not None:
+                return (tensor,)
+            held = ()
+        return self._made(held)
+
+    def _made(self, refs: tuple[weakref.ref[Tensor], ...]) -> tuple[Tensor, ...]:
+        """Return the outputs; those that nobody holds any more are made again."""
+        held = [ref() for ref in refs] or [None] * len(self.types)
         outputs = tuple([Tensor(self, i) if t is None else t for i, t in enumerate(held)])
         if any(t is None for t in held):
             self.adopt_outputs(outputs)
@@ -91,7 +105,8 @@ class Node:
 
     def adopt_outputs(self, outputs: tuple[Tensor, ...]) -> None:
         """Say which objects stand for the outputs; only for those that make nodes."""
-        _set_outputs(self, tuple([weakref.ref(t) for t in outputs]))
+        refs = [weakref.ref(t) for t in outputs]
+        _set_outputs(self, refs[0] if len(refs) == 1 else tuple(refs))
 
     def __copy__(self) -> Node:
         return self  # immutable
@@ -144,6 +159,8 @@ class Tensor(Operators):
     _value: np.ndarray[Any, Any] | None
 
     def __init__(self, node: Node, index: int = 0) -> None:
+        if not isinstance(node, Node):
+            raise_unmade("Tensor", "gf.asarray")
         self.node = node
         self.index = index
         self._value = None
@@ -223,19 +240,14 @@ class Tensor(Operators):
         if device != "graph" or stream is not None:
             raise ConcreteValueError(
                 f"a tensor is on no device: to_device({device!r})",
-                fix="choose the executor: gf.Session(g, executor=…)",
+                fix=executor_for(device) or "choose the executor: gf.Session(g, executor=…)",
             )
         return self
 
     if not TYPE_CHECKING:  # which reports unknown attributes only where this is hidden from it
 
         def __getattr__(self, name: str) -> Any:
-            known = foreign_names.hint(name)
-            raise AttributeError(
-                f"a {type(self).__name__} has no attribute {name!r}"
-                + (f": {known}" if known else ""),
-                **({} if known else {"name": name, "obj": self}),
-            )
+            raise_unknown(self, "Tensor", name)
 
     # Values, where there is one.
 
@@ -243,25 +255,24 @@ class Tensor(Operators):
         """Return the value, read-only.
 
         Raises:
-            ConcreteValueError: The tensor depends on something that only a session knows.
+            ConcreteValueError: The tensor depends on something that only a session knows, or the
+                default executor is "meta", which computes nothing.
+            MemoryLimitError: There is not so much memory.
         """
-        if self._value is None:
-            self._value = concrete.value_of(self, ".numpy()")
-        return self._value
+        return concrete.value_for_user(self, ".numpy()")
 
     def item(self) -> Any:
         """Return the value of a tensor with one element as a Python scalar."""
         return self._scalar(".item()").item()
 
     def _scalar(self, what: str) -> np.ndarray[Any, Any]:
-        if self._value is None:
-            self._value = concrete.value_of(self, what)
-        if self._value.size != 1:
+        value = concrete.value_for_user(self, what)
+        if value.size != 1:
             raise ConcreteValueError(
                 f"{what} wants one element: this tensor is {self.type}",
                 fix="reduce it first, for example with gf.any, gf.all or gf.sum",
             )
-        return self._value.reshape(())
+        return value.reshape(())
 
     def __bool__(self) -> bool:
         return bool(self._scalar("bool()"))
@@ -278,15 +289,15 @@ class Tensor(Operators):
     def __index__(self) -> int:
         if not self.dtype.is_integer:
             raise DTypeError(
-                f"only integer tensors are indices: this one is {self.type}",
+                f"only integer tensors become Python ints: this one is {self.type}",
                 fix="convert it: gf.astype(x, gf.int64)",
             )
-        return int(self._scalar("an index"))
+        concrete.value_of(self, "a Python int")  # under "meta", too: a shape may depend on it
+        return int(self._scalar("a Python int"))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if self._value is None:
-            self._value = concrete.value_of(self, "np.asarray()")
-        return np.array(self._value, dtype=dtype) if copy else np.asarray(self._value, dtype=dtype)
+        value = concrete.value_for_user(self, "np.asarray()")
+        return np.array(value, dtype=dtype) if copy else np.asarray(value, dtype=dtype)
 
     def __dlpack__(
         self,
@@ -296,14 +307,13 @@ class Tensor(Operators):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        if self._value is None:
-            self._value = concrete.value_of(self, "__dlpack__()")
+        value = concrete.value_for_user(self, "__dlpack__()")
         options = {"stream": stream, "max_version": max_version, "dl_device": dl_device}
         given: Any = {name: value for name, value in options.items() if value is not None}
         if copy is False:
-            return self._value.__dlpack__(copy=False, **given)
+            return value.__dlpack__(copy=False, **given)
         # Few takers keep to what they may not write to.
-        return self._value.copy().__dlpack__(**given)
+        return value.copy().__dlpack__(**given)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
@@ -312,7 +322,7 @@ class Tensor(Operators):
         return self._leading_dim("len()")
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (F.getitem(self, i) for i in range(self._leading_dim("iteration")))
+        return (CALLED.getitem(self, i) for i in range(self._leading_dim("iteration")))
 
     def _leading_dim(self, what: str) -> int:
         if not self.shape:
@@ -339,14 +349,27 @@ class Tensor(Operators):
     __hash__ = object.__hash__
 
     def __str__(self) -> str:
-        return str(self.numpy()) if concrete.is_concrete(self) else repr(self)
+        value = self._shown_value()
+        return repr(self) if value is None else str(value)
 
     def __repr__(self) -> str:
         if self.node.graph.is_ambient and concrete.is_concrete(self):
-            value = np.array2string(self.numpy(), separator=", ", prefix="Tensor(")
-            return f"Tensor({value}, dtype={self.dtype.name})"
+            value = self._shown_value()
+            if value is None:
+                return f"Tensor(shape={self.shape}, dtype={self.dtype.name})"
+            text = np.array2string(value, separator=", ", prefix="Tensor(")
+            return f"Tensor({text}, dtype={self.dtype.name})"
         name = f'"{self.name}" ' if self.name else ""
         return f"<Tensor {name}{self.type} from {self.node.op.name} at {self.node.loc.short()}>"
+
+    def _shown_value(self) -> np.ndarray[Any, Any] | None:
+        """Return the value for a text; None where there is none, or none is computed."""
+        if not concrete.is_concrete(self) or not concrete.is_computed(self):
+            return None
+        try:
+            return concrete.value_of(self, "print()")
+        except MemoryError:  # its type is what there is to be shown
+            return None
 
     def __format__(self, spec: str) -> str:
         if not spec:
@@ -362,62 +385,82 @@ class Tensor(Operators):
         raise ConcreteValueError(
             "tensors don't change: x[i] = v has no meaning in a graph",
             operands=[concrete.describe("x", self)],
-            fix="make another with gf.where or gf.index_set; a variable takes it with gf.update",
+            fix="write x = x.at[i].set(v); a variable takes it with gf.update",
         )
+
+    @property
+    def at(self) -> At:
+        """Where to put values: `x.at[key].set(values)`, `.add`, `.multiply`, `.max`, `.min`.
+
+        >>> import graphfw as gf
+        >>> gf.zeros(3).at[1:].add(2)
+        Tensor([0., 2., 2.], dtype=float32)
+        """
+        return At(self)
 
     # Methods: the functions of the same names, for reading from left to right.
 
     @property
     def T(self) -> Tensor:
         """The transpose of a 2-d tensor."""
-        return typed(F.transpose_2d(self))
+        return typed(CALLED.transpose_2d(self))
 
     @property
     def mT(self) -> Tensor:
         """The last two dims exchanged."""
-        return typed(F.matrix_transpose(self))
+        return typed(CALLED.matrix_transpose(self))
 
+    @explained
     def astype(self, dtype: DTypeLike) -> Tensor:
         """Convert the elements: `gf.astype`."""
-        return typed(F.astype(self, dtype))
+        return typed(CALLED.astype(self, dtype))
 
+    @explained
     def reshape(self, *shape: Any) -> Tensor:
         """Give the elements another shape: `gf.reshape`. Takes dims or one tuple of them."""
-        return typed(F.reshape(self, _dims(shape)))
+        return typed(CALLED.reshape(self, _dims(shape)))
 
+    @explained
     def sum(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
         """Add up along axes: `gf.sum`."""
-        return typed(F.sum(self, axis=axis, keepdims=keepdims))
+        return typed(CALLED.sum(self, axis=axis, keepdims=keepdims))
 
+    @explained
     def mean(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
         """Average along axes: `gf.mean`."""
-        return typed(F.mean(self, axis=axis, keepdims=keepdims))
+        return typed(CALLED.mean(self, axis=axis, keepdims=keepdims))
 
+    @explained
     def max(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
         """Take the largest along axes: `gf.max`."""
-        return typed(F.max(self, axis=axis, keepdims=keepdims))
+        return typed(CALLED.max(self, axis=axis, keepdims=keepdims))
 
+    @explained
     def min(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
         """Take the smallest along axes: `gf.min`."""
-        return typed(F.min(self, axis=axis, keepdims=keepdims))
+        return typed(CALLED.min(self, axis=axis, keepdims=keepdims))
 
     # Tensors of its dtype.
 
+    @explained
     def new_zeros(self, *shape: Any, dtype: DTypeLike | None = None) -> Tensor:
         """Return zeros: `gf.zeros`. Takes dims or one tuple of them; the dtype is this tensor's."""
-        return typed(F.zeros(_dims(shape), dtype=self.dtype if dtype is None else dtype))
+        return typed(CALLED.zeros(_dims(shape), dtype=self.dtype if dtype is None else dtype))
 
+    @explained
     def new_ones(self, *shape: Any, dtype: DTypeLike | None = None) -> Tensor:
         """Return ones: `gf.ones`. Takes dims or one tuple of them; the dtype is this tensor's."""
-        return typed(F.ones(_dims(shape), dtype=self.dtype if dtype is None else dtype))
+        return typed(CALLED.ones(_dims(shape), dtype=self.dtype if dtype is None else dtype))
 
+    @explained
     def new_empty(self, *shape: Any, dtype: DTypeLike | None = None) -> Tensor:
         """Return zeros: `gf.empty`. Takes dims or one tuple of them; the dtype is this tensor's."""
-        return typed(F.empty(_dims(shape), dtype=self.dtype if dtype is None else dtype))
+        return typed(CALLED.empty(_dims(shape), dtype=self.dtype if dtype is None else dtype))
 
+    @explained
     def new_full(self, shape: Any, fill_value: Any, *, dtype: DTypeLike | None = None) -> Tensor:
         """Return one value everywhere: `gf.full`. The dtype is this tensor's."""
-        return typed(F.full(shape, fill_value, dtype=self.dtype if dtype is None else dtype))
+        return typed(CALLED.full(shape, fill_value, dtype=self.dtype if dtype is None else dtype))
 
     # Other libraries' protocols.
 

@@ -30,5 +30,5 @@ def _unknown(action: str, symbols: Iterable[str], fix: str) -> ConcreteValueErro
 
 def _origin(symbol: str) -> str:
     """Say where a symbol comes from; "" where no graph that is open knows it."""
-    graphs = reversed(ambient.graph_stack.get())
+    graphs = filter(None, ambient.innermost_graph.values())
     return next((text for graph in graphs if (text := graph.symbol_origin(symbol))), "")

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from graphfw.errors import ArgumentError, DTypeError, GraphError, Operand, ShapeError
+from graphfw.hints.calls import explained
 from graphfw.ir import ambient, concrete
 from graphfw.ir.build import admitted, constant
 from graphfw.ir.dim import Dim
@@ -17,7 +18,9 @@ from graphfw.ir.dtype import DType, DTypeLike, as_dtype
 from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph, current_graph, open_graph
 from graphfw.ir.literal import PYTHON_SCALARS, Array, to_array
+from graphfw.ir.modes import interceptable
 from graphfw.ir.op import SOURCE
+from graphfw.ir.owners import owners
 from graphfw.ir.records import record
 from graphfw.ir.sources import VariableOp
 from graphfw.ir.tensor import Node, Tensor
@@ -88,6 +91,7 @@ class Variable(Tensor):
 
     initial: Array | Tensor | Initializer | None
 
+    @explained
     def __init__(
         self,
         initial: Any,
@@ -142,6 +146,7 @@ class Variable(Tensor):
         node.adopt_outputs((self,))
         graph.append(node, (self,))
         graph.variables.append(self)
+        graph._name_variable(self)
 
     @property
     def name(self) -> str:
@@ -151,6 +156,7 @@ class Variable(Tensor):
     def rename(self, namer: Callable[[], str]) -> None:
         """Take the name from now on from a function: a layer's path is known only later."""
         self._namer = namer
+        self.graph._name_variable(self)
 
     def _own_state(self) -> Any:
         """Return the initial value, whether optimisers change it, and the name."""
@@ -167,9 +173,8 @@ class Variable(Tensor):
     def _copied(self) -> Variable:
         """Make a variable in the open graph that begins with what this one begins with."""
         graph = current_graph().root
-        taken = {variable.name for variable in graph.variables}
         names = (f"{self.name}_copy{number or ''}" for number in itertools.count())
-        name = next(one for one in names if one not in taken)
+        name = next(one for one in names if graph._variable_named(one) is None)
         initial = self.initial
         if callable(initial) and not isinstance(initial, (Tensor, InitialOf)):
             initial = InitialOf(initial, self)
@@ -193,14 +198,14 @@ def _full_name(graph: Graph, name: str | None, loc: Loc) -> str:
             at=loc,
             fix="choose another name",
         )
-    for other in graph.variables:
-        if other.name == full:
-            raise GraphError(
-                f'a variable named "{full}" exists already',
-                operands=[concrete.describe("first", other)],
-                at=loc,
-                fix="give each its own name, or use gf.name_scope",
-            )
+    other = graph._variable_named(full)
+    if other is not None:
+        raise GraphError(
+            f'a variable named "{full}" exists already',
+            operands=[concrete.describe("first", other)],
+            at=loc,
+            fix="give each its own name, or use gf.name_scope",
+        )
     return full
 
 
@@ -342,6 +347,7 @@ def _update_of(graph: Graph, number: int) -> Update:
     return graph.updates[number]
 
 
+@interceptable
 def update(variable: Variable, value: Any) -> Update:
     """Say that a variable gets a new value at the end of each run that fetches this update.
 
@@ -408,6 +414,7 @@ def _as_tensor(value: Any, variable: Variable, graph: Graph) -> Tensor:
     return constant(to_array(value, dtype))
 
 
+@explained
 def group(*updates: Update) -> Update:
     """Join updates into one that does them all.
 
@@ -432,6 +439,7 @@ def group(*updates: Update) -> Update:
         if one.graph is not graph:
             raise GraphError(
                 f"group: {one!r} belongs to another graph than the one that is open",
+                why=owners(one.graph, graph),
                 fix="join the updates of each graph on their own",
             )
     pairs = [pair for one in updates for pair in one.pairs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphfw.errors import DTypeError, VerifyError
+from graphfw.hints.calls import explained
 from graphfw.ir import concrete
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import REGISTRY, nested
@@ -10,6 +11,7 @@ from graphfw.ir.shape import Requirement
 from graphfw.ir.tensor import Node
 
 
+@explained
 def verify(graph: Graph) -> None:
     """Check a graph, and the bodies in it.
 

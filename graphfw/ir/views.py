@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from graphfw.errors import counted
 from graphfw.ir.dim import DimLike
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def summary(graph: Graph) -> str:
     total            2    3*n        24*n           12*n
     """
     title = f'graph "{graph.name}"' if graph.name else "graph"
-    parts = [f"{title}: {_counted(len(graph.nodes), 'node')}"]
+    parts = [f"{title}: {counted(len(graph.nodes), 'node')}"]
     if graph.placeholders:
         rows = [(t.name or "(no name)", str(t.type)) for t in graph.placeholders]
         parts.append(_table(("placeholder", "type"), rows, left=2))
@@ -77,10 +78,6 @@ def _ops(graph: Graph) -> str:
     ]
     rows.append(("total", _number(len(graph.nodes)), *map(_number, total)))
     return _table(("op", "count", "flops", "bytes read", "bytes written"), rows, left=1)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _number(value: DimLike) -> str:

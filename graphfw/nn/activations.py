@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from graphfw.errors import ShapeError
-from graphfw.ir.functions import F
+from graphfw.ir.functions import CALLED as F
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.nn import init
@@ -37,73 +37,80 @@ class Activation(Module):
         return ", ".join(f"{option}={value!r}" for option, value in self.options.items())
 
 
-class Identity(Activation):
+class _Plain(Activation):
+    """The base of those without options."""
+
+    def __init__(self, *, name: str | None = None) -> None:
+        super().__init__(name=name)
+
+
+class Identity(_Plain):
     """x itself."""
 
     function = "identity"
 
 
-class ReLU(Activation):
+class ReLU(_Plain):
     """max(x, 0); see `gf.relu`."""
 
     function = "relu"
 
 
-class ReLU6(Activation):
+class ReLU6(_Plain):
     """min(max(x, 0), 6); see `gf.relu6`."""
 
     function = "relu6"
 
 
-class SELU(Activation):
+class SELU(_Plain):
     """The scaled ELU; see `gf.selu`."""
 
     function = "selu"
 
 
-class SiLU(Activation):
+class SiLU(_Plain):
     """x sigmoid(x), also called swish; see `gf.silu`."""
 
     function = "silu"
 
 
-class Mish(Activation):
+class Mish(_Plain):
     """x tanh(softplus(x)); see `gf.mish`."""
 
     function = "mish"
 
 
-class Tanh(Activation):
+class Tanh(_Plain):
     """tanh(x); see `gf.tanh`."""
 
     function = "tanh"
 
 
-class Sigmoid(Activation):
+class Sigmoid(_Plain):
     """1 / (1 + exp(-x)); see `gf.sigmoid`."""
 
     function = "sigmoid"
 
 
-class LogSigmoid(Activation):
+class LogSigmoid(_Plain):
     """log(sigmoid(x)); see `gf.log_sigmoid`."""
 
     function = "log_sigmoid"
 
 
-class Softsign(Activation):
+class Softsign(_Plain):
     """x / (1 + |x|); see `gf.softsign`."""
 
     function = "softsign"
 
 
-class Hardsigmoid(Activation):
+class Hardsigmoid(_Plain):
     """x / 6 + 1/2 cut off at 0 and 1; see `gf.hardsigmoid`."""
 
     function = "hardsigmoid"
 
 
-class Hardswish(Activation):
+class Hardswish(_Plain):
     """x hardsigmoid(x); see `gf.hardswish`."""
 
     function = "hardswish"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphfw.errors import DTypeError, ShapeError
+from graphfw.errors import DTypeError, ShapeError, counted
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
@@ -74,8 +74,9 @@ class MultiHeadAttention(Module):
         self.value_dim = checked_size(layer, "value_dim", value_dim or self.key_dim)
         divides = self.embed_dim % self.num_heads == 0
         message = f"{layer}: embed_dim={embed_dim} is no multiple of num_heads={num_heads}"
-        near = self.num_heads * max(1, round(self.embed_dim / self.num_heads))
-        demand(divides, message, fix=f"use embed_dim={near}, or other num_heads")
+        divisors = [n for n in range(1, self.embed_dim + 1) if self.embed_dim % n == 0]
+        near = min(divisors, key=lambda n: abs(n - self.num_heads))
+        demand(divides, message, fix=f"use num_heads={near}, which divides {embed_dim}")
         message = f"{layer}: dropout={dropout} must be at least 0 and below 1"
         demand(0 <= dropout < 1, message, fix=rate_fix("dropout", dropout))
         self.dropout, self.causal = dropout, causal
@@ -121,7 +122,7 @@ class MultiHeadAttention(Module):
             v,
             self._laid_out(mask, queries.ndim),
             causal=self.causal,
-            dropout=self.dropout if self.is_training else 0.0,
+            dropout=self.dropout if self.dropout and self.is_training else 0.0,
         )
         joined = swapaxes(heads, -3, -2)
         result: Tensor = self.out_proj(reshape(joined, (*joined.shape[:-2], self.embed_dim)))
@@ -149,7 +150,7 @@ class MultiHeadAttention(Module):
             if found == wanted or isinstance(found, Dim):
                 return ""
             layer = f"MultiHeadAttention({size}={wanted})"
-            return f"{layer} receives {found} features: use {size}={found}"
+            return f"{layer} receives {counted(found, 'feature')}: use {size}={found}"
 
         with explained(fix):
             return self._split(linear(x))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from graphfw.ir.dtype import DTypeLike
-from graphfw.ir.functions import F
+from graphfw.ir.functions import CALLED as F
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.convolution import check_rank
@@ -169,7 +169,7 @@ class _ChannelDropout(Dropout):
         layer = type(self).__name__
         tensor = floats(layer, x)
         check_rank(layer, self.rank, tensor)
-        if not self.is_training or self.rate == 0:
+        if self.rate == 0 or not self.is_training:
             return tensor
         ones = F.ones((*tensor.shape[:2], *[1] * self.rank), dtype=tensor.dtype)
         return tensor * dropout(ones, self.rate)

@@ -29,6 +29,31 @@ def checked_size(layer: str, what: str, value: Any) -> int:
     return size
 
 
+class called:
+    """Enters the name scope of a layer's call; errors that leave it name the innermost layer."""
+
+    __slots__ = ("_outer", "_scope")
+
+    def __init__(self, outer: str, scope: str) -> None:
+        """Note the scope that the layer is called in, and the layer's own."""
+        self._outer = outer
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        ambient.outer_scope.enter_within(self._outer, self)
+        try:
+            ambient.current_scope.enter_within(self._scope, self)
+        except BaseException:  # an interrupt
+            ambient.outer_scope.leave(self)
+            raise
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        ambient.current_scope.leave(self)
+        ambient.outer_scope.leave(self)
+        if isinstance(error, GraphfwError):
+            error.layer = error.layer or self._scope
+
+
 @contextmanager
 def explained(fix: Callable[[], str]) -> Iterator[None]:
     """Give shape errors that come up inside a fix, where the function has one to say.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, overload
 
-from graphfw.errors import ArgumentError, AxisError, did_you_mean
+from graphfw.errors import ArgumentError, AxisError, counted, did_you_mean
 from graphfw.nn.module import Module, checked_module
 
 
@@ -43,7 +43,7 @@ class _Row(Module):
         if not -len(names) <= index < len(names):
             raise AxisError(
                 f"{type(self).__name__}: index {index} is out of range: "
-                f"it has {len(names)} modules",
+                f"it has {counted(len(names), 'module')}",
                 fix="append adds one at the end",
             )
         return names[index]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from graphfw.errors import ShapeError
+from graphfw.errors import ShapeError, counted
 from graphfw.ir.dtype import DTypeLike
-from graphfw.ir.functions import F
+from graphfw.ir.functions import CALLED as F
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Initializer, Variable
 from graphfw.nn import init
@@ -34,7 +34,7 @@ def check_rank(layer: str, rank: int, x: Tensor) -> None:
     elif 3 <= x.ndim <= 5:
         fix = f"use the layer for {x.ndim - 2}d"
     names = "NCL" if rank == 1 else "NC" + "DHW"[3 - rank :]
-    message = f"{layer}: x must be [{', '.join(names)}], and has {x.ndim} dims"
+    message = f"{layer}: x must be [{', '.join(names)}], and has {counted(x.ndim, 'dim')}"
     demand(x.ndim == rank + 2, message, {"x": x}, fix=fix, error=ShapeError)
 
 
@@ -77,7 +77,10 @@ class _Kernels(Module):
             return ""
         if x.shape[-1] == wanted:
             return f"{me} wants the channels in dim 1: gf.moveaxis(x, -1, 1)"
-        return f"{me}(in_channels={wanted}) receives {found} channels: use in_channels={found}"
+        return (
+            f"{me}(in_channels={wanted}) receives {counted(found, 'channel')}: use "
+            f"in_channels={found}"
+        )
 
     def extra_repr(self) -> str:
         """Say the sizes and options."""

@@ -31,7 +31,7 @@ class Dropout(Module):
 
     def forward(self, x: TensorLike) -> Tensor:
         """Drop.  x: [*A] -> [*A]"""
-        return dropout(x, self.rate, training=self.is_training)
+        return dropout(x, self.rate, training=self.rate > 0 and self.is_training)
 
     def extra_repr(self) -> str:
         """Say the rate."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphfw.errors import counted
 from graphfw.ir.build import emit
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.tensor import Tensor
@@ -59,7 +60,7 @@ class Embedding(Module):
         if padding_idx is not None:
             rows = self.num_embeddings
             fits = -rows <= padding_idx < rows
-            message = f"Embedding: padding_idx={padding_idx} is none of {rows} rows"
+            message = f"Embedding: padding_idx={padding_idx} is none of {counted(rows, 'row')}"
             demand(fits, message, fix=f"use 0 to {rows - 1}")
             padding_idx %= rows
         self.padding_idx = padding_idx

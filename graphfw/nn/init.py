@@ -13,12 +13,15 @@ weights of `Linear`; for convolution kernels [out, in, …] say `in_axis=1, out_
 from __future__ import annotations
 
 import abc
+import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from graphfw.errors import AxisError, ShapeError, did_you_mean
+from graphfw.hints.calls import raise_refusal
 from graphfw.hints.names import hints_for_module
 from graphfw.ir import ambient
 from graphfw.ir.dtype import DType, DTypeLike
@@ -50,9 +53,28 @@ if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have ev
     __getattr__, __dir__ = hints_for_module("gf.nn.init", __name__, __all__)
 
 
+class _Taken:
+    """The signature of an initialiser's call: its options are the fields of its class."""
+
+    def __get__(
+        self, initializer: Initializer | None, owner: type[Initializer]
+    ) -> Signature | None:
+        if initializer is None:
+            return None  # a class takes what its `__init__` does
+        call = inspect.signature(owner.__call__)
+        options = [
+            Parameter(f.name, Parameter.KEYWORD_ONLY, default=getattr(initializer, f.name))
+            for f in fields(initializer)
+        ]
+        shape, dtype = list(call.parameters.values())[1:3]
+        return call.replace(parameters=[shape, dtype, *options])
+
+
 @dataclass(frozen=True)
 class Initializer(abc.ABC):
     """The base: a subclass says in `draw` how to fill a shape, with its options as fields."""
+
+    __signature__ = _Taken()
 
     @overload
     def __call__(self, **options: Any) -> Self: ...
@@ -67,13 +89,13 @@ class Initializer(abc.ABC):
             ArgumentError: There is no such option, or it makes no sense.
             ShapeError: `shape` is no shape, or the initialiser can't fill it.
         """
-        name = type(self).__name__
+        unknown = options.keys() - {field.name for field in fields(self)}
+        if unknown:
+            given = () if shape is None else (shape,)
+            raise_refusal(TypeError(), self, given, options, _public_name(self))
         if shape is None:
-            known = [field.name for field in fields(self)]
-            unknown = next((option for option in options if option not in known), "")
-            fix = did_you_mean(unknown, known) or f"it has: {', '.join(known) or 'none'}"
-            demand(not unknown, f"{name} has no option {unknown!r}", fix=fix)
             return replace(self, **options)
+        name = type(self).__name__
         is_shape = isinstance(shape, (tuple, list))
         example = next((f"{field.name}={shape!r}" for field in fields(self)), "")
         demand(
@@ -96,6 +118,14 @@ class Constant(Initializer):
 
     value: float = 0.0
 
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]  # its own options alone
+        def __call__(self, *, value: float = ...) -> Self: ...
+        @overload
+        def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
+        def __call__(self, shape: Any = None, dtype: Any = None, **options: Any) -> Any: ...
+
     def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Fill the shape."""
         return full(shape, self.value, dtype=dtype)
@@ -106,6 +136,14 @@ class Identity(Initializer):
     """`gain` on the diagonal of a matrix, 0 elsewhere."""
 
     gain: float = 1.0
+
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]  # its own options alone
+        def __call__(self, *, gain: float = ...) -> Self: ...
+        @overload
+        def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
+        def __call__(self, shape: Any = None, dtype: Any = None, **options: Any) -> Any: ...
 
     def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Make the matrix."""
@@ -120,6 +158,14 @@ class Uniform(Initializer):
 
     low: float = 0.0
     high: float = 1.0
+
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]  # its own options alone
+        def __call__(self, *, low: float = ..., high: float = ...) -> Self: ...
+        @overload
+        def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
+        def __call__(self, shape: Any = None, dtype: Any = None, **options: Any) -> Any: ...
 
     def __post_init__(self) -> None:
         message = f"Uniform: low={self.low} must be below high={self.high}"
@@ -137,6 +183,14 @@ class Normal(Initializer):
     mean: float = 0.0
     std: float = 1.0
 
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]  # its own options alone
+        def __call__(self, *, mean: float = ..., std: float = ...) -> Self: ...
+        @overload
+        def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
+        def __call__(self, shape: Any = None, dtype: Any = None, **options: Any) -> Any: ...
+
     def __post_init__(self) -> None:
         message = f"{type(self).__name__}: std={self.std} must not be negative"
         demand(self.std >= 0, message, fix="use std=0.02")
@@ -152,6 +206,16 @@ class TruncatedNormal(Normal):
 
     low: float = -2.0
     high: float = 2.0
+
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]  # its own options alone
+        def __call__(
+            self, *, mean: float = ..., std: float = ..., low: float = ..., high: float = ...
+        ) -> Self: ...
+        @overload
+        def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
+        def __call__(self, shape: Any = None, dtype: Any = None, **options: Any) -> Any: ...
 
     def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Draw from the distribution."""
@@ -171,6 +235,22 @@ class VarianceScaling(Initializer):
     distribution: str = "normal"
     in_axis: int = -2
     out_axis: int = -1
+
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]  # its own options alone
+        def __call__(
+            self,
+            *,
+            mode: str = ...,
+            gain: float = ...,
+            distribution: str = ...,
+            in_axis: int = ...,
+            out_axis: int = ...,
+        ) -> Self: ...
+        @overload
+        def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
+        def __call__(self, shape: Any = None, dtype: Any = None, **options: Any) -> Any: ...
 
     def __post_init__(self) -> None:
         for option, allowed in _CHOICES.items():
@@ -216,6 +296,11 @@ def fans(shape: Sequence[int], in_axis: int = -2, out_axis: int = -1) -> tuple[i
     demand(fits, f"fans: {message}", fix="name two of the shape's dims", error=AxisError)
     field = math.prod(size for axis, size in enumerate(shape) if axis not in axes)
     return shape[axes[0]] * field, shape[axes[1]] * field
+
+
+def _public_name(initializer: Initializer) -> str:
+    names = [name for name in __all__ if globals()[name] is initializer]
+    return names[0] if names else type(initializer).__name__
 
 
 INITIALIZERS.update(

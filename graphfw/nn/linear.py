@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphfw.errors import counted
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.shape import shape_text, size_of
@@ -84,7 +85,7 @@ class Linear(Module):
         if isinstance(features, Dim):
             known = (*[None] * (x.ndim - 1), self.in_features)
             return f"{me} receives `{features}` features: say gf.assert_shape(x, {known})"
-        return f"{me} receives {features} features: use in_features={features}"
+        return f"{me} receives {counted(features, 'feature')}: use in_features={features}"
 
     def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
         """Transpose the weight: PyTorch's is [out_features, in_features]."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphfw.errors import DTypeError, ShapeError
+from graphfw.errors import DTypeError, ShapeError, counted
+from graphfw.hints.calls import explained
 from graphfw.hints.names import hints_for_module
 from graphfw.ir import ambient
 from graphfw.ir.dim import Dim
@@ -29,6 +30,7 @@ if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have ev
     __getattr__, __dir__ = hints_for_module("gf.nn.metrics", __name__, __all__)
 
 
+@explained
 def accuracy(logits: TensorLike, target: TensorLike, /, *, axis: int = -1) -> Tensor:
     """The share of elements whose largest score is that of the target class.  -> []
 
@@ -50,6 +52,7 @@ def accuracy(logits: TensorLike, target: TensorLike, /, *, axis: int = -1) -> Te
     return _share(reduce.argmax(scores, axis=place) == classes)
 
 
+@explained
 def topk_accuracy(logits: TensorLike, target: TensorLike, k: int, /, *, axis: int = -1) -> Tensor:
     """The share of elements whose target class is among the k with the largest scores.  -> []
 
@@ -69,12 +72,13 @@ def topk_accuracy(logits: TensorLike, target: TensorLike, k: int, /, *, axis: in
     count = checked_size("topk_accuracy", "k", k)
     number = scores.shape[place]
     fits = isinstance(number, Dim) or count <= number
-    message = f"topk_accuracy: k={k} of {number} classes"
+    message = f"topk_accuracy: k={k} of {counted(number, 'class', 'classes')}"
     demand(fits, message, {"logits": scores}, fix=f"use k={number} or less")
     best = topk(scores, count, axis=place)[1]
     return _share(reduce.any(best == expand_dims(classes, axis=place), axis=place))
 
 
+@explained
 def binary_accuracy(logits: TensorLike, target: TensorLike, /, *, threshold: float = 0.0) -> Tensor:
     """The share of elements whose score is above a threshold where the target is 1, and only there.
 
@@ -97,6 +101,7 @@ def binary_accuracy(logits: TensorLike, target: TensorLike, /, *, threshold: flo
     return _share((scores > threshold) == (wanted != 0))
 
 
+@explained
 def confusion_matrix(prediction: TensorLike, target: TensorLike, classes: int, /) -> Tensor:
     """How often each class was taken for which.  int64 [classes, classes]
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import copy
-import inspect
-from abc import ABCMeta
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from graphfw.errors import ArgumentError, CheckpointError, GraphError, did_you_mean
-from graphfw.hints.calls import raise_refusal
+from graphfw.errors import ArgumentError, GraphError, did_you_mean
+from graphfw.hints.calls import ExplainedType, raise_refusal
+from graphfw.hints.names import Answering
 from graphfw.ir import ambient
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import current_graph
+from graphfw.ir.state_dict import StateDict
 from graphfw.ir.variable import Initializer, Variable
-from graphfw.nn import states, text
+from graphfw.nn import calls, states, text
 from graphfw.nn.checks import refuse_freezing
 from graphfw.nn.names import Names, names_of, snake_case
 
@@ -31,18 +31,12 @@ _POSITION = ("_parent", "_attribute", "_is_named", "_names")
 _CONTAINERS = (list, tuple, set, frozenset, dict)
 
 
-class _ModuleType(ABCMeta):
+class _ModuleType(ExplainedType):
     """Runs `__init__` in the scope of the module that is being made.
 
     So the variables that two modules of a class make don't get one name, even before the modules
     are attached to anything. An `ABCMeta`, so that modules can be abstract base classes.
     """
-
-    @property
-    def __signature__(cls) -> inspect.Signature:
-        """What making a module takes: for `inspect`, completion and documentation."""
-        own = inspect.signature(cls.__init__)  # type: ignore[misc]
-        return own.replace(parameters=list(own.parameters.values())[1:])
 
     if not TYPE_CHECKING:  # which reads the arguments of `__init__` where this is hidden from it
 
@@ -66,7 +60,7 @@ class _ModuleType(ABCMeta):
             return module
 
 
-class Module(metaclass=_ModuleType):
+class Module(Answering, metaclass=_ModuleType):
     """A layer, or a model made of layers: variables, and a function `forward` that uses them.
 
     Variables and modules that are assigned to attributes belong to the module. They are named by
@@ -81,8 +75,8 @@ class Module(metaclass=_ModuleType):
         name: What to call the module instead of by its class, until it is part of another.
 
     Attributes:
-        training: Whether dropout drops and batch statistics are used from the next call on; None:
-            as `gf.training` says. Set by `train` and `eval`.
+        training: Whether calls from now on are for training, where `gf.training` does not say
+            no. Set by `train` and `eval`.
 
     >>> import graphfw as gf
     >>> class MLP(gf.nn.Module):
@@ -105,7 +99,8 @@ class Module(metaclass=_ModuleType):
     ['mlp.fc1.weight', 'mlp.fc1.bias', 'mlp.fc2.weight', 'mlp.fc2.bias']
     """
 
-    training: bool | None
+    _answers_as = "Module"
+    training: bool
     _children: dict[str, Module]
     _variables: dict[str, Variable]
     _parent: Module | None
@@ -117,7 +112,7 @@ class Module(metaclass=_ModuleType):
         """Make what registration needs: for a forgotten super().__init__() to do no harm."""
         self = super().__new__(cls)
         self.__dict__.update(
-            training=None,
+            training=True,
             _children={},
             _variables={},
             _parent=None,
@@ -281,10 +276,8 @@ class Module(metaclass=_ModuleType):
             GraphError: The class has no `forward`.
         """
         own = [n for n in dir(type(self)) if not hasattr(Module, n)]
-        raise GraphError(
-            f"{type(self).__name__} does not say what it computes",
-            fix=did_you_mean("forward", own) or "define a method forward(self, x)",
-        )
+        fix = did_you_mean("forward", own) or "define a method forward(self, x)"
+        raise GraphError(f"{type(self).__name__} does not say what it computes", fix=fix)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call `forward`, with the module's path as the name scope.
@@ -292,22 +285,14 @@ class Module(metaclass=_ModuleType):
         Inside `gf.name_scope("eval")` the scope is `eval.<path>`. Where `forward` gives tensors
         names, a second call needs that.
 
+        The argument `training=False` makes this call one for evaluation, as `gf.training(False)`
+        does a block. Where `forward` has a parameter `training` it gets the argument, and says
+        itself what follows.
+
         Raises:
-            ArgumentError: `forward` takes other arguments.
+            ArgumentError: `forward` takes other arguments, or training is True after `eval`.
         """
-        path = self.path
-        outer = ambient.outer_scope.get()
-        prefix = ambient.current_scope.get() if outer is None else outer
-        # Also for a module that was made in the scope it is called in.
-        scope = path if path.startswith(f"{prefix}.") else ambient.join_scope(prefix, path)
-        with (
-            ambient.override(ambient.outer_scope, prefix),
-            ambient.override(ambient.current_scope, scope),
-        ):
-            try:
-                return self.forward(*args, **kwargs)
-            except TypeError as error:
-                raise_refusal(error, self.forward, args, kwargs, type(self).__name__)
+        return calls.call(self, args, kwargs)
 
     def train(self, mode: bool = True) -> Self:
         """Set `training` here and in all parts, for calls from now on; return the module itself."""
@@ -320,13 +305,20 @@ class Module(metaclass=_ModuleType):
         return self
 
     def eval(self) -> Self:
-        """Say that calls from now on are not for training: `train(False)`."""
+        """Say that calls from now on, until `train()`, are not for training: `train(False)`."""
         return self.train(False)
 
     @property
     def is_training(self) -> bool:
-        """Whether a call now is for training: as `train` or `eval` said, else `gf.training`."""
-        return ambient.training_flag.get() if self.training is None else self.training
+        """Whether a call now is for training: where neither `gf.training` nor `eval` says no.
+
+        To be asked by a layer's `forward`, where the answer makes a difference.
+        """
+        is_training = self.training and ambient.training_flag.get()
+        evaluated = ambient.evaluated.get()
+        if not is_training and evaluated is not None:
+            evaluated.append(self)
+        return is_training
 
     # What it has.
 
@@ -384,7 +376,7 @@ class Module(metaclass=_ModuleType):
     def state_dict(self, session: Session) -> dict[str, Any]:
         """Return copies of the variables' contents, by names relative to this module."""
         contents = session.state_dict()
-        return {name: contents[v.name] for name, v in self.named_variables()}
+        return StateDict({name: contents[v.name] for name, v in self.named_variables()})
 
     def load_state_dict(
         self,
@@ -392,6 +384,7 @@ class Module(metaclass=_ModuleType):
         state: Mapping[str, Any],
         *,
         strict: bool = True,
+        ignore_extra: bool = False,
         format: Literal["graphfw", "torch"] | None = None,
     ) -> Any:
         """Replace the variables' contents, all at once, by arrays of their names in this module.
@@ -400,28 +393,27 @@ class Module(metaclass=_ModuleType):
             session: Where they live.
             state: What `state_dict` returned, here or elsewhere, or a PyTorch module's state dict.
             strict: Whether missing and extra entries are errors; otherwise they are left out.
-            format: Whose names and layouts it has; by default PyTorch's if its tensors are.
+            ignore_extra: Whether extra entries are left out, and missing ones errors all the same.
+            format: Whose names and layouts it has; by default PyTorch's if its tensors are. NumPy
+                arrays need it where they would fit in both layouts: all matrices are square.
 
         Returns:
             A `graphfw.io.Mismatch`: what was missing and extra, by names in this module.
 
         Raises:
-            CheckpointError: Entries are missing, extra, or of a wrong shape or dtype, or have names
-                of PyTorch's and no format is given; nothing has changed.
+            CheckpointError: Entries are missing, extra, or of a wrong shape or dtype, or no format
+                is given and names or shapes leave it open; nothing has changed.
             ArgumentError: The state is no dict, or there is no such format.
         """
         variables = dict(self.named_variables())
         what = f"{type(self).__name__}.load_state_dict"
         states.check_arguments(what, session, state)
-        if states.is_of_torch(what, state, format):
+        if states.is_of_torch(what, self, state, format):
             state = states.from_torch(self, state)
-        missing, extra = states.differing(what, variables, state, strict)
+        missing, extra = states.differing(what, variables, state, strict, ignore_extra)
+        states.check_fit(what, variables, state)
         known = {v.name: state[name] for name, v in variables.items() if name in state}
-        try:
-            mismatch = session.load_state_dict(known, strict=False)
-        except CheckpointError as error:
-            error.fix = states.fitting_fix(variables, state) or error.fix
-            raise
+        mismatch = session.load_state_dict(known, strict=False)
         return replace(mismatch, missing=missing, extra=extra)
 
     def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:

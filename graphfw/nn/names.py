@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from graphfw.nn.module import Module
 
 
+_LOOKED_AT = 8
+"""So many numbers are looked at one by one: a model that is gone frees its own. The search goes on
+where the last one ended, so that thousands of layers take no longer each than a few."""
+
+
 class Names:
     """The names of one graph's root modules, and which of its variables belong to a module."""
 
@@ -19,6 +24,8 @@ class Names:
         self.graph = graph
         # No callbacks, as weak dictionaries have them: a Ctrl-C that comes inside of one is lost.
         self._roots: dict[str, weakref.ref[Module]] = {}
+        self._begin: dict[str, int] = {}
+        """Where the search for a free number begins, beyond the first."""
         # By id, because a tensor compares elementwise; the graph keeps its variables alive.
         self.owned: set[int] = set()
 
@@ -26,8 +33,10 @@ class Names:
         """Give a root module a name: the wanted one, numbered where it is taken."""
         name, count = wanted, 0
         while self.is_taken(name):
-            count += 1
+            count = count + 1 if count < _LOOKED_AT else max(count + 1, self._begin.get(wanted, 0))
             name = f"{wanted}_{count}"
+        if count > _LOOKED_AT:
+            self._begin[wanted] = count + 1
         self._roots[name] = weakref.ref(module)
         return name
 
@@ -43,6 +52,9 @@ class Names:
     def free(self, name: str) -> None:
         """Take a name back, if it is one of a root module."""
         self._roots.pop(name, None)
+        wanted, _, number = name.rpartition("_")
+        if wanted in self._begin and number.isdecimal():
+            self._begin[wanted] = min(self._begin[wanted], int(number))
 
 
 def names_of(graph: Graph) -> Names:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from graphfw.errors import ShapeError
+from graphfw.errors import ShapeError, counted
 from graphfw.ir import ambient
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DTypeLike, int64
-from graphfw.ir.functions import F
+from graphfw.ir.functions import CALLED as F
 from graphfw.ir.graph import current_graph
 from graphfw.ir.shape import normalize_axis, size_of
 from graphfw.ir.tensor import Tensor
@@ -173,7 +173,10 @@ class PerChannel(Module):
         # A default would normalise the wrong axis of somebody's images or sequences in silence.
         demand(
             self.axis is not None or x.ndim <= 2,
-            f"{layer}: x has {x.ndim} dims, and the axis of its {self.size} is not given",
+            (
+                f"{layer}: x has {counted(x.ndim, 'dim')}, and the axis of its "
+                f"{self.size} is not given"
+            ),
             {"x": x},
             fix=f"write {layer}(…, axis=1) for [N, C, *S], axis=-1 for [N, *S, C]",
             error=ShapeError,
@@ -189,8 +192,10 @@ class PerChannel(Module):
         others = [i for i, dim in enumerate(x.shape) if i and dim == self.channels]
         if others:
             hint = self.elsewhere.format(others[0])
-        message = f"{layer}: x has {found} channels at axis {axis}, not {self.channels}"
-        demand(fits, message, {"x": x}, fix=hint, error=ShapeError)
+        message = f"{layer}: x has {counted(found, 'channel')} at axis {axis}, not {self.channels}"
+        own = next((v for v in self._variables.values() if v.shape == (self.channels,)), None)
+        shown = {"x": x} if own is None else {"x": x, own.name.rpartition(".")[2]: own}
+        demand(fits, message, shown, fix=hint, error=ShapeError)
         return place
 
     def _axis_text(self) -> str:
@@ -336,7 +341,7 @@ class BatchNorm(Tracking):
             "BatchNorm: one element a channel has no variance to train with",
             {"x": tensor},
             error=ShapeError,
-            fix="call model.eval() first, or train on larger batches",
+            fix="evaluate by model(x, training=False), or train on larger batches",
         )
         values = wide(tensor)
         mean = F.mean(values, axis=others)

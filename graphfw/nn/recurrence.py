@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from graphfw.errors import DTypeError, ShapeError, a_type, did_you_mean
+from graphfw.errors import DTypeError, ShapeError, a_type, counted, did_you_mean
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
@@ -163,16 +163,19 @@ class Recurrent(Module):
 
     def _checked_input(self, x: TensorLike, ndim: int, form: str) -> Tensor:
         tensor, me = as_tensor(x), type(self).__name__
-        message = f"{me}: the input must have {ndim} dims or more, {form}, not {tensor.ndim}"
+        message = (
+            f"{me}: the input must have {counted(ndim, 'dim')} or more, {form}, not {tensor.ndim}"
+        )
         fix = f"give it as {form}"
         demand(tensor.ndim >= ndim, message, {"x": tensor}, fix=fix, error=ShapeError)
         features = tensor.shape[-1]
-        message = f"{me}(input_size={self.input_size}) receives {features} features"
+        message = f"{me}(input_size={self.input_size}) receives {counted(features, 'feature')}"
         fix = f"use input_size={features}"
         if not isinstance(features, int):
             known = (*[None] * (tensor.ndim - 1), self.input_size)
             fix = f"say gf.assert_shape(x, {known})"
-        demand(features == self.input_size, message, {"x": tensor}, fix=fix, error=ShapeError)
+        shown = {"x": tensor, "weight": next(iter(self._variables.values()))}
+        demand(features == self.input_size, message, shown, fix=fix, error=ShapeError)
         return tensor
 
     def _checked_state(self, state: Any, shape: Shape, dtype: DType, form: str = "") -> State:

@@ -108,7 +108,8 @@ class _Layer(Recurrent):
         ends: list[State] = []
         for layer in range(self.num_layers):
             if layer:
-                sequence = dropout(sequence, self.dropout, training=self.is_training)
+                drops = self.dropout > 0 and self.is_training
+                sequence = dropout(sequence, self.dropout, training=drops)
             stacks = []
             for suffix in self._suffixes(layer):
                 w, place = self._weights(suffix), len(ends)

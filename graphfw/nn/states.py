@@ -10,7 +10,9 @@ import numpy as np
 
 from graphfw.errors import ArgumentError, CheckpointError, a_type, did_you_mean
 from graphfw.ir.dtype import as_dtype, bfloat16
-from graphfw.ir.literal import Array, to_array
+from graphfw.ir.literal import Array, entry_array
+from graphfw.ir.state_dict import StateDict
+from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
 
 if TYPE_CHECKING:
@@ -37,12 +39,13 @@ def check_arguments(what: str, session: Any, state: Any) -> None:
         )
 
 
-def is_of_torch(what: str, state: Mapping[str, Any], format: str | None) -> bool:
+def is_of_torch(what: str, module: Module, state: Mapping[str, Any], format: str | None) -> bool:
     """Say whether a state has PyTorch's names and layouts.
 
     Raises:
         ArgumentError: There is no such format.
-        CheckpointError: Arrays have names that only PyTorch has, and no format is given.
+        CheckpointError: No format is given, and arrays have names that only PyTorch has, or would
+            fit the module in both layouts and mean something else.
     """
     if format not in (None, "graphfw", "torch"):
         raise ArgumentError(
@@ -56,9 +59,34 @@ def is_of_torch(what: str, state: Mapping[str, Any], format: str | None) -> bool
     if theirs:
         raise CheckpointError(
             f'{what}: "{theirs[0]}" is a name that PyTorch gives, and matrices may be transposed',
-            fix='pass format="torch", or format="graphfw" if the layouts are graphfw\'s',
+            fix=_FORMAT_FIX,
+        )
+    square = "" if isinstance(state, StateDict) else _fitting_both_ways(module, state)
+    if square:
+        raise CheckpointError(
+            f'{what}: "{square}" is square, and nothing says whether it is transposed, as in '
+            "PyTorch",
+            fix=_FORMAT_FIX,
         )
     return False
+
+
+_FORMAT_FIX = 'pass format="torch", or format="graphfw" if the layouts are graphfw\'s'
+
+
+def _fitting_both_ways(module: Module, state: Mapping[str, Any]) -> str:
+    """Return the name of an entry that differs in PyTorch's layout, where all entries fit in both.
+
+    Returns an empty string if there is none: the shapes say which layout it is.
+    """
+    variables = dict(module.named_variables())
+    plain = {name: entry_array(name, array) for name, array in state.items() if name in variables}
+    turned = from_torch(module, plain)
+    read = [*plain.items(), *turned.items()]
+    if any(array.shape != variables[name].shape for name, array in read if name in variables):
+        return ""
+    changed = (n for n in plain if n in turned and not np.array_equal(plain[n], turned[n]))
+    return next(changed, "")
 
 
 _TORCH_NAMES = ("in_proj_weight", "in_proj_bias")
@@ -66,7 +94,7 @@ _TORCH_NAMES = ("in_proj_weight", "in_proj_bias")
 
 def from_torch(module: Module, state: Mapping[str, Any]) -> dict[str, Any]:
     """Return a PyTorch state dict with the names and layouts of a module and its parts."""
-    own = module.from_torch({name: _torch_array(value) for name, value in state.items()})
+    own = module.from_torch({name: _torch_array(name, value) for name, value in state.items()})
     for name, part in module.named_children():
         prefix = f"{name}."
         inner = {n.removeprefix(prefix): a for n, a in own.items() if n.startswith(prefix)}
@@ -85,10 +113,10 @@ def _is_torch_tensor(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _torch_array(value: Any) -> Array:
+def _torch_array(name: str, value: Any) -> Array:
     """Return a PyTorch tensor, or an array, as an array on the host."""
     if not _is_torch_tensor(value):
-        return to_array(value)
+        return entry_array(name, value)
     torch = sys.modules["torch"]
     tensor = value.detach().cpu()
     if tensor.dtype == torch.bfloat16:  # which NumPy has not
@@ -98,32 +126,56 @@ def _torch_array(value: Any) -> Array:
 
 
 def differing(
-    what: str, wanted: Iterable[str], state: Mapping[str, Any], strict: bool
+    what: str,
+    wanted: Iterable[str],
+    state: Mapping[str, Any],
+    strict: bool,
+    ignore_extra: bool,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names that a state lacks, and those that it has besides, each in order.
 
     Raises:
-        CheckpointError: There are some, and `strict` says that there may be none.
+        CheckpointError: There are some that `strict` and `ignore_extra` don't permit.
     """
     names = set(wanted)
     missing = tuple(sorted(names - state.keys()))
     extra = tuple(sorted(state.keys() - names))
-    if strict and (missing or extra):
+    if strict and (missing or (extra and not ignore_extra)):
         hints = [(name, did_you_mean(name, missing)) for name in extra[:_SHOWN]]
         near = [f'"{name}": {hint}' for name, hint in hints if hint]
+        flag = "strict=False" if missing else "ignore_extra=True"
         raise CheckpointError(
             f"{what}: missing {_listed(missing)}, extra {_listed(extra)}",
-            fix=near[0] if near else "pass strict=False to leave these out",
+            fix=near[0] if near else f"pass {flag} to leave these out",
         )
     return missing, extra
 
 
-def fitting_fix(variables: Mapping[str, Variable], state: Mapping[str, Any]) -> str:
+def check_fit(what: str, variables: Mapping[str, Variable], state: Mapping[str, Any]) -> None:
+    """See that those arrays of a state that are a module's fit its variables.
+
+    Raises:
+        CheckpointError: Shapes or dtypes differ; says how to mend the first.
+    """
+    arrays = {name: entry_array(name, state[name]) for name in variables if name in state}
+    wrong = [
+        f'"{name}" is {found}, not {variables[name].type}'
+        for name, array in arrays.items()
+        if (found := TensorType(as_dtype(array.dtype), array.shape)) != variables[name].type
+    ]
+    if wrong:
+        shown = "; ".join(wrong[:_SHOWN]) + ("; …" if len(wrong) > _SHOWN else "")
+        fix = (
+            _fitting_fix(variables, arrays)
+            or "build the model with the shapes and dtypes of the state, or load another one"
+        )
+        raise CheckpointError(f"{what}: {len(wrong)} mismatched: {shown}", fix=fix)
+
+
+def _fitting_fix(variables: Mapping[str, Variable], arrays: Mapping[str, Array]) -> str:
     """Say how to make the first array that does not fit its variable do so, or nothing."""
-    for name, variable in variables.items():
-        if name not in state:
-            continue
-        array, kind = to_array(state[name]), variable.dtype
+    for name, array in arrays.items():
+        variable, kind = variables[name], variables[name].dtype
         is_kind = as_dtype(array.dtype) is kind
         if array.shape == variable.shape and not is_kind:
             return f'convert "{name}": pass array.astype("{kind.name}")'

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphfw.errors import ArgumentError, ExecutorError
+from graphfw.errors import ArgumentError, ExecutorError, counted
 from graphfw.ir.dim import Dim, substitute, symbols_of
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node, Tensor
@@ -190,9 +190,9 @@ def _shown(value: Any) -> str:
     if isinstance(value, Tensor):
         return str(value.type)
     if isinstance(value, Chosen):
-        return f"{value.tensor.type}, places among {len(value.labels)} strings"
+        return f"{value.tensor.type}, places among {counted(len(value.labels), 'string')}"
     if isinstance(value, Maps):
-        return f"{value.tensor.type}, the values of maps with {len(value.labels)} keys"
+        return f"{value.tensor.type}, the values of maps with {counted(len(value.labels), 'key')}"
     if isinstance(value, Strings):
         return f"strings of shape {list(value.shape)}, which are known"
     return f"a sequence of {len(value)}" if isinstance(value, list) else str(value)
@@ -223,7 +223,10 @@ def _check(options: argparse.Namespace) -> None:
     try:
         with _doing("loading"):
             imported = Import(model, {}, {})
-        _say(f"graphfw loads it: {len(list(ancestors(list(imported.graph.outputs))))} nodes")
+        _say(
+            "graphfw loads it: "
+            f"{counted(len(list(ancestors(list(imported.graph.outputs)))), 'node')}"
+        )
     except ValueNeeded as error:
         _say(f"graphfw loads it, given the values of {', '.join(error.inputs) or 'its sizes'}")
     if wrong is not None:

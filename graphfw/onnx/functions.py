@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -10,6 +10,7 @@ from onnx import FunctionProto, NodeProto, TypeProto
 
 from graphfw.ir.dim import Dim
 from graphfw.ir.tensor import Tensor
+from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.signature import schema_of
 
 Key = tuple[str, str, str]
@@ -20,6 +21,49 @@ def own_functions(proto: onnx.ModelProto) -> dict[Key, FunctionProto]:
     """Return the functions that a model brings along."""
     return {(f.domain, f.name, f.overload): f for f in proto.functions}
 
+
+_MOST_NODES = 200_000
+"""Nodes of a model with its functions expanded: there are bombs."""
+
+
+def check_count(nodes: int) -> None:
+    """Refuse a model of too many nodes."""
+    if nodes > _MOST_NODES:
+        raise OnnxError(f"the model has more than {_MOST_NODES:,} nodes with its functions")
+
+
+def least_nodes(nodes: Iterable[NodeProto], own: Mapping[Key, FunctionProto], deepest: int) -> int:
+    """Return how many nodes there are at least once a model's own functions are expanded.
+
+    They are counted, not expanded: each function is looked at once, however often it is called. Of
+    an `If` one branch may be left out.
+
+    Args:
+        nodes: Of a graph.
+        own: The model's functions.
+        deepest: So many may be inside of one another: what is deeper, or calls itself, counts 0.
+    """
+    known: dict[Key, int] = {}
+
+    def count(nodes: Iterable[NodeProto], depth: int) -> int:
+        return sum([1 + inside(node, depth + 1) for node in nodes]) if depth <= deepest else 0
+
+    def inside(node: NodeProto, depth: int) -> int:
+        key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type, node.overload)
+        if key in own:
+            if key not in known:
+                known[key] = 0
+                known[key] = count(own[key].node, depth)
+            return known[key]
+        if key[:2] not in _WITH_BODIES:
+            return 0
+        return min([count(a.g.node, depth) for a in node.attribute if a.HasField("g")], default=0)
+
+    return count(nodes, 0)
+
+
+_WITH_BODIES = (("", "If"), ("", "Loop"), ("", "Scan"))
+"""Operators that build one of their graphs at least."""
 
 _OWN_ONLY = frozenset(["SequenceMap"])
 """Operators on sequences: ONNX's own functions for them crash where types are not known."""

@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto
 
-from graphfw.errors import ArgumentError, ShapeError, did_you_mean
+from graphfw.errors import ArgumentError, ShapeError, counted, did_you_mean
 from graphfw.onnx.node import Value, as_value
 from graphfw.onnx.types import dtype_of
 from graphfw.runtime import feeding
@@ -86,6 +86,9 @@ def _check_rank(info: ValueInfoProto, what: str, rank: int) -> None:
             d.dim_param or (d.dim_value if d.HasField("dim_value") else "?") for d in kind.shape.dim
         ]
         raise ShapeError(
-            f"load: {what} has {rank} dims for {info.name!r}, and the model says {len(said)}",
+            (
+                f"load: {what} has {counted(rank, 'dim')} for {info.name!r}, and the "
+                f"model says {len(said)}"
+            ),
             fix=f"the model's are [{', '.join(map(str, said))}]",
         )

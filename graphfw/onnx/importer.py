@@ -17,6 +17,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 
 import graphfw as gf
 from graphfw.errors import ArgumentError, GraphfwError, a_type
+from graphfw.hints.calls import explained
 from graphfw.ir.ambient import name_scope
 from graphfw.ir.build import constant
 from graphfw.ir.collecting import without_collection
@@ -38,9 +39,6 @@ from graphfw.onnx.types import dtype_of
 Shapes = Mapping[str, Sequence[DimLike | str | None]]
 Trainable = bool | Callable[[str], bool]
 
-_MOST_NODES = 200_000
-"""Nodes of a model with its functions expanded: there are bombs."""
-
 _MOST_VERSION = 1 << 16
 """Of a domain that ONNX knows nothing of."""
 
@@ -48,6 +46,7 @@ _DEEPEST = 64
 """Functions and bodies inside of one another."""
 
 
+@explained
 def load(
     source: str | os.PathLike[str] | bytes | onnx.ModelProto,
     *,
@@ -152,6 +151,7 @@ class Import:
             given.check_outputs(outputs, nodes, proto)
             nodes = pruned(nodes, set(outputs))
         self._check_known(nodes)
+        functions.check_count(functions.least_nodes(nodes, self._functions, _DEEPEST))
         given.check_names("shapes", shapes, proto)
         given.check_names("values", values, proto)
         with self.graph:
@@ -261,8 +261,7 @@ class Import:
     def _run(self, nodes: Sequence[NodeProto], scope: dict[str, Value], place: Place) -> None:
         for node in nodes:
             self._nodes += 1
-            if self._nodes > _MOST_NODES:
-                raise OnnxError(f"the model has more than {_MOST_NODES:,} nodes with its functions")
+            functions.check_count(self._nodes)
             try:
                 if self._holds_weight(node, place) and self._trainable(node.output[0]):
                     results: Sequence[Value] = [

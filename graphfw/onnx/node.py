@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 
 import graphfw as gf
-from graphfw.errors import a_type, did_you_mean
+from graphfw.errors import a_type, counted, did_you_mean
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError, ValueNeeded
@@ -330,7 +330,9 @@ class Call:
         """
         value: tuple[Any, ...] = self.attr(name, default)
         count = len(default)
-        self.require(len(value) == count, f"{name} has {len(value)} elements, not {count}")
+        self.require(
+            len(value) == count, f"{name} has {counted(len(value), 'element')}, not {count}"
+        )
         return value
 
     def require(self, holds: Any, problem: str) -> None:
@@ -404,7 +406,7 @@ class Call:
         return size
 
     def _only(self, values: np.ndarray[Any, Any], what: str) -> Any:
-        self.require(values.size == 1, f"{what} has {values.size} elements, not one")
+        self.require(values.size == 1, f"{what} has {counted(values.size, 'element')}, not one")
         return values.reshape(-1)[0]
 
     def dims(self, x: Tensor, what: str) -> tuple[DimLike, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from graphfw.errors import FeedError, ShapeError, did_you_mean
+from graphfw.hints.calls import explained
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import ValueNeeded
 from graphfw.onnx.fitting import holds
@@ -19,11 +20,13 @@ from graphfw.onnx.reader import Model, read_model
 from graphfw.runtime.session import Session
 
 
+@explained
 def run(
     source: str | os.PathLike[str] | bytes | onnx.ModelProto,
     feeds: Mapping[str, Any],
     *,
     executor: str | None = None,
+    timeout: float | None = None,
 ) -> dict[str, Any]:
     """Run a model once.  -> its outputs by name
 
@@ -34,8 +37,11 @@ def run(
         source: See `load`.
         feeds: Arrays by the inputs' names; strings as arrays of dtype object, sequences as lists.
         executor: See `Session`.
+        timeout: How many seconds the run may take, see `Session.run`; reading the model and
+            compiling do not count.
 
     Raises:
+        RunTimeoutError: The run takes longer than the timeout.
         OnnxError: See `load`.
         FeedError: An input is missing, or its array has another dtype or shape, or there is no such
             input.
@@ -51,7 +57,7 @@ def run(
     missing = [name for name in imported.inputs if name not in feeds]
     if missing:
         raise FeedError(f"the model wants {missing[0]!r}", fix=f"feeds={{{missing[0]!r}: array}}")
-    with Session(imported.graph, executor=executor) as session:
+    with Session(imported.graph, executor=executor, timeout=timeout) as session:
         arrays = iter(session.run(list(imported.graph.outputs), fed))
         return {name: given(value, arrays) for name, value in imported.outputs.items()}
 

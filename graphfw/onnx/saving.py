@@ -14,11 +14,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphfw as gf
 from graphfw.errors import ArgumentError, FetchError, a_type
+from graphfw.hints.calls import explained
 from graphfw.ir import nest
 from graphfw.ir.dim import is_symbol, substitute, symbols_of
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
 from graphfw.ir.op import MEASURES
+from graphfw.ir.owners import owners
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Update, Variable
@@ -45,6 +47,7 @@ _PAGE = 4096
 """Of what a place in that file is a multiple, so that it can be mapped into memory."""
 
 
+@explained
 def save(
     graph: Graph,
     fetches: Any,
@@ -272,7 +275,9 @@ def _check_arguments(
         raise ArgumentError(f"save: opset={opset!r}", fix=f"use one from {oldest} to {newest}")
     if session is not None and session.graph is not graph:
         raise ArgumentError(
-            "save: the session is that of another graph", fix="pass session.graph as the graph"
+            "save: the session is that of another graph",
+            why=owners(session.graph, graph, "what is saved is"),
+            fix="pass session.graph as the graph",
         )
     if session is not None and not session.executor.holds_values:
         raise ArgumentError("save: the session holds no values", fix="use a session that runs")
@@ -347,7 +352,7 @@ def _raise(problems: Sequence[Problem]) -> None:
     fix = fixes.pop() if len(fixes) == 1 else ""
     if any(op == "random_bits" for op, _ in found):
         fix = (
-            "call model.eval() before the model is applied, so that it draws nothing; or let the "
+            "apply the model by model(x, training=False), so that it draws nothing; or let the "
             "runtime draw numbers of its own: save(…, draws=True)"
         )
     raise OnnxError(

@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, NodeProto
 
-from graphfw.errors import did_you_mean
+from graphfw.errors import counted, did_you_mean
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.node import Map, Strings, Value
@@ -59,7 +59,7 @@ def check(node: NodeProto, domain: str, version: int, inputs: Sequence[Value]) -
         least = rules.fewest
         wanted = str(least) if least == count else f"{least} to {count}"
         wanted = f"{least} or more" if rules.is_variadic else wanted
-        raise OnnxError(f"{node.op_type}: it has {len(inputs)} inputs, not {wanted}")
+        raise OnnxError(f"{node.op_type}: it has {counted(len(inputs), 'input')}, not {wanted}")
     for place, value in enumerate(inputs):
         name, kinds, is_optional = rules.inputs[min(place, count - 1)]
         if not node.input[place]:
@@ -172,7 +172,9 @@ def check_count(node: NodeProto, build: Callable[..., Any]) -> None:
     """
     needed, most = _parameters(build)
     if len(node.input) > most:
-        raise OnnxError(f"{node.op_type}: it has {len(node.input)} inputs, not {most} at most")
+        raise OnnxError(
+            f"{node.op_type}: it has {counted(len(node.input), 'input')}, not {most} at most"
+        )
     for place, (name, is_needed) in enumerate(needed):
         if place >= len(node.input) or (is_needed and not node.input[place]):
             raise OnnxError(f"{node.op_type}: its input {place} ({name}) is missing")

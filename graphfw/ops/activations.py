@@ -13,6 +13,7 @@ from graphfw.ir.build import emit
 from graphfw.ir.concrete import describe
 from graphfw.ir.dim import exact_div
 from graphfw.ir.functions import F, public
+from graphfw.ir.graph import current_graph
 from graphfw.ir.op import Case, bad, ok, op
 from graphfw.ir.shape import normalize_axis
 from graphfw.ir.tensor import Tensor
@@ -195,6 +196,9 @@ def gelu(x: TensorLike, /, *, approximate: str = "none") -> Tensor:
     float16 and bfloat16 are computed in float32.  D. Hendrycks, K. Gimpel, "Gaussian error linear
     units", 2016.
 
+    In graphs of opset 1 it is 0.5 x (1 + erf(x / sqrt(2))), which has no correct digits where x is
+    far below 0.
+
     Args:
         x: The tensor.
         approximate: "none", or "tanh" for 0.5 x (1 + tanh(sqrt(2/π) (x + 0.044715 x³))), which is
@@ -206,7 +210,9 @@ def gelu(x: TensorLike, /, *, approximate: str = "none") -> Tensor:
     message = f'gelu: approximate={approximate!r} must be "none" or "tanh"'
     demand(approximate in ("none", "tanh"), message, fix='use approximate="none"')
     given = floats("gelu", x)
-    tensor = wide(given)  # of a negative x, 1 + erf keeps few digits
+    tensor = wide(given)
+    if approximate == "none" and current_graph().opset >= 2:
+        return converted(tensor * F.ndtr(tensor), given.dtype)
     if approximate == "none":
         share: Tensor = 1 + F.erf(tensor * math.sqrt(0.5))
     else:

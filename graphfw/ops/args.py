@@ -6,14 +6,14 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from graphfw.errors import ArgumentError, DTypeError
+from graphfw.errors import ArgumentError, ConcreteValueError, DTypeError
 from graphfw.ir import ambient, overrides
 from graphfw.ir.build import constant, emit
-from graphfw.ir.concrete import describe
+from graphfw.ir.concrete import describe, is_concrete
 from graphfw.ir.dim import Dim, DimLike, always_le
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, int64, promote_all, promote_scalar
 from graphfw.ir.functions import F
-from graphfw.ir.literal import PYTHON_SCALARS, to_array
+from graphfw.ir.literal import PYTHON_SCALARS, Literal, to_array
 from graphfw.ir.shape import Requirement, listed_axes, normalize_axes, require, shape_text
 from graphfw.ir.sources import DimValue
 from graphfw.ir.tensor import Tensor
@@ -37,7 +37,9 @@ def as_tensor(x: TensorLike, dtype: DType | None = None) -> Tensor:
     if isinstance(x, Dim):
         return emit(DimValue(x, dtype or int64))
     overrides.check(x)
-    return constant(to_array(x, dtype if isinstance(x, PYTHON_SCALARS) else None))
+    if isinstance(x, PYTHON_SCALARS):
+        return constant(Literal.taken(to_array(x, dtype)))
+    return constant(to_array(x))
 
 
 def promoted(name: str, *xs: TensorLike) -> tuple[Tensor, ...]:
@@ -155,6 +157,10 @@ def _dim(dim: Any, hole: bool) -> DimLike:
             not always_le(dim, -1), f"a dim can't be {dim}", (), "it is negative for every size"
         )
         return dim
+    if isinstance(dim, Tensor) and not (dim.dtype.is_integer and is_concrete(dim)):
+        message = f"a dim can't be a tensor that a run computes: {dim.type}"
+        fix = "use a symbolic dim: that of a placeholder's shape, or x.shape[0] of another tensor"
+        raise Requirement(message, fix=fix, error=ConcreteValueError)
     is_size = hasattr(dim, "__index__") and not isinstance(dim, bool)
     require(is_size, f"{dim!r} is no dim", fix="use ints, or dims such as x.shape[0]")
     size = operator.index(dim)

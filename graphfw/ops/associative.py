@@ -8,6 +8,7 @@ from typing import Any
 from graphfw.errors import ShapeError
 from graphfw.ir.dim import Dim
 from graphfw.ir.functions import F, public
+from graphfw.ir.modes import as_called
 from graphfw.ir.shape import normalize_axis
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import ruled
@@ -44,7 +45,7 @@ def associative_scan(
     >>> gf.associative_scan(gf.maximum, gf.asarray([1, 3, 2, 5, 4]))
     Tensor([1, 3, 3, 5, 5], dtype=int64)
     """
-    given = Structure.of(elems)
+    fn, given = as_called(fn, "associative_scan"), Structure.of(elems)
     demand(bool(given.tensors), "associative_scan: elems has no tensor", fix="pass at least one")
     axes = [ruled("associative_scan", t, normalize_axis, axis, t.ndim) for t in given.tensors]
     tensors = [F.moveaxis(t, own, 0) for t, own in zip(given.tensors, axes, strict=True)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphfw.errors import DTypeError, ShapeError
+from graphfw.errors import DTypeError, ShapeError, counted
 from graphfw.ir.build import emit_all
 from graphfw.ir.functions import F, public
 from graphfw.ir.shape import broadcast_batch, can_broadcast, shape_text
@@ -83,7 +83,9 @@ def _check_shapes(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
     message = f"{name}: q has width {q.shape[-1]}, and k {k.shape[-1]}"
     fix = "project both to one width: that of a head"
     demand(q.shape[-1] == k.shape[-1], message, {"q": q, "k": k}, fix=fix, error=ShapeError)
-    message = f"{name}: there are {k.shape[-2]} keys, and {v.shape[-2]} values"
+    message = (
+        f"{name}: there are {counted(k.shape[-2], 'key')}, and {counted(v.shape[-2], 'value')}"
+    )
     fix = "give one value for each key"
     demand(k.shape[-2] == v.shape[-2], message, {"k": k, "v": v}, fix=fix, error=ShapeError)
     ruled(name, q, broadcast_batch, q.shape, k.shape, v.shape)

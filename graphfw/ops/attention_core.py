@@ -155,6 +155,8 @@ class Attention(_AttentionOp):
     lse and as rest. What the value of a masked key is does not matter, so long as it is finite.
     """
 
+    remainders = (2,)
+
     def shape(
         self, q: Shape, k: Shape, v: Shape, mask: Shape | None = None
     ) -> tuple[Shape, Shape, Shape]:

@@ -16,6 +16,7 @@ from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import DimLike
 from graphfw.ir.functions import F
 from graphfw.ir.graph import current_graph
+from graphfw.ir.modes import unintercepted
 from graphfw.ir.op import ELEMENTWISE, RANDOM, Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
@@ -63,6 +64,7 @@ class Lanes:
         row = F.stop_gradient(F.take(x, before, axis=0))
         return F.where(lifted(mask, x.ndim), x, F.expand_dims(row, axis=0))
 
+    @unintercepted
     def through(
         self,
         body: Body,

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, DTypeError, ShapeError
+from graphfw.errors import ArgumentError, DTypeError, ShapeError, counted
 from graphfw.ir.affine import Index
 from graphfw.ir.build import emit, emit_all
-from graphfw.ir.concrete import describe, is_concrete
+from graphfw.ir.concrete import describe, is_concrete, value_of
 from graphfw.ir.dim import Dim, DimLike, always_ge, always_le, exact_div
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.functions import F, public
@@ -53,7 +53,7 @@ class Concat(Movement):
         for operand, x in enumerate(xs):
             require(
                 len(x) == len(first),
-                f"x{operand} has {len(x)} dims and x0 {len(first)}",
+                f"x{operand} has {counted(len(x), 'dim')} and x0 {len(first)}",
                 (),
                 "gf.expand_dims adds a dim of size 1",
             )
@@ -91,7 +91,7 @@ class Concat(Movement):
         yield ok("int32[3]", axis=0)
         yield ok("bool[2]", "bool[1]", axis=0)
         yield bad("float32[2, 3]", "float32[2, 4]", axis=0, match="beside axis 0 differ: x0.1. = 3")
-        yield bad("float32[2, 3]", "float32[2]", axis=0, match="x1 has 1 dims and x0 2")
+        yield bad("float32[2, 3]", "float32[2]", axis=0, match="x1 has 1 dim and x0 2")
         yield bad("float32[2]", "int32[2]", axis=0, match="wants one dtype", error=DTypeError)
         yield bad("float32[]", axis=0, match="a 0-d tensor|out of range for 0 dims")
 
@@ -223,7 +223,7 @@ def split(x: TensorLike, parts: int | Sequence[DimLike], /, axis: int = 0) -> tu
     count = whole("split", "the number of parts", parts)
     if not isinstance(count, int) or count < 1:
         raise ArgumentError(
-            f"split: can't make {count} parts",
+            f"split: can't make {counted(count, 'part')}",
             operands=[describe("x", tensor)],
             fix="pass how many equal parts to make, 1 or more, or the places to cut at",
         )
@@ -301,7 +301,7 @@ def repeat(x: TensorLike, repeats: DimLike | TensorLike, /, *, axis: int | None 
     if isinstance(times, np.ndarray):
         demand(
             dim == len(times),
-            f"repeat: {len(times)} repeats for dim {place} of size {dim}",
+            f"repeat: {counted(len(times), 'repeat')} for dim {place} of size {dim}",
             {"x": tensor},
             fix="pass one number for all elements, or as many as there are elements",
             error=ShapeError,
@@ -329,7 +329,7 @@ def _times(x: Tensor, repeats: TensorLike) -> int | np.ndarray[Any, Any] | Tenso
     )
     if not is_concrete(known):
         return known
-    numbers = known.numpy()
+    numbers = value_of(known, "repeat")
     is_count = bool((numbers >= 0).all())
     demand(is_count, f"repeat: repeats={numbers}", {"x": x}, fix=_REPEATS_FIX)
     return int(numbers.reshape(())) if numbers.size == 1 else numbers

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphfw.errors import ArgumentError, DTypeError, GraphError, ShapeError, a_type
+from graphfw.errors import ArgumentError, DTypeError, GraphError, ShapeError, a_type, counted
 from graphfw.ir.body import Traced, closed, trace
 from graphfw.ir.build import emit_all
 from graphfw.ir.concrete import describe
-from graphfw.ir.dim import Dim, DimLike, dim_max
+from graphfw.ir.dim import Dim, DimLike, always_le, dim_max
 from graphfw.ir.dtype import int64
 from graphfw.ir.functions import F, public
+from graphfw.ir.modes import as_called
+from graphfw.ir.shape import can_broadcast, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
@@ -122,7 +124,7 @@ def _branch(
     ]
     first = results[0]
     for name, other in zip(names[1:], results[1:], strict=True):
-        demand_equal(what, (names[0], first), (name, other))
+        demand_equal(what, (names[0], first), (name, other), _one_shape)
     variables = updated(*traced)
     bodies, captures = closed(*carrying(*yielding(variables, *traced)))
     outputs = emit_all(Branch(bodies), number, *given.tensors, *captures)
@@ -155,6 +157,7 @@ def while_loop(
     >>> int(x), int(trips)
     (162, 4)
     """
+    cond_fun, body_fun = as_called(cond_fun, "while_loop"), as_called(body_fun, "while_loop")
     first = Structure.of(init_val)
     results: list[Structure] = []
 
@@ -169,7 +172,7 @@ def while_loop(
 
     ask = trace("while_loop", condition, first.kinds)
     step = trace("while_loop", body, [NUMBER, *first.kinds])
-    demand_equal("while_loop", ("init_val", first), ("body_fun", results[0]))
+    demand_equal("while_loop", ("init_val", first), ("body_fun", results[0]), _one_carry)
     if ask.graph.updates:
         raise GraphError(
             f'while_loop: the condition updates "{updated(ask)[0].name}"',
@@ -224,6 +227,7 @@ def fori_loop(
     >>> int(gf.fori_loop(1, 6, lambda i, product: product * i, gf.asarray(1)))
     120
     """
+    body_fun = as_called(body_fun, "fori_loop")
     if isinstance(lower, (int, Dim)) and isinstance(upper, (int, Dim)):
         length = dim_max(upper - lower, 0)
         start = as_tensor(lower)
@@ -296,6 +300,7 @@ def scan(
         "scan: unroll and checkpoint_every are two ways to make blocks of trips",
         fix="leave one of them out",
     )
+    f = as_called(f, "scan")
     whole = checkpoint_every or (unroll if unroll > 1 else None)
     in_blocks = checkpointed if checkpoint_every else unrolled
 
@@ -335,7 +340,7 @@ def _scan(
     elements = [TensorType(t.dtype, t.shape[1:]) for t in sequences.tensors]
     traced = trace(what, body, [NUMBER, *first.kinds, *elements])
     carry, stacked = results[0]
-    demand_equal(what, ("the first carry", first), ("the next", carry))
+    demand_equal(what, ("the first carry", first), ("the next", carry), _one_carry)
     variables = updated(traced)
     (own,), captures = closed(*carrying(carrying_on(variables, traced, 1 + count, count)))
     carries = count + len(variables)
@@ -345,6 +350,23 @@ def _scan(
     end = carries + len(stacked.tensors)
     happens(outputs[end:])
     return first.pack(outputs[:count]), stacked.pack(outputs[carries:end])
+
+
+def _one_shape(x: Tensor, y: Tensor) -> str:
+    """Say how two branches can have results of one shape."""
+    if can_broadcast(x.shape, y.shape) or can_broadcast(y.shape, x.shape):
+        wide = y.shape if can_broadcast(x.shape, y.shape) else x.shape
+        return f"return one shape from both: gf.broadcast_to(value, {wide})"
+    return "return one shape from both: pad the smaller with gf.pad, or slice the larger"
+
+
+def _one_carry(first: Tensor, after: Tensor) -> str:
+    """Say how the carry of a loop can keep its shape."""
+    pairs = zip(first.shape, after.shape, strict=False)
+    if first.ndim == after.ndim and all([always_le(a, b) for a, b in pairs]):
+        grown = "a carry can't grow: start with an array of the final size and write with "
+        return f"{grown}gf.index_set, or in gf.scan return what is added as y: ys stacks it"
+    return f"start with, and return, one shape: {shape_text(first.shape)}"
 
 
 def _length(what: str, sequences: Sequence[Tensor], length: DimLike | None) -> DimLike:
@@ -361,7 +383,10 @@ def _length(what: str, sequences: Sequence[Tensor], length: DimLike | None) -> D
             said = t.shape[0]
         if t.shape[0] != said:
             raise ShapeError(
-                f"{what}: there are {said} trips, and a sequence has {t.shape[0]} elements",
+                (
+                    f"{what}: there are {counted(said, 'trip')}, and a sequence has "
+                    f"{counted(t.shape[0], 'element')}"
+                ),
                 operands=[describe("xs", t) for t in sequences[:2]],
                 fix="give all sequences the same length, along axis 0",
             )
@@ -391,6 +416,7 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:
     >>> gf.map(lambda row: gf.sum(row), gf.asarray([[1, 2], [3, 4]]))
     Tensor([3, 7], dtype=int64)
     """
+    f = as_called(f, "map")
     return _scan("map", lambda number, carry, x: (carry, f(x)), (), xs, None, False)[1]
 
 
@@ -452,7 +478,7 @@ def _callable(what: str, name: str, function: Any) -> Callable[..., Any]:
         f"{what}: {name} is {a_type(function)}, not a function",
         fix="pass a function that makes the result: lambda: x",
     )
-    checked: Callable[..., Any] = function
+    checked: Callable[..., Any] = as_called(function, what)
     return checked
 
 

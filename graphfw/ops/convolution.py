@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from graphfw.errors import ShapeError
+from graphfw.errors import ShapeError, counted
 from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim, DimLike, always_le, dim_max
 from graphfw.ir.functions import F, public
@@ -75,8 +75,8 @@ def conv(
     count = _checked_groups("conv", groups, {"x": a, "weight": w})
     demand(
         a.shape[1] == count * w.shape[1],
-        f"conv: x has {a.shape[1]} channels, and the weight takes {w.shape[1] * count}"
-        + (f": {w.shape[1]} in each of {count} groups" if count > 1 else ""),
+        f"conv: x has {counted(a.shape[1], 'channel')}, and the weight takes {w.shape[1] * count}"
+        + (f": {w.shape[1]} in each of {counted(count, 'group')}" if count > 1 else ""),
         {"x": a, "weight": w},
         fix=channels_fix(a, w.shape[1] * count),
         error=ShapeError,
@@ -84,9 +84,12 @@ def conv(
     kernels = w.shape[0]
     demand(
         isinstance(kernels, Dim) or kernels % count == 0,
-        f"conv: the weight's {kernels} kernels don't divide into {count} groups",
+        (
+            f"conv: the weight's {counted(kernels, 'kernel')} don't divide into "
+            f"{counted(count, 'group')}"
+        ),
         {"weight": w},
-        fix=f"use a multiple of {count} kernels",
+        fix=f"use a multiple of {counted(count, 'kernel')}",
         error=ShapeError,
     )
     strides = each("conv", "stride", stride, rank)
@@ -94,7 +97,7 @@ def conv(
     windows = slidings(a.shape[2:], w.shape[2:], strides, dilations)
     pairs = padding_pairs("conv", padding, windows)
     sizes = tuple([w.count(*pair) for w, pair in zip(windows, pairs, strict=True)])
-    check_room("conv", a, windows, pairs, sizes)
+    check_room("conv", {"x": a, "weight": w}, windows, pairs, sizes)
     before = tuple([pair[0] for pair in pairs])
     operation = Conv(sizes, before, strides, dilations, (1,) * rank, count)
     return _shifted("conv", emit(operation, a, w), rest)
@@ -144,7 +147,7 @@ def conv_transpose(
     count = _checked_groups(name, groups, {"x": a, "weight": w})
     demand(
         a.shape[1] == w.shape[0],
-        f"{name}: x has {a.shape[1]} channels, and the weight takes {w.shape[0]}",
+        f"{name}: x has {counted(a.shape[1], 'channel')}, and the weight takes {w.shape[0]}",
         {"x": a, "weight": w},
         fix=channels_fix(a, w.shape[0]),
         error=ShapeError,
@@ -170,7 +173,10 @@ def conv_transpose(
 def _length(x: Tensor, window: Sliding, pair: tuple[DimLike, DimLike], extra: int) -> DimLike:
     """Return one size of the result of a transposed convolution."""
     length = (window.size - 1) * window.stride + window.extent + extra - pair[0] - pair[1]
-    message = f"conv_transpose: of {length + sum(pair)} elements, the padding {pair} leaves none"
+    message = (
+        f"conv_transpose: of {counted(length + sum(pair), 'element')}, the "
+        f"padding {pair} leaves none"
+    )
     demand(not always_le(length, 0), message, {"x": x}, fix="cut off less", error=ShapeError)
     return dim_max(length, 0)
 
@@ -196,7 +202,9 @@ def _checked_groups(name: str, groups: Any, operands: dict[str, Tensor]) -> int:
     (count,) = each(name, "groups", groups, 1)
     channels = operands["x"].shape[1]
     divides = isinstance(channels, Dim) or channels % count == 0
-    message = f"{name}: {channels} channels of x don't divide into {count} groups"
+    message = (
+        f"{name}: {counted(channels, 'channel')} of x don't divide into {counted(count, 'group')}"
+    )
     demand(divides, message, operands, fix=f"use groups that divide {channels}", error=ShapeError)
     return count
 

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from graphfw.errors import DTypeError
+from graphfw.errors import DTypeError, counted
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike, divisible
 from graphfw.ir.dtype import DType
@@ -60,14 +60,16 @@ class Correlation(Op):
         """See that the operands have the dims that the fields speak of."""
         rank = len(self.places)
         for operand, shape in enumerate(shapes, 1):
-            message = f"operand {operand} must have {rank + 2} dims, not {len(shape)}"
+            message = f"operand {operand} must have {counted(rank + 2, 'dim')}, not {len(shape)}"
             require(len(shape) == rank + 2, message, fix="give channels and spatial dims to both")
         for number in (*self.strides, *self.dilations, *self.spreads):
             require(number > 0, f"a step can't be {number}", fix="use 1 or more")
 
     def grouped(self, channels: DimLike) -> DimLike:
         """Return how many of the channels each group has."""
-        message = f"{channels} channels don't divide into {self.groups} groups"
+        message = (
+            f"{counted(channels, 'channel')} don't divide into {counted(self.groups, 'group')}"
+        )
         fits = channels == self.groups or divisible(channels, self.groups) is not False
         require(fits, message, fix=f"use a multiple of {self.groups}")
         return 1 if channels == self.groups else channels // self.groups
@@ -104,9 +106,9 @@ def tied(results: int, sources: int, offset: int, stride: int, spread: int) -> t
     """Return slices of the p and i with p * stride + offset == i * spread, p and i in range."""
     common = math.gcd(stride, spread)
     step, source_step = spread // common, stride // common
-    first = next((p for p in range(step) if (p * stride + offset) % spread == 0), None)
-    if first is None:
+    if offset % common:
         return slice(0, 0), slice(0, 0)
+    first = -(offset // common) * pow(source_step, -1, step) % step
     source = (first * stride + offset) // spread
     skipped = max(-(source // source_step), 0)
     first, source = first + skipped * step, source + skipped * source_step
@@ -160,9 +162,9 @@ class Conv(Correlation):
     def shape(self, x: Shape, weight: Shape) -> Shape:
         self.check(x, weight)
         fits = x[1] == self.groups * weight[1]
-        message = f"x has {x[1]} channels, and the weight takes {weight[1]} in each of"
+        message = f"x has {counted(x[1], 'channel')}, and the weight takes {weight[1]} in each of"
         fix = f"use a weight [O, {self.grouped(x[1])}, *K]"
-        require(fits, f"{message} {self.groups} groups", [(0, 1), (1, 1)], fix)
+        require(fits, f"{message} {counted(self.groups, 'group')}", [(0, 1), (1, 1)], fix)
         self.grouped(weight[0])
         return (x[0], weight[0], *self.places)
 

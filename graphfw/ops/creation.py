@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ArgumentError, GraphfwError, ShapeError, a_type
+from graphfw.hints.devices import executor_for
 from graphfw.ir import ambient, overrides
 from graphfw.ir.build import constant
 from graphfw.ir.dim import Dim, DimLike
@@ -92,7 +93,7 @@ def check_device(name: str, device: str | None) -> None:
     if device not in (None, "graph"):
         raise ArgumentError(
             f"{name}: device={device!r}: a tensor is on no device",
-            fix="choose the executor: gf.Session(g, executor=…)",
+            fix=executor_for(str(device)) or "choose the executor: gf.Session(g, executor=…)",
         )
 
 

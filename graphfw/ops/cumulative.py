@@ -1,11 +1,11 @@
-"""Sums and products of all elements up to each, and differences."""
+"""Sums, products and extremes of all elements up to each, and differences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from graphfw.errors import AxisError, DTypeError
+from graphfw.errors import AxisError, DTypeError, counted
 from graphfw.ir.build import emit
 from graphfw.ir.concrete import describe
 from graphfw.ir.dtype import DType, DTypeLike
@@ -17,10 +17,10 @@ from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, promoted, ruled
 from graphfw.ops.batching import along_axes
 from graphfw.ops.composed import demand
-from graphfw.ops.dtypes import compute_dtype, require_numeric, require_one_dtype
+from graphfw.ops.dtypes import compute_dtype, require_numeric, require_one_dtype, require_ordered
 from graphfw.ops.reduce import accumulated
 
-__all__ = ["cumulative_prod", "cumulative_sum", "diff"]
+__all__ = ["cumulative_max", "cumulative_min", "cumulative_prod", "cumulative_sum", "diff"]
 
 
 class Cumulative(Op):
@@ -65,7 +65,7 @@ class Cumulative(Op):
         yield ok("float32[2, 0]", axis=1, exclusive=True)
         yield ok("int32[5]", axis=0)
         yield ok("complex64[3]", axis=0)
-        yield bad("float32[3]", axis=1, match="axis 1 is out of range for 1 dims")
+        yield bad("float32[3]", axis=1, match="axis 1 is out of range for 1 dim")
         yield bad("bool[3]", axis=0, match="wants numeric tensors, not bool", error=DTypeError)
 
 
@@ -226,6 +226,53 @@ def cumulative_prod(
     return _cumulative(CumulativeProd, x, axis, dtype, include_initial)
 
 
+@public
+def cumulative_max(x: TensorLike, /, *, axis: int | None = None) -> Tensor:
+    """Take the largest of all elements up to each along an axis.  x: [*A] real -> [*A]
+
+    From a NaN on the result is NaN. Elements that tie share the gradient.
+
+    Args:
+        x: What to look through.
+        axis: Along which dim; may be left out where there is one only.
+
+    Raises:
+        AxisError: There is no such axis, or none is given for a tensor of several dims.
+        DTypeError: The tensor is bool or complex.
+
+    >>> import graphfw as gf
+    >>> gf.cumulative_max(gf.asarray([1, 3, 2, 5]))
+    Tensor([1, 3, 3, 5], dtype=int64)
+    """
+    return _extremes("cumulative_max", F.maximum, x, axis)
+
+
+@public
+def cumulative_min(x: TensorLike, /, *, axis: int | None = None) -> Tensor:
+    """Take the smallest of all elements up to each along an axis.  x: [*A] real -> [*A]
+
+    Otherwise as `cumulative_max`.
+
+    Raises:
+        AxisError, DTypeError: As `cumulative_max`.
+
+    >>> import graphfw as gf
+    >>> gf.cumulative_min(gf.asarray([3, 4, 1, 2]))
+    Tensor([3, 3, 1, 1], dtype=int64)
+    """
+    return _extremes("cumulative_min", F.minimum, x, axis)
+
+
+def _extremes(
+    name: str, better: Callable[[Tensor, Tensor], Tensor], x: TensorLike, axis: int | None
+) -> Tensor:
+    tensor = as_tensor(x)
+    place = _only_axis(name, tensor, axis)
+    ruled(name, tensor, require_ordered, tensor.dtype)
+    result: Tensor = F.associative_scan(better, tensor, axis=place)
+    return result
+
+
 def _cumulative(
     cls: type[Cumulative],
     x: TensorLike,
@@ -234,19 +281,24 @@ def _cumulative(
     include_initial: bool,
 ) -> Tensor:
     tensor = as_tensor(x)
-    if axis is None and tensor.ndim > 1:
-        raise AxisError(
-            f"{cls.name}: along which of the {tensor.ndim} dims is not said",
-            operands=[describe("x", tensor)],
-            fix="pass axis=",
-        )
-    place = ruled(cls.name, tensor, normalize_axis, axis or 0, tensor.ndim)
+    place = _only_axis(cls.name, tensor, axis)
     result = emit(cls(place), accumulated(tensor, dtype))
     if not include_initial:
         return result
     edge = (*tensor.shape[:place], 1, *tensor.shape[place + 1 :])
     first = F.broadcast_to(as_tensor(cls.start, result.dtype), edge)
     return F.concat([first, result], axis=place)
+
+
+def _only_axis(name: str, x: Tensor, axis: int | None) -> int:
+    """Return an axis counted from the front, which may be left out where there is one only."""
+    if axis is None and x.ndim > 1:
+        raise AxisError(
+            f"{name}: along which of the {counted(x.ndim, 'dim')} is not said",
+            operands=[describe("x", x)],
+            fix="pass axis=",
+        )
+    return ruled(name, x, normalize_axis, axis or 0, x.ndim)
 
 
 @public

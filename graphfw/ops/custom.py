@@ -8,10 +8,12 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from graphfw.errors import ArgumentError, ExecutionError, GraphError, GraphfwError, a_type
+from graphfw.errors import ArgumentError, ExecutionError, GraphError, GraphfwError, a_type, counted
+from graphfw.hints.calls import explained
 from graphfw.ir import op as base
 from graphfw.ir.build import emit_all
 from graphfw.ir.dtype import as_dtype
+from graphfw.ir.modes import interceptable
 from graphfw.ir.op import ELEMENTWISE, REGISTRY, Op, Trait
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
@@ -27,6 +29,7 @@ _BEFORE_INPUTS = {"shape": 1, "dtype": 1, "eval": 2, "vjp": 3, "scalar": 2, "bat
 """How many parameters of each rule come before those of the inputs."""
 
 
+@explained
 def op(name: str) -> Callable[[OpClass], OpClass]:
     """Register a class as an operation: `@gf.op("mylib.softcap")`.
 
@@ -191,7 +194,10 @@ def _check(name: str, cls: Any) -> None:
     for rule, count in counts.items():
         if count != counts.get("shape", count):
             raise GraphError(
-                f"op {name!r}: its {rule} takes {count} inputs, its shape {counts['shape']}",
+                (
+                    f"op {name!r}: its {rule} takes {counted(count, 'input')}, its shape "
+                    f"{counts['shape']}"
+                ),
                 fix=f"give all rules the same inputs: {_example(cls, rule)}",
             )
     if cls.scalar is not None and ELEMENTWISE not in cls.traits:
@@ -240,6 +246,7 @@ def _example(cls: type[Op], rule: str) -> str:
     return f"def {rule}({', '.join(['self', *first, *names])})"
 
 
+@interceptable
 def apply(op: Op, /, *inputs: TensorLike) -> Any:
     """Apply an op of your own: check the inputs by its rules, and put it into the graph.
 
@@ -270,7 +277,10 @@ def apply(op: Op, /, *inputs: TensorLike) -> Any:
     except TypeError:
         names = ", ".join(inspect.signature(op.shape).parameters)
         raise ArgumentError(
-            f"{op.name}: takes {names or 'no inputs'}, and is given {len(inputs)} inputs",
+            (
+                f"{op.name}: takes {names or 'no inputs'}, and is given "
+                f"{counted(len(inputs), 'input')}"
+            ),
             fix="pass the op its inputs",
         ) from None
     tensors = [as_tensor(x) for x in inputs]

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from graphfw.errors import DTypeError, ExecutionError, a_type
+from graphfw.errors import DTypeError, ExecutionError, a_type, counted
 from graphfw.ir import concrete
 from graphfw.ir.build import emit, emit_all
 from graphfw.ir.functions import public
@@ -91,7 +91,7 @@ def print(
     places = {number for _, number, _ in effect.parts if number is not None}
     demand(
         len(places) == len(values),
-        f"print: {text!r} has places for {len(places)} of {len(values)} values",
+        f"print: {text!r} has places for {len(places)} of {counted(len(values), 'value')}",
         fix="write {} for each",
     )
     _happening(effect, values, "gf.print")
@@ -118,7 +118,9 @@ class Check(Effect):
         if condition.ndim:
             first = np.unravel_index(int(condition.argmin()), condition.shape)
             index = ", ".join(map(str, first))
-            summary += f" (wrong at {wrong} of {condition.size} elements, first at [{index}])"
+            summary += (
+                f" (wrong at {wrong} of {counted(condition.size, 'element')}, first at [{index}])"
+            )
         raise ExecutionError(
             summary, fix="feed values for which it holds; gf.Session(g, debug=True) shows all nodes"
         )

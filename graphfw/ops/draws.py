@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeAlias
 import numpy as np
 
 from graphfw.errors import ArgumentError, DTypeError, ShapeError, a_type
+from graphfw.hints.calls import raise_refusal
 from graphfw.ir import ambient
 from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim, DimLike
@@ -83,8 +84,25 @@ def bits(what: str, dims: Shape, words: int, name: str | None) -> Tensor:
     return emit(RandomBits(_key(what, name), dims, words))
 
 
+class Stream(str):
+    """The path of a draw that is made of several: in place of its name, for each of its parts."""
+
+    __slots__ = ()
+
+    def part(self, name: str) -> Stream:
+        """Return the path of a part."""
+        return Stream(f"{self}/#{name}")
+
+
+def stream(what: str, name: str | None) -> Stream:
+    """Return the path of a draw that is made of several."""
+    return Stream(_key(what, name))
+
+
 def _key(what: str, name: str | None) -> str:
     """Return the path of a draw. Names have no slash and no # in front, so paths are unique."""
+    if isinstance(name, Stream):
+        return str(name)
     scope = ambient.current_scope.get()
     if name is None:
         return current_graph().unique(f"{scope}/#")
@@ -138,6 +156,13 @@ def parameter(what: str, label: str, value: TensorLike, dims: Shape, dtype: DTyp
     return tensor
 
 
+def demand_scale(what: str, label: str, value: TensorLike) -> None:
+    """Demand that a number is not negative; tensors are taken at their word."""
+    if is_number(value):
+        message = f"random.{what}: {label}={value} must not be negative"
+        demand(value >= 0, message, fix=f"use {label}={-value}")
+
+
 def refuse_lists(what: str, order: str, **parameters: TensorLike) -> None:
     """Refuse a parameter that is a list or tuple: most likely it is the shape, in the wrong place.
 
@@ -176,7 +201,10 @@ def refuse_bare_dims(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
                 fix=f"write gf.random.{name}(({dims})) for a shape, "
                 f"or gf.random.{name}(({args[0]},), {second}={args[1]})",
             )
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            raise_refusal(error, function, args, kwargs)
 
     return checked
 
@@ -220,3 +248,36 @@ def waits(what: str, dims: Shape, dtype: DType, name: str | None) -> Tensor:
     below_one = F.minimum(chance, 1 - 2.0 ** -PRECISION[dtype.name])
     log = F.log1p(-below_one)
     return -log
+
+
+def below(what: str, count: Tensor | int, dims: Shape, is_large: bool, name: str | None) -> Tensor:
+    """Draws from 0 to count - 1, as uint64: the integer part of count times a random fraction."""
+    if not is_large:
+        high_bits = bits(what, dims, 2, name)
+        return _product_above(high_bits, count)
+    pair = bits(what, (*dims, 2), 2, name)
+    high_bits, low_bits = pair[..., 0], pair[..., 1]
+    if isinstance(count, int) and count == 2**64:
+        return high_bits
+    carried = _product_above(low_bits, count)
+    below = high_bits * count  # modulo 2^64
+    overflows = below + carried < below
+    return _product_above(high_bits, count) + converted(overflows, uint64)
+
+
+def _product_above(x: Tensor, count: Tensor | int) -> Tensor:
+    """The upper 64 bits of a product of two 64-bit numbers, by 32-bit halves."""
+    mask = 2**32 - 1
+    x_high, x_low = x >> 32, x & mask
+    c_high, c_low = count >> 32, count & mask
+    middle = x_high * c_low + ((x_low * c_low) >> 32)
+    if isinstance(c_high, int) and c_high == 0:
+        return middle >> 32
+    other = x_low * c_high + (middle & mask)
+    return x_high * c_high + (middle >> 32) + (other >> 32)
+
+
+def random_order(what: str, count: DimLike, name: str | None) -> Tensor:
+    """Draw an order of 0 to count - 1."""
+    # Equal bits would favour the first: a chance below count^2 / 2^65.
+    return F.argsort(bits(what, (count,), 2, name), stable=True)

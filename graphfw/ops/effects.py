@@ -9,19 +9,18 @@ what they are asked for; a body yields one for its effects, which becomes a toke
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from typing import Any, ClassVar
 
 import numpy as np
 
 from graphfw.ir import concrete
-from graphfw.ir.ambient import override
 from graphfw.ir.body import Body, BodyGraph, Traced
 from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dtype import DType, bool_
 from graphfw.ir.functions import F
 from graphfw.ir.graph import current_graph
 from graphfw.ir.op import EFFECT, NONDIFF, Op, nested
+from graphfw.ir.scopes import Scoped, override
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ir.walk import ancestors
@@ -30,7 +29,7 @@ from graphfw.ops.regions import Region, joined
 
 TOKEN = TensorType(bool_, ())
 
-_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+_quiet: Scoped[bool] = Scoped("quiet", False)
 
 
 class Effect(Op):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphfw.errors import ShapeError
+from graphfw.errors import ShapeError, counted
 from graphfw.ir.concrete import describe
 from graphfw.ir.dim import DimLike, is_symbol
 from graphfw.ir.functions import F, public
@@ -86,7 +86,9 @@ def _read(equation: str, count: int) -> tuple[list[str], str | None]:
     inputs = left.split(",")
     for part in (*inputs, right):
         _check_part(equation, part)
-    message = f'einsum: "{equation}" is for {len(inputs)} operands, and {count} are given'
+    message = (
+        f'einsum: "{equation}" is for {counted(len(inputs), "operand")}, and {count} are given'
+    )
     demand(len(inputs) == count, message, fix="name the dims of each operand, between commas")
     return inputs, right if arrow else None
 
@@ -102,7 +104,7 @@ def _labels(equation: str, place: int, part: str, x: Tensor) -> Labels:
     """Name an operand's dims; those of an ellipsis are counted from the last."""
     before, dots, after = part.partition("...")
     rest = x.ndim - len(before) - len(after)
-    names = f'operand {place} of "{equation}" has {x.ndim} dims, and "{part}" names'
+    names = f'operand {place} of "{equation}" has {counted(x.ndim, "dim")}, and "{part}" names'
     count = f"{len(before) + len(after)} or more" if dots else len(before)
     fits = rest >= 0 if dots else rest == 0
     fix = "write a letter for each dim, or ... for further ones"

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphfw.errors import AxisError, DTypeError
+from graphfw.errors import AxisError, DTypeError, counted
 from graphfw.ir import ambient
 from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim, DimLike
@@ -98,7 +98,7 @@ def _plan(
     fix = f"say which axes have these sizes: axes=range({-len(s)}, 0)"
     demand(axes is not None, message, {"x": x}, fix=fix)
     places = axes_in_order(name, x, axes or ())
-    message = f"{name}: {len(s)} sizes for {len(places)} axes"
+    message = f"{name}: {counted(len(s), 'size')} for {counted(len(places), 'axis', 'axes')}"
     demand(len(s) == len(places), message, {"x": x}, fix="give each axis a size; -1 keeps it")
     return places, [None if n == -1 else _size(name, n, 0) for n in s]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from graphfw.errors import DTypeError, ExecutionError
+from graphfw.errors import DTypeError, ExecutionError, counted
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike, always_le, symbol
 from graphfw.ir.dtype import BY_NAME, DType
@@ -90,7 +90,7 @@ class FFT(Transform):
         yield ok("complex64[m, 2, n]", sizes={"m": 4, "n": 5}, axes=(0, 2), norm="ortho")
         yield ok("complex64[2, n]", axes=(1, 0), inverse=True, norm="forward")
         yield ok("complex128[0, 4]", axes=(1,))
-        yield bad("complex64[3]", axes=(1,), match="axis 1 is out of range for 1 dims")
+        yield bad("complex64[3]", axes=(1,), match="axis 1 is out of range for 1 dim")
         yield bad("complex64[2, 0]", axes=(1,), match="nothing to transform: x\\[1\\] = 0")
         yield bad("float32[3]", axes=(0,), match="wants complex64 or", error=DTypeError)
 
@@ -132,7 +132,7 @@ class RFFT(Transform):
         yield ok("float32[4, 3]", axis=0, norm="ortho")
         yield ok("float32[2, n, 2]", axis=1, norm="forward")
         yield ok("float64[0, 4]", axis=1)
-        yield bad("float32[3]", axis=1, match="axis 1 is out of range for 1 dims")
+        yield bad("float32[3]", axis=1, match="axis 1 is out of range for 1 dim")
         yield bad("float32[0]", axis=0, match="nothing to transform: x\\[0\\] = 0")
         yield bad("complex64[3]", axis=0, match="wants float32 or float64", error=DTypeError)
 
@@ -152,7 +152,7 @@ class IRFFT(Transform):
         axis = normalize_axis(self.axis, len(x))
         fix = "pass n=, the number of real elements wanted: 1 or more"
         require(not always_le(self.n, 0), "nothing to transform to", [(0, axis)], fix)
-        message = f"for n = {self.n} it needs {self.n // 2 + 1} elements"
+        message = f"for n = {self.n} it needs {counted(self.n // 2 + 1, 'element')}"
         require(x[axis] == self.n // 2 + 1, message, [(0, axis)], fix)
         return (*x[:axis], self.n, *x[axis + 1 :])
 
@@ -183,7 +183,7 @@ class IRFFT(Transform):
         yield ok("complex64[2, n//2 + 1]", n=n, axis=1, norm="forward")
         yield ok("complex64[n]", sizes={"n": 4}, n=2 * n - 2, axis=0)
         yield ok("complex64[0, 3]", n=4, axis=1)
-        yield bad("complex64[3]", n=4, axis=1, match="axis 1 is out of range for 1 dims")
+        yield bad("complex64[3]", n=4, axis=1, match="axis 1 is out of range for 1 dim")
         yield bad("complex64[3]", n=6, axis=0, match="for n = 6 it needs 4 elements: x\\[0\\] = 3")
         yield bad("complex64[1]", n=0, axis=0, match="nothing to transform to")
         yield bad("float32[3]", n=4, axis=0, match="wants complex64 or", error=DTypeError)
@@ -234,7 +234,7 @@ class Resize(Op):
         yield ok("float32[3, 5]", lengths=(7, 2), axes=(0, 1))
         yield ok("complex64[m]", lengths=(symbol("n"),), axes=(0,))
         yield ok("int32[2, 0]", lengths=(3,), axes=(1,))
-        yield bad("float32[3]", lengths=(3,), axes=(1,), match="axis 1 is out of range for 1 dims")
+        yield bad("float32[3]", lengths=(3,), axes=(1,), match="axis 1 is out of range for 1 dim")
 
 
 def resized(x: Tensor, sizes: Sequence[DimLike], axes: Sequence[int]) -> Tensor:

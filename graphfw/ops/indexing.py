@@ -18,10 +18,11 @@ from graphfw.errors import (
     DTypeError,
     GraphfwError,
     ShapeError,
+    counted,
 )
 from graphfw.ir import ambient
 from graphfw.ir.build import constant, emit
-from graphfw.ir.concrete import describe, is_concrete
+from graphfw.ir.concrete import describe, is_concrete, value_of
 from graphfw.ir.dim import (
     Dim,
     DimLike,
@@ -150,7 +151,7 @@ def _aligned(x: Tensor, key: tuple[Any, ...]) -> list[_Item]:
     _demand(
         x,
         taken <= x.ndim,
-        f"too many indices: {taken} for {x.ndim} dims",
+        f"too many indices: {taken} for {counted(x.ndim, 'dim')}",
         AxisError,
         f"give {x.ndim} at most; None adds a dim",
     )
@@ -261,6 +262,10 @@ def _range(x: Tensor, item: _Item) -> _Range:
     return _Range(dim + value if from_end else value, 1, 1, False)
 
 
+_LONGEST = 2**48
+"""A step that leads out of every array in memory: such a slice has one element, or none."""
+
+
 def _slice_range(x: Tensor, key: slice, dim: DimLike) -> _Range:
     """Return the elements of a slice, as Python's `slice.indices` does, for a dim of any kind."""
     start, stop = _bound(x, key.start), _bound(x, key.stop)
@@ -274,19 +279,25 @@ def _slice_range(x: Tensor, key: slice, dim: DimLike) -> _Range:
     is_known = isinstance(step, int) and step != 0
     message = f"step {step} of a slice must be an int other than 0"
     _demand(x, is_known, message, ArgumentError, "for other steps use gf.take with gf.arange")
+    # What steps lead over is counted in int64: longer ones than the dim do the same as that.
+    longest = max(dim, 1) if isinstance(dim, int) else _LONGEST
+    step = max(-longest, min(step, longest))
     if step > 0:
         # The position before which nothing is: one of `lows` is it, the largest.
         lows = (0,) if start is None else _positions(start, dim, 0)
         high = dim if stop is None else dim_min(dim_max(*_positions(stop, dim, 0)), dim)
         length = _count(dim_min(*(high - low for low in lows)), step)
-        return _Range(dim_max(*lows), length, step, False)
+        return _Range(dim_max(*lows), length, 1 if step == _LONGEST else step, False)
     high = dim - 1 if start is None else dim_min(dim_max(*_positions(start, dim, -1)), dim - 1)
     lows = (-1,) if stop is None else _positions(stop, dim, -1)
     length = _count(dim_min(*(high - low for low in lows)), -step)
+    step = -1 if step == -_LONGEST else step
     return _Range(high + (length - 1) * step, length, -step, True)
 
 
 def _count(distance: DimLike, step: int) -> DimLike:
+    if step == _LONGEST:
+        return dim_max(0, dim_min(1, distance))
     return dim_max(0, (distance + step - 1) // step)
 
 
@@ -387,7 +398,7 @@ def along_axis(name: str, x: Tensor, index: Tensor, axis: int) -> list[Tensor]:
     """Return an index for each axis of x: `index` for one, for the others the places themselves."""
     demand(
         x.ndim == index.ndim,
-        f"{name}: x has {x.ndim} dims and indices {index.ndim}: they must be as many",
+        f"{name}: x has {counted(x.ndim, 'dim')} and indices {index.ndim}: they must be as many",
         {"x": x, "indices": index},
         fix="gf.expand_dims adds a dim; gf.take has indices of any shape",
         error=ShapeError,
@@ -467,5 +478,5 @@ def nonzero(x: TensorLike, /) -> tuple[Tensor, ...]:
     (found,) = measure(NonZero, ["nonzero"], tensor)
     rows = range(tensor.ndim)
     if is_concrete(found):
-        return tuple([constant(found.numpy()[i]) for i in rows])
+        return tuple([constant(value_of(found, "nonzero")[i]) for i in rows])
     return tuple([found[i] for i in rows])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from graphfw.errors import ExecutionError, ShapeError
+from graphfw.errors import ExecutionError, ShapeError, counted
 from graphfw.ir import ambient
 from graphfw.ir.affine import Index
 from graphfw.ir.build import emit
@@ -13,6 +13,7 @@ from graphfw.ir.dim import Dim, DimLike, symbol, symbols_of
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import F, public
 from graphfw.ir.graph import Graph, open_graph
+from graphfw.ir.modes import interceptable
 from graphfw.ir.op import ALIAS, EFFECT, NONDIFF, PURE, Case, Op, bad, ok, op
 from graphfw.ir.shape import normalize_axis, require, shape_text
 from graphfw.ir.sources import Placeholder
@@ -26,6 +27,7 @@ from graphfw.ops.movement import Movement
 __all__ = ["assert_shape", "constant", "dim_size", "identity", "placeholder", "stop_gradient"]
 
 
+@interceptable
 def placeholder(
     shape: Sequence[DimLike | str | None], dtype: DTypeLike | None = None, name: str | None = None
 ) -> Tensor:
@@ -99,6 +101,7 @@ def _dim(dim: DimLike | str) -> DimLike:
     return size
 
 
+@interceptable
 def constant(value: Any, dtype: DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Make a value that is part of the graph, of a scalar, a list or an array.
 
@@ -196,7 +199,10 @@ class AssertShape(Op):
     def shape(self, x: Shape) -> Shape:
         fits = len(x) == len(self.dims)
         require(
-            fits, f"{shape_text(x)} has {len(x)} dims, not {len(self.dims)}", (), "give each dim"
+            fits,
+            f"{shape_text(x)} has {counted(len(x), 'dim')}, not {len(self.dims)}",
+            (),
+            "give each dim",
         )
         for axis, (actual, wanted) in enumerate(zip(x, self.dims, strict=True)):
             differ = isinstance(actual, int) and isinstance(wanted, int) and actual != wanted
@@ -249,7 +255,7 @@ def assert_shape(x: TensorLike, shape: Sequence[DimLike | str | None], /) -> Ten
     """
     tensor = as_tensor(x)
     _check_sequence("assert_shape", shape)
-    message = f"{shape_text(tensor.shape)} has {tensor.ndim} dims, not {len(shape)}"
+    message = f"{shape_text(tensor.shape)} has {counted(tensor.ndim, 'dim')}, not {len(shape)}"
     demand(
         len(shape) == tensor.ndim,
         f"assert_shape: {message}",

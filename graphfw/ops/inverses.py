@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.errors import AxisError, DTypeError, ShapeError
+from graphfw.errors import AxisError, DTypeError, ShapeError, counted
 from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import dim_max
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.functions import F, public
+from graphfw.ir.modes import interceptable
 from graphfw.ir.op import NONDIFF, Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import Requirement, broadcast_batch, can_broadcast, require
 from graphfw.ir.tensor import Tensor
@@ -357,16 +358,14 @@ def _tolerance(name: str, x: Tensor, rtol: TensorLike | None) -> Tensor:
     if rtol is not None:
         return converted(as_tensor(rtol, dtype), dtype)
     *_, rows, columns = ruled(name, x, require_matrices, x.shape)
-    largest: Tensor = as_tensor(dim_max(rows, columns), dtype) * finfo(dtype).eps
-    return largest
+    return as_tensor(dim_max(rows, columns), dtype) * finfo(dtype).eps
 
 
 @public
 def pinv(x: TensorLike, /, *, rtol: TensorLike | None = None) -> Tensor:
     """The pseudo-inverse (Moore-Penrose) of matrices.  x: [*B, M, N] -> [*B, N, M]
 
-    float32, float64 or complex; integers become floats. The gradient is that for matrices of the
-    same rank.
+    float32, float64 or complex; integers become floats. Its gradient keeps the rank.
 
     Args:
         x: The matrices.
@@ -381,6 +380,7 @@ def pinv(x: TensorLike, /, *, rtol: TensorLike | None = None) -> Tensor:
     return emit(PInv(), tensor, _tolerance("pinv", tensor, rtol))
 
 
+@interceptable
 def lstsq(a: TensorLike, b: TensorLike, /, *, rtol: TensorLike | None = None) -> Tensor:
     """Find the y, of several the smallest, that makes the norm of a y - b least.
 
@@ -487,7 +487,7 @@ def cross(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
     a, b = promoted("cross", x1, x2)
     operands = {"x1": a, "x2": b}
     ndim = min(a.ndim, b.ndim)
-    message = f"cross: axis {axis} is out of range for vectors in {ndim} dims"
+    message = f"cross: axis {axis} is out of range for vectors in {counted(ndim, 'dim')}"
     fix = f"count it from the end: use {-ndim} to -1" if ndim else "give it vectors of 3 elements"
     demand(-ndim <= axis < 0, message, operands, fix=fix, error=AxisError)
     sizes = a.shape[axis], b.shape[axis]

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, SupportsIndex
 
-from graphfw.errors import AxisError, DTypeError, ShapeError
+from graphfw.errors import AxisError, DTypeError, ShapeError, counted
 from graphfw.ir.affine import Index
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike, dim_max, dim_min
@@ -115,7 +115,10 @@ def _transpose_fix(x1: Shape, x2: Shape) -> str:
         return "the second operand looks transposed: use x2.mT"
     if x1[-2] == x2[-2]:
         return "the first operand looks transposed: use x1.mT"
-    return f"the dims that meet must be equal: x2 needs {x1[-1]} rows, or x1 {x2[-2]} columns"
+    return (
+        f"the dims that meet must be equal: x2 needs {counted(x1[-1], 'row')}, "
+        f"or x1 {counted(x2[-2], 'column')}"
+    )
 
 
 @public
@@ -193,7 +196,10 @@ def tensordot(
     fix = "name the axes: axes=((…), (…))"
     if isinstance(axes, SupportsIndex):
         count = operator.index(axes)
-        message = f"tensordot: can't sum over {count} axes of {a.ndim} and {b.ndim} dims"
+        message = (
+            f"tensordot: can't sum over {counted(count, 'axis', 'axes')} of "
+            f"{a.ndim} and {counted(b.ndim, 'dim')}"
+        )
         demand(0 <= count <= min(a.ndim, b.ndim), message, shown, fix=fix, error=ShapeError)
         axes = (range(a.ndim - count, a.ndim), range(count))
     is_pair = hasattr(axes, "__len__") and len(axes) == 2
@@ -201,7 +207,9 @@ def tensordot(
     left, right = (
         axes_in_order("tensordot", x, of_x) for x, of_x in zip((a, b), axes, strict=True)
     )
-    message = f"tensordot: {len(left)} axes of x1 can't pair with {len(right)} of x2"
+    message = (
+        f"tensordot: {counted(len(left), 'axis', 'axes')} of x1 can't pair with {len(right)} of x2"
+    )
     fix = "give each axis of x1 one of x2"
     demand(len(left) == len(right), message, shown, fix=fix, error=ShapeError)
     for pair in zip(left, right, strict=True):
@@ -241,7 +249,7 @@ def vecdot(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
     ndim = min(a.ndim, b.ndim)
     demand(
         -ndim <= axis < 0,
-        f"vecdot: axis {axis} is out of range for vectors in {ndim} dims",
+        f"vecdot: axis {axis} is out of range for vectors in {counted(ndim, 'dim')}",
         operands,
         fix=f"count it from the end: use {-ndim} to -1" if ndim else "multiply by scalars with *",
         error=AxisError,
@@ -261,7 +269,7 @@ def outer(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     a, b = promoted("outer", x1, x2)
     demand(
         a.ndim == 1 and b.ndim == 1,
-        f"outer: wants two vectors, not {a.ndim} and {b.ndim} dims",
+        f"outer: wants two vectors, not {a.ndim} and {counted(b.ndim, 'dim')}",
         {"x1": a, "x2": b},
         fix="for more dims multiply x1[..., :, None] by x2[..., None, :]",
         error=ShapeError,

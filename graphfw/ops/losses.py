@@ -20,6 +20,7 @@ from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, converted, promoted, ruled
 from graphfw.ops.composed import demand, floats, wide
 from graphfw.ops.indexing import along_axis
+from graphfw.ops.loss_inputs import warn_of_scores, warn_of_sigmoid, warn_of_softmax
 from graphfw.ops.select import where
 from graphfw.ops.selection import Gather
 
@@ -55,7 +56,8 @@ def cross_entropy(
     class, or floats [*B, C], the probability of each class.
 
     Args:
-        logits: Unnormalised scores, without softmax. -inf for classes that are masked out.
+        logits: Unnormalised scores, without softmax; a UserWarning says where there is one. -inf
+            for classes that are masked out.
         target: Class indices from 0 to C - 1, which a run checks, or probabilities.
         axis: Where the classes are.
         weight: [C], a factor for each class.
@@ -84,6 +86,7 @@ def cross_entropy(
     is_index = goal.dtype.is_integer
     _check_classes(name, scores, goal, place, or_probabilities=True)
     factors = _class_weight(name, weight, scores, place)
+    warn_of_softmax(name, scores, "pass the scores themselves, as the loss has its own softmax")
     logp = F.log_softmax(wide(scores), axis=place)
     if is_index:
         losses, counted = _at_classes(name, logp, goal, place, factors, ignore_index)
@@ -122,6 +125,7 @@ def nll(
         ArgumentError: `reduction` is unknown.
     """
     scores = floats("nll", log_probabilities)
+    warn_of_softmax("nll", scores, "pass gf.log_softmax(scores), or scores to gf.nn.cross_entropy")
     place = ruled("nll", scores, normalize_axis, axis, scores.ndim)
     goal = as_tensor(target)
     _check_classes("nll", scores, goal, place, or_probabilities=False)
@@ -315,7 +319,8 @@ def bce(
     """Cross-entropy of yes-or-no: -(t log p + (1 - t) log(1 - p)).  [*A], [*A] -> [] or [*A]
 
     Logarithms are cut off at -100, as PyTorch does, with gradient 0 there;
-    `bce_with_logits` needs no cutting, and is to be preferred.
+    `bce_with_logits` needs no cutting, and is to be preferred. A UserWarning says where p is known
+    to be none: a layer's scores, or values outside of [0, 1].
 
     Args:
         probability: In [0, 1].
@@ -330,6 +335,7 @@ def bce(
     """
     name = "bce"
     p, t, dtype = _pair(name, probability, target)
+    warn_of_scores(name, p, "pass scores to gf.nn.bce_with_logits, or gf.sigmoid(scores)")
     losses = -(t * _cut_log(F.log, p, 0.0) + (1 - t) * _cut_log(F.log1p, -p, -1.0))
     return _reduce(name, _scaled(name, losses, weight), reduction, dtype)
 
@@ -368,6 +374,7 @@ def bce_with_logits(
     """
     name = "bce_with_logits"
     x, t, dtype = _pair(name, logits, target)
+    warn_of_sigmoid(name, x, "pass the scores themselves, or probabilities to gf.nn.bce")
     positive = _scaled(name, t * F.softplus(-x), pos_weight, "pos_weight")
     losses = positive + (1 - t) * F.softplus(x)
     return _reduce(name, _scaled(name, losses, weight), reduction, dtype)
@@ -397,6 +404,7 @@ def kl_div(
         ArgumentError: `reduction` is unknown.
     """
     x, t, dtype = _pair("kl_div", log_prediction, target)
+    warn_of_softmax("kl_div", x, "pass logarithms: gf.log_softmax(scores)")
     chances, logs = (F.exp(t), t) if log_target else (t, _safe_log(t))
     losses = _times_log(chances, logs) - _times_log(chances, x)
     if reduction != "batchmean":

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from graphfw.errors import ConcreteValueError, ExecutionError
+from graphfw.errors import ConcreteValueError, ExecutionError, counted
 from graphfw.ir import concrete
 from graphfw.ir.build import constant, emit_all, rendered
 from graphfw.ir.dim import DimLike
@@ -73,7 +73,7 @@ def measure(
             known.infer(*[t.type for t in inputs])
         except Requirement as failed:
             raise rendered(known, inputs, failed) from None
-        made = known.eval(np, *[t.numpy() for t in inputs])
+        made = known.eval(np, *[concrete.value_of(t, kind.name) for t in inputs])
         return tuple(map(constant, made if known.multiple else (made,)))
     graph = current_graph()
     if graph.root is not graph:
@@ -175,7 +175,7 @@ class Sizes(Measuring):
 
     def shape(self, x: Shape) -> Shape:
         fits = x == (len(self.dims),)
-        require(fits, f"wants {len(self.dims)} sizes", fix="pass integers in one dim")
+        require(fits, f"wants {counted(len(self.dims), 'size')}", fix="pass integers in one dim")
         return x
 
     def dtype(self, x: DType) -> DType:

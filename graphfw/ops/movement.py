@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from graphfw.errors import AxisError, ShapeError
+from graphfw.errors import AxisError, ShapeError, counted
 from graphfw.ir.affine import Index, broadcast_index, reshape_index
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
@@ -171,7 +171,7 @@ class PermuteDims(Movement):
         fits = sorted(self.axes) == list(range(len(x)))
         require(
             fits,
-            f"axes {self.axes} must name each of the {len(x)} dims once",
+            f"axes {self.axes} must name each of the {counted(len(x), 'dim')} once",
             (),
             f"use each of 0 to {len(x) - 1} once",
         )
@@ -272,7 +272,7 @@ def moveaxis(
     places = axes_in_order("moveaxis", tensor, destination)
     demand(
         len(sources) == len(places),
-        f"moveaxis: {len(sources)} sources for {len(places)} destinations",
+        f"moveaxis: {counted(len(sources), 'source')} for {counted(len(places), 'destination')}",
         {"x": tensor},
         fix="give each dim that moves one place to go to",
         error=ShapeError,
@@ -416,7 +416,7 @@ class Flip(Movement):
     def cases() -> Iterator[Case]:
         yield ok("float32[3, n]", axes=(0, 1))
         yield ok("int32[0, 2]", axes=(0,))
-        yield bad("float32[3]", axes=(1,), match="axis 1 is out of range for 1 dims")
+        yield bad("float32[3]", axes=(1,), match="axis 1 is out of range for 1 dim")
 
 
 @public
@@ -454,7 +454,7 @@ class Roll(Movement):
     def cases() -> Iterator[Case]:
         yield ok("float32[3, n]", shifts=(1, -2), axes=(0, 1))
         yield ok("int32[0, 2]", shifts=(1,), axes=(0,))
-        yield bad("float32[3]", shifts=(1,), axes=(1,), match="axis 1 is out of range for 1 dims")
+        yield bad("float32[3]", shifts=(1,), axes=(1,), match="axis 1 is out of range for 1 dim")
 
 
 @public
@@ -474,7 +474,7 @@ def roll(
         return reshape(roll(flatten(tensor), shift, axis=0), tensor.shape)
     axes = axes_in_order("roll", tensor, axis)
     shifts = tuple(shift) if isinstance(shift, Sequence) else (shift,) * len(axes)
-    message = f"roll: {len(shifts)} shifts for {len(axes)} axes"
+    message = f"roll: {counted(len(shifts), 'shift')} for {counted(len(axes), 'axis', 'axes')}"
     fits = len(shifts) == len(axes)
     demand(fits, message, {"x": tensor}, fix="give one shift for all axes, or one for each")
     moved = tuple(whole("roll", "the shift", s) for s in shifts)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfw.errors import ShapeError
+from graphfw.errors import ShapeError, counted
 from graphfw.ir.functions import F, public
 from graphfw.ir.shape import normalize_axis, shape_text
 from graphfw.ir.tensor import Tensor
@@ -159,7 +159,7 @@ def group_norm(
     divides = isinstance(channels, int) and channels % groups == 0
     demand(
         divides,
-        f"group_norm: {channels} channels don't divide into {groups} groups",
+        f"group_norm: {counted(channels, 'channel')} don't divide into {counted(groups, 'group')}",
         {"x": tensor},
         fix="the number of channels must be known, and a multiple of that of groups",
         error=ShapeError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
-from graphfw.errors import ShapeError
+from graphfw.errors import ShapeError, counted
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike, always_le, dim_max
 from graphfw.ir.functions import F, public
@@ -73,7 +73,7 @@ def _widths(x: Tensor, pad_width: DimLike | Sequence[Any]) -> list[tuple[DimLike
     fits = len(pairs) == x.ndim and all(len(pair) == 2 for pair in pairs)
     demand(
         fits,
-        f"pad: pad_width={pad_width} does not fit {x.ndim} dims",
+        f"pad: pad_width={pad_width} does not fit {counted(x.ndim, 'dim')}",
         {"x": x},
         fix="give a pair (before, after) for each dim",
         error=ShapeError,

@@ -88,10 +88,10 @@ def _read(
             demand(fits, message, {"x": x}, fix=f"use less than {window.extent}")
     ways = list(zip(windows, given, strict=True))
     if not ceil_mode:
-        check_room(name, x, windows, given, [w.count(*pair) for w, pair in ways])
+        check_room(name, {"x": x}, windows, given, [w.count(*pair) for w, pair in ways])
         return _Pooling(windows, given, given)
     places = [w.count_up(*pair) for w, pair in ways]
-    check_room(name, x, windows, given, places)
+    check_room(name, {"x": x}, windows, given, places)
     pairs = tuple(
         [(before, w.missing(before, p)) for (w, (before, _)), p in zip(ways, places, strict=True)]
     )

@@ -19,9 +19,10 @@ import numpy as np
 
 from graphfw.errors import DTypeError, ShapeError
 from graphfw.hints.names import hints_for_module
-from graphfw.ir.dim import Dim, DimLike
+from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, int64, uint64
 from graphfw.ir.functions import F
+from graphfw.ir.modes import interceptable
 from graphfw.ir.shape import can_broadcast, normalize_axis, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
@@ -29,27 +30,41 @@ from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, ruled
 from graphfw.ops.composed import demand, floats, wide_dtype
 from graphfw.ops.draws import (
     ShapeLike,
-    bits,
+    below,
+    demand_scale,
     deviates,
     float_dtype,
     is_number,
     named,
     parameter,
+    random_order,
     refuse_bare_dims,
     refuse_lists,
     unit,
     waits,
 )
+from graphfw.ops.random_counts import choice, multinomial, poisson
+from graphfw.ops.random_gammas import beta, dirichlet, gamma, student_t
+from graphfw.ops.random_tails import cauchy, laplace
 from graphfw.ops.select import where
 
 __all__ = [
     "bernoulli",
+    "beta",
     "categorical",
+    "cauchy",
+    "choice",
+    "dirichlet",
     "exponential",
+    "gamma",
     "gumbel",
+    "laplace",
+    "multinomial",
     "normal",
     "permutation",
+    "poisson",
     "randint",
+    "student_t",
     "truncated_normal",
     "uniform",
 ]
@@ -58,6 +73,7 @@ if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have ev
     __getattr__, __dir__ = hints_for_module("gf.random", __name__, __all__)
 
 
+@interceptable
 @refuse_bare_dims
 def uniform(
     shape: ShapeLike,
@@ -109,6 +125,7 @@ def uniform(
     return named(where(spread < top, spread, bottom), name)
 
 
+@interceptable
 @refuse_bare_dims
 def normal(
     shape: ShapeLike,
@@ -146,7 +163,7 @@ def normal(
     refuse_lists("normal", "shape, mean, std", mean=mean, std=std)
     dims = dims_of("random.normal", shape)
     to = float_dtype("normal", dtype, mean, std)
-    _demand_scale("normal", "std", std)
+    demand_scale("normal", "std", std)
     draw = F.astype(deviates("normal", dims, wide_dtype(to), name), to)
     if not (is_number(std) and std == 1):
         draw = draw * parameter("normal", "std", std, dims, to)
@@ -155,6 +172,7 @@ def normal(
     return named(draw, name)
 
 
+@interceptable
 @refuse_bare_dims
 def truncated_normal(
     shape: ShapeLike,
@@ -189,7 +207,7 @@ def truncated_normal(
     fits = -math.inf < low < high < math.inf
     message = f"random.{what}: low={low} must be below high={high}, and both finite"
     demand(fits, message, fix="give them in standard deviations: low=-2.0, high=2.0")
-    _demand_scale(what, "std", std)
+    demand_scale(what, "std", std)
     bottom, top = math.erf(low * math.sqrt(0.5)), math.erf(high * math.sqrt(0.5))
     fine = top - bottom > 1e-3
     message = f"random.{what}: too little of the distribution is between {low} and {high} std"
@@ -202,6 +220,7 @@ def truncated_normal(
     return named(scaled + parameter(what, "mean", mean, dims, to), name)
 
 
+@interceptable
 @refuse_bare_dims
 def exponential(
     shape: ShapeLike,
@@ -222,20 +241,14 @@ def exponential(
     refuse_lists("exponential", "shape, scale", scale=scale)
     dims = dims_of("random.exponential", shape)
     to = float_dtype("exponential", dtype, scale)
-    _demand_scale("exponential", "scale", scale)
+    demand_scale("exponential", "scale", scale)
     draw = F.astype(waits("exponential", dims, wide_dtype(to), name), to)
     if not (is_number(scale) and scale == 1):
         draw = draw * parameter("exponential", "scale", scale, dims, to)
     return named(draw, name)
 
 
-def _demand_scale(what: str, label: str, value: TensorLike) -> None:
-    """Demand that a number is not negative; tensors are taken at their word."""
-    if is_number(value):
-        message = f"random.{what}: {label}={value} must not be negative"
-        demand(value >= 0, message, fix=f"use {label}={-value}")
-
-
+@interceptable
 @refuse_bare_dims
 def gumbel(shape: ShapeLike, dtype: DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Draw from the standard Gumbel distribution, exp(-exp(-x)).  -> shape
@@ -249,6 +262,7 @@ def gumbel(shape: ShapeLike, dtype: DTypeLike | None = None, name: str | None = 
     return named(F.astype(-F.log(draw), to), name)
 
 
+@interceptable
 def bernoulli(p: TensorLike, shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
     """Draw True with probability p.  p: [*A] -> bool, [*A] or shape
 
@@ -276,6 +290,7 @@ def bernoulli(p: TensorLike, shape: ShapeLike | None = None, name: str | None = 
     return named(unit("bernoulli", dims, chance.dtype, name) < chance, name)
 
 
+@interceptable
 def randint(
     low: TensorLike,
     high: TensorLike,
@@ -318,12 +333,12 @@ def randint(
     if _is_int(low) and _is_int(high):
         span = _static_span(int(low), int(high), to)
         bottom = as_tensor(int(low), to)
-        offset = _below(span, dims, span > 2**32, name)
+        offset = below("randint", span, dims, span > 2**32, name)
     else:
         bottom = _bound("low", low, dims, to)
         # The difference is right modulo 2^64 whatever the signs.
         count = F.astype(_bound("high", high, dims, to), uint64) - F.astype(bottom, uint64)
-        offset = _below(count, dims, to.itemsize == 8, name)
+        offset = below("randint", count, dims, to.itemsize == 8, name)
     # So is this sum modulo the dtype's range: nothing is lost where a cast wraps.
     return named(converted(bottom, to) + converted(offset, to), name)
 
@@ -354,33 +369,7 @@ def _bound(label: str, value: TensorLike, dims: Shape, dtype: DType) -> Tensor:
     return parameter("randint", label, tensor, dims, int64 if dtype.itemsize < 8 else dtype)
 
 
-def _below(count: Tensor | int, dims: Shape, is_large: bool, name: str | None) -> Tensor:
-    """Draws from 0 to count - 1, as uint64: the integer part of count times a random fraction."""
-    if not is_large:
-        high_bits = bits("randint", dims, 2, name)
-        return _product_above(high_bits, count)
-    pair = bits("randint", (*dims, 2), 2, name)
-    high_bits, low_bits = pair[..., 0], pair[..., 1]
-    if isinstance(count, int) and count == 2**64:
-        return high_bits
-    carried = _product_above(low_bits, count)
-    below = high_bits * count  # modulo 2^64
-    overflows = below + carried < below
-    return _product_above(high_bits, count) + converted(overflows, uint64)
-
-
-def _product_above(x: Tensor, count: Tensor | int) -> Tensor:
-    """The upper 64 bits of a product of two 64-bit numbers, by 32-bit halves."""
-    mask = 2**32 - 1
-    x_high, x_low = x >> 32, x & mask
-    c_high, c_low = count >> 32, count & mask
-    middle = x_high * c_low + ((x_low * c_low) >> 32)
-    if isinstance(c_high, int) and c_high == 0:
-        return middle >> 32
-    other = x_low * c_high + (middle & mask)
-    return x_high * c_high + (middle >> 32) + (other >> 32)
-
-
+@interceptable
 def permutation(x: TensorLike, axis: int = 0, name: str | None = None) -> Tensor:
     """Shuffle: a random order of 0 to x - 1, or of a tensor's slices along an axis.
 
@@ -398,17 +387,15 @@ def permutation(x: TensorLike, axis: int = 0, name: str | None = None) -> Tensor
     if is_count:
         message = f"random.permutation: x={x} must not be negative"
         demand(isinstance(x, Dim) or x >= 0, message, fix="pass how many numbers to shuffle")
-        return named(_order(x, name), name)
+        return named(random_order("permutation", x, name), name)
     tensor = as_tensor(x)
     place = ruled("random.permutation", tensor, normalize_axis, axis, tensor.ndim)
-    return named(F.take(tensor, _order(tensor.shape[place], name), axis=place), name)
+    return named(
+        F.take(tensor, random_order("permutation", tensor.shape[place], name), axis=place), name
+    )
 
 
-def _order(count: DimLike, name: str | None) -> Tensor:
-    # Equal bits would favour the first: a chance below count^2 / 2^65.
-    return F.argsort(bits("permutation", (count,), 2, name), stable=True)
-
-
+@interceptable
 def categorical(
     logits: TensorLike,
     shape: ShapeLike | None = None,

@@ -81,7 +81,7 @@ class Total(Reduction):
         yield ok("float32[3]", axes=())
         yield ok("int32[3, 4]", axes=(0, 1))
         yield ok("complex64[3, 2]", axes=(0,))
-        yield bad("float32[3]", axes=(1,), match="axis 1 is out of range for 1 dims")
+        yield bad("float32[3]", axes=(1,), match="axis 1 is out of range for 1 dim")
         yield bad("bool[3]", axes=(0,), match="wants numeric tensors", error=DTypeError)
 
 
@@ -204,7 +204,7 @@ class Extreme(Reduction):
         yield ok("float32[0, 3]", axes=(1,))
         yield ok("float32[3]", axes=())
         yield ok("uint8[3, 4]", axes=(0, 1))
-        yield bad("float32[3]", axes=(1,), match="axis 1 is out of range for 1 dims")
+        yield bad("float32[3]", axes=(1,), match="axis 1 is out of range for 1 dim")
         yield bad("float32[3, 0]", axes=(1,), match="axis 1 has size 0")
         yield bad("bool[3]", axes=(0,), match="wants real tensors, not bool", error=DTypeError)
         yield bad("complex64[3]", axes=(0,), match="not complex64", error=DTypeError)
@@ -293,7 +293,7 @@ class ArgExtreme(Op):
         yield ok("float32[2, 3, 4]", axis=0, keepdims=True)
         yield ok("float32[0, 3]", axis=1)
         yield ok("int32[5]", axis=0)
-        yield bad("float32[3]", axis=1, match="axis 1 is out of range for 1 dims")
+        yield bad("float32[3]", axis=1, match="axis 1 is out of range for 1 dim")
         yield bad("float32[3, 0]", axis=1, match="axis 1 has size 0")
         yield bad("bool[3]", axis=0, match="wants real tensors, not bool", error=DTypeError)
         yield bad("complex64[3]", axis=0, match="not complex64", error=DTypeError)
@@ -376,7 +376,7 @@ class Truth(Reduction):
         yield ok("bool[2, 3, 4]", axes=(0, 2), keepdims=True)
         yield ok("bool[0, 3]", axes=(0,))
         yield ok("bool[3]", axes=())
-        yield bad("bool[3]", axes=(1,), match="axis 1 is out of range for 1 dims")
+        yield bad("bool[3]", axes=(1,), match="axis 1 is out of range for 1 dim")
         yield bad("int32[3]", axes=(0,), match="wants bool tensors", error=DTypeError)
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextvars import ContextVar
 from functools import reduce
 from typing import Any, NamedTuple, NoReturn
 
 from graphfw.errors import GraphfwError
-from graphfw.ir.ambient import override
 from graphfw.ir.body import Body, BodyGraph
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.functions import F
 from graphfw.ir.op import EFFECT, PURE, RANDOM, Op, nested
+from graphfw.ir.scopes import Scoped, override
 from graphfw.ir.shape import require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
@@ -22,7 +21,7 @@ from graphfw.ir.walk import ancestors
 NUMBER = TensorType(int64, ())
 """The type of a trip's number."""
 
-_left: ContextVar[list[int] | None] = ContextVar("left", default=None)
+_left: Scoped[list[int] | None] = Scoped("left", None)
 
 
 class Region(Op):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from graphfw.errors import ShapeError
+from graphfw.errors import ShapeError, counted
 from graphfw.ir.dim import Dim, DimLike, always_le, dim_max
 from graphfw.ir.dtype import float64, int64
 from graphfw.ir.functions import F, public
@@ -231,7 +231,7 @@ def _axes(
     demand(given is not None, "resize: neither sizes nor scales are given", fix="give one of them")
     count = len(given) if isinstance(given, Sequence) else x.ndim - 2
     spatial = axes is not None or 0 < count <= x.ndim
-    message = f"resize: x has {x.ndim} dims, and {max(count, 1)} are to be resized"
+    message = f"resize: x has {counted(x.ndim, 'dim')}, and {max(count, 1)} are to be resized"
     demand(spatial, message, {"x": x}, fix="x is [N, C, *S], or name axes", error=ShapeError)
     places = axes_in_order("resize", x, range(x.ndim - count, x.ndim) if axes is None else axes)
     factors = _each("scales", scales, len(places))
@@ -250,7 +250,7 @@ def _axes(
         demand(fits, message, fix="use 1.0 for no change")
         new = _scaled(old, scale) if size is None else size
         for dim in (old, new):
-            message = f"resize: dim {place} has {old} elements and is to have {new}"
+            message = f"resize: dim {place} has {counted(old, 'element')} and is to have {new}"
             fix = "both must be 1 or more"
             demand(not always_le(dim, 0), message, {"x": x}, fix=fix, error=ShapeError)
         start, end = part or (0.0, 1.0)
@@ -265,7 +265,7 @@ def scaled_sizes(x: Tensor, scales: float | Sequence[float]) -> list[DimLike]:
 
 def _each(what: str, given: Any, count: int) -> list[Any]:
     values = list(given) if isinstance(given, Sequence) else [given] * count
-    message = f"resize: {len(values)} {what} for {count} axes"
+    message = f"resize: {len(values)} {what} for {counted(count, 'axis', 'axes')}"
     demand(len(values) == count, message, fix=f"give one of the {what} for each axis")
     return values
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphfw.errors import ShapeError
+from graphfw.errors import ShapeError, counted
 from graphfw.ir.dim import DimLike, dim_max, divisible
 from graphfw.ir.dtype import int64
 from graphfw.ir.functions import F, public
@@ -71,7 +71,8 @@ def grid_sample(
     wanted = (tensor.shape[0], rank)
     demand(
         places.ndim == tensor.ndim and (places.shape[0], places.shape[-1]) == wanted,
-        f"grid_sample: the grid must be [{wanted[0]}, *P, {rank}], with {rank} dims of places; "
+        f"grid_sample: the grid must be [{wanted[0]}, *P, {rank}], with "
+        f"{counted(rank, 'dim')} of places; "
         f"it is {shape_text(places.shape)}",
         {"x": tensor, "grid": places},
         fix=f"give {rank} numbers from -1 to 1 for each place",
@@ -270,7 +271,7 @@ def pixel_unshuffle(x: TensorLike, /, downscale_factor: int) -> Tensor:
 
 
 def _check_images(name: str, x: Tensor) -> None:
-    message = f"{name}: x has {x.ndim} dims: it must be [*B, C, H, W]"
+    message = f"{name}: x has {counted(x.ndim, 'dim')}: it must be [*B, C, H, W]"
     demand(x.ndim >= 3, message, {"x": x}, fix="gf.expand_dims adds a dim", error=ShapeError)
 
 

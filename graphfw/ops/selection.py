@@ -6,17 +6,18 @@ A window is a range with a step along each axis. Gathered elements are named by 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from graphfw.errors import ArgumentError, AxisError, DTypeError, ExecutionError
+from graphfw.errors import ArgumentError, AxisError, DTypeError, ExecutionError, counted
 from graphfw.ir.affine import Index
 from graphfw.ir.build import emit
 from graphfw.ir.concrete import describe
-from graphfw.ir.dim import DimLike, always_ge
+from graphfw.ir.dim import Dim, DimLike, always_ge
+from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import Case, Cost, Op, bad, ok, op
+from graphfw.ir.op import Case, Cost, Op, bad, nested, ok, op
 from graphfw.ir.shape import Requirement, broadcast, normalize_axis, require, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
@@ -24,6 +25,9 @@ from graphfw.ops.args import TensorLike, as_tensor, ruled
 from graphfw.ops.batching import Lanes, aligned, changed, lifted
 from graphfw.ops.dtypes import compute_dtype, require_indices, require_numeric, require_one_dtype
 from graphfw.ops.movement import Movement
+
+if TYPE_CHECKING:
+    from graphfw.ir.graph import Graph
 
 __all__ = ["take"]
 
@@ -47,7 +51,9 @@ class Window(Op):
     def check(self, x: Shape) -> None:
         """See that the window lies inside x, as far as that is known."""
         fits = len(x) == len(self.lengths)
-        message = f"the window has {len(self.lengths)} dims, and {shape_text(x)} {len(x)}"
+        message = (
+            f"the window has {counted(len(self.lengths), 'dim')}, and {shape_text(x)} {len(x)}"
+        )
         require(fits, message, fix="give start, length and step of each dim")
         for axis, (start, length, step) in enumerate(self.axes()):
             message = f"step {step} along axis {axis} is not positive"
@@ -204,7 +210,7 @@ class Gathering(Op):
         """Return the shape of the elements that are named; indices are operands from `first`."""
         end = self.axis + len(indices)
         require(bool(indices), "wants one index or more", fix="without an index use x itself")
-        message = f"axes {self.axis} to {end - 1} of a tensor that has {len(x)} dims"
+        message = f"axes {self.axis} to {end - 1} of a tensor that has {counted(len(x), 'dim')}"
         require(end <= len(x), message, fix="give one index a dim at most", error=AxisError)
         try:
             named = broadcast(*indices)
@@ -245,6 +251,27 @@ class Gathering(Op):
         before, after = math.prod(x.shape[: self.axis]), math.prod(x.shape[end:])
         matrix = x.reshape(before, math.prod(x.shape[self.axis : end]), after)
         return matrix, joined.reshape(-1)
+
+
+def names_nothing(graph: Graph, sizes: Mapping[str, int]) -> bool:
+    """Say whether a graph has indices that name elements of size 0 in a run of some sizes.
+
+    Kernels go through the elements, so they look at none of these indices. Bodies of loops and
+    branches count, too.
+    """
+    for node in graph.nodes:
+        if not isinstance(node.op, Gathering):
+            if any([names_nothing(body.graph, sizes) for body in nested(node.op.values)]):
+                return True
+            continue
+        is_put = isinstance(node.op, Putting)
+        moved = node.inputs[1].type if is_put else node.types[0]
+        indices = node.inputs[2 if is_put else 1 :]
+        if moved.size == 0 or isinstance(moved.size, Dim):
+            counts = [evaluate(index.type.size, sizes) for index in indices]
+            if 0 not in counts and not evaluate(moved.size, sizes):
+                return True
+    return False
 
 
 @op("gather")
@@ -315,7 +342,7 @@ def take(x: TensorLike, indices: TensorLike, /, *, axis: int | None = None) -> T
     tensor = as_tensor(x)
     if axis is None and tensor.ndim != 1:
         raise ArgumentError(
-            f"take: axis is missing, and x has {tensor.ndim} dims",
+            f"take: axis is missing, and x has {counted(tensor.ndim, 'dim')}",
             operands=[describe("x", tensor)],
             fix="pass axis=…, or flatten x first",
         )
@@ -327,7 +354,7 @@ class Putting(Gathering):
     """The base of ops that put values where indices point."""
 
     labels = ("x", "values")
-    linear = "jointly"
+    linear: ClassVar[Literal["", "jointly", "each"]] = "jointly"
 
     def shape(self, x: Shape, values: Shape, *indices: Shape) -> Shape:
         places = self.picked(x, indices, 2)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.errors import DTypeError
+from graphfw.errors import DTypeError, counted
 from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim, DimLike, always_ge
 from graphfw.ir.dtype import DType, int64
@@ -49,7 +49,7 @@ class Sorting(Op):
         yield ok("float32[4, 5]", axis=1, stable=False)
         yield ok("float32[2, 0]", axis=1)
         yield ok("uint8[7]", axis=0, descending=True)
-        yield bad("float32[3]", axis=1, match="axis 1 is out of range for 1 dims")
+        yield bad("float32[3]", axis=1, match="axis 1 is out of range for 1 dim")
         yield bad("bool[3]", axis=0, match="wants real tensors, not bool", error=DTypeError)
         yield bad("complex64[3]", axis=0, match="not complex64", error=DTypeError)
 
@@ -172,7 +172,12 @@ class ArgTopK(Op):
         axis = normalize_axis(self.axis, len(x))
         size = x[axis]
         fits = not always_ge(self.k, size + 1)
-        require(fits, f"there are no {self.k} elements", [(0, axis)], f"use k={size} or less")
+        require(
+            fits,
+            f"there are no {counted(self.k, 'element')}",
+            [(0, axis)],
+            f"use k={size} or less",
+        )
         return (*x[:axis], self.k, *x[axis + 1 :])
 
     def dtype(self, x: DType) -> DType:
@@ -182,7 +187,9 @@ class ArgTopK(Op):
     def eval(self, xp: Any, x: Any) -> Any:
         size = x.shape[self.axis]
         if size < self.k:  # NumPy would take the fewer that there are
-            raise ValueError(f"there are no {self.k} elements along axis {self.axis}, but {size}")
+            raise ValueError(
+                f"there are no {counted(self.k, 'element')} along axis {self.axis}, but {size}"
+            )
         k = int(self.k)
         is_few = 0 < 2 * k < size and x.size >= _MANY
         if is_few and xp is np:  # CuPy's partition sorts everything, too
@@ -205,7 +212,7 @@ class ArgTopK(Op):
         yield ok("float32[2, 0]", k=0, axis=1)
         yield ok("int32[5]", k=1, axis=0)
         yield bad("float32[3]", k=4, axis=0, match="there are no 4 elements: x\\[0\\] = 3")
-        yield bad("float32[3]", k=1, axis=1, match="axis 1 is out of range for 1 dims")
+        yield bad("float32[3]", k=1, axis=1, match="axis 1 is out of range for 1 dim")
         yield bad("bool[3]", k=1, axis=0, match="wants real tensors, not bool", error=DTypeError)
         yield bad("complex64[3]", k=1, axis=0, match="not complex64", error=DTypeError)
 

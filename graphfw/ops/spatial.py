@@ -6,10 +6,10 @@ A spatial dim is a dim behind those of the batch and the channels.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from graphfw.errors import ShapeError
+from graphfw.errors import ShapeError, counted
 from graphfw.ir.dim import Dim, DimLike, always_le, dim_max, dim_min
 from graphfw.ir.records import record
 from graphfw.ir.shape import shape_text
@@ -32,7 +32,10 @@ def spatial_rank(name: str, x: Tensor) -> int:
     """Return how many spatial dims a tensor [N, C, *S] has: at least one."""
     demand(
         x.ndim >= 3,
-        f"{name}: x has {x.ndim} dims: it must be [N, C, *S], with one spatial dim or more",
+        (
+            f"{name}: x has {counted(x.ndim, 'dim')}: it must be [N, C, *S], with "
+            "one spatial dim or more"
+        ),
         {"x": x},
         fix="gf.expand_dims adds a dim for the batch or the channels",
         error=ShapeError,
@@ -140,9 +143,16 @@ def padding_pairs(name: str, padding: Padding, windows: Sequence[Sliding]) -> Pa
 
 
 def check_room(
-    name: str, x: Tensor, windows: Sequence[Sliding], pairs: Pairs, places: Sequence[DimLike]
+    name: str,
+    operands: Mapping[str, Tensor],
+    windows: Sequence[Sliding],
+    pairs: Pairs,
+    places: Sequence[DimLike],
 ) -> None:
-    """Demand that the window fits into each dim of x once or more, as far as sizes are known."""
+    """Demand that the window fits into each dim of x once or more, as far as sizes are known.
+
+    `operands` are x and what else the error is to show, by their labels.
+    """
     for axis, (window, pair, count) in enumerate(zip(windows, pairs, places, strict=True), 2):
         if not always_le(count, 0):
             continue
@@ -152,7 +162,7 @@ def check_room(
         demand(
             False,
             f"{name}: the kernel{spread or f' {extent}'} is larger than dim {axis} of x: {padded}",
-            {"x": x},
+            operands,
             fix=f"pad by {extent - size - sum(pair)} more, or use a smaller kernel",
             error=ShapeError,
         )

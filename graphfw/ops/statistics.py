@@ -1,4 +1,4 @@
-"""Means, variances, medians: compositions of sums and sorts."""
+"""Means, variances and deviations: compositions of sums."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import numpy as np
 
 from graphfw.ir.dim import Dim, DimLike, dim_max
 from graphfw.ir.functions import F, public
-from graphfw.ir.shape import normalize_axis, permuted, reduced, size_of
+from graphfw.ir.shape import permuted, size_of
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, inexact, ruled
+from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, inexact
 from graphfw.ops.composed import demand, floats, safe_root, wide
-from graphfw.ops.reduce import require_elements
 
-__all__ = ["mean", "median", "std", "var"]
+__all__ = ["mean", "std", "var"]
 
 
 @public
@@ -90,41 +89,6 @@ def std(
     return converted(safe_root(variance), tensor.dtype)
 
 
-@public
-def median(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Take the middle of the sorted elements along an axis; of two, their mean.
-
-    x: [*A] -> [*A without axis]. Without an axis, of all elements. Real floating-point; integers
-    become the default dtype. One NaN makes the result NaN.
-
-    Raises:
-        AxisError: There is no such axis.
-        ShapeError: The size along `axis` is 0.
-        DTypeError: The tensor is complex.
-
-    >>> import graphfw as gf
-    >>> gf.median(gf.asarray([3.0, 9.0, 1.0, 4.0]))
-    Tensor(3.5, dtype=float32)
-    """
-    tensor = floats("median", x)
-    place = 0 if axis is None else ruled("median", tensor, normalize_axis, axis, tensor.ndim)
-    flat = F.reshape(tensor, (tensor.size,)) if axis is None else tensor
-    count = flat.shape[place]
-    ruled("median", flat, require_elements, flat.shape, (place,))
-    ordered = F.sort(flat, axis=place)
-
-    def at(index: DimLike) -> Tensor:
-        indices = F.reshape(as_tensor(index), (1,))
-        return F.take(ordered, indices, axis=place)
-
-    # Halved before they are added: the sum of two large ones may not fit.
-    middle = at((count - 1) // 2) * 0.5 + at(count // 2) * 0.5
-    last = at(count - 1)
-    result = F.where(F.isnan(last), last, middle)
-    axes = range(tensor.ndim) if axis is None else (place,)
-    return F.reshape(result, reduced(tensor.shape, axes, keepdims))
-
-
 def _count(x: Tensor, axes: tuple[int, ...]) -> DimLike:
     """Return how many elements are reduced to one."""
     return size_of(permuted(x.shape, axes))
@@ -133,16 +97,21 @@ def _count(x: Tensor, axes: tuple[int, ...]) -> DimLike:
 def _variance(name: str, x: Tensor, axis: Axes, correction: Any, keepdims: bool) -> Tensor:
     """Return the variance, in float32 for the floats of two bytes."""
     axes = axes_of(name, x, axis)
-    is_number = isinstance(correction, (int, float, np.number)) and math.isfinite(correction)
-    fix = "use correction=1 for the unbiased estimate"
-    demand(is_number, f"{name}: correction={correction!r} is no finite number", fix=fix)
+    require_correction(name, correction)
     values = wide(x)
     distance = values - mean(values, axis=axes, keepdims=True)
     total = F.sum(distance * distance, axis=axes, keepdims=keepdims)
-    return total / _degrees(_count(x, axes), correction, total)
+    return total / degrees(_count(x, axes), correction, total)
 
 
-def _degrees(count: DimLike, correction: float, like: Tensor) -> float | Dim | Tensor:
+def require_correction(name: str, correction: Any) -> None:
+    """Require a number to subtract from that of elements."""
+    is_number = isinstance(correction, (int, float, np.number)) and math.isfinite(correction)
+    fix = "use correction=1 for the unbiased estimate"
+    demand(is_number, f"{name}: correction={correction!r} is no finite number", fix=fix)
+
+
+def degrees(count: DimLike, correction: float, like: Tensor) -> float | Dim | Tensor:
     """Return what the squares' sum is divided by: count - correction, or 0 if that is negative."""
     if correction == int(correction):
         return dim_max(count - int(correction), 0)

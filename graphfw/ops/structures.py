@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from graphfw.errors import ArgumentError, DTypeError, GraphfwError, Operand, ShapeError
+from graphfw.errors import ArgumentError, DTypeError, GraphfwError, Operand, ShapeError, counted
 from graphfw.ir import nest
 from graphfw.ir.concrete import describe
 from graphfw.ir.functions import F
@@ -53,21 +53,30 @@ def _marks(leaves: Sequence[Any]) -> Iterator[object]:
     return (_NONE if leaf is None else _LEAF for leaf in leaves)
 
 
-def demand_equal(what: str, one: tuple[str, Structure], two: tuple[str, Structure]) -> None:
-    """Raise an error that shows both lines unless two results have the same types."""
+def demand_equal(
+    what: str,
+    one: tuple[str, Structure],
+    two: tuple[str, Structure],
+    shape_fix: Callable[[Tensor, Tensor], str],
+) -> None:
+    """Raise an error that shows both lines unless two results have the same types.
+
+    `shape_fix` says what to do about two tensors of different shapes.
+    """
     (first, a), (second, b) = one, two
     if a.shape != b.shape:
         raise ArgumentError(
             f"{what}: {first} and {second} have different structures: "
-            f"{len(a.tensors)} and {len(b.tensors)} tensors",
+            f"{len(a.tensors)} and {counted(len(b.tensors), 'tensor')}",
             fix="return the same nesting of tuples, lists and dicts, with the same keys",
         )
     for x, y in zip(a.tensors, b.tensors, strict=True):
         if x.type == y.type:
             continue
         error: type[GraphfwError] = DTypeError if x.shape == y.shape else ShapeError
-        fix = "make the shapes equal"
-        if x.shape == y.shape:
+        if x.shape != y.shape:
+            fix = shape_fix(x, y)
+        else:
             wider = F.result_type(x.dtype, y.dtype)
             fix = f"use one dtype in both: gf.astype(x, gf.{wider.name})"
         operands: list[Operand] = [describe(first, x), describe(second, y)]

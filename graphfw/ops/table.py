@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from graphfw.errors import DTypeError
+from graphfw.errors import DTypeError, counted
 from graphfw.ir.build import emit
 from graphfw.ir.dtype import DType, bool_, complex64, int32
 from graphfw.ir.functions import F, public
@@ -70,7 +70,7 @@ class Elementwise(Op):
         first = dtypes[0]
         for dtype in dtypes:
             if not KINDS[self.accepts](dtype):
-                message = f"wants {self.accepts} tensors, not {dtype.name}"
+                message = f"wants {counted(self.accepts, 'tensor')}, not {dtype.name}"
                 raise Requirement(message, fix=_dtype_fix(self.accepts, dtype), error=DTypeError)
             if dtype is not first:
                 require_one_dtype(first, dtype)
@@ -183,7 +183,7 @@ def unary_op(
     cases.append(
         ok("bool[3]")
         if accepted(bool_)
-        else bad("bool[3]", match=f"wants {accepts} tensors, not bool", error=DTypeError)
+        else bad("bool[3]", match=f"wants {counted(accepts, 'tensor')}, not bool", error=DTypeError)
     )
     facts = {"accepts": accepts, "result": result, "samples": (*cases, *samples)}
     return _make(name, ("x",), doc, None if vjp is None else (vjp,), xp, scalar, facts)
@@ -268,7 +268,9 @@ def binary_op(
         bad(f"{kind}[2]", "int8[2]", match="wants", error=DTypeError),
         ok("bool[3]", "bool[3]")
         if accepted(bool_)
-        else bad("bool[3]", "bool[3]", match=f"wants {accepts} tensors", error=DTypeError),
+        else bad(
+            "bool[3]", "bool[3]", match=f"wants {counted(accepts, 'tensor')}", error=DTypeError
+        ),
     ]
     facts = {
         "accepts": accepts,

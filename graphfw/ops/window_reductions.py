@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from graphfw.errors import DTypeError
+from graphfw.errors import DTypeError, counted
 from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType, as_dtype, int64
@@ -47,7 +47,9 @@ class Padded(Windowed):
 
     def check(self, x: Shape) -> tuple[Shape, Shape]:
         rank = len(self.window)
-        message = f"a window of {rank} dims needs as many numbers of elements before and after"
+        message = (
+            f"a window of {counted(rank, 'dim')} needs as many numbers of elements before and after"
+        )
         fits = len(self.before) == len(self.after) == rank
         require(fits, message, fix="give one int for each dim")
         return super().check(x)

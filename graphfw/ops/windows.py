@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from graphfw.errors import ShapeError
+from graphfw.errors import ShapeError, counted
 from graphfw.ir.affine import Index
 from graphfw.ir.build import emit
 from graphfw.ir.dtype import DType
@@ -71,7 +71,7 @@ class Windowed(Op):
         for number in (*self.window, *self.strides, *self.dilations):
             require(number > 0, f"a window or a step can't be {number}", fix="use 1 or more")
         rank = len(self.window)
-        message = f"a window of {rank} dims does not slide over {len(x)}"
+        message = f"a window of {counted(rank, 'dim')} does not slide over {len(x)}"
         require(len(x) >= rank, message, fix="give it one int for each of the last dims")
         return x[: len(x) - rank], x[len(x) - rank :]
 
@@ -241,7 +241,7 @@ def unfold(
     windows = _read("unfold", tensor.shape[2:], kernel_size, stride, dilation, rank)
     pairs = padding_pairs("unfold", padding, windows)
     places = tuple([w.count(*pair) for w, pair in zip(windows, pairs, strict=True)])
-    check_room("unfold", tensor, windows, pairs, places)
+    check_room("unfold", {"x": tensor}, windows, pairs, places)
     seen = emit(Windows(*fields_of(windows)), widened(tensor, pairs))
     batch, channels, *rest = seen.shape
     shape = (batch, channels * size_of(rest[:rank]), size_of(rest[rank:]))
@@ -290,7 +290,8 @@ def fold(
     divides = fits and (not isinstance(tensor.shape[1], int) or tensor.shape[1] % taps == 0)
     demand(
         divides,
-        f"fold: x must be [N, C * {taps}, {count}], for {taps} elements in {count} places; "
+        f"fold: x must be [N, C * {taps}, {count}], for "
+        f"{counted(taps, 'element')} in {counted(count, 'place')}; "
         f"it is {shape_text(tensor.shape)}",
         {"x": tensor},
         fix="use the arguments of the unfold that it came from, and x's sizes there",

@@ -7,6 +7,7 @@ from graphfw.optim import schedules
 from graphfw.optim.adam import Adam, AdamW
 from graphfw.optim.adaptive import Adagrad, RMSprop
 from graphfw.optim.base import Optimizer
+from graphfw.optim.carried import layer_updates
 from graphfw.optim.clip import clip_by_global_norm, clip_by_value, global_norm
 from graphfw.optim.lion import Lion
 from graphfw.optim.loss_scale import LossScale
@@ -24,6 +25,7 @@ __all__ = [
     "clip_by_global_norm",
     "clip_by_value",
     "global_norm",
+    "layer_updates",
     "schedules",
 ]
 

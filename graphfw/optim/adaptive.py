@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphfw.ir.functions import F
+from graphfw.ir.functions import CALLED as F
 from graphfw.ir.tensor import Tensor
 from graphfw.optim.base import Optimizer, Rate, Scalar, Slots
 

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeAlias
 
 from graphfw.errors import ArgumentError, GradientError, GraphError, a_type
+from graphfw.hints.calls import ExplainedType, explained
+from graphfw.hints.names import Answering
 from graphfw.ir import ambient, concrete
 from graphfw.ir.collecting import without_collection
 from graphfw.ir.dtype import DType, float64, int64
 from graphfw.ir.graph import Graph, current_graph, open_graph
+from graphfw.ir.owners import owners
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Filled, Update, Variable
 from graphfw.loc import capture
@@ -19,6 +22,8 @@ from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.composed import demand, wide_dtype
 from graphfw.optim.carried import carried_pairs
 from graphfw.optim.clip import clip_by_global_norm, clip_by_value
+from graphfw.optim.crosswise import warn_of_crosswise
+from graphfw.optim.evaluated import warn_of_evaluated
 from graphfw.optim.parameters import ParameterGroup, gradients_of, grouped, trained_by
 from graphfw.optim.schedules import Schedule
 
@@ -77,7 +82,7 @@ class _State:
 
 
 @dataclass(frozen=True, eq=False)
-class Optimizer(abc.ABC):
+class Optimizer(Answering, metaclass=ExplainedType):
     """The base of optimisers: finds the parameters, differentiates, and collects the updates.
 
     An optimiser belongs to the first graph that it is used in. There it keeps the number of updates
@@ -105,6 +110,7 @@ class Optimizer(abc.ABC):
     name: str | None = field(default=None, kw_only=True)
     _states: list[_State] = field(default_factory=list, init=False, repr=False)
 
+    _answers_as = "Optimizer"
     decoupled: ClassVar[bool] = False
     """Whether weight decay acts on the parameter itself, and not on the gradient."""
     takes_complex: ClassVar[bool] = False
@@ -142,6 +148,7 @@ class Optimizer(abc.ABC):
 
     # What users call.
 
+    @explained
     def minimize(
         self,
         loss: Tensor,
@@ -176,6 +183,7 @@ class Optimizer(abc.ABC):
         """
         return self._update(self._minimizing(loss, parameters, gradients_of))
 
+    @explained
     def apply_gradients(
         self, pairs: Iterable[tuple[Tensor, Variable]], *, loss: Tensor | None = None
     ) -> Update:
@@ -184,6 +192,7 @@ class Optimizer(abc.ABC):
         Args:
             pairs: Gradients with their variables: `zip(gradients, parameters)`.
             loss: Where given, what its layers carry along is part of the update, as in `minimize`.
+                Where the gradients are sums over several batches, see `layer_updates`.
 
         Raises:
             ArgumentError: A pair is no tensor with a trainable variable of its shape, or a variable
@@ -220,6 +229,7 @@ class Optimizer(abc.ABC):
         if state.graph is not graph:
             raise GraphError(
                 f"{what}: this {type(self).__name__} belongs to another graph",
+                why=owners(state.graph, graph),
                 fix="an optimiser belongs to the graph it is first used in: make another",
             )
         return state
@@ -253,6 +263,7 @@ class Optimizer(abc.ABC):
             groups = [(self._with(o), found) for found, o in grouped("minimize", parameters)]
         self._open("minimize")
         variables = [variable for _, found in groups for variable in found]
+        warn_of_evaluated(loss, variables)
         gradients = iter(differentiate(loss, variables))
         rules = [(rule, [(next(gradients), v) for v in found]) for rule, found in groups]
         return self._moved(rules, carried_pairs(loss))
@@ -270,6 +281,8 @@ class Optimizer(abc.ABC):
         self._open("apply_gradients")
         gradients = changed([gradient for gradient, _ in given])
         rules = [(self, [*zip(gradients, variables, strict=True)])]
+        if loss is not None:
+            warn_of_evaluated(loss, variables)
         return self._moved(rules, [] if loss is None else carried_pairs(loss))
 
     def _moved(
@@ -410,6 +423,7 @@ def _check_loss(loss: Any) -> None:
             operands=operands,
             fix="make the loss of floating-point values",
         )
+    warn_of_crosswise(loss)
 
 
 def _checked_pair(pair: Any) -> tuple[Tensor, Variable]:

@@ -2,10 +2,60 @@
 
 from __future__ import annotations
 
+from graphfw.errors import ArgumentError, GraphError, a_type
+from graphfw.hints.calls import explained
+from graphfw.ir import concrete
 from graphfw.ir.body import rewired
+from graphfw.ir.graph import current_graph, open_graph
+from graphfw.ir.owners import owners
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.variable import Variable
+from graphfw.ir.variable import Update, Variable
 from graphfw.ir.walk import ancestors
+from graphfw.loc import capture
+
+
+@explained
+def layer_updates(loss: Tensor) -> Update:
+    """Return the update of what layers keep of each batch, such as `BatchNorm`'s statistics.
+
+    It is part of what `minimize(loss)` and `apply_gradients(pairs, loss=loss)` return. Fetch it by
+    itself in runs that compute gradients and make no step, as when those of several batches are
+    summed. Without such layers it changes nothing.
+
+    Args:
+        loss: A tensor: the layers are those that it depends on, where they were called for
+            training.
+
+    Raises:
+        ArgumentError: The loss is no tensor.
+        GraphError: No graph is open, or it is another than the loss's.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph():
+    ...     x = gf.placeholder(("batch", 3), name="x")
+    ...     moves = gf.optim.layer_updates(gf.sum(gf.nn.BatchNorm(3)(x)))
+    >>> [variable.name for variable, _ in moves.pairs]
+    ['batch_norm.running_mean', 'batch_norm.running_var']
+    """
+    open_graph("an Update")
+    graph = current_graph()
+    if not isinstance(loss, Tensor):
+        raise ArgumentError(
+            f"layer_updates: the loss is {a_type(loss)}, no tensor",
+            fix="pass the loss, or another tensor that depends on the layers",
+        )
+    if loss.graph is not graph:
+        raise GraphError(
+            "layer_updates: the loss belongs to another graph than the one that is open",
+            operands=[concrete.describe("loss", loss)],
+            why=owners(loss.graph, graph),
+            fix="call it inside `with` of the loss's graph",
+        )
+    loc = graph.provenance or capture()
+    pairs = carried_pairs(loss)
+    for variable, _ in pairs:
+        graph.check_update(variable, loc)
+    return Update(pairs, graph, loc)
 
 
 def carried_pairs(loss: Tensor) -> list[tuple[Variable, Tensor]]:

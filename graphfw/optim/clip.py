@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfw.ir.functions import F
+from graphfw.ir.functions import CALLED as F
+from graphfw.ir.modes import interceptable
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import converted
 from graphfw.ops.composed import demand, wide_dtype
 
 
+@interceptable
 def clip_by_value(grads: Sequence[Tensor], limit: float) -> list[Tensor]:
     """Cut off each element at -limit and limit.
 
@@ -24,6 +26,7 @@ def clip_by_value(grads: Sequence[Tensor], limit: float) -> list[Tensor]:
     return [F.minimum(F.maximum(g, -limit), limit) for g in grads]
 
 
+@interceptable
 def clip_by_global_norm(grads: Sequence[Tensor], max_norm: float) -> tuple[list[Tensor], Tensor]:
     """Scale all gradients by one factor, so that their norm together is at most max_norm.
 
@@ -53,6 +56,7 @@ def clip_by_global_norm(grads: Sequence[Tensor], max_norm: float) -> tuple[list[
     return [_scaled(g, factor) for g in grads], norm
 
 
+@interceptable
 def global_norm(grads: Sequence[Tensor]) -> Tensor:
     """Return the norm of all elements of all gradients, in float32 or wider."""
     total: Tensor | None = None

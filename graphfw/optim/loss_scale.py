@@ -9,11 +9,13 @@ from typing import SupportsFloat
 import numpy as np
 
 from graphfw.errors import ArgumentError, GraphError, a_type
+from graphfw.hints.calls import explained
 from graphfw.ir import ambient
 from graphfw.ir.collecting import without_collection
 from graphfw.ir.dtype import DType, float32, int64
-from graphfw.ir.functions import F
+from graphfw.ir.functions import CALLED as F
 from graphfw.ir.graph import Graph, open_graph
+from graphfw.ir.owners import owners
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Filled, Update, Variable
 from graphfw.ops.args import as_tensor, converted
@@ -74,6 +76,7 @@ class LossScale:
     (65536.0, 2.0)
     """
 
+    @explained
     def __init__(
         self,
         optimizer: Optimizer,
@@ -101,6 +104,7 @@ class LossScale:
         self._name = name
         self._state: _State | None = None
 
+    @explained
     def minimize(
         self,
         loss: Tensor,
@@ -131,6 +135,7 @@ class LossScale:
             product: Tensor = whole * converted(state.scale, whole.dtype)
         return product
 
+    @explained
     def apply_gradients(
         self, pairs: Iterable[tuple[Tensor, Variable]], *, loss: Tensor | None = None
     ) -> Update:
@@ -179,6 +184,7 @@ class LossScale:
         if self._state.graph is not graph:
             raise GraphError(
                 "this LossScale belongs to another graph",
+                why=owners(self._state.graph, graph),
                 fix="it belongs to the graph it is first used in: make another",
             )
         return self._state

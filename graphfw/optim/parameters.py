@@ -8,6 +8,7 @@ from typing import Any, NoReturn, TypeAlias
 from graphfw.errors import ArgumentError, GradientError, Operand, a_type
 from graphfw.ir import concrete
 from graphfw.ir.op import SOURCE
+from graphfw.ir.owners import owners
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
@@ -168,6 +169,13 @@ def _unreached(loss: Tensor, variable: Variable) -> NoReturn:
     """Refuse a parameter that no gradient reaches from the loss."""
     leave = "leave it out of `parameters`"
     operands = [concrete.describe("loss", loss), concrete.describe("parameter", variable)]
+    if variable.graph is not loss.graph.root:
+        raise GradientError(
+            f"minimize: {_named([variable])} belongs to another graph than the loss",
+            operands=operands,
+            why=owners(variable.graph, loss.graph.root, "the loss's is"),
+            fix=f"train the variables of the loss's graph: {leave}",
+        )
     block = blocking(loss, variable)
     if block is not None:
         fix = f"use a differentiable function there, or {leave}"

@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from graphfw.errors import counted
+from graphfw.hints.calls import explained
 from graphfw.hints.names import hints_for_module
 from graphfw.ir.dtype import float64
-from graphfw.ir.functions import F
+from graphfw.ir.functions import CALLED as F
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.composed import demand
@@ -51,6 +53,7 @@ class _Formula:
         return self._text
 
 
+@explained
 def constant(lr: float) -> Schedule:
     """The same rate always.
 
@@ -61,6 +64,7 @@ def constant(lr: float) -> Schedule:
     return _Formula(f"constant({lr})", lambda t: lr)
 
 
+@explained
 def step_decay(lr: float, every: int, factor: float = 0.1) -> Schedule:
     """Multiply the rate by `factor` after `every` updates, again and again.
 
@@ -72,6 +76,7 @@ def step_decay(lr: float, every: int, factor: float = 0.1) -> Schedule:
     return _Formula(text, lambda t: lr * F.pow(float(factor), F.floor(t / every)))
 
 
+@explained
 def exponential(lr: float, factor: float, every: float = 1) -> Schedule:
     """Multiply the rate by `factor` every so many updates, smoothly: lr factor^(t / every).
 
@@ -83,6 +88,7 @@ def exponential(lr: float, factor: float, every: float = 1) -> Schedule:
     return _Formula(text, lambda t: lr * F.pow(float(factor), t / every))
 
 
+@explained
 def linear(lr: float, steps: int, final: float = 0.0) -> Schedule:
     """Go from lr to `final` in a straight line of so many updates, and stay there.
 
@@ -92,6 +98,7 @@ def linear(lr: float, steps: int, final: float = 0.0) -> Schedule:
     return _between("linear", lr, steps, final, lambda part: 1 - part)
 
 
+@explained
 def polynomial(lr: float, steps: int, power: float = 1.0, final: float = 0.0) -> Schedule:
     """Go from lr to `final` within so many updates, by (1 - t / steps)^power, and stay there.
 
@@ -109,6 +116,7 @@ def polynomial(lr: float, steps: int, power: float = 1.0, final: float = 0.0) ->
     )
 
 
+@explained
 def cosine(lr: float, steps: int, final: float = 0.0, warmup: int = 0) -> Schedule:
     """Go from lr to `final` by half a cosine of so many updates, and stay there.
 
@@ -129,6 +137,7 @@ def cosine(lr: float, steps: int, final: float = 0.0, warmup: int = 0) -> Schedu
     return _warmed(fall, warmup) if warmup else fall
 
 
+@explained
 def warmup(schedule: float | Schedule, steps: int) -> Schedule:
     """Begin another schedule by so many updates in a straight line, the first at 1 / steps.
 
@@ -139,6 +148,7 @@ def warmup(schedule: float | Schedule, steps: int) -> Schedule:
     return _warmed(schedule if callable(schedule) else constant(schedule), steps)
 
 
+@explained
 def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> Schedule:
     """Use one rate after the other: rates[i] until boundaries[i] updates are made.
 
@@ -154,7 +164,8 @@ def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> Schedule:
     places, values = list(boundaries), list(rates)
     demand(
         len(values) == len(places) + 1,
-        f"piecewise: {len(places)} boundaries part {len(places) + 1} rates, not {len(values)}",
+        f"piecewise: {counted(len(places), 'boundary', 'boundaries')} part "
+        f"{len(places) + 1} rates, not {len(values)}",
         fix="give one rate more than boundaries",
     )
     rising = all(a < b for a, b in pairwise(places))
@@ -172,6 +183,7 @@ def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> Schedule:
     return _Formula(f"piecewise({places}, {values})", rate)
 
 
+@explained
 def one_cycle(
     lr: float, steps: int, rise: float = 0.3, start: float = 1 / 25, final: float = 1 / 250_000
 ) -> Schedule:

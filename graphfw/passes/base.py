@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 from graphfw.ir import ambient
 from graphfw.ir.graph import Graph
+from graphfw.ir.modes import without_modes
 
 
 class Pass(ABC):
@@ -43,4 +44,5 @@ def no_ambient() -> Iterator[None]:
         stack.enter_context(ambient.override(ambient.current_scope, ""))
         stack.enter_context(ambient.override(ambient.grad_enabled, True))
         stack.enter_context(ambient.override(ambient.explainer, None))
+        stack.enter_context(without_modes())
         yield

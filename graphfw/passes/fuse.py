@@ -15,7 +15,8 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.graph import Graph
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.passes.fuse_clusters import Cluster, Clusters
+from graphfw.passes.fuse_cluster import Cluster
+from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_columns import part_narrow
 from graphfw.passes.fuse_cycles import break_cycles
 from graphfw.passes.fuse_joins import join_parts

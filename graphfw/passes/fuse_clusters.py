@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_loops import Axes, Loops, Reduction, loops_of
 from graphfw.passes.fuse_nodes import Facts, Read, Role, Space
 from graphfw.passes.fuse_reduced import takes_up
 
-_NODES = 128
-"""A kernel has no more nodes: compilers take long over large functions, and registers run out."""
+_CODE = 128
+"""A kernel has no more code, in nodes of an instruction or two: compilers take long over large
+functions, and registers run out."""
+
+_CODE_OF_A_NANOSECOND = 10
+"""What takes so long is so many instructions: a function of the math library is code inlined."""
 
 _SEARCH = 64
 """So many groups are looked at in search of a cycle."""
@@ -29,40 +33,6 @@ ALL_ROWS = "it needs all rows"
 PRODUCT = "it is a matmul"
 TWO_WAYS = "it is read in two orders"
 WAITS = "it is what a barrier waits for"
-
-
-@dataclass(eq=False)
-class Cluster:
-    """A group that grows.
-
-    Attributes:
-        number: Its place in the order of making.
-        nodes: What it computes.
-        axes: What it loops over, the slowest in memory first.
-        low: The place of its first node in the graph.
-        high: Of its last.
-        rows: The axes of its row values, once it has some or its reductions make some.
-        has_row_values: Whether something inside needs these rows.
-        form: See `Loops`.
-        reductions: The axes of its reductions' inputs and outputs.
-        product: The matrix product in it.
-        closed: Why nothing may be joined to it, or "".
-        sources: The clusters that it reads from.
-    """
-
-    number: int
-    nodes: list[Node]
-    axes: tuple[int, ...]
-    low: int
-    high: int
-    rows: Axes | None = None
-    has_row_values: bool = False
-    form: Literal["rows", "columns"] = "rows"
-    reductions: list[Reduction] = field(default_factory=list)
-    product: Node | None = None
-    closed: str = ""
-    sources: set[Cluster] = field(default_factory=set)
-    into: Cluster | None = None
 
 
 class _Link(NamedTuple):
@@ -201,7 +171,8 @@ class Clusters:
         axes = tuple(range(first, first + len(space.sizes)))
         self.sizes.extend(space.sizes)
         self._same.extend(axes)
-        cluster = Cluster(self._count, [node], axes, self.places[node], self.places[node])
+        place = self.places[node]
+        cluster = Cluster(self._count, [node], self._code_of([node]), axes, place, place)
         self._count += 1
         self._of[node] = cluster
         self.axes[node] = axes
@@ -228,6 +199,10 @@ class Clusters:
                 if read.why:
                     self.reasons[read.root, node] = read.why
         return cluster
+
+    def _code_of(self, nodes: Iterable[Node]) -> int:
+        cost = self.facts.natives.cost
+        return sum([max(1, int(_CODE_OF_A_NANOSECOND * cost(node))) for node in nodes])
 
     def _forget(self, node: Node, cluster: Cluster) -> None:
         for read in self.reads[node]:
@@ -318,7 +293,7 @@ class Clusters:
             return links
         if a.closed or b.closed:
             return a.closed or b.closed
-        if len(a.nodes) + len(b.nodes) > _NODES:
+        if a.code + b.code > _CODE:
             return TOO_LARGE
         if (a.product or b.product) and not self.with_products:
             return PRODUCT
@@ -422,9 +397,11 @@ class Clusters:
         rows = self.resolved(cluster.rows or ())
         order = tuple([axis for axis in self.order_of(cluster) if axis in rows])
         places = [self.places[node] for node in nodes]
-        other = Cluster(self._count, list(nodes), order, min(places), max(places))
+        code = self._code_of(nodes)
+        other = Cluster(self._count, list(nodes), code, order, min(places), max(places))
         self._count += 1
         cluster.nodes = [node for node in cluster.nodes if node not in other.nodes]
+        cluster.code -= code
         cluster.rows, cluster.has_row_values, cluster.form = loops.rows, False, loops.form
         self._of.update(dict.fromkeys(nodes, other))
         readers = [u for n in nodes for t in n.outputs for u in self.readers.get(t, ())]
@@ -454,7 +431,7 @@ class Clusters:
         order_a, order_b = self.order_of(reader), self.order_of(product)
         sizes_a, sizes_b = ([self.sizes[i] for i in order] for order in (order_a, order_b))
         fits = [*sizes_b[:-1], width] == sizes_a and not reader.closed and reader.rows is None
-        if not fits or len(product.nodes) + len(reader.nodes) > _NODES:
+        if not fits or product.code + reader.code > _CODE:
             return False
         if self._reaches(product, reader, beyond=True):
             return False
@@ -476,6 +453,8 @@ class Clusters:
         moved = set(nodes)
         reader.nodes = [node for node in reader.nodes if node not in moved]
         product.nodes.extend(nodes)
+        reader.code -= self._code_of(nodes)
+        product.code += self._code_of(nodes)
         product.sources.update(others)
         product.high = max(product.high, *(self.places[node] for node in nodes))
         reader.sources.add(product)
@@ -488,6 +467,7 @@ class Clusters:
             self._same[self.same(theirs)] = self.same(mine)
         big, small = (a, b) if len(a.nodes) >= len(b.nodes) else (b, a)
         big.nodes.extend(small.nodes)
+        big.code += small.code
         big.axes = joint.order
         big.rows, big.has_row_values, big.form = joint.rows, joint.has_row_values, joint.form
         big.reductions = list(dict.fromkeys(joint.reductions))

@@ -8,7 +8,8 @@ group is taken apart again, unless the sums are needed at all its elements, as i
 from __future__ import annotations
 
 from graphfw.ir.shape import size_of
-from graphfw.passes.fuse_clusters import Cluster, Clusters
+from graphfw.passes.fuse_cluster import Cluster
+from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_loops import Loops, is_wide, loops_of
 
 _FEW_ROWS = 512

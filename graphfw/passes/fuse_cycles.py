@@ -6,7 +6,8 @@ group that it reads from may have grown meanwhile, and end later. That is rare.
 
 from __future__ import annotations
 
-from graphfw.passes.fuse_clusters import Cluster, Clusters
+from graphfw.passes.fuse_cluster import Cluster
+from graphfw.passes.fuse_clusters import Clusters
 
 
 def break_cycles(clusters: Clusters) -> None:

@@ -6,19 +6,30 @@ nothing is copied.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node
-from graphfw.passes.fuse_clusters import Cluster, Clusters
+from graphfw.passes.fuse_cluster import Cluster
+from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_nodes import Role
+
+_PARTS = 32
+"""A kernel writes no more parts of concatenations: it has code for each, and compilers take longer
+than in proportion over large functions. More are copied, by code that has a loop over the parts."""
 
 
 def join_parts(clusters: Clusters, graph: Graph) -> None:
     """Give concatenations to the groups that compute all of their parts."""
+    parts: Counter[Cluster] = Counter()
     for node in graph.nodes:
         if node.op.name != "concat" or clusters.facts.role[node] is not Role.REFERENCE:
             continue
         alone, source = clusters.of(node), _source(clusters, node)
         if alone is not None and source is not None:
+            if parts[source] + len(node.inputs) > _PARTS:
+                continue
+            parts[source] += len(node.inputs)
             clusters.facts.role[node] = Role.JOIN
             alone.nodes, alone.sources, alone.into = [], set(), source
             source.nodes.append(node)
@@ -27,6 +38,8 @@ def join_parts(clusters: Clusters, graph: Graph) -> None:
 
 def _source(clusters: Clusters, node: Node) -> Cluster | None:
     """Return the cluster that computes all parts, where its loops run through each of them."""
+    if len(node.inputs) > _PARTS:
+        return None
     found: set[Cluster] = set()
     for x in node.inputs:
         source = clusters.of(x.node)

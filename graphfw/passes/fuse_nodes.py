@@ -172,7 +172,7 @@ class Facts:
 
     def waits(self, node: Node) -> list[Tensor]:
         """Return what must be computed before a node is, though it does not read it."""
-        if self.behind.keys().isdisjoint(node.inputs):
+        if not self.behind or self.behind.keys().isdisjoint(node.inputs):
             return []
         read = {self.root_of(tensor) for tensor in node.inputs}
         found = dict.fromkeys([t for x in node.inputs for t in self.behind.get(x, ())])
@@ -222,7 +222,7 @@ class Facts:
         return Role.RECIPE if 1 < weight <= _RECIPE else Role.POINTWISE
 
     def _is_pooled_product(self, node: Node) -> bool:
-        if not pools_alone(node, self._users, {*self._graph.outputs}):
+        if not pools_alone(node, self._users, self._kept):
             return False
         conv = product_of(node)
         is_free = self.role[conv] is Role.MATMUL and not self.waits(conv)
@@ -257,6 +257,10 @@ class Facts:
             )
 
         return written_out(x, index, frozenset(lost), self.follow, can_repeat)
+
+    @cached_property
+    def _kept(self) -> frozenset[Tensor]:
+        return frozenset(self._graph.outputs)
 
     @cached_property
     def _users(self) -> dict[Node, list[Node]]:
@@ -491,7 +495,6 @@ def _sizes(shape: Sequence[DimLike]) -> tuple[DimLike, ...]:
 
 def _lone_variable(place: Affine) -> Variable | None:
     """Return the variable that an index is, if it is one."""
-    if place.offset != 0 or len(place.terms) != 1:
+    if place.offset != 0 or [*place.terms.values()] != [1]:
         return None
-    ((variable, coefficient),) = place.terms.items()
-    return variable if coefficient == 1 else None
+    return next(iter(place.terms))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.passes.fuse_clusters import Cluster, Clusters
+from graphfw.passes.fuse_cluster import Cluster
+from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_nodes import Facts, Natives, Read, Role
 
 _AGAIN = 6

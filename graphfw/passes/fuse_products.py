@@ -19,7 +19,8 @@ from collections.abc import Collection
 
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.passes.fuse_clusters import Cluster, Clusters
+from graphfw.passes.fuse_cluster import Cluster
+from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_nodes import Role
 from graphfw.passes.fuse_pools import columns_of
 from graphfw.passes.fuse_reduced import part_lines

@@ -14,7 +14,8 @@ from graphfw.passes.fuse_loops import Axes, Loops, Reduction, loops_of
 from graphfw.passes.fuse_nodes import Facts
 
 if TYPE_CHECKING:
-    from graphfw.passes.fuse_clusters import Cluster, Clusters
+    from graphfw.passes.fuse_cluster import Cluster
+    from graphfw.passes.fuse_clusters import Clusters
 
 
 def takes_up(

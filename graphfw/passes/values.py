@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from graphfw.errors import PassError
+from graphfw.errors import PassError, counted
 from graphfw.ir import concrete
 from graphfw.ir.dim import Dim, DimLike, is_symbol, substitute, symbols_of
 from graphfw.ir.dim_text import evaluate
@@ -76,7 +76,7 @@ class Unknown(NamedTuple):
 
     def __str__(self) -> str:
         name, place = self.loop.op.name, self.loop.loc.short()
-        return f"the {name} made at {place} makes more than {self.trips} trips"
+        return f"the {name} made at {place} makes more than {counted(self.trips, 'trip')}"
 
 
 Value: TypeAlias = Array | Unknown

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from graphfw.errors import ExecutionError
-from graphfw.ir import concrete, forks
+from graphfw.ir import concrete, forks, time_limits
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.op import ALIAS, RANDOM, SOURCE, Op, Rng
@@ -22,6 +22,8 @@ from graphfw.runtime.program import Program
 from graphfw.runtime.watching import Watch, evaluated
 
 _LAYOUTS = 256
+
+_NODE = attrgetter("node")
 
 _SMALL = 2048
 """Below so many elements a new array costs no more than writing over an old one."""
@@ -99,7 +101,7 @@ class ArrayExecutable(Executable):
         step = None
         try:
             with np.errstate(all="ignore"):
-                for step in steps:
+                for step in time_limits.each(steps, _NODE):
                     call, pick, place, width, random, freed, into, _ = step
                     arrays = pick(values)
                     if into is not None:
@@ -112,6 +114,8 @@ class ArrayExecutable(Executable):
                         values[place] = result
                     for slot in freed:
                         values[slot] = None
+        except RecursionError:  # the caller's depth, and no fault of a node
+            raise
         except Exception as error:
             assert step is not None
             raise concrete.failed(step.node, step.pick(values), error) from error

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.errors import ArgumentError
+from graphfw.errors import ArgumentError, counted
+from graphfw.hints.calls import explained
 from graphfw.ir.dtype import DType
 from graphfw.ir.literal import Array
 from graphfw.ir.op import EFFECT, RANDOM, SOURCE
+from graphfw.ir.owners import named
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
@@ -67,11 +69,12 @@ class Comparison:
         inputs = [errors[t] for t in first.tensor.node.inputs if t in errors]
         lines += [f"  of   {_line(one)}" for one in inputs]
         later = [one for one in self.entries if one.diverges and one is not first]
-        lines.append(f"  then {len(later)} more of {len(self.entries)} tensors")
+        lines.append(f"  then {len(later)} more of {counted(len(self.entries), 'tensor')}")
         growth = _growth(self.entries)
         return "\n".join([*lines, "how the error grows:", *[f"  {_line(one)}" for one in growth]])
 
 
+@explained
 def bisect(
     a: Session,
     b: Session,
@@ -110,6 +113,7 @@ def bisect(
     if a.graph is not b.graph:
         raise ArgumentError(
             "bisect: the sessions have different graphs",
+            why=f"one runs {named(a.graph)}, the other {named(b.graph)}",
             fix="make both with gf.Session(graph) of one graph",
         )
     feeds = feeds or {}
@@ -122,7 +126,11 @@ def bisect(
         )
     held = [t for node in nodes for t in node.outputs if isinstance(t, Variable)]
     wanted = [
-        tensor for node in nodes if not {SOURCE, EFFECT} & node.op.traits for tensor in node.outputs
+        tensor
+        for node in nodes
+        if not {SOURCE, EFFECT} & node.op.traits
+        for number, tensor in enumerate(node.outputs)
+        if number not in node.op.remainders
     ]
     tensors: list[Tensor] = [*held, *wanted]
     values = [session.run(tensors, feeds, host=True) for session in (a, b)]

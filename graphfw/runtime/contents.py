@@ -13,7 +13,8 @@ from graphfw.errors import ArgumentError, CheckpointError, DTypeError, SessionEr
 from graphfw.ir import ambient, concrete
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.graph import Graph
-from graphfw.ir.literal import Array, to_array
+from graphfw.ir.literal import Array, entry_array, to_array
+from graphfw.ir.modes import without_modes
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import RESERVED, Variable
@@ -43,7 +44,7 @@ def initial_contents(variable: Variable, seed: int) -> Array:
         )
     if not isinstance(initial, Tensor):
         # A graph of its own, so that the draw depends on the variable's name and nothing else.
-        with Graph(), ambient.override(ambient.current_scope, variable.name):
+        with Graph(), without_modes(), ambient.override(ambient.current_scope, variable.name):
             made = initial(variable.shape, variable.dtype)
         initial = made if isinstance(made, Tensor) else to_array(made)
     if isinstance(initial, Tensor):
@@ -137,7 +138,12 @@ class Loaded(NamedTuple):
 
 
 def loaded(
-    state: Mapping[str, Any], variables: Sequence[Variable], source: str, *, strict: bool
+    state: Mapping[str, Any],
+    variables: Sequence[Variable],
+    source: str,
+    *,
+    strict: bool,
+    ignore_extra: bool,
 ) -> Loaded:
     """Return what a state holds for variables, by their names.
 
@@ -146,6 +152,7 @@ def loaded(
         variables: The variables.
         source: What errors call the state.
         strict: Whether missing and extra entries are errors.
+        ignore_extra: Whether extra entries are none, even if strict.
 
     Raises:
         CheckpointError: Entries don't match.
@@ -167,13 +174,14 @@ def loaded(
                 f"load_state_dict: the key {name!r} is no name",
                 fix="pass arrays by the names of variables, as session.state_dict() returns them",
             )
-    arrays = {k: to_array(v) for k, v in state.items() if k not in (STEP, SEED)}
+    arrays = {k: entry_array(k, v) for k, v in state.items() if k not in (STEP, SEED)}
     named = {v.name: v for v in variables}
     mismatch = io.check_entries(
         {n: (_ints(v.shape), v.dtype.name) for n, v in named.items()},
         {n: (a.shape, as_dtype(a.dtype).name) for n, a in arrays.items()},
         source=source,
         strict=strict,
+        ignore_extra=ignore_extra,
     )
     return Loaded(
         {named[n]: array for n, array in arrays.items() if n in named},

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 
 from graphfw.errors import ExecutionError, ExecutorError, a_type, did_you_mean
-from graphfw.ir import ambient
+from graphfw.hints.devices import executor_for
+from graphfw.ir import ambient, time_limits
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.records import record
@@ -30,6 +31,7 @@ from graphfw.runtime.limits import (
 from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
+from graphfw.runtime.unsettled import Unsettled
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -53,6 +55,8 @@ class Options:
         winograd: Whether convolutions may be computed by Winograd's algorithms.
         tune: Whether the ways to compute a node are measured. That changes no result otherwise than
             another way does; executors that know one way alone have nothing to measure.
+        unsettled: Where runs are noted that return before it is known whether they fail; None where
+            none may.
     """
 
     threads: int | None = None
@@ -60,6 +64,7 @@ class Options:
     matmul_precision: Precision | None = None
     winograd: bool = True
     tune: bool = False
+    unsettled: Unsettled | None = None
 
     @property
     def may_use_winograd(self) -> bool:
@@ -186,8 +191,25 @@ class Executor(abc.ABC):
     name: ClassVar[str]
     holds_values: ClassVar[bool] = True
     """Whether variables have contents: false for an executor that only looks at shapes."""
+    keeps_time_limits: ClassVar[bool] = False
+    """Whether runs end when `ir.time_limits.check` says so, or before."""
     is_host: ClassVar[bool] = False
     """Whether a NumPy array of the right dtype is taken as it is."""
+
+    def checked_timeout(self, timeout: float | None) -> float | None:
+        """Return a run's timeout in seconds, if it is one that this executor keeps to.
+
+        Raises:
+            ArgumentError: It is no positive number.
+            ExecutorError: The executor can't end runs.
+        """
+        found = time_limits.checked_timeout(timeout)
+        if found is not None and not self.keeps_time_limits:
+            raise ExecutorError(
+                f'the executor "{self.name}" can\'t end a run, so it takes no timeout',
+                fix='leave the timeout out, or use executor="numpy"',
+            )
+        return found
 
     @abc.abstractmethod
     def load(self, program: Program, options: Options) -> Executable:
@@ -269,8 +291,7 @@ def find_executor(choice: str | Executor | None) -> Executor:
         module, attribute = _BUILT_IN[name]
         made = getattr(import_module(module), attribute)(device)
     else:
-        meant = {"cpu": "numpy", "gpu": "cupy", "cuda": "cupy"}.get(name.lower())
-        near = f'did you mean "{meant}"?' if meant else did_you_mean(name, executor_names())
+        near = executor_for(choice) or did_you_mean(name, executor_names())
         hint = near or f"there are: {', '.join(executor_names())}"
         made = _entry_points().load(_GROUP, name, "executor", ExecutorError, hint)(device)
     if not isinstance(made, Executor):

@@ -15,6 +15,7 @@ from graphfw.errors import (
     GraphfwError,
     ShapeError,
     a_type,
+    counted,
 )
 from graphfw.ir import concrete
 from graphfw.ir.dim import Dim, DimLike, is_symbol, symbols_of
@@ -36,6 +37,8 @@ def array_of(value: Any) -> Array:
         DTypeError, ArgumentError: It is no array of numbers, or one on a GPU, or gives none.
     """
     try:
+        if isinstance(value, Tensor) and concrete.is_concrete(value):
+            value = concrete.value_of(value, "a feed")  # under "meta", too: a session computes
         array, _ = as_given(value)
     except (GraphfwError, MemoryError):
         raise
@@ -133,13 +136,16 @@ def bind_sizes(program: Program, shapes: Sequence[tuple[int, ...]]) -> tuple[int
     """
     if len(shapes) != len(program.feeds):
         raise FeedError(
-            f"there are {len(program.feeds)} feeds, and {len(shapes)} shapes are given",
+            f"the plan has {counted(len(program.feeds), 'feed')}, and is given "
+            f"{counted(len(shapes), 'shape')}",
             fix="give one for each, in this order: "
             + ", ".join([str(t.name or t.type) for t in program.feeds]),
         )
     for placeholder, shape in zip(program.feeds, shapes, strict=True):
         if len(shape) != placeholder.ndim:
-            raise _wrong_shape(placeholder, shape, f"{len(shape)} dims, not {placeholder.ndim}")
+            raise _wrong_shape(
+                placeholder, shape, f"{counted(len(shape), 'dim')}, not {placeholder.ndim}"
+            )
         for axis, (dim, size) in enumerate(zip(placeholder.shape, shape, strict=True)):
             if isinstance(dim, int) and dim != size:
                 raise _wrong_shape(placeholder, shape, f"dim {axis} is {size}, not {dim}")

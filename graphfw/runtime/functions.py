@@ -14,12 +14,14 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, GraphfwError, a_type
+from graphfw.errors import ArgumentError, GraphfwError, a_type, counted
+from graphfw.hints.calls import explained
 from graphfw.ir import ambient, forks
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.modes import modes_key
 from graphfw.ir.nest import packer
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
@@ -31,6 +33,7 @@ from graphfw.runtime.glances import glance
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.session import Session
 from graphfw.runtime.tracing import flat_results, warn_of_large_constants
+from graphfw.runtime.unmoved import warn_of_unmoved
 
 _KNOWN_CALLS = 1024
 """For how many kinds of calls a function knows at a glance what runs them."""
@@ -53,6 +56,7 @@ def function(
     executor: str | Executor | None = None,
     seed: int = 0,
 ) -> Callable[[Callable[..., Any]], Function]: ...
+@explained
 def function(
     fn: Callable[..., Any] | None = None,
     /,
@@ -220,7 +224,7 @@ class Function:
         return self if instance is None else MethodType(self, instance)
 
     def __repr__(self) -> str:
-        return f"<gf.function {self._name}: {len(self._ready)} builds>"
+        return f"<gf.function {self._name}: {counted(len(self._ready), 'build')}>"
 
     # What a call is called with.
 
@@ -260,6 +264,7 @@ class Function:
             ambient.get_default_dtype().name,
             ambient.training_flag.get(),
             ambient.grad_enabled.get(),
+            modes_key(),
         )
         key = (tuple(kinds), dims, context)
         return _Call(key, key[0], bound, sorted_out, names, arrays, dims, tuple(numbers))
@@ -363,6 +368,7 @@ class Function:
     def _compiled(self, build: _Build) -> _Ready:
         """Copy what has been built to the session's graph, and compile it there."""
         session = self.session
+        warn_of_unmoved(build.graph, build.graph.updates)
         with forks.uncut():
             copies = Copies(build.graph, session.graph, self._made)
         fetches: list[Any] = [copies.of(leaf) for leaf in build.results if leaf is not None]

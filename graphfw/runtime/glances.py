@@ -9,6 +9,7 @@ import numpy as np
 
 from graphfw.ir import ambient
 from graphfw.ir.literal import Array
+from graphfw.ir.modes import modes_key
 from graphfw.ir.tensor import Tensor
 
 _EXACT = frozenset({bool, int, str, bytes, type(None)})
@@ -28,12 +29,13 @@ def glance(
         and containers that are not NumPy's and Python's own.
     """
     arrays: list[Array] = []
-    if ambient.graph_stack.get():
+    if ambient.innermost_graph.get() is not None:
         return None, arrays
     key: list[Any] = [
         ambient.get_default_dtype(),
         ambient.training_flag.get(),
         ambient.grad_enabled.get(),
+        modes_key(),
         len(args),
     ]
     if not _look(args, key, arrays):

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ArgumentError, GraphfwError, a_type
+from graphfw.hints.calls import explained
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.feeding import array_of
+from graphfw.runtime.unsettled import settle_result
 
 
+@explained
 def to_numpy(values: Any) -> Any:
     """Return arrays as NumPy arrays: those on a GPU are copied home, others are taken as they are.
 
@@ -24,6 +27,7 @@ def to_numpy(values: Any) -> Any:
 
     Raises:
         ArgumentError: Something in it is no array.
+        ExecutionError: It is the result of a run that has failed since.
 
     >>> import numpy as np
     >>> to_numpy({"loss": np.float32(0.5), "train": None})
@@ -48,6 +52,7 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
         )
     home = getattr(value, "get", None)
     if callable(home) and hasattr(value, "__cuda_array_interface__"):  # CuPy's way
+        settle_result(value)
         return np.asarray(home())
     try:
         return array_of(value)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from graphfw.errors import FeedError, FetchError, GraphError, a_type
 from graphfw.ir import concrete
 from graphfw.ir.graph import Graph
+from graphfw.ir.owners import owners
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update, Variable
 
@@ -38,6 +39,7 @@ def fetched(graph: Graph, leaf: Any) -> Tensor | Update:
     raise FetchError(
         "what is fetched belongs to another graph than the session's",
         operands=operands,
+        why=owners(leaf.graph, graph, "the session's is"),
         fix="make a session for that graph",
     )
 
@@ -91,13 +93,15 @@ def placeholders_of(graph: Graph, feeds: Iterable[Any]) -> list[Tensor]:
             fix="write plan = session.compile(fetches, feeds=[x]), then plan(array)",
         )
     found = [_placeholder(graph, key) for key in feeds]
-    for i, tensor in enumerate(found):
-        if any(tensor is other for other in found[:i]):
+    seen: set[Tensor] = set()
+    for tensor in found:
+        if tensor in seen:
             raise FeedError(
                 f'"{tensor.name}" is fed twice',
                 operands=[concrete.describe("feed", tensor)],
                 fix="feed it once, by the tensor or by its name",
             )
+        seen.add(tensor)
     return found
 
 
@@ -120,6 +124,7 @@ def _placeholder(graph: Graph, key: Any) -> Tensor:
         raise FeedError(
             "feed: this tensor belongs to another graph than the session's",
             operands=[concrete.describe("feed", tensor)],
+            why=owners(tensor.graph, graph, "the session's is"),
             fix="feed a placeholder of the session's graph",
         )
     if tensor.node.op.name != "placeholder":

@@ -32,6 +32,7 @@ class MetaExecutor(Executor):
 
     name = "meta"
     holds_values = False
+    keeps_time_limits = True  # nothing is computed
 
     def __init__(self, device: str = "") -> None:
         if device:

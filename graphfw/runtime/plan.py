@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, FeedError, did_you_mean
+from graphfw.errors import ArgumentError, FeedError, counted, did_you_mean
+from graphfw.ir import time_limits
 from graphfw.ir.dim import DimLike, substitute
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
@@ -67,6 +68,8 @@ class Plan(Uncopied):
         self.program = program
         self._session = session
         self._executor = session.executor
+        self._unsettled = session._state.unsettled
+        self._timeout = session.timeout
         self._run = run
         self._slots = tuple(slots)
         self._pack = pack
@@ -76,32 +79,48 @@ class Plan(Uncopied):
         dtypes = [t.dtype.dtype if self._executor.is_host else None for t in program.feeds]
         self._taken = [*enumerate(dtypes)]
 
-    def __call__(self, *arrays: Any, host: bool = False) -> Any:
+    def __call__(self, *arrays: Any, host: bool = False, timeout: float | None = None) -> Any:
         """Run with values for the feeds, in their order.
 
         Args:
             arrays: The values.
             host: As for `Session.run`.
+            timeout: As for `Session.run`.
 
         Raises:
             FeedError: A value does not fit its placeholder, or there are too few or too many.
             ExecutionError: An operation failed; the variables are as they were before.
+            RunTimeoutError: The run takes longer than the timeout.
+            ArgumentError: The timeout is no positive number.
+            ExecutorError: The executor can't end runs, and there is a timeout.
             SessionError: The session is closed.
         """
         fed, sizes = self._fed(arrays)
-        found = self._session.execute(self.program, self._run, fed, sizes)
-        return self._packed(self._executor.to_hosts(found) if host else found)
+        if timeout is None and self._timeout is None:
+            found = self._session.execute(self.program, self._run, fed, sizes)
+        else:
+            found = self._computed(fed, sizes, self._executor.checked_timeout(timeout))
+        if host:
+            found = self._executor.to_hosts(found)
+            self._unsettled.settle()
+        return self._packed(found)
 
-    def _computed(self, fed: Sequence[Any], sizes: tuple[int, ...]) -> list[Any]:
+    def _computed(
+        self, fed: Sequence[Any], sizes: tuple[int, ...], timeout: float | None = None
+    ) -> list[Any]:
         """Run on what `_fed` returns, and return the values of the fetched tensors, in order."""
-        return self._session.execute(self.program, self._run, fed, sizes)
+        args = self.program, self._run, fed, sizes
+        limit = self._timeout if timeout is None else timeout
+        if limit is None:
+            return self._session.execute(*args)
+        return time_limits.limited(limit, self._session.execute, *args)
 
     def _fed(self, arrays: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
         """Check and convert values for the feeds, and find what the symbols stand for."""
         program = self.program
         if len(arrays) != len(program.feeds):
             raise FeedError(
-                f"this plan takes {len(program.feeds)} values and got {len(arrays)}",
+                f"this plan takes {counted(len(program.feeds), 'value')} and got {len(arrays)}",
                 fix=f"give, in this order: {_names(program.feeds)}",
             )
         fed = list(arrays)
@@ -205,8 +224,10 @@ class Plan(Uncopied):
             return []
         *_, mixed = self.program.mixing
         low = {dtype: count for dtype, count in mixed.hits.items() if dtype != "casts"}
-        nodes = ", ".join([f"{count} operations in {dtype}" for dtype, count in low.items()])
-        casts = f"{len(self.program.casts)} casts: plan.casts() lists them"
+        nodes = ", ".join(
+            [f"{counted(count, 'operation')} in {dtype}" for dtype, count in low.items()]
+        )
+        casts = f"{counted(len(self.program.casts), 'cast')}: plan.casts() lists them"
         return [f"precision {mixed.name}: {nodes or 'all operations as described'}, {casts}"]
 
     def source(self) -> str:
@@ -310,8 +331,8 @@ class Plan(Uncopied):
         program = self.program
         values = len(self._slots) - self._slots.count(None)
         return (
-            f"<Plan of {len(program.graph.nodes)} nodes: {_names(program.feeds)} -> "
-            f"{values} values, {len(program.updated)} updates>"
+            f"<Plan of {counted(len(program.graph.nodes), 'node')}: {_names(program.feeds)} -> "
+            f"{counted(values, 'value')}, {counted(len(program.updated), 'update')}>"
         )
 
 

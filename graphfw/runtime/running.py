@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from graphfw.errors import SessionError
+from graphfw.ir import time_limits
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.op import Rng
 from graphfw.ir.variable import Variable
@@ -29,6 +30,8 @@ def reading(
     check_finite: bool,
 ) -> list[Any]:
     """Run what updates no variables."""
+    if state.unsettled:
+        state.unsettled.look(updates=False)
     if not program.variables and not program.is_random:
         return _checked(run(fed, sizes, _NO_RNG, 0, None), run, fed, sizes, _NO_RNG, check_finite)
     me = object()
@@ -55,8 +58,29 @@ def updating(
     fed: Sequence[Any],
     sizes: tuple[int, ...],
     check_finite: bool,
+    check_open: Callable[[], None],
 ) -> list[Any]:
-    """Run what updates variables, and commit; called with `state.writing`."""
+    """Run what updates variables, in its turn, and commit; `check_open` is called before."""
+    if time_limits.used and time_limits.seconds_left() is not None:
+        # Waiting for other runs is part of the time.
+        args = state, program, run, fed, sizes, check_finite, check_open
+        return time_limits.holding(state.writing, _updating, *args)
+    with state.writing:
+        return _updating(state, program, run, fed, sizes, check_finite, check_open)
+
+
+def _updating(
+    state: State,
+    program: Program,
+    run: Executable,
+    fed: Sequence[Any],
+    sizes: tuple[int, ...],
+    check_finite: bool,
+    check_open: Callable[[], None],
+) -> list[Any]:
+    check_open()
+    if state.unsettled:
+        state.unsettled.look(updates=True)
     me = object()
     state.release()
     try:

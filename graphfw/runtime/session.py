@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from contextvars import copy_context
-from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +13,7 @@ import numpy as np
 from graphfw import io
 from graphfw.errors import (
     ArgumentError,
+    ExecutionError,
     FeedError,
     GraphError,
     GraphfwError,
@@ -22,7 +21,9 @@ from graphfw.errors import (
     SessionError,
     a_type,
 )
+from graphfw.hints.calls import explained
 from graphfw.ir import forks, nest
+from graphfw.ir.body import within_recursion_limit
 from graphfw.ir.collecting import without_collection
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import Graph
@@ -45,15 +46,17 @@ from graphfw.runtime.contents import (
     loaded,
     warn_unverified,
 )
-from graphfw.runtime.debugging import DebugExecutable, Hook, checked_debug
+from graphfw.runtime.debugging import Hook, checked_debug
 from graphfw.runtime.executor import Executable, Executor, checked_options, find_executor
 from graphfw.runtime.given_passes import checked_passes
 from graphfw.runtime.limits import Precision, checked_mixed, checked_switch
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.profile import Profile
-from graphfw.runtime.program import Program, lower, without_passes
+from graphfw.runtime.program import Program, lower
+from graphfw.runtime.ready import ready
 from graphfw.runtime.running import reading, updating
-from graphfw.runtime.state import Snapshot, State, batches, checked_seed
+from graphfw.runtime.state import State, batches, checked_seed
+from graphfw.runtime.unmoved import warn_of_unmoved
 
 if TYPE_CHECKING:
     from graphfw.passes.mixed_policy import MixedName
@@ -87,9 +90,8 @@ class Session(Uncopied):
             again where its gradients read them; if that is not enough it is an error before it
             begins.
         matmul_precision: `"high"` lets products of float32, in convolutions too, be less exact
-            where that is quicker: on CPUs with AMX tiles, by up to 2^-14 of each |a b|. Elsewhere
-            it changes nothing.
-            `"highest"` permits nothing of the kind, Winograd's convolutions neither.
+            where that is quicker: on CPUs with AMX tiles, by up to 2^-14 of each |a b|; elsewhere
+            it changes nothing. `"highest"` permits neither that nor Winograd's convolutions.
         precision: "mixed-bf16" or "mixed-fp16" computes in 16 bits what gains by it, though it is
             described in float32: products, and what goes along with them. Variables, optimisers,
             losses, feeds and what is fetched stay float32. `plan.casts()` lists what is converted.
@@ -97,12 +99,12 @@ class Session(Uncopied):
             tensors or layers in which `*` stands for anything: `{"decoder.*": "float32"}`.
         winograd: Whether convolutions may be computed by Winograd's algorithms, where these should
             be faster; their errors are about 1e-5 of the output's scale.
-        tune: Measure the ways in which convolutions can be computed, where sizes are known, as
-            plans are compiled, instead of estimating which is the fastest. What is found is kept on
-            disk, for later sessions with `tune`.
+        tune: Measure the ways to compute convolutions of known sizes as plans are compiled, instead
+            of estimating which is the fastest. The choice is kept on disk for later such sessions.
         passes: Passes of your own, or the names under which installed packages have them. They
             are run on what is described, in this order, before the compiler's; the graph is
             checked after each. Not with `debug`, which runs what is described.
+        timeout: How many seconds a run may take, unless it is given another timeout; see `run`.
         debug: Run node by node with NumPy, as the graph is described, without the compiler: slower,
             and errors name the line of the node. A function is called with each node, its inputs
             and its outputs, also with those inside of loops and branches.
@@ -126,6 +128,7 @@ class Session(Uncopied):
         "graph, and make a Session of it there"
     )
 
+    @explained
     def __init__(
         self,
         graph: Graph,
@@ -142,12 +145,12 @@ class Session(Uncopied):
         winograd: bool = True,
         tune: bool = False,
         passes: Sequence[Pass | str] = (),
+        timeout: float | None = None,
         debug: bool | Hook = False,
     ) -> None:
         if not isinstance(graph, Graph):
-            raise ArgumentError(
-                f"Session: {graph!r} is not a Graph", fix="pass the graph: gf.Session(g)"
-            )
+            message = f"Session: {graph!r} is not a Graph"
+            raise ArgumentError(message, fix="pass the graph: gf.Session(g)")
         graph.check()
         graph.check_names()
         self.graph = graph
@@ -161,8 +164,8 @@ class Session(Uncopied):
         self.precision = checked_mixed(precision, precision_overrides)
         checked_debug(debug, self.executor, self.options)
         own = checked_passes(passes)
-        self._passes = () if debug else own
-        self._debug = debug
+        self._passes, self._debug = () if debug else own, debug
+        self.timeout = self.executor.checked_timeout(timeout)
         self._state = State(checked_seed(seed))
         self._plans: dict[Any, Plan] = {}
         self._compiling = forks.renewed_lock()
@@ -181,6 +184,7 @@ class Session(Uncopied):
         feeds: Mapping[Tensor | str, Any] | None = None,
         *,
         host: bool = False,
+        timeout: float | None = None,
     ) -> Any:
         """Compute fetches, make the fetched updates happen, and return values in the same form.
 
@@ -193,6 +197,10 @@ class Session(Uncopied):
                 anything with `__array__` or `__dlpack__`.
             host: Return NumPy arrays, whatever the executor: those on a GPU are copied home
                 together, and waited for once.
+            timeout: How many seconds the run may take; by default the session's `timeout`. It ends
+                a moment later, or when what it calls returns (a library, `gf.host_call`), and the
+                variables are as they were before. Once it writes to variables, it is finished and
+                its results are returned. Compiling does not count.
 
         Returns:
             Arrays that belong to the caller, in the form of `fetches`.
@@ -201,6 +209,9 @@ class Session(Uncopied):
             FetchError: Something in `fetches` can't be fetched from this graph.
             FeedError: A feed is missing, unknown, or does not fit.
             ExecutionError: An operation failed; the variables are as they were before.
+            RunTimeoutError: The run takes longer than the timeout.
+            ArgumentError: The timeout is no positive number.
+            ExecutorError: The executor can't end runs, and there is a timeout.
             SessionError: The session is closed.
         """
         if feeds is None:
@@ -212,7 +223,7 @@ class Session(Uncopied):
             ]
         )
         plan = self._plans.get(key) or self._planned(key, fetches, feeds)
-        return plan(*feeds.values(), host=host)
+        return plan(*feeds.values(), host=host, timeout=timeout)
 
     def _named(self, name: str) -> Any:
         """Return the key of what a name means now: variables are renamed as models are joined."""
@@ -266,38 +277,18 @@ class Session(Uncopied):
         self.graph.check()
         placeholders = lookup.placeholders_of(self.graph, feeds)
         tensors, updates, slots = lookup.all_fetched(self.graph, nest.leaves(fetches))
-        with self._compiling:
+        warn_of_unmoved(self.graph, updates)
+        with self._compiling, within_recursion_limit(self.graph):
             with without_collection():
                 # In a context of its own: an interrupt must not leave the compiler's graphs open.
                 how = self.graph, self._verify, self.executor.passes, self.precision, self._passes
                 program = copy_context().run(lower, tensors, updates, placeholders, *how)
             with without_collection():
-                loaded = self._loaded(program)
+                late = None if self._check_finite else self._state.unsettled
+                loaded = ready(program, self.executor, self.options, self._debug, late)
             # Now: what can't keep its memory limit is refused before variables take memory.
             self._start(self.graph.variables)
             return Plan(self, program, loaded, slots, nest.packer(fetches))
-
-    def _loaded(self, program: Program) -> Executable:
-        if program.is_staged and self.executor.holds_values:
-            # Not at the top: few graphs have results whose shape depends on values.
-            staged = import_module("graphfw.runtime.staged")
-            made: Executable = staged.loaded(program, self._ready, self.executor, self.options)
-            return made
-        return self._ready(program)
-
-    def _ready(self, program: Program) -> Executable:
-        """Return what runs a program in one go."""
-        run: Executable
-        if self._debug:
-            hook = self._debug if callable(self._debug) else None
-            run = DebugExecutable(without_passes(program), hook)
-        else:
-            run = self.executor.load(program, self.options)
-        if program.level == "first-run" and self.executor.holds_values:
-            # Not at the top: few ask for it, and it needs all passes.
-            first_run = import_module("graphfw.runtime.first_run")
-            run = first_run.FirstRun(run, program, program.source, self.executor)
-        return run
 
     def execute(
         self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
@@ -309,9 +300,7 @@ class Session(Uncopied):
         try:
             if not program.updated:
                 return reading(state, program, run, fed, sizes, self._check_finite)
-            with state.writing:
-                self._check_open()
-                return updating(state, program, run, fed, sizes, self._check_finite)
+            return updating(state, program, run, fed, sizes, self._check_finite, self._check_open)
         except MemoryError as error:
             if isinstance(error, GraphfwError):
                 raise
@@ -320,12 +309,24 @@ class Session(Uncopied):
                 fix="feed less at once; plan.memory() says what takes it",
             ) from error
 
+    def wait(self) -> None:
+        """Wait for all runs: one on a GPU may return before it is done, and fail later.
+
+        So does each use of the session that looks at variables or brings results to the host.
+
+        Raises:
+            ExecutionError: A run has failed; it and those after it have changed no variable.
+            SessionError: The session is closed.
+        """
+        self._check_open()
+        self._state.unsettled.settle()
+
     def profile(
         self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
     ) -> Profile:
         """Time a run that changes nothing; what `plan.profile` calls."""
-        self._check_open()
-        with self._pinned() as snapshot:
+        self.wait()
+        with self._state.pinned() as snapshot:
             inputs = [*fed, *[snapshot.values.get(v) for v in program.variables]]
             rng = Rng(snapshot.seed, snapshot.step)
             return run.profile(inputs, sizes, rng, snapshot.version_of(program.kept))
@@ -349,22 +350,12 @@ class Session(Uncopied):
 
     def __getitem__(self, variable: Variable | str) -> Array:
         """Return a copy of a variable's contents, by the variable or its name."""
-        self._check_open()
+        self.wait()
         found = lookup.variable_of(self.graph, variable)
         with self._compiling:
             self._start([found])
-        with self._pinned() as snapshot:
+        with self._state.pinned() as snapshot:
             return self.executor.to_host(snapshot.values.get(found))
-
-    @contextmanager
-    def _pinned(self) -> Iterator[Snapshot]:
-        """Give the contents, which nobody overwrites meanwhile."""
-        me = object()
-        state = self._state
-        try:
-            yield state.pin(me)
-        finally:
-            state.unpin(me)
 
     def __setitem__(self, variable: Variable | str, value: Any) -> None:
         """Replace a variable's contents by an array of its shape; dtypes convert as those of feeds.
@@ -372,7 +363,7 @@ class Session(Uncopied):
         Raises:
             ShapeError, DTypeError: The array does not fit.
         """
-        self._check_open()
+        self.wait()
         found = lookup.variable_of(self.graph, variable)
         copy = self.executor.from_host(assigned_contents(found, value))
         with self._state.writing:
@@ -382,16 +373,18 @@ class Session(Uncopied):
 
     def state_dict(self) -> dict[str, Array]:
         """Return copies of all variables' contents by name, with the session's step and seed."""
-        self._check_open()
+        self.wait()
         variables = tuple(self.graph.variables)
         with self._compiling:
             self._start(variables)
         self.graph.check_names()
-        with self._pinned() as snapshot:
+        with self._state.pinned() as snapshot:
             arrays = {v.name: self.executor.to_host(snapshot.values.get(v)) for v in variables}
         return {**arrays, STEP: np.asarray(snapshot.step), SEED: np.asarray(snapshot.seed)}
 
-    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> io.Mismatch:
+    def load_state_dict(
+        self, state: Mapping[str, Any], *, strict: bool = True, ignore_extra: bool = False
+    ) -> io.Mismatch:
         """Replace all variables' contents at once by arrays of their names.
 
         Where the state has a step and a seed, the session goes on with its random numbers.
@@ -399,6 +392,7 @@ class Session(Uncopied):
         Args:
             state: What `state_dict` returned, here or elsewhere.
             strict: Whether missing and extra entries are errors.
+            ignore_extra: Whether extra entries are left out; missing ones are errors all the same.
 
         Returns:
             What was missing and extra.
@@ -407,7 +401,7 @@ class Session(Uncopied):
             CheckpointError: Entries don't match; nothing has changed.
             ArgumentError: The state is no dict.
         """
-        return self._load(state, "the state", strict)
+        return self._load(state, "the state", strict=strict, ignore_extra=ignore_extra)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all variables, the step and the seed to a safetensors file, atomically.
@@ -422,14 +416,17 @@ class Session(Uncopied):
         metadata = {STEP: str(step), SEED: str(seed), OPSET: str(self.graph.opset)}
         io.write_checkpoint(path, arrays, metadata)
 
-    def restore(self, path: str | os.PathLike[str], *, strict: bool = True) -> io.Mismatch:
+    def restore(
+        self, path: str | os.PathLike[str], *, strict: bool = True, ignore_extra: bool = False
+    ) -> io.Mismatch:
         """Read what `save` wrote.
 
         The file's checksums are checked. A file without them is read with a warning.
 
         Args:
             path: The file.
-            strict: Whether missing and extra entries are errors; returned otherwise.
+            strict: As in `load_state_dict`.
+            ignore_extra: As in `load_state_dict`.
 
         Raises:
             CheckpointError: The file can't be read, it is damaged, or its entries don't match;
@@ -439,17 +436,18 @@ class Session(Uncopied):
         source = os.fspath(path)
         check_is_whole(source, metadata)
         numbers = {k: metadata[k] for k in (STEP, SEED) if k in metadata}
-        mismatch = self._load({**arrays, **numbers}, source, strict)
+        state = {**arrays, **numbers}
+        mismatch = self._load(state, source, strict=strict, ignore_extra=ignore_extra)
         if not verified:
             warn_unverified(source, metadata)
         return mismatch
 
-    def _load(self, state: Mapping[str, Any], source: str, strict: bool) -> io.Mismatch:
-        self._check_open()
+    def _load(self, state: Mapping[str, Any], source: str, **how: bool) -> io.Mismatch:
+        self.wait()
         self.graph.check_names()
         if not self.executor.holds_values:
             self.executor.to_host(None)
-        found = loaded(state, self.graph.variables, source, strict=strict)
+        found = loaded(state, self.graph.variables, source, **how)
         values = {v: self.executor.from_host(array) for v, array in found.arrays.items()}
         with self._state.writing:
             self._state.commit(values, found.step, found.seed)
@@ -461,11 +459,16 @@ class Session(Uncopied):
         """Let go of plans and variables; every later use is an error.
 
         Runs that are going on in other threads come to their end.
+
+        Raises:
+            ExecutionError: A run that had returned has failed; the session is closed all the same.
         """
+        unsettled = self._state.unsettled
         self._closed = True
         self._plans.clear()
         self._state = State(self.seed)
         self.executor.release()
+        unsettled.settle()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -483,7 +486,12 @@ class Session(Uncopied):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except ExecutionError as late:
+            if error is None:
+                raise
+            error.add_note(f"a run before it has failed: {late.summary}")
         if isinstance(error, GraphfwError):
             trim_traceback(traceback)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import get_ident
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -14,6 +15,7 @@ from graphfw.errors import ArgumentError, CheckpointError
 from graphfw.ir import forks
 from graphfw.ir.literal import Array
 from graphfw.ir.variable import Variable
+from graphfw.runtime.unsettled import Unsettled
 
 _TOGETHER = 32 << 20
 
@@ -75,12 +77,14 @@ class State:
 
     Attributes:
         snapshot: The contents now.
+        unsettled: Runs that have returned, and may still fail.
         writing: Held by those who commit what they have computed from a snapshot. The lock itself
             and no context manager around it, which a signal could leave before it gives it back.
     """
 
     def __init__(self, seed: int) -> None:
         self.snapshot = Snapshot({}, 0, seed)
+        self.unsettled = Unsettled(self.rewind)
         self.writing = forks.renewed_lock()
         # Reentrant: a signal handler may use the session while its thread is in here.
         self._swapping = forks.renewed_lock()
@@ -104,6 +108,15 @@ class State:
     def unpin(self, reader: object) -> None:
         """End `pin`, or do nothing where it has not begun."""
         self._readers.pop(reader, None)
+
+    @contextmanager
+    def pinned(self) -> Iterator[Snapshot]:
+        """Give the contents, which nobody overwrites meanwhile."""
+        me = object()
+        try:
+            yield self.pin(me)
+        finally:
+            self.unpin(me)
 
     def keep(self, holder: object) -> None:
         """Let no run that begins from now on write over the arrays, until `unpin`."""
@@ -177,6 +190,19 @@ class State:
             overwritten = self._claimer is taker and self._done[0]
             new = current._replace(step=current.step - 1, taker=None)
             if current.taker is taker and not overwritten and self.snapshot is current:
+                self.snapshot = new
+
+    def rewind(self, step: int, count: int) -> None:
+        """Undo `take_step` for runs that failed after they had returned.
+
+        Args:
+            step: The first one's.
+            count: How many there were; where others have taken steps, too, nothing is undone.
+        """
+        with self._swapping:
+            current = self.snapshot
+            new = current._replace(step=step, taker=None)
+            if current.step == step + count and self.snapshot is current:
                 self.snapshot = new
 
     def commit(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import signature
 from typing import Any
 
 from graphfw.errors import ArgumentError, GraphfwError, a_type
+from graphfw.hints.calls import explained
 from graphfw.ir import ambient, nest
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
@@ -23,6 +24,7 @@ LARGE_BYTES = 1 << 20
 """Constants larger than this are warned of in functions that are traced."""
 
 
+@explained
 def make_graph(fn: Callable[..., Any], *specs: Any) -> Graph:
     """Return the graph of a function: `fn` is called once, with a placeholder for each spec.
 
@@ -46,17 +48,48 @@ def make_graph(fn: Callable[..., Any], *specs: Any) -> Graph:
     >>> g.placeholders[0].name, g.outputs[0].type
     ('x', float32[n])
     """
+    graph, _, results = _called("make_graph", fn, specs)
+    graph.outputs = tuple([t for t in results if isinstance(t, Tensor)])
+    warn_of_large_constants(graph, set())
+    return graph
+
+
+@explained
+def eval_shape(fn: Callable[..., Any], *specs: Any) -> Any:
+    """Return the types of what a function returns, without computing anything.
+
+    Args:
+        fn: Takes tensors, or nested structures of them; returns such. It is called once.
+        specs: One for each argument, as for `gf.make_graph`.
+
+    Returns:
+        A `gf.TensorType` in place of each tensor of the result, and None in place of updates.
+
+    Raises:
+        ArgumentError: A spec is none, or a result is no tensor.
+        ShapeError, DTypeError, …: What the function does can't be.
+
+    >>> import graphfw as gf
+    >>> gf.eval_shape(lambda x: {"sum": gf.sum(x), "rows": x + 1}, (("n", 3), "float32"))
+    {'sum': float32[], 'rows': float32[n, 3]}
+    """
+    _, returned, results = _called("eval_shape", fn, specs)
+    types = [t.type if isinstance(t, Tensor) else None for t in results]
+    return nest.packer(returned)(iter(types))
+
+
+def _called(
+    what: str, fn: Callable[..., Any], specs: Sequence[Any]
+) -> tuple[Graph, Any, list[Tensor | Update | None]]:
+    """Call a function with a placeholder for each spec, in a graph of its own."""
     graph = Graph(getattr(fn, "__name__", ""))
     names = _parameter_names(fn, len(specs))
     with graph, ambient.override(ambient.current_scope, ""):
         arguments = [
-            read("make_graph", spec, name, placeholder)
-            for spec, name in zip(specs, names, strict=True)
+            read(what, spec, name, placeholder) for spec, name in zip(specs, names, strict=True)
         ]
-        results = flat_results(fn(*arguments), graph.name or "the function")
-        graph.outputs = tuple([t for t in results if isinstance(t, Tensor)])
-    warn_of_large_constants(graph, set())
-    return graph
+        returned = fn(*arguments)
+        return graph, returned, flat_results(returned, graph.name or "the function")
 
 
 def _parameter_names(fn: Callable[..., Any], count: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from graphfw.ir import concrete
+from graphfw.ir import concrete, time_limits
 from graphfw.ir.body import Body
 from graphfw.ir.op import RANDOM, Op, Rng
 from graphfw.ir.tensor import Node
@@ -25,6 +25,7 @@ def evaluated(
     """
     if isinstance(op, Region):
         op = op.with_bodies([_Watched(body, watch) for body in op.bodies])
+    time_limits.check(node)
     try:
         result = op.eval(xp, *inputs, **({"rng": rng} if RANDOM in op.traits else {}))
     except Exception as error:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from graphfw.errors import ArgumentError, DTypeError, GradientError, ShapeError, a_type
+from graphfw.errors import ArgumentError, DTypeError, GradientError, ShapeError, a_type, counted
 from graphfw.ir import ambient, nest
 from graphfw.ir.build import admitted, emit
 from graphfw.ir.concrete import describe
 from graphfw.ir.functions import F
 from graphfw.ir.graph import current_graph
+from graphfw.ir.modes import as_called
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.composed import demand
 from graphfw.ops.inputs import Identity
@@ -56,7 +57,7 @@ class Call(NamedTuple):
         # New tensors: what fn takes from around it is constant, and equal arguments are two.
         with ambient.override(ambient.grad_enabled, True):
             xs = [emit(Identity(), t) for t in given.tensors]
-            returned = fn(*given.pack(xs))
+            returned = as_called(fn)(*given.pack(xs))
         aux: tuple[Any, ...] = ()
         if has_aux:
             demand(
@@ -105,7 +106,7 @@ class Call(NamedTuple):
         demand(
             given == wanted,
             f"{self.what}: {label} and {other} have different structures: "
-            f"{len(leaves)} and {len(structure.tensors)} tensors",
+            f"{len(leaves)} and {counted(len(structure.tensors), 'tensor')}",
             fix="use the same nesting of tuples, lists and dicts, with the same keys",
         )
         pairs = zip(leaves, nest.leaves(example), strict=True)

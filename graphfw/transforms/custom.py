@@ -6,7 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphfw.errors import GradientError
+from graphfw.errors import GradientError, counted
+from graphfw.hints.calls import explained
 from graphfw.ir.body import Body, Traced, closed, trace
 from graphfw.ir.build import admitted, emit_all
 from graphfw.ir.concrete import describe
@@ -68,6 +69,7 @@ def _refusal(y: Tensor, other: Tensor) -> Refusal:
     )
 
 
+@explained
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a function of tensors a gradient rule of its own.
 
@@ -156,8 +158,8 @@ def _traced(
         gradients = returned if isinstance(returned, (tuple, list)) else (returned,)
         if len(gradients) != wanted:
             raise GradientError(
-                f"custom_gradient: the rule returns {len(gradients)} gradients for {wanted} "
-                "tensors",
+                f"custom_gradient: the rule returns {counted(len(gradients), 'gradient')} for "
+                f"{counted(wanted, 'tensor')}",
                 fix="return one gradient, or None, for each tensor that the function takes",
             )
         for gradient in gradients:

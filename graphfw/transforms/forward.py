@@ -17,6 +17,7 @@ from graphfw.ir.body import BodyGraph, copied
 from graphfw.ir.build import admitted, emit_all
 from graphfw.ir.functions import F, public
 from graphfw.ir.graph import current_graph
+from graphfw.ir.modes import unintercepted
 from graphfw.ir.op import ELEMENTWISE, Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors
@@ -29,6 +30,7 @@ Tangents = Sequence[Tensor | None]
 
 
 @public
+@unintercepted
 def tangents(
     ys: Sequence[Tensor], xs: Sequence[Tensor], seeds: Tangents, keeps: bool = False
 ) -> tuple[list[Tensor], list[Tensor | None]]:

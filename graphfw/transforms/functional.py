@@ -6,11 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphfw.errors import a_type
+from graphfw.hints.calls import explained
+from graphfw.ir.modes import unintercepted
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.composed import demand
 from graphfw.transforms.calls import Call
 
 
+@explained
+@unintercepted
 def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Call a function, and return its result and what pulls cotangents back through it.
 
@@ -39,12 +43,15 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """
     call = Call.of("vjp", fn, primals, has_aux)
 
+    @unintercepted
     def pullback(cts: Any) -> Any:
         return call.given.pack(call.pull(call.cotangents(cts)))
 
     return (call.result, pullback, *call.aux)
 
 
+@explained
+@unintercepted
 def jvp(
     fn: Callable[..., Any],
     primals: Sequence[Any],
@@ -96,6 +103,8 @@ def pushed(
     return call, *call.push(call.tangents(tuple(tangents)))
 
 
+@explained
+@unintercepted
 def linearize(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Call a function, and return its result and the linear function that is its derivative there.
 
@@ -122,6 +131,7 @@ def linearize(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> A
     """
     call = Call.of("linearize", fn, primals, has_aux)
 
+    @unintercepted
     def fn_jvp(*tangents: Any) -> Any:
         return call.ys.pack(call.push(call.tangents(tangents), keeps=True)[1])
 

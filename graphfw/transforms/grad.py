@@ -12,7 +12,9 @@ from graphfw.ir.build import admitted, emit_all
 from graphfw.ir.collecting import without_collection
 from graphfw.ir.functions import F, public
 from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.modes import interceptable, unintercepted
 from graphfw.ir.op import RANDOM, SOURCE
+from graphfw.ir.owners import owners
 from graphfw.ir.shape import can_broadcast
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
@@ -30,6 +32,7 @@ def grad(y: Tensor, xs: Tensor, grad_y: Any = None, *, missing: Missing = "error
 def grad(
     y: Tensor, xs: Sequence[Tensor], grad_y: Any = None, *, missing: Missing = "error"
 ) -> list[Tensor]: ...
+@interceptable
 def grad(
     y: Tensor,
     xs: Tensor | Sequence[Tensor],
@@ -89,6 +92,7 @@ def _standing_here(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple([admitted(t, graph, "grad") for t in tensors])
 
 
+@interceptable
 def value_and_grad(
     y: Tensor, xs: Any, grad_y: Any = None, *, missing: Missing = "error"
 ) -> tuple[Tensor, Any]:
@@ -240,6 +244,7 @@ def _made_again(
 
 
 @public
+@unintercepted
 def cotangents(
     ys: Sequence[Tensor], xs: Sequence[Tensor], seeds: Sequence[Tensor], may_refuse: bool = False
 ) -> list[Any]:
@@ -404,8 +409,15 @@ def _missing(y: Tensor, x: Tensor, missing: Missing) -> Tensor:
     if missing == "zeros":
         return F.zeros(x.shape, dtype=x.dtype)
     operands = [concrete.describe("y", y), concrete.describe("x", x)]
-    block = blocking(y, x)
     name = f' "{x.name}"' if x.name else ""
+    if x.graph.root is not y.graph.root and not x.graph.is_ambient:
+        raise GradientError(
+            f"grad: x{name} belongs to another graph than y",
+            operands=operands,
+            why=owners(x.graph.root, y.graph.root, "y's is"),
+            fix="ask for the gradient with respect to tensors of y's graph",
+        )
+    block = blocking(y, x)
     if block is None:
         raise GradientError(
             f"grad: y does not depend on x{name}",

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex, TypeAlias
 
 from graphfw.errors import GradientError, a_type
+from graphfw.hints.calls import explained
 from graphfw.ir.concrete import describe
 from graphfw.ir.dim import always_le
 from graphfw.ir.functions import F
+from graphfw.ir.modes import unintercepted
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.composed import demand
 from graphfw.transforms.calls import Call
@@ -21,6 +23,7 @@ MODES = ("auto", "forward", "reverse")
 Argnums: TypeAlias = int | Sequence[int]
 
 
+@explained
 def jacobian(
     fn: Callable[..., Any],
     argnums: Argnums = 0,
@@ -66,6 +69,7 @@ def jacobian(
         fix="count the positional arguments from 0",
     )
 
+    @unintercepted
     def differentiated(*args: Any) -> Any:
         numbers = _numbers(several, len(args))
         chosen = tuple([args[i] for i in numbers])
@@ -89,6 +93,7 @@ def jacobian(
     return differentiated
 
 
+@explained
 def hessian(
     fn: Callable[..., Any], argnums: Argnums = 0, *, holomorphic: bool = False
 ) -> Callable[..., Any]:
@@ -115,6 +120,8 @@ def hessian(
     return jacobian(first, argnums, mode="forward", holomorphic=holomorphic)
 
 
+@explained
+@unintercepted
 def hvp(
     fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
 ) -> tuple[Tensor, Any]:
@@ -142,6 +149,7 @@ def hvp(
     Tensor([  6., 120.], dtype=float32)
     """
 
+    @unintercepted
     def gradient(*args: Any) -> Any:
         call = Call.of("hvp", fn, args)
         y, *others = call.ys.tensors

@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, AxisError, GraphError, ShapeError, a_type
+from graphfw.errors import ArgumentError, AxisError, GraphError, ShapeError, a_type, counted
+from graphfw.hints.calls import explained
 from graphfw.ir import nest
 from graphfw.ir.body import Body, closed, trace
 from graphfw.ir.concrete import describe
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.functions import F
 from graphfw.ir.literal import PYTHON_SCALARS
+from graphfw.ir.modes import as_called, unintercepted
 from graphfw.ir.shape import Requirement, normalize_axis
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
@@ -26,6 +28,7 @@ from graphfw.ops.effects import carrying, happens
 RANDOMNESS = ("different", "same", "error")
 
 
+@explained
 def vmap(
     fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, *, randomness: str = "different"
 ) -> Callable[..., Any]:
@@ -76,6 +79,7 @@ def vmap(
     )
 
     @functools.wraps(fn)
+    @unintercepted
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves = [_taken(leaf) for leaf in _arguments(in_axes, args, kwargs)]
         pack = nest.packer((args, kwargs))
@@ -85,7 +89,7 @@ def vmap(
         def one(*tensors: Tensor) -> list[Tensor]:
             rest = iter(tensors)
             given, named = pack(iter([x.value if x.front is None else next(rest) for x in leaves]))
-            returned.append(fn(*given, **named))
+            returned.append(as_called(fn)(*given, **named))
             return [_result(leaf) for leaf in nest.leaves(returned[-1]) if leaf is not None]
 
         lanes = Lanes(_common_size(leaves), randomness)
@@ -129,7 +133,10 @@ def _arguments(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> I
     if isinstance(in_axes, (tuple, list)):
         demand(
             len(in_axes) == len(args),
-            f"vmap: in_axes has {len(in_axes)} entries for {len(args)} arguments",
+            (
+                f"vmap: in_axes has {counted(len(in_axes), 'entry', 'entries')} for "
+                f"{counted(len(args), 'argument')}"
+            ),
             fix="give each positional argument one entry; keyword arguments lie along axis 0",
         )
     else:
@@ -160,7 +167,7 @@ def _spread(what: str, axes: Any, value: Any, label: str) -> Iterator[_Leaf]:
     demand(
         fits,
         f"vmap: {what} {axes!r} does not fit {label}, {a_type(value)}"
-        + (f" with {len(parts)} entries" if parts is not None else ""),
+        + (f" with {counted(len(parts), 'entry', 'entries')}" if parts is not None else ""),
         fix="use an int, None, or the nesting of what it is for",
     )
     if parts is None:

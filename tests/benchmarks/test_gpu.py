@@ -22,6 +22,10 @@ STUB = """#!{python}
 import json, os, sys
 told = json.loads(os.environ["TOLD"])
 found = [how for words, how in told.items() if set(words.split()) <= set(sys.argv)]
+if sys.argv[1:] == ["-m", "tests.gpu_ladder"]:
+    print(*[f"{{name}}\\twhat it is" for name in ("low", "middle", "high")], sep="\\n")
+if sys.argv[2:3] == ["tests.gpu_ladder"] and found and found[0] == 1:
+    print("look at: the wires")
 sys.exit(found[0] if found else 0)
 """
 
@@ -56,6 +60,31 @@ class TestScript:
         again = script(folder, "0", "doctor", "tests", told={"doctor": 1, "pytest": 1})
         assert again.returncode == 1
         assert "-m graphfw doctor" not in again.stdout
+
+    def test_the_ladder_stops_at_the_first_rung_that_fails(self, script, tmp_path):
+        folder = str(tmp_path / "found")
+        first = script(folder, "0", "ladder", "doctor", told={"tests.gpu_ladder middle": 1})
+        assert first.returncode == 1
+        assert first.stdout.splitlines()[-5:] == [
+            "== rung middle",
+            "look at: the wires",
+            "",
+            "== stopped at the rung middle; nothing above it is tried before it holds; failed: 1",
+            "rung middle",
+        ]
+        assert "doctor" not in first.stdout
+        again = script(folder, "0", "ladder", "doctor")
+        assert again.returncode == 0
+        shown = [line for line in again.stdout.splitlines() if line.startswith("== ")]
+        assert shown[:2] == ["== rung middle", "== rung high"]
+        assert [line.split(":")[0] for line in shown[2:]] == ["== doctor", "== done; failed"]
+
+    def test_a_rung_that_hangs_twice_has_failed(self, script, tmp_path):
+        folder, hangs = str(tmp_path / "found"), {"tests.gpu_ladder low": 124}
+        assert script(folder, "0", "ladder", told=hangs).returncode == 3
+        end = script(folder, "0", "ladder", told=hangs)
+        assert end.returncode == 1
+        assert end.stdout.rstrip().endswith("rung low (takes too long)")
 
     def test_figures_that_are_left_are_for_the_next_call(self, script, tmp_path):
         folder = str(tmp_path / "found")
@@ -92,6 +121,7 @@ class TestScript:
         words = [word for word in said.split() if word.startswith("tests/")]
         files = {word.split("::")[0].removesuffix(":") for word in words}
         assert len(files) > 10
+        assert "rung middle: " in said
         assert not [file for file in files if not (ROOT / file).exists()]
 
 

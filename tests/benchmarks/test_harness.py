@@ -11,7 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks import report
+import graphfw as gf
+from benchmarks import large_graphs, report
 from benchmarks.__main__ import main
 from benchmarks.registry import WORKLOADS
 from benchmarks.results import difference, fingerprints
@@ -238,3 +239,20 @@ def test_peers_of_a_sweep(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main()
     assert "'nobody' is none of numpy, torch" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", large_graphs.SHAPES)
+def test_graphs_of_every_shape_have_about_as_many_nodes_as_asked(name):
+    with gf.Graph() as g:
+        fetches, feeds = large_graphs.SHAPES[name](120)
+    assert 60 <= len(g.nodes) <= 240
+    assert fetches
+    assert [t.node for t in feeds] == [t.node for t in g.placeholders]
+
+
+def test_the_table_of_large_graphs(monkeypatch, capsys):
+    monkeypatch.setattr(large_graphs, "_row", lambda name, size: f"| {name} | {size} |")
+    monkeypatch.setattr(sys, "argv", ["large_graphs", "chain", "rows", "--largest", "10000"])
+    large_graphs.main()
+    rows = capsys.readouterr().out.splitlines()[-4:]
+    assert rows == ["| chain | 1000 |", "| chain | 10000 |", "| rows | 1000 |", "| rows | 10000 |"]

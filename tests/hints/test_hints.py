@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.hints import foreign_names, public
 
 a = b = x = gf.ones((2, 3))
 image = np.ones((2, 3))
 softened = gf.softmax
+
+
+def str_of(parameter):
+    return parameter if isinstance(parameter, str) else ""
+
 
 CALLS = [
     (lambda: gf.softmax(x, dim=-1), "gf.softmax(x, axis=-1)"),
@@ -55,7 +59,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize(("mistake", "fix"), CALLS, ids=lambda p: p if isinstance(p, str) else "")
+@pytest.mark.parametrize(("mistake", "fix"), CALLS, ids=str_of)
 def test_arguments(mistake, fix):
     with pytest.raises(gf.CallError) as caught:
         mistake()
@@ -64,7 +68,7 @@ def test_arguments(mistake, fix):
     assert (caught.value.at.file, caught.value.at.line) == _line_of(mistake, caught.value)
 
 
-@pytest.mark.parametrize(("mistake", "fix"), NAMES, ids=lambda p: p if isinstance(p, str) else "")
+@pytest.mark.parametrize(("mistake", "fix"), NAMES, ids=str_of)
 def test_names(mistake, fix):
     with pytest.raises(gf.UnknownNameError) as caught:
         mistake()
@@ -101,20 +105,8 @@ def test_python_looks_for_names_as_in_any_module():
     assert namespace["Linear"] is gf.nn.Linear
 
 
-def test_what_is_to_be_written_exists():
-    for name, target in foreign_names.RENAMED.items():
-        assert public.find(target) is not None, f"{name}: there is no {target}"
-
-
-def test_no_row_for_a_name_that_exists():
-    own = {name for _, name in public.everything()}
-    rows = foreign_names.RENAMED.keys() | foreign_names.INSTEAD.keys()
-    known = sorted(own & rows)
-    assert not known, f"graphfw has {known}: delete the rows in hints/foreign_names.py"
-
-
 def test_the_table_is_loaded_by_the_first_error():
-    code = "import sys, graphfw; print('graphfw.hints.foreign_names' in sys.modules)"
+    code = "import sys, graphfw; print('graphfw.hints.tables' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
 
@@ -124,3 +116,99 @@ def test_layers_have_signatures(name):
     parameters = inspect.signature(getattr(gf.nn, name)).parameters
     assert "name" in parameters
     assert not {"args", "kwargs"} & parameters.keys()
+
+
+ATTRIBUTES = [
+    (lambda: model.to("cuda"), "the session chooses the machine: gf.Session(g, executor=…)"),
+    (lambda: model.zero_grad(), "leave it out: gradients are made in the graph"),
+    (lambda: model.fit(x), "write session.run([loss, train], feeds) for each batch"),
+    (lambda: model.paramters(), 'did you mean "parameters"?'),
+    (lambda: optimizer.step(), "write train = optimizer.minimize(loss), and session.run("),
+    (lambda: optimizer.zero_grad(), "leave it out: gradients are made in the graph"),
+    (lambda: x.sum(0).exp(), "gf.exp(x.sum(0))"),
+    (lambda: x.view(3, -1), "x.reshape(3, -1)"),
+    (lambda: x.addmm(a, b), "x + a @ b"),
+]
+
+with gf.Graph():
+    model = gf.nn.Linear(3, 2)
+    optimizer = gf.optim.SGD(0.1)
+
+
+@pytest.mark.parametrize(("mistake", "fix"), ATTRIBUTES, ids=str_of)
+def test_attributes(mistake, fix):
+    with pytest.raises(gf.UnknownNameError) as caught:
+        mistake()
+    assert isinstance(caught.value, AttributeError)
+    assert caught.value.fix.startswith(fix)
+
+
+def test_libraries_that_ask_for_attributes_get_none():
+    for owner in (x, model, optimizer):
+        assert not hasattr(owner, "zero_grad")
+        assert getattr(owner, "_repr_html_", None) is None
+
+
+def test_an_error_of_a_property_stays_what_it_is():
+    class Broken(gf.nn.Module):
+        @property
+        def width(self):
+            return self.missing
+
+    with gf.Graph(), pytest.raises(AttributeError, match="a Broken has no attribute 'missing'"):
+        Broken().width  # noqa: B018
+
+
+MORE_CALLS = [
+    (
+        lambda: gf.optim.SGD(model.parameters(), lr=0.1),
+        "gf.optim.SGD(lr=0.1); parameters go to the step: optimizer.minimize(loss, model.para",
+    ),
+    (lambda: gf.optim.Adam(learning_rate=0.1), "gf.optim.Adam(lr=0.1)"),
+    (lambda: gf.optim.Adam(0.1, beta_1=0.9), "gf.optim.Adam(0.1); without beta_1=: write betas="),
+    (lambda: optimizer.minimize(x, params=[a]), "optimizer.minimize(x, parameters=[a])"),
+    (lambda: gf.optim.schedules.cosine(0.1, decay_steps=9), "gf.optim.schedules.cosine(0.1, steps"),
+    (lambda: gf.Tensor([1, 2]), "gf.asarray([1, 2])"),
+    (lambda: gf.Tensor(2, 3), "write gf.asarray(…)"),
+    (lambda: x.sum(dim=1), "x.sum(axis=1)"),
+    (lambda: x.mean(-1, True), "x.mean(-1, keepdims=True)"),
+    (lambda: gf.random.normal(loc=0, size=(2, 3)), "gf.random.normal(mean=0, shape=(2, 3))"),
+    (lambda: gf.random.uniform((2,), minval=0), "gf.random.uniform((2,), low=0)"),
+    (lambda: gf.grad(x, wrt=[a]), "gf.grad(x, xs=[a])"),
+    (lambda: gf.grad(x, [a], create_graph=True), "gf.grad(x, [a]); without create_graph=: grad"),
+    (lambda: gf.vmap(gf.exp, in_dims=0), "gf.vmap(gf.exp, in_axes=0)"),
+    (lambda: gf.placeholder(2, 3, 4, 5), "gf.placeholder((2, 3, 4, 5))"),
+    (lambda: gf.nn.init.normal(stddev=0.1), "gf.nn.init.normal(std=0.1)"),
+    (lambda: gf.nn.ReLU(inplace=True), "gf.nn.ReLU(); without inplace=: tensors don't change"),
+    (lambda: gf.Variable([1.0], requires_grad=False), "gf.Variable([1.0], trainable=False)"),
+    (
+        lambda: gf.nn.Linear(3, 2, device="cuda"),
+        'gf.nn.Linear(3, 2); without device=: write gf.Session(g, executor="cupy")',
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "fix"), MORE_CALLS, ids=str_of)
+def test_arguments_of_classes_and_methods(mistake, fix):
+    with gf.Graph():
+        test_arguments(mistake, fix)
+
+
+@pytest.mark.parametrize(
+    ("device", "fix"),
+    [
+        ("cuda", 'write gf.Session(g, executor="cupy")'),
+        ("cuda:1", 'write gf.Session(g, executor="cupy:1")'),
+        ("GPU", 'write gf.Session(g, executor="cupy")'),
+        ("cpu", 'write gf.Session(g, executor="numpy")'),
+        ("mps", 'not in graphfw: "mps" has no executor; write gf.Session(g, executor="numpy")'),
+    ],
+)
+def test_devices(device, fix):
+    with gf.Graph() as g, pytest.raises(gf.ExecutorError) as caught:
+        gf.Session(g, executor=device)
+    assert caught.value.fix == fix
+    for mistake in (lambda: gf.zeros((2,), device=device), lambda: x.to_device(device)):
+        with pytest.raises(gf.GraphfwError) as caught:
+            mistake()
+        assert caught.value.fix == fix

@@ -55,7 +55,7 @@ def test_gradients_and_updates_are_made_without_collections(collections):
     with gf.Graph():
         x = gf.Variable(np.ones(3), name="x")
         y = x
-        for _ in range(200):
+        for _ in range(400):
             y = gf.tanh(y * x)
         loss = gf.sum(y)
         described = len(collections)

@@ -6,11 +6,10 @@ import ast
 import functools
 from pathlib import Path
 
-import numpy as np
+import pytest
 
 import graphfw
-from graphfw.ir import numpy_calls
-from graphfw.ir.functions import FUNCTIONS, F
+from graphfw.ir.functions import CALLED, FUNCTIONS, F
 
 SOURCES = sorted(Path(graphfw.__file__).parent.rglob("*.py"))
 
@@ -22,7 +21,7 @@ def _named_functions() -> list[tuple[str, str]]:
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
-                case ast.Attribute(value=ast.Name(id="F"), attr=name):
+                case ast.Attribute(value=ast.Name(id="F" | "CALLED"), attr=name):
                     found.append((name, f"{path.name}:{node.lineno}"))
                 case ast.Call(func=ast.Name(id="_binary"), args=[ast.Constant(value=name), *_]):
                     found.append((name, f"{path.name}:{node.lineno}"))
@@ -35,12 +34,13 @@ def test_functions_called_by_name_exist():
     assert [f"{place}: F.{name}" for name, place in found if name not in FUNCTIONS] == []
 
 
-def test_numpy_names_lead_to_functions():
-    missing = {n for n in numpy_calls._NUMPY_NAMES.values() if n not in FUNCTIONS}
-    assert not missing
-    assert all(hasattr(np, name) for name in numpy_calls._NUMPY_NAMES)
+@pytest.mark.parametrize("functions", [F, CALLED], ids=["F", "CALLED"])
+def test_what_is_no_function_is_no_attribute(functions):
+    """Doctest asks every object of a module for `__wrapped__`."""
+    assert not hasattr(functions, "__wrapped__")
 
 
+@pytest.mark.smoke
 def test_public_functions_have_docstrings():
     for name, function in FUNCTIONS.items():
         assert function.__doc__, name

@@ -25,7 +25,7 @@ def test_a_graph_lists_what_is_made():
     assert g.variables[0] is w
     assert g.updates == [u]
     assert g.nodes[2] is y.node
-    assert repr(g) == f'<Graph "net": {len(g.nodes)} nodes, 1 variables>'
+    assert repr(g) == f'<Graph "net": {len(g.nodes)} nodes, 1 variable>'
     verify(g)
 
 

@@ -89,6 +89,18 @@ def test_a_layer_brings_its_graph_and_keeps_its_names(again):
 
 
 @AGAIN
+def test_a_copy_knows_what_was_called_for_evaluation(again):
+    with gf.Graph() as g:
+        x = gf.placeholder((4, 3), name="x")
+        model = gf.nn.Sequential(gf.nn.Linear(3, 3), gf.nn.Dropout(0.5)).eval()
+        y = model(x)
+    graph, result = again((g, y))
+    assert graph.evaluations[0].results[0] is result
+    with graph, pytest.warns(UserWarning, match="called for evaluation at test_pickled"):
+        gf.optim.SGD(0.1).minimize(gf.sum(result))
+
+
+@AGAIN
 def test_a_copied_graph_can_be_extended(again, batch):
     g, x, y, model, loss, _ = network()
     other, x2 = again((g, x))
@@ -137,7 +149,7 @@ def test_ops_of_all_kinds():
 def test_a_long_chain_needs_no_deep_recursion(again):
     with gf.Graph() as g:
         y = gf.placeholder((), name="x")
-        for _ in range(20_000):
+        for _ in range(4_000):  # several times the recursion limit
             y = y + 1
     other, y2 = again((g, y))
     assert len(other.nodes) == len(g.nodes)

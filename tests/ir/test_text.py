@@ -88,7 +88,7 @@ def test_the_text_itself():
         gf.update(w, w * 2.0)
     g.outputs = (y,)
     assert graph_text(g, locations=False) == (
-        'graph "mlp" opset 1 {\n'
+        'graph "mlp" opset 2 {\n'
         '  %0 = placeholder(name="x") : float32[batch, 3]\n'
         '  %1 = variable("w", trainable=False, initial=[[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]])'
         " : float32[3, 2]\n"
@@ -215,7 +215,7 @@ def test_derived_graph():
     part = derive(g, [y])
     text = graph_text(part, locations=False)
     assert text == (
-        'graph "whole" opset 1 derived {\n'
+        'graph "whole" opset 2 derived {\n'
         '  %0 = placeholder(name="x") : float32[3]\n'
         '  %1 = variable("v", trainable=False) : float32[3]\n'
         "  %2 = multiply(%0, %1) : float32[3]\n"

@@ -154,7 +154,7 @@ def test_initializers():
 
 
 def test_variable_without_initial_value():
-    text = 'graph "" opset 1 {\n  %0 = variable("v") : float32[2, 3]\n}'
+    text = 'graph "" opset 2 {\n  %0 = variable("v") : float32[2, 3]\n}'
     again = parse(text)
     assert graph_text(again, locations=False) == text
     assert again.variables[0].initial is None

@@ -133,6 +133,7 @@ def test_what_places_look_like():
     assert loc_of(loc_text(merged)) == merged
 
 
+@pytest.mark.smoke
 def test_places_of_all_statements():
     place = Loc("model.py", 7, "f", "layer")
     with gf.Graph() as g, g.located(place):
@@ -147,7 +148,7 @@ def test_places_of_all_statements():
 
 def test_lines_without_a_place_name_the_text():
     text = (
-        'graph "" opset 1 {  # by hand\n'
+        'graph "" opset 2 {  # by hand\n'
         "  # a remark\n\n"
         "  %0 = placeholder() : float32[2] # a remark: see below\n"
         "}\n"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from graphfw.errors import ParseError, VerifyError
 from graphfw.ir.parser import parse
 
-GOOD = """graph "g" opset 1 {
+GOOD = """graph "g" opset 2 {
   %0 = placeholder(name="x") : float32[n, 3]
   %1 = variable("w", initial=[1.0, 2.0, 3.0]) : float32[3]
   %2 = multiply(%0, %1) : float32[n, 3]
@@ -23,7 +23,7 @@ GOOD = """graph "g" opset 1 {
     ("old", "new", "line", "message"),
     [
         ('graph "g"', "grap g", 1, "does not begin with a graph"),
-        ("opset 1", "opset 99", 1, "has opset 99, this version reads up to 1"),
+        ("opset 2", "opset 99", 1, "has opset 99, this version reads up to 2"),
         ("\n}", "", 7, "the graph's closing } is missing"),
         ("sum(", "sums(", 5, "(?s)there is no op named 'sums'.*did you mean \"sum\""),
         ("keepdims=", "keepdim=", 5, "(?s)has no field 'keepdim'.*did you mean \"keepdims\""),
@@ -40,7 +40,7 @@ GOOD = """graph "g" opset 1 {
         ("sum(%2", "sum(%5", 5, "%5 is not defined above this line"),
         ("sum(%2", "sum(%2, %2", 5, "takes x; the line has 2 tensors"),
         ("%3 = sum", "%2 = sum", 5, "%2 is defined twice"),
-        ("%3 = sum", "%3, %4 = sum", 5, "2 names stand for 1 results"),
+        ("%3 = sum", "%3, %4 = sum", 5, "1 result for 2 names"),
         ("False) : float32[3]", "False) : float32[n]", 5, r"says float32\[n\], sum gives"),
         ("False) : float32[3]", "False) : flot[3]", 5, "is not a tensor type"),
         ("False) : float32[3]", "False) : float32[3 3]", 5, "cannot read the size"),

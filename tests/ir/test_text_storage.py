@@ -94,14 +94,14 @@ def test_nan_with_a_payload_is_written_by_its_digest():
 )
 def test_what_does_not_fit(text, name, reason):
     with pytest.raises(ParseError, match=reason):
-        parse(f'graph "g" opset 1 {{\n  %0 = constant([{text}]) : {name}[1]\n}}')
+        parse(f'graph "g" opset 2 {{\n  %0 = constant([{text}]) : {name}[1]\n}}')
 
 
 def test_large_integers_stand_for_complex_numbers():
-    graph = parse(f'graph "g" opset 1 {{\n  %0 = constant([{10**30}, 1]) : complex64[2]\n}}')
+    graph = parse(f'graph "g" opset 2 {{\n  %0 = constant([{10**30}, 1]) : complex64[2]\n}}')
     np.testing.assert_array_equal(graph.nodes[0].op.value.array, np.array([1e30, 1], np.complex64))
 
 
 def test_numbers_between_are_rounded():
-    graph = parse('graph "g" opset 1 {\n  %0 = constant([0.1, 1]) : float8_e4m3fn[2]\n}')
+    graph = parse('graph "g" opset 2 {\n  %0 = constant([0.1, 1]) : float8_e4m3fn[2]\n}')
     assert "constant([0.1015625, 1.0])" in str(graph)

@@ -51,7 +51,7 @@ def assigning_the_wrong_dtype():
     gf.ConcreteValueError,
     "x[i] = v has no meaning in a graph",
     "x",
-    fix="gf.where or gf.index_set",
+    fix="x.at[i].set(v)",
     builtin=TypeError,
 )
 def assigning_to_an_element():
@@ -64,7 +64,7 @@ def a_variable_with_a_sessions_own_name():
     gf.Variable(0, name="session/step")  # here
 
 
-@mistake(RUN, gf.FeedError, '"x" is [batch, 4] and is fed [4]: 1 dims, not 2', fix="array[None]")
+@mistake(RUN, gf.FeedError, '"x" is [batch, 4] and is fed [4]: 1 dim, not 2', fix="array[None]")
 def feeding_one_example():
     session, x, _, w, *_ = model()
     session.run(w, {x: ROWS[0]})  # here

@@ -24,8 +24,37 @@ def test_square_matrices_are_transposed_where_the_format_is_given():
     session = gf.Session(g)
     layer.load_state_dict(session, state, format="torch")
     np.testing.assert_array_equal(session[layer.weight], state["weight"].T)
-    layer.load_state_dict(session, state)
+    layer.load_state_dict(session, state, format="graphfw")
     np.testing.assert_array_equal(session[layer.weight], state["weight"])
+
+
+def test_square_arrays_of_unknown_origin_are_refused():
+    state = numpy_state(**{"0__weight": (8, 8), "0__bias": (8,), "1__weight_hh_l0": (8, 8)})
+    state["1.weight_ih_l0"] = state["1.weight_hh_l0"] + 1
+    with gf.Graph() as g:
+        model = nn.Sequential(nn.Linear(8, 8), nn.RNN(8, 8, bias=False))
+    session = gf.Session(g)
+    before = session.state_dict()
+    with pytest.raises(gf.CheckpointError) as caught:
+        model.load_state_dict(session, state)
+    assert caught.value.summary == (
+        'Sequential.load_state_dict: "0.weight" is square, and nothing says whether it is '
+        "transposed, as in PyTorch"
+    )
+    assert caught.value.fix.startswith('pass format="torch", or format="graphfw" if')
+    np.testing.assert_array_equal(session[model[0].weight], before["sequential.0.weight"])
+    # graphfw's own state dicts say what they are; arrays that are the same both ways may be either.
+    assert model.load_state_dict(session, model.state_dict(session)) == gf.io.Mismatch()
+    model.load_state_dict(session, {name: array * 0 for name, array in state.items()})
+
+
+def test_one_other_shape_says_what_the_layout_is():
+    with gf.Graph() as g:
+        model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
+    session = gf.Session(g)
+    state = {name: array + 1 for name, array in model.state_dict(session).items()}
+    model.load_state_dict(session, state)
+    np.testing.assert_array_equal(session[model[0].weight], state["0.weight"])
 
 
 def test_a_whole_model_by_format():

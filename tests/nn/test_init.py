@@ -79,8 +79,10 @@ def test_options_make_another():
 @pytest.mark.parametrize(
     ("make", "text", "fix"),
     [
-        (lambda: init.normal(sdt=1), "Normal has no option 'sdt'", 'did you mean "std"?'),
-        (lambda: init.zeros(foo=1), "Constant has no option 'foo'", "it has: value"),
+        (lambda: init.normal(sdt=1), "normal: got an unexpected keyword argument 'sdt'",
+         'did you mean "std"?'),
+        (lambda: init.zeros(foo=1), "zeros: got an unexpected keyword argument 'foo'",
+         "its arguments are: shape, dtype, value"),
         (lambda: init.constant(0.5), "Constant: 0.5 is no shape", "name the option: value=0.5"),
         (lambda: init.normal(std=-1), "std=-1 must not be negative", "use std="),
         (lambda: init.uniform(low=1), "low=1 must be below high=1.0", "name the options"),

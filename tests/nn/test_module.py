@@ -304,13 +304,42 @@ def test_train_and_eval():
     with gf.training(False):
         assert not inner.is_training
         assert model.train() is model
-        assert inner.is_training
+        assert not inner.is_training
+    assert inner.is_training
     assert model.eval() is model
     assert not inner.is_training
     x = gf.ones((3,))
     assert model(x) is x
     with pytest.raises(gf.ArgumentError, match="mode=None must be True or False"):
         model.train(None)
+
+
+def test_training_in_a_call_holds_for_that_call(graph):
+    model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Dropout()))
+    x = gf.ones((3,))
+    assert model(x, training=False) is x
+    assert model(x) is not x
+    with gf.training(False):
+        assert model(x, training=True) is not x
+        assert model(x, training=None) is x
+    with pytest.raises(gf.ArgumentError, match="training=1 must be True, False or None"):
+        model(x, training=1)
+    with pytest.raises(gf.ArgumentError, match="after eval") as caught:
+        model.eval()(x, training=True)
+    assert caught.value.fix.startswith("call train() before; instead of eval(), write training=F")
+
+
+def test_a_forward_with_training_of_its_own_gets_it():
+    class Keras(nn.Module):
+        def __init__(self):
+            self.drop = nn.Dropout()
+
+        def forward(self, x, training=None):
+            return self.drop(x, training=training)
+
+    model, x = Keras(), gf.ones((3,))
+    assert model(x, training=False) is x
+    assert model(x) is not x
 
 
 # Contents.
@@ -344,9 +373,35 @@ def test_load_state_dict_mismatches(graph):
         assert (found.missing, found.extra) == (("fc1.weight",), ("fc1.wieght",))
         assert model.load_state_dict(session, state) == gf.io.Mismatch()
         zero = {name: array * 0 for name, array in state.items()}
-        with pytest.raises(gf.CheckpointError, match="mismatched"):
+        with pytest.raises(gf.CheckpointError) as e:
             model.load_state_dict(session, {**zero, "fc1.bias": np.zeros(3, np.float32)})
+        assert e.value.summary == (
+            'MLP.load_state_dict: 1 mismatched: "fc1.bias" is float32[3], not float32[8]'
+        )
+        assert (
+            e.value.fix
+            == "build the model with the shapes and dtypes of the state, or load another one"
+        )
         np.testing.assert_array_equal(session[model.fc2.weight], state["fc2.weight"])
+
+
+def test_load_state_dict_says_nothing_of_what_is_not_in_the_module(graph):
+    model = MLP()
+    gf.optim.SGD(0.1).minimize(gf.sum(model(gf.placeholder(("batch", 4)))))
+    with gf.Session(graph) as session:
+        state = model.state_dict(session)
+        with pytest.raises(gf.CheckpointError) as e:
+            model.load_state_dict(session, {**state, "fc1.bias": np.zeros(3, np.float32)})
+        assert "sgd.step" not in str(e.value)
+        more = {**state, "head.weight": np.zeros(3, np.float32)}
+        with pytest.raises(gf.CheckpointError, match=r'extra "head\.weight"') as e:
+            model.load_state_dict(session, more)
+        assert e.value.fix == "pass ignore_extra=True to leave these out"
+        found = model.load_state_dict(session, more, ignore_extra=True)
+        assert found == gf.io.Mismatch(extra=("head.weight",))
+        del more["fc1.bias"]
+        with pytest.raises(gf.CheckpointError, match=r'missing "fc1\.bias", extra "head'):
+            model.load_state_dict(session, more, ignore_extra=True)
 
 
 def test_initial_values_depend_on_the_name_alone():

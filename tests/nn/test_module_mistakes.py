@@ -115,9 +115,9 @@ def test_freezing_a_module_is_refused():
         ),
         (lambda: nn.ReLU(1, 2), "ReLU: too many positional arguments", "its arguments are: name"),
         (
-            lambda: MLP()(gf.ones((2, 4)), training=False),
-            "MLP: got an unexpected keyword argument 'training'",
-            "MLP()(gf.ones((2, 4))); without training=: call train() or eval() before, or",
+            lambda: nn.Dropout(0.5, training=False),
+            "Dropout: got an unexpected keyword argument 'training'",
+            "nn.Dropout(0.5); without training=: pass it to the call: layer(x, training=False)",
         ),
         (lambda: MLP()(), "MLP: missing a required argument: 'x'", "its arguments are: x"),
     ],
@@ -157,8 +157,8 @@ def test_load_state_dict_fixes(graph):
     cases = [
         (lambda array: array.T, turned),
         (lambda array: array.astype(np.float64), 'convert "fc1.weight": pass array.astype("float3'),
-        (lambda array: array.T.astype(np.float64), "build the graph with the shapes and dtypes"),
-        (lambda array: array[1:], "build the graph with the shapes and dtypes"),
+        (lambda array: array.T.astype(np.float64), "build the model with the shapes and dtypes"),
+        (lambda array: array[1:], "build the model with the shapes and dtypes"),
     ]
     with gf.Session(graph) as session:
         state = model.state_dict(session)
@@ -167,7 +167,7 @@ def test_load_state_dict_fixes(graph):
             with pytest.raises(gf.CheckpointError, match="mismatched") as caught:
                 model.load_state_dict(session, changed)
             assert caught.value.fix.startswith(fix)
-        with pytest.raises(gf.ArgumentError, match="the session is a dict") as caught:
+        with pytest.raises(gf.ArgumentError, match="the session is a StateDict") as caught:
             model.load_state_dict(state, session)
         assert caught.value.fix.endswith("load_state_dict(session, state)")
         with pytest.raises(gf.ArgumentError, match="the state is a str, not a dict of arrays"):

@@ -164,7 +164,7 @@ def test_batch_norm_of_another_branch_is_not_carried(graph):
 def test_batch_norm_of_one_element(graph):
     with pytest.raises(gf.ShapeError, match="one element a channel has no variance") as caught:
         nn.BatchNorm(3)(gf.placeholder((1, 3)))
-    assert caught.value.fix.startswith("call model.eval() first")
+    assert caught.value.fix.startswith("evaluate by model(x, training=False)")
     layer = nn.BatchNorm(3)
     x = gf.placeholder(("n", 3), name="x")
     train = gf.optim.SGD(0.1).minimize(gf.sum(layer(x)))

@@ -12,7 +12,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
@@ -406,7 +406,7 @@ class _Late(BaseException):
     """A model took too long."""
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Try models, and print those that end in no error of graphfw."""
     seed, count = int(sys.argv[1]), int(sys.argv[2])
     pages = int(open("/proc/self/statm").read().split()[0])
@@ -422,6 +422,7 @@ def main() -> None:
         assert tried(proto.SerializeToString(), True) == "run", proto.graph.name
     names = list(models)
     ends: dict[str, int] = {}
+    bad = 0
     for number in range(seed, seed + count):
         chance = random.Random(number)
         name = chance.choice(names)
@@ -438,9 +439,11 @@ def main() -> None:
         signal.alarm(0)
         ends[end] = ends.get(end, 0) + 1
         if end in ("LATE", "CRASH") or end.startswith("raw"):
+            bad += 1
             sys.stdout.write(f"{end} {name} {number}\n")
             sys.stdout.flush()
     sys.stdout.write(f"{ends}\n")
+    sys.exit(min(bad, 1))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphfw as gf
-from graphfw.onnx import importer
+from graphfw.onnx import functions, importer
 from tests.onnx.models import classifier, model
 
 
@@ -125,7 +125,6 @@ def test_external_data_of_the_wrong_size(tmp_path, key, value):
 
 def test_functions_that_never_end(monkeypatch):
     """One that calls itself, and a chain in which each calls the next twice."""
-    monkeypatch.setattr(importer, "_MOST_NODES", 5_000)  # as many as are made take their time
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
     own = helper.make_function(
         "own", "F", ["x"], ["y"], [node("F", ["x"], ["y"], domain="own")], opsets
@@ -133,26 +132,46 @@ def test_functions_that_never_end(monkeypatch):
     refused(
         model([node("F", ["x"], ["y"], domain="own")], {"x": (1,)}, ["y"], functions=[own]), "deep"
     )
+    # Nodes are counted before any is built.
+    monkeypatch.setattr(importer.Import, "_run", lambda *args: pytest.fail("built"))
+    refused(bomb(), "more than 200,000 nodes with its functions")
+    refused(bomb(in_a_branch=True), "more than 200,000 nodes with its functions")
+
+
+def bomb(levels=40, *, in_a_branch=False):
+    """Return a model whose functions each call the next twice."""
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+
+    def calls(i):
+        if i == levels:
+            return [node("Relu", ["x"], ["y"])]
+        twice = [(["x"], ["a"]), (["a"], ["y"])]
+        return [node(f"F{i + 1}", *ends, domain="own") for ends in twice]
+
     chain = [
-        helper.make_function(
-            "own",
-            f"F{i}",
-            ["x"],
-            ["y"],
-            [
-                node(f"F{i + 1}", ["x"], ["a"], domain="own"),
-                node(f"F{i + 1}", ["a"], ["y"], domain="own"),
-            ]
-            if i < 40
-            else [node("Relu", ["x"], ["y"])],
-            opsets,
-        )
-        for i in range(41)
+        helper.make_function("own", f"F{i}", ["x"], ["y"], calls(i), opsets)
+        for i in range(levels + 1)
     ]
-    refused(
-        model([node("F0", ["x"], ["y"], domain="own")], {"x": (1,)}, ["y"], functions=chain),
-        "nodes with its functions",
-    )
+    nodes = [node("F0", ["x"], ["y"], domain="own")]
+    if in_a_branch:
+        made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1,))]
+        branch = helper.make_graph(nodes, "branch", [], made)
+        condition = helper.make_tensor("yes", TensorProto.BOOL, [], [True])
+        nodes = [
+            node("Constant", [], ["c"], value=condition),
+            node("If", ["c"], ["y"], then_branch=branch, else_branch=branch),
+        ]
+    return model(nodes, {"x": (1,)}, ["y"], functions=chain)
+
+
+@pytest.mark.parametrize("in_a_branch", [False, True])
+def test_calls_are_counted_without_expanding_them(monkeypatch, in_a_branch):
+    """As many nodes as are built."""
+    proto = bomb(levels=6, in_a_branch=in_a_branch)
+    counts = []
+    monkeypatch.setattr(functions, "check_count", counts.append)
+    gf.onnx.load(proto)
+    assert counts[0] == counts[-1] > 2**6
 
 
 def test_sizes_that_no_memory_holds(monkeypatch):

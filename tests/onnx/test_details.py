@@ -77,6 +77,54 @@ def test_the_last_row_of_any_number(rng, compare):
         session.run(graph.outputs, {"x": np.zeros((0, 3), np.float32)})
 
 
+LEAST, MOST = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["initialisers", "inputs"])
+@pytest.mark.parametrize(
+    ("start", "end", "step"),
+    [
+        (0, MOST, 1),
+        (LEAST, MOST, 1),
+        (LEAST, MOST, 2),
+        (MOST, LEAST, -1),
+        (-1, LEAST, -1),
+        (MOST, LEAST, -2),
+        (2, LEAST, -3),
+        (MOST, MOST, 1),
+        (LEAST, LEAST, 1),
+        (LEAST, LEAST, -1),
+        (0, MOST, MOST),
+        (MOST, LEAST, LEAST),
+        (1, 2**31 - 1, 1),
+        (-9, 2, -1),
+        (-3, -9, -1),
+    ],
+)
+def test_slices_to_the_ends_of_int64(rng, compare, start, end, step, known):
+    """Exporters write the largest and the least number for "to the end"."""
+    names = ["from", "to", "axes", "by"]
+    values = [np.array([n], np.int64) for n in (start, end, 0, step)]
+    bounds = dict(zip(names, values, strict=True))
+    slice_ = node("Slice", ["x", *names], ["y"])
+    for count in (5, 1):
+        x = {"x": rng.standard_normal((count, 3)).astype(np.float32)}
+        if known:
+            compare(model([slice_], {"x": ("t", 3)}, ["y"], bounds), x)
+            compare(model([slice_], {"x": (count, 3)}, ["y"], bounds), x)
+        elif step > 0:  # else the bounds have to be known
+            given = {name: bounds[name] for name in ("from", "to")}
+            proto = model(
+                [slice_],
+                {"x": ("t", 3), "from": (1,), "to": (1,)},
+                ["y"],
+                {name: bounds[name] for name in ("axes", "by")},
+            )
+            for value in proto.graph.input[1:]:
+                value.type.tensor_type.elem_type = TensorProto.INT64
+            compare(proto, {**x, **given})
+
+
 def test_short_transforms_of_real_signals(rng, compare):
     weights = {"step": np.array(4), "window": np.hanning(8).astype(np.float32)}
     stft = node("STFT", ["x", *weights], ["y"])
@@ -84,11 +132,23 @@ def test_short_transforms_of_real_signals(rng, compare):
     compare(proto, {"x": rng.standard_normal((2, 32)).astype(np.float32)})
 
 
+def test_pads_that_cut_off_more_than_there_is(rng, compare):
+    def padded(*pads):
+        return model([node("Pad", ["x"], ["y"], pads=pads)], {"x": (2, 3)}, ["y"], opset=10)
+
+    x = {"x": rng.standard_normal((2, 3)).astype(np.float32)}
+    compare(padded(0, -2, 0, -1), x)  # nothing is left
+    compare(padded(1, -2, 0, 1), x)
+    for pads in ((0, -5, 0, 0), (0, 0, 0, -4), (0, -2, 0, -2)):
+        with pytest.raises(gf.onnx.OnnxError, match=r"its pads .* cut off \d elements of 3"):
+            gf.onnx.load(padded(*pads))
+
+
 def test_a_body_without_outputs_and_bools_for_numbers():
     body = helper.make_graph([], "empty", [], [])
     loop = node("Loop", ["trips", "", "x"], ["y"], body=body)
     proto = model([loop], {"x": (2,)}, ["y"], {"trips": np.array(3)})
-    with pytest.raises(gf.onnx.OnnxError, match="its body has 0 outputs for 1 inputs"):
+    with pytest.raises(gf.onnx.OnnxError, match="its body has 0 outputs for 1 input"):
         gf.onnx.load(proto)
     how = {"scale": np.float32(1), "zero": np.array(True)}
     proto = model([node("QuantizeLinear", ["x", *how], ["y"])], {"x": (2,)}, ["y"], how)

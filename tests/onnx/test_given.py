@@ -29,6 +29,33 @@ def test_a_value_in_place_of_a_default():
         assert session.run("y", {"x": x}).tolist() == [[5, 6]]
 
 
+def test_a_run_that_takes_too_long(monkeypatch):
+    """A model that anybody may have written, of a few bytes, need not keep the processor busy."""
+    monkeypatch.delenv("GRAPHFW_VERIFY", raising=False)  # which would evaluate it to the end
+    again = helper.make_tensor_value_info("again", TensorProto.BOOL, ())
+    trip = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["again"]),
+            helper.make_node("Sin", ["v"], ["next"]),
+        ],
+        "trip",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, ()),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, ()),
+            helper.make_tensor_value_info("v", TensorProto.FLOAT, (4,)),
+        ],
+        [again, helper.make_tensor_value_info("next", TensorProto.FLOAT, (4,))],
+    )
+    weights = {"trips": np.array(2 * 10**7), "yes": np.array(True)}
+    loop = helper.make_node("Loop", ["trips", "yes", "x"], ["y"], body=trip)
+    proto = model([loop], {"x": (4,)}, ["y"], weights)
+    x = np.ones(4, np.float32)
+    with pytest.raises(gf.errors.RunTimeoutError, match=r"timeout of 0\.05 s"):
+        gf.onnx.run(proto, {"x": x}, timeout=0.05)
+    with pytest.raises(gf.errors.ArgumentError, match="no positive number of seconds"):
+        gf.onnx.run(proto, {"x": x}, timeout=0)
+
+
 def test_values_get_the_inputs_dtype():
     reshape = helper.make_node("Reshape", ["x", "to"], ["y"])
     proto = model([reshape], {"x": (6,)}, ["y"])
@@ -43,7 +70,7 @@ def test_values_get_the_inputs_dtype():
         ({"outputs": ["scors"]}, gf.ArgumentError, "outputs has 'scors'", '"scores"'),
         ({"trainable": "all"}, gf.ArgumentError, "trainable is a str", "True"),
         ({"shapes": {"x": (1, 6)}}, gf.ShapeError, "has 2 dims for 'x', and", "[batch, 1,"),
-        ({"values": {"x": np.zeros(3, np.float32)}}, gf.ShapeError, "has 1 dims for 'x'", "1"),
+        ({"values": {"x": np.zeros(3, np.float32)}}, gf.ShapeError, "has 1 dim for 'x'", "1"),
         ({"values": {"x": np.zeros((1, 1, 6, 6))}}, gf.ArgumentError, "is given float64", "astype"),
     ],
 )  # fmt: skip

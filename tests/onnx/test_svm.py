@@ -96,11 +96,11 @@ def test_probabilities_add_up_for_many_classes(rng):
     ("change", "text"),
     [
         ({"rho": [0.1]}, "1 rho, 3 pairs"),
-        ({"coefficients": [1.0]}, "1 coefficients are not 2 for"),
+        ({"coefficients": [1.0]}, "1 coefficient, not 2 for"),
         ({"vectors_per_class": [1, 2]}, "2 of 3 classes"),
         ({"support_vectors": [1.0]}, "support_vectors"),
         ({"kernel_type": "CUBIC"}, "'CUBIC' is none of"),
-        ({"kernel_params": [1.0]}, "kernel_params has 1 elements, not 3"),
+        ({"kernel_params": [1.0]}, "kernel_params has 1 element, not 3"),
         ({"prob_a": [1.0], "prob_b": [1.0]}, "not 3 each"),
     ],
 )

@@ -221,7 +221,7 @@ def test_argument_errors() -> None:
         gf.celu(x, alpha=0)
     with pytest.raises(ArgumentError, match="hardtanh: min=1 must be below max=1"):
         gf.hardtanh(x, min=1, max=1)
-    with pytest.raises(AxisError, match="softmax: axis 1 is out of range for 1 dims"):
+    with pytest.raises(AxisError, match="softmax: axis 1 is out of range for 1 dim"):
         gf.softmax(x, axis=1)
     with pytest.raises(DTypeError, match="gelu: wants floating-point tensors, not complex64"):
         gf.gelu(gf.zeros(3, dtype="complex64"))

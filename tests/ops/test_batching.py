@@ -6,7 +6,6 @@ import itertools
 from typing import Any
 
 import numpy as np
-import pytest
 
 from graphfw.ir.body import closed, trace
 from graphfw.ir.build import emit_all
@@ -16,6 +15,7 @@ from graphfw.ir.op import MEASURES, RANDOM
 from graphfw.ir.types import TensorType
 from graphfw.ops.batching import rule_of
 from graphfw.transforms.vmap import vmap
+from tests.support.grouped import family, grouped
 from tests.support.samples import OWN, RNG, Declared, declared, draw
 
 WITHOUT = {
@@ -61,7 +61,7 @@ def test_every_op_has_a_rule():
     assert missing == []
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@grouped("case", CASES, family)
 def test_lanes_are_independent(case: Declared, rng: np.random.Generator):
     """With symbolic dims where the case has some, and a symbolic number of lanes."""
     lanes = symbol("lanes")

@@ -188,7 +188,7 @@ def batch_by_3():
     [
         (lambda x: gf.concat([]), gf.ShapeError, "wants one tensor or more"),
         (lambda x: gf.concat(x), gf.ArgumentError, "concat: wants a list of tensors"),
-        (lambda x: gf.concat([x, x[0]]), gf.ShapeError, "x1 has 1 dims and x0 2"),
+        (lambda x: gf.concat([x, x[0]]), gf.ShapeError, "x1 has 1 dim and x0 2"),
         (lambda x: gf.concat([x, x], axis=2), gf.AxisError, "concat: axis 2"),
         (lambda x: gf.concat([1, 2]), gf.AxisError, "concat: axis 0 is out of range for 0 dims"),
         (lambda x: gf.stack([x, x[:, :2]]), gf.ShapeError, "first tensor is .batch, 3., number 1"),

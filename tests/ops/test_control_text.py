@@ -51,7 +51,7 @@ def test_text_with_bodies_is_read_back() -> None:
     ],
 )
 def test_text_with_mistakes(change: tuple[str, str], message: str) -> None:
-    text = """graph "g" opset 1 {
+    text = """graph "g" opset 2 {
   %0 = placeholder(name="x") : float32[]
   body b0 {
     %0 = placeholder() : int64[]

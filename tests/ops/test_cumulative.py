@@ -6,6 +6,7 @@ import pytest
 import graphfw as gf
 from graphfw.ir.build import emit
 from graphfw.ops.cumulative import CumulativeProd, CumulativeSum, Recurrence
+from tests.support.gradcheck import check_gradients
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -163,3 +164,38 @@ def test_diff_errors():
         gf.diff(gf.asarray([True, False]))
     with pytest.raises(gf.AxisError, match="diff: axis 1 is out of range"):
         gf.diff(gf.ones((3,)), axis=1)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("dtype", ["float64", "int8"])
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_running_extremes_are_numpys(kind, dtype, axis, rng):
+    x = rng.integers(-9, 10, (3, 1, 6)).astype(dtype)
+    result = getattr(gf, f"cumulative_{kind}")(gf.asarray(x), axis=axis)
+    expected = {"max": np.maximum, "min": np.minimum}[kind].accumulate(x, axis=axis)
+    np.testing.assert_array_equal(result.numpy(), expected, strict=True)
+
+
+def test_running_extremes_of_nan_of_nothing_and_of_symbolic_sizes(rng):
+    np.testing.assert_array_equal(
+        gf.cumulative_max([1.0, np.nan, 2.0]).numpy(), [1, np.nan, np.nan]
+    )
+    assert gf.cumulative_min(gf.zeros((2, 0)), axis=1).shape == (2, 0)
+    with gf.Graph() as g:
+        x = gf.placeholder(("n",), name="x")
+        y = gf.cumulative_min(x)
+        assert y.shape == x.shape
+    with gf.Session(g) as session:
+        for size in (0, 1, 5):
+            array = rng.normal(size=size).astype(np.float32)
+            np.testing.assert_array_equal(session.run(y, {x: array}), np.minimum.accumulate(array))
+
+
+def test_gradients_and_errors_of_running_extremes(rng):
+    x = gf.asarray(rng.permutation(np.arange(6.0)))
+    for function in (gf.cumulative_max, gf.cumulative_min):
+        check_gradients(function(x), [x], rng)
+    with pytest.raises(gf.AxisError, match="cumulative_max: along which of the 2 dims"):
+        gf.cumulative_max(gf.ones((2, 3)))
+    with pytest.raises(gf.DTypeError, match="cumulative_min: wants real tensors, not bool"):
+        gf.cumulative_min([True, False])

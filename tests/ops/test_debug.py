@@ -283,7 +283,7 @@ def test_names_of_tensors_and_small_floats(capsys):
         (("{a}", 1), "there is no value for the place {a}"),
         (("{0.shape}", 1), "there is no value for the place {0.shape}"),
         (("{!r}", 1), "there is no value for the place"),
-        (("loss", 1), "places for 0 of 1 values"),
+        (("loss", 1), "places for 0 of 1 value"),
         (("{", 1), "can't read the text"),
         (("{:.1q}", 1.0), "float32 can't be written as"),
         (("{:d}", 1.0), "float32 can't be written as"),

@@ -169,7 +169,7 @@ def test_errors() -> None:
         gf.fft.fftn(x, axes=(0, -2))
     with pytest.raises(ArgumentError, match=r"fftn: s=\(2,\) without axes(.*\n)+.*range\(-1, 0\)"):
         gf.fft.fftn(x, s=(2,))
-    with pytest.raises(ArgumentError, match="rfftn: 1 sizes for 2 axes"):
+    with pytest.raises(ArgumentError, match="rfftn: 1 size for 2 axes"):
         gf.fft.rfftn(x, s=(2,), axes=(0, 1))
     with pytest.raises(AxisError, match="irfftn: wants one axis or more"):
         gf.fft.irfftn(x, axes=())

@@ -316,3 +316,24 @@ def test_nonzero(rng):
         assert np.array_equal(ours.numpy(), expected)
     with pytest.raises(gf.ShapeError, match="nonzero: wants 1 dim or more"):
         gf.nonzero(3)
+
+
+@pytest.mark.parametrize("index", [-7, 9])
+def test_indices_are_checked_whatever_they_point_at(index):
+    with gf.Graph() as g:
+        i = gf.placeholder(("n",), "int64", name="i")
+        v = gf.placeholder(("k",), name="v")
+        pointed = [
+            gf.zeros(3),
+            gf.zeros((3, 1)),
+            gf.arange(v.shape[0]),
+            gf.arange(v.shape[0]) * 2 + 1,
+            gf.broadcast_to(v[0], (3,)),
+            v * 2,
+        ]
+        made = [gf.take(x, i, axis=0) for x in pointed]
+    with gf.Session(g) as session:
+        for y in made:
+            assert len(session.run(y, {i: [0, 2], v: np.ones(3, np.float32)})) == 2
+            with pytest.raises(gf.ExecutionError, match=f"index {index} is out of range"):
+                session.run(y, {i: [0, index], v: np.ones(3, np.float32)})

@@ -94,7 +94,7 @@ def test_tensordot_errors() -> None:
         gf.tensordot(x, y, axes=1)
     with pytest.raises(ShapeError, match="can't sum over 3 axes of 2 and 2 dims"):
         gf.tensordot(x, y, axes=3)
-    with pytest.raises(ShapeError, match="1 axes of x1 can't pair with 2 of x2"):
+    with pytest.raises(ShapeError, match="1 axis of x1 can't pair with 2 of x2"):
         gf.tensordot(x, y, axes=((1,), (0, 1)))
     with pytest.raises(AxisError, match="tensordot: axis 2 is out of range for 2 dims"):
         gf.tensordot(x, y, axes=((2,), (1,)))
@@ -126,7 +126,7 @@ def test_vecdot_errors() -> None:
 def test_outer(rng: np.random.Generator) -> None:
     x, y = rng.normal(size=3), rng.normal(size=4)
     np.testing.assert_array_equal(gf.outer(x, y).numpy(), np.outer(x, y))
-    with pytest.raises(ShapeError, match="outer: wants two vectors, not 2 and 1 dims"):
+    with pytest.raises(ShapeError, match="outer: wants two vectors, not 2 and 1 dim"):
         gf.outer(gf.zeros((2, 2)), gf.zeros(2))
 
 
@@ -158,7 +158,7 @@ def test_trace_dtypes() -> None:
 def test_diagonal_errors() -> None:
     with pytest.raises(AxisError, match="axis1 and axis2 must differ, and both are 0"):
         gf.diagonal(gf.zeros((2, 2)), axis1=0, axis2=0)
-    with pytest.raises(AxisError, match="diagonal: axis -2 is out of range for 1 dims"):
+    with pytest.raises(AxisError, match="diagonal: axis -2 is out of range for 1 dim"):
         gf.diagonal(gf.zeros(2))
 
 

@@ -195,7 +195,7 @@ def test_numpys_functions_call_them(rng: np.random.Generator) -> None:
     x = draw(rng, (3, 3))
     close(np.linalg.inv(gf.asarray(x)), np.linalg.inv(x))
     assert isinstance(np.linalg.qr(gf.asarray(x)), gf.linalg.QRResult)
-    with pytest.raises(TypeError, match=r"does not take compute_uv=; use gf\.linalg\.svd$"):
+    with pytest.raises(TypeError, match=r"(?s)does not take compute_uv=\n.*use gf\.linalg\.svd$"):
         np.linalg.svd(gf.asarray(x), compute_uv=False)
 
 

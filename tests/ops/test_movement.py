@@ -98,7 +98,7 @@ def test_flatten_makes_a_scalar_a_vector():
         (lambda x: x.T, gf.ShapeError, "wants 2 dims, and float32.2, 3, 4. has 3"),
         (lambda x: gf.flatten(x, 2, 1), gf.AxisError, "end=1 lies before start=2"),
         (lambda x: gf.swapaxes(x, 0, 3), gf.AxisError, "swapaxes: axis 3 is out of range"),
-        (lambda x: gf.matrix_transpose(x[0, 0]), gf.AxisError, "out of range for 1 dims"),
+        (lambda x: gf.matrix_transpose(x[0, 0]), gf.AxisError, "out of range for 1 dim"),
         (lambda x: gf.moveaxis(x, (0, 1), 2), gf.ShapeError, "2 sources for 1 destinations"),
         (lambda x: gf.moveaxis(x, (0, -3), (1, 2)), gf.AxisError, "names a dim twice"),
         (lambda x: gf.permute_dims(x, (0, 1)), gf.ShapeError, "each of the 3 dims once"),
@@ -116,7 +116,7 @@ def test_flatten_makes_a_scalar_a_vector():
         ),
         (lambda x: gf.flip(x, axis=3), gf.AxisError, "flip: axis 3"),
         (lambda x: gf.roll(x, 0.5, axis=0), gf.ArgumentError, "the shift 0.5 is no int"),
-        (lambda x: gf.roll(x, (1, 2), axis=0), gf.ArgumentError, "2 shifts for 1 axes"),
+        (lambda x: gf.roll(x, (1, 2), axis=0), gf.ArgumentError, "2 shifts for 1 axis"),
     ],
 )
 def test_refusals(make, error, match):

@@ -24,6 +24,15 @@ DRAWS: dict[str, Callable[..., Any]] = {
     "randint": lambda **kw: gf.random.randint(0, 1000, (5,), **kw),
     "permutation": lambda **kw: gf.random.permutation(20, **kw),
     "categorical": lambda **kw: gf.random.categorical(np.zeros(100), (5,), **kw),
+    "laplace": lambda **kw: gf.random.laplace((5,), **kw),
+    "cauchy": lambda **kw: gf.random.cauchy((5,), **kw),
+    "gamma": lambda **kw: gf.random.gamma((5,), 0.7, **kw),
+    "beta": lambda **kw: gf.random.beta((5,), 2.0, 3.0, **kw),
+    "dirichlet": lambda **kw: gf.random.dirichlet(np.float32([1, 2, 3]), (5,), **kw),
+    "student_t": lambda **kw: gf.random.student_t((5,), 3.0, **kw),
+    "poisson": lambda **kw: gf.random.poisson(np.float32([3, 300]), (5, 2), **kw),
+    "multinomial": lambda **kw: gf.random.multinomial(50, np.ones(4), (5,), **kw),
+    "choice": lambda **kw: gf.random.choice(1000, (5,), **kw),
 }
 
 FLOATS = ["uniform", "normal", "truncated_normal", "exponential", "gumbel"]
@@ -415,7 +424,7 @@ def test_errors_of_shapes() -> None:
         gf.random.categorical(gf.zeros((2, 5)), 3)
     with pytest.raises(ShapeError, match="there are no classes"):
         gf.random.categorical(gf.zeros((2, 0)))
-    with pytest.raises(AxisError, match=r"random.permutation: axis 1 is out of range for 1 dims"):
+    with pytest.raises(AxisError, match=r"random.permutation: axis 1 is out of range for 1 dim"):
         gf.random.permutation(gf.zeros(3), axis=1)
     with pytest.raises(AxisError, match=r"random.categorical: axis 2 is out of range"):
         gf.random.categorical(gf.zeros((2, 3)), axis=2)

@@ -165,7 +165,7 @@ def test_axes_are_ints_in_any_form(name):
             function(x, axis=axis)
 
 
-@pytest.mark.parametrize("name", ["argmax", "argmin", "median"])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
 def test_one_axis_is_not_several(name):
     with pytest.raises(gf.AxisError, match=rf"{name}: axis \(0, 1\) is no int"):
         getattr(gf, name)(gf.ones((2, 3)), axis=(0, 1))

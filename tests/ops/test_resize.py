@@ -206,7 +206,7 @@ X = np.ones((1, 1, 4, 4))
     [
         (lambda: gf.resize(X), ArgumentError, "neither sizes nor scales are given", "one of them"),
         (lambda: gf.resize(X[0, 0], 3), ShapeError, "x has 2 dims", "[N, C, *S]"),
-        (lambda: gf.resize(X, (3, 4), axes=1), ArgumentError, "2 sizes for 1 axes", "each axis"),
+        (lambda: gf.resize(X, (3, 4), axes=1), ArgumentError, "2 sizes for 1 axis", "each axis"),
         (lambda: gf.resize(X, 3, axes=7), AxisError, "axis 7 is out of range", "-4 to 3"),
         (lambda: gf.resize(X, 0), ShapeError, "dim 2 has 4 elements and is to have 0", "1 or more"),
         (lambda: gf.resize(X[:, :, :0], 2), ShapeError, "dim 2 has 0 elements", "1 or more"),

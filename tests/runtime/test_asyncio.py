@@ -82,22 +82,6 @@ def test_each_task_has_its_own_default_executor_and_dtype(counting):
     assert after == "numpy"
 
 
-def test_set_default_executor_stays_in_its_task(counting):
-    async def setter():
-        gf.set_default_executor("meta")
-        await asyncio.sleep(0)
-        return gf.get_default_executor()
-
-    async def reader():
-        await asyncio.sleep(0)
-        return gf.get_default_executor()
-
-    async def main():
-        return await asyncio.gather(setter(), reader(), setter())
-
-    assert asyncio.run(main()) == ["meta", "numpy", "meta"]
-
-
 def test_tasks_build_graphs_of_their_own(counting):
     async def build(size):
         with gf.Graph() as g:

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import graphfw as gf
-from graphfw.errors import CheckpointError, DTypeError
+from graphfw.errors import CheckpointError
 from graphfw.io import Mismatch
 
 ROOT = Path(gf.__file__).parents[1]
@@ -204,6 +204,29 @@ def test_not_strict_takes_what_fits_and_returns_the_rest(tmp_path):
     assert new.seed == 9
 
 
+def test_an_inference_graph_leaves_out_what_the_optimiser_keeps(tmp_path):
+    path = tmp_path / "training.safetensors"
+    g, *_ = momentum_training()
+    gf.Session(g, seed=9).save(path)
+    weights = [v for v in g.variables if v.trainable]
+    with gf.Graph() as inference:
+        for v in weights:
+            gf.Variable(np.zeros(v.shape, v.dtype.dtype), name=v.name)
+    session = gf.Session(inference)
+    with pytest.raises(CheckpointError) as caught:
+        session.restore(path)
+    assert caught.value.fix == "pass ignore_extra=True to leave out what the graph does not have"
+    found = session.restore(path, ignore_extra=True)
+    assert found.missing == ()
+    assert found.extra == tuple(sorted(v.name for v in g.variables if not v.trainable))
+    for v in weights:
+        np.testing.assert_array_equal(session[v.name], gf.Session(g, seed=9)[v])
+    with inference:
+        gf.Variable([1.0], name="head")
+    with pytest.raises(CheckpointError, match="1 missing"):
+        session.restore(path, ignore_extra=True)
+
+
 def test_the_file_of_another_tool_leaves_step_and_seed(tmp_path):
     path = tmp_path / "other.safetensors"
     weights = {"encoder.weight": np.zeros((2, 3), "f4"), "encoder.bias": np.zeros(3, ">f4")}
@@ -244,7 +267,7 @@ def test_a_step_or_seed_that_makes_no_sense_changes_nothing(key, value):
 
 def test_entries_that_are_no_arrays():
     session = gf.Session(two())
-    with pytest.raises(DTypeError):
+    with pytest.raises(CheckpointError, match=r'"encoder.bias" is no array of numbers'):
         session.load_state_dict({**session.state_dict(), "encoder.bias": object()})
 
 

@@ -219,7 +219,7 @@ def test_plans_take_arrays_for_shapes(monkeypatch):
         for wrong in (4, "ab", (1.5, 2)):
             with pytest.raises(FeedError, match="is neither a shape nor an array"):
                 plan.memory(wrong)
-        with pytest.raises(FeedError, match="1 feeds, and 0 shapes"):
+        with pytest.raises(FeedError, match="1 feed, and is given 0 shapes"):
             plan.memory()
 
 

@@ -40,7 +40,8 @@ def test_without_cupy(capsys):
     assert 'pip install "cupy-cuda12x[ctk]"' in capsys.readouterr().out
 
 
-def test_a_gpu(fake):
+def test_a_gpu(fake, monkeypatch):
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
     fake.cuda.runtime.getDeviceProperties = lambda number: {
         "name": b"A GPU",
         "major": 9,
@@ -48,10 +49,33 @@ def test_a_gpu(fake):
         "totalGlobalMem": 8 << 30,
     }
     one = found()["GPU 0"]
-    assert (one.state, one.detail) == ("good", "A GPU, sm_90, 8.00 GiB")
+    assert (one.state, one.detail) == ("good", "A GPU, sm_90, 8.00 GiB, runs kernels")
+    assert len(fake.launches) == 1
     assert found()["CUDA graphs"].state == "good"
     fake.cuda.runtime.driverGetVersion = lambda: 11020
     assert found()["CUDA graphs"].detail == "the driver knows CUDA 11.2, they need 11.4"
+
+
+def test_a_gpu_that_runs_no_kernel(fake, monkeypatch, capsys):
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
+    fake.cuda.runtime.getDeviceProperties = lambda number: {
+        "name": b"A GPU",
+        "major": 9,
+        "minor": 0,
+        "totalGlobalMem": 8 << 30,
+    }
+    fake.broken = "CUDA_ERROR_ECC_UNCORRECTABLE"
+    one = found()["GPU 0"]
+    assert one.state == "broken"
+    assert "it runs no kernel: the GPU has failed: CUDA_ERROR_ECC_UNCORRECTABLE" in one.detail
+    assert main(["doctor"]) == 1
+    fake.broken = ""
+    fake.cuda.runtime.memcpyAsync = lambda *_: None  # nothing arrives
+    assert "in the place of [1.0, 3.0, 5.0]" in found()["GPU 0"].detail
+    fake.devices = 1
+    monkeypatch.setattr(type(fake.cuda.Device()), "compute_capability", "75")
+    one = found()["GPU 0"]
+    assert (one.state, "8.0 or newer" in one.detail) == ("missing", True)
 
 
 def test_what_is_missing_on_the_way_to_a_gpu(fake):

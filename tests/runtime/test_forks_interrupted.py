@@ -226,5 +226,6 @@ def test_compiling_goes_on_after_an_interrupt(moment, comes):
     assert printed(COMPILES, moment) == f"0 True {comes}\n"
 
 
+@pytest.mark.smoke
 def test_interrupts_while_a_fork_waits_come_once_after_it():
     assert printed(WAITS) == "0 1\n"

@@ -25,14 +25,8 @@ pytestmark = alarms.needs_timers
 
 @pytest.fixture(autouse=True)
 def alarm_is_ctrl_c():
-    # Test tools watch the garbage collector; an interrupt inside their callbacks is lost, with a
-    # warning.
-    callbacks, gc.callbacks[:] = gc.callbacks[:], []
-    gc.freeze()  # and so is one inside of what runs when other tests' garbage is collected
-    with alarms.alarm_is_ctrl_c():
+    with alarms.garbage_left_alone(), alarms.alarm_is_ctrl_c():
         yield
-    gc.unfreeze()
-    gc.callbacks[:] = callbacks
 
 
 def interrupted(job, after):

@@ -54,7 +54,7 @@ def test_it_holds_what_assert_shape_promises():
 
     plan = plan_of(function, ("batch",), ("k",))
     assert set(plan.program.symbols) == {"batch", "half", "k"}
-    assert plan.max_dim("batch", "1MiB", half=30, k=2) == 60
+    assert plan.max_dim("batch", "64KiB", half=30, k=2) == 60
     with pytest.raises(ArgumentError, match="no run takes a batch from 1 to"):
         plan.max_dim("batch", 20_000, half=3000, k=2)
 

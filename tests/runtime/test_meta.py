@@ -52,7 +52,7 @@ def test_an_int_is_the_shape_of_a_vector():
     ("value", "match"),
     [
         ((7, 65), r'"x" is \[batch, 64\] and is fed \[7, 65\]: dim 1 is 65, not 64'),
-        ((7,), "1 dims, not 2"),
+        ((7,), "1 dim, not 2"),
         ((-1, 64), r'"x": the meta executor takes a shape, not \(-1, 64\)'),
         ((7.0, 64), "takes a shape"),
         ((True, 64), "takes a shape"),

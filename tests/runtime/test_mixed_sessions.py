@@ -284,7 +284,7 @@ def test_a_pass_that_changes_what_is_mixed_is_found(net, data, level, monkeypatc
     g, x, _, logits, *_ = net
 
     def wrong(node, inputs):
-        return -(inputs[0] + inputs[0]) if node.op.name == "erf" else None
+        return -(inputs[0] + inputs[0]) if node.op.name == "ndtr" else None
 
     monkeypatch.setattr(Prune, "run", lambda self, graph, hits: rebuild(graph, wrong))
     with (

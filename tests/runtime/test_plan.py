@@ -165,7 +165,7 @@ def test_the_cost_counts_only_what_the_plan_needs(net):
 @pytest.mark.parametrize(
     ("shapes", "match"),
     [
-        (((10, 4),), r"there are 2 feeds, and 1 shapes are given(.|\n)*in this order: x, y"),
+        (((10, 4),), r"the plan has 2 feeds, and is given 1 shape(.|\n)*in this order: x, y"),
         (((10, 4), (11, 2)), 'dim `batch` is 10 in "x"'),
         (((10, 5), (10, 2)), "dim 1 is 5, not 4"),
     ],
@@ -200,6 +200,6 @@ def test_repr_names_the_feeds(net):
     g, x, y, *_, loss, _, step = net
     with gf.Session(g) as session:
         text = repr(session.compile([loss, step], feeds=[x, y]))
-        assert "x, y -> 1 values, 1 updates" in text
-        assert "nothing -> 0 values, 1 updates" not in text
-        assert "nothing -> 1 values" in repr(session.compile("w"))
+        assert "x, y -> 1 value, 1 update" in text
+        assert "nothing -> 0 values, 1 update" not in text
+        assert "nothing -> 1 value" in repr(session.compile("w"))

@@ -329,10 +329,10 @@ def test_each_thread_has_its_own_default_executor():
     ready = threading.Barrier(2)
 
     def meta():
-        gf.set_default_executor("meta")
-        ready.wait(30)
-        name = gf.Session(g).executor.name
-        ready.wait(30)
+        with gf.default_executor("meta"):
+            ready.wait(30)
+            name = gf.Session(g).executor.name
+            ready.wait(30)
         return name
 
     def plain():

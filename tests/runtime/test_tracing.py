@@ -71,3 +71,24 @@ def test_large_constants_in_bodies_are_warned_of():
         gf.make_graph(
             lambda x: gf.cond(x > 0, lambda: gf.sum(gf.asarray(large)), lambda: x), ((), "float64")
         )
+
+
+def test_eval_shape_tells_types_and_computes_nothing():
+    called = []
+
+    def step(x, pair):
+        called.append(gf.current_graph())
+        y = x @ pair["w"]
+        return {"y": y, "none": None}, (gf.sum(y, axis=0), 3)
+
+    weights = {"w": ((4, 10**9), "float64")}  # which no memory holds
+    found = gf.eval_shape(step, (("n", 4), "float64"), weights)
+    assert len(called) == 1
+    first, (second, third) = found
+    assert first["none"] is None
+    assert str(first["y"]) == "float64[n, 1000000000]"
+    assert str(second) == "float64[1000000000]"
+    assert third == gf.TensorType(gf.int64, ())
+    with pytest.raises(gf.ArgumentError, match="eval_shape: x is a str, which says no shape"):
+        gf.eval_shape(lambda x: x, "float32")
+    assert gf.eval_shape(gf.sin, np.ones((2, 3))) == gf.TensorType(gf.float64, (2, 3))

@@ -239,5 +239,7 @@ double erfinv(double x) {
     return y;
 }
 float erfinvf(float x) { return (float)erfinv((double)x); }
+double normcdf(double x) { return (double)(0.5L * std::erfc(-x * 0.70710678118654752440L)); }
+float normcdff(float x) { return (float)normcdf((double)x); }
 
 #include "cuda_tensor_cores.h"

@@ -32,6 +32,8 @@ float gf_half_value(unsigned short bits);
 
 double erfinv(double x);
 float erfinvf(float x);
+double normcdf(double x);
+float normcdff(float x);
 
 void gf_mma_f16(float* c, const unsigned* a, const unsigned* b);
 void gf_mma_bf16(float* c, const unsigned* a, const unsigned* b);

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +41,15 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.lower import CanCompile, Item, lower
 from graphfw.runtime.kernels.scalars import PRIMITIVES
-from graphfw.runtime.kernels.steps import Epilogue, Product, ReferenceStep, Step, Storage, View
+from graphfw.runtime.kernels.steps import (
+    Epilogue,
+    Product,
+    ReferenceStep,
+    Step,
+    Storage,
+    Table,
+    View,
+)
 from graphfw.runtime.kernels.views import view
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -77,6 +86,8 @@ class ProductAsCode:
 
 class Interpreted:
     """The target whose code is interpreted here."""
+
+    most_numbers = sys.maxsize
 
     def kernel(self, kernel: Kernel) -> KernelAsCode:
         return KernelAsCode(kernel)
@@ -134,6 +145,9 @@ def run(
             memory[node.outputs[0]] = np.ascontiguousarray(node.op.eval(np))
         elif node in feeds:
             memory[node.outputs[0]] = np.ascontiguousarray(feeds[node])
+    for item in items:
+        if isinstance(item, Step):
+            memory.update({s: s.literal.array for s in item.operands if isinstance(s, Table)})
     with np.errstate(all="ignore"):
         for item in items:
             if isinstance(item, ReferenceStep):

@@ -46,6 +46,7 @@ from graphfw.runtime.numpy_executor.codegen import (
     scratch_bytes,
 )
 from graphfw.runtime.numpy_executor.machine import machine
+from tests.support.cells import in_a_run
 from tests.support.cuda_kernels import CudaTarget
 
 TARGETS = tuple([t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes])
@@ -55,7 +56,7 @@ with_avx512 = pytest.mark.skipif(host() is not AVX512, reason="what is faster de
 """For tests of what is taken for faster, with AVX-512."""
 
 _FUNCTION = ctypes.CFUNCTYPE(
-    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
+    ctypes.c_int32, *[ctypes.c_void_p] * 2, ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64
 )
 
 
@@ -143,7 +144,7 @@ def run(
     used = room.per_inner * inner + room.constant
     result = 0
     for cell in reversed(range(cells(kernel, params))):
-        result += call(pointers, integers, cell, scratch.ctypes.data + start)
+        result += call(pointers, integers, cell, scratch.ctypes.data + start, *in_a_run())
     assert (scratch[start + used :] == 0xA5).all(), "wrote beyond the scratch memory"
     return result
 

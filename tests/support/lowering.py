@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -54,10 +55,21 @@ def draw(graph: Graph, sizes: Mapping[str, int], seed: int = 0) -> dict[Node, Ar
 
 
 def assert_lowered(
-    g: Graph, outputs: Sequence[Tensor], sizes: Mapping[str, int], *, how: How = "interpreted"
+    g: Graph,
+    outputs: Sequence[Tensor],
+    sizes: Mapping[str, int],
+    *,
+    how: How = "interpreted",
+    most_numbers: int = sys.maxsize,
 ) -> list[Item]:
     """See that interpreting the steps gives what evaluating the nodes does; or running them."""
-    target = {"interpreted": None, "native": Native(), "cuda": cuda_kernels.Cuda()}[how]
+    targets = {
+        "interpreted": kernel_interpreter.Interpreted,
+        "native": Native,
+        "cuda": cuda_kernels.Cuda,
+    }
+    target = targets[how]()
+    target.most_numbers = most_numbers
     graph, groups, items = lowered(g, outputs, target)
     feeds = draw(graph, sizes)
     kernels = KernelCode | CudaCode | HandCode

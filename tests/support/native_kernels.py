@@ -13,10 +13,11 @@ from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.steps import Step, Storage
 from graphfw.runtime.numpy_executor.codegen import KernelCode, scratch_bytes
 from graphfw.runtime.numpy_executor.engine import compile_codes
+from tests.support.cells import in_a_run
 from tests.support.kernel_interpreter import Array, Failed, Interpreted, new_array
 
 _CELL = ctypes.CFUNCTYPE(
-    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
+    ctypes.c_int32, *[ctypes.c_void_p] * 2, ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64
 )
 
 
@@ -51,7 +52,7 @@ def execute(steps: Sequence[Step]) -> Any:
         aligned = scratch.ctypes.data + (-scratch.ctypes.data) % 64
         function = _CELL(addresses[step])
         for cell in range(evaluate(step.cells, sizes)):
-            if function(buffers, params, cell, aligned):
+            if function(buffers, params, cell, aligned, *in_a_run()):
                 raise Failed
         for storage, written, array in zip(step.operands, step.written, arrays, strict=True):
             if written:

@@ -105,7 +105,7 @@ def test_a_rule_returns_one_gradient_a_tensor():
         return a + b, lambda ct: ct
 
     a = gf.asarray(1.0)
-    with pytest.raises(GradientError, match="the rule returns 1 gradients for 2 tensors") as caught:
+    with pytest.raises(GradientError, match="the rule returns 1 gradient for 2 tensors") as caught:
         gf.grad(wrong(a, gf.asarray(2.0)), a)
     assert "return one gradient, or None, for each tensor" in str(caught.value)
 

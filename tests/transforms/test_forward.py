@@ -373,7 +373,7 @@ X = np.ones((2, 3), "float32")
         (
             lambda: gf.jvp(gf.sin, (X,), (X, X)),
             ArgumentError,
-            "the tangents and the primals have different structures: 2 and 1 tensors",
+            "the tangents and the primals have different structures: 2 and 1 tensor",
         ),
         (
             lambda: gf.jvp(gf.sin, (X,), ([X],)),

@@ -1,7 +1,6 @@
 """Forward mode on every op's own cases: against differences, and against its gradient rule."""
 
 import numpy as np
-import pytest
 
 import graphfw as gf
 from graphfw.ir.build import constant, emit_all
@@ -9,13 +8,14 @@ from graphfw.ir.dtype import complex64, complex128, float32, float64
 from graphfw.ir.graph import Graph
 from graphfw.ops.regions import Region
 from tests.support.forwardcheck import check_tangents
+from tests.support.grouped import family, grouped
 from tests.support.samples import Declared, declared, doubled
 
 WIDE = (float64, complex128)
 
 
 def cases(accept):
-    return pytest.mark.parametrize("declared", list(declared(accept)), ids=str)
+    return grouped("declared", declared(accept), family)
 
 
 # The bodies of the others have dtypes of their own: test_forward_regions.py.

@@ -26,9 +26,9 @@ def test_mistakes_in_arguments():
     text = message(ShapeError, lambda: gf.vmap(lambda a, b: a, (0, {"k": 1}))(x, {"k": x}))
     assert "args[1]['k'] 2 along axis 1" in text
     text = message(ArgumentError, lambda: gf.vmap(lambda a, b: a, (0,))(x, y))
-    assert "in_axes has 1 entries for 2 arguments" in text
+    assert "in_axes has 1 entry for 2 arguments" in text
     text = message(ArgumentError, lambda: gf.vmap(lambda a: a, ((0, 0),))([x]))
-    assert "in_axes (0, 0) does not fit args[0], a list with 1 entries" in text
+    assert "in_axes (0, 0) does not fit args[0], a list with 1 entry" in text
     text = message(ArgumentError, lambda: gf.vmap(lambda a: a, ("0",))(x))
     assert "in_axes '0' does not fit args[0]" in text
     text = message(AxisError, lambda: gf.vmap(lambda a: a, 2)(x))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import graphfw as gf
+from graphfw.errors import counted
 from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.shape import size_of
@@ -58,7 +59,7 @@ def _products(op: Any, x: Tensor, weight: Tensor) -> Tensor:
 
 def _check(op: Any) -> None:
     if isinstance(op.groups, Dim):
-        raise Unsupported(f"{op.groups} groups, whose number must be fixed")
+        raise Unsupported(f"{counted(op.groups, 'group')}, whose number must be fixed")
 
 
 def _sliding(b: Builder, op: Any, x: Val, weight: Val, sizes: Shape, kernel: Shape) -> Val:

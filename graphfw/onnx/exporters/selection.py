@@ -44,7 +44,7 @@ def _joined(b: Builder, indices: Sequence[Val], sizes: Shape, *, from_end: bool 
     return total
 
 
-@exporter("index_add", "index_set")
+@exporter("index_add", "index_max", "index_min", "index_set")
 def _put(b: Builder, node: Node, x: Val, values: Val, *indices: Val) -> Val:
     """Scatter along the first axis, which the indexed ones become together."""
     axis, shape = fields(node).axis, node.inputs[0].shape
@@ -88,8 +88,11 @@ def _max_unpool(b: Builder, node: Node, x: Val, values: Val, *indices: Val) -> V
 
 def _scattered(b: Builder, node: Node, x: Val, place: Val, values: Val) -> Val:
     """x: [J, *R], place: [*I, 1], values: [*I, *R] -> [J, *R]"""
-    if node.op.name == "index_add":
-        return b("ScatterND", x, place, values, reduction="add")
+    if node.op.name != "index_set":
+        how = node.op.name.removeprefix("index_")
+        if how != "add" and b.opset < 18:
+            raise needs_opset(f"the {how} of what is put at one place", 18)
+        return b("ScatterND", x, place, values, reduction=how)
     if _names_each_once(node.inputs[2:]):
         return b("ScatterND", x, place, values)
     if b.opset < 18:

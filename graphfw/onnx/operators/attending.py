@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import graphfw as gf
+from graphfw.errors import counted
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.node import Call, operator
@@ -98,7 +99,10 @@ def _group_query(
     keys -> [B, T, D], present key, present value. The past is taken to be as long as its tensor.
     """
     heads, shared = node.attr("num_heads", 0), node.attr("kv_num_heads", 0)
-    node.require(0 < shared <= heads and not heads % shared, f"{heads} heads don't share {shared}")
+    node.require(
+        0 < shared <= heads and not heads % shared,
+        f"{counted(heads, 'head')} don't share {shared}",
+    )
     if key is None or value is None:
         width = query.shape[-1] // (heads + 2 * shared)
         cuts = [heads * width, (heads + shared) * width]
@@ -137,7 +141,7 @@ def _group_query(
 def _heads(node: Call, x: Tensor, count: int) -> Tensor:
     """[B, T, heads * E] -> [B, heads, T, E]"""
     fits = x.ndim == 3 and count > 0 and (not isinstance(x.shape[2], int) or not x.shape[2] % count)
-    node.require(fits, f"{x.shape} can't be shared out to {count} heads")
+    node.require(fits, f"{x.shape} can't be shared out to {counted(count, 'head')}")
     return gf.swapaxes(gf.reshape(x, (x.shape[0], x.shape[1], count, x.shape[2] // count)), 1, 2)
 
 

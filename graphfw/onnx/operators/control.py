@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import graphfw as gf
-from graphfw.errors import ArgumentError, DTypeError, ShapeError
+from graphfw.errors import ArgumentError, DTypeError, ShapeError, counted
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError, ValueNeeded
@@ -48,7 +48,13 @@ def _loop(
 ) -> Any:
     body = node.attr("body")
     stacks = len(body.output) - 1 - len(carried)
-    node.require(stacks >= 0, f"its body has {len(body.output)} outputs for {len(carried)} inputs")
+    node.require(
+        stacks >= 0,
+        (
+            f"its body has {counted(len(body.output), 'output')} for "
+            f"{counted(len(carried), 'input')}"
+        ),
+    )
     made = _looped(node, trips, go, carried, _as_they_are)
     if made is not None:
         return made
@@ -172,10 +178,12 @@ def _scan(node: Call, *inputs: Tensor) -> tuple[Tensor, ...]:
 
 def _scanned(node: Call, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     body, count = node.attr("body"), node.attr("num_scan_inputs")
-    node.require(0 < count <= len(inputs), f"num_scan_inputs is {count} of {len(inputs)} inputs")
+    node.require(
+        0 < count <= len(inputs), f"num_scan_inputs is {count} of {counted(len(inputs), 'input')}"
+    )
     states, sequences = inputs[: len(inputs) - count], inputs[len(inputs) - count :]
     outputs = len(body.output) - len(states)
-    node.require(outputs >= 0, f"its body has {len(body.output)} outputs")
+    node.require(outputs >= 0, f"its body has {counted(len(body.output), 'output')}")
     name = "scan_input_directions" if node.version > 8 else "directions"
     backwards = node.numbers(name, (0,) * count)
     sequences = _laid(sequences, node.numbers("scan_input_axes", (0,) * count), backwards)

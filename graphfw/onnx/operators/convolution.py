@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import graphfw as gf
-from graphfw.errors import ShapeError
+from graphfw.errors import ShapeError, counted
 from graphfw.ir.dim import DimLike, dim_max
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.fitting import sized
@@ -48,7 +48,7 @@ def steps(node: Call, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def _kernel(node: Call, w: Tensor) -> list[int]:
     """Return the spatial sizes of the weights.  w: [M, C, *kernel]"""
-    node.require(w.ndim >= 3, f"its weights have {w.ndim} dims, and no spatial ones")
+    node.require(w.ndim >= 3, f"its weights have {counted(w.ndim, 'dim')}, and no spatial ones")
     sizes = [size for size in w.shape[2:] if isinstance(size, int)]
     if len(sizes) != w.ndim - 2:
         spatial = list(w.shape[2:])
@@ -66,7 +66,10 @@ def padding(
     dilation: Sequence[int],
 ) -> Pairs:
     """Return what a node adds before and after each spatial dim."""
-    node.require(len(sizes) == len(kernel), f"{len(kernel)} sizes don't fit {len(sizes)} dims")
+    node.require(
+        len(sizes) == len(kernel),
+        f"{counted(len(kernel), 'size')} don't fit {counted(len(sizes), 'dim')}",
+    )
     auto = node.choice("auto_pad", "NOTSET", _AUTO_PADS)
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         return [
@@ -91,7 +94,7 @@ def _same(size: DimLike, kernel: int, stride: int, dilation: int, lower: bool) -
 def _conv_transpose(node: Call, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
     kernel = _kernel(node, w)
     rank = len(kernel)
-    node.require(x.ndim == rank + 2, f"x has {x.ndim} dims, and its weights {w.ndim}")
+    node.require(x.ndim == rank + 2, f"x has {counted(x.ndim, 'dim')}, and its weights {w.ndim}")
     stride, dilation = steps(node, rank)
     extra = node.numbers("output_padding", (0,) * rank)
     wanted = node.attr("output_shape", None)
@@ -161,7 +164,10 @@ def _deform_conv(
     groups, parts = node.attr("group", 1), node.attr("offset_group", 1)
     x = sized(x, 1, w.shape[1] * groups)
     count = kernel[0] * kernel[1]
-    node.require(count <= _MOST_TAPS, f"a kernel of {kernel} has more than {_MOST_TAPS} elements")
+    node.require(
+        count <= _MOST_TAPS,
+        f"a kernel of {kernel} has more than {counted(_MOST_TAPS, 'element')}",
+    )
     n, channels, *sizes = x.shape
     height, width = offset.shape[2:]
     moves = gf.reshape(offset, (n, parts, count, 2, height, width))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import graphfw as gf
+from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.fitting import sized
 from graphfw.onnx.measuring import dims_of, is_measured
@@ -22,7 +23,9 @@ def _gather(node: Call, x: Tensor, indices: Tensor) -> Tensor:
 @operator("GatherElements", moves=True)
 def _gather_elements(node: Call, x: Tensor, indices: Tensor) -> Tensor:
     axis = node.axis(node.attr("axis", 0), x.ndim)
-    node.require(indices.ndim == x.ndim, f"x has {x.ndim} dims, and its indices {indices.ndim}")
+    node.require(
+        indices.ndim == x.ndim, f"x has {counted(x.ndim, 'dim')}, and its indices {indices.ndim}"
+    )
     # Along the other axes indices may be shorter than x.
     key = tuple([slice(None) if i == axis else slice(0, d) for i, d in enumerate(indices.shape)])
     part = x[key]
@@ -41,7 +44,7 @@ def _key(node: Call, x: Tensor, indices: Tensor, batch_dims: int = 0) -> tuple[T
     count = indices.shape[-1] if indices.ndim else 0
     node.require(
         isinstance(count, int) and 0 <= batch_dims < indices.ndim and count + batch_dims <= x.ndim,
-        f"indices of shape {indices.shape} don't fit {x.ndim} dims",
+        f"indices of shape {indices.shape} don't fit {counted(x.ndim, 'dim')}",
     )
     places = gf.unstack(indices, axis=-1)
     batch = []
@@ -55,7 +58,9 @@ def _key(node: Call, x: Tensor, indices: Tensor, batch_dims: int = 0) -> tuple[T
 @operator("Scatter", "ScatterElements", moves=True)
 def _scatter_elements(node: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     axis = node.axis(node.attr("axis", 0), x.ndim)
-    node.require(indices.ndim == x.ndim, f"x has {x.ndim} dims, and its indices {indices.ndim}")
+    node.require(
+        indices.ndim == x.ndim, f"x has {counted(x.ndim, 'dim')}, and its indices {indices.ndim}"
+    )
     key: list[Any] = []
     for i, size in enumerate(indices.shape):
         shape = [1] * x.ndim
@@ -71,20 +76,17 @@ def _scatter_nd(node: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tens
 
 def _reduced(node: Call, x: Tensor, key: tuple[Any, ...], updates: Tensor) -> Tensor:
     how = node.choice("reduction", "none", ("add", "max", "min", "mul", "none"))
-    if how == "none":
-        return gf.index_set(x, key, updates)
-    if how == "add":
-        return gf.index_add(x, key, updates)
-    function = {"mul": np.multiply, "max": np.maximum, "min": np.minimum}[how]
-
-    def at(x: Any, updates: Any, *key: Any) -> Any:
-        made = x.copy()
-        function.at(made, key, updates)
-        return made
-
-    kind = gf.TensorType(x.dtype, x.shape)
-    result: Tensor = gf.host_call(at, kind, x, updates, *key)
-    return result
+    put = {
+        "none": gf.index_set,
+        "add": gf.index_add,
+        "mul": gf.index_multiply,
+        "max": gf.index_max,
+        "min": gf.index_min,
+    }
+    if x.dtype.is_bool and how in ("mul", "max", "min"):
+        x, updates = gf.astype(x, gf.uint8), gf.astype(updates, gf.uint8)
+        return gf.astype(put[how](x, key, updates), gf.bool)
+    return put[how](x, key, updates)
 
 
 @operator("TensorScatter", moves=True)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import graphfw as gf
+from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.fitting import sized
 from graphfw.onnx.node import Call, Map, Maps, Strings, Value, as_value, operator
@@ -43,7 +44,10 @@ def _binarize(node: Call, x: Tensor) -> Tensor:
 @operator("FeatureVectorizer", domain=ML)
 def _vectorize(node: Call, *xs: Tensor) -> Tensor:
     sizes = node.attr("inputdimensions", ())
-    node.require(len(sizes) == len(xs), f"it has {len(sizes)} inputdimensions for {len(xs)} inputs")
+    node.require(
+        len(sizes) == len(xs),
+        f"it has {len(sizes)} inputdimensions for {counted(len(xs), 'input')}",
+    )
     rows = [gf.reshape(x, (1, -1)) if x.ndim == 1 else x for x in xs]
     parts = [gf.astype(x[:, :size], gf.float32) for x, size in zip(rows, sizes, strict=True)]
     return gf.concat(parts, axis=1)
@@ -109,7 +113,7 @@ def _zip_map(node: Call, x: Tensor) -> Maps:
     labels = node.attr("classlabels_strings", ()) or node.attr("classlabels_int64s", ())
     row = gf.reshape(x, (1, -1)) if x.ndim == 1 else x
     fits = row.ndim == 2 and (not isinstance(row.shape[1], int) or row.shape[1] == len(labels))
-    node.require(labels and fits, f"its {len(labels)} labels don't fit x, {x.shape}")
+    node.require(labels and fits, f"its {counted(len(labels), 'label')} don't fit x, {x.shape}")
     return Maps(labels, row)
 
 
@@ -164,12 +168,18 @@ def _linear_classifier(node: Call, x: Tensor) -> tuple[Value, Tensor]:
 def _linear(node: Call, x: Tensor, count: int) -> Tensor:
     """Return products with the coefficients.  x: [N, F] -> [N, count]"""
     weights = np.asarray(node.attr("coefficients"), np.float32)
-    node.require(count > 0 and not len(weights) % count, f"its coefficients don't fit {count} rows")
+    node.require(
+        count > 0 and not len(weights) % count,
+        f"its coefficients don't fit {counted(count, 'row')}",
+    )
     row = gf.reshape(x, (1, -1)) if x.ndim == 1 else x
     row = sized(row, row.ndim - 1, len(weights) // count)
     made = gf.astype(row, gf.float32) @ gf.constant(weights.reshape(count, -1).T.copy())
     shift = np.asarray(node.attr("intercepts", ()), np.float32)
-    node.require(len(shift) in (0, count), f"it has {len(shift)} intercepts for {count} rows")
+    node.require(
+        len(shift) in (0, count),
+        f"it has {counted(len(shift), 'intercept')} for {counted(count, 'row')}",
+    )
     return made + gf.constant(shift) if len(shift) else made
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import graphfw as gf
+from graphfw.errors import counted
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError, ValueNeeded
@@ -35,7 +36,9 @@ def _resize(
     pairs = None
     if crops and roi is not None:
         edges = [float(v) for v in node.known(roi, "the region").reshape(-1)]
-        node.require(len(edges) == 2 * len(axes), f"its region has {len(edges)} elements")
+        node.require(
+            len(edges) == 2 * len(axes), f"its region has {counted(len(edges), 'element')}"
+        )
         pairs = list(zip(edges[: len(axes)], edges[len(axes) :], strict=True))
     return _resized(
         node,
@@ -160,7 +163,10 @@ def _upsampled(node: Call, x: Tensor, scales: Tensor | None) -> Tensor:
     factors = _factors(node, scales) or list(node.attr("scales", ()))
     if not factors:
         raise OnnxError(f"{node.op_type}: it has no scales")
-    node.require(len(factors) == x.ndim, f"it has {len(factors)} scales for {x.ndim} dims")
+    node.require(
+        len(factors) == x.ndim,
+        f"it has {counted(len(factors), 'scale')} for {counted(x.ndim, 'dim')}",
+    )
     mode = node.choice("mode", "nearest", ("bilinear", "linear", "nearest"))
     return _resized(
         node,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import graphfw as gf
-from graphfw.errors import ShapeError
-from graphfw.ir.dim import Dim, DimLike, always_ge
+from graphfw.errors import ShapeError, counted
+from graphfw.ir.dim import Dim, DimLike, always_ge, always_le, dim_max
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.fitting import expanded, joined, reshaped
@@ -45,7 +45,7 @@ def _constant_of_shape(node: Call, shape: Tensor) -> Tensor:
 @operator("EyeLike")
 def _eye_like(node: Call, x: Tensor) -> Tensor:
     dtype = dtype_of(node.attr("dtype")) if "dtype" in node.attributes else x.dtype
-    node.require(x.ndim == 2, f"x has {x.ndim} dims, not 2")
+    node.require(x.ndim == 2, f"x has {counted(x.ndim, 'dim')}, not 2")
     return gf.eye(*x.shape, k=node.attr("k", 0), dtype=dtype)
 
 
@@ -188,7 +188,9 @@ def _split(node: Call, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, 
     total = sum(lengths)
     same = total == size or isinstance(total, Dim) or isinstance(size, Dim)
     fits = same and len(lengths) == len(node.outputs)
-    node.require(fits, f"the sizes {tuple(lengths)} are not those of {parts} parts of {size}")
+    node.require(
+        fits, f"the sizes {tuple(lengths)} are not those of {counted(parts, 'part')} of {size}"
+    )
     places: list[DimLike] = []
     end: DimLike = 0
     for length in lengths[:-1]:
@@ -228,27 +230,42 @@ def _slice(
     key: list[Any] = [slice(None)] * x.ndim
     for axis, start, end, step in zip(along, first, last, by, strict=True):
         axis = node.axis(axis, x.ndim)
-        key[axis] = slice(
-            _bound(start, x.shape[axis], step), _bound(end, x.shape[axis], step), step
-        )
+        key[axis] = _window(start, end, step, x.shape[axis])
     return x[tuple(key)]
 
 
-def _bound(place: DimLike, size: DimLike, step: int) -> DimLike | None:
-    """Return a slice's bound; None for one that lies beyond any size, as exporters write it."""
-    if not isinstance(place, int):
-        return place
-    if place >= 2**31 - 1:
-        return None
-    if place <= -(2**31) + 1 or (step < 0 and isinstance(size, int) and place < -size):
-        return None
-    return place
+_FAR = 2**31 - 1
+"""A bound that lies beyond any size, as exporters write it: so do larger ones, and its negative."""
+
+
+def _window(start: DimLike, end: DimLike, step: int, size: DimLike) -> slice:
+    """Return a slice as Python has it, which knows no bounds beyond all sizes."""
+    first, last = _near(start), _near(end)
+    if last == _FAR * (1 if step < 0 else -1) or (step > 0 and first == _FAR):
+        return slice(0, 0, step)  # it ends before the first element, or begins behind the last
+    if first == -_FAR * (1 if step > 0 else -1):
+        first = None
+    elif step < 0 and isinstance(first, int) and first < -1:
+        first = dim_max(size + first, 0)  # where Python finds nothing, ONNX has the first element
+    if last == _FAR * (1 if step > 0 else -1):
+        last = None
+    elif step < 0 and isinstance(last, int) and isinstance(size, int) and last < -size:
+        last = None
+    return slice(first, last, step)
+
+
+def _near(place: DimLike) -> DimLike | None:
+    """Return a bound; one that lies beyond any size becomes `_FAR`, or its negative."""
+    return max(-_FAR, min(place, _FAR)) if isinstance(place, int) else place
 
 
 @operator("Tile", moves=True)
 def _tile(node: Call, x: Tensor, repeats: Tensor) -> Tensor:
     counts = dims_of(node, repeats, "the repeats")
-    node.require(len(counts) == x.ndim, f"it has {len(counts)} repeats for {x.ndim} dims")
+    node.require(
+        len(counts) == x.ndim,
+        f"it has {counted(len(counts), 'repeat')} for {counted(x.ndim, 'dim')}",
+    )
     return gf.tile(x, counts)
 
 
@@ -264,10 +281,17 @@ def _pad(
     along = range(x.ndim) if axes is None else node.ints(axes, "the axes")
     pairs: list[tuple[DimLike, DimLike]] = [(0, 0)] * x.ndim
     count = len(along)
-    node.require(len(widths) == 2 * count, f"it has {len(widths)} pads for {count} axes")
+    node.require(
+        len(widths) == 2 * count,
+        f"it has {counted(len(widths), 'pad')} for {counted(count, 'axis', 'axes')}",
+    )
     for i, axis in enumerate(along):
         pairs[node.axis(axis, x.ndim)] = (widths[i], widths[count + i])
     mode: Any = node.choice("mode", "constant", ("constant", "edge", "reflect", "wrap"))
+    for size, (low, high) in zip(x.shape, pairs, strict=True):
+        cut = (_cut(low) or 0) - (_cut(high, end=True) or 0)
+        fits = not always_le(size, cut - 1)
+        node.require(fits, f"its pads {low} and {high} cut off {counted(cut, 'element')} of {size}")
     x = x[tuple([slice(_cut(low), _cut(high, end=True)) for low, high in pairs])]
     pairs = [(_more(low), _more(high)) for low, high in pairs]
     if mode != "constant":
@@ -314,7 +338,7 @@ def _space_to_depth(node: Call, x: Tensor) -> Tensor:
 def _image(node: Call, x: Tensor) -> tuple[Sequence[DimLike], int]:
     """Return the sizes of images and those of a block."""
     block = node.attr("blocksize")
-    node.require(x.ndim == 4, f"x has {x.ndim} dims, not 4")
+    node.require(x.ndim == 4, f"x has {counted(x.ndim, 'dim')}, not 4")
     node.require(block > 0, f"blocksize is {block}")
     return x.shape, block
 

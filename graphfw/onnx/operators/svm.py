@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import graphfw as gf
+from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.node import Call, Value, operator
 from graphfw.onnx.operators.learned import ML, POST_TRANSFORMS, labelled, paired, transformed
@@ -40,7 +41,9 @@ def _regressor(node: Call, x: Tensor) -> Tensor:
     rho = _floats(node, "rho")
     node.require(len(rho) > 0, "it has no rho")
     if count:
-        node.require(len(weights) == count, f"{len(weights)} coefficients, {count} n_supports")
+        node.require(
+            len(weights) == count, f"{counted(len(weights), 'coefficient')}, {count} n_supports"
+        )
         rows = _kernel(node, rows, _vectors(node, count))
     made = rows @ gf.constant(weights.reshape(-1, 1)) + float(rho[0])
     if node.attr("one_class", 0):
@@ -62,7 +65,10 @@ def _classifier(node: Call, x: Tensor) -> tuple[Value, Tensor]:
     if not sum(counts):
         scores = _linear(node, _rows(x), len(labels))
         return labelled(node, gf.argmax(scores, axis=-1), labels), transformed(scores, transform)
-    node.require(len(counts) == len(labels) > 1, f"{len(counts)} of {len(labels)} classes")
+    node.require(
+        len(counts) == len(labels) > 1,
+        f"{len(counts)} of {counted(len(labels), 'class', 'classes')}",
+    )
     scores = _against(node, _rows(x), counts)
     pairs = list(itertools.combinations(range(len(counts)), 2))
     chosen = labelled(node, gf.argmax(_votes(scores, pairs), axis=-1), labels)
@@ -106,7 +112,10 @@ def _linear(node: Call, x: Tensor, count: int) -> Tensor:
     """Return the scores of a model that has a row of coefficients for each class."""
     weights, rho = _floats(node, "coefficients"), _floats(node, "rho")
     node.require(len(rho) > 0, "it has no rho")
-    node.require(len(weights) and not len(weights) % count, f"its coefficients aren't {count} rows")
+    node.require(
+        len(weights) and not len(weights) % count,
+        f"its coefficients aren't {counted(count, 'row')}",
+    )
     return x @ gf.constant(weights.reshape(count, -1).T.copy()) + float(rho[0])
 
 
@@ -120,7 +129,10 @@ def _against(node: Call, x: Tensor, counts: Sequence[int]) -> Tensor:
     node.require(min(counts) >= 0, f"vectors_per_class {counts} are negative")
     given = _floats(node, "coefficients")
     right = len(given) == (classes - 1) * total
-    node.require(right, f"{len(given)} coefficients are not {classes - 1} for {total} vectors")
+    node.require(
+        right,
+        f"{counted(len(given), 'coefficient')}, not {classes - 1} for {counted(total, 'vector')}",
+    )
     rho, pairs = _floats(node, "rho"), classes * (classes - 1) // 2
     node.require(len(rho) == pairs, f"{len(rho)} rho, {pairs} pairs of classes")
     node.require(total * pairs <= _MOST, f"{total:,} vectors for {pairs:,} pairs are too many")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import graphfw as gf
+from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.node import Call, Strings, Value, operator
@@ -65,7 +66,10 @@ def _encode(node: Call, x: Tensor | Strings) -> Value:
         strings = node.attr("classes_strings")
         return _replaced(node, x, strings, np.arange(len(strings)))
     keys, values = _column(node, "keys"), _column(node, "values")
-    node.require(len(keys) == len(values), f"it has {len(keys)} keys for {len(values)} values")
+    node.require(
+        len(keys) == len(values),
+        f"it has {counted(len(keys), 'key')} for {counted(len(values), 'value')}",
+    )
     if "default_tensor" in node.attributes:
         default: Any = node.attr("default_tensor").reshape(-1)[0]
     elif values.dtype == object:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 import graphfw as gf
+from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.node import Call, Value, operator
 from graphfw.onnx.operators.learned import ML, POST_TRANSFORMS, labelled, transformed, two_classes
@@ -93,7 +94,9 @@ def _regressor(node: Call, x: Tensor) -> Tensor:
     total = _aggregated(node, x, trees, how)
     base = _tensor_or(node, "base_values", ())
     if len(base):
-        node.require(len(base) == count, f"{len(base)} base_values don't fit {count} targets")
+        node.require(
+            len(base) == count, f"{len(base)} base_values don't fit {counted(count, 'target')}"
+        )
         total = total + gf.constant(base.astype(np.float32))
     return transformed(total, node.choice("post_transform", "NONE", POST_TRANSFORMS))
 
@@ -112,7 +115,10 @@ def _classifier(node: Call, x: Tensor) -> tuple[Value, Tensor]:
         score = total[:, 0] + float(base[-1]) if len(base) else total[:, 0]
         return two_classes(node, score, labels, transform, bound, adds_up=is_probability)
     if len(base):
-        node.require(len(base) == len(labels), f"{len(base)} base_values for {len(labels)} classes")
+        node.require(
+            len(base) == len(labels),
+            f"{len(base)} base_values for {counted(len(labels), 'class', 'classes')}",
+        )
         total = total + gf.constant(base)
     if len(labels) == 2 and used.tolist() == [1]:
         places = gf.astype(total[:, 1] > bound, gf.int64)
@@ -199,10 +205,12 @@ def _aggregated(node: Call, x: Tensor, trees: _Trees, how: str) -> Tensor:
     All rows go down all trees at once, a level at a time.
     """
     depth = _depth(node, trees)
-    node.require(x.ndim == 2, f"x has {x.ndim} dims, not 2")
+    node.require(x.ndim == 2, f"x has {counted(x.ndim, 'dim')}, not 2")
     features = int(trees.feature.max(initial=0)) + 1
     enough = not isinstance(x.shape[1], int) or features <= x.shape[1]
-    node.require(enough and trees.feature.min(initial=0) >= 0, f"x has no {features} features")
+    node.require(
+        enough and trees.feature.min(initial=0) >= 0, f"x has no {counted(features, 'feature')}"
+    )
     if not x.dtype.is_floating:
         x = gf.astype(x, gf.float32)
     split = gf.constant(trees.split.astype(x.dtype.dtype))
@@ -249,7 +257,9 @@ def _depth(node: Call, trees: _Trees) -> int:
     """Return how many levels the deepest tree has."""
     count = len(trees.yes)
     for table in (trees.feature, trees.split, trees.mode, trees.missing):
-        node.require(len(table) == count, f"its tables have {len(table)} and {count} nodes")
+        node.require(
+            len(table) == count, f"its tables have {len(table)} and {counted(count, 'node')}"
+        )
     ways = np.stack([trees.yes, trees.no])
     own = np.arange(count)
     inner = (ways != own).any(axis=0)
@@ -297,7 +307,7 @@ def _tensor_or(node: Call, name: str, default: Any) -> Array:
 
 def _ints(node: Call, name: str, count: int) -> Array:
     values = np.asarray(node.attr(name), np.int64)
-    node.require(len(values) == count, f"{name} has {len(values)} elements, not {count}")
+    node.require(len(values) == count, f"{name} has {counted(len(values), 'element')}, not {count}")
     return values
 
 

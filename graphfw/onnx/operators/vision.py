@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +15,7 @@ from graphfw.onnx.fitting import matched
 from graphfw.onnx.measuring import is_measured
 from graphfw.onnx.node import Call, operator
 from graphfw.ops.measured import NonMaxSuppression, measure
+from graphfw.ops.rois import sampled
 
 
 @operator("NonMaxSuppression")
@@ -66,7 +65,7 @@ def _roi_align(node: Call, x: Tensor, rois: Tensor, batches: Tensor) -> Tensor:
         size = gf.maximum(size, 1.0)
     # A region is (x, y), bins and counts of samples are (y, x).
     if ratio > 0:
-        return _sampled(x, low, size, batches, bins, (ratio, ratio), is_max)
+        return sampled(x, low, size, batches, bins, (ratio, ratio), is_max)
     # As many samples as a bin has pixels: regions with the same number go together.
     known = node.known(size, "the regions, of which the number of samples depends")
     samples = np.nan_to_num(np.ceil(known[:, ::-1] / bins))
@@ -75,68 +74,18 @@ def _roi_align(node: Call, x: Tensor, rois: Tensor, batches: Tensor) -> Tensor:
     kinds, kind_of = np.unique(counts, axis=0, return_inverse=True)
     if len(kinds) < 2:
         count = kinds.ravel().tolist() or (1, 1)
-        return _sampled(x, low, size, batches, bins, count, is_max)
+        return sampled(x, low, size, batches, bins, count, is_max)
     parts = []
     for kind, count in enumerate(kinds.tolist()):
         own = gf.constant(np.flatnonzero(kind_of == kind))
         a, b, c = (gf.take(each, own, axis=0) for each in (low, size, batches))
-        parts.append(_sampled(x, a, b, c, bins, count, is_max))
+        parts.append(sampled(x, a, b, c, bins, count, is_max))
     order = np.argsort(np.argsort(kind_of, kind="stable"))
     return gf.take(gf.concat(parts), gf.constant(order), axis=0)
 
 
 _MOST_SAMPLES = 1 << 14
 """Of a bin along one axis: places are computed when the model is loaded."""
-
-
-def _sampled(
-    x: Tensor,
-    low: Tensor,
-    size: Tensor,
-    batches: Tensor,
-    bins: Sequence[int],
-    counts: Sequence[int],
-    is_max: bool,
-) -> Tensor:
-    """Reduce samples of regions to bins.  low, size: [R, 2], batches: [R] -> [R, C, *bins]"""
-    ys, weights_y = _lines(low[:, 1], size[:, 1], bins[0], counts[0], x.shape[2])
-    xs, weights_x = _lines(low[:, 0], size[:, 0], bins[1], counts[1], x.shape[3])
-    # ys: [2, R, bins * count]; all four corners of each sample
-    total: Any = None
-    b = gf.reshape(batches, (-1, 1, 1))
-    planes = gf.permute_dims(x, (0, 2, 3, 1))
-    parts = []
-    for i in range(2):
-        for j in range(2):
-            at = planes[b, gf.expand_dims(ys[i], 2), gf.expand_dims(xs[j], 1)]
-            w = gf.expand_dims(weights_y[i], 2) * gf.expand_dims(weights_x[j], 1)
-            parts.append((at, gf.expand_dims(w, -1)))
-    if is_max:
-        for at, w in parts:
-            total = at * w if total is None else gf.maximum(total, at * w)
-    else:
-        for at, w in parts:
-            total = at * w if total is None else total + at * w
-    grid = gf.reshape(total, (total.shape[0], bins[0], counts[0], bins[1], counts[1], x.shape[1]))
-    pooled = (gf.max if is_max else gf.mean)(grid, axis=(2, 4))
-    return gf.permute_dims(pooled, (0, 3, 1, 2))
-
-
-def _lines(
-    low: Tensor, size: Tensor, bins: int, count: int, limit: Any
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Return where samples lie along one axis: both neighbours, and their weights."""
-    places = (gf.astype(gf.arange(bins * count), low.dtype) + 0.5) / count
-    at = gf.expand_dims(low, -1) + places * gf.expand_dims(size / bins, -1)
-    outside = gf.logical_or(at < -1.0, at > gf.astype(gf.asarray(limit), at.dtype))
-    at = gf.maximum(at, 0.0)
-    last = limit - 1
-    first = gf.minimum(gf.astype(gf.floor(at), gf.int64), last)
-    second = gf.minimum(first + 1, last)
-    part = gf.where(first >= last, gf.zeros_like(at), at - gf.astype(first, at.dtype))
-    zero = gf.zeros_like(at)
-    weights = gf.where(outside, zero, 1 - part), gf.where(outside, zero, part)
-    return (first, second), weights
 
 
 @operator("MaxRoiPool")

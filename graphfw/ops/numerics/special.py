@@ -41,37 +41,19 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["digamma", "erf", "erfc", "erfinv", "lgamma"]
+from graphfw.ops.numerics.wide import OVERFLOW, narrowed, polynomial
 
-# The least magnitude that rounds to infinity: half a unit beyond the largest finite value.
-_OVERFLOW = {
-    "float16": 65520.0,
-    "bfloat16": math.ldexp(1 - 2.0**-9, 128),
-    "float32": math.ldexp(1 - 2.0**-25, 128),
-    "float64": math.inf,
-}
+__all__ = ["digamma", "erf", "erfc", "erfinv", "lgamma"]
 
 
 def _apply(xp: Any, x: Any, compute: Callable[[Any, Any], Any], *, single: bool) -> Any:
     """`compute(xp, x)` in float64, or where `single` holds in float32 for narrower dtypes."""
     name = x.dtype.name
-    if name not in _OVERFLOW:
+    if name not in OVERFLOW:
         raise TypeError(f"expected a real floating dtype, got {name}")
     work = xp.float32 if single and name != "float64" else xp.float64
     y = compute(xp, x.astype(work))
-    if x.dtype == work:
-        return y
-    # A cast that overflows would warn, so what is too large becomes infinite before it.
-    y = xp.where(xp.abs(y) >= _OVERFLOW[name], xp.copysign(work(math.inf), y), y)
-    return y.astype(x.dtype)
-
-
-def _poly(x: Any, coefficients: tuple[float, ...]) -> Any:
-    """The polynomial with these coefficients, constant term first, by Horner's rule."""
-    y = coefficients[-1]
-    for c in coefficients[-2::-1]:
-        y = y * x + c
-    return y
+    return narrowed(xp, y, x.dtype)
 
 
 # ------------------------------------------------------------------------------------ erf, erfc
@@ -86,7 +68,7 @@ _ERF_SMALL_Q = (
     1.32494738004321644526e-04, -3.96022827877536812320e-06,
 )  # fmt: skip
 # erf(1 + s) = c + P(s)/Q(s) for 0.84375 <= 1 + s < 1.25; c is short, so that 1 - c is exact
-_ERF_ONE = 8.45062911510467529297e-01
+ERF_ONE = 8.45062911510467529297e-01
 _ERF_MIDDLE_P = (
     -2.36211856075265944077e-03, 4.14856118683748331666e-01, -3.72207876035701323847e-01,
     3.18346619901161753674e-01, -1.10894694282396677476e-01, 3.54783043256182359371e-02,
@@ -118,7 +100,7 @@ _ERFC_FAR_Q = (
     3.19985821950859553908e+03, 2.55305040643316442583e+03, 4.74528541206955367215e+02,
     -2.24409524465858183362e+01,
 )  # fmt: skip
-_SMALL, _MIDDLE, _NEAR = 0.84375, 1.25, 1 / 0.35
+SMALL, _MIDDLE, _NEAR = 0.84375, 1.25, 1 / 0.35
 
 
 def erf(xp: Any, x: Any) -> Any:
@@ -154,49 +136,54 @@ def erfc(xp: Any, x: Any) -> Any:
 
 def _erf(xp: Any, x: Any) -> Any:
     a = xp.abs(x)
-    s = xp.where(a < _SMALL, a, 0.5)
-    small = s + s * _erf_small(s)
-    middle = _ERF_ONE + _erf_middle(xp, a)
+    s = xp.where(a < SMALL, a, 0.5)
+    small = s + s * erf_small(s)
+    middle = ERF_ONE + erf_middle(xp, a)
     tail = 1.0 - _erfc_tail(xp, a, limit=6.0)  # at 6, erfc is below the last bit of 1
-    y = xp.where(a < _SMALL, small, xp.where(a < _MIDDLE, middle, tail))
+    y = xp.where(a < SMALL, small, xp.where(a < _MIDDLE, middle, tail))
     return xp.where(xp.isnan(x), x, xp.copysign(y, x))
 
 
 def _erfc(xp: Any, x: Any) -> Any:
     a = xp.abs(x)
-    s = xp.where(a < _SMALL, x, 0.5)
-    r = s * _erf_small(s)
+    s = xp.where(a < SMALL, x, 0.5)
+    r = s * erf_small(s)
     # Above 1/4 the subtraction from 1 would lose bits; x - 1/2 is exact there.
     small = xp.where(s < 0.25, 1.0 - (s + r), 0.5 - ((s - 0.5) + r))
-    m = _erf_middle(xp, a)
-    middle = xp.where(x > 0, (1.0 - _ERF_ONE) - m, 1.0 + (_ERF_ONE + m))
+    m = erf_middle(xp, a)
+    middle = xp.where(x > 0, (1.0 - ERF_ONE) - m, 1.0 + (ERF_ONE + m))
     t = _erfc_tail(xp, a, limit=28.0)  # at 28, erfc is below the smallest positive number
     tail = xp.where(x > 0, t, 2.0 - t)
-    y = xp.where(a < _SMALL, small, xp.where(a < _MIDDLE, middle, tail))
+    y = xp.where(a < SMALL, small, xp.where(a < _MIDDLE, middle, tail))
     return xp.where(xp.isnan(x), x, y)
 
 
-def _erf_small(x: Any) -> Any:
+def erf_small(x: Any) -> Any:
     z = x * x
-    return _poly(z, _ERF_SMALL_P) / _poly(z, _ERF_SMALL_Q)
+    return polynomial(z, _ERF_SMALL_P) / polynomial(z, _ERF_SMALL_Q)
 
 
-def _erf_middle(xp: Any, a: Any) -> Any:
-    s = xp.where((a >= _SMALL) & (a < _MIDDLE), a, 1.0) - 1.0
-    return _poly(s, _ERF_MIDDLE_P) / _poly(s, _ERF_MIDDLE_Q)
+def erf_middle(xp: Any, a: Any) -> Any:
+    s = xp.where((a >= SMALL) & (a < _MIDDLE), a, 1.0) - 1.0
+    return polynomial(s, _ERF_MIDDLE_P) / polynomial(s, _ERF_MIDDLE_Q)
 
 
 def _erfc_tail(xp: Any, a: Any, *, limit: float) -> Any:
     """The erfc of [1.25, limit]; arguments outside are moved to the nearest end, NaN to 1.25."""
     a = xp.where(a > _MIDDLE, xp.minimum(a, limit), _MIDDLE)
-    s = 1.0 / (a * a)
-    near = _poly(s, _ERFC_NEAR_P) / _poly(s, _ERFC_NEAR_Q)
-    far = _poly(s, _ERFC_FAR_P) / _poly(s, _ERFC_FAR_Q)
     # exp would amplify the rounding error of a^2, so a^2 = z^2 + (a - z)(a + z) with z so short
     # that z^2 is exact.
     scale = 2.0**6 if a.dtype.itemsize == 4 else 2.0**20
     z = xp.rint(a * scale) / scale
-    return xp.exp(-z * z - 0.5625) * xp.exp((z - a) * (z + a) + xp.where(a < _NEAR, near, far)) / a
+    return xp.exp(-z * z - 0.5625) * xp.exp((z - a) * (z + a) + erfc_exponent(xp, a)) / a
+
+
+def erfc_exponent(xp: Any, a: Any) -> Any:
+    """What a^2 + 0.5625 + log(a erfc(a)) is in [1.25, 28]."""
+    s = 1.0 / (a * a)
+    near = polynomial(s, _ERFC_NEAR_P) / polynomial(s, _ERFC_NEAR_Q)
+    far = polynomial(s, _ERFC_FAR_P) / polynomial(s, _ERFC_FAR_Q)
+    return xp.where(a < _NEAR, near, far)
 
 
 # --------------------------------------------------------------------------------------- erfinv
@@ -257,13 +244,13 @@ def _erfinv(xp: Any, x: Any) -> Any:
     central = a <= 0.85
     c = xp.where(central, a, 0.5)
     r = 0.180625 - 0.25 * c * c
-    half_slope = _poly(r, QUANTILE_CENTRE_P) / _poly(r, QUANTILE_CENTRE_Q)
+    half_slope = polynomial(r, QUANTILE_CENTRE_P) / polynomial(r, QUANTILE_CENTRE_Q)
     centre = c * (half_slope * (0.5 * math.sqrt(0.5)))
     # 1 - |x| is exact here, so nothing is lost however close |x| comes to 1.
     p = xp.where((a > 0.85) & (a < 1.0), 0.5 * (1.0 - a), 0.05)
     t = xp.sqrt(-xp.log(p))
-    near = _poly(t - 1.6, QUANTILE_TAIL_P) / _poly(t - 1.6, QUANTILE_TAIL_Q)
-    far = _poly(t - 5.0, QUANTILE_FAR_P) / _poly(t - 5.0, QUANTILE_FAR_Q)
+    near = polynomial(t - 1.6, QUANTILE_TAIL_P) / polynomial(t - 1.6, QUANTILE_TAIL_Q)
+    far = polynomial(t - 5.0, QUANTILE_FAR_P) / polynomial(t - 5.0, QUANTILE_FAR_Q)
     tail = xp.where(t <= 5.0, near, far) * math.sqrt(0.5)
     y = xp.where(central, centre, tail)
     y = xp.where(a == 1.0, math.inf, xp.where(a <= 1.0, y, math.nan))
@@ -357,7 +344,7 @@ def _lgamma_positive(xp: Any, x: Any) -> Any:
     """The lgamma of 0 < x <= _LGAMMA_HUGE."""
     large = xp.maximum(x, 8.0)
     z = 1.0 / large
-    series = _LGAMMA_LARGE_CONSTANT + z * _poly(z * z, _LGAMMA_LARGE)
+    series = _LGAMMA_LARGE_CONSTANT + z * polynomial(z * z, _LGAMMA_LARGE)
     y_large = (large - 0.5) * (xp.log(large) - 1.0) + series
 
     y = xp.where(x < 2.0, _lgamma_below_two(xp, x), _lgamma_two_to_eight(xp, x))
@@ -373,28 +360,39 @@ def _lgamma_below_two(xp: Any, x: Any) -> Any:
 
     y = (2.0 - shift) - x
     z = y * y
-    even, odd = _poly(z, _LGAMMA_BELOW_TWO[0::2]), _poly(z, _LGAMMA_BELOW_TWO[1::2])
+    even, odd = polynomial(z, _LGAMMA_BELOW_TWO[0::2]), polynomial(z, _LGAMMA_BELOW_TWO[1::2])
     below_two = (y * even + z * odd) - 0.5 * y
 
     y = x - (_LGAMMA_MINIMUM_AT - shift)
     w = y * y * y
-    p0, p1, p2 = (_poly(w, _LGAMMA_MINIMUM[i::3]) for i in range(3))
+    p0, p1, p2 = (polynomial(w, _LGAMMA_MINIMUM[i::3]) for i in range(3))
     minimum = _LGAMMA_LEAST + (y * y * p0 + (w * (p1 + y * p2) + _LGAMMA_LEAST_REST))
 
     y = xp.where(shifted < 1.5, x - (1.0 - shift), 0.0)
-    ratio = _poly(y, _LGAMMA_ABOVE_ONE_P) / _poly(y, _LGAMMA_ABOVE_ONE_Q)
-    above_one = (0.0 - 0.5 * y) + y * ratio  # not -0.5 * y, which makes lgamma(1) -0
+    above_one = lgamma_above_one(y)
 
     pieces = xp.where(shifted < 1.7316, minimum, below_two)
     pieces = xp.where(shifted < 1.23164, above_one, pieces)
     return pieces - xp.log(xp.where(x <= 0.9, x, 1.0))
 
 
+def lgamma_above_one(y: Any) -> Any:
+    """lgamma(1 + y) for 0 <= y < 0.2316."""
+    ratio = polynomial(y, _LGAMMA_ABOVE_ONE_P) / polynomial(y, _LGAMMA_ABOVE_ONE_Q)
+    return (0.0 - 0.5 * y) + y * ratio  # not -0.5 * y, which makes lgamma(1) -0
+
+
+def lgamma_above_two(y: Any) -> Any:
+    """lgamma(2 + y) for 0 <= y < 1."""
+    ratio = polynomial(y, _LGAMMA_ABOVE_TWO_P) / polynomial(y, _LGAMMA_ABOVE_TWO_Q)
+    return 0.5 * y + y * ratio
+
+
 def _lgamma_two_to_eight(xp: Any, x: Any) -> Any:
     x = xp.where((x >= 2.0) & (x < 8.0), x, 2.0)
     whole = xp.floor(x)
     y = x - whole
-    above_two = 0.5 * y + y * _poly(y, _LGAMMA_ABOVE_TWO_P) / _poly(y, _LGAMMA_ABOVE_TWO_Q)
+    above_two = lgamma_above_two(y)
     # Gamma(whole + y) = Gamma(2 + y) (2 + y) (3 + y) ... (whole - 1 + y)
     product = xp.where(whole > 2.0, y + 2.0, 1.0)
     for k in (3.0, 4.0, 5.0, 6.0):
@@ -463,7 +461,7 @@ def _digamma_positive(xp: Any, x: Any) -> Any:
     """The digamma of x >= _DIGAMMA_TINY."""
     large = xp.maximum(x, 10.0)
     z = 1.0 / large
-    y_large = xp.log(large) - (0.5 * z + z * z * _poly(z * z, _DIGAMMA_LARGE))
+    y_large = xp.log(large) - (0.5 * z + z * z * polynomial(z * z, _DIGAMMA_LARGE))
 
     # digamma(x + 1) = digamma(x) + 1/x brings x into [1, 2]: one step up, or at most 8 down
     below = x < 1.0
@@ -476,6 +474,6 @@ def _digamma_positive(xp: Any, x: Any) -> Any:
         total = total + xp.where(above, 1.0 / u, 0.0)
     root_high, root_middle, root_low = _DIGAMMA_ROOT
     from_root = ((u - root_high) - root_middle) - root_low
-    ratio = _poly(u - 1.0, _DIGAMMA_P) / _poly(u - 1.0, _DIGAMMA_Q)
+    ratio = polynomial(u - 1.0, _DIGAMMA_P) / polynomial(u - 1.0, _DIGAMMA_Q)
     y = total + (from_root * _DIGAMMA_SCALE + from_root * ratio)
     return xp.where(x < 10.0, y, y_large)

@@ -24,6 +24,7 @@ from graphfw.runtime.cupy_executor import failures
 from graphfw.runtime.cupy_executor.capture import Capturing
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.executable import GpuExecutable
+from graphfw.runtime.cupy_executor.late import Halts
 from graphfw.runtime.cupy_executor.staging import Piece
 from graphfw.runtime.cupy_executor.stored import (
     Edge,
@@ -49,12 +50,13 @@ class CupyExecutor(Executor):
         self._device = _find_device(self._cupy, device)
         self._gpu = Device(self._cupy, self._device)
         self._capturing = Capturing(self._cupy)
+        self._halts = Halts(self._gpu)
 
     def load(self, program: Program, options: Options) -> Executable:
         failures.require_bfloat16(self._cupy, program)
         if compiles():
             failures.require_capability(self._gpu)
-            return GpuExecutable(program, options, self._gpu, self._capturing)
+            return GpuExecutable(program, options, self._gpu, self._capturing, self._halts)
         options.require_no_limit("GRAPHFW_JIT=0")
         with self._working():
             return _OnDevice(program, self._gpu)

@@ -166,7 +166,8 @@ class Build(Plan):
         once: What is done once for many runs; of a body, once for all trips.
         work: What a run does, in order: a stream does one after the other.
         final: How many of these come before those that write the new contents of variables, which
-            may be written over the old ones: nothing fails there, and nothing else happens.
+            may be written over the old ones: these are generated kernels that do nothing where a
+            check has failed. Nothing fails there, and nothing else happens.
         fetched: For each fetched output what holds it alone.
         updated: For each variable that is updated, what holds its new contents.
         draws: What random nodes draw from.
@@ -206,16 +207,27 @@ class Build(Plan):
         made = {*self.fetched, *[storage for _, storage in updates]}
         prepared = once(items, self.storage_of, fixed, made)
         self.once = Preparing(prepared.steps, prepared.kept, fixed)
-        plan = schedule(prepared.rest, self.storage_of, updates, self.fetched, _copy_of, apart=True)
+        plan = schedule(
+            prepared.rest,
+            self.storage_of,
+            updates,
+            self.fetched,
+            _copy_of,
+            apart=True,
+            may_overwrite=lambda step: isinstance(step.code, CudaCode),
+        )
         self.updated = plan.updated
+        new = frozenset(self.updated)
         self.levels = len(plan.levels)
         self.work: list[Work] = []
         self.level_of: list[int] = []
         for number, level in enumerate(plan.levels):
-            found: list[Work] = [_work(step) for step in level.steps]
+            found = [
+                _work(step if new.isdisjoint(step.operands) else _guarded(step))
+                for step in level.steps
+            ]
             self.work += [*found, *level.nodes]
             self.level_of += [number] * (len(self.work) - len(self.level_of))
-        new = frozenset(self.updated)
         self.final = sum(
             [isinstance(w, Node) or new.isdisjoint(w.step.operands) for w in self.work]
         )
@@ -427,6 +439,12 @@ def _work(step: Step) -> Work:
     if isinstance(step.code, CudnnCode):
         return Asked(step, step.code)
     return _launched(step)
+
+
+def _guarded(step: Step) -> Step:
+    """Return a step that does nothing where a check has failed, which the host learns later."""
+    assert isinstance(step.code, CudaCode)
+    return replace(step, code=replace(step.code, is_guarded=True))
 
 
 def _launched(step: Step) -> Launched:

@@ -36,7 +36,8 @@ from graphfw.runtime.limits import shown_bytes, switched_off
 
 RUNS = 2
 """After so many runs of some sizes their launches are recorded: what is not there by then, such as
-code that CUDA loads at its first launch, could not be had while it records."""
+code that CUDA loads at its first launch, could not be had while it records. What writes variables
+over is recorded at the first run, and rehearsed before: see `Worker.rehearse`."""
 
 USELESS = 8
 """So many instances in a row may be of use to one run only: because variables are elsewhere then,

@@ -16,7 +16,7 @@ from importlib import import_module
 from operator import add
 from typing import Any, NamedTuple
 
-from graphfw.errors import ExecutorError
+from graphfw.errors import ExecutorError, counted
 from graphfw.ir import locks
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node
@@ -266,7 +266,7 @@ class Cudnn:
                 plan = self._built(one)
                 if isinstance(plan, CudnnPlan):
                     return plan
-                first = f"{first}; in {len(one.parts)} parts: {plan}"
+                first = f"{first}; in {counted(len(one.parts), 'part')}: {plan}"
         return first
 
     def _built(self, asked: Question) -> CudnnPlan | str:

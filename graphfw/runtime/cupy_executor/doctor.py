@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterator
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import Any
 
-from graphfw.errors import ExecutorError
+from graphfw.errors import ExecutorError, GraphfwError
+from graphfw.ir.graph import Graph
+from graphfw.ops.inputs import placeholder
 from graphfw.runtime.cupy_executor import capture, cublaslt, cudnn, failures
 from graphfw.runtime.cupy_executor.codegen import PRELUDE
 from graphfw.runtime.cupy_executor.device import OPTIONS
@@ -120,11 +122,32 @@ def _devices(cupy: Any) -> Iterator[Finding]:
         found = cupy.cuda.runtime.getDeviceProperties(number)
         name = found["name"].decode()
         size = shown_bytes(found["totalGlobalMem"])
-        yield Finding(
-            f"{_NAME} {number}", "good", f"{name}, sm_{found['major']}{found['minor']}, {size}"
-        )
+        shown = f"{name}, sm_{found['major']}{found['minor']}, {size}"
+        tried = _launched(number)
+        yield tried._replace(name=f"{_NAME} {number}", detail=f"{shown}, {tried.detail}")
     if count:
         yield _graphs(cupy)
+
+
+def _launched(number: int) -> Finding:
+    """Run a kernel on a GPU."""
+    # Not at the top: few ask the doctor, and a session needs everything.
+    session = import_module("graphfw.runtime.session").Session
+    with Graph() as graph:
+        y = placeholder((3,), name="x") * 2 + 1
+    try:
+        with session(graph, executor=f"cupy:{number}") as run:
+            found = run.run(y, {"x": [0.0, 1.0, 2.0]}, host=True)
+    except ExecutorError as error:
+        return Finding("", "missing", error.summary, error.fix)
+    except Exception as error:  # CUDA's own, too
+        fix = error.fix if isinstance(error, GraphfwError) else ""
+        detail = f"it runs no kernel: {str(error).partition(chr(10))[0]}"
+        return Finding("", "broken", detail, fix or "see whether nvidia-smi lists it as healthy")
+    if found.tolist() != [1.0, 3.0, 5.0]:
+        detail = f"a kernel gives {found.tolist()} in the place of [1.0, 3.0, 5.0]"
+        return Finding("", "broken", detail, "update the NVIDIA driver, and see nvidia-smi -q")
+    return Finding("", "good", "runs kernels")
 
 
 def _graphs(cupy: Any) -> Finding:

@@ -12,13 +12,15 @@ import numpy as np
 from graphfw.errors import ExecutionError, ExecutorError
 from graphfw.ir.collecting import without_collection
 from graphfw.ir.literal import Array
-from graphfw.ir.op import Rng
+from graphfw.ir.op import EFFECT, Rng
 from graphfw.ops.effects import quiet
+from graphfw.ops.selection import names_nothing
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.cupy_executor import failures, reports
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.capture import RUNS, USELESS, Capturing, Instance, read_by, worth
 from graphfw.runtime.cupy_executor.device import Device
+from graphfw.runtime.cupy_executor.late import Given, Halts, Late, changed, pass_on
 from graphfw.runtime.cupy_executor.layouts import Layout, Layouts
 from graphfw.runtime.cupy_executor.preparation import Made, Preparation
 from graphfw.runtime.cupy_executor.profiling import events_of
@@ -41,11 +43,21 @@ class GpuExecutable(Executable):
     """
 
     def __init__(
-        self, program: Program, options: Options, device: Device, capturing: Capturing
+        self,
+        program: Program,
+        options: Options,
+        device: Device,
+        capturing: Capturing,
+        halts: Halts,
     ) -> None:
         self.program = program
         self.device = device
         self._capturing = capturing
+        self._halts = halts
+        self._unsettled = options.unsettled
+        nodes = program.graph.nodes
+        # What Python is called with, or shown, is right: those before it have not failed.
+        self._may_be_late = not any([EFFECT in node.op.traits for node in nodes])
         self._limit = options.memory_limit
         self._xp = device.cupy
         self._edge = Edge(program)
@@ -69,12 +81,17 @@ class GpuExecutable(Executable):
     ) -> list[Any]:
         program, streams = self.program, self.device.streams
         inputs = self._edge.taken(inputs)
+        if not self._may_be_late:
+            self._settle()
         with self.device.current(), failures.told(self.device), np.errstate(all="ignore"):
             layout = self._layout(inputs, sizes, rng, claim)
             layout.runs += 1
             stream = self._xp.cuda.get_current_stream()
             if self._reads:
                 streams.reads(stream)
+            if layout.is_unchecked:
+                with quiet():
+                    self._reference(self._at_home(inputs), sizes, rng, 0, None)
             made = self._prepared(layout, inputs, version)
             instance = self._instance(layout, inputs, made, claim, stream)
             me = object()
@@ -104,22 +121,27 @@ class GpuExecutable(Executable):
     # Runs by themselves.
 
     def _by_itself(self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: Made) -> list[Any]:
-        run = self._begun(layout, inputs, rng, made)
+        run, given = self._begun(layout, inputs, rng, made)
         self._worker.work(run, layout.parts, rng)
         fetched = self._fetched(run)
-        self._require(run, inputs, rng)
-        return [*fetched, *self._written_anew(run, rng)]
+        if self.build.updated:
+            self._settle()
+            self._require(run, inputs, rng)
+            return [*fetched, *self._written_anew(run, rng)]
+        self._require_later(run, fetched, given, inputs, rng)
+        return fetched
 
-    def _begun(self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: Made) -> Run:
-        """Return a run that has its inputs, in memory of its own."""
+    def _begun(
+        self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: Made
+    ) -> tuple[Run, Given]:
+        """Return a run that has its inputs, in memory of its own, and these for later."""
         host = [n for n, a in enumerate(inputs) if not isinstance(a, self._xp.ndarray)]
         frame = layout.frame([*self._drawn(layout), *host])
         run = Run(layout, frame, self._worker.room(layout, partial(self._bytes, frame.nbytes)))
         for slot, array in [*self._constants.items(), *made.arrays.items()]:
             run.hold(slot, array)
         self._hold_new(run, self.build.fetched, layout.shapes)
-        self._worker.give(run, inputs, rng)
-        return run
+        return run, self._worker.give(run, inputs, rng)
 
     def _written_anew(self, run: Run, rng: Rng) -> list[Any]:
         """Write new contents of variables to arrays of their own, and return these."""
@@ -214,7 +236,10 @@ class GpuExecutable(Executable):
         run = instance.run.another()
         layout, build = run.layout, self.build
         self._hold_new(run, build.fetched, layout.shapes)
-        self._worker.give(run, inputs[: len(self.program.feeds)], rng)
+        given = self._worker.give(run, inputs[: len(self.program.feeds)], rng)
+        if instance.final is None and layout.final:
+            self._worker.rehearse(layout.final[0], run)
+            instance.final = self._recorded(run, layout.final[0])
         for number, part in enumerate(layout.parts):
             graph = self._graph(instance, number, part, run)
             if graph is None:
@@ -222,15 +247,16 @@ class GpuExecutable(Executable):
             else:
                 graph.launch(stream)
         fetched = self._fetched(run)
-        self._require(run, inputs, rng)
         if not build.updated:
+            self._require_later(run, fetched, given, inputs, rng)
             return fetched
-        if instance.final is None and layout.final:
-            instance.final = self._recorded(run, layout.final[0])
         done = claim() if claim is not None and instance.final is not None else None
         if done is None:
+            self._settle()
+            self._require(run, inputs, rng)
             return [*fetched, *self._written_anew(run, rng)]
         self.device.streams.overwrites(stream)
+        self._require_later(run, fetched, given, inputs, rng)
         # In one call, of functions that are no Python: an interrupt comes before it or behind it.
         list(map(call, (instance.final.launch, done.fill), (stream, 1)))
         return [*fetched, *instance.updated]
@@ -250,10 +276,7 @@ class GpuExecutable(Executable):
         try:
             return self._capturing.record(part, lambda wave: self._worker.launch(wave, run))
         except refused as error:
-            layout = run.layout
-            layout.told = f"CUDA does not record it: {error}"
-            if layout.runs > RUNS:  # before, it may be that something is not loaded yet
-                layout.refused = layout.told
+            run.layout.refused = f"CUDA does not record it: {error}"
             return None
 
     # For both.
@@ -278,6 +301,44 @@ class GpuExecutable(Executable):
         """Raise an error where a check has failed; this is what a run waits for, if anything."""
         if self.build.can_fail and self._worker.failed(run):
             raise self._refusal(inputs, tuple(run.layout.sizes.values()), rng)
+
+    def _settle(self) -> None:
+        """Wait for the runs before; this one is to happen only if they have."""
+        if self._unsettled is not None:
+            self._unsettled.settle()
+
+    def _require_later(
+        self, run: Run, fetched: Sequence[Any], given: Given, inputs: Sequence[Any], rng: Rng
+    ) -> None:
+        """Have the session raise an error where a check has failed, once that is known.
+
+        The guards of what writes variables know it at once, and of the runs before.
+        """
+        unsettled, updates = self._unsettled, bool(self.build.updated)
+        if unsettled is None or not self._may_be_late:
+            self._require(run, inputs, rng)
+            return
+        if not (self.build.can_fail or (updates and unsettled)):
+            return
+        word = self._halts.word(unsettled) if updates else None
+        settle = self.layouts.modules.settle() if updates else None
+        if not self.build.can_fail:
+            pass_on(settle, run.flags, word)
+            return
+        sizes = tuple(run.layout.sizes.values())
+        variables = inputs[len(self.program.feeds) :]
+
+        def refusal() -> ExecutionError:
+            fed = given.arrays()
+            if fed is None:
+                return changed(None)
+            home = [*fed[: len(self.program.feeds)], *variables]
+            return changed(self._refused(home, sizes, rng))
+
+        late = Late(self.device, word, refusal)
+        step = rng.step if self.program.is_random else None
+        unsettled.add(late, fetched, updates=updates, step=step)
+        late.begin(settle, run.flags)
 
     def _hold_new(
         self, run: Run, storages: Iterable[Storage], shapes: Iterable[tuple[int, ...]]
@@ -310,7 +371,8 @@ class GpuExecutable(Executable):
         return self._xp.empty(count, np.uint8)
 
     def _check(self, layout: Layout, claim: Claim | None) -> None:
-        """Refuse a layout that takes more memory than the session may."""
+        """Look at a new layout; refuse one that takes more memory than the session may."""
+        layout.is_unchecked = names_nothing(self.program.source, layout.sizes)
         if self._limit is not None:
             found = self._memory(layout)
             needed = found.peak + (found.spare if claim is None else 0)
@@ -328,15 +390,20 @@ class GpuExecutable(Executable):
 
     def _refusal(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
         """Say what is wrong with values or sizes: the reference path has the messages."""
+        return self._refused(inputs, sizes, rng) or ExecutionError(
+            "a kernel refuses values that the operations themselves accept",
+            fix="this is a mistake in graphfw; gf.Session(g, debug=True) runs node by node",
+        )
+
+    def _refused(
+        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng
+    ) -> ExecutionError | None:
         try:
             with quiet():
                 self._reference(self._at_home(inputs), sizes, rng, 0, None)
         except ExecutionError as error:
             return error
-        return ExecutionError(
-            "a kernel refuses values that the operations themselves accept",
-            fix="this is a mistake in graphfw; gf.Session(g, debug=True) runs node by node",
-        )
+        return None
 
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
         return self._reference.blame(self._at_home(inputs), sizes, rng)
@@ -396,9 +463,8 @@ class GpuExecutable(Executable):
             streams.reads(stream)
             made = self._prepared(layout, inputs, version)
             try:
-                first = self._apart(
-                    layout, inputs, rng, made
-                )  # what is done once only is not to count
+                # What is done once only is not to count.
+                first = self._apart(layout, inputs, rng, made)
                 self._worker.work(first, [*layout.parts, *layout.final], rng)
                 self._require(first, inputs, rng)
                 events = events_of(
@@ -412,6 +478,6 @@ class GpuExecutable(Executable):
 
     def _apart(self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: Made) -> Run:
         """Return a run that changes nothing."""
-        run = self._begun(layout, inputs, rng, made)
+        run, _ = self._begun(layout, inputs, rng, made)
         self._hold_new(run, self.build.updated, layout.shapes[len(self.build.fetched) :])
         return run

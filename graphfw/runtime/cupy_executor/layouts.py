@@ -97,6 +97,7 @@ class Layout:
         nbytes: The bytes of each slot.
         needed: The bytes that a run takes: the arena and the outputs.
         runs: How many runs there were at these sizes.
+        is_unchecked: Whether kernels do not look at some indices, as they name elements of size 0.
         useless: How many instances in a row have been of use to one run only.
         refused: Why runs of these sizes are to have no CUDA graphs; empty where they may.
         told: Why the last one had none, which may be otherwise with the next.
@@ -119,6 +120,7 @@ class Layout:
     nbytes: list[int]
     needed: int
     runs: int = 0
+    is_unchecked: bool = False
     useless: int = 0
     refused: str = ""
     told: str = ""
@@ -182,6 +184,7 @@ class Layouts:
     Attributes:
         build: The program.
         device: What runs it.
+        modules: Its machine code.
         slot_of: The numbers of the arrays besides the arena: feeds, variables, constants, what is
             drawn from, what CuPy makes, outputs.
         constants: The constants that are read, by slot.
@@ -192,7 +195,7 @@ class Layouts:
         self.device = device
         self._lock = locks.reentrant()
         self._known: OrderedDict[tuple[int, ...], Layout] = OrderedDict()
-        self._modules = Modules(build, device) if modules is None else modules
+        self.modules = Modules(build, device) if modules is None else modules
         self._arena: Arena | None = None
         program = build.program
         once = build.once
@@ -210,7 +213,7 @@ class Layouts:
         asked = [one for one in (*once.work, *build.work) if isinstance(one, Asked)]
         self._cudnn = device.by_cudnn if asked else None
         self._inside: dict[RegionCode, list[Layouts]] = {
-            one.code: [Layouts(body, device, self._modules) for body in one.code.builds]
+            one.code: [Layouts(body, device, self.modules) for body in one.code.builds]
             for one in build.work
             if isinstance(one, Looped)
         }
@@ -346,10 +349,12 @@ class Layouts:
         scratch = rounded(max([scratch, *[product.workspace for product in products], *asked]))
         counters = max([one.counters for one in users], default=0)
         is_whole = not self.build.is_body
-        flags = 4 * (1 + counters) if is_whole and (counters or plan.can_fail) else 0
+        has_guards = plan.final < len(plan.work)
+        is_flagged = is_whole and (counters or plan.can_fail or has_guards)
+        flags = 4 * (1 + counters) if is_flagged else 0
         final = sum([len(some) for some in ready[: plan.final]])
         early, late = [
-            batched(some, plan.work, self.build.alike, self._modules.function)
+            batched(some, plan.work, self.build.alike, self.modules.function)
             for some in (steps[:final], steps[final:])
         ]
         cleared = [(-1, -1, Cleared(total + scratch, flags))] if flags else []
@@ -411,7 +416,7 @@ class Layouts:
             launch = launch_of(one.code.kernel, params, wherever(launch.variant))
         if not launch.grid:
             return []
-        function = self._modules.function(one.code, launch)
+        function = self.modules.function(one.code, launch)
         return [Ready(function, launch, operands, [np.int64(param) for param in params])]
 
     def _ready_product(

@@ -8,6 +8,7 @@ from graphfw.ir import locks
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.codegen import GpuCode, Launch
 from graphfw.runtime.cupy_executor.device import Device
+from graphfw.runtime.cupy_executor.late import SETTLE
 
 
 class Modules:
@@ -33,6 +34,10 @@ class Modules:
         found = loaded.get_function(f"{code.symbol}_{launch.variant}")
         self._device.allow_shared(found, launch.shared)
         return found
+
+    def settle(self) -> Any:
+        """Return what joins a run's flag and its session's word: see `late`."""
+        return self._module(spare=False, wide=False).get_function(SETTLE)
 
     def _module(self, *, spare: bool, wide: bool) -> Any:
         """Return the kernels of every run, or those that few need; compiled when one is needed."""

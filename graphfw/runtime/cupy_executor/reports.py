@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from graphfw.errors import counted
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
@@ -66,7 +67,7 @@ def _lines(build: Build, layout: Layout | None, device: Device) -> list[str]:
     products = len(build.work) - kernels - others - convolutions - attentions - regions
     kinds = len({one.code.key for one in build.work if isinstance(one, Launched)})
     lines = [
-        f"{kernels} kernels of {kinds} kinds; {products} products by cuBLASLt; "
+        f"{counted(kernels, 'kernel')} of {kinds} kinds; {products} products by cuBLASLt; "
         + (f"{convolutions} convolutions by cuDNN where it has a way; " if convolutions else "")
         + (f"{attentions} of attention by cuDNN where it has a way; " if attentions else "")
         + f"{others} operations by CuPy"
@@ -117,7 +118,7 @@ def _along(build: Build, layout: Layout) -> dict[int, str]:
 
 def _listed(variables: Sequence[Variable]) -> str:
     if len(variables) > 1:
-        return f"one of {len(variables)} variables has"
+        return f"one of {counted(len(variables), 'variable')} has"
     return f'"{variables[0].name}" has'
 
 
@@ -154,7 +155,7 @@ def _asked(one: Asked, env: Mapping[str, int] | None, device: Device) -> str:
     if isinstance(plan, str):
         return f"by kernels, since {plan}:{''.join(lines)}"
     then = f", then:{''.join(lines)}" if lines else ""
-    parts = f" in {len(plan.parts)} parts" if plan.parts else ""
+    parts = f" in {counted(len(plan.parts), 'part')}" if plan.parts else ""
     scratch = shown_bytes(plan.workspace)
     return f"{one.code.title} by cuDNN{parts}, {scratch} of scratch memory{then}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.runtime.cupy_executor import failures
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.device import Device
+from graphfw.runtime.cupy_executor.late import Given
 from graphfw.runtime.cupy_executor.layouts import Frame, Layout, Layouts
 from graphfw.runtime.cupy_executor.products import RESULT
 from graphfw.runtime.cupy_executor.ready import (
@@ -184,22 +186,27 @@ class Worker:
                 return self.room(layout, make)
             raise failures.too_large(self._build, self._layouts, layout, self._xp) from error
 
-    def give(self, run: Run, inputs: Sequence[Any], rng: Rng) -> None:
+    def give(self, run: Run, inputs: Sequence[Any], rng: Rng) -> Given:
         """Give a run what it begins with: each goes where the frame says, or stays where it is.
 
         Args:
             run: The run; in its frame, what is drawn from and what is fed lie in this order.
             inputs: What is fed; the variables' contents, too, unless the run has these already.
             rng: What random operations draw from.
+
+        Returns:
+            What it was given, for later.
         """
         offsets = run.frame.offsets
         pieces = []
+        kept: list[Any] = [None for _ in inputs]
         if run.layout.drawn:
             table = np.empty(run.layout.drawn, np.int64)
             run.layout.fill(rng, table, 0)
             pieces.append(Piece(table, offsets[self._layouts.drawn]))
         for slot, array in enumerate(inputs):
             if isinstance(array, self._xp.ndarray):
+                kept[slot] = weakref.ref(array)
                 array = self._device.in_a_row(array)
                 if slot not in run.frame.fixed:
                     run.hold(slot, array)
@@ -208,7 +215,11 @@ class Worker:
             else:
                 pieces.append(Piece(array, offsets[slot]))
         stream = self._xp.cuda.get_current_stream()
-        self._device.staging.send(pieces, run.base, stream)
+        copies = self._device.staging.send(pieces, run.base, stream)
+        at_home = [slot for slot, one in enumerate(kept) if one is None]
+        for slot, array in zip(at_home, copies[len(copies) - len(at_home) :], strict=True):
+            kept[slot] = array
+        return Given(kept)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         """Copy bytes from one address of the GPU to another."""
@@ -276,6 +287,18 @@ class Worker:
                     grid = launch.grid, launch.pieces
                     one.function(grid, launch.block, args, shared_mem=launch.shared)
             self._after(one)
+
+    def rehearse(self, part: Part, run: Run) -> None:
+        """Launch a stretch of guarded kernels so that they do nothing.
+
+        CUDA loads the code of a kernel at its first launch, which it could not do while it records.
+        The run has not begun: its first step takes the flag down again.
+        """
+        assert isinstance(part, list)
+        stream = self._xp.cuda.get_current_stream().ptr
+        self._xp.cuda.runtime.memsetAsync(run.flags, 1, 4, stream)
+        for wave in part:
+            self.launch(wave, run)
 
     def failed(self, run: Run) -> bool:
         """Whether a check of a run has failed; waits for all that has been launched."""

@@ -35,6 +35,18 @@ class Piece(NamedTuple):
     offset: int
 
 
+class Coming(NamedTuple):
+    """A few bytes of the GPU on their way home.
+
+    Attributes:
+        event: Says when they are here.
+        room: Where, as bytes.
+    """
+
+    event: Any
+    room: Array
+
+
 class Staging:
     """Copies arrays to a GPU and home. The caller's arrays are free again at once.
 
@@ -47,8 +59,10 @@ class Staging:
         self._cupy = cupy
         self._sent = _SENT[number]
 
-    def send(self, pieces: Sequence[Piece], base: int, stream: Any) -> None:
+    def send(self, pieces: Sequence[Piece], base: int, stream: Any) -> list[Array]:
         """Copy arrays to a piece of the GPU's memory: those that lie side by side there, together.
+
+        The caller's arrays are free at once; the copies that are returned stay as they are.
 
         Args:
             pieces: The arrays, in the order of their offsets.
@@ -56,27 +70,32 @@ class Staging:
             stream: On which stream.
         """
         begin = 0
+        copies: list[Array] = []
         for end in range(1, len(pieces) + 1):
             if end == len(pieces) or not _adjoin(pieces[end - 1], pieces[end]):
-                self._send(pieces[begin:end], base, stream)
+                copies += self._send(pieces[begin:end], base, stream)
                 begin = end
+        return copies
 
-    def _send(self, pieces: Sequence[Piece], base: int, stream: Any) -> None:
+    def _send(self, pieces: Sequence[Piece], base: int, stream: Any) -> list[Array]:
         first, last = pieces[0].offset, pieces[-1]
         nbytes = last.offset + last.array.nbytes - first
         if not nbytes:
-            return
+            return [array for array, _ in pieces]
         memory, room = self._room(nbytes)
+        copies = []
         for array, offset in pieces:
             begin = offset - first
             flat = room[begin : begin + array.nbytes].view(array.dtype)
-            np.copyto(flat.reshape(array.shape), array)
+            copies.append(flat.reshape(array.shape))
+            np.copyto(copies[-1], array)
         runtime = self._cupy.cuda.runtime
         copy = runtime.memcpyHostToDevice
         runtime.memcpyAsync(base + first, memory.ptr, nbytes, copy, stream.ptr)
         event = self._cupy.cuda.Event(disable_timing=True)
         event.record(stream)
         self._sent.append((event, memory))
+        return copies
 
     def fetch(self, arrays: Sequence[Any], stream: Any) -> list[Array]:
         """Return arrays of the GPU as NumPy arrays, which are waited for once."""
@@ -98,6 +117,15 @@ class Staging:
             room[begin : begin + row.nbytes].view(row.dtype).reshape(row.shape).copy()
             for row, begin in zip(rows, begins, strict=False)
         ]
+
+    def coming(self, address: int, stream: Any) -> Coming:
+        """Begin to copy an int32 home."""
+        runtime = self._cupy.cuda.runtime
+        memory, room = self._room(4)
+        runtime.memcpyAsync(memory.ptr, address, 4, runtime.memcpyDeviceToHost, stream.ptr)
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record(stream)
+        return Coming(event, room)
 
     def numbers(self, places: Sequence[tuple[int, DType]], stream: Any) -> list[int]:
         """Return numbers at addresses of the GPU, once all that was launched before is done."""

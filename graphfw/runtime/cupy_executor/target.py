@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
@@ -42,6 +43,8 @@ class GpuTarget:
         cudnn: What cuDNN may compute convolutions by; None where it is not asked.
         read: What nodes read, where cuDNN is asked for attention; None where it is not.
     """
+
+    most_numbers = sys.maxsize  # what lies in memory would be one more operand to keep there
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ are known, what it has algorithms for.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -93,6 +94,8 @@ def _rest(op: FusedProduct, result: TensorType, types: tuple[TensorType, ...]) -
 
 class _Kernels:
     """A target that makes kernels, and nothing else."""
+
+    most_numbers = sys.maxsize
 
     def kernel(self, kernel: Kernel) -> CudaCode:
         return CudaCode(kernel)

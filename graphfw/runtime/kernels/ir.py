@@ -245,6 +245,8 @@ class Kernel:
         buffers: What is read and written.
         params: How many run-time integers it is called with.
         body: What is done for each row.
+        asks: Whether a cell may take so long that it asks, in its loops over the inner axes, if the
+            run should end.
     """
 
     form: Literal["rows", "columns"]
@@ -255,3 +257,4 @@ class Kernel:
     buffers: tuple[Buffer, ...]
     params: int
     body: tuple[Loop | Store | Accumulate | Check, ...]
+    asks: bool = False

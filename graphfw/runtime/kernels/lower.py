@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.graph import Graph
-from graphfw.ir.op import RANDOM, Op
+from graphfw.ir.op import Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.scans import Scan
 from graphfw.passes.fuse import Group, Partition
@@ -25,6 +25,7 @@ from graphfw.runtime.kernels.lower_loops import (
     is_cheap_call,
     postorder,
 )
+from graphfw.runtime.kernels.lower_numbers import with_tables
 from graphfw.runtime.kernels.lower_packed import packed
 from graphfw.runtime.kernels.lower_prologues import multiplied, prologue
 from graphfw.runtime.kernels.lower_steps import KernelTarget, epilogue, finished, step
@@ -45,11 +46,16 @@ from graphfw.runtime.kernels.steps import (
     View,
 )
 from graphfw.runtime.kernels.views import is_joined, view
-from graphfw.runtime.planning.once import is_worth
 
 
 class Target(KernelTarget, Protocol):
-    """What makes native code."""
+    """What makes native code.
+
+    Attributes:
+        most_numbers: So many different floats a kernel may have in its code; see `with_tables`.
+    """
+
+    most_numbers: int
 
     def multiplies(self, node: Node) -> bool:
         """Whether it has code for a matrix product, a convolution, or what pools one with it."""
@@ -225,7 +231,7 @@ class _Lowering:
         across = {one.node: one for one in values.across}
         stores = [t for t in group.outputs if t.node not in across]
         lines = [across[t.node] for t in group.outputs if t.node in across]
-        draft = drafted(values, stores, lines)
+        draft = with_tables(drafted(values, stores, lines), self.target.most_numbers)
         steps = [step(finished(copy, self.target), (), self.target) for copy in packed(draft)]
         done = finished(draft, self.target)
         steps.append(step(done, group.nodes, self.target, values.nonzero))
@@ -273,28 +279,12 @@ class _Lowering:
             return False
         (tensor,) = group.outputs
         found = prologue(group, self.facts, self.target, is_right=tensor is operands[1])
-        if found is None or self._is_once(tensor, found):
+        if found is None:
             return False
         if not self.target.computes_operand(product._replace(prologue=found)):
             return False
         self.prologues[tensor] = found
         return True
-
-    def _is_once(self, tensor: Tensor, found: Prologue) -> bool:
-        """Whether what a prologue computes is the same in all runs, and otherwise made once."""
-        reads = [storage for storage in found.operands if storage is not None]
-        is_sized = all([isinstance(storage.size, int) for storage in (tensor, *reads)])
-        return is_sized and tensor in self.lasting and is_worth(reads, [tensor])
-
-    @cached_property
-    def lasting(self) -> set[Tensor]:
-        """What has the same contents in all runs."""
-        found = {*self.fixed}
-        for node in self.graph.nodes:
-            is_given = node.op.name in ("placeholder", "variable")
-            if not is_given and RANDOM not in node.op.traits and found.issuperset(node.inputs):
-                found.update(node.outputs)
-        return found
 
     def _matmul(self, group: Group) -> list[Step]:
         product = next(n for n in group.nodes if self.facts.role[n] is Role.MATMUL)

@@ -22,8 +22,9 @@ _LARGE_CELL = 1 << 20
 _CELLS = 64
 """So many cells are made before they become larger than the smallest."""
 
-_LONG = 16384
-"""Rows of so many elements, and no less, are cut into several cells."""
+LONG = 16384
+"""Rows of so many elements, and no less, are cut into several cells; what goes through more of them
+without a cut asks meanwhile if the run should end."""
 
 _LINES = 16
 """A cell that leaves a line of partial sums has no fewer rows."""
@@ -46,11 +47,17 @@ class Work(NamedTuple):
     per_cell: DimLike
     split: DimLike | None
     cells: DimLike
+    asks: bool = False
 
 
 def is_long(inner: DimLike) -> bool:
     """Whether rows are known to be so long that they are cut into several cells."""
-    return isinstance(inner, int) and inner >= _LONG
+    return isinstance(inner, int) and inner >= LONG
+
+
+def _may_be_long(inner: DimLike) -> bool:
+    """Whether a loop over the inner positions, which no cut shortens, may take milliseconds."""
+    return not (isinstance(inner, int) and inner <= LONG)
 
 
 def pieces(rows: DimLike, inner: DimLike, nbytes: int) -> Work:
@@ -85,7 +92,7 @@ def whole_rows(rows: DimLike, inner: DimLike, nbytes: int, *, passes: int, has_l
         few = min(_PASSES, rows // _CELLS) if isinstance(rows, int) else _few(rows)
         least = max(least, few) if isinstance(few, int) else dim_max(least, few)
     block = _rows_of(inner, _positions(rows * inner, nbytes), least)
-    return Work(block, None, up(rows, block))
+    return Work(block, None, up(rows, block), _may_be_long(inner))
 
 
 def columns(others: DimLike, last: DimLike, inner: DimLike, nbytes: int) -> Work:
@@ -98,7 +105,7 @@ def columns(others: DimLike, last: DimLike, inner: DimLike, nbytes: int) -> Work
         nbytes: What is read and written at each position.
     """
     block = _block(inner, _positions(others * last * inner, nbytes))
-    return Work(block, None, others * up(last, block))
+    return Work(block, None, others * up(last, block), _may_be_long(inner))
 
 
 @lru_cache(maxsize=4096)

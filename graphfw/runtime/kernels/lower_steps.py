@@ -34,6 +34,7 @@ from graphfw.runtime.kernels.ir import (
     Term,
 )
 from graphfw.runtime.kernels.lower_cells import Work, columns, is_long, pieces, tiles, whole_rows
+from graphfw.runtime.kernels.lower_in_place import in_place
 from graphfw.runtime.kernels.lower_loops import (
     Carrying,
     Draft,
@@ -46,6 +47,7 @@ from graphfw.runtime.kernels.lower_loops import (
     roots_of,
     variables_of,
 )
+from graphfw.runtime.kernels.lower_numbers import Entry
 from graphfw.runtime.kernels.lower_values import (
     Across,
     At,
@@ -337,6 +339,8 @@ class _Finisher:
             return Draw(expr.dtype, buffer, self._param(key), self._access(expr.place))
         if isinstance(expr, At):
             return self._number(expr.index)
+        if isinstance(expr, Entry):
+            return Load(expr.dtype, self._buffer(expr.table, written=False), Access(expr.place, ()))
         return None
 
     @property
@@ -422,6 +426,7 @@ class _Finisher:
             buffers=buffers,
             params=len(self._values),
             body=tuple([*before, *loops, *after]),
+            asks=work.asks,
         )
         return Finished(
             kernel=kernel,
@@ -430,7 +435,7 @@ class _Finisher:
             cells=work.cells,
             inner=size_of([joined.extent for joined in self.inner]),
             lines=self._lines,
-            in_place=self._in_place(),
+            in_place=in_place(draft, self._buffers),
             can_fail=self._can_fail,
         )
 
@@ -461,39 +466,3 @@ class _Finisher:
         lines = self._lines[across] = Temp(value.dtype, self.work.cells * width, why)
         buffer = self._buffer(lines, written=True)
         return Accumulate(buffer, Access(0, tuple(strides)), across.kind, value, across.inner)
-
-    def _in_place(self) -> tuple[tuple[int, int], ...]:
-        """Find what may be written over: read only where it is written, and not afterwards."""
-        passes = [self.draft.before, *self.draft.loops, self.draft.after]
-        places: dict[Storage, set[Place]] = {}
-        last: dict[Storage, int] = {}
-        written: list[tuple[int, Place]] = []
-        for number, statements in enumerate(passes):
-            roots = [root for s in statements for root in roots_of(s)]
-            for expr in postorder(roots, lambda expr: False):
-                if isinstance(expr, Element):
-                    places.setdefault(expr.place.storage, set()).add(expr.place)
-                    last[expr.place.storage] = number
-            written += [(number, s.place) for s in statements if isinstance(s, Stored)]
-        # A row's values are stored after all passes: what they are written over is read in them.
-        pairs = []
-        for number, place in written:
-            for storage, its in places.items():
-                if len(its) > 1 or storage.dtype is not place.storage.dtype:
-                    continue
-                if storage is place.storage:  # another part of it
-                    continue
-                (only,) = its
-                if last[storage] <= number and _same_element(only, place):
-                    out = self._buffers[place.storage, True]
-                    pairs.append((out, self._buffers[storage, False]))
-        return tuple(pairs)
-
-
-def _same_element(a: Place, b: Place) -> bool:
-    """Whether two places, of which the second has no two elements in one, always agree."""
-    return (
-        a.offset == b.offset == 0
-        and dict(a.strides) == dict(b.strides)
-        and a.storage.size == b.storage.size
-    )

@@ -192,13 +192,19 @@ class Values:
             fill = self._fill(root)
             if fill is not None:
                 return fill
-            if self.facts.role[root.node] is not Role.RECIPE and root.node not in self._anew:
+            if self._is_read(root):
                 return self._load(tensor, index)
         if at is None:
             raise _misfit(root.node, "a reshape mixes axes")
         value = self._computed(root.node, at)
         self._known[root, at] = value
         return value
+
+    def _is_read(self, root: Tensor) -> bool:
+        """Say whether elements of a root are read from memory, which checks where they lie."""
+        if root in self._inside or root.node in self._anew or self._fill(root) is not None:
+            return False
+        return self.facts.role[root.node] is not Role.RECIPE
 
     def _fill(self, root: Tensor) -> Expr | None:
         if root not in self._fills:
@@ -310,7 +316,7 @@ class Values:
             for i, tensor in enumerate(indices)
         ]
         at = (*index[:axis], *places, *index[axis + named :])
-        if self.facts.root_of(x) in self._inside:
+        if not self._is_read(self.facts.root_of(x)):
             for place in places:
                 self._bound(place)
         return self.value(x, at)

@@ -72,7 +72,7 @@ def show(kernel: Kernel) -> str:
     outer, inner = (_axes(axes) for axes in (kernel.outer, kernel.inner))
     lines = [
         f"kernel {kernel.form} {outer} x {inner}, {_size(kernel.per_cell)} a cell{split}, "
-        f"{kernel.params} params"
+        f"{kernel.params} params{', asks' if kernel.asks else ''}"
     ]
     for number, buffer in enumerate(kernel.buffers):
         way = "out" if buffer.written else "in "
@@ -101,6 +101,8 @@ class _Names:
     def __init__(self, kernel: Kernel) -> None:
         self._uses: Counter[Expr] = Counter()
         self._texts: dict[Expr, str] = {}
+        self._open: set[Expr] = set()
+        """Those whose text is put in brackets where it is an operand."""
         self._named = 0
         self._lines: list[str] = []
         for item in kernel.body:
@@ -163,6 +165,8 @@ class _Names:
                 self._named += 1
                 self._lines.append(f"{name} = {text}")
                 text = name
+            elif isinstance(expr, Call) and (expr.function in _SIGNS or expr.function == "bits"):
+                self._open.add(expr)
             self._texts[expr] = text
         return self._texts[root]
 
@@ -183,32 +187,27 @@ class _Names:
             return f"bits{bits}(b{expr.buffer}[{_size(expr.key)}]){self._access(expr.access)}"
         if not isinstance(expr, Call):
             raise TypeError(f"{type(expr).__name__} is no expression of kernels")
-        args = [self._texts[arg] for arg in expr.args]
         if expr.function in _SIGNS:
-            return f" {_SIGNS[expr.function]} ".join([_bracketed(arg) for arg in args])
+            return f" {_SIGNS[expr.function]} ".join(map(self._operand, expr.args))
+        args = [self._texts[arg] for arg in expr.args]
         if PRIMITIVES[expr.function].result != "cast":
             return f"{expr.function}({', '.join(args)})"
         how = {"cast": "", "bits": "bits of "}.get(expr.function, expr.function)
         return f"{how}{expr.dtype.name}({', '.join(args)})"
 
+    def _operand(self, expr: Expr) -> str:
+        text = self._texts[expr]
+        return f"({text})" if expr in self._open else text
+
     def _access(self, access: Access) -> str:
         parts = [f"{_factor(stride)}{axis}" for axis, stride in access.strides if stride != 0]
         for term in access.terms:
-            value = _bracketed(self._text(term.value))
+            self._text(term.value)
+            value = self._operand(term.value)
             parts.append(f"{_factor(term.stride)}{value} below {_size(term.bound)}")
         if access.offset != 0 or not parts:
             parts.insert(0, _size(access.offset))
         return f"[{' + '.join(parts)}]"
-
-
-def _bracketed(text: str) -> str:
-    # Blanks inside of brackets don't count: they are part of an operand that holds together.
-    depth = 0
-    for character in text:
-        depth += (character in "([") - (character in ")]")
-        if character == " " and depth == 0:
-            return f"({text})"
-    return text
 
 
 def _terms(statement: Reduce | Carry | Keep | Store | Accumulate | Check) -> list[Expr]:

@@ -30,6 +30,8 @@ import numpy as np
 
 from graphfw.ir.dtype import DType, bool_, float16, float32, float64
 from graphfw.ops import numerics
+from graphfw.ops.numerics import normal
+from graphfw.ops.numerics.wide import rounded
 from graphfw.runtime.kernels import stored
 from graphfw.runtime.kernels.ir import Call, Const, Expr
 
@@ -159,6 +161,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "erf": _library(1, lambda x: numerics.erf(np, x)),
     "erfc": _library(1, lambda x: numerics.erfc(np, x)),
     "erfinv": _library(1, lambda x: numerics.erfinv(np, x)),
+    "ndtr": _library(1, partial(rounded(normal.ndtr), np)),
 }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_check
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
+from graphfw.ir.literal import Literal
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 
@@ -67,6 +68,17 @@ class Temp:
     dtype: DType
     size: DimLike
     why: str
+
+
+@record(eq=False)
+class Table(Temp):
+    """Numbers that kernels read, the same in all runs.
+
+    Attributes:
+        literal: The numbers, in a row.
+    """
+
+    literal: Literal
 
 
 Storage: TypeAlias = "Tensor | Temp"

@@ -26,6 +26,7 @@ class NumpyExecutor(Executor):
 
     name = "numpy"
     is_host = True
+    keeps_time_limits = True
 
     def __init__(self, device: str = "") -> None:
         if device:

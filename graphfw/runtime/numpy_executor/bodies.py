@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from graphfw.errors import ExecutionError
+from graphfw.ir import time_limits
 from graphfw.ir.body import Body
 from graphfw.ir.constants import constant_array
 from graphfw.ir.dim_text import evaluate
@@ -62,6 +63,7 @@ class Compiled:
         self, inputs: Sequence[Array], own: tuple[int, ...], rng: Rng, version: int
     ) -> list[Array]:
         """Compute the outputs, at sizes as `own` gives them."""
+        time_limits.check()
         result: list[Array] = self.made(inputs, own, rng, version, None)
         return result
 

@@ -10,12 +10,13 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dim_text import written as sizes_of
 from graphfw.ir.literal import Literal
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.loc import Loc
 from graphfw.ops.regions import Region
 from graphfw.passes.fuse import partition
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.lower import CanCompile, lower
-from graphfw.runtime.kernels.steps import Item, Prepared, ReferenceStep, Step, Storage, View
+from graphfw.runtime.kernels.steps import Item, Prepared, ReferenceStep, Step, Storage, Table, View
 from graphfw.runtime.kernels.views import is_whole, view
 from graphfw.runtime.numpy_executor.choice import by_estimate
 from graphfw.runtime.numpy_executor.codegen import KernelCode
@@ -71,6 +72,7 @@ class Build:
         target = CpuTarget(draws, options, choose, is_near=tuner.weights <= _NEAR)
         self.partition = partition(graph, CanCompile(target))
         items = lower(graph, self.partition, target, fixed=program.kept)
+        self._lines = {_line(node): number for number, node in enumerate(program.source.nodes)}
         count = program.fetch_count
         self.fetched = self._fetched(graph.outputs[:count], items)
         updates = [
@@ -145,7 +147,15 @@ class Build:
     def _part(self, step: Step, function: int) -> Part:
         bases = self.bases
         operands = [bases[s] if s in bases else ~self.block_of[s] for s in step.operands]
-        return Part(function, tuple(operands), len(step.params))
+        op, node = "", -1
+        if step.nodes:
+            op, node = step.nodes[0].op.name, self._lines.get(_line(step.nodes[0]), -1)
+        return Part(function, tuple(operands), len(step.params), op, node)
+
+    def lines_of(self, step: Step) -> list[int]:
+        """Return numbers of nodes of the program's source, on the lines that made a step."""
+        numbers = [self._lines.get(_line(node), -1) for node in step.nodes]
+        return [number for number in dict.fromkeys(numbers) if number >= 0]
 
     def _prepared_part(self, one: Prepared, function: int) -> PreparedPart:
         step = one.step
@@ -205,6 +215,10 @@ class Build:
         return held(places, free, items, "a fetched value", KernelCode)
 
 
+def _line(node: Node) -> Loc:
+    return node.loc._replace(merged=()) if node.loc.merged else node.loc
+
+
 def _is_region(item: Item) -> bool:
     return isinstance(item, ReferenceStep) and isinstance(item.node.op, Region)
 
@@ -228,6 +242,8 @@ def _constants(steps: Sequence[Step], prepared: Sequence[Prepared]) -> dict[Stor
             if isinstance(storage, Tensor) and storage.node.op.name == "constant":
                 op: Any = storage.node.op
                 found[storage] = op.value
+            elif isinstance(storage, Table):
+                found[storage] = storage.literal
     return found
 
 

@@ -1,8 +1,7 @@
 ; A body with loops inside: its stretches and its loops, one after the other. `chains.py` lays out
 ; what is read here. Offsets, in i64 words:
 ;
-;   chain    0 how many links  1 links  2 how far it is where it pauses: the number of a link + 1, or 0
-;            3 the runner  4 the function of loops
+;   chain    0 how many links  1 links  2 the runner  3 the function of loops
 ;   link     0 its kind: 0 addresses, 1 copies, 2 a stretch, 3 a loop
 ;            1 its table, or its rows  2 how many rows
 ;   address  0 where an address is  1 what is added to it  2 where the sum goes
@@ -65,28 +64,20 @@ done:
   ret void
 }
 
-; What a loop calls for each trip. Returns 0 when all is done, -1 when a loop pauses: then the next
-; call goes on there; 1 when a step has failed.
+; What a loop calls for each trip. Returns 0 when all is done, 1 when a step has failed, or the run
+; should end.
 define i64 @${symbol}(ptr %chain, ptr %nothing) {
 entry:
   %count = load i64, ptr %chain
   %c1 = getelementptr i64, ptr %chain, i64 1
   %links = load ptr, ptr %c1
-  %progress_at = getelementptr i64, ptr %chain, i64 2
-  %progress = load i64, ptr %progress_at
-  store i64 0, ptr %progress_at
+  %c2 = getelementptr i64, ptr %chain, i64 2
+  %runner = load ptr, ptr %c2
   %c3 = getelementptr i64, ptr %chain, i64 3
-  %runner = load ptr, ptr %c3
-  %c4 = getelementptr i64, ptr %chain, i64 4
-  %loops = load ptr, ptr %c4
-  %begun = icmp ne i64 %progress, 0
-  %paused = sub i64 %progress, 1
-  %first = select i1 %begun, i64 %paused, i64 0
-  %new = select i1 %begun, i64 0, i64 1
+  %loops = load ptr, ptr %c3
   br label %head
 head:
-  %i = phi i64 [ %first, %entry ], [ %next, %after ]
-  %fresh = phi i64 [ %new, %entry ], [ 1, %after ]
+  %i = phi i64 [ 0, %entry ], [ %next, %after ]
   %more = icmp ult i64 %i, %count
   br i1 %more, label %body, label %done
 body:
@@ -113,16 +104,9 @@ stretch:
   %good = icmp eq i64 %bad, 0
   br i1 %good, label %after, label %failed
 loop:
-  %made = call i64 %loops(ptr %table, ptr %nothing, i64 -1, i64 %fresh)
+  %made = call i64 %loops(ptr %table, ptr %nothing, i64 1)
   %whole = icmp sge i64 %made, 0
-  br i1 %whole, label %after, label %stopped
-stopped:
-  %waits = icmp eq i64 %made, -1
-  br i1 %waits, label %pause, label %failed
-pause:
-  %here = add i64 %i, 1
-  store i64 %here, ptr %progress_at
-  ret i64 -1
+  br i1 %whole, label %after, label %failed
 after:
   %next = add i64 %i, 1
   br label %head

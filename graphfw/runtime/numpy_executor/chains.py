@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
-from string import Template
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +12,9 @@ import numpy as np
 from graphfw.ir.literal import Array
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.loops import Trips, Work, loop_address
+from graphfw.runtime.numpy_executor.native import text_of
 from graphfw.runtime.numpy_executor.runner import Record, Run, runner_address
 
-_PROGRESS = 2
 _ADDRESSES, _COPIES, _STRETCH, _LOOP = range(4)
 
 
@@ -26,8 +24,7 @@ class ChainCode:
     key = "chain"
 
     def llvm(self, symbol: str) -> str:
-        text = (Path(__file__).parent / "chain.ll").read_text("utf-8")
-        return Template(text).substitute(symbol=symbol)
+        return text_of("chain.ll", symbol=symbol)
 
 
 class Source(NamedTuple):
@@ -78,8 +75,8 @@ class Chain:
     def work(self, run: Run) -> Work:
         """Return what a loop is given, with the body's tables."""
         links = self._laid([*chain.from_iterable(self._links)])
-        here = self._laid([len(self._links), links, 0, runner_address(), loop_address()])
-        return Work(_address(), here, run, here + 8 * _PROGRESS, tuple(self._loops), self)
+        here = self._laid([len(self._links), links, runner_address(), loop_address()])
+        return Work(_address(), here, run, tuple(self._loops), self)
 
     def _laid(self, words: Sequence[int]) -> int:
         array = np.array(words, np.int64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from graphfw.ir.op import Rng
@@ -12,13 +11,13 @@ from graphfw.runtime.memory import MemoryReport, too_much
 from graphfw.runtime.numpy_executor import reports
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from graphfw.runtime.numpy_executor.execution import Execution, Loaded, ReadyRun
+from graphfw.runtime.numpy_executor.execution import Loaded
+from graphfw.runtime.numpy_executor.labels import Described, Labels
 from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.native import RunnerCode
 from graphfw.runtime.numpy_executor.native_executable import NativeExecutable
 from graphfw.runtime.numpy_executor.recipe import Measured
 from graphfw.runtime.numpy_executor.recycle import Arenas
-from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 
 
@@ -48,6 +47,10 @@ class CompiledExecutable(NativeExecutable):
         """Return how long the machine needs at least for all steps, one after the other."""
         return reports.least_seconds(self.build, sizes)
 
+    def labels(self) -> Labels:
+        """Return what the native steps are called, and take, for all sizes."""
+        return reports.labels(self.build)
+
     def source(self) -> str:
         return reports.source(self.build)
 
@@ -56,35 +59,14 @@ class CompiledExecutable(NativeExecutable):
             layout = self._layouts.get(sizes) or self.loaded.layouts.make(sizes)
         return reports.memory(self.build, layout, self._threads)
 
-    def profile(
-        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
-    ) -> Profile:
-        self(inputs, sizes, rng, version, None)
-        layout = self._layout(sizes)
-        with self._apart(layout, inputs, rng, version) as (run, execution):
-            run.run.record(sum(layout.cells))
-            execution.compute(rng, None)
-        return reports.profiled(self.build, layout, run.run.records(), execution.timings)
+    def described(self, sizes: tuple[int, ...]) -> list[Described]:
+        return reports.described(self.build, self.layout(sizes).sizes)
 
     def replay(
         self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
     ) -> Iterator[Replayed]:
         with self._apart(self._layout(sizes), inputs, rng, version) as (_, execution):
             yield from reports.replayed(self.build, execution, rng)
-
-    @contextmanager
-    def _apart(
-        self, layout: Layout, inputs: Sequence[Any], rng: Rng, version: int
-    ) -> Iterator[tuple[ReadyRun, Execution]]:
-        """Make an execution with tables of its own, to look at."""
-        run = ReadyRun(self.loaded, layout, self._threads)
-        arena = self._arenas.take(run.nbytes)
-        try:
-            self.preparation.provide(run, inputs, version)
-            given = self.loaded.given(inputs, rng)
-            yield run, Execution(self.loaded, layout, run, arena, given, self.build)
-        finally:
-            self._arenas.give(arena)
 
     def _check(self, layout: Layout, claim: Claim | None) -> None:
         limit = self._options.memory_limit

@@ -72,11 +72,12 @@ def recalled(key: str, own: Sequence[Literal]) -> tuple[Recipe, list[int]] | Non
     return _engine().recalled(key, own)
 
 
-def keep(key: str, recipe: Recipe, own: Sequence[Literal]) -> None:
-    """Keep a recipe on disk, where it is one that can be stored; see `recalled`."""
+def keep(key: str, recipe: Recipe, own: Sequence[Literal]) -> bool:
+    """Keep a recipe on disk, where it is one that can be stored; see `recalled`. Says whether."""
     content = recipe.stored(own)
     if content is not None:
         _engine().cache.store(key, content)
+    return content is not None
 
 
 def disk() -> Cache:
@@ -130,7 +131,8 @@ def _groups(texts: Mapping[str, str], most: int) -> list[dict[str, str]]:
     for name in sorted(texts, key=costs.__getitem__, reverse=True):
         place = min(range(len(groups)), key=lambda i: groups[i][0])
         cost, group = groups[place]
-        groups[place] = cost + costs[name], {**group, name: texts[name]}
+        group[name] = texts[name]
+        groups[place] = cost + costs[name], group
     return [group for _, group in sorted(groups, key=lambda g: -g[0]) if group]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from graphfw.ir import concrete
+from graphfw.ir import concrete, time_limits
 from graphfw.ir.constants import constant_array
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.literal import Array
@@ -192,6 +192,7 @@ class Execution:
             if call is not None and not self._native(call):
                 return False
             for node in stretch.nodes:
+                time_limits.check(node)
                 begin = time.perf_counter_ns()
                 self._outside(node, rng)
                 self.timings.append((begin, time.perf_counter_ns()))
@@ -253,7 +254,12 @@ class Execution:
             if ready is None:
                 ready = run.outside[node] = self._ready(node)
             results = ready.compute(arrays, rng)
+        except time_limits.TimeOverError as error:
+            error.op, error.at = node.op.name, node.loc
+            raise
         except Exception as error:
+            if concrete.is_of_a_handler(error):
+                raise
             raise concrete.failed(node, arrays, error) from error
         for (tensor, number), array in zip(ready.outputs, results, strict=True):
             self._made[tensor] = array

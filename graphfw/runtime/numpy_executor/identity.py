@@ -48,7 +48,9 @@ def key_of(program: Program, options: Options) -> str | None:
     try:
         # Any number of threads runs the same steps, except where they were measured with it.
         threads = (options.threads or default_threads()) if options.tune else None
-        chosen = f"{replace(options, threads=threads)} {tiles_here()}"
+        # What a session notes while it runs is no choice.
+        asked = replace(options, threads=threads, unsettled=None)
+        chosen = f"{asked} {tiles_here()}"
         parts = [machine().key, _compiler(), chosen, *_described(program)]
     except _UnknownError:
         return None

@@ -59,6 +59,8 @@ class Layout:
         shapes: The outputs' shapes and bytes.
         sizes: What the symbols stand for.
         is_refused: Whether a step does not take these sizes.
+        is_unchecked: Whether there are indices that native code does not look at, as they name
+            elements of nothing.
         runs: Tables for single runs that nobody uses at the moment.
         views: Where tensors lie that are looked at outside of native code, as far as known.
     """
@@ -71,6 +73,7 @@ class Layout:
     shapes: list[tuple[tuple[int, ...], int]]
     sizes: dict[str, int]
     is_refused: bool
+    is_unchecked: bool = False
     runs: list[Any] = field(default_factory=list)
     views: dict[Tensor, KnownView] = field(default_factory=dict)
 
@@ -105,7 +108,7 @@ class Layouts:
         waves = [
             Wave([self._call(part, values, offsets) for part in level]) for level in recipe.levels
         ]
-        tables = Tables(waves, recipe.fixed, recipe.arrays)
+        tables = Tables(waves, recipe.fixed, recipe.arrays, recipe.writes_from)
         cells = [sum(call.cells for call in wave.calls) for wave in waves]
         env = dict(zip(recipe.symbols, sizes, strict=True))
         is_refused = 0 in values  # those that are left must not be 0

@@ -8,9 +8,11 @@
 ;         10 how many carries  11 carries  12 stretch of the condition, or null  13 its bases
 ;         14 for each carry the condition's base  15 where the condition says yes or no
 ;         16 number of the first trip  17 trips that may be made  18 addresses of the arrays
-;         19 how many ways  20 ways  21 where the trips of all loops of a call are counted down to
-;          the next pause  22 where a body with loops says how far it is in a pause; 0: all done
+;         19 how many ways  20 ways  21 where the trips of all loops of a call are counted
+;         22 the run of a trip, which asks whether to end: see `poll.ll`
 ;         23 the runner, for the condition
+;   count  0 trips until the clock is looked at  1 how many these were  2 when it was, in ticks
+;          3 when to ask next: see `runner.ll`
 ;   move   0 base  1 address in trip 0  2 bytes a trip
 ;   carry  0 base that is read  1 base that is written  2 where it is now  3 where it goes next
 ;          4 where it goes after that
@@ -154,13 +156,42 @@ done:
   ret void
 }
 
-; What Python calls: begin a loop with a tuple of arrays, or go on, and make up to `limit` trips,
-; those of loops inside counted. Inside of another loop `limit` is negative: the other's counts.
-; With no arrays, their addresses have been written already.
+; Ask whether the loop should end, and count down to the next time: so many trips as take a fraction
+; of the time between two questions.
+define internal i1 @ends(ptr %count, ptr %run) {
+  %many_at = getelementptr i64, ptr %count, i64 1
+  %many = load i64, ptr %many_at
+  %since_at = getelementptr i64, ptr %count, i64 2
+  %since = load i64, ptr %since_at
+  %time = call i64 @ticks()
+  store i64 %time, ptr %since_at
+  %passed = sub i64 %time, %since
+  %short = icmp ult i64 %passed, ${short}
+  %long = icmp ugt i64 %passed, ${long}
+  %twice = shl i64 %many, 1
+  %half = lshr i64 %many, 1
+  %more = call i64 @llvm.umin.i64(i64 %twice, i64 ${most})
+  %fewer = call i64 @llvm.umax.i64(i64 %half, i64 1)
+  %kept = select i1 %long, i64 %fewer, i64 %many
+  %next = select i1 %short, i64 %more, i64 %kept
+  store i64 %next, ptr %many_at
+  store i64 %next, ptr %count
+  %r14 = getelementptr i64, ptr %run, i64 14
+  %poll = load ptr, ptr %r14
+  %answer = call i32 %poll(ptr %run, i64 0)
+  %ends = icmp ne i32 %answer, 0
+  ret i1 %ends
+}
+
+declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.umax.i64(i64, i64)
+
+; Make all trips of a loop with a tuple of arrays. With no arrays, their addresses have been written
+; already. Trips of loops inside are counted with those of the loop around them.
 ;
-; Returns how many trips there were when all is done, -1 when there are more, -2 when a step has
-; failed, -3 - n when the array n can't be taken; then nothing is done.
-define i64 @${symbol}(ptr %loop, ptr %tuple, i64 %limit, i64 %fresh) {
+; Returns how many trips there were, -2 when a step has failed or the run should end, -3 - n when the
+; array n can't be taken; then nothing is done.
+define internal i64 @trips(ptr %loop, ptr %tuple) {
 entry:
   %run = load ptr, ptr %loop
   %l1 = getelementptr i64, ptr %loop, i64 1
@@ -198,23 +229,10 @@ entry:
   %l21 = getelementptr i64, ptr %loop, i64 21
   %until_at = load ptr, ptr %l21
   %l22 = getelementptr i64, ptr %loop, i64 22
-  %progress_at = load ptr, ptr %l22
+  %asking = load ptr, ptr %l22
   %l23 = getelementptr i64, ptr %loop, i64 23
   %runner = load ptr, ptr %l23
   %counted = icmp eq ptr %condition, null
-  %inside = icmp slt i64 %limit, 0
-  br i1 %inside, label %enter, label %allow
-allow:
-  store i64 %limit, ptr %until_at
-  br label %enter
-enter:
-  %again = icmp eq i64 %fresh, 0
-  br i1 %again, label %resume, label %look
-resume:
-  %progress = load i64, ptr %progress_at
-  %whole = icmp eq i64 %progress, 0
-  br i1 %whole, label %head, label %compute
-look:
   %length_at = getelementptr i8, ptr %tuple, i64 16
   %length = load i64, ptr %length_at
   %items = getelementptr i8, ptr %tuple, i64 ${items_offset}
@@ -232,7 +250,8 @@ spread:
   call void @spread(ptr %addresses, ptr %ways, i64 %way_count)
   store i64 %first, ptr %trip_at
   store i64 %all, ptr %left_at
-  store i64 0, ptr %progress_at
+  %asking_12 = getelementptr i64, ptr %asking, i64 12
+  store i64 0, ptr %asking_12
   br label %head
 head:
   %left = load i64, ptr %left_at
@@ -240,11 +259,14 @@ head:
   br i1 %over, label %done, label %weigh
 weigh:
   %until = load i64, ptr %until_at
-  %enough = icmp eq i64 %until, 0
-  br i1 %enough, label %pause, label %decide
-decide:
   %fewer_until = sub i64 %until, 1
   store i64 %fewer_until, ptr %until_at
+  %enough = icmp slt i64 %fewer_until, 1
+  br i1 %enough, label %poll, label %decide
+poll:
+  %ends = call i1 @ends(ptr %until_at, ptr %asking)
+  br i1 %ends, label %failed, label %decide
+decide:
   br i1 %counted, label %begin, label %ask
 ask:
   call void @ask(ptr %asked_bases, ptr %asked, ptr %carries, i64 %carry_count)
@@ -263,10 +285,8 @@ begin:
   br label %compute
 compute:
   %state = call i64 %run(ptr %stretch, ptr %nothing)
-  switch i64 %state, label %failed [
-    i64 0, label %turn
-    i64 -1, label %pause
-  ]
+  %made = icmp eq i64 %state, 0
+  br i1 %made, label %turn, label %failed
 turn:
   call void @carry(ptr %bases, ptr %carries, i64 %carry_count, i1 true)
   %now = load i64, ptr %trip_at
@@ -280,8 +300,39 @@ done:
   %rest = load i64, ptr %left_at
   %total = sub i64 %all, %rest
   ret i64 %total
-pause:
-  ret i64 -1
 failed:
   ret i64 -2
+}
+
+; What Python calls, which gives up Python's lock meanwhile, and chains, `inside` of another loop.
+define i64 @${symbol}(ptr %loop, ptr %tuple, i64 %inside) {
+entry:
+  %alone = icmp eq i64 %inside, 0
+  br i1 %alone, label %whole, label %part
+part:
+  %some = call i64 @trips(ptr %loop, ptr %tuple)
+  ret i64 %some
+whole:
+  %l21 = getelementptr i64, ptr %loop, i64 21
+  %count = load ptr, ptr %l21
+  store i64 1, ptr %count
+  %many_at = getelementptr i64, ptr %count, i64 1
+  store i64 1, ptr %many_at
+  %since_at = getelementptr i64, ptr %count, i64 2
+  %time = call i64 @ticks()
+  store i64 %time, ptr %since_at
+  %due_at = getelementptr i64, ptr %count, i64 3
+  store i64 0, ptr %due_at
+  %l22 = getelementptr i64, ptr %loop, i64 22
+  %run = load ptr, ptr %l22
+  %r15 = getelementptr i64, ptr %run, i64 15
+  %watch = load ptr, ptr %r15
+  %w8 = getelementptr i64, ptr %watch, i64 8
+  %save = load ptr, ptr %w8
+  %w9 = getelementptr i64, ptr %watch, i64 9
+  %restore = load ptr, ptr %w9
+  %state = call ptr %save()
+  %made = call i64 @trips(ptr %loop, ptr %tuple)
+  call void %restore(ptr %state)
+  ret i64 %made
 }

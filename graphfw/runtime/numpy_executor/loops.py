@@ -4,51 +4,47 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
-from string import Template
 from typing import NamedTuple
 
 import numpy as np
 
+from graphfw.ir import concrete
 from graphfw.ir.literal import Array
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.execution import ReadyRun
-from graphfw.runtime.numpy_executor.native import DATA_OFFSET, FLAGS_OFFSET, ITEMS_OFFSET
+from graphfw.runtime.numpy_executor.native import clock_file, period, text_of
 from graphfw.runtime.numpy_executor.runner import Arrays, Run, reads_arrays, runner_address
 
-_TRIPS = 16
-"""After so many trips Python looks for signals; then after twice as many, while these are short."""
-_SHORT = 0.02
-"""Seconds."""
-
 _MANY = 1 << 62
+_MOST_TRIPS = 1 << 20
+"""Trips after which the clock is looked at, at most."""
 
-_WORDS = 26
-"""Of a loop, in `loop.ll`; the last two are what its words 21 and 22 point to, if nothing else."""
-_NUMBER, _ANSWER, _UNTIL, _PROGRESS = 7, 15, 24, 25
-_UNTIL_AT = 21
+_WORDS = 28
+"""Of a loop, in `loop.ll`; the last four are what its word 21 points to, if nothing else."""
+_NUMBER, _ANSWER, _COUNT_AT, _COUNT = 7, 15, 21, 24
+_DUE = 3
 _EMPTY = 4
 """Words of what is an empty tuple as far as the runner looks."""
-_PAUSED, _FAILED = -1, -2
+_FAILED = -2
 """What the native function returns besides numbers of trips, and of arrays that it can't take."""
 
 
 class LoopCode:
-    """The function `i64 (ptr loop, ptr tuple, i64 limit, i64 fresh)` that makes trips."""
+    """The function `i64 (ptr loop, ptr tuple, i64 inside)` that makes trips."""
 
     key = "loop"
 
     def llvm(self, symbol: str) -> str:
-        folder = Path(__file__).parent
-        text = "\n".join((folder / name).read_text("utf-8") for name in ("arrays.ll", "loop.ll"))
-        return Template(text).substitute(
+        return text_of(
+            "arrays.ll",
+            "loop.ll",
+            clock_file(),
             symbol=symbol,
-            data_offset=DATA_OFFSET,
-            flags_offset=FLAGS_OFFSET,
-            items_offset=ITEMS_OFFSET,
+            short=period() // 16,
+            long=period() // 4,
+            most=_MOST_TRIPS,
         )
 
 
@@ -90,10 +86,9 @@ class Work(NamedTuple):
     """What a trip computes.
 
     Attributes:
-        function: The address of `i64 (ptr table, ptr nothing)`: 0 when all is done, -1 for a pause.
+        function: The address of `i64 (ptr table, ptr nothing)`: 0 when all is done.
         table: What it is given.
         run: Where its addresses are.
-        progress: The word where it notes how far it is in a pause; 0 where there is none.
         loops: Those inside.
         held: What the table refers to.
     """
@@ -101,7 +96,6 @@ class Work(NamedTuple):
     function: int
     table: int
     run: Run
-    progress: int
     loops: tuple[Trips, ...]
     held: object
 
@@ -109,7 +103,7 @@ class Work(NamedTuple):
 def work_of(run: ReadyRun) -> Work:
     """Return the work of a body without loops inside."""
     record = run.whole_record
-    return Work(runner_address(), ctypes.addressof(record), run.run, 0, (), record)
+    return Work(runner_address(), ctypes.addressof(record), run.run, (), record)
 
 
 class Condition(NamedTuple):
@@ -207,8 +201,10 @@ class Trips:
             len(rows),
             here + 8 * first_way,
             0,
-            work.progress or here + 8 * _PROGRESS,
+            work.run.address,
             runner_address(),
+            0,
+            0,
             0,
             0,
         )
@@ -220,19 +216,22 @@ class Trips:
         loop[first_way:] = [*chain.from_iterable(rows)]
         self._held = condition  # the table refers to it
         self._work = work
-        self._count_in(here + 8 * _UNTIL)
+        self._count_in(here + 8 * _COUNT)
         native = _native()
-        self._make: Callable[[Arrays, int, bool], int] = functools.partial(native.call, here)
+        self._make: Callable[[Arrays], int] = functools.partial(native.call, here)
         if not reads_arrays():
             self._make = functools.partial(
                 _slowly, native.call_on_addresses, here, loop[first_address:first_way]
             )
 
-    def _count_in(self, until: int) -> None:
-        """Say where trips are counted until the next pause: for all loops of a call in one word."""
-        self._loop[_UNTIL_AT] = until
+    def _count_in(self, count: int) -> None:
+        """Say where trips, and the time, are counted: for all loops of a call in the same words."""
+        self._loop[_COUNT_AT] = count
+        runs = [self._work.run] if self._held is None else [self._work.run, self._held.run.run]
+        for run in runs:
+            run.ask_by(count + 8 * _DUE)
         for inner in self._work.loops:
-            inner._count_in(until)
+            inner._count_in(count)
 
     def address_word(self, array: int) -> int:
         """Return where the address of an array is, by its number."""
@@ -247,32 +246,27 @@ class Trips:
 
         What is read need not lie in a row; what is written must.
         """
-        limit, fresh = _TRIPS, True
         while True:
-            begin = time.perf_counter()
-            made = self._make(arrays, limit, fresh)
+            try:
+                made = self._make(arrays)
+            except Exception as error:  # a signal handler's: native code raises none
+                concrete.mark_of_a_handler(error)
+                raise
             if made >= 0:
                 return made
             if made == _FAILED:
                 return None
-            if made == _PAUSED:
-                fresh = False
-                if time.perf_counter() - begin < _SHORT:
-                    limit *= 2
-            else:  # an array does not lie in a row
-                arrays = tuple([np.require(a, requirements=["C", "A"]) for a in arrays])
+            # An array does not lie in a row.
+            arrays = tuple([np.require(a, requirements=["C", "A"]) for a in arrays])
 
 
-def _slowly(
-    call: Callable[..., int], here: int, addresses: Array, arrays: Arrays, limit: int, fresh: bool
-) -> int:
+def _slowly(call: Callable[..., int], here: int, addresses: Array, arrays: Arrays) -> int:
     """Do what the native function does where it can't read this Python's objects."""
-    if fresh:
-        for number, array in enumerate(arrays):
-            if not (array.flags.c_contiguous and array.flags.aligned):
-                return -3 - number
-            addresses[number] = array.ctypes.data
-    return call(here, here + 8 * _WORDS, limit, fresh)
+    for number, array in enumerate(arrays):
+        if not (array.flags.c_contiguous and array.flags.aligned):
+            return -3 - number
+        addresses[number] = array.ctypes.data
+    return call(here, here + 8 * _WORDS, 0)
 
 
 class _Native:
@@ -281,13 +275,17 @@ class _Native:
     def __init__(self) -> None:
         (address,) = compile_codes([LoopCode()])
         self.address = address
+        # It gives up Python's lock itself, and may come back with an error set.
         word = ctypes.c_int64
-        self.call: Callable[..., int] = ctypes.CFUNCTYPE(word, word, ctypes.py_object, word, word)(
+        kind = ctypes.PYFUNCTYPE(word, word, ctypes.py_object, word)
+        self.make: Callable[..., int] = kind(address)
+        self.call_on_addresses: Callable[..., int] = ctypes.PYFUNCTYPE(word, word, word, word)(
             address
         )
-        self.call_on_addresses: Callable[..., int] = ctypes.CFUNCTYPE(word, word, word, word, word)(
-            address
-        )
+
+    def call(self, here: int, arrays: Arrays) -> int:
+        """Make the trips of the loop at an address."""
+        return self.make(here, arrays, 0)
 
 
 _known: list[_Native] = []

@@ -78,6 +78,14 @@ class Machine:
                 return 256
         return 128
 
+    @property
+    def converts_float16(self) -> bool:
+        """Whether there are instructions that convert float16: on x86 with F16C, elsewhere always.
+
+        Without them LLVM calls a function of the compiler's library, which a process has not.
+        """
+        return self.architecture != "x86_64" or self.has("f16c")
+
     def narrowed(self, bits: int) -> Machine:
         """Return the machine without the instructions of vectors with more bits.
 

@@ -1,4 +1,4 @@
-"""The runner and its thread pool: `runner.ll`, `pool.ll` and so on, made ready for this machine."""
+"""Native code that is written by hand (`runner.ll`, `pool.ll`, …), made ready for this machine."""
 
 from __future__ import annotations
 
@@ -30,6 +30,19 @@ _PAUSE = {
 }
 
 
+_CLOCK = 10_000_000
+"""Ticks between two questions whether a run should end: about 10 ms. Those of the clock are ns."""
+_COUNTER = 1 << 25
+"""Those of the counter of an x86-64 processor, of which a second has 1 to 5 thousand millions."""
+_MANY_CELLS = 32
+"""Cells of little work after which a caller looks at the clock."""
+
+
+def is_windows() -> bool:
+    """Return whether there are no POSIX threads."""
+    return "windows" in machine().triple
+
+
 class RunnerCode:
     """The function `i64 (ptr stretch, ptr tuple)` that runs a stretch; see `runner.ll`."""
 
@@ -42,26 +55,75 @@ class RunnerCode:
 
     def llvm(self, symbol: str) -> str:
         here = machine()
-        apple = "darwin" in here.triple or "macos" in here.triple
-        files = ["arrays.ll", "runner.ll"]
-        if "windows" in here.triple:
-            files += ["alone.ll"]
-        else:
-            files += ["pool.ll", "linux.ll" if "linux" in here.triple else "elsewhere.ll"]
-        folder = Path(__file__).parent
-        text = "\n".join((folder / name).read_text("utf-8") for name in files)
-        return Template(text).substitute(
+        apple = _is_apple()
+        pool = ["alone.ll"]
+        if not is_windows():
+            pool = ["pool.ll", "linux.ll" if "linux" in here.triple else "elsewhere.ll"]
+        return text_of(
+            "arrays.ll",
+            "runner.ll",
+            *pool,
+            clock_file(),
             symbol=symbol,
-            data_offset=DATA_OFFSET,
-            flags_offset=FLAGS_OFFSET,
-            items_offset=ITEMS_OFFSET,
             max_workers=MAX_WORKERS,
             spin_ns=SPIN_NS,
             polite_ns=POLITE_NS,
             contended_ns=CONTENDED_NS,
             join_spins=JOIN_SPINS,
+            many=_MANY_CELLS,
             pause=_PAUSE.get(here.architecture, ""),
-            clock=6 if apple else 1,  # CLOCK_MONOTONIC
             block=1 if apple else 0,  # SIG_BLOCK
             restore=3 if apple else 2,  # SIG_SETMASK
         )
+
+
+class PollCode:
+    """The function `i32 (ptr run, i64 thread)` that says whether to end; see `poll.ll`."""
+
+    tidy = True
+    key = "poll"
+
+    def llvm(self, symbol: str) -> str:
+        # As Python's `get_ident` has it.
+        name, kind, widened = "pthread_self", "i64", "add i64 %self, 0"
+        if is_windows():
+            name, kind, widened = "GetCurrentThreadId", "i32", "zext i32 %self to i64"
+        return text_of(
+            "poll.ll",
+            clock_file(),
+            symbol=symbol,
+            thread=kind,
+            thread_self=name,
+            widened=widened,
+            longest=3 * period(),
+        )
+
+
+def text_of(*files: str, **values: object) -> str:
+    """Return the text of files in this folder, with what is known of this machine put in."""
+    folder = Path(__file__).parent
+    text = "\n".join((folder / name).read_text("utf-8") for name in files)
+    return Template(text).substitute(
+        data_offset=DATA_OFFSET,
+        flags_offset=FLAGS_OFFSET,
+        items_offset=ITEMS_OFFSET,
+        clock=6 if _is_apple() else 1,  # CLOCK_MONOTONIC
+        ticks="@llvm.readcyclecounter" if period() == _COUNTER else "@now",
+        period=period(),
+        **values,
+    )
+
+
+def clock_file() -> str:
+    """Return the name of the file with the clocks."""
+    return "counter.ll" if is_windows() else "clock.ll"
+
+
+def period() -> int:
+    """Return the ticks between two questions whether a run should end."""
+    return _COUNTER if machine().architecture == "x86_64" else _CLOCK
+
+
+def _is_apple() -> bool:
+    triple = machine().triple
+    return "darwin" in triple or "macos" in triple

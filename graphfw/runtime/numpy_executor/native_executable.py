@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -15,11 +17,13 @@ from graphfw.ir import forks
 from graphfw.ir.collecting import without_collection
 from graphfw.ir.op import Rng
 from graphfw.ir.sources import Constant
+from graphfw.ir.time_limits import TimeOverError
 from graphfw.ops.effects import quiet
+from graphfw.ops.selection import names_nothing
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Claim, Executable, Options, Replayed
 from graphfw.runtime.memory import MemoryReport
-from graphfw.runtime.numpy_executor.engine import ahead, keep, recalled
+from graphfw.runtime.numpy_executor.engine import ahead, disk, keep, recalled
 from graphfw.runtime.numpy_executor.execution import Execution, Loaded, ReadyRun
 from graphfw.runtime.numpy_executor.identity import key_of
 from graphfw.runtime.numpy_executor.layout import Layout
@@ -34,6 +38,7 @@ from graphfw.runtime.program import Program
 if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.build import Build
     from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
+    from graphfw.runtime.numpy_executor.labels import Described, Labels
 
 _LAYOUTS = 256
 
@@ -69,6 +74,9 @@ class NativeExecutable(Executable):
             layout = self._layouts.get(sizes) or self._layout(sizes, claim)
         except ArithmeticError:
             raise self._refusal(inputs, sizes, rng) from None
+        if layout.is_unchecked:
+            with quiet():
+                self._reference(inputs, sizes, rng, 0, None)
         run = self.ready_run(layout)
         arena = self._arenas.take(run.nbytes) if run.nbytes else NO_MEMORY
         given = self.loaded.given(inputs, rng) if self.loaded.is_random else inputs
@@ -84,12 +92,31 @@ class NativeExecutable(Executable):
             execution = Execution(self.loaded, layout, run, arena, given, self.build)
             if execution.compute(rng, claim):
                 return execution.outputs()
+        except ctypes.ArgumentError as error:  # it wraps what converting an argument raises
+            if "RecursionError" in str(error):
+                raise RecursionError("maximum recursion depth exceeded") from None
+            raise
+        except TimeOverError as error:
+            self._say(error, run.run.ended_in)
+            raise
         finally:
             layout.runs.append(run)
             if run.nbytes:
                 self._arenas.give(arena)
         # A check in native code has failed, before anything was overwritten.
         raise self._refusal(inputs, sizes, rng)
+
+    def _say(self, error: TimeOverError, call: int | None) -> None:
+        """Say in an error what a native step computes, by its number, and on which line."""
+        if call is None or error.op:
+            return
+        # Some steps only prepare what a later one reads.
+        parts = [part for level in self.loaded.recipe.levels for part in level]
+        for part in parts[call:]:
+            if part.op:
+                error.op = part.op
+                error.at = None if part.node < 0 else self.program.source.nodes[part.node].loc
+                return
 
     def ready_run(self, layout: Layout) -> ReadyRun:
         """Return tables that nobody else uses, until they are put back among the layout's."""
@@ -106,6 +133,39 @@ class NativeExecutable(Executable):
             ArithmeticError: A size divides by 0, or a step does not take these sizes.
         """
         return self._layouts.get(sizes) or self._layout(sizes)
+
+    def profile(
+        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
+    ) -> Profile:
+        self(inputs, sizes, rng, version, None)
+        layout = self.layout(sizes)
+        with self._apart(layout, inputs, rng, version) as (run, execution):
+            run.run.record(sum(layout.cells))
+            execution.compute(rng, None)
+        # Not at the top: what is only run does without.
+        labels = import_module("graphfw.runtime.numpy_executor.labels")
+        found: Profile = labels.profiled(
+            self.described(sizes), run.run.records(), execution.timings
+        )
+        return found
+
+    def described(self, sizes: tuple[int, ...]) -> list[Described]:
+        """Return what each step is called, and takes."""
+        raise NotImplementedError
+
+    @contextmanager
+    def _apart(
+        self, layout: Layout, inputs: Sequence[Any], rng: Rng, version: int
+    ) -> Iterator[tuple[ReadyRun, Execution]]:
+        """Make an execution with tables of its own, to look at."""
+        run = ReadyRun(self.loaded, layout, self._threads)
+        arena = self._arenas.take(run.nbytes)
+        try:
+            self.preparation.provide(run, inputs, version)
+            given = self.loaded.given(inputs, rng)
+            yield run, Execution(self.loaded, layout, run, arena, given, self.build)
+        finally:
+            self._arenas.give(arena)
 
     @cached_property
     def _reference(self) -> ArrayExecutable:
@@ -143,6 +203,7 @@ class NativeExecutable(Executable):
                 if layout.is_refused:
                     raise ArithmeticError
                 self._check(layout, claim)
+                layout.is_unchecked = names_nothing(self.program.source, layout.sizes)
                 self._layouts[sizes] = layout
                 while len(self._layouts) > _LAYOUTS:
                     self._layouts.popitem(last=False)
@@ -154,6 +215,12 @@ class RecalledExecutable(NativeExecutable):
 
     _twin: CompiledExecutable | None = None
 
+    def __init__(
+        self, program: Program, options: Options, arenas: Arenas, loaded: Loaded, key: str
+    ) -> None:
+        super().__init__(program, options, arenas, loaded)
+        self._key = key
+
     def explain(self, sizes: tuple[int, ...] | None) -> str:
         return self._compiled().explain(sizes)
 
@@ -163,10 +230,13 @@ class RecalledExecutable(NativeExecutable):
     def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
         return self._compiled().memory(sizes)
 
-    def profile(
-        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
-    ) -> Profile:
-        return self._compiled().profile(inputs, sizes, rng, version)
+    def described(self, sizes: tuple[int, ...]) -> list[Described]:
+        # Not at the top: what is only run does without.
+        labels = import_module("graphfw.runtime.numpy_executor.labels")
+        kept: Labels | None = labels.recalled_labels(disk(), self._key)
+        if kept is None:
+            return self._compiled().described(sizes)
+        return kept.at(sizes, self.program.source.nodes)
 
     def replay(
         self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
@@ -192,9 +262,10 @@ def executable(program: Program, options: Options, arenas: Arenas) -> NativeExec
     own = [op.value for op in ops if isinstance(op, Constant)]
     found = recalled(key, own)
     if found is not None:
-        return RecalledExecutable(program, options, arenas, Loaded(*found))
+        return RecalledExecutable(program, options, arenas, Loaded(*found), key)
     made = _compiled(program, options, arenas)
-    keep(key, made.loaded.recipe, own)
+    if keep(key, made.loaded.recipe, own):
+        made.labels().keep(disk(), key)
     return made
 
 

@@ -14,9 +14,13 @@ from graphfw.passes.pools import (
     SumWithConvolution,
     WholeWindows,
 )
+from graphfw.passes.regions import OptimiseBodies
+from graphfw.passes.rows import SumRow
 from graphfw.runtime.numpy_executor import convolution
 from graphfw.runtime.numpy_executor.machine import tiles_here
 from graphfw.runtime.numpy_executor.matmul.tiles import tiles_for
+
+_ROWS = (SumRow(),)
 
 
 def passes() -> Sequence[Pass]:
@@ -28,6 +32,8 @@ def passes() -> Sequence[Pass]:
         SumWithConvolution(_pools),
         PoolFirst(_pools),
         RouteGradients(_routes),
+        *_ROWS,
+        OptimiseBodies(_ROWS),
     )
 
 

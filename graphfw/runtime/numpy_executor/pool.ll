@@ -185,7 +185,7 @@ entry:
   %counter = getelementptr i64, ptr %run, i64 16
   br label %head
 head:
-  %from = phi ptr [ %begin, %entry ], [ %step, %body ]
+  %from = phi ptr [ %begin, %entry ], [ %step, %ok ], [ %step, %ask ]
   %cell = atomicrmw add ptr %counter, i64 1 monotonic
   %more = icmp ult i64 %cell, %cells
   br i1 %more, label %seek, label %done
@@ -202,7 +202,13 @@ body:
   %own = sub i64 %cell, %first
   %failed = call i32 @cell(ptr %run, ptr %step, i64 %own, i64 %thread)
   %good = icmp eq i32 %failed, 0
-  br i1 %good, label %head, label %bad
+  br i1 %good, label %ok, label %bad
+ok:
+  %caller = icmp eq i64 %thread, 0
+  br i1 %caller, label %ask, label %head
+ask:
+  %ends = call i1 @ends(ptr %run)
+  br i1 %ends, label %bad, label %head
 bad:
   call void @fail(ptr %run, ptr %step)
   store atomic i64 %cells, ptr %counter monotonic, align 8
@@ -448,7 +454,7 @@ claim:
   %inside = getelementptr [64 x %Slot], ptr @slots, i64 0, i64 %slot
   br label %head
 head:
-  %k = phi i64 [ 0, %claim ], [ %next, %spin ], [ %next, %yield ]
+  %k = phi i64 [ 0, %claim ], [ %next, %spin ], [ %next, %yield ], [ %next, %end ]
   %helpers = load atomic i64, ptr %inside seq_cst, align 8
   %alone = icmp eq i64 %helpers, 0
   br i1 %alone, label %done, label %more
@@ -462,19 +468,12 @@ spin:
 yield:
   ; A worker may wait for the core that this thread sits on.
   %e = call i32 @sched_yield()
+  %ends = call i1 @ends(ptr %run)
+  br i1 %ends, label %end, label %head
+end:
+  call void @fail(ptr %run, ptr %begin)
+  store atomic i64 %cells, ptr %counter monotonic, align 8
   br label %head
 done:
   ret void
-}
-
-declare i32 @clock_gettime(i32, ptr)
-define internal i64 @now() {
-  %time = alloca [2 x i64]
-  %unused = call i32 @clock_gettime(i32 ${clock}, ptr %time)
-  %seconds = load i64, ptr %time
-  %rest_at = getelementptr i64, ptr %time, i64 1
-  %rest = load i64, ptr %rest_at
-  %whole = mul i64 %seconds, 1000000000
-  %sum = add i64 %whole, %rest
-  ret i64 %sum
 }

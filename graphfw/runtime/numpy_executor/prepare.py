@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from graphfw.ir import forks
 from graphfw.ir.literal import Array
+from graphfw.ir.time_limits import TimeOverError
 from graphfw.runtime.numpy_executor.recipe import PreparedPart, Recipe, in_row
 from graphfw.runtime.numpy_executor.recycle import aligned
 from graphfw.runtime.numpy_executor.runner import Call, Run, Tables, Wave
@@ -78,7 +79,12 @@ class Preparation:
             lent = dict(zip(missing, _cut(memory, [*missing.values()]), strict=True))
             tables, numbers = self._tables(parts)
             held = [self._array(number, made, lent, inputs) for number in numbers]
-            failed = Run(tables, self._threads).stretch(0, 1, hold=False)(tuple(held))
+            compute = Run(tables, self._threads).stretch(0, 1, hold=False)
+            try:
+                failed = compute(tuple(held))
+            except TimeOverError as error:
+                error.op = "operands that are laid out ahead"
+                raise
             assert not failed, "steps that prepare can't fail"
         return list(made.values())
 

@@ -35,11 +35,15 @@ class Part(NamedTuple):
         function: The number of its function.
         operands: For each the number of its address; for those in the arena `~block`.
         params: How many run-time integers it has.
+        op: The name of the first operation that it computes.
+        node: The number of a node of the program's source with that operation's line, or -1.
     """
 
     function: int
     operands: tuple[int, ...]
     params: int
+    op: str
+    node: int
 
 
 class PreparedPart(NamedTuple):
@@ -128,6 +132,16 @@ class Recipe:
         """Whether it is native as a whole and updates nothing."""
         is_native = len(self.stretches) == 1 and not self.stretches[0].nodes
         return is_native and not self.overwritten
+
+    @property
+    def writes_from(self) -> int | None:
+        """The first level that writes over variables; None where none does."""
+        # The last arrays of a call are the variables' new contents, and the mark of the end.
+        first = self.fixed + self.arrays - len(self.overwritten) - 1
+        for number, level in enumerate(self.levels):
+            if any(operand >= first for part in level for operand in part.operands):
+                return number if self.overwritten else None
+        return None
 
     def stored(self, own: Sequence[Literal]) -> bytes | None:
         """Return it as bytes; None where it has nodes or many constants, which are not stored.

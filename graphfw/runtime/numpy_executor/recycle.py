@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -55,7 +56,14 @@ class Recycler:
         self._past: deque[Array] = deque(maxlen=_KEPT)
 
     def maker(self, shape: tuple[int, ...], nbytes: int) -> Callable[[], Array]:
-        """Return a function that makes arrays of a shape, with any contents."""
+        """Return a function that makes arrays of a shape, with any contents.
+
+        Raises:
+            MemoryError: The other dims of an empty array are too large for NumPy.
+        """
+        rest = math.prod([size for size in shape if size])
+        if not nbytes and rest * self.dtype.itemsize > sys.maxsize:
+            raise MemoryError(f"NumPy has no arrays of shape {shape}, not even empty ones")
         if nbytes < _WORTH:
             return partial(np.empty, shape, self.dtype)
         return partial(self.take, shape, nbytes)

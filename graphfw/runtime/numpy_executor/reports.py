@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from graphfw.errors import counted
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
+from graphfw.ir.dim_text import written as sizes_of
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node, Tensor
@@ -22,14 +19,15 @@ from graphfw.runtime.memory import Entry, Kind, MemoryReport, PerTrip, report
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.code_text import text_of
 from graphfw.runtime.numpy_executor.execution import Execution
+from graphfw.runtime.numpy_executor.labels import Described, Labels
 from graphfw.runtime.numpy_executor.layout import Layout
+from graphfw.runtime.numpy_executor.rates import rates
 from graphfw.runtime.numpy_executor.regions import CompiledRegion
 from graphfw.runtime.numpy_executor.target import why_not_native
 from graphfw.runtime.places import place_of, places_of
 from graphfw.runtime.planning.blocks import nbytes
 from graphfw.runtime.planning.schedule import written
 from graphfw.runtime.planning.work import work_of
-from graphfw.runtime.profile import Event, Label, Profile, profile
 
 
 def label_of(step: Step | Node, regions: Mapping[Node, CompiledRegion]) -> str:
@@ -51,35 +49,6 @@ def label_of(step: Step | Node, regions: Mapping[Node, CompiledRegion]) -> str:
     ]
     text = " ".join(counted[:6])
     return text + (f" +{len(counted) - 6}" if len(counted) > 6 else "")
-
-
-class Machine(NamedTuple):
-    """What this machine can do, measured.
-
-    Attributes:
-        bandwidth: Bytes a second, read and written.
-        speed: Floating-point operations a second, in a matrix product.
-    """
-
-    bandwidth: float
-    speed: float
-
-
-@cache
-def machine() -> Machine:
-    """Measure the machine, in some 20 ms."""
-    source = np.ones(4 << 20, np.float32)
-    target = np.empty_like(source)
-    matrix = np.ones((384, 384), np.float32)
-    copying = min(_seconds(lambda: np.copyto(target, source)) for _ in range(5))
-    multiplying = min(_seconds(lambda: matrix @ matrix) for _ in range(5))
-    return Machine(2 * source.nbytes / copying, 2 * 384**3 / multiplying)
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
@@ -155,8 +124,7 @@ def _work(step: Step | Node) -> tuple[DimLike, DimLike]:
 def cost_of(step: Step | Node, env: Mapping[str, int]) -> StepCost:
     """Return what a step takes."""
     flops, moved = [evaluate(work, env) for work in _work(step)]
-    limit = machine()
-    return StepCost(flops, moved, max(flops / limit.speed, moved / limit.bandwidth))
+    return StepCost(flops, moved, rates().seconds(flops, moved))
 
 
 def least_seconds(build: Build, sizes: Sequence[int]) -> float:
@@ -171,7 +139,7 @@ def explain(build: Build, sizes: Sequence[int] | None) -> str:
     """Return a text: each step with what is inside, what it takes, and why it is not larger."""
     env = None if sizes is None else dict(zip(build.program.symbols, sizes, strict=True))
     group_of = {node: group for group in build.partition.groups for node in group.nodes}
-    lines = [f"{len(build.steps)} native steps in {len(build.levels)} levels"]
+    lines = [f"{len(build.steps)} native steps in {counted(len(build.levels), 'level')}"]
     number = 0
     for depth, level in enumerate(build.levels):
         lines.append(f"level {depth}")
@@ -208,27 +176,26 @@ def _cost_text(step: Step | Node, env: Mapping[str, int] | None) -> str:
     return f"{cost.flops:,} flops, {cost.moved:,} bytes, at least {cost.seconds * 1e6:.1f} µs"
 
 
-def profiled(
-    build: Build, layout: Layout, records: NDArray[np.void], outside: Sequence[tuple[int, int]]
-) -> Profile:
-    """Put the times of native steps and other nodes together."""
-    steps: list[Step | Node] = [*build.steps]
-    events = [
-        Event(int(r["call"]), int(r["thread"]), int(r["start"]) * 1e-9, int(r["end"]) * 1e-9)
-        for r in records
-    ]
+def described(build: Build, sizes: Mapping[str, int]) -> list[Described]:
+    """Return the native steps, then the nodes outside of native code, at some sizes."""
     nodes = [node for level in build.levels for node in level.nodes]
-    for number, (begin, end) in enumerate(outside, len(steps)):
-        events.append(Event(number, 0, begin * 1e-9, end * 1e-9))
-    labels = [
-        Label(
-            label_of(step, build.regions),
-            places_of(_nodes_of(step)),
-            cost_of(step, layout.sizes).seconds,
-        )
-        for step in (*steps, *nodes)
-    ]
-    return profile(events, labels)
+    steps: list[Step | Node] = [*build.steps, *nodes]
+    found = []
+    for step in steps:
+        cost = cost_of(step, sizes)
+        label = label_of(step, build.regions)
+        found.append(Described(label, places_of(_nodes_of(step)), cost.flops, cost.moved))
+    return found
+
+
+def labels(build: Build) -> Labels:
+    """Return what the native steps are called, and take, for all sizes."""
+    work = [size for step in build.steps for size in _work(step)]
+    return Labels(
+        tuple([label_of(step, build.regions) for step in build.steps]),
+        tuple([tuple(build.lines_of(step)) for step in build.steps]),
+        sizes_of(work, build.program.symbols),
+    )
 
 
 def replayed(build: Build, execution: Execution, rng: Rng) -> Iterator[Replayed]:

@@ -1,15 +1,23 @@
 ; The runner: computes all waves of a plan in one call. Compiled and cached like any kernel.
+; A step is `i32 (ptr operands, ptr params, i64 cell, ptr scratch, ptr run, i64 thread)`, of which
+; only those that may take long need the last two: they ask whether to end.
 ; `runner.py` lays out what it reads. Offsets, in i64 words:
 ;
 ;   step    0 address  1 first operand  2 address of the params  3 first cell in its wave  4 last + 1
 ;   wave    0 address of the first step  1 address behind the last step  2 cells  3 parallel
 ;   operand 0 base number  1 byte offset
 ;   stretch 0 run  1 first wave  2 behind the last  3 first operand  4 operands  5 parallel
+;           6 Python's lock: 0 is given up meanwhile, 1 kept, 2 the caller has given it up
 ;   run     0 steps  1 waves  2 operands  3 bases  4 first base of the arrays  5 resolved pointers
 ;           6 scratch memory  7 its bytes a thread  8 threads  9 records, or null
 ;          10 first step of the wave  11 cells of the wave  12 the step that failed + 1
-;          13 how many arrays there may be
+;          13 how many arrays there may be  14 what asks whether to end: see `poll.ll`
+;          15 what that looks at
 ;          16 the next cell, in a cache line of its own
+;          32 where it is said when to ask next, in ticks, or 0 before a first look
+;          33 cells until that is looked at  34 the first wave that writes over variables, from which
+;          on nobody asks  35 the wave  36 Python's state of the thread, where its lock was given up
+;          37 whether it is kept
 ;   records 0 count  1 capacity  8... per cell: step, thread, cell, start, end
 
 define internal i32 @cell(ptr %run, ptr %step, i64 %cell, i64 %thread) alwaysinline {
@@ -32,11 +40,11 @@ define internal i32 @cell(ptr %run, ptr %step, i64 %cell, i64 %thread) alwaysinl
   %plain = icmp eq ptr %records, null
   br i1 %plain, label %fast, label %timed
 fast:
-  %failed = call i32 %address(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)
+  %failed = call i32 %address(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, ptr %run, i64 %thread)
   ret i32 %failed
 timed:
   %start = call i64 @now()
-  %bad = call i32 %address(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)
+  %bad = call i32 %address(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, ptr %run, i64 %thread)
   %end = call i64 @now()
   %number = atomicrmw add ptr %records, i64 1 monotonic
   %r1 = getelementptr i64, ptr %records, i64 1
@@ -78,8 +86,24 @@ define internal void @fail(ptr %run, ptr %step) {
   ret void
 }
 
+; Whether the run should end: the caller's thread asks.
+define internal i1 @ends(ptr %run) alwaysinline {
+  %r14 = getelementptr i64, ptr %run, i64 14
+  %poll = load ptr, ptr %r14
+  %answer = call i32 %poll(ptr %run, i64 0)
+  %ends = icmp ne i32 %answer, 0
+  ret i1 %ends
+}
+
+; Compute a wave in the caller's thread. It asks after each cell whether to end, or, where these are
+; little work, after ${many}.
 define internal void @serial(ptr %run, ptr %wave) {
 entry:
+  %w3 = getelementptr i64, ptr %wave, i64 3
+  %parallel = load i64, ptr %w3
+  %little = icmp eq i64 %parallel, 0
+  %many = select i1 %little, i64 ${many}, i64 1
+  %left_at = getelementptr i64, ptr %run, i64 33
   %w1 = getelementptr i64, ptr %wave, i64 1
   %end = load ptr, ptr %w1
   %begin = load ptr, ptr %wave
@@ -96,7 +120,7 @@ open:
   %cells = sub i64 %to, %from
   br label %head
 head:
-  %cell = phi i64 [ 0, %open ], [ %after, %ok ]
+  %cell = phi i64 [ 0, %open ], [ %after, %another ]
   %more = icmp ult i64 %cell, %cells
   br i1 %more, label %body, label %step_done
 body:
@@ -104,6 +128,16 @@ body:
   %good = icmp eq i32 %failed, 0
   br i1 %good, label %ok, label %bad
 ok:
+  %left = load i64, ptr %left_at
+  %fewer = sub i64 %left, 1
+  %look = icmp slt i64 %fewer, 1
+  %until = select i1 %look, i64 %many, i64 %fewer
+  store i64 %until, ptr %left_at
+  br i1 %look, label %ask, label %another
+ask:
+  %ends = call i1 @ends(ptr %run)
+  br i1 %ends, label %bad, label %another
+another:
   %after = add i64 %cell, 1
   br label %head
 step_done:
@@ -186,14 +220,7 @@ done:
   ret void
 }
 
-; What Python calls. Without a stretch: forget all workers, which a forked process does not have.
-define i64 @${symbol}(ptr %stretch, ptr %tuple) {
-entry:
-  %forked = icmp eq ptr %stretch, null
-  br i1 %forked, label %forget, label %begin
-forget:
-  call void @reset()
-  ret i64 0
+define internal i64 @compute(ptr %stretch, ptr %tuple) alwaysinline {
 begin:
   %run = load ptr, ptr %stretch
   %length_at = getelementptr i8, ptr %tuple, i64 16
@@ -224,12 +251,14 @@ acquire:
 enter:
   %slot = phi i64 [ -1, %start ], [ %taken, %acquire ]
   %slotless = icmp slt i64 %slot, 0
+  %r35 = getelementptr i64, ptr %run, i64 35
   br label %head
 head:
   %i = phi i64 [ %first, %enter ], [ %next, %computed ]
   %more = icmp ult i64 %i, %last
   br i1 %more, label %body, label %leave
 body:
+  store i64 %i, ptr %r35
   %word = shl i64 %i, 2
   %wave = getelementptr i64, ptr %waves, i64 %word
   %w3 = getelementptr i64, ptr %wave, i64 3
@@ -255,5 +284,55 @@ release:
   call void @release(i64 %slot)
   br label %left
 left:
+  ret i64 %result
+}
+
+; What Python calls, and loops for each trip. Without a stretch: forget all workers, which a forked
+; process does not have.
+define i64 @${symbol}(ptr %stretch, ptr %tuple) {
+entry:
+  %forked = icmp eq ptr %stretch, null
+  br i1 %forked, label %forget, label %begin
+forget:
+  call void @reset()
+  ret i64 0
+begin:
+  %run = load ptr, ptr %stretch
+  %s6 = getelementptr i64, ptr %stretch, i64 6
+  %lock = load i64, ptr %s6
+  %kept = icmp eq i64 %lock, 1
+  %keeps = zext i1 %kept to i64
+  %r37 = getelementptr i64, ptr %run, i64 37
+  store i64 %keeps, ptr %r37
+  %r36 = getelementptr i64, ptr %run, i64 36
+  %part = icmp eq i64 %lock, 2
+  br i1 %part, label %compute, label %whole
+whole:
+  %r32 = getelementptr i64, ptr %run, i64 32
+  %due_at = load ptr, ptr %r32
+  store i64 0, ptr %due_at
+  br i1 %kept, label %compute, label %give
+give:
+  %r15 = getelementptr i64, ptr %run, i64 15
+  %watch = load ptr, ptr %r15
+  %w8 = getelementptr i64, ptr %watch, i64 8
+  %save = load ptr, ptr %w8
+  %state = call ptr %save()
+  store ptr %state, ptr %r36
+  br label %compute
+compute:
+  %result = call i64 @compute(ptr %stretch, ptr %tuple)
+  %saved = load ptr, ptr %r36
+  %held = icmp eq ptr %saved, null
+  br i1 %held, label %done, label %take
+take:
+  store ptr null, ptr %r36
+  %again = getelementptr i64, ptr %run, i64 15
+  %same = load ptr, ptr %again
+  %w9 = getelementptr i64, ptr %same, i64 9
+  %restore = load ptr, ptr %w9
+  call void %restore(ptr %saved)
+  br label %done
+done:
   ret i64 %result
 }

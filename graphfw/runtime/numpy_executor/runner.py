@@ -29,6 +29,7 @@ from graphfw.runtime.numpy_executor.native import (
     MAX_WORKERS,
     RunnerCode,
 )
+from graphfw.runtime.numpy_executor.watch import poll_address, watch_address
 
 Words: TypeAlias = "NDArray[np.int64]"
 Arrays: TypeAlias = "tuple[NDArray[Any], ...]"
@@ -40,6 +41,10 @@ RECORD = np.dtype([(n, np.int64) for n in ("call", "thread", "cell", "start", "e
 _ALIGNMENT = 128
 """Two cache lines: processors fetch them in pairs."""
 _RECORDS_HEADER = 8
+_STATE, _OWN_DUE = 48, 40
+"""Words of what a run changes; the one that says when to ask next, if no other does."""
+_GIVE_UP, _KEEP, _GIVEN_UP = range(3)
+"""What is done with Python's lock."""
 
 
 class Call(NamedTuple):
@@ -79,9 +84,13 @@ class Tables:
         waves: In order; each begins when the one before is done.
         bases: How many bases are set in `Run.bases`, numbered from 0.
         arrays: How many arrays each run is given; their addresses are the bases after those.
+        whole_from: The first wave from which on a run is not interrupted; none if it is None.
     """
 
-    def __init__(self, waves: Sequence[Wave], bases: int, arrays: int) -> None:
+    def __init__(
+        self, waves: Sequence[Wave], bases: int, arrays: int, whole_from: int | None = None
+    ) -> None:
+        self.whole_from = len(waves) if whole_from is None else whole_from
         calls = [call for wave in waves for call in wave.calls]
         self.bases = bases
         self.arrays = arrays
@@ -139,7 +148,7 @@ class Run:
         # Memory that no thread touches is not taken from the system.
         self._scratch = _words(self.scratch // 8 if owns_scratch else 0)
         self._records: Words | None = None
-        self._state = _words(32)
+        self._state = _words(_STATE)
         self._state[:9] = [
             schedule.steps.ctypes.data,
             schedule.waves.ctypes.data,
@@ -151,7 +160,23 @@ class Run:
             schedule.scratch,
             self.threads,
         ]
-        self._state[13] = schedule.arrays
+        self._state[13:16] = schedule.arrays, poll_address(), watch_address()
+        self._state[34] = schedule.whole_from
+        self.ask_by(self._state.ctypes.data + 8 * _OWN_DUE)
+
+    @property
+    def address(self) -> int:
+        """Where native code finds it."""
+        return self._state.ctypes.data
+
+    def ask_by(self, address: int) -> None:
+        """Have the time of the next question, whether to end, in the word at an address."""
+        self._state[32] = address
+
+    @property
+    def ended_in(self) -> int | None:
+        """The number of the call that was the last when a run ended early, or None."""
+        return int(self._state[12]) - 1 if self._state[12] else None
 
     def scratch_at(self, address: int) -> None:
         """Say where the scratch memory lies."""
@@ -168,6 +193,8 @@ class Run:
         - n < 0: the array -n - 1 is not aligned, not in C order or one too many; nothing was
           computed.
 
+        It raises what signal handlers do, and `time_limits.TimeOverError`: the rest was skipped.
+
         It may not be called while another call on the same `Run` is under way.
 
         Args:
@@ -176,12 +203,18 @@ class Run:
             hold: Keep Python's lock meanwhile. Good for less than about 10 µs of work.
         """
         native = _native()
-        record = self.record_of(first, count)
-        call = functools.partial(native.held if hold else native.released, record)
+        record = self.record_of(first, count, _KEEP if hold else _GIVE_UP)
+        call = functools.partial(native.call, record)
         return call if native.reads_arrays else functools.partial(self._slowly, call)
 
-    def record_of(self, first: int, count: int) -> Record:
-        """Return what says to the runner which waves to compute, on which run."""
+    def record_of(self, first: int, count: int, lock: int = _GIVEN_UP) -> Record:
+        """Return what says to the runner which waves to compute, on which run.
+
+        Args:
+            first: A number of a wave.
+            count: How many waves.
+            lock: What is done with Python's lock; by default a loop's native code has given it up.
+        """
         schedule = self.schedule
         begin = schedule.first_operand[first]
         parallel = schedule.waves.reshape(-1, 4)[first : first + count, 3].any()
@@ -192,6 +225,7 @@ class Run:
             begin,
             schedule.first_operand[first + count] - begin,
             self.threads > 1 and bool(parallel),
+            lock,
         )
         record.owner = self  # the run must live as long as the record
         return record
@@ -227,7 +261,7 @@ class Record(ctypes.Structure):
 
     _fields_ = tuple(
         (name, ctypes.c_int64)
-        for name in ("run", "first", "last", "operand", "operands", "parallel")
+        for name in ("run", "first", "last", "operand", "operands", "parallel", "lock")
     )
     owner: Run
 
@@ -237,14 +271,14 @@ class _Native:
 
     def __init__(self) -> None:
         (address,) = compile_codes([RunnerCode()])
-        arguments = (ctypes.c_int64, ctypes.POINTER(Record), ctypes.py_object)
-        self.held: Callable[[object, Arrays], int] = ctypes.PYFUNCTYPE(*arguments)(address)
-        self.released: Callable[[object, Arrays], int] = ctypes.CFUNCTYPE(*arguments)(address)
+        # It gives up Python's lock itself, and may come back with an error set.
+        kind = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.POINTER(Record), ctypes.py_object)
+        self.call: Callable[[object, Arrays], int] = kind(address)
         self.reads_arrays = _reads_arrays()
         self.address = address
 
     def forget_workers(self) -> None:
-        self.held(None, ())
+        self.call(None, ())
 
 
 def _reads_arrays() -> bool:

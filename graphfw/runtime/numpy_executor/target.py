@@ -36,6 +36,8 @@ class CpuTarget:
         is_near: Whether caches hold all weights from run to run.
     """
 
+    most_numbers = 32
+
     def __init__(
         self,
         draws: Draws,

@@ -57,6 +57,7 @@ def schedule(
     copy: Callable[[Storage], tuple[Step, Storage]],
     *,
     apart: bool = False,
+    may_overwrite: Callable[[Step], bool] = lambda _: True,
 ) -> Schedule:
     """Put every step as early as what it reads allows, but those that overwrite variables late.
 
@@ -68,10 +69,11 @@ def schedule(
         copy: Makes a step that copies a storage, and says where the copy lies.
         apart: Whether the steps that overwrite variables come after all others, rather than after
             those that can fail or read what they overwrite.
+        may_overwrite: Whether a step may be one of them; where it may not, a copy follows it.
     """
     items = list(items)
     variables = {variable for variable, _ in updates}
-    direct = _direct(items, storage_of, updates, fetched)
+    direct = _direct(items, storage_of, updates, fetched, may_overwrite)
     last: dict[Step, list[Variable]] = {}
     updated: list[Storage] = []
     for variable, storage in updates:
@@ -109,6 +111,7 @@ def _direct(
     storage_of: Callable[[Tensor], Storage],
     updates: Sequence[tuple[Variable, Storage]],
     fetched: Sequence[Storage],
+    may_overwrite: Callable[[Step], bool],
 ) -> dict[Storage, Step]:
     """Find the steps that may run last of all and write new contents over the variables' old ones.
 
@@ -129,7 +132,7 @@ def _direct(
     old = {variable: storage for variable, storage in updates}
     found: dict[Storage, Step] = {}
     for item in items:
-        if isinstance(item, ReferenceStep) or item.can_fail:
+        if isinstance(item, ReferenceStep) or item.can_fail or not may_overwrite(item):
             continue
         made = written(item)
         if new.keys().isdisjoint(made) or not wanted.isdisjoint(made):

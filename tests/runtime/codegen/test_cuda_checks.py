@@ -216,6 +216,7 @@ def test_threads_without_a_column_leave_others_theirs(form, body, rng):
     np.testing.assert_array_equal(x, wanted)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("form", ["rows", "columns"])
 def test_all_have_read_what_one_writes_over(form, rng):
     k, place = Scalars(), at(i=1) if form == "rows" else at(j=1)

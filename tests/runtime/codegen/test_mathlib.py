@@ -129,6 +129,7 @@ def exact(name: str, xs: list[Array]) -> tuple[Array, Array]:
     """The results, finite ones, in more than float64: rounded to float64, and what is missing."""
     of = {
         "log2": lambda x: mpmath.log(x, 2),
+        "ndtr": mpmath.ncdf,
         "pow": mpmath.power,
     }.get(name) or getattr(mpmath, name)
     with mpmath.workprec(140):

@@ -9,7 +9,8 @@ import pytest
 from graphfw.ir.dtype import ALL, bfloat16, bool_, float16, float32, float64, uint64
 from graphfw.runtime.kernels.ir import Axis, Buffer, Kernel, Load, Loop, Param, Store
 from graphfw.runtime.kernels.scalars import PRIMITIVES, Scalars
-from graphfw.runtime.numpy_executor.codegen import BASE, host
+from graphfw.runtime.numpy_executor.codegen import BASE, halves, host
+from graphfw.runtime.numpy_executor.machine import Machine
 from tests.support.cuda_kernels import CUDA
 from tests.support.kernels import at, check, random, run
 
@@ -129,6 +130,40 @@ def test_any_nan_stays_nan_in_16_bits(dtype):
     out, unused = np.zeros(len(x), dtype.dtype), np.zeros(0, bool)
     assert run(kernel, [x, unused, unused, out], [len(x)]) == 0
     np.testing.assert_array_equal(out.astype(np.float32), [np.nan] * 5 + [np.inf, -np.inf])
+
+
+def neighbours(dtype):
+    """All numbers of 16 bits, what lies half way between two, and the float32s beside these."""
+    numbers = np.arange(2**16).astype(np.uint16).view(dtype.dtype).astype(np.float32)
+    bits = np.sort(numbers[np.isfinite(numbers)]).view(np.int32).astype(np.int64)
+    sizes = np.unique(bits & 0x7FFFFFFF)
+    between = (sizes[1:] + sizes[:-1]) // 2
+    near = np.concatenate([sizes, *[between + d for d in (-1, 0, 1)], sizes[-1:] * 2 - between[-1]])
+    return np.concatenate([near, near | 2**31]).astype(np.uint32).view(np.float32)
+
+
+@pytest.mark.parametrize("by", ["instruction", "integers"])
+@pytest.mark.parametrize("dtype", [float16, bfloat16], ids=str)
+def test_all_numbers_of_16_bits(dtype, by, monkeypatch):
+    if by == "integers":
+        old = Machine("x86_64-unknown-linux-gnu", "x86-64-v2", "", "")
+        monkeypatch.setattr(halves, "machine", lambda: old)
+    every = np.arange(2**16).astype(np.uint16).view(dtype.dtype)
+    wide, unused = np.zeros(len(every), np.float32), np.zeros(0, bool)
+    loaded = k.cast(Load(dtype, 0, FLAT), float32)
+    kernel = flat([Store(3, FLAT, loaded)], dtype, bool_, bool_, float32)
+    assert run(kernel, [every, unused, unused, wide], [len(every)]) == 0
+    np.testing.assert_array_equal(wide, every.astype(np.float32))
+    np.testing.assert_array_equal(np.signbit(wide), np.signbit(every))
+
+    x = neighbours(dtype)
+    out = np.zeros(len(x), dtype.dtype)
+    value = k.cast(Load(float32, 0, FLAT), dtype)
+    kernel = flat([Store(3, FLAT, value)], float32, bool_, bool_, dtype)
+    assert run(kernel, [x, unused, unused, out], [len(x)]) == 0
+    with np.errstate(over="ignore"):
+        right = x.astype(dtype.dtype)
+    np.testing.assert_array_equal(out.view(np.uint16), right.view(np.uint16))
 
 
 @pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)

@@ -125,7 +125,7 @@ def test_checks_of_each_are_seen(fake, session, rng):
     for k in range(3):
         bad = [*good[:k], good[k] + 1, *good[k + 1 :]]
         with pytest.raises(ExecutionError, match="index 4 is out of range"):
-            plan(*bad)
+            plan(*bad, host=True)
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])

@@ -184,7 +184,7 @@ def test_an_index_out_of_range_changes_nothing(anywhere, rng):
             session.run(train, good)
             before = session.state_dict()
             with pytest.raises(ExecutionError) as caught:
-                session.run([loss, train], bad)
+                session.run([loss, train], bad, host=True)
             errors.append(caught.value.summary.partition("failed: ")[2])
             after = session.state_dict()
             for key, value in before.items():
@@ -269,7 +269,9 @@ def test_known_sizes_need_one_variant_of_each_kernel(fake):
             plan = session.compile(y, [x])
             plan(np.zeros((64, 40), np.float32))
             found.append(plan.source().count('extern "C" __global__'))
-    assert found == [1, 2], "rows are shared by warps or blocks, according to their number"
+    assert found == [2, 3], (
+        "warps or blocks share rows, according to their number; one more is for checks"
+    )
     assert len({name for name, *_ in fake.launches}) == 1, "the same kernel"
     assert len(fake.compiled) == 2
 

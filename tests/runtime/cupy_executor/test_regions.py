@@ -334,7 +334,7 @@ def test_what_fails_in_a_body_names_its_line(anywhere, monkeypatch, rng):
     with gf.Session(g, "cupy") as session:
         feeds = {numbers: np.array([0, 1, 7, 2]), table: normal(rng, 5, 3)}
         with pytest.raises(ExecutionError, match="index 7 is out of range") as caught:
-            session.run([last, rows], feeds)
+            session.run([last, rows], feeds, host=True)
         assert "trip 2 of the scan" in str(caught.value)
         assert "this line" in str(caught.value)
         with pytest.raises(ExecutionError, match="out of range"):

@@ -10,6 +10,7 @@ from graphfw.ir.op import RANDOM, SOURCE
 from graphfw.ir.rebuild import derive
 from graphfw.passes.values import Draw, evaluated
 from tests.support import kernel_interpreter
+from tests.support.grouped import family, grouped
 from tests.support.kernel_interpreter import Failed
 from tests.support.lowering import TOLERANCE, lowered
 from tests.support.native_kernels import Native, execute
@@ -22,7 +23,7 @@ CASES = list(
 )
 
 
-@pytest.mark.parametrize("sample", CASES, ids=str)
+@grouped("sample", CASES, family)
 def test_samples(sample):
     with gf.Graph() as g:
         xs = [gf.placeholder(t.shape, t.dtype, name=f"x{i}") for i, t in enumerate(sample.types)]

@@ -12,6 +12,7 @@ from graphfw.runtime.numpy_executor.attention.layout import HEAD, operands
 from graphfw.runtime.numpy_executor.attention.parts import Tile, exp, folded
 from graphfw.runtime.numpy_executor.attention.text import Body, Module
 from graphfw.runtime.numpy_executor.engine import compile_codes
+from graphfw.runtime.numpy_executor.machine import machine
 from graphfw.runtime.numpy_executor.runner import Call, Run, Tables, Wave
 
 Array = np.ndarray[Any, Any]
@@ -60,7 +61,9 @@ def test_exp_is_within_2_ulp(dtype: DType, lowest: int, rng: np.random.Generator
     # What multiplies x is log2(e), rounded to its dtype.
     factor = np.longdouble(dtype.dtype.type(1 / np.log(2))) * np.log(np.longdouble(2))
     exact = np.exp(x.astype(np.longdouble) * factor)
-    assert np.max(np.abs(y - exact) / np.spacing(exact.astype(dtype.dtype))) < 2
+    # Without FMA the product is rounded before its whole part is taken off.
+    bound = 2 if machine().has("fma") else 2 + np.abs(x)
+    assert np.all(np.abs(y - exact) / np.spacing(exact.astype(dtype.dtype)) < bound)
 
 
 @pytest.mark.parametrize("dtype", [gf.float32, gf.float64], ids=str)

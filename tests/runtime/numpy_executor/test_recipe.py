@@ -69,6 +69,53 @@ def steps(net, arrays, kind):
         return results, session.state_dict(), plan.explain(), plan.source(), plan.program.symbols
 
 
+def profiled(net, arrays, kind):
+    """Profile a plan before anything else is asked of it."""
+    g, x, y, loss, _, train = net
+    with gf.Session(g, seed=3, verify="off") as session:
+        plan = session.compile([loss, train], [x, y])
+        assert type(plan._run) is kind
+        found = plan.profile(*arrays)
+        return plan, sorted(found.timings, key=lambda timing: timing.step)
+
+
+def test_a_recalled_plan_is_profiled_without_being_compiled(kept, monkeypatch, rng):
+    net = trained()
+    arrays = [rng.normal(size=(6, 12)).astype(np.float32), rng.integers(0, 4, 6)]
+    _, wanted = profiled(net, arrays, CompiledExecutable)
+    use(Cache(kept), monkeypatch)
+    plan, found = profiled(net, arrays, RecalledExecutable)
+    assert plan._run._twin is None
+    assert [(t.step, t.label, t.place) for t in found] == [
+        (t.step, t.label, t.place) for t in wanted
+    ]
+    assert any(t.least for t in found)
+    # Without what is kept for that, it is compiled.
+    for path in kept.glob("labels_*"):
+        path.write_bytes(b"no labels")
+    use(Cache(kept), monkeypatch)
+    plan, again = profiled(net, arrays, RecalledExecutable)
+    assert plan._run._twin is not None
+    assert [t.label for t in again] == [t.label for t in wanted]
+
+
+def test_a_run_that_takes_too_long_says_on_which_line(rng):
+    lines = []
+    for kind in (CompiledExecutable, RecalledExecutable):
+        with gf.Graph() as g:
+            x = gf.placeholder((), name="x")
+            y = gf.sum(gf.sin(gf.arange(2**36) * x))
+            z = gf.exp(y)
+        with gf.Session(g, verify="off") as session:
+            plan = session.compile(z, [x])
+            assert type(plan._run) is kind
+            with pytest.raises(gf.errors.RunTimeoutError, match="it was computing") as caught:
+                plan(1.0, timeout=0.01)
+        lines.append(str(caught.value))
+        assert "gf.arange(2**36)" in lines[-1]
+    assert lines[0] == lines[1]
+
+
 def fed(rng, n=9):
     return rng.standard_normal((n, 12), dtype=np.float32), rng.integers(0, 4, n)
 

@@ -66,6 +66,14 @@ def test_sizes_known_later(rng, cls, shape):
 
 
 @pytest.mark.parametrize("cls", OPS)
+def test_lines_so_long_that_they_ask_whether_to_end(rng, cls):
+    for shape, axis in (((5, 9001), 1), ((8500, 3), 0), ((4097,), 0)):
+        for op in variants(cls, axis):
+            arrays = given(rng, op, shape)
+            same(computed(op, arrays), op.eval(np, *arrays))
+
+
+@pytest.mark.parametrize("cls", OPS)
 def test_infinities_and_nan(rng, cls):
     op = cls(0)
     arrays = given(rng, op, (30, 20))

@@ -46,6 +46,13 @@ def test_rows(rng, op, layout):
         same(computed(op, arrays, layouts), wanted)
 
 
+@pytest.mark.parametrize("op", [IndexAdd(0), IndexSet(0)])
+def test_so_many_indices_that_it_asks_whether_to_end(rng, op):
+    count = scatter.SCAN * 4096 + 5
+    arrays = drawn(rng, (50,)), drawn(rng, (count,)), rng.integers(0, 50, count)
+    same(computed(op, arrays), op.eval(np, *arrays))
+
+
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_sums_of_any_dtype(rng, dtype):
     arrays = problem(rng, dtype)

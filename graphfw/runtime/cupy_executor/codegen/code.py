@@ -53,14 +53,16 @@ class CudaCode:
 
     Attributes:
         kernel: The kernel.
+        is_guarded: Whether a launch does nothing where a check has failed before.
     """
 
     kernel: Kernel
+    is_guarded: bool = False
 
     @cached_property
     def key(self) -> str:
         """The kernel's text."""
-        return show(self.kernel)
+        return show(self.kernel) + ("unless a check has failed\n" if self.is_guarded else "")
 
     @cached_property
     def symbol(self) -> str:
@@ -105,16 +107,17 @@ class CudaCode:
                 continue
             bound = f"__launch_bounds__({threads(variant)})"
             head = f'extern "C" __global__ void {bound} {self.symbol}_{variant}({signature}) {{'
+            guard = ["    if (*failed) return;"] if self.is_guarded else []
             if variant == "tile":
                 found = tiled(kernel)
                 assert found is not None
-                lines += [head, *indices, *tile_lines(kernel, found), "}"]
+                lines += [head, *guard, *indices, *tile_lines(kernel, found), "}"]
             else:
                 call = f"{self.symbol}_body<{_arguments(kernel, variant)}>"
-                lines.append(f"{head} {call}({given}); }}")
+                lines += [head, *guard, f"    {call}({given});", "}"]
                 name = f"{self.symbol}_{variant}{MANY}"
                 if wanted is not None and f"{variant}{MANY}" in wanted:
-                    lines += together_lines(name, bound, call, own, shared)
+                    lines += together_lines(name, bound, call, own, shared, guard)
         return "\n".join([*lines, ""])
 
 

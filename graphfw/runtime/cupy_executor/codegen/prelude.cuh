@@ -430,6 +430,13 @@ struct gf_across {
     }
 };
 
+// A run whose check has failed, and each later one of its session, is not to write variables.
+extern "C" __global__ void __launch_bounds__(32) gf_settle(int* failed, int* halted) {
+    if (threadIdx.x) return;
+    if (*halted) *failed = 1;
+    else if (*failed) *halted = 1;
+}
+
 // Whether this block is the last that has come here of those that share its rows: blocks with other
 // positions of these along y. What they have written before is then there to be read. One thread
 // speaks for its block: a fence orders what that thread does, and what barriers have put before it.

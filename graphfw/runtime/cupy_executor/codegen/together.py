@@ -56,7 +56,12 @@ def joined(launches: Sequence[Launch]) -> Launch:
 
 
 def together_lines(
-    name: str, bound: str, call: str, parameters: Sequence[str], shared: Sequence[str]
+    name: str,
+    bound: str,
+    call: str,
+    parameters: Sequence[str],
+    shared: Sequence[str],
+    guard: Sequence[str],
 ) -> Iterator[str]:
     """Yield the lines of the function that does what several launches would.
 
@@ -66,12 +71,14 @@ def together_lines(
         call: What one of the launches calls.
         parameters: Each launch's own, buffers first, as "type name".
         shared: Those that are the same for all.
+        guard: Lines that come first.
     """
     count = most(len(parameters))
     kinds = [text.rsplit(" ", 1) for text in parameters]
     given = [f"{kind} {own}_{n}" for n in range(count) for kind, own in kinds if own[0] == "b"]
     given += [f"{kind} {own}_{n}" for n in range(count) for kind, own in kinds if own[0] != "b"]
     yield f'extern "C" __global__ void {bound} {name}({", ".join([*given, *shared])}) {{'
+    yield from guard
     for text in parameters:
         yield f"    {text};"
     yield "    switch (blockIdx.y) {"

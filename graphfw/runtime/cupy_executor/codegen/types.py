@@ -43,6 +43,7 @@ _OF_CUDA = {
     "ceil": "ceil",
     "sqrt": "sqrt",
     "copysign": "copysign",
+    "ndtr": "normcdf",
 } | {
     name: name
     for name in (

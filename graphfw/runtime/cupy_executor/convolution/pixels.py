@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from graphfw.errors import counted
 from graphfw.ir.build import emit, emit_all
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import Op
@@ -56,7 +57,7 @@ def said(graph: Graph) -> list[str]:
     lines = []
     count = sum([isinstance(node.op, PixelCorrelation) for node in graph.nodes])
     if count:
-        lines.append(f"images lie pixel by pixel for {count} convolutions")
+        lines.append(f"images lie pixel by pixel for {counted(count, 'convolution')}")
     for region in regions(graph):
         reason = why_not() or f"{len(region.edges)} would be turned for {region.wanting}"
         lines.append(

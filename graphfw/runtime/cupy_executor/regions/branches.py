@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from graphfw.errors import counted
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
 from graphfw.ops.branches import Branch
@@ -55,7 +56,7 @@ class ReadyBranch(ReadyRegion):
 
     @property
     def how(self) -> str:
-        return f"one of {len(self.bodies)} bodies"
+        return f"one of {counted(len(self.bodies), 'body', 'bodies')}"
 
     def fill(self, rng: Rng, table: Any, begin: int) -> None:
         for body, own in zip(self.bodies, self._begins, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from graphfw.errors import counted
 from graphfw.ir.body import Body
 from graphfw.ir.concrete import in_trip
 from graphfw.ir.dim import divisible
@@ -150,7 +151,7 @@ class ReadyScan(ReadyRegion):
 
     @property
     def how(self) -> str:
-        return f"{self._trips} trips of {self._each} launches"
+        return f"{counted(self._trips, 'trip')} of {self._each} launches"
 
     def fill(self, rng: Rng, table: Any, begin: int) -> None:
         (body,) = self.bodies

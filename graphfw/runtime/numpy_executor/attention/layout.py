@@ -58,5 +58,6 @@ def operands(f: Body, names: Sequence[str]) -> dict[str, str]:
     }
 
 
-HEAD = "define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
+_ARGUMENTS = "ptr %buffers, ptr %params, i64 %cell, ptr %scratch, ptr %run, i64 %thread"
+HEAD = f"define i32 @{{symbol}}({_ARGUMENTS})"
 """The first line of a kernel."""

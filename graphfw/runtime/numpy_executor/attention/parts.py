@@ -125,7 +125,8 @@ def exp(f: Body, t: Tile, x: str) -> str:
     """Write the exponential of a vector of numbers not above 88, as scores minus their maximum are.
 
     Within 2 ULP, but for log2(e), which is rounded: so x is another one by 1.3e-8 x (2e-17 x where
-    it is a float64). 0 where the result would be below the normal numbers; NaN stays.
+    it is a float64), and on processors without FMA for |x| ULP more. 0 where the result would be
+    below the normal numbers; NaN stays.
     x log2(e) = n + r with n whole and |r| <= 1/2: 2^n is made from its bits, 2^r by the Taylor
     series of exp(r log 2).
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from graphfw.runtime.numpy_executor.codegen.writer import ATTRIBUTES
+from graphfw.runtime.numpy_executor.codegen.writer import ATTRIBUTES, PIECE, POLL
 
 
 class Loop:
@@ -149,6 +149,52 @@ class Body:
         ]
         self._block = f"{label}.end"
 
+    def briefly_or_not(self, end: str, step: int = 1) -> Iterator[bool]:
+        """Open two branches, one after the other, for a `walk` that is short or long.
+
+        What asks takes longer, also where it is too short to do so.
+
+        Args:
+            end: Of the walk.
+            step: Likewise.
+
+        Yields:
+            Whether the walk in this branch asks.
+        """
+        is_long = self.let(f"icmp sgt i64 {end}, {step * PIECE}")
+        for asks, condition in ((False, self.let(f"xor i1 {is_long}, true")), (True, is_long)):
+            with self.when(condition):
+                yield asks
+
+    @contextmanager
+    def walk(
+        self, end: str, step: int = 1, carried: Sequence[tuple[str, str]] = (), *, asks: bool
+    ) -> Iterator[Loop]:
+        """Open a loop over `0, step, ...` below `end`; see `loop`.
+
+        Args:
+            end: What indices are below.
+            step: Their distance.
+            carried: Types and first values of what goes from turn to turn.
+            asks: Whether it asks after each piece of the loop if the run should end.
+        """
+        if not asks:
+            with self.loop("0", end, step, carried) as loop:
+                yield loop
+            return
+        with self.loop("0", end, step * PIECE, carried) as piece:
+            with self.when(self.let(f"icmp ne i64 {piece.index}, 0")):
+                poll = self.let(f"load ptr, ptr {self.at('i64', '%run', str(POLL))}")
+                answer = self.let(f"call i32 {poll}(ptr %run, i64 %thread)")
+                with self.when(self.let(f"icmp ne i32 {answer}, 0")):
+                    self.do("ret i32 1")
+                    self._block = ""
+            stop = self.low(self.add(piece.index, str(step * PIECE)), end)
+            inner = [(kind, v) for (kind, _), v in zip(carried, piece.values, strict=True)]
+            with self.loop(piece.index, stop, step, inner) as loop:
+                yield loop
+            piece.following = loop.values
+
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:
         """Do what is written inside only where the condition holds."""
@@ -158,6 +204,7 @@ class Body:
         self.do(f"{label}:")
         self._block = label
         yield
-        self.do(f"br label %{label}.end")
+        if self._block:  # else the function has been left
+            self.do(f"br label %{label}.end")
         self.do(f"{label}.end:")
         self._block = f"{label}.end"

@@ -103,18 +103,20 @@ class Evaluator:
         return self.writer.pure(f"{instruction}{flags} i64 {a}, {b}", level)
 
     @contextmanager
-    def loop(self, axis: str, begin: str, end: str, step: str = "1") -> Iterator[None]:
-        """Open the loop of an axis."""
-        with self.writer.loop(begin, end, step) as index:
+    def loop(self, axis: str, begin: str, end: str, *, asks: bool = False) -> Iterator[None]:
+        """Open the loop of an axis; see `Writer.loop_on`."""
+        with self.writer.loop(begin, end, "1", asks=asks) as index:
             self.index[axis] = index
             self._values.append({})
             yield
             self._values.pop()
 
     @contextmanager
-    def loop_on(self, axis: str, slot: str, end: str, step: str) -> Iterator[None]:
-        """Open the loop of an axis from where a variable stands."""
-        with self.writer.loop_on(slot, end, step) as index:
+    def loop_on(
+        self, axis: str, slot: str, end: str, step: str, *, asks: bool = False
+    ) -> Iterator[None]:
+        """Open the loop of an axis from where a variable stands; see `Writer.loop_on`."""
+        with self.writer.loop_on(slot, end, step, asks=asks) as index:
             self.index[axis] = index
             self._values.append({})
             yield
@@ -477,7 +479,7 @@ class Evaluator:
 
 
 def _symbol(address: Address, scattered: str, in_a_row: str, lanes: int, element: str) -> str:
-    suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)
+    suffix = {"float": "f32", "double": "f64"}.get(element, element)
     if address.scattered:
         return f"llvm.masked.{scattered}.v{lanes}{suffix}.v{lanes}p0"
     return f"llvm.masked.{in_a_row}.v{lanes}{suffix}.p0"

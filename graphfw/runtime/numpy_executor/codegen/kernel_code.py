@@ -9,12 +9,15 @@ from typing import NamedTuple
 from graphfw.ir.dtype import DType
 from graphfw.ir.records import record
 from graphfw.runtime.kernels.ir import Accumulate, Kernel
+from graphfw.runtime.kernels.lower_cells import LONG
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import mathlib
 from graphfw.runtime.numpy_executor.codegen.facts import Facts
 from graphfw.runtime.numpy_executor.codegen.nest import Nest, block_shape
 from graphfw.runtime.numpy_executor.codegen.target import Target, host
 from graphfw.runtime.numpy_executor.codegen.writer import METADATA, Writer
+
+_PARAMETERS = "ptr %buffers, ptr %params, i64 %cell, ptr %scratch, ptr %run, i64 %thread"
 
 
 class Function(NamedTuple):
@@ -57,10 +60,30 @@ class KernelCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
+        kernel = self.kernel
+        is_known = all(isinstance(axis.extent, int) for axis in kernel.inner)
+        has_rows = kernel.form == "rows" and kernel.outer
+        if not kernel.asks or is_known or not has_rows:
+            return module([self._cell(f"define i32 @{symbol}", asks=kernel.asks)])
+        # Questions in the loops of many short rows would cost much of their time.
+        ways = f"{symbol}_short", f"{symbol}_long"
+        cells = [self._cell(f"define internal i32 @{w}", asks=w is ways[1]) for w in ways]
+        return module([*cells, self._choice(symbol, *ways)])
+
+    def _cell(self, head: str, *, asks: bool) -> Function:
         writer = Writer()
-        Nest(self.kernel, writer, self.target).cell()
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        return module([_function(writer, head)])
+        Nest(self.kernel, writer, self.target).cell(asks=asks)
+        return _function(writer, f"{head}({_PARAMETERS})")
+
+    def _choice(self, symbol: str, short: str, long: str) -> Function:
+        """Return the function that calls one for few inner positions, or one for many."""
+        writer = Writer()
+        inner = Nest(self.kernel, writer, self.target).product(self.kernel.inner)
+        is_long = writer.let(f"icmp sgt i64 {inner}, {LONG}", 0)
+        way = writer.let(f"select i1 {is_long}, ptr @{long}, ptr @{short}", 0)
+        answer = writer.let(f"tail call i32 {way}({_PARAMETERS})", 0)
+        text = writer.function(f"define i32 @{symbol}({_PARAMETERS})", f"ret i32 {answer}")
+        return Function(text, {}, ())
 
 
 def region(kernel: Kernel, symbol: str, target: Target | None = None) -> Function:

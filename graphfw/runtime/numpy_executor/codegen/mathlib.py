@@ -54,6 +54,7 @@ ULP: dict[str, tuple[float, float]] = {
     "erf": (1.75, 1.5),
     "erfc": (4.5, 3.5),
     "erfinv": (3.5, 6),
+    "ndtr": (10, 5),
 }
 """The errors of the functions of floats that are not exact: float32, float64.
 
@@ -82,7 +83,7 @@ _FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
         (mathlib_exp, 1, "exp expm1 log log1p log2 log10 sinh cosh tanh asinh acosh atanh"),
         (mathlib_trig, 1, "sin cos tan asin acos atan"),
         (mathlib_trig, 2, "atan2"),
-        (mathlib_erf, 1, "erf erfc erfinv"),
+        (mathlib_erf, 1, "erf erfc erfinv ndtr"),
         (mathlib_pow, 1, "narrow"),
         (mathlib_pow, 2, "hypot pow"),
         (mathlib_divide, 2, "floor_divide remainder"),

@@ -268,18 +268,23 @@ class Body:
     def each_lane_where(
         self, condition: Value, function: str, args: tuple[Value, ...], usual: Value
     ) -> Value:
-        """Return the usual value, and where the condition holds what the C library's function says.
+        """Return the usual value, and where the condition holds the C library's function's."""
+        return self.where_rare(condition, lambda: self.each_lane(function, *args), usual)
 
-        The function is called only if some lane needs it; lanes do not depend on each other.
+    def where_rare(self, condition: Value, other: Callable[[], Value], usual: Value) -> Value:
+        """Return the usual value, and where the condition holds another one.
+
+        The other is computed only if some lane needs it; lanes do not depend on each other.
         """
         any_lane = self._any(condition)
         before, number = self._block, len(self.lines)
         rare, done = f"rare{number}", f"done{number}"
         self.lines += [f"br i1 {any_lane}, label %{rare}, label %{done}", f"{rare}:"]
-        exact = self.select(condition, self.each_lane(function, *args), usual)
+        self._block = rare
+        chosen = self.select(condition, other(), usual)
         self.lines += [f"br label %{done}", f"{done}:"]
+        sources = f"[ {usual.text}, %{before} ], [ {chosen.text}, %{self._block} ]"
         self._block = done
-        sources = f"[ {usual.text}, %{before} ], [ {exact.text}, %{rare} ]"
         return self.let(usual.element, f"phi {usual.type} {sources}")
 
     def repeat(

@@ -76,6 +76,7 @@ class Nest:
         # What belongs to cells: where others run through a kernel, its elements are in the cache.
         self._ahead: Ahead | None = None
         self._lasting: dict[Accumulate, Accumulators] = {}
+        self._asks = False
 
     # Sizes
 
@@ -100,8 +101,13 @@ class Nest:
 
     # Cells
 
-    def cell(self) -> None:
-        """Write the cell `%cell`."""
+    def cell(self, *, asks: bool = False) -> None:
+        """Write the cell `%cell`.
+
+        Args:
+            asks: Whether it asks `%run` on the thread `%thread`, in its loops, if it should end.
+        """
+        self._asks = asks
         block, columns = "%cell", ("0", self.size(self._vector_axis))
         per_cell = self._evaluator.size(self.kernel.per_cell)
         if self.kernel.form == "columns":
@@ -192,6 +198,7 @@ class Nest:
                 its own does all these steps, and the other one none.
         """
         writer, evaluator, axis = self.writer, self._evaluator, self._vector_axis.name
+        asks = self._asks and self.kernel.form == "rows"  # else these go through a cell's columns
         level = writer.depth
         slot = writer.slot("i64")
         writer.store("i64", begin, slot, level)
@@ -205,10 +212,10 @@ class Nest:
                 condition = self._streams.condition(streamed)
                 past = writer.pure(f"select i1 {condition}, i64 {until}, i64 {begin}", 0)
                 self._past_caches = streamed
-                with evaluator.loop_on(axis, slot, past, str(step)):
+                with evaluator.loop_on(axis, slot, past, str(step), asks=asks):
                     yield
                 self._past_caches = frozenset()
-            with evaluator.loop_on(axis, slot, until, str(step)):
+            with evaluator.loop_on(axis, slot, until, str(step), asks=asks):
                 yield
         evaluator.shape = rest
         with evaluator.loop_on(axis, slot, end, str(rest.lanes * rest.vectors)):
@@ -277,7 +284,8 @@ class Nest:
         sums = self._row_sums(loop, self._accumulator_lanes(self._main.vectors))
         with ExitStack() as stack:
             for axis in self.kernel.inner[:-1]:
-                stack.enter_context(self._evaluator.loop(axis.name, "0", self.size(axis)))
+                loop_of = self._evaluator.loop(axis.name, "0", self.size(axis), asks=self._asks)
+                stack.enter_context(loop_of)
             streamed = self._streams.stores(loop) if self._streams else frozenset()
             for _ in self._vector_loops(*columns, streamed):
                 self._statements(loop.body, sums)
@@ -293,7 +301,8 @@ class Nest:
         carrying = Carrying(self._evaluator, [s for s in loop.body if isinstance(s, Carry)])
         with ExitStack() as stack:
             for axis in self.kernel.inner:
-                stack.enter_context(self._evaluator.loop(axis.name, "0", self.size(axis)))
+                loop_of = self._evaluator.loop(axis.name, "0", self.size(axis), asks=self._asks)
+                stack.enter_context(loop_of)
             carrying.take()
             self._statements(loop.body, sums)
             carrying.give()

@@ -1,7 +1,7 @@
 """How values of each dtype lie in memory and in registers, and how literals are written.
 
-Bools are bytes in memory and single bits in registers. The 16-bit floats are float32 in registers,
-rounded to their dtype after each operation (bfloat16 is loaded and stored as its 16 bits).
+Bools are bytes in memory and single bits in registers. The 16-bit floats are loaded and stored as
+their bits, and are float32 in registers, rounded to their dtype after each operation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from graphfw.ir.dtype import DType
 
-_FLOATS = {"float16": "half", "bfloat16": "i16", "float32": "float", "float64": "double"}
+_FLOATS = {"float16": "i16", "bfloat16": "i16", "float32": "float", "float64": "double"}
 
 
 def memory(dtype: DType) -> str:

@@ -11,7 +11,15 @@ ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512
 
 PAST_CACHES = "!nontemporal !0"
 """Behind a store: that what is written shall not stay in a cache."""
-METADATA = "!0 = !{i32 1}"
+POLL = 14
+"""The word of a run with the function that says whether it should end: see `runner.ll`."""
+PIECE = 4096
+"""Trips of a loop after which it asks."""
+_USUAL, _RARE = "!prof !1", "!prof !2"
+"""Behind a branch: that it mostly takes the first way, or the second."""
+METADATA = """!0 = !{i32 1}
+!1 = !{!"branch_weights", i32 1000000, i32 1}
+!2 = !{!"branch_weights", i32 1, i32 1000000}"""
 """What a module needs for it."""
 
 
@@ -111,23 +119,36 @@ class Writer:
         self.line(f"{go_on}:", level)
 
     @contextmanager
-    def loop(self, begin: str, end: str, step: str) -> Iterator[str]:
+    def loop(self, begin: str, end: str, step: str, *, asks: bool = False) -> Iterator[str]:
         """Open a loop over `begin, begin + step, ...` below `end`; gives the loop's index."""
         slot = self.slot("i64")
         self.store("i64", begin, slot, self.depth)
-        with self.loop_on(slot, end, step) as index:
+        with self.loop_on(slot, end, step, asks=asks) as index:
             yield index
 
     @contextmanager
-    def loop_on(self, slot: str, end: str, step: str) -> Iterator[str]:
-        """Open a loop that goes on from where a variable stands."""
+    def loop_on(self, slot: str, end: str, step: str, *, asks: bool = False) -> Iterator[str]:
+        """Open a loop that goes on from where a variable stands.
+
+        Args:
+            slot: The variable.
+            end: The loop goes on while the variable is less.
+            step: What is added to it.
+            asks: Whether the loop may take so long that it asks now and then if the run should end.
+        """
         name = self.fresh("loop")
+        pause = self._first_pause(slot, end, step) if asks else ""
         self._levels.append([f"br label %{name}", f"{name}:"])
         self._known.append({})
         level = self.depth
         index = self.load("i64", slot, level)
-        again = self.let(f"icmp slt i64 {index}, {end}", level)
-        self.line(f"br i1 {again}, label %{name}.body, label %{name}.end", level)
+        until = self.load("i64", pause, level) if pause else end
+        again = self.let(f"icmp slt i64 {index}, {until}", level)
+        out = f"{name}.pause" if pause else f"{name}.end"
+        usual = f", {_USUAL}" if pause else ""
+        self.line(f"br i1 {again}, label %{name}.body, label %{out}{usual}", level)
+        if pause:
+            self._pause(name, index, end, step, pause)
         self.line(f"{name}.body:", level)
         yield index
         following = self.let(f"add nsw i64 {index}, {step}", level)
@@ -137,6 +158,34 @@ class Writer:
         lines = self._levels.pop()
         self._known.pop()
         self._levels[-1].extend(lines)
+
+    def _first_pause(self, slot: str, end: str, step: str) -> str:
+        """Write up to where a loop goes before it asks, and return the variable that says so."""
+        level = self.depth
+        pause = self.slot("i64")
+        self._store_pause(pause, self.load("i64", slot, level), end, step, level)
+        return pause
+
+    def _pause(self, name: str, index: str, end: str, step: str, pause: str) -> None:
+        """Write what a loop does between two pieces: it ends, or asks and goes on."""
+        level = self.depth
+        self.line(f"{name}.pause:", level)
+        more = self.let(f"icmp slt i64 {index}, {end}", level)
+        self.line(f"br i1 {more}, label %{name}.ask, label %{name}.end, {_RARE}", level)
+        self.line(f"{name}.ask:", level)
+        place = self.let(f"getelementptr i64, ptr %run, i64 {POLL}", level)
+        poll = self.let(f"load ptr, ptr {place}", level)
+        answer = self.let(f"call i32 {poll}(ptr %run, i64 %thread)", level)
+        self.fail_if(self.let(f"icmp ne i32 {answer}, 0", level), level)
+        self._store_pause(pause, index, end, step, level)
+        self.line(f"br label %{name}", level)
+
+    def _store_pause(self, pause: str, index: str, end: str, step: str, level: int) -> None:
+        piece = self.let(f"mul i64 {step}, {PIECE}", level)
+        after = self.let(f"add i64 {index}, {piece}", level)
+        least = self.let(f"icmp slt i64 {after}, {end}", level)
+        until = self.let(f"select i1 {least}, i64 {after}, i64 {end}", level)
+        self.store("i64", until, pause, level)
 
     def function(self, head: str, result: str = "ret i32 0") -> str:
         """Return the text of the function; `head` stands before its body, `result` is its end."""

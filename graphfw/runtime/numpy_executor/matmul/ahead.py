@@ -7,6 +7,7 @@ from graphfw.runtime.kernels.steps import Epilogue, Prologue, Storage
 from graphfw.runtime.numpy_executor.matmul.code import Operands
 from graphfw.runtime.numpy_executor.matmul.epilogue import Region
 from graphfw.runtime.numpy_executor.matmul.plan import Cut
+from graphfw.runtime.numpy_executor.matmul.sources import MOST_ROWS
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 _MOST_BYTES = 1 << 20
@@ -63,6 +64,23 @@ def by_columns(
         splits=1,
         chunk_columns=max(panels, 1) * shape.columns,
     )
+
+
+def for_few_rows(how: Cut, m: DimLike, row: Cut) -> Cut:
+    """Return a cut of `by_columns` that is one of a single row where there are few rows.
+
+    Args:
+        how: The cut.
+        m: How many rows there are.
+        row: That of a row.
+    """
+    if not (isinstance(row.column_blocks, int) and isinstance(how.column_blocks, int)):
+        return how
+    if row.splits != 1 or row.column_blocks >= how.column_blocks:
+        return how
+    usual = m // (MOST_ROWS + 1) * how.column_blocks
+    blocks = dim_max(row.column_blocks, dim_min(how.column_blocks, usual))
+    return how._replace(column_blocks=blocks)
 
 
 def pays_by_rows(how: Cut, members: DimLike, k: DimLike, itemsize: int) -> bool:

@@ -98,6 +98,8 @@ class Chunk(NamedTuple):
         length: Of the sums.
         c: Where the results go.
         c_row: The bytes from row to row there.
+        place: Where the right operand begins in the tensor of what computes it in registers: a row,
+            and a place in that; None where it is read.
     """
 
     a: Matrix
@@ -108,6 +110,7 @@ class Chunk(NamedTuple):
     length: str
     c: str
     c_row: str
+    place: tuple[str, str] | None = None
 
 
 class Chunks:
@@ -137,30 +140,44 @@ class Chunks:
     def dots(self, chunk: Chunk) -> None:
         """Compute a chunk as dot products, a few columns at a time."""
         body, (a, b) = self.body, chunk[:2]
+        is_computed = chunk.place is not None
         for step, column in body.pieces((dots.COLUMNS, 1), chunk.columns):
-            here = body.at(b.address, body.mul(body.add(chunk.column, column), b.step))
+            first = body.add(chunk.column, column)
+            right = f"ptr {body.at(b.address, body.mul(first, b.step))}, i64 {b.step}"
+            if chunk.place is not None:
+                row, place = chunk.place
+                right = self.computed(body.add(first, row), place)
             to = body.at(chunk.c, body.mul(column, self.shape.size))
             for height, row in body.pieces(self.code.few_heights, chunk.rows):
                 body.line(
-                    f"call fastcc void @{self.code.dots(height, step).name}("
+                    f"call fastcc void @{self.code.dots(height, step, is_computed).name}("
                     f"ptr {body.at(a.address, body.mul(row, a.row))}, i64 {a.row}, "
-                    f"ptr {here}, i64 {b.step}, "
+                    f"{right}, "
                     f"ptr {body.at(to, body.mul(row, chunk.c_row))}, i64 {chunk.c_row}, "
                     f"i64 {chunk.length})"
                 )
 
+    def computed(self, row: str, column: str) -> str:
+        """Return what a piece is told of a right operand that it computes."""
+        return f"ptr {self.calls.operands}, ptr {self.calls.given}, i64 {row}, i64 {column}"
+
     def streams(self, chunk: Chunk) -> None:
         """Compute a chunk by adding a few rows of b at a time to its few rows."""
         body, (a, b) = self.body, chunk[:2]
+        is_computed = chunk.place is not None
         start = body.at(b.address, body.mul(chunk.column, b.step))
         for height, row in body.pieces(self.code.few_heights, chunk.rows):
             a_here = body.at(a.address, body.mul(row, a.row))
             to = body.at(chunk.c, body.mul(row, chunk.c_row))
             for places, k in body.pieces((streams.PLACES[height], 1), chunk.length):
+                right = f"ptr {body.at(start, body.mul(k, b.row))}, i64 {b.row}"
+                if chunk.place is not None:
+                    first, place = chunk.place
+                    right = self.computed(body.add(k, first), body.add(chunk.column, place))
                 body.line(
-                    f"call fastcc void @{self.code.stream(height, places).name}("
+                    f"call fastcc void @{self.code.stream(height, places, is_computed).name}("
                     f"ptr {body.at(a_here, body.mul(k, a.step))}, i64 {a.row}, i64 {a.step}, "
-                    f"ptr {body.at(start, body.mul(k, b.row))}, i64 {b.row}, "
+                    f"{right}, "
                     f"ptr {to}, i64 {chunk.c_row}, i64 {k}, i64 {chunk.columns})"
                 )
 

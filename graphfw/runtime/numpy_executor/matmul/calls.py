@@ -60,7 +60,13 @@ class Calls:
         unit: Of how many rows the blocks of rows are multiples.
         before: The function that computes pieces of an operand.
         before_params: How many run-time integers that has.
+        operands: Where the addresses of the buffers are of what computes the right operand in
+            registers; set by a cell that has it.
+        given: Its run-time integers; likewise.
     """
+
+    operands = "null"
+    given = "null"
 
     def __init__(self, body: Body) -> None:
         self._body = body

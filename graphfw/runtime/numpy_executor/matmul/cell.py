@@ -8,19 +8,25 @@ computes one cell; what differs between the products that share it lies at `call
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from graphfw.ir.records import record
+from graphfw.runtime.kernels.ir import Kernel
+from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.matmul import dots, parts, streams
 from graphfw.runtime.numpy_executor.matmul.blocks import Chunk, Chunks, Matrix, Scratch, part_of
 from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
+from graphfw.runtime.numpy_executor.matmul.epilogue import Region, own_buffers
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece, packs
+from graphfw.runtime.numpy_executor.matmul.sources import MOST_ROWS
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
 from graphfw.runtime.numpy_executor.matmul.tiles import Tiles, is_configured, micro_kernel
@@ -33,6 +39,9 @@ Computed: TypeAlias = Literal["no", "a", "b", "b across"]
 FEW_HEIGHTS = (4, 2, 1)
 """The heights of `dots` and `streams`."""
 
+LONG_ROW = 4096
+"""Columns of a single row that are done at a time: long pieces are read faster. A cell's scratch
+memory has room for them, as for chunks of `blocks.CHUNK_ROWS` rows of a panel."""
 
 LINE = 64
 """What vectors are aligned to in scratch memory, in bytes."""
@@ -75,6 +84,7 @@ class CellCode(Called):
         turned: Whether this is the transposed product: a row of it is a column of the epilogue's.
         tiles: How blocks are computed by matrix tiles; None where they are not.
         computed: Which operand is computed, into scratch memory, rather than read.
+        inline: What computes the right operand in registers, where it is multiplied.
     """
 
     shape: Shape
@@ -86,6 +96,7 @@ class CellCode(Called):
     turned: bool
     tiles: Tiles | None
     computed: Computed = "no"
+    inline: Region | None = None
 
     @property
     def may_be_in_place(self) -> bool:
@@ -97,23 +108,28 @@ class CellCode(Called):
         """Which operand its tiles ask for."""
         return "b" if self.may_be_in_place else ""
 
-    @property
+    @cached_property
     def key(self) -> str:
         """All that the code depends on."""
-        shape = self.shape
+        shape, inline = self.shape, ""
+        if self.inline is not None:
+            inline = f"inline {self.inline.operands}\n{show(self.inline.kernel)}"
         return (
             f"cell {shape.key} {self.layout} {self.few} "
             f"{self.few_heights} {self.batch_dims} {self.rounds} {self.turned} {self.tiles} "
-            f"computed {self.computed}"
+            f"computed {self.computed} {inline}"
         )
 
-    def dots(self, rows: int, columns: int) -> Piece:
+    def dots(self, rows: int, columns: int, is_computed: bool) -> Piece:
         """Return what computes a number of rows and columns as dot products."""
-        return Piece("dots", self.shape, (rows, columns))
+        return Piece("dots", self.shape, (rows, columns), self._operand(is_computed))
 
-    def stream(self, rows: int, places: int) -> Piece:
+    def stream(self, rows: int, places: int, is_computed: bool) -> Piece:
         """Return what adds to a number of rows that of places of k."""
-        return Piece("stream", self.shape, (rows, places))
+        return Piece("stream", self.shape, (rows, places), self._operand(is_computed))
+
+    def _operand(self, is_computed: bool) -> Kernel | None:
+        return self.inline.kernel if is_computed and self.inline is not None else None
 
     @property
     def pack(self) -> Piece:
@@ -141,11 +157,14 @@ class CellCode(Called):
                 found.append(self.left)
         if self.rounds:
             found.append(self.round)
-        for rows in self.few_heights:
+        ways = [True] if self.inline is not None else []
+        if self.inline is None or self.few != "always":
+            ways.append(False)
+        for rows, way in itertools.product(self.few_heights, ways):
             if self.layout == "columns":
-                found += [self.dots(rows, columns) for columns in (dots.COLUMNS, 1)]
+                found += [self.dots(rows, columns, way) for columns in (dots.COLUMNS, 1)]
             else:
-                found += [self.stream(rows, places) for places in (streams.PLACES[rows], 1)]
+                found += [self.stream(rows, places, way) for places in (streams.PLACES[rows], 1)]
         return tuple(found)
 
     def llvm(self, symbol: str) -> str:
@@ -193,6 +212,9 @@ class _Cell:
             self.area = body.mul(body.mul(most, self.k), a_size)
             nbytes = self.area if code.computed == "a" else body.mul(self.area, self.sections)
             self.block = body.at(self.begin, body.mul(body.ceil(nbytes, LINE), LINE))
+        if code.inline is not None:
+            self.calls.given = body.at("%params", 8 * (P.DIMS + 3 * code.batch_dims))
+            self.calls.operands = own_buffers(body, code.inline.operands, "null")
         self.chunks = Chunks(code, body, self.calls, self.m, self.k)
 
     def param(self, place: int) -> str:
@@ -221,24 +243,20 @@ class _Cell:
         begin = body.mul(body.div(rest, row_blocks), group)
         end = body.min(body.add(begin, group), body.mul(batch, self.param(P.SPLITS)))
         with body.loop(begin, end) as member:
-            a, b, count = self.operands(member, batch)
-            if self.code.computed in ("b", "b across"):
-                # Each element once: for some columns, all rows.
-                with self.pieces(columns, P.CHUNK_COLUMNS) as (column, width_here):
-                    b = self.computed_b(member, column, width_here)
-                    with self.pieces(rows, P.CHUNK_ROWS) as (row, height_here):
-                        a_here = a._replace(address=body.at(a.address, body.mul(row, a.row)))
-                        chunk = Chunk(a_here, b, height_here, column, width_here, count, "", "")
-                        self.chunk(member, row, chunk)
+            a, b, count, place = self.operands(member, batch)
+            one = Chunk(a, b, "", "", "", count, "", "")
+            if self.code.inline is not None:
+                one = one._replace(place=place)
+            if self.code.computed not in ("b", "b across"):
+                self.by_rows(member, rows, columns, one, self.param(P.CHUNK_COLUMNS))
+            elif self.code.inline is None:
+                self.by_columns(member, rows, columns, one)
             else:
-                with self.pieces(rows, P.CHUNK_ROWS) as (row, height_here):
-                    if self.code.computed == "a":
-                        a_here = self.computed_a(member, row, height_here)
-                    else:
-                        a_here = a._replace(address=body.at(a.address, body.mul(row, a.row)))
-                    with self.pieces(columns, P.CHUNK_COLUMNS) as (column, width_here):
-                        chunk = Chunk(a_here, b, height_here, column, width_here, count, "", "")
-                        self.chunk(member, row, chunk)
+                is_few = body.test("sle", self.m, MOST_ROWS)
+                with body.where(is_few):
+                    self.by_rows(member, rows, columns, one, self.few_columns())
+                with body.where(body.opposite(is_few)):
+                    self.by_columns(member, rows, columns, one._replace(place=None))
         if is_configured(self.code.tiles):
             body.line("call void @llvm.x86.tilerelease()")
         return body.function(
@@ -246,14 +264,20 @@ class _Cell:
             "ptr %calls)"
         )
 
-    def operands(self, member: str, batch: str) -> tuple[Matrix, Matrix, str]:
-        """Where a and b begin for one member of the batch and one part of k, and k's length."""
+    def operands(self, member: str, batch: str) -> tuple[Matrix, Matrix, str, tuple[str, str]]:
+        """Where a and b begin for one member of the batch and one part of k, and k's length.
+
+        At the end `Chunk.place`.
+        """
         body = self.body
         part, rest = body.div(member, batch), body.rem(member, batch)
         splits = self.param(P.SPLITS)
         begin, end = part_of(body, self.shape, self.k, part, splits)
         # Of `a` the places of k are its columns, of `b` its rows.
         a_offset, b_offset = body.mul(begin, self.a.step), body.mul(begin, self.b.row)
+        start = body.mul(rest, self.n), begin
+        if self.code.layout != "columns":
+            start = body.add(body.mul(rest, self.k), begin), "0"
         for dim in reversed(range(self.code.batch_dims)):
             place = P.DIMS + 3 * dim
             extent = self.param(place)
@@ -265,17 +289,56 @@ class _Cell:
             b_offset = body.add(b_offset, body.mul(index, b_stride))
         a = self.a._replace(address=body.at(self.a.address, a_offset))
         b = self.b._replace(address=body.at(self.b.address, b_offset))
-        return a, b, body.sub(end, begin)
+        return a, b, body.sub(end, begin), start
+
+    def by_rows(
+        self,
+        member: str,
+        rows: tuple[str, str],
+        columns: tuple[str, str],
+        one: Chunk,
+        width: str,
+    ) -> None:
+        """Go through a cell's rows, and for some of them through its columns, `width` at a time."""
+        body, a = self.body, one.a
+        with self.pieces(rows, self.param(P.CHUNK_ROWS)) as (row, height):
+            if self.code.computed == "a":
+                a_here = self.computed_a(member, row, height)
+            else:
+                a_here = a._replace(address=body.at(a.address, body.mul(row, a.row)))
+            with self.pieces(columns, width) as (column, width_here):
+                here = one._replace(a=a_here, rows=height, column=column, columns=width_here)
+                self.chunk(member, row, here)
+
+    def by_columns(
+        self, member: str, rows: tuple[str, str], columns: tuple[str, str], one: Chunk
+    ) -> None:
+        """Compute some of the cell's columns of b at a time, and multiply all rows by them."""
+        body, a = self.body, one.a
+        with self.pieces(columns, self.param(P.CHUNK_COLUMNS)) as (column, width):
+            b = self.computed_b(member, column, width)
+            with self.pieces(rows, self.param(P.CHUNK_ROWS)) as (row, height):
+                a_here = a._replace(address=body.at(a.address, body.mul(row, a.row)))
+                here = one._replace(a=a_here, b=b, rows=height, column=column, columns=width)
+                self.chunk(member, row, here)
+
+    def few_columns(self) -> str:
+        """How many columns of few rows are done at a time: many of one row, which has no gaps."""
+        body, usual = self.body, self.param(P.CHUNK_COLUMNS)
+        is_row = body.let(
+            f"and i1 {body.test('eq', self.m, 1)}, {body.test('eq', self.sections, 1)}"
+        )
+        return body.select(is_row, str(LONG_ROW), usual)
 
     @contextmanager
-    def pieces(self, whole: tuple[str, str], most: int) -> Iterator[tuple[str, str]]:
+    def pieces(self, whole: tuple[str, str], step: str) -> Iterator[tuple[str, str]]:
         """Go through rows or columns in chunks: gives the first of each, and how many.
 
         Args:
             whole: The cell's first, and the one after its last.
-            most: The place of the run-time integer that says how many a chunk has at most.
+            step: How many a chunk has at most.
         """
-        body, step = self.body, self.param(most)
+        body = self.body
         with body.loop(*whole, step) as first:
             yield first, body.min(body.sub(whole[1], first), step)
 
@@ -342,7 +405,7 @@ class _Cell:
             column = body.add(chunk.column, body.mul(section, self.section))
             to = body.at(c, body.mul(section, gap))
             here = chunk._replace(column=column, c=to, c_row=c_row)
-            if code.computed in ("b", "b across"):
+            if code.computed in ("b", "b across") and chunk.place is None:
                 here = here._replace(b=self.b_of(section, chunk.b))
             if code.rounds:
                 block = body.at(self.block, body.mul(section, block_gap))
@@ -367,7 +430,7 @@ class _Cell:
         """Compute a chunk in the way that suits its sizes."""
         body, code = self.body, self.code
         few = self.chunks.dots if code.layout == "columns" else self.chunks.streams
-        if code.few == "always":
+        if code.few == "always" or chunk.place is not None:
             few(chunk)
         elif code.few == "never":
             self.chunks.blocks(chunk)
@@ -400,7 +463,7 @@ class _Cell:
         begin = body.at(c[0], body.sub("0", before))
         product = body.select(self.calls.kept, body.array("%buffers", 2, "ptr"), begin, "ptr")
         params = body.at("%params", 8 * (P.DIMS + 3 * self.code.batch_dims))
-        if self.code.computed != "no":
+        if self.code.computed != "no" or self.code.inline is not None:
             params = body.at(params, body.mul(self.calls.before_params, 8))
         body.line(
             f"call fastcc void {self.calls.follow}(ptr %buffers, ptr {product}, ptr {params}, "

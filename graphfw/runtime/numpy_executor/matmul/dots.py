@@ -3,12 +3,17 @@
     @dots(ptr a, i64 rs, ptr b, i64 ns, ptr c, i64 cs, i64 n)
 
 computes r rows and c columns of the product, where the rows of `a` and the columns of `b` are
-contiguous (`rs` and `ns` bytes apart): nothing is packed, `b` is read once.
+contiguous (`rs` and `ns` bytes apart): nothing is packed, `b` is read once. Where a prologue
+computes `b`, `ptr operands, ptr given, i64 row, i64 column` stand for `b` and `ns`: see
+`sources.Computed`, whose rows are the columns of `b`.
 """
 
 from __future__ import annotations
 
+from graphfw.runtime.kernels.ir import Kernel
+from graphfw.runtime.numpy_executor.codegen import Function
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
+from graphfw.runtime.numpy_executor.matmul.sources import COMPUTED, Computed, InMemory, Source
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
@@ -19,13 +24,27 @@ COLUMNS = 4
 """The columns that are computed at once; what is left of them, one by one."""
 
 
-def dots(symbol: str, shape: Shape, rows: int, columns: int) -> str:
-    """Return the function for a number of rows and columns, under a name."""
+def dots(
+    symbol: str, shape: Shape, rows: int, columns: int, operand: Kernel | None = None
+) -> Function:
+    """Return the function for a number of rows and columns, under a name.
+
+    Args:
+        symbol: The name.
+        shape: Whose vectors.
+        rows: Of the product.
+        columns: Likewise.
+        operand: What computes `b`, if it is not read.
+    """
     v, lanes, size = shape.vector, shape.lanes, shape.size
     body = Body()
     elements = Elements(body, shape, shape.stored)
-    left = [body.at("%a", body.mul("%rs", r)) for r in range(rows)]
-    right = [body.at("%b", body.mul("%ns", c)) for c in range(columns)]
+    left = InMemory(elements, [body.at("%a", body.mul("%rs", r)) for r in range(rows)])
+    right: Source
+    if operand is None:
+        right = InMemory(elements, [body.at("%b", body.mul("%ns", c)) for c in range(columns)])
+    else:
+        right = Computed(body, shape, operand, "%row", columns, "%column", ahead=True)
     sums = {(r, c): body.slot(v) for r in range(rows) for c in range(columns)}
     for slot in sums.values():
         body.set(slot, "zeroinitializer", v)
@@ -40,14 +59,11 @@ def dots(symbol: str, shape: Shape, rows: int, columns: int) -> str:
             body.set(slot, total, v)
 
     with body.loop(0, whole, lanes) as k:
-        offset = body.mul(k, elements.dtype.itemsize)
-        loaded = [elements.load(body.at(p, offset)) for p in left + right]
-        multiply(loaded[:rows], loaded[rows:])
+        multiply(left.load(k), right.load(k))
     rest = body.sub("%n", whole)
     with body.where(body.test("ne", rest, 0)):
-        offset, mask = body.mul(whole, elements.dtype.itemsize), elements.mask(rest)
-        loaded = [elements.load_some(body.at(p, offset), mask) for p in left + right]
-        multiply(loaded[:rows], loaded[rows:])
+        mask = elements.mask(rest)
+        multiply(left.load(whole, mask), right.load(whole, mask))
     for (r, c), slot in sums.items():
         total = body.let(
             f"call reassoc {shape.element} @llvm.vector.reduce.fadd.{shape.suffix}("
@@ -55,6 +71,8 @@ def dots(symbol: str, shape: Shape, rows: int, columns: int) -> str:
         )
         place = body.at(body.at("%c", body.mul("%cs", r)), c * size)
         body.line(f"store {shape.element} {total}, ptr {place}, align {size}")
-    return body.function(
-        f"define fastcc void @{symbol}(ptr %a, i64 %rs, ptr %b, i64 %ns, ptr %c, i64 %cs, i64 %n)"
+    its = "ptr %b, i64 %ns" if operand is None else COMPUTED
+    text = body.function(
+        f"define fastcc void @{symbol}(ptr %a, i64 %rs, {its}, ptr %c, i64 %cs, i64 %n)"
     )
+    return Function(text, body.declarations, ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphfw.ir.dtype import DType, bfloat16, float16
+from graphfw.ir.dtype import DType, bfloat16
 from graphfw.runtime.numpy_executor.codegen.registers import iota, literal, memory, splat, vector
 from graphfw.runtime.numpy_executor.matmul.text import Body, declared
 from graphfw.runtime.numpy_executor.matmul.tile import DOT_OF_PAIRS, Shape
@@ -26,8 +26,7 @@ class Elements:
         self.dtype = dtype
         self.align = align or dtype.itemsize
         self.mask_type = f"<{shape.lanes} x i1>"
-        # Under a mask 16-bit floats are moved as integers: all processors do that one way.
-        element = f"i{dtype.itemsize * 8}" if dtype.is_low_precision else memory(dtype)
+        element = memory(dtype)
         self._moved = vector(element, shape.lanes)
         suffix = element if dtype.is_low_precision else f"f{dtype.itemsize * 8}"
         self._suffix = f"v{shape.lanes}{suffix}.p0"
@@ -61,8 +60,6 @@ class Elements:
     def load_some(self, place: str, mask: str, others: float = 0.0) -> str:
         """Read the lanes of a mask; the others are one number."""
         value = self.moved(place, mask, self._splat(others))
-        if self.dtype is float16:
-            value = self.body.let(f"bitcast {self._moved} {value} to <{self.shape.lanes} x half>")
         return self.body.primitives(self.shape.lanes).from_memory(self.dtype, value)
 
     def moved(self, place: str, mask: str, others: str = "zeroinitializer") -> str:
@@ -112,10 +109,6 @@ class Elements:
     def store_some(self, value: str, place: str, mask: str) -> None:
         """Write the lanes of a mask."""
         content = self.body.primitives(self.shape.lanes).to_memory(self.dtype, value)
-        if self.dtype is float16:
-            content = self.body.let(
-                f"bitcast <{self.shape.lanes} x half> {content} to {self._moved}"
-            )
         self.move(content, place, mask)
 
     def move(self, content: str, place: str, mask: str) -> None:

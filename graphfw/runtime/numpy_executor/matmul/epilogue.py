@@ -68,11 +68,8 @@ class FollowCode(Called):
 
     def _follow(self, symbol: str) -> str:
         """Give the epilogue its own buffers."""
-        body, operands = Body(), self.region.operands
-        buffers = body.slot(f"[{len(operands)} x ptr]")
-        for number, operand in enumerate(operands):
-            value = "%product" if operand < 0 else body.array("%buffers", operand, "ptr")
-            body.set(body.let(f"getelementptr ptr, ptr {buffers}, i64 {number}"), value, "ptr")
+        body = Body()
+        buffers = own_buffers(body, self.region.operands, "%product")
         # It cannot fail: see `matmul_steps`.
         body.line(
             f"call i32 @epilogue(ptr {buffers}, ptr %params, i64 %row0, i64 %row1, i64 %col0, "
@@ -82,3 +79,18 @@ class FollowCode(Called):
             f"define fastcc void @{symbol}(ptr %buffers, ptr %product, ptr %params, i64 %row0, "
             "i64 %row1, i64 %col0, i64 %col1, ptr %scratch)"
         )
+
+
+def own_buffers(body: Body, operands: tuple[int, ...], product: str) -> str:
+    """Write the addresses of a region's buffers into an array, and return where that is.
+
+    Args:
+        body: Of the function, whose `%buffers` are those of the step.
+        operands: See `Region`.
+        product: The address for -1.
+    """
+    buffers = body.slot(f"[{len(operands)} x ptr]")
+    for number, operand in enumerate(operands):
+        value = product if operand < 0 else body.array("%buffers", operand, "ptr")
+        body.set(body.let(f"getelementptr ptr, ptr {buffers}, i64 {number}"), value, "ptr")
+    return buffers

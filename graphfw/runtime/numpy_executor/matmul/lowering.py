@@ -25,6 +25,7 @@ from graphfw.runtime.numpy_executor.matmul.ahead import (
     apart,
     by_columns,
     by_rows,
+    for_few_rows,
     pays_by_columns,
     pays_by_rows,
     scratch_of,
@@ -42,6 +43,7 @@ from graphfw.runtime.numpy_executor.matmul.cell import (
 )
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of, with_stores
 from graphfw.runtime.numpy_executor.matmul.combine import CombineCode
+from graphfw.runtime.numpy_executor.matmul.epilogue import Region
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.panels import PackCode
 from graphfw.runtime.numpy_executor.matmul.plan import (
@@ -54,6 +56,7 @@ from graphfw.runtime.numpy_executor.matmul.plan import (
     cut,
     vectors,
 )
+from graphfw.runtime.numpy_executor.matmul.sources import MOST_ROWS, is_computed_inline
 from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
 from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, Form, tiles_for
 
@@ -156,13 +159,21 @@ def matmul_steps(
     left: Storage = it.a.storage
     right: Storage = it.b.storage
     computed = _computed(it, prologue)
-    if prologue is not None:
+    is_inline = _is_inline(it, few, prologue, computed)
+    if prologue is not None and is_inline:
+        epilogue = apart(epilogue, prologue)
+        right = source_of(prologue)
+    elif prologue is not None:
         epilogue = apart(epilogue, prologue)
         its_cut = _own_cut(shape, it, computed, by_tiles=by_tiles, sections=sections)
         if computed == "a":
             left, how = source_of(prologue), its_cut._replace(chunk_columns=how.chunk_columns)
         else:
             right, how = source_of(prologue), its_cut
+            if _may_be_inline(it, few, prologue, computed):
+                one_row = (1, *it.sizes[1:])
+                costs = _costs(shape, by_tiles=by_tiles)
+                how = for_few_rows(how, it.sizes[0], cut(shape, costs, one_row, it.members))
     right_view = it.b
     # Few rows of 16-bit floats are read as they are: panels are twice as large. So is what tiles
     # are made of where that is as quick.
@@ -185,6 +196,9 @@ def matmul_steps(
     own = epilogue if parts is None else None
     operands = operands_of([left, right], target_storage, own)
     rounds = shape.converts and parts is None
+    before: Region | None = None
+    if prologue is not None:
+        operands, before = with_prologue(operands, prologue)
     cell = CellCode(
         shape,
         layout,
@@ -194,7 +208,8 @@ def matmul_steps(
         rounds,
         it.turned,
         tiles_for(tiles, shape.stored, precision) if tiles is not None and by_tiles else None,
-        computed,
+        "no" if is_inline else computed,
+        before if is_inline or _may_be_inline(it, few, prologue, computed) else None,
     )
     kept = target_storage is not None
     ragged = not isinstance(m, int)
@@ -204,10 +219,14 @@ def matmul_steps(
     params = _params(it, right_view, how, sections)
     scratch: DimLike = Scratch.of(cell).block
     if prologue is not None:
-        operands, before = with_prologue(operands, prologue)
-        code = replace(code, before=before, before_params=len(prologue.params))
+        code = replace(code, before_params=len(prologue.params))
+        params += prologue.params[:-1]
+    if prologue is not None and is_inline:
+        params += (0,)  # nothing is written
+    elif prologue is not None:
+        code = replace(code, before=before)
         count = how.chunk_rows if computed == "a" else how.chunk_columns
-        params += (*prologue.params[:-1], count if computed == "b across" else it.sizes[2])
+        params += (count if computed == "b across" else it.sizes[2],)
         count *= 1 if computed == "a" else sections
         scratch += scratch_of(count, it.sizes[2], shape.stored.itemsize)
     if own is not None or rounds:
@@ -251,6 +270,8 @@ def computes_operand(
     shape = shape_for(a.storage.dtype, target or host(), pairs=pairs and tiles is None)
     few, _ = _few(shape, _layout(it.b), it)
     by_tiles = tiles is not None and _suits(shape, few, m)
+    if _is_inline(it, few, prologue, computed):
+        return True
     if computed != "a" and not (isinstance(n, int) and isinstance(k, int)):
         return False
     how = _own_cut(shape, it, computed, by_tiles=by_tiles)
@@ -268,6 +289,22 @@ def _computed(it: _Product, prologue: Prologue | None) -> Computed:
     if not prologue.is_right and not it.turned:
         return "a"
     return "b" if _layout(it.b) == "columns" else "b across"
+
+
+def _is_inline(it: _Product, few: Few, prologue: Prologue | None, computed: Computed) -> bool:
+    """Whether the right operand is computed in registers, each element once."""
+    if prologue is None or computed not in ("b", "b across") or few != "always":
+        return False
+    m = it.sizes[0]
+    return isinstance(m, int) and m <= MOST_ROWS and is_computed_inline(prologue.kernel)
+
+
+def _may_be_inline(it: _Product, few: Few, prologue: Prologue | None, computed: Computed) -> bool:
+    """Whether it is where the rows, whose number is not known, turn out to be few."""
+    if prologue is None or computed not in ("b", "b across") or few != "maybe":
+        return False
+    is_open = not isinstance(it.sizes[0], int) and isinstance(it.sizes[2], int)
+    return is_open and is_computed_inline(prologue.kernel)
 
 
 def _own_cut(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from graphfw.ir.records import record
+from graphfw.runtime.kernels.ir import Kernel
+from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.dots import dots
@@ -19,7 +22,7 @@ Kind: TypeAlias = Literal[
     "tile", "pack", "dots", "stream", "widen", "round", "pair_left", "pair_right"
 ]
 
-_WRITERS: dict[Kind, Callable[..., str]] = {
+_WRITERS: dict[Kind, Callable[..., str | Function]] = {
     "tile": tile,
     "pack": packing,
     "dots": dots,
@@ -42,6 +45,12 @@ _TYPES: dict[Kind, str] = {
 }
 """The types of their arguments."""
 
+_COMPUTED = {
+    "dots": "ptr, i64, ptr, ptr, i64, i64, ptr, i64, i64",
+    "stream": "ptr, i64, i64, ptr, ptr, i64, i64, ptr, i64, i64, i64",
+}
+"""The same where a prologue computes the right operand."""
+
 
 @record
 class Piece(Called):
@@ -51,27 +60,32 @@ class Piece(Called):
         kind: What it does; see the modules that write the text.
         shape: The tiles.
         choices: Which of its kind it is.
+        operand: What computes the right operand where it multiplies it, if that is not read.
     """
 
     kind: Kind
     shape: Shape
     choices: tuple[int | str, ...]
+    operand: Kernel | None = None
 
-    @property
+    @cached_property
     def key(self) -> str:
         """All that the code depends on."""
-        shape = self.shape
-        return f"{self.kind} {shape.key} {self.choices}"
+        text = f"{self.kind} {self.shape.key} {self.choices}"
+        return text if self.operand is None else f"{text} of\n{show(self.operand)}"
 
     @property
     def types(self) -> str:
         """The types of its arguments."""
-        return _TYPES[self.kind]
+        return _TYPES[self.kind] if self.operand is None else _COMPUTED[self.kind]
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        text = _WRITERS[self.kind](symbol, self.shape, *self.choices)
-        return module([Function(text, declarations(self.shape), ())])
+        own = () if self.operand is None else (self.operand,)
+        made = _WRITERS[self.kind](symbol, self.shape, *self.choices, *own)
+        function = made if isinstance(made, Function) else Function(made, {}, ())
+        declared = declarations(self.shape) | function.declarations
+        return module([function._replace(declarations=declared)])
 
 
 def packs(shape: Shape, layout: Layout) -> Piece:

@@ -3,15 +3,19 @@
     @stream(ptr a, i64 rs, i64 ks, ptr b, i64 bs, ptr c, i64 cs, i64 more, i64 columns)
 
 adds to r rows of the product what p places of k contribute, or with `more` = 0 sets them to it; the
-strides are those of `tile`. Each of the p rows of `b` has load instructions of its own: so the
-processor sees p streams, and guesses what comes next.
+strides are those of `tile`. Where a prologue computes `b`, `ptr operands, ptr given, i64 row, i64
+column` stand for `b` and `bs`: see `sources.Computed`. Each of the p rows of `b` has load
+instructions of its own: so the processor sees p streams, and guesses what comes next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from graphfw.runtime.kernels.ir import Kernel
+from graphfw.runtime.numpy_executor.codegen import Function
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
+from graphfw.runtime.numpy_executor.matmul.sources import COMPUTED, Computed, InMemory, Source
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
@@ -22,8 +26,18 @@ PLACES = {4: 4, 2: 8, 1: 8}
 """For each height how many rows of `b` stream at once; what is left of them, one by one."""
 
 
-def stream(symbol: str, shape: Shape, rows: int, places: int) -> str:
-    """Return the function for a number of rows and of places of k, under a name."""
+def stream(
+    symbol: str, shape: Shape, rows: int, places: int, operand: Kernel | None = None
+) -> Function:
+    """Return the function for a number of rows and of places of k, under a name.
+
+    Args:
+        symbol: The name.
+        shape: Whose vectors.
+        rows: Of the product.
+        places: Of k.
+        operand: What computes `b`, if it is not read.
+    """
     v, body = shape.vector, Body()
     stored, computed = Elements(body, shape, shape.stored), Elements(body, shape, shape.dtype)
     factors = {}
@@ -31,15 +45,16 @@ def stream(symbol: str, shape: Shape, rows: int, places: int) -> str:
         row = body.at("%a", body.mul("%rs", r))
         for p in range(places):
             factors[r, p] = stored.spread(body.at(row, body.mul("%ks", p)))
-    sources = [body.at("%b", body.mul("%bs", p)) for p in range(places)]
+    source: Source
+    if operand is None:
+        source = InMemory(stored, [body.at("%b", body.mul("%bs", p)) for p in range(places)])
+    else:
+        source = Computed(body, shape, operand, "%row", places, "%column")
     targets = [body.at("%c", body.mul("%cs", r)) for r in range(rows)]
 
-    def multiply(
-        column: str, load: Callable[[str], str], old: Callable[[str], str]
-    ) -> list[tuple[str, str]]:
+    def multiply(column: str, mask: str, old: Callable[[str], str]) -> list[tuple[str, str]]:
         """The new elements of each row, and where they go."""
-        offset, to = body.mul(column, shape.stored.itemsize), body.mul(column, shape.size)
-        right = [load(body.at(source, offset)) for source in sources]
+        to, right = body.mul(column, shape.size), source.load(column, mask)
         results = []
         for r, target in enumerate(targets):
             place = body.at(target, to)
@@ -59,17 +74,17 @@ def stream(symbol: str, shape: Shape, rows: int, places: int) -> str:
         (body.opposite(adds), lambda _: "zeroinitializer"),
     ):
         with body.where(bit), body.loop(0, whole, shape.lanes) as column:
-            for total, place in multiply(column, stored.load, old):
+            for total, place in multiply(column, "", old):
                 computed.store(total, place)
     rest = body.sub("%columns", whole)
     with body.where(body.test("ne", rest, 0)):
         kept, bits = stored.mask(rest), stored.mask_type
         known = body.let(f"select i1 {adds}, {bits} {kept}, {bits} zeroinitializer")
-        for total, place in multiply(
-            whole, lambda p: stored.load_some(p, kept), lambda p: computed.load_some(p, known)
-        ):
+        for total, place in multiply(whole, kept, lambda p: computed.load_some(p, known)):
             computed.store_some(total, place, kept)
-    return body.function(
-        f"define fastcc void @{symbol}(ptr %a, i64 %rs, i64 %ks, ptr %b, i64 %bs, ptr %c, "
+    right = "ptr %b, i64 %bs" if operand is None else COMPUTED
+    text = body.function(
+        f"define fastcc void @{symbol}(ptr %a, i64 %rs, i64 %ks, {right}, ptr %c, "
         "i64 %cs, i64 %more, i64 %columns)"
     )
+    return Function(text, body.declarations, ())

@@ -27,6 +27,15 @@ class Body:
         """Return what converts vectors between memory and registers."""
         return Primitives(self._writer, lanes, self._writer.depth)
 
+    @property
+    def declarations(self) -> dict[str, str]:
+        """By symbol, the declarations of the functions that `call` and `primitives` use."""
+        return self._writer.declarations
+
+    def call(self, result: str, symbol: str, arguments: list[tuple[str, str]]) -> str:
+        """Call a function of LLVM; arguments are pairs of type and value."""
+        return self._writer.call(result, symbol, arguments, self._writer.depth)
+
     def add(self, x: str, y: str | int) -> str:
         """Return x + y."""
         return x if y == 0 else self.let(f"add nsw i64 {x}, {y}")

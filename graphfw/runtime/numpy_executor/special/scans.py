@@ -74,16 +74,18 @@ class ScanCode:
         block = f.rem("%cell", n["blocks"])
         batch = f.mul(f.div("%cell", n["blocks"]), n["batches"])
         end = f.low(f.add(batch, n["batches"]), n["before"])
-        if self._rows:
-            whole = f.add(batch, f.let(f"and i64 {f.sub(end, batch)}, {-_ROWS}"))
-            for begin, stop, count in ((batch, whole, _ROWS), (whole, end, 1)):
-                with f.loop(begin, stop, count) as row:
-                    self._walk_rows(f, n, lying, addresses, row.index, count)
-        else:
-            column = f.mul(block, n["block"])
-            width = f.low(n["block"], f.sub(n["after"], column))
-            with f.loop(batch, end) as row:
-                self._walk_columns(f, n, lying, addresses, row.index, column, width)
+        for asks in f.briefly_or_not(n["size"]):
+            if self._rows:
+                whole = f.add(batch, f.let(f"and i64 {f.sub(end, batch)}, {-_ROWS}"))
+                for begin, stop, count in ((batch, whole, _ROWS), (whole, end, 1)):
+                    with f.loop(begin, stop, count) as row:
+                        self._walk_rows(f, n, lying, addresses, row.index, count, asks=asks)
+            else:
+                column = f.mul(block, n["block"])
+                width = f.low(n["block"], f.sub(n["after"], column))
+                with f.loop(batch, end) as row:
+                    where = row.index, column, width
+                    self._walk_columns(f, n, lying, addresses, *where, asks=asks)
         f.do("ret i32 0")
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
@@ -96,6 +98,8 @@ class ScanCode:
         addresses: Sequence[str],
         row: str,
         count: int,
+        *,
+        asks: bool,
     ) -> None:
         """Walk along `count` rows at once."""
         number = Number(self._dtype)
@@ -105,7 +109,7 @@ class ScanCode:
             at = [f.add(offset, f.mul(index, batch)) for offset, batch, _, _ in lying]
             starts.append((f.mul(index, n["size"]), at))
         carried = [(number.kind, self._identity(number))] * count
-        with f.loop("0", n["size"], carried=carried) as loop:
+        with f.walk(n["size"], carried=carried, asks=asks) as loop:
             place = self._place(f, n, loop.index)
             for (to, at), state in zip(starts, loop.values, strict=True):
                 xs = []
@@ -125,6 +129,8 @@ class ScanCode:
         row: str,
         column: str,
         width: str,
+        *,
+        asks: bool,
     ) -> None:
         """Walk along lines beside each other; how far each has come is in scratch memory."""
         lanes = 64 // Number(self._dtype).nbytes
@@ -139,7 +145,7 @@ class ScanCode:
         for offset, batch, _, last in lying:
             start = f.add(offset, f.mul(row, batch))
             starts.append(f.add(start, f.mul(column, last)))
-        with f.loop("0", n["size"]) as line:
+        with f.walk(n["size"], asks=asks) as line:
             place = self._place(f, n, line.index)
             to = f.mul(f.add(f.mul(row, n["size"]), place), n["after"])
             to = f.add(to, column)

@@ -107,16 +107,18 @@ class ScatterCode:
             single = kind
             self._begin(f, run, n, out, base, width, height)
         narrow = f.let(f"icmp eq i64 {width}, 1")
-        with self._named(f, n, places, row, height) as (at, number):
-            a = f.at(kind, given, f.mul(number, n["values.middle"]))
-            b = f.at(single, total, f.mul(at, stride))
-            if self._adds:
-                with f.when(narrow):  # a call would take longer than all else
-                    self._sum(f, b, a, 1)
-                with f.when(f.let(f"xor i1 {narrow}, true")):
-                    f.do(f"call void @sum(ptr {b}, ptr {a}, i64 {n['values.last']}, i64 {width})")
-            else:
-                call_run(f, run, b, "1", a, n["values.last"], width)
+        for asks in f.briefly_or_not(n["count"], SCAN):
+            with self._named(f, n, places, row, height, asks=asks) as (at, number):
+                a = f.at(kind, given, f.mul(number, n["values.middle"]))
+                b = f.at(single, total, f.mul(at, stride))
+                if self._adds:
+                    with f.when(narrow):  # a call would take longer than all else
+                        self._sum(f, b, a, 1)
+                    with f.when(f.let(f"xor i1 {narrow}, true")):
+                        given_lie = f"i64 {n['values.last']}, i64 {width}"
+                        f.do(f"call void @sum(ptr {b}, ptr {a}, {given_lie})")
+                else:
+                    call_run(f, run, b, "1", a, n["values.last"], width)
         if self._wide:
             with f.loop("0", height) as line:
                 a = f.at(single, total, f.mul(line.index, stride))
@@ -144,7 +146,7 @@ class ScatterCode:
 
     @contextmanager
     def _named(
-        self, f: Writer, n: dict[str, str], places: str, row: str, height: str
+        self, f: Writer, n: dict[str, str], places: str, row: str, height: str, *, asks: bool
     ) -> Iterator[tuple[str, str]]:
         """Open a loop over what is named in the cell's part of the middle.
 
@@ -152,7 +154,7 @@ class ScatterCode:
         """
         kind = f"<{SCAN} x i64>"
         low, span = _all(f, row), _all(f, height)
-        with f.loop("0", n["count"], SCAN) as chunk:
+        with f.walk(n["count"], SCAN, asks=asks) as chunk:
             some = f.let(f"load {kind}, ptr {f.at('i64', places, chunk.index)}, align 8")
             inside = f.let(f"icmp ult {kind} {f.let(f'sub {kind} {some}, {low}')}, {span}")
             packed = f.let(f"bitcast <{SCAN} x i1> {inside} to i{SCAN}")

@@ -1,0 +1,175 @@
+"""Calls of other frameworks' functions that graphfw writes as an expression.
+
+On the left is the call as its users write it, on the right what to write here. The error puts the
+user's own arguments in the place of the left side's. Where a name has several calls, it takes the
+first that the user's arguments fit. A method's object is its first argument.
+"""
+
+from __future__ import annotations
+
+CALLS = """
+# Statistics, and places by index.
+correlate(u, v): gf.convolve(u, gf.conj(gf.flip(v)), mode="valid")
+cumulative_trapezoid(v): gf.cumulative_sum((v[1:] + v[:-1]) / 2)
+histc(x, bins=100): gf.histogram(x, bins).counts
+histogram_bin_edges(x, bins=10): gf.histogram(x, bins).edges
+logcumsumexp(x, axis=0): gf.associative_scan(gf.logaddexp, x, axis=axis)
+nanpercentile(x, q, axis=None): gf.nanquantile(x, q / 100, axis=axis)
+percentile(x, q, axis=None): gf.quantile(x, q / 100, axis=axis)
+scatter(x, axis, indices, values): gf.put_along_axis(x, indices, values, axis=axis)
+
+# Functions of elements.
+addcdiv(x, a, b, value=1): x + value * a / b
+addcmul(x, a, b, value=1): x + value * a * b
+angle(x): gf.atan2(gf.imag(x), gf.real(x))
+cbrt(x): gf.sign(x) * gf.abs(x) ** (1 / 3)
+complex(re, im): re + 1j * im
+deg2rad(x): x * (gf.pi / 180)
+degrees(x): x * (180 / gf.pi)
+divmod(x, y): (x // y, x % y)
+exp2(x): 2.0**x
+float_power(x, y): gf.astype(x, gf.float64) ** y
+fmax(x, y): gf.where(gf.isnan(x), y, gf.where(gf.isnan(y), x, gf.maximum(x, y)))
+fmin(x, y): gf.where(gf.isnan(x), y, gf.where(gf.isnan(y), x, gf.minimum(x, y)))
+fmod(x, y): x - y * gf.trunc(x / y)
+frac(x): x - gf.trunc(x)
+hardshrink(x, lambd=0.5): gf.where(gf.abs(x) > lambd, x, 0)
+heaviside(x, values): gf.where(x > 0, 1, gf.where(x < 0, 0, values))
+isneginf(x): x == -gf.inf
+isposinf(x): x == gf.inf
+ldexp(x, exponent): x * 2.0**exponent
+lerp(a, b, weight): a + weight * (b - a)
+log1mexp(x): gf.log1p(-gf.exp(-x))
+log_cosh(x, y): gf.softplus(2 * (x - y)) - (x - y) - gf.log(2.0)
+logaddexp2(x, y): gf.logaddexp(x * gf.log(2.0), y * gf.log(2.0)) / gf.log(2.0)
+modf(x): (x - gf.trunc(x), gf.trunc(x))
+polar(r, angle): r * gf.exp(1j * angle)
+rad2deg(x): x * (180 / gf.pi)
+radians(x): x * (gf.pi / 180)
+rsub(x, y, alpha=1): y - alpha * x
+sinc(x): gf.where(x == 0, 1.0, gf.sin(gf.pi * x) / (gf.pi * gf.where(x == 0, 1.0, x)))
+softshrink(x, lambd=0.5): gf.sign(x) * gf.relu(gf.abs(x) - lambd)
+sparse_plus(x): gf.where(gf.abs(x) < 1, (x + 1) ** 2 / 4, gf.relu(x))
+sparse_sigmoid(x): gf.clip((x + 1) / 2, 0, 1)
+spacing(x): gf.nextafter(x, gf.inf) - x
+squareplus(x, b=4): (x + gf.sqrt(x**2 + b)) / 2
+tanhshrink(x): x - gf.tanh(x)
+threshold(x, limit, value): gf.where(x > limit, x, value)
+
+# Reductions.
+aminmax(x): (gf.min(x), gf.max(x))
+array_equal(x, y): gf.all(x == y)
+array_equiv(x, y): gf.all(x == y)
+dist(x, y, p=2): gf.vector_norm(x - y, ord=p)
+frobenius_norm(x): gf.matrix_norm(x)
+logmeanexp(x, axis=None): gf.log(gf.mean(gf.exp(x), axis=axis))
+nancumsum(x, axis=0): gf.cumulative_sum(gf.where(gf.isnan(x), 0, x), axis=axis)
+nancumprod(x, axis=0): gf.cumulative_prod(gf.where(gf.isnan(x), 1, x), axis=axis)
+nuclear_norm(x): gf.matrix_norm(x, ord="nuc")
+ptp(x, axis=None): gf.max(x, axis=axis) - gf.min(x, axis=axis)
+std_mean(x, axis=None): (gf.std(x, axis=axis, correction=1), gf.mean(x, axis=axis))
+var_mean(x, axis=None): (gf.var(x, axis=axis, correction=1), gf.mean(x, axis=axis))
+
+# Sorting and searching.
+argpartition(x, n): gf.argsort(x)
+argwhere(x): gf.stack(gf.nonzero(x), axis=1)
+bucketize(x, boundaries): gf.searchsorted(boundaries, x)
+flatnonzero(x): gf.nonzero(gf.flatten(x))[0]
+iscomplexobj(x): x.dtype.is_complex
+isrealobj(x): not x.dtype.is_complex
+kthvalue(x, n): gf.sort(x)[..., n - 1]
+msort(x): gf.sort(x, axis=0)
+partition(x, n): gf.sort(x)
+
+# Shapes.
+append(x, y): gf.concat([gf.flatten(x), gf.flatten(y)])
+append(x, y, axis): gf.concat([x, y], axis=axis)
+cartesian_prod(u, v): gf.stack([gf.flatten(w) for w in gf.meshgrid(u, v, indexing="ij")], axis=1)
+dsplit(volume, parts): gf.split(volume, parts, axis=2)
+fliplr(x): gf.flip(x, axis=1)
+flipud(x): gf.flip(x, axis=0)
+hsplit(x, parts): gf.split(x, parts, axis=1)
+narrow(x, axis, start, length): gf.take(x, gf.arange(start, start + length), axis=axis)
+ndim(x): x.ndim
+numel(x): x.size
+ravel(x): gf.reshape(x, (-1,))
+rollaxis(x, axis): gf.moveaxis(x, axis, 0)
+shape(x): x.shape
+size(x): x.size
+t(x): x.mT
+unflatten(x, axis, sizes): gf.reshape(x, (*x.shape[:axis], *sizes, *x.shape[axis + 1 :]))
+view_as_complex(x): x[..., 0] + 1j * x[..., 1]
+view_as_real(x): gf.stack([gf.real(x), gf.imag(x)], axis=-1)
+vsplit(x, parts): gf.split(x, parts, axis=0)
+
+# Elements by index and by mask.
+compress(mask, x): x[mask]
+delete(v, i): v[gf.arange(v.shape[0]) != i]
+extract(mask, x): x[mask]
+fill_diagonal(x, value): gf.where(gf.eye(*x.shape, dtype=gf.bool), value, x)
+gather(x, axis, indices): gf.take_along_axis(x, indices, axis=axis)
+index_copy(x, axis, i, v): gf.index_set(x, (slice(None),) * axis + (i,), v)
+index_fill(x, axis, i, value): gf.index_set(x, (slice(None),) * axis + (i,), value)
+insert(v, i, number): gf.concat([v[:i], gf.asarray([number]), v[i:]])
+masked_fill(x, mask, value): gf.where(mask, value, x)
+masked_select(x, mask): x[mask]
+place(x, mask, value): gf.where(mask, value, x)
+putmask(x, mask, value): gf.where(mask, value, x)
+put(x, i, number): gf.reshape(gf.index_set(gf.flatten(x), i, number), x.shape)
+
+# Making tensors.
+permute(x, axes): gf.permute_dims(x, axes)
+permute(x, *axes): gf.permute_dims(x, (*axes,))
+transpose(x): gf.permute_dims(x)
+transpose(x, axes): gf.permute_dims(x, axes)
+transpose(x, axis1, axis2): gf.swapaxes(x, axis1, axis2)
+diag_embed(v): gf.where(gf.eye(v.shape[-1], dtype=gf.bool), gf.expand_dims(v, axis=-1), 0)
+diagflat(v): gf.diag(gf.flatten(v))
+geomspace(start, stop, num): start * (stop / start) ** gf.linspace(0, 1, num)
+logspace(start, stop, num): 10.0 ** gf.linspace(start, stop, num)
+rand(*shape): gf.random.uniform((*shape,))
+randn(*shape): gf.random.normal((*shape,))
+rand_like(x): gf.random.uniform(x.shape)
+randint_like(x, high): gf.random.randint(0, high, x.shape)
+randn_like(x): gf.random.normal(x.shape)
+tri(n): gf.tril(gf.ones((n, n)))
+tril_indices(n): gf.nonzero(gf.tril(gf.ones((n, n))))
+triu_indices(n): gf.nonzero(gf.triu(gf.ones((n, n))))
+
+# Products and matrices.
+addbmm(c, a, b): c + gf.sum(a @ b, axis=0)
+addmm(c, a, b): c + a @ b
+addmv(c, a, v): c + a @ v
+addr(c, u, v): c + gf.outer(u, v)
+adjoint(x): gf.conj(x).mT
+baddbmm(c, a, b): c + a @ b
+bilinear(x, y, volume): gf.einsum("...i,oij,...j->...o", x, volume, y)
+cdist(x, y): gf.vector_norm(gf.expand_dims(x, axis=-2) - gf.expand_dims(y, axis=-3), axis=-1)
+cholesky_inverse(m): gf.linalg.inv(m @ m.mT)
+cholesky_solve(b, m): gf.linalg.solve(m @ m.mT, b)
+chain_matmul(a, b, c): a @ b @ c
+dot(x, y): x @ y
+inner(x, y): gf.tensordot(x, y, axes=([-1], [-1]))
+kron(a, b): gf.reshape(gf.einsum("ij,kl->ikjl", a, b), (a.shape[0] * b.shape[0], -1))
+linear(x, weight): x @ weight.mT
+linear(x, weight, bias): x @ weight.mT + bias
+logdet(m): gf.linalg.slogdet(m).logabsdet
+pairwise_distance(x, y): gf.vector_norm(x - y, axis=-1)
+vdot(x, y): gf.vecdot(gf.flatten(x), gf.flatten(y))
+vecmat(v, m): v @ m
+
+# Layers as functions.
+gumbel_softmax(logits, tau=1): gf.softmax((logits + gf.random.gumbel(logits.shape)) / tau)
+standardize(x, axis=-1): (x - gf.mean(x, axis=axis, keepdims=True)) / gf.std(x, axis=axis, \
+keepdims=True)
+GlobalAveragePooling1D(images): gf.mean(images, axis=2)
+GlobalAveragePooling2D(images): gf.mean(images, axis=(2, 3))
+GlobalAveragePooling3D(images): gf.mean(images, axis=(2, 3, 4))
+GlobalMaxPooling1D(images): gf.max(images, axis=2)
+GlobalMaxPooling2D(images): gf.max(images, axis=(2, 3))
+GlobalMaxPooling3D(images): gf.max(images, axis=(2, 3, 4))
+"""
+
+LINALG_CALLS = """
+cond(m): gf.matrix_norm(m, ord=2) * gf.matrix_norm(gf.linalg.inv(m), ord=2)
+"""

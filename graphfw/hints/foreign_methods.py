@@ -1,0 +1,179 @@
+"""Methods and attributes of other frameworks' tensors, of `x.at[key]`, models and optimisers.
+
+The forms are those of `foreign_calls` and `foreign_texts`. What is not here is looked for there.
+"""
+
+from __future__ import annotations
+
+TENSOR_CALLS = """
+H(x): gf.conj(x).mT
+mH(x): gf.conj(x).mT
+assign(variable, y): gf.update(variable, y)
+assign_add(variable, y): gf.update(variable, variable + y)
+assign_sub(variable, y): gf.update(variable, variable - y)
+bfloat16(x): x.astype(gf.bfloat16)
+bool(x): x.astype(gf.bool)
+byte(x): x.astype(gf.uint8)
+cdouble(x): x.astype(gf.complex128)
+cfloat(x): x.astype(gf.complex64)
+char(x): x.astype(gf.int8)
+dim(x): x.ndim
+dot(x, y): x @ y
+double(x): x.astype(gf.float64)
+expand(x, *shape): gf.broadcast_to(x, (*shape,))
+expand_as(x, y): gf.broadcast_to(x, y.shape)
+float(x): x.astype(gf.float32)
+half(x): x.astype(gf.float16)
+int(x): x.astype(gf.int32)
+itemsize(x): x.dtype.itemsize
+long(x): x.astype(gf.int64)
+nbytes(x): x.type.nbytes
+ndimension(x): x.ndim
+nelement(x): x.size
+new_tensor(x, values): gf.asarray(values, dtype=x.dtype)
+permute(x, *axes): gf.permute_dims(x, (*axes,))
+reshape_as(x, y): x.reshape(y.shape)
+short(x): x.astype(gf.int16)
+sum_to_size(x, axes): gf.sum(x, axis=axes)
+tolist(x): x.numpy().tolist()
+type_as(x, y): x.astype(y.dtype)
+unflatten(x, axis, sizes): x.reshape(*x.shape[:axis], *sizes, *x.shape[axis + 1 :])
+view(x, *shape): x.reshape(*shape)
+t_(x): x.mT
+view_as(x, y): x.reshape(y.shape)
+"""
+
+TENSOR_TEXTS = """
+write gf.grad(loss, xs), or optimizer.minimize(loss)
+    backward grad grad_fn retain_grad retains_grad register_hook
+    register_post_accumulate_grad_hook
+gradients exist for every tensor: gf.grad(loss, [x])
+    is_leaf requires_grad requires_grad_
+tensors don't change, so none needs a copy
+    clone copy base data
+tensors have no strides and no order in memory: leave it out
+    contiguous dim_order grad_dtype new_empty_strided output_nr volatile is_set_to to_dense
+    to_mkldnn to_padded_tensor dense_dim is_mkldnn is_nested values map2_ module_load reinforce
+    resize_as is_contiguous is_coalesced coalesce strides stride storage_offset flags set_ setflags
+    storage untyped_storage share_memory_ is_shared pin_memory is_pinned data_ptr const_data_ptr
+    storage_type resize resize_ element_size byteswap ctypes getfield setfield
+the session chooses the machine: gf.Session(g, executor=…)
+    cpu cuda xpu is_cuda is_cpu is_mps is_xpu get_device
+    ipu is_ipu is_maia is_meta is_mtia is_vulkan is_xla record_stream
+write x.astype(dtype); the session chooses the machine: gf.Session(g, executor=…)
+    to type
+write gf.tile(x, repetitions), or gf.repeat(x, repeats)
+    repeat
+write gf.update(variable, value), and fetch that
+    assign copy_ fill_ zero_ normal_ uniform_ random_ bernoulli_ exponential_ geometric_
+    cauchy_ log_normal_
+convert: x.numpy()
+    as_subclass new dump dumps tofile tobytes
+"""
+
+MODULE_TEXTS = """
+the session chooses the machine: gf.Session(g, executor=…)
+    to cuda cpu xpu ipu mtia to_empty share_memory
+set the precision of a session: gf.Session(g, precision="mixed-bf16")
+    half bfloat16 float double type quantize dtype_policy
+leave it out: gradients are made in the graph, and kept nowhere
+    zero_grad
+write minimize(loss, parameters) with the parameters to train
+    requires_grad_ trainable
+write session.run([loss, train], feeds) for each batch, in a loop of your own
+    fit train_on_batch train_step make_train_function
+write session.run(model(x, training=False), feeds)
+    predict predict_on_batch predict_step evaluate test_on_batch test_step make_predict_function
+write optimizer.minimize(loss), and gf.Session(g)
+    compile compile_from_config metrics jit_compile
+write print(model), or g.summary()
+    summary
+write session.save(path), and session.restore(path)
+    save save_weights load_weights load_own_variables save_own_variables load
+write model.state_dict(session), and model.load_state_dict(session, state)
+    get_weights set_weights get_state_tree set_state_tree
+write gf.onnx.save
+    export
+write model.parameters()
+    trainable_weights trainable_variables
+write model.variables()
+    weights
+write model.buffers()
+    named_buffers non_trainable_weights non_trainable_variables
+assign a gf.Variable to an attribute, with trainable=False for what is not trained
+    register_buffer register_parameter add_weight add_variable
+assign the module to an attribute, or write add_module(name, module)
+    register_module add pop
+write forward
+    call build compute_output_shape
+call functions in forward: there are no hooks
+    register_forward_hook register_forward_pre_hook register_full_backward_hook
+    register_full_backward_pre_hook register_backward_hook register_state_dict_post_hook
+    register_load_state_dict_post_hook register_load_state_dict_pre_hook
+    register_state_dict_pre_hook
+write for part in model.modules(): …
+    apply
+write dict(model.named_modules())[path], or dict(model.named_parameters())[path]
+    get_submodule get_parameter get_buffer set_submodule get_layer get_extra_state set_extra_state
+write model.children()
+    layers
+write sum(v.size for v in model.parameters()), or print(model)
+    count_params
+add losses up: loss = gf.nn.cross_entropy(logits, y) + 0.01 * penalty
+    add_loss losses compute_loss stateless_compute_loss
+fetch what is to be known: session.run([loss, accuracy, train], feeds)
+    add_metric compute_metrics get_metrics_result metrics_names metrics_variables reset_metrics
+write gf.parse and print(g), or gf.onnx.load and gf.onnx.save
+    from_config get_config build_from_config get_build_config get_compile_config to_json
+a layer is described once, and computed by sessions
+    run_eagerly make_test_function rematerialized_call stateless_call symbolic_call T_destination
+    call_super_init dump_patches torch_params compute_mask supports_masking compute_output_spec
+ask the tensors: x.shape, x.dtype
+    dtype compute_dtype variable_dtype input input_dtype input_spec output
+not in graphfw: sessions compute in 16 or 32 bits, gf.Session(g, precision=…)
+    quantization_mode quantized_build quantized_call get_quantization_layer_structure
+"""
+
+OPTIMIZER_TEXTS = """
+write train = optimizer.minimize(loss), and session.run([loss, train], feeds) for each batch
+    step update apply register_step_post_hook register_step_pre_hook stateless_apply build
+leave it out: gradients are made in the graph, and kept nowhere
+    zero_grad
+write gf.optim.LossScale(optimizer)
+    scale_loss
+write gf.optim.Adam(lr, clip_norm=…): options are fields, and the state is variables
+    from_config get_config set_weights add_variable add_variable_from_reference
+    add_optimizer_variables assign assign_add assign_sub OptimizerPostHook OptimizerPreHook
+    profile_hook_step update_step
+write minimize(loss, [{"parameters": …, "lr": …}, …])
+    param_groups add_param_group
+leave it out: the state is made when the optimiser is first used
+    init
+the state is variables, optimizer.variables: session.save(path) has them
+    state state_dict load_state_dict register_state_dict_post_hook register_state_dict_pre_hook
+    register_load_state_dict_post_hook register_load_state_dict_pre_hook save_own_variables
+    load_own_variables
+the number of updates is a variable: optimizer.variables[0]
+    iterations
+write gf.update(average, 0.99 * average + 0.01 * variable), and fetch that
+    finalize_variable_values exclude_from_weight_decay
+"""
+
+PLACE_TEXTS = """
+write x.at[key].add(-values)
+    subtract sub
+write x.at[key].multiply(1 / values)
+    divide div
+write x.at[key].multiply(values)
+    mul
+write x.at[key].max(values)
+    maximum
+write x.at[key].min(values)
+    minimum
+write x.at[key].set(x[key] ** values)
+    power pow
+write x.at[key].set(fn(x[key]))
+    apply
+write x[key]
+    get
+"""

@@ -1,0 +1,322 @@
+"""Names of other frameworks that no one name of graphfw stands for: what to do instead.
+
+What is not indented is what to do, and the names are below it. Those with `*` are patterns, which
+are tried when everything else has failed.
+"""
+
+from __future__ import annotations
+
+TEXTS = """
+write gf.grad(loss, xs), or optimizer.minimize(loss)
+    backward autograd func
+write gf.no_grad(), or gf.stop_gradient(x)
+    enable_grad set_grad_enabled inference_mode is_grad_enabled is_inference
+    is_inference_mode_enabled
+losses are functions in gf.nn: gf.nn.cross_entropy, gf.nn.mse
+    losses
+functions are in gf (gf.relu, gf.softmax), losses in gf.nn (gf.nn.mse)
+    functional ops lax
+write gf.optim.schedules, as in gf.optim.Adam(gf.optim.schedules.cosine(0.1, 1000))
+    lr_scheduler schedules LRScheduler
+not in graphfw: scipy.optimize.minimize takes a gf.function of loss and gradients
+    LBFGS lbfgs nnls polyak_sgd
+layers are in gf.nn
+    layers modules
+activations are functions in gf, and layers in gf.nn: gf.relu, gf.nn.ReLU()
+    Activation
+attention is gf.nn.MultiHeadAttention, or gf.scaled_dot_product_attention
+    AdditiveAttention GroupQueryAttention attention multi_head_attention_forward
+not in graphfw: docs/layers.md has a transformer block to copy
+    Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
+    TransformerEncoderLayer
+assign variables to attributes one by one
+    ParameterList ParameterDict
+call the function itself in forward: no layer is needed for it
+    Lambda
+write a + b
+    Add
+write (a + b) / 2
+    Average
+write a - b
+    Subtract
+write a * b
+    Multiply
+write gf.vecdot(a, b)
+    Dot
+write gf.permute_dims(x, axes)
+    Permute
+write gf.reshape(x, shape)
+    Unflatten
+write gf.flatten(x, start, end), or gf.reshape(x, shape)
+    flat
+write gf.tile(gf.expand_dims(x, axis=1), (1, n, 1))
+    RepeatVector
+write x * scale + offset
+    Rescaling Normalization
+write gf.normalize(x)
+    UnitNormalization
+write gf.einsum(equation, x, weight)
+    EinsumDense
+write gf.take(table, indices)
+    embedding_bag EmbeddingBag
+write x + gf.random.normal(x.shape, std=…)
+    GaussianNoise
+write gf.dropout(x, rate)
+    GaussianDropout AlphaDropout FeatureAlphaDropout alpha_dropout feature_alpha_dropout
+    feature_dropout
+layers of 2 directions are gf.nn.LSTM(…, bidirectional=True)
+    Bidirectional
+of several layers: gf.nn.LSTM(…, num_layers=2)
+    StackedRNNCells
+a layer acts on the last dim, whatever is before: call it as it is
+    TimeDistributed
+set groups=in_channels: gf.conv(x, weight, groups=…), gf.nn.Conv2d(…, groups=…)
+    DepthwiseConv1D DepthwiseConv2D conv_tbc
+write gf.nn.Conv2d(…, groups=in_channels), and a Conv2d of kernel_size=1 behind
+    Separable*
+weights of dims that are not known yet are not in graphfw: give in_features=
+    Lazy* UninitializedParameter UninitializedBuffer
+write gf.pad(x, pad_width), with mode="reflect", "edge" or "wrap"
+    *Pad1d *Pad2d *Pad3d ZeroPadding1D ZeroPadding2D ZeroPadding3D
+write a slice: x[:, :, 1:-1, 1:-1]
+    Cropping1D Cropping2D Cropping3D CenterCrop
+write gf.adaptive_max_pool(x, output_size, return_indices=True)
+    adaptive_max_pool*_with_indices
+write gf.max_pool(x, kernel_size, return_indices=True)
+    max_pool*_with_indices
+give the layer or the loss its mask
+    Masking
+gf.nn.init has initialisers: gf.Variable(gf.nn.init.he_normal, shape=…)
+    initializers calculate_gain
+variables take initial values: gf.Variable(gf.nn.init.normal(std=0.1), shape=…)
+    dirac dirac_ orthogonal orthogonal_ sparse_ Orthogonal OrthogonalInitializer
+not in graphfw: reorder by gf.reshape and gf.permute_dims
+    ChannelShuffle channel_shuffle native_channel_shuffle
+not in graphfw: write a gf.nn.Module whose forward calls gf's functions
+    AdaptiveLogSoftmaxWithLoss Bilinear ConvLSTM1D ConvLSTM2D ConvLSTM3D RNNBase RNNCellBase
+    RReLU rrelu Softmax2d Softshrink Hardshrink Tanhshrink Threshold Wrapper
+    ActivityRegularization SpectralNormalization ReversibleEmbedding FractionalMaxPool*
+    fractional_max_pool* PairwiseDistance norm_except_dim renorm embedding_renorm_
+not in graphfw: a loss is any scalar tensor, made of gf's functions
+    CTCLoss ctc_loss ctc_loss_with_forward_probs CosineEmbeddingLoss GaussianNLLLoss
+    HingeEmbeddingLoss LinearCrossEntropyLoss LinearCrossEntropyOptions MarginRankingLoss
+    MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss PoissonNLLLoss SoftMarginLoss
+    TripletMarginLoss TripletMarginWithDistanceLoss linear_cross_entropy hinge_loss
+    convex_kl_divergence generalized_kl_divergence cosine_distance ntxent sigmoid_focal_loss
+    *_margin_loss *_embedding_loss *_nll_loss *_margin_with_distance_loss margin_ranking_loss
+not in graphfw: change the images before they are fed
+    Random* AugMix AutoContrast ContrastLimitedAdaptiveHistogramEqualization CutMix Equalization
+    MixUp Pipeline RandAugment Solarization MaxNumBoundingBoxes
+not in graphfw: make indices of texts and categories before they are fed
+    CategoryEncoding Discretization HashedCrossing Hashing IntegerLookup StringLookup
+    TextVectorization
+gf.onnx.load(path) loads models of other frameworks
+    FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper hub export InputSpec
+write gf.jacobian(fn, mode="forward")
+    jacfwd
+write gf.jacobian(fn, mode="reverse")
+    jacrev
+not in graphfw: write it by gf.fft and gf.unfold
+    MelSpectrogram STFTSpectrogram kaiser_window blackman_window bartlett_window hamming hanning
+    kaiser blackman bartlett signal
+write session.restore(path), or gf.onnx.load(path)
+    load load_state_dict from_file PyTorchFileReader deserialize loadtxt genfromtxt fromfile
+    fromregex
+write session.save(path), or gf.onnx.save
+    save savez savez_compressed savetxt PyTorchFileWriter serialize serialization storage
+the seed is the session's: gf.Session(g, seed=…)
+    manual_seed seed initial_seed get_rng_state set_rng_state Generator default_generator
+    thread_safe_generator PRNGKey key quasirandom
+the session chooses the machine: gf.Session(g, executor=…)
+    cuda device cpu mps xpu mtia accelerator get_device get_device_module set_default_device
+    get_default_device backends Stream StreamObjType DeviceObjType Event AcceleratorError
+    to_device device_put devices set_default_tensor_type has_lapack has_mkl has_openmp
+    has_spectral is_vulkan_available compiled_with_cxx11_abi cpp cudnn*
+set the precision of a session: gf.Session(g, precision="mixed-bf16")
+    amp *autocast* get_float32_matmul_precision set_float32_matmul_precision
+set it of a session: gf.Session(g, threads=…)
+    *_num_threads *_num_interop_threads set_flush_denormal
+runs give equal bits whatever the number of threads: docs/compiler.md
+    *deterministic*
+gf.Session(g, check_finite=True) finds the first NaN
+    *anomaly*
+not in graphfw: a session computes in one process, on one machine
+    DataParallel distributed parallel multiprocessing futures Future fork wait pmap sharding
+write @gf.function, or a graph and gf.Session
+    Script* compiler fx
+python -m graphfw and docs/debugging.md tell what there is
+    profiler monitor testing utils overrides library package hub
+measure a plan: plan.profile(…)
+    ThroughputBenchmark Benchmark*
+write gf.asarray(values, dtype=…)
+    *Tensor fromiter fromstring frombuffer empty_strided empty_permuted empty_quantized matrix
+    asmatrix bmat
+convert: x.numpy()
+    to_dlpack memmap core array2string array_repr array_str asarray_chkfinite tobytes ndarray
+the dims of a tensor are x.shape, its elements x.size
+    Size SymInt Sym* sym_*
+ask the dtype: x.dtype, gf.isdtype(x.dtype, kind)
+    is_complex is_floating_point is_signed is_tensor is_conj is_neg isreal iscomplex isscalar
+    issubdtype isfortran min_scalar_type mintypecode typename ScalarType sctypeDict typecodes
+    generic number integer signedinteger unsignedinteger inexact floating complexfloating
+    flexible character str_ bytes_ void object_ record datetime64 timedelta64 dtypes
+    is_distributed is_same_size is_nonzero is_storage iterable complex32 chalf complex256
+    clongdouble float128
+not in graphfw: sessions compute in 16 or 32 bits, gf.Session(g, precision=…)
+    *quantize* quantization quantizable qat intrinsic q_* q[a-z]* [qu]*int[0-9x]* bits* float8_*
+    float6_* float4_* int[0-9] bit int_repr fbgemm_* choose_qparams*
+    fused_moving_avg_obs_fake_quant ao bitwise_count packbits unpackbits scaled_matmul
+not in graphfw: tensors are dense; gf.take and gf.scatter_add go by indices
+    sparse sparse_* *_sparse* spmm smm hsmm dsmm hspmm saddmm sspaddmm crow_indices*
+    col_indices* ccol_indices* row_indices* indices* values_copy nested jagged layout strided
+tensors don't change, and share no memory that can be seen: leave it out
+    copy clone as_strided* *_format memory_format resolve_conj resolve_neg shares_memory
+    may_share_memory copyto nditer nested_iters copy_ lib alias_copy channels_last
+    channels_last_3d
+True and False are Python's
+    True_ False_
+write a slice, an index or a tuple of them: x[:, 1], x[None]
+    index_exp s_ slice_* flatiter ndenumerate ndindex
+write gf.concat, gf.stack or gf.arange
+    c_ r_ block
+write gf.meshgrid, or gf.arange with new axes
+    mgrid ogrid ix_ indices diag_indices diag_indices_from mask_indices tril_indices_from
+    triu_indices_from fromfunction combinations
+write x.at[key].set(values), or .add, .multiply, .max and .min instead of .set
+    scatter_reduce masked_scatter index_reduce diagonal_scatter select_scatter slice_scatter
+write gf.segment_sum(x, segment_ids, num_segments), or gf.segment_mean, gf.segment_max
+    segment_reduce
+write gf.nonzero(x)
+    nonzero_static
+write gf.take_along_axis(gf.stack(arrays), gf.expand_dims(indices), axis=0)
+    choose
+write gf.sort, gf.argsort and gf.searchsorted
+    lexsort unique_consecutive mode trim_zeros
+write gf.bincount(row * columns + column), with rows and columns from gf.digitize(x, edges)
+    histogramdd histogram2d
+write gf.unique_values and gf.isin
+    intersect1d setdiff1d setxor1d union1d
+write gf.mean(x * weights) / gf.mean(weights)
+    average
+write gf.vmap(fn), or gf.map(fn, xs)
+    vectorize apply_along_axis apply_over_axes frompyfunc ufunc
+write it by gf.scan over the coefficients
+    poly poly1d polyadd polyder polydiv polyint polymul polysub roots polynomial
+write gf.einsum(equation, x, y): it finds the order of the products
+    einsum_path
+write gf.linalg: solve, lstsq, qr, svd, eigh, slogdet
+    lu_solve lu_unpack lobpcg geqrf orgqr ormqr ldl_factor triangular_solve svd_lowrank
+    pca_lowrank symeig matrix_inverse_pth_root power_iteration
+not in graphfw: convert with numpy(), or call Python from the graph: gf.host_call
+    hash_tensor mvlgamma gcd lcm frexp emath base_repr binary_repr format_float_positional
+    format_float_scientific datetime_as_string datetime_data busday_count busday_offset
+    busdaycalendar is_busday char rec recarray strings ma ctypeslib typing test require isnat
+write gf.random: uniform, normal, exponential
+    binomial multi_normal distributions
+printing is NumPy's: np.set_printoptions
+    *printoptions
+numbers are computed as they are; gf.Session(g, check_finite=True) finds NaN
+    errstate seterr geterr seterrcall geterrcall getbufsize setbufsize
+write gf.affine_grid(theta, size)
+    affine_grid_generator
+write gf.eye, gf.where
+    block_diag
+write gf.layer_norm, gf.batch_norm, gf.group_norm
+    batch_norm_* native_*_norm native_norm
+errors are in gf.errors
+    exceptions ComplexWarning
+Euler's constant is 0.5772156649015329
+    euler_gamma
+see gf.__version__
+    version torch_version show_config show_runtime get_include info little_endian f2py
+    get_file_path
+not in graphfw: an internal of PyTorch
+    miopen_* mkldnn_* *Type *Storage *StorageBase StorageBase rnn_* *_torch_function*
+    BroadcastingList* *_notes *_MODES scaled_*mm grouped_mm AVG SUM AggregationType AliasDb
+    Argument ArgumentSpec Block BufferDict CallStack Capsule Code CompilationUnit
+    CompleteArgumentSpec ConcreteModule* DeepCopyMemoTable DeserializationStorage*
+    DisableTorchFunction* DispatchKey* ErrorReport ExcludeDispatchKeyGuard ExecutionPlan
+    FatalError FileCheck FunctionSchema Gradient GraphExecutorState IODescriptor JITException
+    LiteScriptModule *Logger LoggerBase Node OperatorInfo PRIVATE_OPS
+    SerializationStorageContext StaticModule Tag TracingState USE_* Use Value assert_int_or_pair
+    boolean_dispatch builtins classes classproperty common_type* factory_kwargs get_scaled_dot*
+    import_ir_module* merge_type* np parameter parse_* per_channel_* per_tensor_*
+    prepare_multiprocessing* profiler_* qscheme return_types unify_type_list torch types windows
+    is_warn_always_enabled set_warn_always math ScalingType SwizzleType scaled_dot_general
+    handle_torch_function resize_as_*
+write session.run([loss, train], feeds) in a loop of your own
+    fit train_on_batch
+write gf.broadcast_arrays(x, y), or gf.broadcast_to(x, shape)
+    broadcast_shapes broadcast
+write x.reshape(…)
+    view_copy
+write gf.update(variable, value), and fetch that
+    zero_
+write gf.vector_norm(x[:, None] - x, axis=-1): all pairs
+    pdist
+write gf.resize(x, scales=…, mode="nearest"), or "linear"
+    upsample_nearest upsample_bilinear
+write gf.sort of the real parts, or of the absolute values
+    sort_complex
+write gf.where(condition, x, y)
+    piecewise
+write gf.real(x)
+    real_if_close
+write gf.take(x, i, axis=axis), or gf.where(condition, x, y) for choices
+    select
+"""
+
+OPTIM_TEXTS = """
+set weight_decay=, clip_norm=, clip_value= of the optimiser
+    add_decayed_weights clip_by_block_rms adaptive_grad_clip clip_grad
+    per_example_layer_norm_clip per_example_global_norm_clip
+an update is fetched from the session: session.run([loss, train])
+    apply_updates incremental_update
+the sum of gradients is made in the graph: docs/layers.md, under Optimisers
+    MultiSteps apply_every microbatch microbatching
+write gf.update(average, 0.99 * average + 0.01 * variable), and fetch that
+    ema swa_utils periodic_update update_moment update_infinity_moment measure_with_ema
+    update_moment_per_elem_norm bias_correction lookahead swap_in_optimizer_params_and_state
+say what to train: optimizer.minimize(loss, parameters)
+    freeze masked multi_transform partition selective_transform set_to_zero conditionally_mask
+    conditionally_transform
+the rate may be a tensor, which a session feeds or a variable holds
+    inject_hyperparams inject_stateful_hyperparams ReduceLROnPlateau
+gf.Session(g, check_finite=True) stops at NaN; gf.optim.LossScale skips such steps
+    apply_if_finite skip_not_finite skip_large_updates
+not in graphfw: add the noise to gf.grad's gradients, and give them to apply_gradients
+    perturbations
+a structure is a tuple, a list or a dict of tensors: gf.vjp and gf.scan take these
+    tree tree_utils tree_map_params projections second_order
+write (prediction - target) ** 2 / 2
+    l2_loss
+write (prediction - target) ** 2
+    squared_error
+set label_smoothing= of gf.nn.cross_entropy
+    smooth_labels
+write gf.normalize, gf.vector_norm
+    safe_norm safe_root_mean_squares
+write step + 1
+    safe_increment safe_int32_increment
+an optimiser keeps its state as variables: optimizer.variables
+    *State *Params ShouldSkipUpdateFunction TransformInitFn TransformUpdate* ZoomLinesearchInfo
+    MaskedNode ApplyEvery
+not in graphfw: an optimiser's rule is whole; write your own (docs/adding-an-optimiser.md)
+    scale_by_*
+an optimiser is one rule with options: gf.optim.AdamW(lr, clip_norm=…); see docs/layers.md
+    chain named_chain GradientTransformation GradientTransformationExtraArgs scale
+    scale_gradient stateless stateless_with_tree_map with_extra_args_support transforms contrib
+    keep_params_nonnegative zero_nans snapshot WrappedSchedule init_empty_state assignment
+    EPOCH_DEPRECATION_WARNING experimental value_and_grad_from_state flatten identity trace
+    monitor
+not in graphfw: write its rule as an optimiser (docs/adding-an-optimiser.md)
+    ASGD Adadelta Adafactor Adamax Muon NAdam Nadam RAdam Rprop SparseAdam Ftrl Lamb adabelief
+    adadelta adafactor adamax adamaxw adan amsgrad centralize fromage lamb lars noisy_sgd
+    novograd optimistic_adam optimistic_adam_v2 optimistic_gradient_descent radam rprop sign_sgd
+    signum sm3 yogi normalize_by_update_norm add_noise trace
+not in graphfw: a schedule is any function of the number of updates made
+    ChainedScheduler CosineAnnealingWarmRestarts CosineDecayRestarts CyclicLR InverseTimeDecay
+    LambdaLR MultiplicativeLR SequentialLR join_schedules sgdr_schedule
+    piecewise_interpolate_schedule warmup_exponential_decay_schedule LearningRateSchedule
+"""
+"""What users of optimisers look for; in `gf.optim` this goes before everything else."""

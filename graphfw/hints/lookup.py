@@ -1,0 +1,114 @@
+"""What graphfw calls, or how it writes, what another framework has under a name."""
+
+from __future__ import annotations
+
+import functools
+import re
+from fnmatch import fnmatchcase
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from graphfw.hints import public
+
+
+class Answer(NamedTuple):
+    """What to write instead of a name; empty where nothing is known.
+
+    Attributes:
+        target: The public path of what is meant: `gf.concat`.
+        calls: Or calls by that name, with the expression to write for each.
+        text: Or what to do.
+        remark: What is to be said besides.
+    """
+
+    target: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+    text: str = ""
+    remark: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.target or self.calls or self.text)
+
+
+_OWN_SENSE = {
+    "gf.errors": "gf.errors",
+    "gf.nn.init": "gf.nn.init",
+    "gf.optim.schedules": "gf.optim",
+}
+"""Modules whose names are common words, with where these are meant: `linear` is no schedule."""
+
+
+@functools.cache
+def look_up(name: str, place: str = "gf") -> Answer:
+    """Return what to write instead of a name that a place does not have.
+
+    Args:
+        name: What another framework calls it.
+        place: Where it was looked for: a public module, or a kind of object such as "Tensor".
+    """
+    tables: Any = import_module("graphfw.hints.tables")
+    calls, texts = tables.OF_PLACES.get(place, ({}, {}))
+    if name in calls:
+        return Answer(calls=tuple(calls[name]))
+    if name in texts:
+        return Answer(text=texts[name])
+    if place in ("Module", "Optimizer", "Place"):
+        return Answer()
+    found = (
+        _by_name(tables, name, place) or _by_rule(tables, name, place) or _by_letters(name, place)
+    )
+    if not found:
+        fitting = (t for pattern, t in tables.PATTERNS.items() if fnmatchcase(name, pattern))
+        found = Answer(text=next(fitting, ""))
+    return found
+
+
+def renamed(name: str) -> str:
+    """Return the public path of what graphfw calls otherwise than others do, or ""."""
+    tables: Any = import_module("graphfw.hints.tables")
+    target: str = tables.RENAMED.get(name, "")
+    return target
+
+
+def _by_name(tables: Any, name: str, place: str) -> Answer:
+    """Look a name up as it is."""
+    here = [path for path, known in _seen_from(place) if known == name]
+    if here:
+        return Answer(target=f"{here[0]}.{name}")
+    if name in tables.RENAMED:
+        return Answer(target=tables.RENAMED[name])
+    if name in tables.CALLS:
+        return Answer(calls=tuple(tables.CALLS[name]))
+    return Answer(text=tables.TEXTS.get(name, ""))
+
+
+def _by_rule(tables: Any, name: str, place: str) -> Answer:
+    """Look a name up without what rules say that another framework's names have besides."""
+    for form, bare in tables.RULES:
+        if not re.fullmatch(form, name):
+            continue
+        other = re.sub(f"^(?:{form})$", bare, name)
+        found = _by_name(tables, other, place) or _by_rule(tables, other, place)
+        if found and name.endswith("_"):
+            return found._replace(remark="tensors don't change: use the result")
+        if found:
+            return found
+    return Answer()
+
+
+def _by_letters(name: str, place: str) -> Answer:
+    """Look a name up whatever its capital letters and underscores."""
+    same = name.lower().replace("_", "")
+    spelt = (f"{p}.{n}" for p, n in _seen_from(place) if n.lower().replace("_", "") == same)
+    return Answer(target=next(spelt, ""))
+
+
+@functools.cache
+def _seen_from(place: str) -> list[tuple[str, str]]:
+    """Return the public names that may be meant at a place, those of the place itself first."""
+    names = [
+        (path, name)
+        for path, name in public.everything()
+        if place.startswith(_OWN_SENSE.get(path, ""))
+    ]
+    return sorted(names, key=lambda found: not found[0].startswith(place))

@@ -1,0 +1,99 @@
+"""The tables of other frameworks' names, read: loaded by the first error that needs them.
+
+`foreign_names.py` says what is called otherwise, `foreign_calls.py` what is written as an
+expression, `foreign_texts.py` what to do where there is neither; `foreign_methods.py` has the same
+for methods and attributes of objects. `RULES` are ways in which whole families of names differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphfw.hints import foreign_calls, foreign_methods, foreign_names, foreign_texts
+
+Calls = dict[str, list[tuple[str, str]]]
+"""For each name, calls of it and the expressions to write for them."""
+
+
+def _lines(table: str) -> Iterator[str]:
+    """Yield the lines of a table, without comments."""
+    for line in table.splitlines():
+        if line and not line.startswith("#"):
+            yield line
+
+
+def _renamed(table: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    target = ""
+    for line in _lines(table):
+        head, _, names = line.rpartition(": ")
+        target = head or target
+        found.update(dict.fromkeys(names.split(), target))
+    return found
+
+
+def _calls(table: str) -> Calls:
+    found: Calls = {}
+    for line in _lines(table):
+        call, _, expression = line.partition("): ")
+        found.setdefault(call.partition("(")[0], []).append((f"{call})", expression))
+    return found
+
+
+def _texts(table: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    text = ""
+    for line in _lines(table):
+        if line.startswith(" "):
+            found.update(dict.fromkeys(line.split(), text))
+        else:
+            text = line
+    return found
+
+
+RENAMED = _renamed(foreign_names.CALLED)
+"""Another framework's name, and the public path of what graphfw calls otherwise."""
+
+CALLS = _calls(foreign_calls.CALLS)
+
+
+def _patterns(texts: dict[str, str]) -> dict[str, str]:
+    """Take the patterns out of a table."""
+    return {name: texts.pop(name) for name in list(texts) if set("*[") & set(name)}
+
+
+_OPTIM_TEXTS = _texts(foreign_texts.OPTIM_TEXTS)
+TEXTS = {**_OPTIM_TEXTS, **_texts(foreign_texts.TEXTS)}
+"""Another framework's name, and what to do where there is no one function for it."""
+
+PATTERNS = _patterns(TEXTS)
+"""The same of patterns of names, in the order in which they are tried."""
+
+OF_PLACES: dict[str, tuple[Calls, dict[str, str]]] = {
+    "gf.linalg": (_calls(foreign_calls.LINALG_CALLS), {}),
+    "gf.optim": ({}, _OPTIM_TEXTS),
+    "Tensor": (_calls(foreign_methods.TENSOR_CALLS), _texts(foreign_methods.TENSOR_TEXTS)),
+    "Module": ({}, _texts(foreign_methods.MODULE_TEXTS)),
+    "Optimizer": ({}, _texts(foreign_methods.OPTIMIZER_TEXTS)),
+    "Place": ({}, _texts(foreign_methods.PLACE_TEXTS)),
+}
+"""Calls and texts that go before all others in one module, or for one kind of objects."""
+
+RULES = (
+    (r"(\w+[a-z0-9])_", r"\1"),  # PyTorch's functions that change a tensor
+    (r"(\w+)_copy|(\w+)_physical|unsafe_(\w+)|native_(\w+)|safe_(\w+)", r"\1\2\3\4\5"),
+    (r"reduce_(\w+)", r"\1"),
+    (r"hard_(\w+)", r"hard\1"),
+    (r"Convolution([123])D", r"Conv\1d"),
+    (r"Convolution([123])DTranspose", r"ConvTranspose\1d"),
+    (r"Conv([123])DTranspose", r"ConvTranspose\1d"),
+    (r"SpatialDropout([123])D", r"Dropout\1d"),
+    (r"Global(Avg|Max)Pool([123])D", r"Global\1Pooling\2D"),
+    (r"GlobalAvgPooling([123])D", r"GlobalAveragePooling\1D"),
+    (r"(Adaptive|)(Max)Pooling([123])D", r"\1\2Pool\3d"),
+    (r"(Adaptive|)Average(?:Pooling|Pool)([123])D", r"\1AvgPool\2d"),
+    (r"(\w+)Normalization", r"\1Norm"),
+    (r"(\w+)Loss|(\w+)_loss", r"\1\2"),
+    (r"([a-z_]+?)_?[123]d", r"\1"),
+)
+"""A form of names, and the name without it."""

@@ -1,0 +1,94 @@
+"""Calls of modules: their name scope, and whether they are for training."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from graphfw.errors import ArgumentError
+from graphfw.hints.calls import raise_refusal
+from graphfw.ir import ambient, nest
+from graphfw.ir.evaluation import Evaluation
+from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Variable
+from graphfw.loc import capture
+from graphfw.nn.checks import called
+
+if TYPE_CHECKING:
+    from graphfw.nn.module import Module
+
+
+def call(module: Module, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Return what a module's `forward` returns: see `Module.__call__`."""
+    path = module.path
+    outer = ambient.outer_scope.get()
+    prefix = ambient.current_scope.get() if outer is None else outer
+    # Also for a module that was made in the scope it is called in.
+    scope = path if path.startswith(f"{prefix}.") else ambient.join_scope(prefix, path)
+    mode = _mode(module, kwargs)
+    flag = ambient.training_flag.get() if mode is None else mode
+    evaluated = ambient.evaluated.get()
+    begins = evaluated is None and not (flag and module.training)
+    layers = [] if begins else evaluated
+    graph, count = current_graph(), len(current_graph().nodes) if begins else 0
+    with (
+        called(prefix, scope),
+        ambient.override(ambient.training_flag, flag),
+        ambient.override(ambient.evaluated, layers),
+    ):
+        try:
+            result = module.forward(*args, **kwargs)
+        except TypeError as error:
+            raise_refusal(error, module.forward, args, kwargs, type(module).__name__)
+    # Who writes training=False, or evaluates one layer of a model in training, means it.
+    is_meant = mode is not None or (outer is not None and layers == [module])
+    if begins and layers and not is_meant:
+        _note(module, layers, graph, count, result)
+    return result
+
+
+def _mode(module: Module, kwargs: dict[str, Any]) -> bool | None:
+    """Take the argument `training` from those of a call, unless `forward` has one of its own.
+
+    Raises:
+        ArgumentError: It is no bool, or it is True after `eval`.
+    """
+    if "training" not in kwargs or "training" in inspect.signature(module.forward).parameters:
+        return None
+    mode = kwargs.pop("training")
+    name = type(module).__name__
+    if mode is not None and not isinstance(mode, bool):
+        raise ArgumentError(
+            f"{name}: training={mode!r} must be True, False or None",
+            fix="write training=False for evaluation: it is settled when the call is described",
+        )
+    if mode and not module.training:
+        raise ArgumentError(
+            f"{name}: training=True in a call after eval(), which holds until train()",
+            fix="call train() before; instead of eval(), write training=False in calls",
+        )
+    return mode
+
+
+def _note(module: Module, layers: Sequence[Module], graph: Graph, count: int, result: Any) -> None:
+    """Have a graph know of a call for evaluation.
+
+    Args:
+        module: What was called.
+        layers: The layers in it that would have computed something else in training.
+        graph: The graph.
+        count: How many nodes it had before.
+        result: What the call returned.
+    """
+    made = {*graph.nodes[count:]}
+    results = [t for t in nest.leaves(result) if isinstance(t, Tensor) and t.node in made]
+    results = [t for t in results if not isinstance(t, Variable)]
+    if results:
+        named = dict.fromkeys([f"{layer.path} ({type(layer).__name__})" for layer in layers])
+        graph.evaluations.append(
+            Evaluation(
+                module.path, capture(), tuple(named), tuple(module.parameters()), tuple(results)
+            )
+        )

@@ -1,0 +1,89 @@
+"""Everyday functions of arrays that the Array API standard does not have, as `gf` exports them."""
+
+from graphfw.ops.arranging import (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    column_stack,
+    diag,
+    dstack,
+    hstack,
+    rot90,
+    vstack,
+)
+from graphfw.ops.closeness import allclose, isclose
+from graphfw.ops.covariance import corrcoef, cov
+from graphfw.ops.cumulative import cumulative_max, cumulative_min
+from graphfw.ops.flat_places import ravel_multi_index, unravel_index
+from graphfw.ops.histograms import Histogram, bincount, digitize, histogram
+from graphfw.ops.polynomials import convolve, polyfit, polyval, vander
+from graphfw.ops.quantiles import median, nanmedian, nanquantile, quantile
+from graphfw.ops.sampled import ediff1d, gradient, interp, trapezoid, unwrap
+from graphfw.ops.scatter import index_max, index_min, index_multiply, put_along_axis
+from graphfw.ops.segments import segment_max, segment_mean, segment_min, segment_prod, segment_sum
+from graphfw.ops.skipping_nan import (
+    nanargmax,
+    nanargmin,
+    nanmax,
+    nanmean,
+    nanmin,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
+)
+
+__all__ = [
+    "Histogram",
+    "allclose",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "bincount",
+    "column_stack",
+    "convolve",
+    "corrcoef",
+    "cov",
+    "cumulative_max",
+    "cumulative_min",
+    "diag",
+    "digitize",
+    "dstack",
+    "ediff1d",
+    "gradient",
+    "histogram",
+    "hstack",
+    "index_max",
+    "index_min",
+    "index_multiply",
+    "interp",
+    "isclose",
+    "median",
+    "nanargmax",
+    "nanargmin",
+    "nanmax",
+    "nanmean",
+    "nanmedian",
+    "nanmin",
+    "nanprod",
+    "nanquantile",
+    "nanstd",
+    "nansum",
+    "nanvar",
+    "polyfit",
+    "polyval",
+    "put_along_axis",
+    "quantile",
+    "ravel_multi_index",
+    "rot90",
+    "segment_max",
+    "segment_mean",
+    "segment_min",
+    "segment_prod",
+    "segment_sum",
+    "trapezoid",
+    "unravel_index",
+    "unwrap",
+    "vander",
+    "vstack",
+]

@@ -1,0 +1,190 @@
+"""Quantiles and medians: what stands at a place when the elements are sorted."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from graphfw.ir import concrete
+from graphfw.ir.dim import DimLike
+from graphfw.ir.dtype import float64, int64
+from graphfw.ir.functions import F, public
+from graphfw.ir.shape import permuted, reduced, size_of
+from graphfw.ir.tensor import Tensor
+from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, ruled
+from graphfw.ops.composed import demand, floats
+from graphfw.ops.reduce import require_elements
+
+__all__ = ["median", "nanmedian", "nanquantile", "quantile"]
+
+Method: TypeAlias = Literal["linear", "lower", "higher", "midpoint", "nearest"]
+
+
+@public
+def quantile(
+    x: TensorLike,
+    q: TensorLike,
+    /,
+    *,
+    axis: Axes = None,
+    keepdims: bool = False,
+    method: Method = "linear",
+) -> Tensor:
+    """Find the numbers that parts of the elements along axes are below.
+
+    x: [*A], q: [*Q] -> [*Q, *A without axis]. Of N sorted elements, q stands at place q * (N - 1).
+    Real floating-point; integers become the default dtype. One NaN makes the result NaN.
+
+    Args:
+        x: The samples.
+        q: Which part is below, from 0 to 1: a number, or a tensor of any shape. Beyond that range
+            the result is NaN where q is not known before a run.
+        axis: Along which dims, all by default.
+        keepdims: Whether to keep the axes, as size 1.
+        method: What to take between two elements: a mean weighted by distance ("linear"), the
+            smaller, the larger, the mean of both ("midpoint"), or the one that is nearer (halfway
+            the one at an even place).
+
+    Raises:
+        AxisError: There is no such axis.
+        ShapeError: A size along `axis` is 0.
+        ArgumentError: A q is below 0 or above 1; there is no such method.
+        DTypeError: A tensor is complex.
+
+    >>> import graphfw as gf
+    >>> gf.quantile(gf.asarray([4.0, 1.0, 3.0, 2.0]), [0.5, 1.0])
+    Tensor([2.5, 4. ], dtype=float32)
+    """
+    return _quantile("quantile", x, q, axis, keepdims, method)
+
+
+@public
+def nanquantile(
+    x: TensorLike,
+    q: TensorLike,
+    /,
+    *,
+    axis: Axes = None,
+    keepdims: bool = False,
+    method: Method = "linear",
+) -> Tensor:
+    """Find quantiles of the elements that are not NaN: see `quantile`.
+
+    x: [*A], q: [*Q] -> [*Q, *A without axis]. Where all elements are NaN, so is the result.
+
+    Raises:
+        AxisError, ShapeError, ArgumentError, DTypeError: As `quantile`.
+
+    >>> import graphfw as gf
+    >>> gf.nanquantile(gf.asarray([4.0, gf.nan, 1.0]), 0.5)
+    Tensor(2.5, dtype=float32)
+    """
+    return _quantile("nanquantile", x, q, axis, keepdims, method)
+
+
+@public
+def median(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Take the middle of the sorted elements along axes; of two, their mean.
+
+    x: [*A] -> [*A without axis]. Of all elements by default. Real floating-point; integers become
+    the default dtype. One NaN makes the result NaN.
+
+    Raises:
+        AxisError: There is no such axis.
+        ShapeError: A size along `axis` is 0.
+        DTypeError: The tensor is complex.
+
+    >>> import graphfw as gf
+    >>> gf.median(gf.asarray([3.0, 9.0, 1.0, 4.0]))
+    Tensor(3.5, dtype=float32)
+    """
+    return _quantile("median", x, 0.5, axis, keepdims, "linear")
+
+
+@public
+def nanmedian(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Take the median of the elements that are not NaN: see `median`.
+
+    x: [*A] -> [*A without axis]. Where all elements are NaN, so is the result.
+
+    Raises:
+        AxisError, ShapeError, DTypeError: As `median`.
+
+    >>> import graphfw as gf
+    >>> gf.nanmedian(gf.asarray([3.0, gf.nan, 1.0, 4.0]))
+    Tensor(3., dtype=float32)
+    """
+    return _quantile("nanmedian", x, 0.5, axis, keepdims, "linear")
+
+
+def _quantile(
+    name: str, x: TensorLike, q: TensorLike, axis: Axes, keepdims: bool, method: Method
+) -> Tensor:
+    tensor = floats(name, x)
+    axes = axes_of(name, tensor, axis)
+    known = ", ".join(map(repr, get_args(Method)))
+    is_known = method in get_args(Method)
+    demand(is_known, f"{name}: method={method!r}", {"x": tensor}, fix=f"use one of {known}")
+    ruled(name, tensor, require_elements, tensor.shape, axes)
+    parts = _parts(name, q)
+    ordered = F.sort(_lines(tensor, axes), axis=-1, stable=False)
+    flat = F.reshape(parts, (parts.size,))
+    found = _between(ordered, flat, method, skips_nan=name.startswith("nan"))
+    kept = reduced(tensor.shape, axes, keepdims)
+    return F.reshape(F.moveaxis(found, -1, 0), (*parts.shape, *kept))
+
+
+def _parts(name: str, q: TensorLike) -> Tensor:
+    """Return q in float64, in which a place among many elements is exact."""
+    is_python = isinstance(q, (int, float, list, tuple))
+    tensor = F.asarray(q, dtype=float64) if is_python else floats(name, q)
+    values = concrete.value_to_check(tensor)
+    if values is not None:
+        is_part = bool(np.all((values >= 0) & (values <= 1)))
+        message = f"{name}: q={values} is not between 0 and 1"
+        demand(is_part, message, fix="write the part that is below: 0.95 is the 95th percentile")
+    return converted(tensor, float64)
+
+
+def _lines(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Lay axes side by side as the last one.  x: [*A] -> [*A without axes, N]"""
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    count = size_of(permuted(x.shape, axes))
+    lines: Tensor = F.reshape(F.permute_dims(x, (*kept, *axes)), (*permuted(x.shape, kept), count))
+    return lines
+
+
+def _between(ordered: Tensor, parts: Tensor, method: Method, *, skips_nan: bool) -> Tensor:
+    """Return the quantiles of sorted lines.  ordered: [*B, N], parts: [Q] -> [*B, Q]"""
+    count: DimLike = ordered.shape[-1]
+    is_nan = F.isnan(ordered)
+    places: Any
+    if skips_nan:  # those stand behind the others
+        last = F.sum(~is_nan, axis=-1, keepdims=True) - 1
+        places = parts * converted(F.maximum(last, 0), float64)
+        bad = (last < 0) | ~((parts >= 0) & (parts <= 1))
+    else:
+        places = parts * as_tensor(count - 1, float64)
+        bad = F.expand_dims(is_nan[..., -1], axis=-1) | ~((parts >= 0) & (parts <= 1))
+    places = F.where((parts >= 0) & (parts <= 1), places, 0)
+    before = F.floor(places)
+
+    def at(place: Tensor) -> Tensor:
+        index = converted(place, int64)
+        if skips_nan:
+            return F.take_along_axis(ordered, index, axis=-1)
+        return F.take(ordered, index, axis=-1)
+
+    if method == "lower":
+        found = at(before)
+    elif method == "higher":
+        found = at(F.ceil(places))
+    elif method == "nearest":
+        found = at(F.round(places))
+    else:
+        low, high = at(before), at(F.ceil(places))
+        weight = converted(places - before, ordered.dtype) if method == "linear" else 0.5
+        # Both are weighed, since the difference of two large ones may not fit; equal ones stay.
+        found = F.where(low == high, low, low * (1 - weight) + high * weight)
+    return F.where(bad, np.nan, found)

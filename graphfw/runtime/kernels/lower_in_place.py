@@ -1,0 +1,55 @@
+"""Which of the arrays that a kernel reads it may write its results over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphfw.runtime.kernels.lower_loops import Draft, Stored, postorder, roots_of
+from graphfw.runtime.kernels.lower_values import Element, Place
+from graphfw.runtime.kernels.steps import Storage
+
+
+def in_place(
+    draft: Draft, buffers: Mapping[tuple[Storage, bool], int]
+) -> tuple[tuple[int, int], ...]:
+    """Find what may be written over: read only where it is written, and not afterwards.
+
+    Args:
+        draft: Of the kernel.
+        buffers: The numbers of the kernel's buffers, by storage and whether they are written.
+
+    Returns:
+        Pairs of a buffer that is written and one that is read; see `Step.in_place`.
+    """
+    passes = [draft.before, *draft.loops, draft.after]
+    places: dict[Storage, set[Place]] = {}
+    last: dict[Storage, int] = {}
+    written: list[tuple[int, Place]] = []
+    for number, statements in enumerate(passes):
+        roots = [root for s in statements for root in roots_of(s)]
+        for expr in postorder(roots, lambda expr: False):
+            if isinstance(expr, Element):
+                places.setdefault(expr.place.storage, set()).add(expr.place)
+                last[expr.place.storage] = number
+        written += [(number, s.place) for s in statements if isinstance(s, Stored)]
+    # A row's values are stored after all passes: what they are written over is read in them.
+    pairs = []
+    for number, place in written:
+        for storage, its in places.items():
+            if len(its) > 1 or storage.dtype is not place.storage.dtype:
+                continue
+            if storage is place.storage:  # another part of it
+                continue
+            (only,) = its
+            if last[storage] <= number and _same_element(only, place):
+                pairs.append((buffers[place.storage, True], buffers[storage, False]))
+    return tuple(pairs)
+
+
+def _same_element(a: Place, b: Place) -> bool:
+    """Whether two places, of which the second has no two elements in one, always agree."""
+    return (
+        a.offset == b.offset == 0
+        and dict(a.strides) == dict(b.strides)
+        and a.storage.size == b.storage.size
+    )

@@ -1,0 +1,77 @@
+"""Kernels with many numbers read them from memory, so that those that differ in them are one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphfw.ir.dtype import DType
+from graphfw.ir.literal import Literal
+from graphfw.ir.records import record
+from graphfw.runtime.kernels.ir import Const, Expr
+from graphfw.runtime.kernels.lower_loops import Draft, Statement, Swap, postorder, with_value
+from graphfw.runtime.kernels.steps import Table
+
+
+@record(eq=False)
+class Entry(Expr):
+    """A number that lies in memory.
+
+    Attributes:
+        table: Where it lies.
+        place: Its place among the numbers there.
+    """
+
+    table: Table
+    place: int
+
+
+def with_tables(draft: Draft, most: int) -> Draft:
+    """Return a draft whose numbers are read from memory, if it has more than `most` of a dtype.
+
+    Floats alone: of integers a generator of code may make use. Few numbers stay in the code, where
+    they cost nothing to read. Of many there are kernels that only they tell apart, such as the
+    pieces of a long sum of scaled terms; and so many don't fit into registers anyway.
+    """
+    found: dict[DType, dict[bytes, int]] = {}
+    values = [statement.value for statement in draft.statements()]
+    consts = [
+        expr
+        for expr in postorder(reversed(values), lambda expr: False)
+        if isinstance(expr, Const) and expr.dtype.is_floating
+    ]
+    for const in consts:
+        numbers = found.setdefault(const.dtype, {})
+        numbers.setdefault(_bits(const), len(numbers))
+    found = {dtype: numbers for dtype, numbers in found.items() if len(numbers) > most}
+    if not found:
+        return draft
+    tables = {dtype: _table(dtype, numbers) for dtype, numbers in found.items()}
+
+    def entry(expr: Expr) -> Expr | None:
+        if not isinstance(expr, Const) or expr.dtype not in tables:
+            return None
+        return Entry(expr.dtype, tables[expr.dtype], found[expr.dtype][_bits(expr)])
+
+    swap = Swap(entry)
+
+    def swapped(statements: list[Statement]) -> list[Statement]:
+        return [with_value(one, swap(one.value)) for one in statements]
+
+    return Draft(
+        draft.form,
+        draft.outer,
+        draft.inner,
+        swapped(draft.before),
+        [swapped(loop) for loop in draft.loops],
+        swapped(draft.after),
+    )
+
+
+def _bits(const: Const) -> bytes:
+    """Return what tells numbers apart: 0.0 equals -0.0."""
+    return np.asarray(const.value, const.dtype.dtype).tobytes()
+
+
+def _table(dtype: DType, numbers: dict[bytes, int]) -> Table:
+    array = np.frombuffer(b"".join(numbers), dtype.dtype)
+    return Table(dtype, len(numbers), "numbers of a kernel", Literal(array))

@@ -1,0 +1,249 @@
+"""Rows of a right operand, as vectors: read from memory, or computed in registers.
+
+Products of few rows read each element of `b` once. So what a prologue makes of it, such as floats
+of weights in 8 bits, need not be written anywhere: it is computed where it is multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from graphfw.runtime.kernels.ir import Call, Const, Expr, Kernel, Load, Loop, Size, Store
+from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.numpy_executor.codegen.facts import postorder
+from graphfw.runtime.numpy_executor.codegen.registers import (
+    literal,
+    memory,
+    register,
+    splat,
+    vector,
+)
+from graphfw.runtime.numpy_executor.matmul.elements import Elements
+from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+COMPUTED = "ptr %operands, ptr %given, i64 %row, i64 %column"
+"""The arguments of what computes rows of the right operand, for which see `Computed`."""
+
+MOST_ROWS = 4
+"""Up to so many rows of the product an element is computed once: see `cell.FEW_HEIGHTS`."""
+
+_AHEAD = 5120
+"""How many bytes ahead memory is asked for where rows are short: the processor's guesses end with
+each of them."""
+
+_MOST_CALLS = 32
+"""What is longer fills the instruction cache: loops have it once for each row that is read."""
+
+
+class Source(Protocol):
+    """Some rows of the right operand, or of its transpose, in which vectors lie along."""
+
+    def load(self, place: str, mask: str = "") -> list[str]:
+        """Return a vector of each row, from a place on; where there is a mask, its lanes."""
+        ...
+
+
+class InMemory:
+    """Rows that are read, converted to the dtype that is computed in."""
+
+    def __init__(self, elements: Elements, rows: Sequence[str]) -> None:
+        self._elements = elements
+        self._rows = rows
+
+    def load(self, place: str, mask: str = "") -> list[str]:
+        """See `Source.load`."""
+        elements = self._elements
+        offset = elements.body.mul(place, elements.dtype.itemsize)
+        found = [elements.body.at(row, offset) for row in self._rows]
+        return [elements.load_some(p, mask) if mask else elements.load(p) for p in found]
+
+
+def is_computed_inline(kernel: Kernel) -> bool:
+    """Whether a prologue's elements can be computed in registers, each from what lies there."""
+    exprs = list(postorder([_root(kernel)]))
+    calls = [expr for expr in exprs if isinstance(expr, Call)]
+    if len(calls) > _MOST_CALLS or any(map(_needs_library, calls)):
+        return False
+    leaves = [expr for expr in exprs if not isinstance(expr, Call)]
+    return all(
+        isinstance(expr, Const) or (isinstance(expr, Load) and not expr.access.terms)
+        for expr in leaves
+    )
+
+
+def _needs_library(call: Call) -> bool:
+    is_cast = call.function in ("cast", "bits")
+    return not is_cast and PRIMITIVES[call.function].source != "instruction"
+
+
+def _root(kernel: Kernel) -> Expr:
+    """Return the value of the only store of a prologue."""
+    (loop,) = kernel.body
+    assert isinstance(loop, Loop)
+    (store,) = loop.body
+    assert isinstance(store, Store)
+    return store.value
+
+
+class _Varies(NamedTuple):
+    """Along what a value differs."""
+
+    rows: bool
+    columns: bool
+
+
+class Computed:
+    """Rows that a prologue computes.
+
+    Its buffers' addresses lie at `%operands`, its run-time integers at `%given`.
+
+    Args:
+        body: Of the function.
+        shape: Whose vectors.
+        kernel: The prologue's.
+        first: The number of the first row in its tensor.
+        count: How many rows.
+        column: Where in its rows place 0 lies.
+        ahead: Whether memory is asked for before it is needed.
+    """
+
+    def __init__(
+        self,
+        body: Body,
+        shape: Shape,
+        kernel: Kernel,
+        first: str,
+        count: int,
+        column: str,
+        *,
+        ahead: bool = False,
+    ) -> None:
+        self._body = body
+        self._shape = shape
+        self._kernel = kernel
+        self._column = column
+        self._root = _root(kernel)
+        self._exprs = list(postorder([self._root]))
+        self._sizes: dict[Size, str] = {}
+        self._varies: dict[Expr, _Varies] = {}
+        for expr in self._exprs:
+            self._varies[expr] = self._varying(expr)
+        used = dict.fromkeys([expr.buffer for expr in self._exprs if isinstance(expr, Load)])
+        self._buffers = {number: body.array("%operands", number, "ptr") for number in used}
+        # What is the same in all of a row, or everywhere, is computed before the loops.
+        fixed: dict[Expr, str] = {}
+        self._write(fixed, _Varies(rows=False, columns=False), {}, "", "")
+        self._rows: list[tuple[dict[Load, str], dict[Expr, str]]] = []
+        self._ahead = ahead
+        for number in range(count):
+            starts = self._starts(body.add(first, number))
+            values = dict(fixed)
+            self._write(values, _Varies(rows=True, columns=False), starts, "", "")
+            self._rows.append((starts, values))
+
+    def load(self, place: str, mask: str = "") -> list[str]:
+        """See `Source.load`."""
+        column = self._body.add(place, self._column)
+        shared: dict[Expr, str] = {}
+        found = []
+        for starts, known in self._rows:
+            values = {**known, **shared}
+            self._write(values, _Varies(rows=False, columns=True), starts, column, mask)
+            shared = {e: v for e, v in values.items() if not self._varies[e].rows}
+            self._write(values, _Varies(rows=True, columns=True), starts, column, mask)
+            found.append(values[self._root])
+        return found
+
+    def _size(self, size: Size) -> str:
+        if isinstance(size, int):
+            return str(size)
+        if size not in self._sizes:
+            self._sizes[size] = self._body.array("%given", size.number)
+        return self._sizes[size]
+
+    def _varying(self, expr: Expr) -> _Varies:
+        if isinstance(expr, Load):
+            along = dict(expr.access.strides)
+            rows, columns = (
+                along.get(axes[0].name, 0) for axes in (self._kernel.outer, self._kernel.inner)
+            )
+            return _Varies(rows != 0, columns != 0)
+        args = [self._varies[arg] for arg in expr.args] if isinstance(expr, Call) else []
+        return _Varies(any(a.rows for a in args), any(a.columns for a in args))
+
+    def _starts(self, row: str) -> dict[Load, str]:
+        """Write where a row of each access begins."""
+        body, found = self._body, {}
+        for expr in self._exprs:
+            if not isinstance(expr, Load):
+                continue
+            along, itemsize = dict(expr.access.strides), self._itemsize(expr)
+            start = body.at(
+                self._buffers[expr.buffer], body.mul(self._size(expr.access.offset), itemsize)
+            )
+            stride = along.get(self._kernel.outer[0].name, 0)
+            if stride != 0:
+                step = body.mul(body.mul(row, self._size(stride)), itemsize)
+                start = body.at(start, step)
+            found[expr] = start
+        return found
+
+    def _itemsize(self, expr: Load) -> int:
+        return self._kernel.buffers[expr.buffer].dtype.itemsize
+
+    def _write(
+        self,
+        values: dict[Expr, str],
+        which: _Varies,
+        starts: dict[Load, str],
+        column: str,
+        mask: str,
+    ) -> None:
+        """Write the values that vary in one way, after those that they are made of."""
+        p = self._body.primitives(self._shape.lanes)
+        for expr in self._exprs:
+            if expr in values or self._varies[expr] != which:
+                continue
+            if isinstance(expr, Const):
+                number = literal(expr.value, expr.dtype)
+                values[expr] = splat(register(expr.dtype), number, self._shape.lanes)
+            elif isinstance(expr, Load):
+                starts = starts or self._starts("0")
+                values[expr] = self._load(expr, starts[expr], column, mask)
+            elif isinstance(expr, Call):
+                args = tuple([values[arg] for arg in expr.args])
+                dtype = expr.args[-1].dtype
+                if expr.function == "cast":
+                    values[expr] = p.cast(dtype, expr.dtype, args[0])
+                elif expr.function == "bits":
+                    values[expr] = p.bits(dtype, expr.dtype, args[0])
+                else:
+                    values[expr] = p.call(expr.function, dtype, args)
+
+    def _load(self, expr: Load, start: str, column: str, mask: str) -> str:
+        body, lanes = self._body, self._shape.lanes
+        dtype = self._kernel.buffers[expr.buffer].dtype
+        element, itemsize = memory(dtype), dtype.itemsize
+        if not self._varies[expr].columns:
+            one = body.let(f"load {element}, ptr {start}, align {itemsize}")
+            one = body.primitives(1).from_memory(dtype, one)
+            kind, scalar = vector(register(dtype), lanes), register(dtype)
+            first = body.let(f"insertelement {kind} poison, {scalar} {one}, i32 0")
+            order = f"<{lanes} x i32> zeroinitializer"
+            return body.let(f"shufflevector {kind} {first}, {kind} poison, {order}")
+        kind = vector(element, lanes)
+        place = body.at(start, body.mul(column, itemsize))
+        if mask:
+            suffix = {"float": "f32", "double": "f64"}.get(element, element)
+            bits = f"<{lanes} x i1>"
+            operands = [("ptr", place), ("i32", str(itemsize)), (bits, mask)]
+            operands.append((kind, "zeroinitializer"))
+            value = body.call(kind, f"llvm.masked.load.v{lanes}{suffix}.p0", operands)
+        else:
+            value = body.let(f"load {kind}, ptr {place}, align {itemsize}")
+            if self._ahead:
+                there = body.at(place, _AHEAD)
+                body.line(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")
+        return body.primitives(lanes).from_memory(dtype, value)

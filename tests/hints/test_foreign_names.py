@@ -1,0 +1,189 @@
+"""Every public name of other frameworks exists in graphfw, or answers with what to write.
+
+`python -m tests.support.foreign_names` writes the list of the names, from the packages.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import re
+from collections import Counter
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+import graphfw as gf
+from graphfw.hints import public, tables
+from graphfw.hints.expressions import filled
+from graphfw.hints.foreign_arguments import SYNONYMS, why_left_out
+from graphfw.hints.lookup import look_up
+from tests.support import foreign_names
+
+NAMES = foreign_names.read()
+OWN = {"gf": gf, "gf.nn": gf.nn, "gf.nn.init": gf.nn.init, "gf.optim": gf.optim}
+OWN["gf.optim.schedules"] = gf.optim.schedules
+
+CALLS = {
+    "modules": tables.CALLS,
+    **{place: calls for place, (calls, _) in tables.OF_PLACES.items() if calls},
+}
+TEXTS = [tables.TEXTS, tables.PATTERNS, *[texts for _, texts in tables.OF_PLACES.values()]]
+
+
+@pytest.mark.parametrize("path", foreign_names.MODULES)
+def test_each_name_exists_or_is_answered(path):
+    own = foreign_names.MODULES[path]
+    silent = []
+    for name in NAMES[path]:
+        try:
+            getattr(OWN[own], name)
+        except gf.UnknownNameError as error:
+            if not error.fix or error.fix.startswith(("see dir", "did you mean")):
+                silent.append(name)
+    assert not silent, (
+        f"graphfw has no answer for {path}'s {silent}: add rows to hints/foreign_*.py"
+    )
+
+
+@pytest.mark.parametrize("path", foreign_names.CLASSES)
+def test_each_attribute_exists_or_is_answered(path):
+    kind = foreign_names.CLASSES[path]
+    cls = {"Tensor": gf.Tensor, "Module": gf.nn.Module, "Optimizer": gf.optim.Optimizer}[kind]
+    missing = [name for name in NAMES[path] if not hasattr(cls, name)]
+    silent = [name for name in missing if not look_up(name, kind)]
+    assert not silent, f"no answer for {path}'s {silent}: add rows to hints/foreign_methods.py"
+
+
+def test_the_tables_have_names_of_other_frameworks_alone():
+    known = {name for names in NAMES.values() for name in names}
+    rows = {*tables.RENAMED, *[name for calls in CALLS.values() for name in calls]}
+    rows |= {name for texts in TEXTS for name in texts if not set("*[") & set(name)}
+    assert not rows - known
+    for pattern in tables.PATTERNS:
+        assert any(fnmatchcase(name, pattern) for name in known), pattern
+
+
+def test_the_tables_have_no_rows_for_what_graphfw_has():
+    own = set(public.PUBLIC["gf"][1])
+    texts = set(tables.TEXTS) - set(tables._OPTIM_TEXTS)
+    assert not own & {*tables.RENAMED, *tables.CALLS, *texts}
+
+
+def test_what_is_to_be_written_exists():
+    written = [*tables.RENAMED.values(), *[text for texts in TEXTS for text in texts.values()]]
+    for calls in CALLS.values():
+        written += [expression for rows in calls.values() for _, expression in rows]
+    for text in dict.fromkeys(written):
+        for path in re.findall(r"\bgf(?:\.[A-Za-z_]\w*)+", text):
+            assert path in public.PUBLIC or _found(path) is not None, f"{text}: there is no {path}"
+
+
+def _found(path):
+    """Follow a path such as gf.Session, gf.onnx.load or gf.pi."""
+    found = gf
+    for name in path.split(".")[1:]:
+        found = getattr(found, name, None)
+    return found
+
+
+X = gf.asarray([[0.5, 0.25], [0.75, 1.0]])
+V = gf.asarray([0.5, 2.0])
+SAMPLES = {
+    **dict.fromkeys(["a", "b", "c", "m", "p", "re", "im", "r", "angle", "x", "y", "logits"], X),
+    **dict.fromkeys(["bias", "boundaries", "bins", "u", "v", "values", "weight"], V),
+    **dict.fromkeys(["exponent", "limit", "number", "q", "std", "value"], 0.5),
+    **dict.fromkeys(["axis", "i", "length", "n", "num", "start", "axis2", "parts"], 1),
+    **dict.fromkeys(["images", "volume"], gf.ones((2, 2, 2, 2, 2))),
+    **{"mask": X > 0.5, "axes": (1, 0), "shape": (2, 2), "sizes": (2, 1), "high": 3, "stop": 4},
+    **{"arrays": [X, X], "axis1": 0, "indices": gf.asarray([[0, 1]])},
+    **{"bilinear.volume": gf.ones((3, 2, 2)), "vander.v": V, "linear.weight": X},
+}
+"""Arguments of the calls in the tables by name, or by the call's name and their own."""
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_expressions_can_be_computed(kind):
+    with gf.Graph():
+        samples = {**SAMPLES, "gf": gf, "variable": gf.Variable(X)}
+        for call, expression in [row for rows in CALLS[kind].values() for row in rows]:
+            assert eval(expression, {**samples, **_given(call, samples)}) is not None, call
+
+
+def _given(call, samples):
+    """Return the arguments that a call of the tables has besides those of its own names."""
+    parsed = ast.parse(call, mode="eval").body
+    names = [a.id for a in parsed.args if isinstance(a, ast.Name)]
+    special = {
+        n: samples[f"{parsed.func.id}.{n}"] for n in names if f"{parsed.func.id}.{n}" in samples
+    }
+    return {**special, **{k.arg: ast.literal_eval(k.value) for k in parsed.keywords}}
+
+
+def test_arguments_stand_in_the_place_of_the_tables():
+    table = [("f(x, *axes)", "x.g((*axes,))"), ("f(x, y=2, axis=1)", "x + y * axis")]
+    assert filled(table, ["axes + 1", "a", "x"], {}) == "(axes + 1).g((a, x))"
+    assert filled(table, ["x"], {"dim": "y"}) == "x + 2 * y"
+    assert filled(table, ["a"], {"unknown": "b"}) == ""
+
+
+def test_arguments_that_many_functions_have_are_translated():
+    unknown = Counter()
+    for path, names in foreign_names.read_arguments().items():
+        module, _, name = path.rpartition(".")
+        own = foreign_names.MODULES[module]
+        target = f"{own}.{name}" if name in public.PUBLIC[own][1] else look_up(name, own).target
+        found = public.find(target)
+        if not callable(found) or isinstance(found, gf.nn.init.Initializer):
+            continue
+        known = inspect.signature(found).parameters
+        for argument in names:
+            meant = [argument, *SYNONYMS.get(argument, ())]
+            if not (any(n in known for n in meant) or why_left_out(argument)):
+                unknown[argument] += 1
+    many = {name for name, count in unknown.items() if count > 9}
+    assert not many, f"say in hints/foreign_arguments.py what {many} is called, or why it is not"
+
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "coming-from.md"
+ROWS = re.findall(r"^\| (`.*?) \| (.*) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+
+
+def test_the_page_for_others_names_what_exists():
+    """docs/coming-from.md: its own block of code runs with those of the other pages."""
+    assert len(ROWS) > 60
+    aliases = {"np": "numpy", "jnp": "jax.numpy"}
+    for theirs, ours in ROWS:
+        for path in re.findall(r"\bgf(?:\.[A-Za-z_]\w*)+", ours):
+            assert _found(path) is not None, f"{path} in {ours}"
+        for path in re.findall(r"`((?:torch|keras|jax|optax|np)(?:\.\w+)+)", theirs):
+            top, _, rest = path.partition(".")
+            module, _, name = f"{aliases.get(top, top)}.{rest}".rpartition(".")
+            assert name in NAMES.get(module, []), f"there is no {path}"
+        for line in re.findall(r"`([^`]+)`", f"{theirs} {ours}"):
+            ast.parse(line.replace("…", "...") + (" pass" if line.endswith(":") else ""))
+
+
+def test_each_line_of_the_page_for_others_gets_the_fix_that_is_beside_it():
+    checked = 0
+    for theirs, ours in ROWS:
+        pairs = zip(re.findall(r"`([^`]+)`", theirs), re.findall(r"`([^`]+)`", ours), strict=False)
+        for written, fix in pairs:
+            call = re.match(r"(?:torch|jax\.numpy|np)\.(\w+)(\(.*\))$", written)
+            if call is None or "…" in fix or not fix.startswith(("gf.", "x @")):
+                continue
+            mistake = f"gf.{call[1]}{call[2]}"
+            if hasattr(gf, call[1]) or look_up(call[1]).text:
+                continue
+            with pytest.raises(gf.UnknownNameError) as caught:
+                _run(mistake)
+            assert caught.value.fix == fix, written
+            checked += 1
+    assert checked >= 10
+
+
+def _run(line):
+    linecache.cache["<page>"] = (len(line), None, [line], "<page>")
+    eval(compile(line, "<page>", "eval"), {"gf": gf})

@@ -1,0 +1,99 @@
+"""Public callables show what they take, and say what to write where the arguments don't fit."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import graphfw as gf
+from tests.test_public_api import MODULES
+
+NAMED_VALUES = {"gf.breakpoint", "gf.check", "gf.print", "gf.extend.bad", "gf.extend.ok"}
+"""What takes values of the user's by names of the user's."""
+
+OF_THE_USER = {"gf.Function.plan", "gf.nn.Module.forward"}
+"""What takes the arguments of a function of the user's."""
+
+SIZES = {"gf.Plan.max_dim"}
+"""What takes sizes by the names of the user's dims."""
+
+MADE_BY_FUNCTIONS = {"DType", "Dim", "Function", "Plan", "Tensor", "TensorType", "Update"}
+"""Classes that users make no objects of."""
+
+
+def _public() -> Iterator[tuple[str, Any]]:
+    """Yield public functions and classes by path, and public methods of classes."""
+    for path, module in MODULES.items():
+        own = path.replace("graphfw", "gf", 1)
+        for name in module.__all__:
+            value = getattr(module, name)
+            is_error = inspect.isclass(value) and issubclass(value, (Exception, tuple))
+            if callable(value) and not is_error:
+                yield f"{own}.{name}", value
+                for method in (
+                    vars(value) if inspect.isclass(value) and path != "graphfw.extend" else ()
+                ):
+                    if not method.startswith("_") and inspect.isfunction(getattr(value, method)):
+                        yield f"{own}.{name}.{method}", getattr(value, method)
+
+
+PUBLIC = dict(_public())
+
+
+def test_no_signature_hides_its_parameters():
+    bare = []
+    for path, value in PUBLIC.items():
+        try:
+            signature = inspect.signature(value)
+        except ValueError:  # an enum of some versions of Python
+            continue
+        kinds = {p.kind for p in signature.parameters.values()}
+        if inspect.Parameter.VAR_KEYWORD in kinds:
+            bare.append(path)
+    assert sorted(bare) == sorted(NAMED_VALUES | OF_THE_USER | SIZES)
+
+
+def _refusing() -> Iterator[str]:
+    for path, value in PUBLIC.items():
+        module, _, name = path.rpartition(".")
+        if module not in ("gf.extend", "gf.errors") and name not in MADE_BY_FUNCTIONS:
+            parameters = () if inspect.isclass(value) else inspect.signature(value).parameters
+            takes = inspect.isclass(value) or (parameters and "self" not in parameters)
+            if takes and path not in NAMED_VALUES and not inspect.isabstract(value):
+                yield path
+
+
+def test_what_an_argument_is_called_is_said():
+    paths = list(_refusing())
+    assert len(paths) > 300
+    for path in paths:
+        with gf.Graph(), pytest.raises(gf.CallError) as caught:
+            PUBLIC[path](unknown_argument=1)
+        assert caught.value.fix, path
+
+
+def test_ops_and_initialisers_show_their_options():
+    class Twice(gf.Op):
+        axis: int
+        times: int = 2
+
+    assert str(inspect.signature(Twice)) == "(axis, times=2)"
+    with pytest.raises(gf.CallError, match=r"its arguments are: axis, times"):
+        Twice(factor=1)
+    assert list(inspect.signature(gf.nn.init.normal).parameters) == [
+        "shape",
+        "dtype",
+        "mean",
+        "std",
+    ]
+
+
+def test_modules_that_a_package_consists_of_are_hidden():
+    assert not hasattr(gf.optim, "adam")
+    assert not hasattr(gf.nn, "linear")
+    from graphfw.optim import adam
+
+    assert adam.Adam is gf.optim.Adam

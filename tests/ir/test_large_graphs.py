@@ -1,0 +1,67 @@
+"""Describing a graph takes time in proportion to its nodes, and few objects for each."""
+
+import cProfile
+import gc
+
+import pytest
+
+import graphfw as gf
+
+
+def chain(n):
+    y = gf.placeholder((8,), name="x")
+    for _ in range(n):
+        y = gf.sin(y) + 1.0
+
+
+def variables(n):
+    y = gf.placeholder((8,), name="x")
+    for i in range(n):
+        y = y * gf.Variable(gf.nn.init.ones, shape=(8,), name=f"w{i}")
+
+
+def layers(n):
+    x = gf.placeholder(("b", 4), name="x")
+    model = gf.nn.Sequential(*[gf.nn.Linear(4, 4) for _ in range(n)])
+    gf.optim.SGD(0.1).minimize(gf.mean(model(x)))
+
+
+@pytest.mark.parametrize("build", [chain, variables, layers])
+def test_calls_are_in_proportion(build):
+    calls = []
+    for n in (1, 50, 200):  # the first makes what a process makes once
+        with cProfile.Profile() as counted, gf.Graph():
+            build(n)
+        calls.append(sum(entry.callcount for entry in counted.getstats()))
+    assert calls[2] < 4.5 * calls[1]
+
+
+def test_a_node_is_few_objects():
+    """The garbage collector walks them all, again and again."""
+    with gf.Graph() as g:
+        chain(10)
+        before, nodes = len(gc.get_objects()), len(g.nodes)
+        chain_of = gf.placeholder((8,), name="y")
+        for _ in range(500):
+            chain_of = gf.sin(chain_of)
+        assert len(gc.get_objects()) - before < 5 * (len(g.nodes) - nodes)
+
+
+def test_names_of_layers_that_became_parts_are_used_again():
+    with gf.Graph():
+        layers = [gf.nn.Linear(2, 2) for _ in range(20)]
+        assert [one.path for one in layers][::19] == ["linear", "linear_19"]
+        parts = gf.nn.Sequential(*layers[:15])
+        assert [one.path for one in parts][:2] == ["sequential.0", "sequential.1"]
+        more = [gf.nn.Linear(2, 2).path for _ in range(16)]
+        assert more == ["linear", *[f"linear_{i}" for i in [*range(1, 15), 20]]]
+
+
+def test_a_name_is_taken_by_whom_it_was_given_to():
+    with gf.Graph():
+        layer = gf.nn.Linear(2, 2)
+        with pytest.raises(gf.GraphError, match=r'"linear\.weight" exists already'):
+            gf.Variable([1.0], name="linear.weight")
+        layer.extra = gf.Variable([1.0], name="own")
+        assert layer.extra.name == "linear.extra"
+        gf.Variable([1.0], name="own")

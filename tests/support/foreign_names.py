@@ -1,0 +1,163 @@
+"""The public names of other frameworks, which graphfw's errors must have an answer for.
+
+    python -m tests.support.foreign_names
+
+writes them anew to `tests/hints/foreign_names.txt`, and the arguments of functions and classes to
+`tests/hints/foreign_arguments.txt`, from the packages that are installed where it runs: PyTorch,
+Keras, JAX, Optax, NumPy and SciPy. Tests read these files, so they want none of the packages.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+FILE = Path(__file__).parent.parent / "hints" / "foreign_names.txt"
+
+ARGUMENTS = FILE.with_name("foreign_arguments.txt")
+
+MODULES = {
+    "torch": "gf",
+    "torch.nn": "gf.nn",
+    "torch.nn.functional": "gf.nn",
+    "torch.nn.init": "gf.nn.init",
+    "torch.optim": "gf.optim",
+    "torch.optim.lr_scheduler": "gf.optim.schedules",
+    "keras.layers": "gf.nn",
+    "jax.numpy": "gf",
+    "jax.nn": "gf.nn",
+    "optax": "gf.optim",
+    "numpy": "gf",
+}
+"""Modules of other frameworks, with graphfw's modules that their users look for the names in."""
+
+OTHERS = (
+    "torch.autograd",
+    "torch.func",
+    "torch.linalg",
+    "torch.nn.utils",
+    "torch.overrides",
+    "torch.special",
+    "keras",
+    "keras.Sequential",
+    "keras.activations",
+    "keras.initializers",
+    "keras.losses",
+    "keras.ops",
+    "keras.optimizers",
+    "keras.optimizers.schedules",
+    "jax",
+    "jax.lax",
+    "jax.nn.initializers",
+    "jax.random",
+    "numpy.linalg",
+    "optax.GradientTransformation",
+    "numpy.random",
+    "numpy.random.Generator",
+    "scipy.special",
+    "scipy.signal",
+)
+"""Further modules and classes, for whose names the tables may have rows."""
+
+CLASSES = {
+    "torch.Tensor": "Tensor",
+    "numpy.ndarray": "Tensor",
+    "torch.nn.Module": "Module",
+    "keras.Model": "Module",
+    "torch.optim.Optimizer": "Optimizer",
+    "keras.optimizers.Optimizer": "Optimizer",
+}
+"""Classes of other frameworks, with graphfw's that stand in their place."""
+
+
+def read() -> dict[str, list[str]]:
+    """Return the file's names by the module or class that has them."""
+    found: dict[str, list[str]] = {}
+    for line in FILE.read_text("utf-8").splitlines():
+        if line.startswith("["):
+            names = found[line[1:-1]] = []
+        elif line and not line.startswith("#"):
+            names += line.split()
+    return found
+
+
+def read_arguments() -> dict[str, list[str]]:
+    """Return the names of arguments by the paths of the functions and classes that take them."""
+    lines = ARGUMENTS.read_text("utf-8").splitlines()
+    pairs = [line.split(": ") for line in lines if line and not line.startswith("#")]
+    return {path: names.split() for path, names in pairs}
+
+
+def write() -> None:
+    """Write the files from what is installed."""
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    packages = dict.fromkeys(path.partition(".")[0] for path in (*MODULES, *OTHERS))
+    versions = [f"{p} {importlib.import_module(p).__version__.partition('+')[0]}" for p in packages]
+    lines = [f"# {', '.join(versions)}; written by `python -m tests.support.foreign_names`."]
+    for path in (*MODULES, *OTHERS, *CLASSES):
+        listed = textwrap.wrap(" ".join(public_names(path)), 100, break_on_hyphens=False)
+        lines += ["", f"[{path}]", *listed]
+    FILE.write_text("\n".join(lines) + "\n", "utf-8")
+    taken = [f"{path}.{name}: {' '.join(names)}" for path, name, names in _taken() if names]
+    ARGUMENTS.write_text("\n".join([lines[0], "", *taken]) + "\n", "utf-8")
+
+
+def _taken() -> Iterator[tuple[str, str, list[str]]]:
+    """Yield each function and class of the modules with the names of its arguments."""
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    for path, _, name in walked():
+        value = getattr(importlib.import_module(path), name, None)
+        try:
+            parameters = inspect.signature(value).parameters.values()  # type: ignore[arg-type]
+        except (TypeError, ValueError):  # written in C, or no function
+            continue
+        named = [p.name for p in parameters if p.kind not in variadic]
+        yield path, name, [n for n in named if not n.startswith("_")]
+
+
+def public_names(path: str) -> list[str]:
+    """Return the public names of a module or class, without what it imports from elsewhere."""
+    owner = _found(path)
+    package = path.partition(".")[0]
+    # PyTorch's optimisers make some attributes in `__init__` alone.
+    more = ("param_groups", "state") if path == "torch.optim.Optimizer" else ()
+    return sorted({n for n in dir(owner) if not _is_foreign(owner, n, package)}.union(more))
+
+
+def _found(path: str) -> Any:
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError:
+        parent, _, name = path.rpartition(".")
+        return getattr(importlib.import_module(parent), name)
+
+
+def _is_foreign(owner: Any, name: str, package: str) -> bool:
+    """Say whether a name is private, or that of a thing which the owner has imported."""
+    if name.startswith("_") or name == "TYPE_CHECKING":
+        return True
+    if not isinstance(owner, ModuleType):
+        return False
+    value = getattr(owner, name, None)
+    home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    top = home.partition(".")[0] if isinstance(home, str) else package
+    return top in (sys.stdlib_module_names - {"builtins", "math"}) or top == "typing_extensions"
+
+
+def walked() -> Iterator[tuple[str, str, str]]:
+    """Yield each module's name with its path and with graphfw's module to look for it in."""
+    names = read()
+    for path, own in MODULES.items():
+        for name in names[path]:
+            yield path, own, name
+
+
+if __name__ == "__main__":
+    write()

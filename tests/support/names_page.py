@@ -1,0 +1,201 @@
+"""The page that says what other libraries' functions are called here: `docs/names.md`.
+
+`pytest --update-api` writes it anew, from their names (`tests/hints/foreign_names.txt`) and from
+the tables that answer them in errors (`graphfw/hints/`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+from graphfw.hints import public
+from graphfw.hints.lookup import Answer, look_up
+from tests.support import foreign_names
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "names.md"
+WIDTH = 120
+
+PLACES = {
+    "numpy": "gf",
+    "numpy.linalg": "gf.linalg",
+    "jax.numpy": "gf",
+    "torch.nn.functional": "gf.nn",
+    "scipy.special": "gf.special",
+    "scipy.signal": "gf",
+}
+"""Modules that the page goes through, with graphfw's modules to look for their names in."""
+
+OTHERWISE: dict[str, dict[str, str]] = {
+    "numpy": {
+        "byte": "gf.int8",
+        "char": "",
+        "diagonal": "gf.diagonal(gf.moveaxis(x, (0, 1), (-2, -1)))",
+        "identity": "gf.eye(n)",
+        "resize": "gf.reshape(gf.take(gf.flatten(x), gf.arange(size) % x.size), shape)",
+        "trace": "gf.trace(gf.moveaxis(x, (0, 1), (-2, -1)))",
+    },
+    "numpy.linalg": {
+        "LinAlgError": "gf.ExecutionError",
+        "multi_dot": "a @ b @ c",
+        "test": "",
+    },
+    "scipy.special": {
+        "bernoulli": "",
+        "huber": "gf.where(gf.abs(r) <= delta, r * r / 2, delta * (gf.abs(r) - delta / 2))",
+        "jvp": "",
+        "kl_div": "gf.special.xlogy(x, x / y) - x + y",
+        "rel_entr": "gf.special.xlogy(x, x / y)",
+    },
+    "scipy.signal": {
+        "convolve": "gf.convolve",
+        "convolve2d": "gf.conv",
+        "correlate": "gf.convolve(x, gf.conj(gf.flip(y)))",
+        "correlate2d": "gf.conv",
+        "fftconvolve": "gf.convolve",
+        "normalize": "",
+        "oaconvolve": "gf.convolve",
+        "square": "",
+    },
+}
+"""What a library means otherwise than others do by a name, and what to write; "" for nothing."""
+
+INTRODUCTION = """\
+# Functions of other libraries
+
+What NumPy, JAX, PyTorch and SciPy call a function, and what to write here. An unknown name gives
+the same answer as an error: `gf.fliplr(x)` raises `gf.UnknownNameError`, with `gf.flip(x, axis=1)`
+in it. NumPy's functions, called on tensors, make graphfw's nodes: see
+[the Array API](array-api.md#numpy-scipy-and-dlpack).
+
+Names, arguments and defaults are those of the Array API standard, or else NumPy's: options such as
+`axis` are given by keyword. There is one name for each thing.
+
+- What is missing on purpose works in place, or is not about tensors: files, printing, strings,
+  dates, memory.
+- `x.at[key].set(values)` stands for `x[key] = values`, and `.add`, `.multiply`, `.max`, `.min` for
+  NumPy's `ufunc.at`.
+- Where a name would say no more than an expression does, the expression is given.
+- What else computes with arrays can be called from a graph by
+  [`gf.host_call`](functions.md#python-inside-of-a-graph).
+
+`pytest --update-api` writes this page, from the libraries' names and the tables of the errors.
+"""
+
+
+class Found(NamedTuple):
+    """The names of a module, by what there is instead.
+
+    Attributes:
+        same: Those that are here, by the module that has them.
+        renamed: Those that are called otherwise, by what they are called.
+        calls: Their calls, with the expression to write.
+        texts: Those for which there is something else to do, by that.
+        missing: Those that are not here, by the nearest way.
+    """
+
+    same: dict[str, list[str]]
+    renamed: dict[str, list[str]]
+    calls: list[tuple[str, str]]
+    texts: dict[str, list[str]]
+    missing: dict[str, list[str]]
+
+
+def text() -> str:
+    """Return the page as it ought to be."""
+    names = foreign_names.read()
+    parts = [INTRODUCTION]
+    known: set[str] = set()
+    for path, place in PLACES.items():
+        listed = [name for name in names[path] if path != "jax.numpy" or name not in known]
+        known.update(names[path] if path == "numpy" else ())
+        parts.append(_section(path, _sorted(path, listed, place)))
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _sorted(path: str, names: list[str], place: str) -> Found:
+    found = Found({}, {}, [], {}, {})
+    for name in names:
+        answer = _answer(path, name, place)
+        target, bare = answer.target.rpartition(".")[0], answer.target.rpartition(".")[2]
+        if answer.target and bare == name:
+            found.same.setdefault(target, []).append(name)
+        elif answer.target:
+            found.renamed.setdefault(answer.target, []).append(name)
+        elif answer.calls:
+            found.calls.extend(call for call in answer.calls if call not in found.calls)
+        elif answer.text and not answer.text.startswith("not in graphfw"):
+            found.texts.setdefault(answer.text, []).append(name)
+        else:
+            reason = answer.text.removeprefix("not in graphfw").removeprefix(": ")
+            found.missing.setdefault(reason, []).append(name)
+    return found
+
+
+def _answer(path: str, name: str, place: str) -> Answer:
+    if name in OTHERWISE.get(path, {}):
+        write = OTHERWISE[path][name]
+        return Answer(calls=((name, write),)) if write else Answer()
+    if name in public.PUBLIC[place][1]:
+        return Answer(target=f"{place}.{name}")
+    if path == "scipy.signal":  # whose words are everywhere: step, spline, windows
+        return Answer()
+    found = look_up(name, place)
+    # What to do is said to users of other libraries.
+    return Answer() if path == "scipy.special" and found.text else found
+
+
+def _section(path: str, found: Found) -> str:
+    lines = [f"## {path}", ""]
+    if path == "jax.numpy":
+        lines += ["What NumPy has is above. Besides:", ""]
+    for place, names in sorted(found.same.items()):
+        lines += _wrapped(f"**By the same name** in `{place}`: ", names)
+    if found.renamed or found.calls:
+        lines += [f"| {path} | write |", "|---|---|"]
+        renamed = [(", ".join(names), target) for target, names in found.renamed.items()]
+        rows = sorted([*renamed, *found.calls], key=lambda row: row[0].lower())
+        lines += [f"| `{_cell(name)}` | `{_cell(write)}` |" for name, write in rows]
+        lines.append("")
+    for what, names in sorted(found.texts.items()):
+        lines += _wrapped(f"- {_upper(what)}: ", names, end=False)
+    lines += [""] * bool(found.texts)
+    if found.missing:
+        lines += ["**Not in graphfw:**", ""]
+        for why, names in sorted(found.missing.items()):
+            lines += _wrapped((f"- {_upper(why)}: " if why else "- "), names, end=False)
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _upper(text: str) -> str:
+    """Begin with a capital, and set the code apart."""
+    return text[:1].upper() + text[1:]
+
+
+def _cell(code: str) -> str:
+    return code.replace("|", "\\|").replace("\\\n", "")
+
+
+def _wrapped(start: str, names: list[str], *, end: bool = True) -> list[str]:
+    """Return a list of names, those with one initial on lines of their own.
+
+    So a name more changes few lines, and changes of several names can be merged.
+    """
+    indent = "  " if start.startswith("-") else ""
+    words = [f"`{name}`," for name in names]
+    words[-1] = words[-1].rstrip(",")
+    lines = [start.rstrip()]
+    for _, same in itertools.groupby(words, key=lambda word: word[1].lower()):
+        text = " ".join(same)
+        lines += textwrap.wrap(
+            text,
+            WIDTH,
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return [*lines, *[""] * end]
