@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.workload import Workload
 from benchmarks.workloads import (
     attention,
+    checkpoints,
     compile,
     convnets,
     distances,
@@ -49,6 +50,7 @@ _MODULES = (
     windows,
     ocr,
     load,
+    checkpoints,
     convnets,
 )
 

@@ -20,10 +20,10 @@ TALL_SIZES = ((4096, 10, 768), (2900, 400, 301))
 BATCH_SIZES = ((128, 10, 768), (1024, 10, 768))
 """The same, where graphfw is not told M."""
 
-WIDENED_SIZES = ((1, 1024, 1024), (64, 1024, 1024))
-"""Of products with weights of 8 bits, which are widened and scaled."""
+WIDENED_SIZES = ((1, 1024, 1024), (64, 1024, 1024), (1, 2048, 2048), (1, 65536, 640))
+"""Of products with weights of 8 or 16 bits, which are widened and scaled."""
 
-WIDENED = {"int8": "", "float8_e4m3fn": "float8-"}
+WIDENED = {"int8": "", "float8_e4m3fn": "float8-", "bfloat16": "bfloat16-", "float32": "float32-"}
 """Their dtypes, and what these add to a workload's name."""
 
 NARROW_SIZES = ((512,) * 3, (128, 512, 784))

@@ -1,0 +1,96 @@
+"""Checkpoints: a model's variables written to a file and read again, with all checksums.
+
+PyTorch's and NumPy's files are ZIP archives; both write their CRC-32, and NumPy checks it. Only
+graphfw waits until the disk has the file, so that a crash of the machine loses nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.frameworks import Array
+from benchmarks.workload import Case, Contest, Target
+
+SIZES = {"2MiB": (8, 256), "256MiB": (16, 2048)}
+"""How many square matrices of float32 there are, and how many rows each has."""
+
+
+def _arrays(size: str) -> dict[str, Array]:
+    count, rows = SIZES[size]
+    rng = np.random.default_rng(0)
+    return {f"w{i}": rng.standard_normal((rows, rows), np.float32) for i in range(count)}
+
+
+def _case(way: str, write: Callable[[str], object], read: Callable[[str], object]) -> Case:
+    """Return a contender; what is compared is what was read, of which `read` returns a part."""
+    folder = tempfile.TemporaryDirectory()  # there as long as the functions that name it
+
+    def path() -> str:
+        return str(Path(folder.name) / "checkpoint.npz")  # NumPy adds the suffix to other names
+
+    write(path())
+    how = write if way == "save" else read
+    return Case(lambda: how(path()), check=lambda: read(path()))
+
+
+def _graphfw(way: str, size: str) -> Case:
+    import graphfw as gf
+
+    arrays = _arrays(size)
+    with gf.Graph() as g:
+        variables = [gf.Variable(array, name=name) for name, array in arrays.items()]
+    session = gf.Session(g)
+
+    def read(path: str) -> object:
+        session.restore(path)
+        return session.run(variables[-1])[0]
+
+    session.run(variables)  # which gives them their contents
+    return _case(way, session.save, read)
+
+
+def _torch(way: str, size: str) -> Case:
+    import torch
+
+    state = {name: torch.from_numpy(array) for name, array in _arrays(size).items()}
+
+    def read(path: str) -> object:
+        for name, tensor in torch.load(path).items():
+            state[name].copy_(tensor)
+        return state[name][0].numpy()
+
+    return _case(way, functools.partial(torch.save, state), read)
+
+
+def _numpy(way: str, size: str) -> Case:
+    state = _arrays(size)
+
+    def write(path: str) -> None:
+        np.savez(path, **state)
+
+    def read(path: str) -> object:
+        with np.load(path) as archive:
+            for name in archive:
+                state[name][...] = archive[name]
+        return state[name][0]
+
+    return _case(way, write, read)
+
+
+_MAKERS = {"graphfw": _graphfw, "torch": _torch, "numpy": _numpy}
+
+
+def _contest(way: str, size: str) -> Contest:
+    verb = {"save": "writes", "restore": "reads"}[way]
+    count, rows = SIZES[size]
+    makers = {name: functools.partial(make, way, size) for name, make in _MAKERS.items()}
+    title = f"{verb} a checkpoint of {count} matrices {rows}×{rows}, {size}"
+    return Contest(f"checkpoint-{way}-{size.lower()}", title, makers, (Target(1.0),))
+
+
+WORKLOADS = [_contest(way, size) for size in SIZES for way in ("save", "restore")]
