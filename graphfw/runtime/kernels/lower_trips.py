@@ -210,16 +210,19 @@ class _Trips:
 
     def _check(self, number: int, index: Index) -> None:
         """Require that each lane reads of what is carried its own elements alone."""
-        labels = tuple([self._lane_of(place) for place in index])
+        sizes = self._outputs[number].shape
+        labels = tuple([self._lane_of(*axis) for axis in zip(index, sizes, strict=True)])
         if self._labels.setdefault(number, labels) != labels:
             raise MisfitError("a trip reads elements of other lanes")
 
-    def _lane_of(self, place: Affine) -> Variable | None:
+    def _lane_of(self, place: Affine, size: DimLike) -> Variable | None:
         if not place.terms:
             return None
         lane = next((lane for lane in self._lanes if place == index_of(lane)), None)
         if lane is None:
             raise MisfitError("a trip reads elements of other lanes")
+        if lane.extent != size:  # the others would not be computed
+            raise MisfitError("lanes run along a part of what is carried")
         return lane
 
     def _guessed(self, shape: Sequence[DimLike]) -> Labels:
