@@ -29,6 +29,29 @@ SOON = 1.0
 """Seconds in which a run has to end on a machine that has other work; alone it takes some 20 ms."""
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda v, x: gf.fori_loop(0, 10**10, lambda i, c: gf.sin(c) + 1, v),
+        lambda v, x: gf.fori_loop(0, 10**10, lambda i, c: gf.sin(c) + 1, gf.ones(4)),
+        lambda v, x: gf.fori_loop(0, x.shape[0], lambda i, c: gf.sin(c) + 1, v),
+        lambda v, x: v + gf.sum(gf.sin(gf.arange(2**36))),
+        lambda v, x: gf.sum(gf.sin(gf.arange(2**36)[None, :] * gf.arange(4)[:, None]), axis=1),
+    ],
+    ids=["carry", "result", "symbolic", "sum of all", "sums"],
+)
+def test_what_takes_long_is_interrupted_although_it_makes_an_update(value):
+    with gf.Graph() as g:
+        v = gf.Variable(np.zeros(4, np.float32))
+        x = gf.placeholder(("n",), gf.bool)
+        step = gf.update(v, value(v, x))
+    with gf.Session(g) as session:
+        plan = session.compile(step, feeds=[x])
+        with pytest.raises(gf.errors.RunTimeoutError):
+            plan(np.zeros(10**9, bool), timeout=0.2)
+        assert not np.any(session[v])
+
+
 def loop_of_trips():
     """One kernel makes all trips."""
     x = gf.placeholder(("n",), name="x")

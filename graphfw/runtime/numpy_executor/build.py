@@ -32,6 +32,7 @@ from graphfw.runtime.planning.blocks import blocks_of
 from graphfw.runtime.planning.copies import copied, held, marked
 from graphfw.runtime.planning.draws import Draws, drawn_keys
 from graphfw.runtime.planning.schedule import Level, schedule, written
+from graphfw.runtime.planning.work import is_worth_a_copy
 from graphfw.runtime.program import Program
 
 _NEAR = 6 << 20
@@ -79,7 +80,14 @@ class Build:
             (variable, self._whole(self.view(tensor), items))
             for variable, tensor in zip(program.updated, graph.outputs[count:], strict=True)
         ]
-        plan = schedule(items, self.storage_of, updates, self.fetched, _copy_of)
+        plan = schedule(
+            items,
+            self.storage_of,
+            updates,
+            self.fetched,
+            _copy_of,
+            may_overwrite=lambda step: not is_worth_a_copy(step),
+        )
         marks: list[Storage] = []
         if updates:
             step, mark = marked(KernelCode)

@@ -10,10 +10,7 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
 from graphfw.runtime.kernels.steps import Item, Prepared, ReferenceStep, Step, Storage
-from graphfw.runtime.planning.work import work_of
-
-_FLOPS, _BYTES = 1e11, 2e10
-"""What a thread does in a second, roughly."""
+from graphfw.runtime.planning.work import BYTES, FLOPS, work_of
 
 _USUAL = 61
 _FEW = 16
@@ -192,7 +189,7 @@ def _levels(items: Sequence[Item], numbers: Sequence[int]) -> list[Level]:
 def _cell_seconds(step: Step) -> float:
     """Return how long a cell takes, roughly; where sizes are not known, of sizes like others."""
     flops, moved = work_of(step.nodes, step.operands)
-    seconds = _known(flops) / _FLOPS + _known(moved) / _BYTES
+    seconds = _known(flops) / FLOPS + _known(moved) / BYTES
     return seconds / max(_known(step.cells), 1)
 
 

@@ -6,7 +6,37 @@ from collections.abc import Iterable, Sequence
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node
-from graphfw.runtime.kernels.steps import Storage
+from graphfw.ops.regions import Region
+from graphfw.runtime.kernels.steps import Step, Storage
+
+FLOPS, BYTES = 1e11, 2e10
+"""What a thread does in a second, roughly."""
+
+_TRIP_FLOPS = 1e10
+"""The same of a loop, whose iterations wait for one another."""
+
+_LONG = 5e-3
+"""Seconds after which somebody waits for a step to end."""
+
+_SHARE = 0.005
+"""How much longer a step may take for a copy of its results."""
+
+
+def is_worth_a_copy(step: Step) -> bool:
+    """Return whether a step takes long, and a copy of its results next to no time beside it.
+
+    A run is not ended while variables are written over. So such a step writes to other memory, and
+    only the copy writes over variables.
+    """
+    flops, moved = work_of(step.nodes, step.operands)
+    is_loop = any(isinstance(node.op, Region) for node in step.nodes)
+    if not (isinstance(flops, int) and isinstance(moved, int)):
+        return is_loop  # of any number of iterations; others are as long as their operands
+    seconds = flops / (_TRIP_FLOPS if is_loop else FLOPS) + moved / BYTES
+    pairs = zip(step.operands, step.written, strict=True)
+    results = {storage for storage, is_new in pairs if is_new}
+    _, copied = work_of((), results)
+    return seconds > _LONG and isinstance(copied, int) and 2 * copied / BYTES < _SHARE * seconds
 
 
 def work_of(nodes: Sequence[Node], operands: Iterable[Storage]) -> tuple[DimLike, DimLike]:
