@@ -17,7 +17,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, inexact, promoted
 from graphfw.ops.numerics import incomplete
 from graphfw.ops.numerics.jets import Jet, exponential
-from graphfw.ops.numerics.wide import rounded
+from graphfw.ops.numerics.wide import native, rounded
 from graphfw.ops.table import Elementwise, binary
 
 __all__ = ["betainc", "betaln", "gammainc", "gammaincc"]
@@ -208,6 +208,7 @@ betaln = binary(
         lambda ct, y, a, b: F.chain_multiply(ct, F.digamma(b) - F.digamma(a + b)),
     ),
     xp=rounded(incomplete.betaln),
+    scalar=native(incomplete.betaln),
     accepts="floating-point",
     commutative=True,
     domain=(0.5, 3.0),

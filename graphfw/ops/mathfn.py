@@ -14,7 +14,9 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ops import numerics
 from graphfw.ops.args import TensorLike, inexact
 from graphfw.ops.composed import demand
+from graphfw.ops.numerics import gamma
 from graphfw.ops.numerics.polygamma import polygamma as polygamma_of
+from graphfw.ops.numerics.wide import native, rounded
 from graphfw.ops.table import Elementwise, binary, unary
 
 __all__ = [
@@ -361,7 +363,8 @@ lgamma = unary(
     "lgamma",
     doc="The logarithm of |gamma(x)|; infinite at 0, -1, -2, ….  x: floating-point [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.digamma(x)),
-    xp=numerics.lgamma,
+    xp=rounded(gamma.lgamma),
+    scalar=native(gamma.lgamma),
     accepts="floating-point",
     domain=(0.5, 3.0),
 )
@@ -369,7 +372,8 @@ digamma = unary(
     "digamma",
     doc="The derivative of lgamma.  x: floating-point [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.polygamma(1, x)),
-    xp=numerics.digamma,
+    xp=rounded(gamma.digamma),
+    scalar=native(gamma.digamma),
     accepts="floating-point",
     domain=(0.5, 3.0),
 )
@@ -384,6 +388,12 @@ class Polygamma(Elementwise):
     labels = ("x",)
 
     def eval(self, xp: Any, x: Any) -> Any:
+        return rounded(self._wide)(xp, x)
+
+    def scalar(self, k: Any, x: Any) -> Any:
+        return native(self._wide)(k, x)
+
+    def _wide(self, xp: Any, x: Any) -> Any:
         return polygamma_of(xp, self.n, x)
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:

@@ -2,15 +2,13 @@
 
 from graphfw.ops.numerics.division import floor_divide
 from graphfw.ops.numerics.philox import philox_blocks, random_bits, stream_key
-from graphfw.ops.numerics.special import digamma, erf, erfc, erfinv, lgamma
+from graphfw.ops.numerics.special import erf, erfc, erfinv
 
 __all__ = [
-    "digamma",
     "erf",
     "erfc",
     "erfinv",
     "floor_divide",
-    "lgamma",
     "philox_blocks",
     "random_bits",
     "stream_key",

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from graphfw.ops.numerics.gamma import STIRLING
+from graphfw.ops.numerics.gamma import STIRLING, digamma, lgamma, lgamma_above_one
 from graphfw.ops.numerics.jets import Jet, exponential
 from graphfw.ops.numerics.polygamma import polygamma
-from graphfw.ops.numerics.special import digamma, erfc, lgamma, lgamma_above_one
+from graphfw.ops.numerics.special import erfc
 from graphfw.ops.numerics.wide import polynomial
 
 __all__ = ["betainc", "betaln", "gammainc"]

@@ -1,9 +1,11 @@
-"""The polygamma functions as pure functions of an array module: see `special`."""
+"""The polygamma functions as pure functions of an array module, in float64."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
+
+from graphfw.ops.numerics.wide import polynomial
 
 __all__ = ["polygamma"]
 
@@ -15,10 +17,7 @@ _SHIFT = 12
 
 
 def polygamma(xp: Any, n: int, x: Any) -> Any:
-    """The n-th derivative of digamma, n >= 1.
-
-    x: [*S] -> [*S], dtype kept, computed in float64. At 0, -1, -2, … it is inf for odd n and NaN
-    for even n, where the two sides differ.
+    """The n-th derivative of digamma, n >= 1: at 0, -1, -2, … inf for odd n and NaN for even n.
 
     For x > 0, (-1)^(n+1) n! times the Hurwitz zeta function of n + 1 by Euler-Maclaurin summation
     (Abramowitz & Stegun 6.4.10, 23.2.23); for x < 0 by reflection (6.4.7).
@@ -27,31 +26,39 @@ def polygamma(xp: Any, n: int, x: Any) -> Any:
     >>> polygamma(np, 1, np.array([1.0, -0.5])).round(6).tolist()
     [1.644934, 8.934802]
     """
-    wide = x.astype(xp.float64)
-    left = wide <= 0
-    safe = xp.where(left, 1 - wide, wide)
+    left = x <= 0.0
+    safe = xp.where(left, 1.0 - x, x)
     sign = 1.0 if n % 2 else -1.0
-    positive = sign * math.factorial(n) * _zeta(xp, n + 1, safe)
+    positive = sign * math.factorial(n) * _zeta(n + 1, safe)
     # psi_n(1 - x) + (-1)^(n+1) psi_n(x) = (-1)^n pi d^n/dx^n cot(pi x)
-    reflected = -math.pi * _cot_derivative(xp, n, xp.where(left, wide, 0.5)) - sign * positive
+    reflected = -math.pi * _cot_derivative(xp, n, xp.where(left, x, 0.5)) - sign * positive
     result = xp.where(left, reflected, positive)
-    pole = left & (wide == xp.floor(wide))
-    return xp.where(pole, math.inf if n % 2 else math.nan, result).astype(x.dtype)
+    pole = left & (x == xp.floor(x))
+    return xp.where(pole, math.inf if n % 2 else math.nan, result)
 
 
-def _zeta(xp: Any, s: int, x: Any) -> Any:
+def _zeta(s: int, x: Any) -> Any:
     """The sum of (x + k)^-s over k >= 0, for x > 0."""
-    total = xp.zeros_like(x)
+    total = 0.0
     for k in range(_SHIFT):
-        total = total + (x + k) ** -s
-    a = x + _SHIFT
-    total = total + a ** (1 - s) / (s - 1) + 0.5 * a**-s
-    # B_2j / (2j)! times s (s + 1) … (s + 2j - 2) a^-(s + 2j - 1)
+        total = total + _power(1.0 / (x + float(k)), s)
+    z = 1.0 / (x + float(_SHIFT))
+    # B_2j / (2j)! times s (s + 1) … (s + 2j - 2), of z^(s + 2j - 1)
     rising = float(s)
+    series = []
     for j, bernoulli in enumerate(_BERNOULLI, 1):
-        total = total + bernoulli / math.factorial(2 * j) * rising * a ** -(s + 2 * j - 1)
+        series.append(bernoulli / math.factorial(2 * j) * rising)
         rising *= (s + 2 * j - 1) * (s + 2 * j)
-    return total
+    rest = 1.0 / (s - 1) + z * (0.5 + z * polynomial(z * z, tuple(series)))
+    return total + _power(z, s - 1) * rest
+
+
+def _power(x: Any, n: int) -> Any:
+    """x^n, n >= 1, by multiplication."""
+    half = _power(x, n // 2) if n > 1 else None
+    if half is None:
+        return x
+    return half * half * x if n % 2 else half * half
 
 
 def _cot_derivative(xp: Any, n: int, x: Any) -> Any:
@@ -65,8 +72,4 @@ def _cot_derivative(xp: Any, n: int, x: Any) -> Any:
             poly[i] -= math.pi * c
             poly[i + 2] -= math.pi * c
     # The period of cot: near a large integer, pi x would have lost all its digits.
-    c = 1 / xp.tan(math.pi * (x - xp.rint(x)))
-    result = xp.zeros_like(c)
-    for coefficient in reversed(poly):
-        result = result * c + coefficient
-    return result
+    return polynomial(1.0 / xp.tan(math.pi * (x - xp.rint(x))), tuple(poly))

@@ -1,4 +1,4 @@
-"""Special functions as pure functions of an array module.
+"""The error functions as pure functions of an array module.
 
 They are the reference evaluation of the ops of the same names: every faster path is compared with
 them. `xp` is the array module of the argument (NumPy or CuPy); only functions that both have are
@@ -16,23 +16,17 @@ function  float64     float32
 erf       2           2, computed in float32
 erfc      4           1, computed in float64
 erfinv    6           1, computed in float64
-lgamma    4, x > 0    1, x > 0, computed in float64
-digamma   4, x > 0    1, x > 0, computed in float64
 ========  ==========  =================================
 
-For x < 0 `lgamma` and `digamma` cross zero between any two poles and are differences of larger
-terms, so their error is bounded relative to those terms instead (see each). float16 and bfloat16
-are computed in the precision of float32's column and rounded once more.
+float16 and bfloat16 are computed in the precision of float32's column and rounded once more.
 
 Sources of the coefficients:
 
-* erf, erfc, lgamma: fdlibm, `s_erf.c` and `e_lgamma_r.c`. Copyright (C) 1993 by Sun Microsystems,
-  Inc. All rights reserved. Permission to use, copy, modify, and distribute this software is freely
-  granted, provided that this notice is preserved.
+* erf, erfc: fdlibm, `s_erf.c`. Copyright (C) 1993 by Sun Microsystems, Inc. All rights reserved.
+  Permission to use, copy, modify, and distribute this software is freely granted, provided that
+  this notice is preserved.
 * erfinv: M. J. Wichura, "Algorithm AS 241: The percentage points of the normal distribution",
   Applied Statistics 37 (1988), routine PPND16.
-* digamma on [1, 2]: J. Maddock, Boost.Math, `digamma.hpp` (Boost Software License 1.0); elsewhere
-  the recurrence, reflection and asymptotic series of Abramowitz & Stegun 6.3.5, 6.3.7 and 6.3.18.
 """
 
 from __future__ import annotations
@@ -43,7 +37,7 @@ from typing import Any
 
 from graphfw.ops.numerics.wide import OVERFLOW, narrowed, polynomial
 
-__all__ = ["digamma", "erf", "erfc", "erfinv", "lgamma"]
+__all__ = ["erf", "erfc", "erfinv"]
 
 
 def _apply(xp: Any, x: Any, compute: Callable[[Any, Any], Any], *, single: bool) -> Any:
@@ -255,225 +249,3 @@ def _erfinv(xp: Any, x: Any) -> Any:
     y = xp.where(central, centre, tail)
     y = xp.where(a == 1.0, math.inf, xp.where(a <= 1.0, y, math.nan))
     return xp.copysign(y, x)
-
-
-# --------------------------------------------------------------------------------------- lgamma
-
-# lgamma(2 - y) = -y/2 + y (even and odd powers of y), used for 0 < y <= 0.27
-_LGAMMA_BELOW_TWO = (
-    7.72156649015328655494e-02, 3.22467033424113591611e-01, 6.73523010531292681824e-02,
-    2.05808084325167332806e-02, 7.38555086081402883957e-03, 2.89051383673415629091e-03,
-    1.19270763183362067845e-03, 5.10069792153511336608e-04, 2.20862790713908385557e-04,
-    1.08011567247583939954e-04, 2.52144565451257326939e-05, 4.48640949618915160150e-05,
-)  # fmt: skip
-# lgamma(m + y) = least + y^2 P(y) around its minimum m; least is a sum of two doubles
-_LGAMMA_MINIMUM_AT = 1.46163214496836224576e00
-_LGAMMA_LEAST, _LGAMMA_LEAST_REST = -1.21486290535849611461e-01, 3.63867699703950536541e-18
-_LGAMMA_MINIMUM = (
-    4.83836122723810047042e-01, -1.47587722994593911752e-01, 6.46249402391333854778e-02,
-    -3.27885410759859649565e-02, 1.79706750811820387126e-02, -1.03142241298341437450e-02,
-    6.10053870246291332635e-03, -3.68452016781138256760e-03, 2.25964780900612472250e-03,
-    -1.40346469989232843813e-03, 8.81081882437654011382e-04, -5.38595305356740546715e-04,
-    3.15632070903625950361e-04, -3.12754168375120860518e-04, 3.35529192635519073543e-04,
-)  # fmt: skip
-# lgamma(1 + y) = -y/2 + y P(y)/Q(y) for 0 <= y < 0.2316
-_LGAMMA_ABOVE_ONE_P = (
-    -7.72156649015328655494e-02, 6.32827064025093366517e-01, 1.45492250137234768737e00,
-    9.77717527963372745603e-01, 2.28963728064692451092e-01, 1.33810918536787660377e-02,
-)  # fmt: skip
-_LGAMMA_ABOVE_ONE_Q = (
-    1.0, 2.45597793713041134822e00, 2.12848976379893395361e00, 7.69285150456672783825e-01,
-    1.04222645593369134254e-01, 3.21709242282423911810e-03,
-)  # fmt: skip
-# lgamma(2 + y) = y/2 + y P(y)/Q(y) for 0 <= y < 1
-_LGAMMA_ABOVE_TWO_P = (
-    -7.72156649015328655494e-02, 2.14982415960608852501e-01, 3.25778796408930981787e-01,
-    1.46350472652464452805e-01, 2.66422703033638609560e-02, 1.84028451407337715652e-03,
-    3.19475326584100867617e-05,
-)  # fmt: skip
-_LGAMMA_ABOVE_TWO_Q = (
-    1.0, 1.39200533467621045958e00, 7.21935547567138069525e-01, 1.71933865632803078993e-01,
-    1.86459191715652901344e-02, 7.77942496381893596434e-04, 7.32668430744625636189e-06,
-)  # fmt: skip
-# lgamma(x) = (x - 1/2)(log x - 1) + constant + z P(z^2), z = 1/x, for x >= 8
-_LGAMMA_LARGE_CONSTANT = 4.18938533204672725052e-01
-_LGAMMA_LARGE = (
-    8.33333333333329678849e-02, -2.77777777728775536470e-03, 7.93650558643019558500e-04,
-    -5.95187557450339963135e-04, 8.36339918996282139126e-04, -1.63092934096575273989e-03,
-)  # fmt: skip
-_LGAMMA_TINY = 2.0**-70  # below it, lgamma(x) is -log|x| to the last bit
-# Beyond it lgamma(x) overflows; a few units below the exact limit, so that rounding never does.
-_LGAMMA_HUGE = 2.559983327851637e305
-
-
-def lgamma(xp: Any, x: Any) -> Any:
-    """The logarithm of the absolute value of the gamma function.
-
-    x: [*S] -> [*S], dtype kept. +inf at 0, at the negative integers and at +-inf; nan at nan.
-    For x < 0 the error is at most 4 units in the last place of max(1, |lgamma(x)|, lgamma(-x)):
-    near a zero on the negative axis few digits are left. Formula: fdlibm.
-
-    Raises:
-        TypeError: the dtype is not a real floating one.
-
-    >>> import numpy as np
-    >>> lgamma(np, np.array([0.5, 1.0, 10.0, -2.0])).round(6).tolist()
-    [0.572365, 0.0, 12.801827, inf]
-    """
-    return _apply(xp, x, _lgamma, single=False)
-
-
-def _lgamma(xp: Any, x: Any) -> Any:
-    a = xp.abs(x)
-    ordinary = (a > 0) & (a <= _LGAMMA_HUGE)
-    magnitude = xp.where(ordinary, a, 1.0)
-    positive = _lgamma_positive(xp, magnitude)
-
-    # Gamma(-a) Gamma(a) = -pi / (a sin(pi a)); the fraction is taken first, for an exact period
-    fraction = magnitude - xp.floor(magnitude)
-    reflects = (x < 0) & (magnitude >= _LGAMMA_TINY) & (fraction > 0)
-    sine = xp.sin(math.pi * xp.minimum(fraction, 1.0 - fraction))
-    negative = xp.log(math.pi / xp.where(reflects, magnitude * sine, 1.0)) - positive
-
-    y = xp.where(reflects, negative, positive)
-    pole = (x < 0) & (fraction == 0)
-    return xp.where(xp.isnan(x), x, xp.where(ordinary & ~pole, y, math.inf))
-
-
-def _lgamma_positive(xp: Any, x: Any) -> Any:
-    """The lgamma of 0 < x <= _LGAMMA_HUGE."""
-    large = xp.maximum(x, 8.0)
-    z = 1.0 / large
-    series = _LGAMMA_LARGE_CONSTANT + z * polynomial(z * z, _LGAMMA_LARGE)
-    y_large = (large - 0.5) * (xp.log(large) - 1.0) + series
-
-    y = xp.where(x < 2.0, _lgamma_below_two(xp, x), _lgamma_two_to_eight(xp, x))
-    return xp.where(x < 8.0, y, y_large)
-
-
-def _lgamma_below_two(xp: Any, x: Any) -> Any:
-    x = xp.minimum(x, 2.0)
-    # Up to 0.9, lgamma(x) = lgamma(x + 1) - log(x). x + 1 would round, so the pieces below
-    # subtract their centre less the shift, not from the sum.
-    shift = (x <= 0.9).astype(x.dtype)
-    shifted = x + shift
-
-    y = (2.0 - shift) - x
-    z = y * y
-    even, odd = polynomial(z, _LGAMMA_BELOW_TWO[0::2]), polynomial(z, _LGAMMA_BELOW_TWO[1::2])
-    below_two = (y * even + z * odd) - 0.5 * y
-
-    y = x - (_LGAMMA_MINIMUM_AT - shift)
-    w = y * y * y
-    p0, p1, p2 = (polynomial(w, _LGAMMA_MINIMUM[i::3]) for i in range(3))
-    minimum = _LGAMMA_LEAST + (y * y * p0 + (w * (p1 + y * p2) + _LGAMMA_LEAST_REST))
-
-    y = xp.where(shifted < 1.5, x - (1.0 - shift), 0.0)
-    above_one = lgamma_above_one(y)
-
-    pieces = xp.where(shifted < 1.7316, minimum, below_two)
-    pieces = xp.where(shifted < 1.23164, above_one, pieces)
-    return pieces - xp.log(xp.where(x <= 0.9, x, 1.0))
-
-
-def lgamma_above_one(y: Any) -> Any:
-    """lgamma(1 + y) for 0 <= y < 0.2316."""
-    ratio = polynomial(y, _LGAMMA_ABOVE_ONE_P) / polynomial(y, _LGAMMA_ABOVE_ONE_Q)
-    return (0.0 - 0.5 * y) + y * ratio  # not -0.5 * y, which makes lgamma(1) -0
-
-
-def lgamma_above_two(y: Any) -> Any:
-    """lgamma(2 + y) for 0 <= y < 1."""
-    ratio = polynomial(y, _LGAMMA_ABOVE_TWO_P) / polynomial(y, _LGAMMA_ABOVE_TWO_Q)
-    return 0.5 * y + y * ratio
-
-
-def _lgamma_two_to_eight(xp: Any, x: Any) -> Any:
-    x = xp.where((x >= 2.0) & (x < 8.0), x, 2.0)
-    whole = xp.floor(x)
-    y = x - whole
-    above_two = lgamma_above_two(y)
-    # Gamma(whole + y) = Gamma(2 + y) (2 + y) (3 + y) ... (whole - 1 + y)
-    product = xp.where(whole > 2.0, y + 2.0, 1.0)
-    for k in (3.0, 4.0, 5.0, 6.0):
-        product = product * xp.where(whole > k, y + k, 1.0)
-    return above_two + xp.log(product)
-
-
-# -------------------------------------------------------------------------------------- digamma
-
-# digamma(x) = (x - root)(scale + P(x - 1)/Q(x - 1)) for 1 <= x <= 2; root is a sum of three doubles
-_DIGAMMA_ROOT = (1569415565 / 2**30, 381566830 / 2**60, 0.9016312093258695918615325266959189e-19)
-_DIGAMMA_SCALE = 0.99558162689208984375
-_DIGAMMA_P = (
-    0.25479851061131551, -0.32555031186804491, -0.65031853770896507, -0.28919126444774784,
-    -0.045251321448739056, -0.0020713321167745952,
-)  # fmt: skip
-_DIGAMMA_Q = (
-    1.0, 2.0767117023730469, 1.4606242909763515, 0.43593529692665969, 0.054151797245674225,
-    0.0021284987017821144, -0.55789841321675513e-6,
-)  # fmt: skip
-# digamma(x) = log x - 1/(2 x) - sum over k >= 1 of B_2k / (2 k x^2k), for x >= 10
-_DIGAMMA_LARGE = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12, -3617 / 8160)
-_DIGAMMA_TINY = 2.0**-60  # below it, digamma(x) is -1/x to the last bit
-_DIGAMMA_POLE = 2.0**-1024  # up to here, -1/x overflows
-
-
-def digamma(xp: Any, x: Any) -> Any:
-    """The derivative of the logarithm of the gamma function.
-
-    x: [*S] -> [*S], dtype kept. digamma(+-0) = -+inf, digamma(inf) = inf; nan at the negative
-    integers, at -inf and at nan. For x < 0 the error is at most 6 units in the last place of
-    max(1, |digamma(1 - x)|, |pi / tan(pi x)|): near a zero on the negative axis few digits are
-    left. Formulas: Boost.Math on [1, 2], Abramowitz & Stegun 6.3 elsewhere.
-
-    Raises:
-        TypeError: the dtype is not a real floating one.
-
-    >>> import numpy as np
-    >>> digamma(np, np.array([0.5, 1.0, 10.0, 0.0, -1.0])).round(6).tolist()
-    [-1.96351, -0.577216, 2.251753, -inf, nan]
-    """
-    return _apply(xp, x, _digamma, single=False)
-
-
-def _digamma(xp: Any, x: Any) -> Any:
-    a = xp.abs(x)
-    finite = a < math.inf
-    tiny = a < _DIGAMMA_TINY
-    ordinary = xp.where(finite & ~tiny, x, 1.0)
-
-    # digamma(x) = digamma(1 - x) - pi / tan(pi x)
-    reflects = ordinary < 0
-    y = _digamma_positive(xp, xp.where(reflects, 1.0 - ordinary, ordinary))
-    offset = ordinary - xp.rint(ordinary)  # exact: tan has period pi
-    pole = reflects & (offset == 0)
-    cotangent = math.pi / xp.tan(math.pi * xp.where(reflects & ~pole, offset, 0.25))
-    y = xp.where(reflects, y - cotangent, y)
-
-    y = xp.where(tiny, -1.0 / xp.where(tiny & (a > _DIGAMMA_POLE), x, 1.0), y)
-    y = xp.where(a <= _DIGAMMA_POLE, xp.copysign(math.inf, -x), y)
-    y = xp.where(pole | (x == -math.inf), math.nan, y)
-    return xp.where(xp.isnan(x) | (x == math.inf), x, y)
-
-
-def _digamma_positive(xp: Any, x: Any) -> Any:
-    """The digamma of x >= _DIGAMMA_TINY."""
-    large = xp.maximum(x, 10.0)
-    z = 1.0 / large
-    y_large = xp.log(large) - (0.5 * z + z * z * polynomial(z * z, _DIGAMMA_LARGE))
-
-    # digamma(x + 1) = digamma(x) + 1/x brings x into [1, 2]: one step up, or at most 8 down
-    below = x < 1.0
-    u = xp.where(below, x + 1.0, xp.minimum(x, 10.0))
-    total = -1.0 / xp.where(below, x, 1.0)
-    total = xp.where(below, total, 0.0)
-    for _ in range(8):
-        above = u > 2.0
-        u = xp.where(above, u - 1.0, u)
-        total = total + xp.where(above, 1.0 / u, 0.0)
-    root_high, root_middle, root_low = _DIGAMMA_ROOT
-    from_root = ((u - root_high) - root_middle) - root_low
-    ratio = polynomial(u - 1.0, _DIGAMMA_P) / polynomial(u - 1.0, _DIGAMMA_Q)
-    y = total + (from_root * _DIGAMMA_SCALE + from_root * ratio)
-    return xp.where(x < 10.0, y, y_large)

@@ -141,6 +141,9 @@ class _Element:
     def __or__(self, other: Any) -> _Element:
         return self._with("or", self, other)
 
+    def __invert__(self) -> _Element:
+        return self._with("not", self)
+
     __hash__ = None  # type: ignore[assignment]
 
 
