@@ -76,18 +76,19 @@ class Dim:
     8
     """
 
-    __slots__ = ("_hash", "_terms", "_text")
+    __slots__ = ("_hash", "_symbols", "_terms", "_text")
 
     def __init__(self, terms: dict[Mono, int]) -> None:
         # Internal: `terms` has no zero coefficient, is not a lone constant, and is never written.
         self._terms = terms
         self._hash: int | None = None
+        self._symbols: frozenset[str] | None = None
         self._text: str | None = None
 
     # The functions are defined further down, hence the lambdas.
-    __add__, __radd__ = _operators(lambda a, b: dim_sum((a, b)))
-    __sub__, __rsub__ = _operators(lambda a, b: a + -b)
-    __mul__, __rmul__ = _operators(lambda a, b: _collapse(multiplied(_terms(a), _terms(b))))
+    __add__, __radd__ = _operators(lambda a, b: _added(a, b))
+    __sub__, __rsub__ = _operators(lambda a, b: _added(a, -b))
+    __mul__, __rmul__ = _operators(lambda a, b: _multiplied(a, b))
     __floordiv__, __rfloordiv__ = _operators(lambda a, b: _floordiv(a, b))
     __mod__, __rmod__ = _operators(lambda a, b: a - b * _floordiv(a, b))
     __lt__ = _refused_order("<")
@@ -213,9 +214,14 @@ def is_symbol(d: DimLike) -> str | None:
 
 def symbols_of(d: DimLike) -> frozenset[str]:
     """The names of all symbols in the normal form of `d`."""
-    atoms = {atom for mono in _terms(_as_dim(d)) for atom in mono}
-    names = {atom.text for atom in atoms if atom.op == "symbol"}
-    return frozenset(names).union(*(symbols_of(arg) for atom in atoms for arg in atom.args))
+    d = _as_dim(d)
+    if isinstance(d, int):
+        return frozenset()
+    if d._symbols is None:
+        atoms = {atom for mono in d._terms for atom in mono}
+        names = {atom.text for atom in atoms if atom.op == "symbol"}
+        d._symbols = frozenset(names).union(*(symbols_of(a) for atom in atoms for a in atom.args))
+    return d._symbols
 
 
 def substitute(d: DimLike, env: Mapping[str, DimLike]) -> DimLike:
@@ -254,8 +260,33 @@ def _terms(d: DimLike) -> dict[Mono, int]:
     return {(): d} if d else {}
 
 
+def _added(a: DimLike, b: DimLike) -> DimLike:
+    """The sum of two sizes, one of which is no int."""
+    if isinstance(a, int):
+        a, b = b, a
+    if not isinstance(b, int):
+        return dim_sum((a, b))
+    if not b:
+        return a
+    terms = dict(_terms(a))
+    terms[()] = terms.get((), 0) + b
+    return _collapse(terms)
+
+
+def _multiplied(a: DimLike, b: DimLike) -> DimLike:
+    """The product of two sizes, one of which is no int."""
+    if isinstance(a, int):
+        a, b = b, a
+    if not isinstance(b, int):
+        return _collapse(multiplied(_terms(a), _terms(b)))
+    if b == 1:
+        return a
+    return Dim({mono: coef * b for mono, coef in _terms(a).items()}) if b else 0
+
+
 def _collapse(terms: dict[Mono, int]) -> DimLike:
-    terms = {mono: coef for mono, coef in terms.items() if coef}
+    if 0 in terms.values():
+        terms = {mono: coef for mono, coef in terms.items() if coef}
     if not terms:
         return 0
     return terms[()] if len(terms) == 1 and () in terms else Dim(terms)

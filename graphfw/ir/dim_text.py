@@ -8,7 +8,15 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from graphfw.ir.dim import DimLike, dim_max, dim_min, dim_sum, substitute, symbol, symbols_of
+from graphfw.ir.dim import (
+    DimLike,
+    dim_max,
+    dim_min,
+    dim_sum,
+    substitute,
+    symbol,
+    symbols_of,
+)
 
 
 def parse_dim(text: str, *, symbols: Collection[str] | None = None) -> DimLike:
@@ -73,9 +81,27 @@ def evaluate(d: DimLike, env: Mapping[str, int]) -> int:
     """
     values = {name: operator.index(env[name]) for name in symbols_of(d)}
     try:
-        return int(substitute(d, values))
+        return _value(d, values)
     except ZeroDivisionError:
         raise ZeroDivisionError(f"the size `{d}` divides by 0 where {values}") from None
+
+
+def _value(d: DimLike, values: Mapping[str, int]) -> int:
+    if isinstance(d, int):
+        return d
+    total = 0
+    for mono, product in d._terms.items():
+        for atom in mono:
+            if atom.op == "symbol":
+                product *= values[atom.text]
+                continue
+            args = [_value(arg, values) for arg in atom.args]
+            product *= _COMPUTED[atom.op](*args)
+        total += product
+    return total
+
+
+_COMPUTED: dict[str, Callable[..., int]] = {"//": operator.floordiv, "max": max, "min": min}
 
 
 class Sizes(NamedTuple):

@@ -15,9 +15,11 @@ from graphfw.ir.dtype import as_dtype
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, entry_array, to_array
 from graphfw.ir.modes import without_modes
-from graphfw.ir.op import Rng
+from graphfw.ir.op import RANDOM, Rng
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.variable import RESERVED, Variable
+from graphfw.ir.types import TensorType
+from graphfw.ir.variable import INITIALIZERS, RESERVED, Initializer, Variable
+from graphfw.ir.walk import ancestors
 from graphfw.runtime import feeding
 from graphfw.runtime.state import number_in
 
@@ -27,35 +29,91 @@ OPSET = "graphfw/opset"
 """The metadata of a session's checkpoint that names its graph's opset."""
 
 
-def initial_contents(variable: Variable, seed: int) -> Array:
-    """Return what a variable begins with; draws depend on the seed and the variable's name.
+class InitialContents:
+    """Makes what variables begin with; draws depend on a seed and on the variables' names.
 
-    Raises:
-        SessionError: It has no initial value.
-        ShapeError: Its initialiser gives another shape or dtype.
+    An initialiser of graphfw's own is asked once for all variables of one shape and dtype: what it
+    describes follows from these and from its options.
     """
-    initial = variable.initial
-    if isinstance(initial, np.ndarray):
+
+    def __init__(self, seed: int) -> None:
+        self._rng = Rng(seed, 0)
+        self._own: dict[tuple[str, TensorType], Tensor] = {}
+
+    def of(self, variable: Variable) -> Array:
+        """Return what a variable begins with.
+
+        Raises:
+            SessionError: It has no initial value.
+            ShapeError: Its initialiser gives another shape or dtype.
+        """
+        initial = variable.initial
+        if isinstance(initial, np.ndarray):
+            return initial
+        if initial is None:
+            raise SessionError(
+                f'the variable "{variable.name}" has no initial value',
+                fix="restore a checkpoint or assign it first: session[variable] = array",
+            )
+        if not isinstance(initial, Tensor):
+            initial = self._filled(initial, variable)
+        if isinstance(initial, Tensor):
+            initial = self._evaluated(initial, {})
+        if initial.shape != variable.shape or initial.dtype != variable.dtype.dtype:
+            raise ShapeError(
+                f'the initialiser of "{variable.name}" gives '
+                f"{initial.dtype.name}{list(initial.shape)} for {variable.type}",
+                at=variable.node.loc,
+            )
         return initial
-    if initial is None:
-        raise SessionError(
-            f'the variable "{variable.name}" has no initial value',
-            fix="restore a checkpoint or assign it first: session[variable] = array",
-        )
-    if not isinstance(initial, Tensor):
-        # A graph of its own, so that the draw depends on the variable's name and nothing else.
-        with Graph(), without_modes(), ambient.override(ambient.current_scope, variable.name):
-            made = initial(variable.shape, variable.dtype)
-        initial = made if isinstance(made, Tensor) else to_array(made)
-    if isinstance(initial, Tensor):
-        initial = np.asarray(concrete.evaluate([initial], rng=Rng(seed, 0))[0])
-    if initial.shape != variable.shape or initial.dtype != variable.dtype.dtype:
-        raise ShapeError(
-            f'the initialiser of "{variable.name}" gives '
-            f"{initial.dtype.name}{list(initial.shape)} for {variable.type}",
-            at=variable.node.loc,
-        )
-    return initial
+
+    def _filled(self, initialiser: Initializer, variable: Variable) -> Tensor | Array:
+        """Return what an initialiser makes for a variable."""
+        text = _text_of_own(initialiser)
+        if not text:
+            return _described(initialiser, variable, variable.name)
+        key = text, variable.type
+        described = self._own.get(key)
+        if described is None:
+            made = _described(initialiser, variable, "")
+            assert isinstance(made, Tensor)  # as those of graphfw's own do
+            described = self._own[key] = made
+        return self._evaluated(described, self._drawn(described, variable.name))
+
+    def _drawn(self, described: Tensor, scope: str) -> dict[Tensor, Array]:
+        """Return the draws below a tensor that was described in no name scope, as in this one."""
+        values: dict[Tensor, Array] = {}
+        for node in ancestors([described]):
+            if RANDOM in node.op.traits:
+                fields = dict(zip(node.op.fields, node.op.values, strict=True))
+                op = type(node.op)(**{**fields, "key": scope + fields["key"]})
+                values[node.outputs[0]] = op.eval(np, rng=self._rng)
+        return values
+
+    def _evaluated(self, tensor: Tensor, given: Mapping[Tensor, Array]) -> Array:
+        return np.asarray(concrete.evaluate([tensor], rng=self._rng, given=given)[0])
+
+
+def _described(initialiser: Initializer, variable: Variable, scope: str) -> Tensor | Array:
+    """Return what an initialiser makes for a variable."""
+    # A graph of its own, so that draws depend on the name scope and nothing else.
+    with Graph(), without_modes(), ambient.override(ambient.current_scope, scope):
+        made = initialiser(variable.shape, variable.dtype)
+    return made if isinstance(made, Tensor) else to_array(made)
+
+
+def _text_of_own(initialiser: Initializer) -> str:
+    """Return the text of one of graphfw's own initialisers; "" for others.
+
+    Initialisers of one text do the same: their options are plain, so the text says them exactly.
+    """
+    kind = type(initialiser)
+    is_own = INITIALIZERS.get(kind.__name__) is kind
+    is_plain = is_own and all([type(v) in _PLAIN for v in vars(initialiser).values()])
+    return repr(initialiser) if is_plain else ""
+
+
+_PLAIN = (bool, int, float, str)
 
 
 def assigned_contents(variable: Variable, value: Any) -> Array:

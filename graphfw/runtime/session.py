@@ -40,9 +40,9 @@ from graphfw.runtime.contents import (
     OPSET,
     SEED,
     STEP,
+    InitialContents,
     assigned_contents,
     check_is_whole,
-    initial_contents,
     loaded,
     warn_unverified,
 )
@@ -339,10 +339,10 @@ class Session(Uncopied):
         new = [v for v in variables if v not in known]
         if not new or not self.executor.holds_values:
             return
-        context = copy_context()  # as for lower
+        run, made_for = copy_context().run, InitialContents(self.seed).of  # as for lower
         values: dict[Variable, Any] = {}
         for some in batches(new):
-            made = (context.run(initial_contents, v, self.seed) for v in some)
+            made = (run(made_for, v) for v in some)
             values.update(zip(some, self.executor.from_hosts(made, [*some.values()]), strict=True))
         with self._state.writing:
             current = self._state.snapshot.values

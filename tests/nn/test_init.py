@@ -98,3 +98,37 @@ def test_mistakes(make, text, fix):
     assert text in caught.value.summary
     assert caught.value.fix.startswith(fix)
     assert caught.value.at.file == __file__
+
+
+OPTIONS = [
+    init.uniform(low=-0.5, high=0.25),
+    init.normal(mean=1, std=2.0),
+    init.normal(mean=1.0, std=2.0),
+    init.truncated_normal(low=-1.0),
+    init.he_uniform,
+    init.he_normal(mode="fan_out"),
+    init.identity(gain=3.0),
+    init.constant(value=0.0),
+    init.constant(value=-0.0),
+    init.constant(value=True),
+    init.constant(value=1),
+]
+
+
+@pytest.mark.parametrize("dtype", [gf.float16, gf.bfloat16, gf.float32, gf.float64])
+def test_variables_of_one_initialiser_have_what_each_would_have_alone(dtype):
+    """What is described once for many is what it is where it is described for each."""
+
+    def filled(wrapped):
+        with gf.Graph() as g:
+            for i, initial in enumerate(OPTIONS * 2):
+                made = (lambda *args, initial=initial: initial(*args)) if wrapped else initial
+                gf.Variable(made, f"layers.{i}.w", shape=(5, 3), dtype=dtype)
+        with gf.Session(g, seed=7) as session:
+            return [session[v] for v in g.variables]
+
+    shared, alone = filled(False), filled(True)
+    for one, other in zip(shared, alone, strict=True):
+        assert one.dtype == other.dtype
+        assert one.tobytes() == other.tobytes()
+    assert not np.array_equal(shared[0], shared[len(OPTIONS)])  # draws are those of the names

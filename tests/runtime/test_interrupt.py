@@ -18,6 +18,7 @@ from graphfw.ir.graph import current_graph
 from graphfw.ops.effects import quiet
 from graphfw.ops.regions import at_most
 from graphfw.runtime import session as session_module
+from graphfw.runtime.contents import InitialContents
 from tests.support import alarms
 
 pytestmark = alarms.needs_timers
@@ -154,7 +155,7 @@ def test_compiling_interrupted_at_many_moments(rng):
     assert sum(error is not None for error in errors) > 40
 
 
-@pytest.mark.parametrize("part", ["lower", "initial_contents"])
+@pytest.mark.parametrize("part", [(session_module, "lower"), (InitialContents, "of")])
 def test_a_graph_that_an_interrupt_leaves_open_is_not_the_users(part, monkeypatch):
     """The moment between opening a graph and entering the `with` block, made to happen."""
     g, x, a, b, c, noise, step = equal_counters()
@@ -164,7 +165,7 @@ def test_a_graph_that_an_interrupt_leaves_open_is_not_the_users(part, monkeypatc
         gf.Graph().__enter__()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session_module, part, struck)
+    monkeypatch.setattr(*part, struck)
     with pytest.raises(KeyboardInterrupt):
         session.run(step, {x: 1.0})
     assert current_graph().is_ambient
