@@ -1,8 +1,9 @@
 """Run workloads and print a table of medians and ratios; `--json` writes them to a file.
 
 `python -m benchmarks sweep` measures a few functions over all sizes and plots them, `python -m
-benchmarks strategies` the ways to compute the layers of networks, and `python -m benchmarks
-accuracy` how far networks' results are from those in float64.
+benchmarks strategies` the ways to compute the layers of networks, `python -m benchmarks accuracy`
+how far networks' results are from those in float64, and `python -m benchmarks baseline COMMIT` a
+short list beside an earlier commit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import accuracy, machine, report, strategies, sweep
+from benchmarks import accuracy, baseline, machine, report, strategies, sweep
 from benchmarks.devices import DEVICES
 from benchmarks.registry import WORKLOADS
 from benchmarks.workers import Pool
@@ -27,10 +28,10 @@ UNFINISHED = 3
 
 def main() -> None:
     """Read the command line and run; the exit status is 1 if a contender failed."""
-    for name, part in (("accuracy", accuracy), ("strategies", strategies), ("sweep", sweep)):
-        if sys.argv[1:2] == [name]:
-            part.main(sys.argv[2:])
-            return
+    parts = {"accuracy": accuracy, "baseline": baseline, "strategies": strategies, "sweep": sweep}
+    if len(sys.argv) > 1 and sys.argv[1] in parts:
+        parts[sys.argv[1]].main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("workloads", nargs="*", metavar="workload", help="names, or gelu-*")
     parser.add_argument("--list", action="store_true", help="list the workloads and stop")

@@ -11,6 +11,7 @@ import gc
 import multiprocessing
 import os
 import statistics
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -53,7 +54,7 @@ class Pool:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._workers: dict[str, _Worker] = {}
+        self._workers: dict[str, Worker] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -140,10 +141,10 @@ class Pool:
             return None
         return taken
 
-    def _worker(self, contender: str) -> _Worker:
+    def _worker(self, contender: str) -> Worker:
         worker = self._workers.get(contender)
         if worker is None or worker.died:
-            worker = self._workers[contender] = _Worker(contender, self.settings)
+            worker = self._workers[contender] = Worker(contender, self.settings)
         return worker
 
 
@@ -153,15 +154,22 @@ def _near_the_best(samples: dict[str, list[float]]) -> list[str]:
     return [n for n in samples if n not in machine.PEERS or min(samples[n]) < _FAR * best]
 
 
-class _Worker:
-    """The end of a contender's process that asks."""
+class Worker:
+    """The end of a contender's process that asks.
 
-    def __init__(self, contender: str, settings: Settings) -> None:
+    Args:
+        contender: Who runs there.
+        settings: How it is measured.
+        folder: Where its modules are looked for first; None: as in this process.
+    """
+
+    def __init__(self, contender: str, settings: Settings, folder: str | None = None) -> None:
         self.died = False
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         # In the environment before the process begins: libraries read it when they are loaded.
-        before = dict(os.environ)
+        before, path = dict(os.environ), list(sys.path)
+        sys.path[:0] = [] if folder is None else [folder]  # which the process takes over
         os.environ.update(dict.fromkeys(_THREAD_LIMITS, str(settings.threads)))
         os.environ[devices.VARIABLE] = settings.device
         os.environ.update(_ALLOCATOR)
@@ -171,6 +179,7 @@ class _Worker:
             self._process = context.Process(target=_serve, args=serve, daemon=True)
             self._process.start()
         finally:
+            sys.path[:] = path
             os.environ.clear()
             os.environ.update(before)
         theirs.close()

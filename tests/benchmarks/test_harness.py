@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from benchmarks import large_graphs, report
+from benchmarks import baseline, large_graphs, report
 from benchmarks.__main__ import main
+from benchmarks.baseline import ratios
 from benchmarks.registry import WORKLOADS
 from benchmarks.results import difference, fingerprints
 from benchmarks.sweep import SIZES
 from benchmarks.timing import calls_for, text
-from benchmarks.workers import Pool
+from benchmarks.workers import Pool, Worker
 from benchmarks.workload import Case, Contest, Failure, Result, Settings, Target
 
 
@@ -256,3 +257,36 @@ def test_the_table_of_large_graphs(monkeypatch, capsys):
     large_graphs.main()
     rows = capsys.readouterr().out.splitlines()[-4:]
     assert rows == ["| chain | 1000 |", "| chain | 10000 |", "| rows | 1000 |", "| rows | 10000 |"]
+
+
+def test_ratios_of_pairs():
+    found = ratios([1.0, 1.1, 0.9, 1.2, 0.8, 1.3, 0.7, 1.4, 0.6, 1.5, 0.5, 1.6, 0.4, 1.7, 0.3])
+    assert found == (1.0, 0.6, 1.4)  # of 15 the fourth from either end: 98.2 and 96.5 %
+    assert not found.slower
+    assert ratios([1.05] * 15).slower
+    assert not ratios([1.02] * 15).slower
+    assert ratios([2.0] * 5).low == 0  # too few to say anything
+
+
+def package_folder() -> str:
+    return gf.__path__[0]
+
+
+@pytest.mark.slow
+def test_another_commit_runs_its_own_package(capsys):
+    with pytest.raises(SystemExit) as ended:
+        baseline.main(["HEAD", "two-ops", "--rounds", "3"])
+    assert ended.value.code == 0
+    assert "| two-ops |" in capsys.readouterr().out
+    with baseline.package("HEAD") as folder:
+        worker = Worker("graphfw", Settings(("graphfw",)), folder)
+        assert worker.ask("call", package_folder, ()).startswith(folder)
+        worker.stop()
+
+
+def test_a_baseline_wants_a_commit_and_contests(capsys):
+    for arguments, said in ([["no-such-commit"], "no-such-commit"], [["HEAD", "import"], "import"]):
+        with pytest.raises(SystemExit) as ended:
+            baseline.main(arguments)
+        assert ended.value.code
+        assert said in f"{ended.value.code}{capsys.readouterr().err}"
