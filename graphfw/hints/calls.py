@@ -13,7 +13,7 @@ import inspect
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter, Signature
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 
 from graphfw.errors import CallError, GraphfwError, did_you_mean
@@ -23,7 +23,7 @@ from graphfw.hints.public import path_of
 from graphfw.hints.written import Written, call_at
 from graphfw.loc import user_frame
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Target = TypeVar("Target", bound=Callable[..., Any])
 
 UNKNOWN = object()
 """The value of an argument of which only the text is known."""
@@ -67,11 +67,20 @@ class Argument(NamedTuple):
         return isinstance(self.value, (list, tuple))
 
 
-def explained(function: Function) -> Function:
-    """Return a function or method that prints the corrected line for arguments that don't fit.
+def explained(target: Target) -> Target:
+    """Make a function, or all public methods of a class, print the corrected line of wrong calls.
 
-    Put on public callables, `__init__` among them.
+    Put on public callables. Of a class, what its own body defines is meant, `__init__` included.
     """
+    if not isinstance(target, type):
+        return cast(Target, _explained(target))
+    for name, member in list(vars(target).items()):
+        if isinstance(member, FunctionType) and (name == "__init__" or not name.startswith("_")):
+            setattr(target, name, _explained(member))
+    return target
+
+
+def _explained(function: Callable[..., Any]) -> Callable[..., Any]:
     is_method = next(iter(inspect.signature(function).parameters), "") == "self"
 
     @functools.wraps(function)
@@ -85,7 +94,7 @@ def explained(function: Function) -> Function:
             name = type(owner).__name__ if function.__name__ == "__init__" else function.__name__
             raise_refusal(error, MethodType(function, owner), rest, kwargs, name)
 
-    return cast(Function, call)
+    return call
 
 
 class ExplainedType(ABCMeta):

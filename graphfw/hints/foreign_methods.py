@@ -62,6 +62,8 @@ the session chooses the machine: gf.Session(g, executor=…)
     ipu is_ipu is_maia is_meta is_mtia is_vulkan is_xla record_stream
 write x.astype(dtype); the session chooses the machine: gf.Session(g, executor=…)
     to type
+write gf.random.categorical(gf.log(p), shape=…); counts are gf.random.multinomial(count, p)
+    multinomial
 write gf.tile(x, repetitions), or gf.repeat(x, repeats)
     repeat
 write gf.update(variable, value), and fetch that

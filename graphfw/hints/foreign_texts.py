@@ -266,6 +266,11 @@ write gf.take(x, i, axis=axis), or gf.where(condition, x, y) for choices
     select
 """
 
+TOP_TEXTS = """
+write gf.random.categorical(gf.log(p), shape=…); counts are gf.random.multinomial(count, p)
+    multinomial
+"""
+
 OPTIM_TEXTS = """
 set weight_decay=, clip_norm=, clip_value= of the optimiser
     add_decayed_weights clip_by_block_rms adaptive_grad_clip clip_grad

@@ -70,6 +70,7 @@ PATTERNS = _patterns(TEXTS)
 """The same of patterns of names, in the order in which they are tried."""
 
 OF_PLACES: dict[str, tuple[Calls, dict[str, str]]] = {
+    "gf": ({}, _texts(foreign_texts.TOP_TEXTS)),
     "gf.linalg": (_calls(foreign_calls.LINALG_CALLS), {}),
     "gf.optim": ({}, _OPTIM_TEXTS),
     "Tensor": (_calls(foreign_methods.TENSOR_CALLS), _texts(foreign_methods.TENSOR_TEXTS)),

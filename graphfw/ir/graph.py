@@ -148,6 +148,7 @@ class Graph:
             if not self._depth:
                 _open.discard(self)
 
+    @explained
     def check(self) -> None:
         """Raise what `collect_errors` has collected, if anything.
 
@@ -327,6 +328,7 @@ class Graph:
 
     # Looking.
 
+    @explained
     def find(self, name: str) -> Tensor:
         """Return the tensor or variable of a name.
 
@@ -383,14 +385,17 @@ class Graph:
                     return f"`{name}` is dim {axis} of {shown}, {node.loc.short()}"
         return ""
 
+    @explained
     def constants(self) -> dict[str, Any]:
         """Return the arrays of the graph's large constants by the digest that `print(g)` shows."""
         return printer.large_constants(self)
 
+    @explained
     def summary(self) -> str:
         """Return a table of placeholders, variables, ops and their cost."""
         return views.summary(self)
 
+    @explained
     def to_networkx(self) -> networkx.MultiDiGraph:
         """Return it as a networkx graph: nodes are `Node`s, edges go from producer to user."""
         return views.to_networkx(self)

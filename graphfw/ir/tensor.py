@@ -14,6 +14,7 @@ from graphfw.errors import ConcreteValueError, DTypeError
 from graphfw.hints.calls import explained
 from graphfw.hints.devices import executor_for
 from graphfw.hints.names import raise_unknown, raise_unmade
+from graphfw.hints.sizes import Size
 from graphfw.ir import concrete, numpy_calls
 from graphfw.ir.at import At
 from graphfw.ir.dim import Dim, DimLike
@@ -217,7 +218,8 @@ class Tensor(Operators):
     @property
     def size(self) -> DimLike:
         """The number of elements."""
-        return self.type.size
+        size = self.type.size
+        return Size(size) if isinstance(size, int) else size
 
     @property
     def name(self) -> str:
@@ -235,6 +237,7 @@ class Tensor(Operators):
         """Always "graph": where it is computed is chosen by the session."""
         return "graph"
 
+    @explained
     def to_device(self, device: str, /, *, stream: object = None) -> Tensor:
         """Return the tensor itself: a graph belongs to no device."""
         if device != "graph" or stream is not None:
@@ -251,6 +254,7 @@ class Tensor(Operators):
 
     # Values, where there is one.
 
+    @explained
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return the value, read-only.
 
@@ -261,6 +265,7 @@ class Tensor(Operators):
         """
         return concrete.value_for_user(self, ".numpy()")
 
+    @explained
     def item(self) -> Any:
         """Return the value of a tensor with one element as a Python scalar."""
         return self._scalar(".item()").item()

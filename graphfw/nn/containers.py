@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, overload
 
 from graphfw.errors import ArgumentError, AxisError, counted, did_you_mean
+from graphfw.hints.calls import explained
 from graphfw.nn.module import Module, checked_module
 
 
+@explained
 class _Row(Module):
     """Modules in a row, found by position; those that were given no names are named "0", "1", …"""
 
@@ -139,6 +141,7 @@ class ModuleList(_Row):
             self.extend(modules)
 
 
+@explained
 class ModuleDict(Module):
     """A dict of modules by name, for a module to choose from in its `forward`.
 

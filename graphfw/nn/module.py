@@ -9,7 +9,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from graphfw.errors import ArgumentError, GraphError, did_you_mean
-from graphfw.hints.calls import ExplainedType, raise_refusal
+from graphfw.hints.calls import ExplainedType, explained, raise_refusal
 from graphfw.hints.names import Answering
 from graphfw.ir import ambient
 from graphfw.ir.dtype import DTypeLike
@@ -60,6 +60,7 @@ class _ModuleType(ExplainedType):
             return module
 
 
+@explained
 class Module(Answering, metaclass=_ModuleType):
     """A layer, or a model made of layers: variables, and a function `forward` that uses them.
 

@@ -161,11 +161,15 @@ def _dim(dim: Any, hole: bool) -> DimLike:
         message = f"a dim can't be a tensor that a run computes: {dim.type}"
         fix = "use a symbolic dim: that of a placeholder's shape, or x.shape[0] of another tensor"
         raise Requirement(message, fix=fix, error=ConcreteValueError)
-    is_size = hasattr(dim, "__index__") and not isinstance(dim, bool)
-    require(is_size, f"{dim!r} is no dim", fix="use ints, or dims such as x.shape[0]")
+    require(is_whole(dim), f"{dim!r} is no dim", fix="use ints, or dims such as x.shape[0]")
     size = operator.index(dim)
     require(size >= (-1 if hole else 0), f"a dim can't be {size}", (), "use 0 or more")
     return size
+
+
+def is_whole(number: object) -> bool:
+    """Say whether a number is an int in any form, such as `np.int64`, and no bool."""
+    return hasattr(number, "__index__") and not isinstance(number, bool)
 
 
 def whole(name: str, what: str, number: Any) -> DimLike:
@@ -176,8 +180,7 @@ def whole(name: str, what: str, number: Any) -> DimLike:
     """
     if isinstance(number, Dim):
         return number
-    is_int = hasattr(number, "__index__") and not isinstance(number, bool)
-    if not is_int:
+    if not is_whole(number):
         message = f"{name}: {what} {number!r} is no int"
         raise ArgumentError(message, fix="use an int, or a dim: x.shape[0]")
     return operator.index(number)

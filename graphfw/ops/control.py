@@ -17,7 +17,7 @@ from graphfw.ir.shape import can_broadcast, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
-from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.args import TensorLike, as_tensor, is_whole
 from graphfw.ops.blocks import checkpointed, unrolled
 from graphfw.ops.branches import Branch
 from graphfw.ops.checkpoints import Checkpoint
@@ -293,7 +293,7 @@ def scan(
     """
     demand(callable(f), f"scan: f is {a_type(f)}, not a function", fix="pass f(carry, x)")
     for label, count in (("unroll", unroll), ("checkpoint_every", checkpoint_every)):
-        is_count = count is None or (type(count) is int and count >= 1)
+        is_count = count is None or (is_whole(count) and count >= 1)
         demand(is_count, f"scan: {label}={count!r} is no number of trips", fix="use 1 or more")
     demand(
         unroll == 1 or checkpoint_every is None,

@@ -19,7 +19,7 @@ from graphfw.ir.literal import Array
 from graphfw.ir.op import op
 from graphfw.ir.tensor import Tensor
 from graphfw.loc import capture, user_frame
-from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.args import TensorLike, as_tensor, is_whole
 from graphfw.ops.checkpoints import Barrier
 from graphfw.ops.composed import demand
 from graphfw.ops.effects import Effect, happens
@@ -85,7 +85,7 @@ def print(
     values = [as_tensor(t) for t in (tensors if is_text else (fmt, *tensors))]
     text = fmt if isinstance(fmt, str) else " ".join(map(_place, values))
     values += [as_tensor(t) for t in named.values()]
-    is_count = summarize is None or (type(summarize) is int and summarize > 0)
+    is_count = summarize is None or (is_whole(summarize) and summarize > 0)
     demand(is_count, f"print: summarize={summarize!r} is no number of elements", fix="use 3")
     effect = Print(next(_numbers), _parts("print", text, values, list(named)), summarize)
     places = {number for _, number, _ in effect.parts if number is not None}

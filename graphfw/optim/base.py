@@ -202,6 +202,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
         """
         return self._update(self._applying(pairs, loss, lambda gradients: gradients))
 
+    @explained
     def learning_rate(self) -> Tensor:
         """Return the rate that the next update will use, a 0-d float64 tensor, to fetch and log."""
         state = self._open("learning_rate")

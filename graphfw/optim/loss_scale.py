@@ -40,6 +40,7 @@ class _State:
         return made
 
 
+@explained
 class LossScale:
     """An optimiser whose gradients are those of the loss times a scale, and divided by it.
 
@@ -76,7 +77,6 @@ class LossScale:
     (65536.0, 2.0)
     """
 
-    @explained
     def __init__(
         self,
         optimizer: Optimizer,
@@ -104,7 +104,6 @@ class LossScale:
         self._name = name
         self._state: _State | None = None
 
-    @explained
     def minimize(
         self,
         loss: Tensor,
@@ -135,7 +134,6 @@ class LossScale:
             product: Tensor = whole * converted(state.scale, whole.dtype)
         return product
 
-    @explained
     def apply_gradients(
         self, pairs: Iterable[tuple[Tensor, Variable]], *, loss: Tensor | None = None
     ) -> Update:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, GraphfwError, a_type, counted
-from graphfw.hints.calls import explained
+from graphfw.errors import ArgumentError, CallError, GraphfwError, a_type, counted
+from graphfw.hints.calls import explained, shown_arguments
 from graphfw.ir import ambient, forks
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
@@ -232,7 +232,11 @@ class Function:
         """Return the arguments sorted out; None where the Python function is to be called."""
         if not current_graph().is_ambient:
             return None
-        bound = self._signature.bind(*args, **kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            fix = shown_arguments(self._signature)
+            raise CallError(f"{self._name}: {error}", fix=fix) from None
         bound.apply_defaults()
         arguments = bound.arguments
         leaves: list[tuple[str, Any]] = []

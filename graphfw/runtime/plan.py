@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Never, TypeAlias
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, FeedError, counted, did_you_mean
+from graphfw.errors import ArgumentError, CallError, FeedError, counted, did_you_mean
+from graphfw.hints.calls import explained
 from graphfw.ir import time_limits
 from graphfw.ir.dim import DimLike, substitute
 from graphfw.ir.dim_text import evaluate
@@ -45,6 +46,7 @@ class PlanCost(NamedTuple):
     parameter_bytes: int
 
 
+@explained
 class Plan(Uncopied):
     """A compiled run of a session, from `session.compile(fetches, feeds=[…])`.
 
@@ -79,15 +81,19 @@ class Plan(Uncopied):
         dtypes = [t.dtype.dtype if self._executor.is_host else None for t in program.feeds]
         self._taken = [*enumerate(dtypes)]
 
-    def __call__(self, *arrays: Any, host: bool = False, timeout: float | None = None) -> Any:
+    def __call__(
+        self, *arrays: Any, host: bool = False, timeout: float | None = None, **unknown: Never
+    ) -> Any:
         """Run with values for the feeds, in their order.
 
         Args:
             arrays: The values.
             host: As for `Session.run`.
             timeout: As for `Session.run`.
+            unknown: Nothing: other names are errors.
 
         Raises:
+            CallError: A value is given by a name.
             FeedError: A value does not fit its placeholder, or there are too few or too many.
             ExecutionError: An operation failed; the variables are as they were before.
             RunTimeoutError: The run takes longer than the timeout.
@@ -95,9 +101,15 @@ class Plan(Uncopied):
             ExecutorError: The executor can't end runs, and there is a timeout.
             SessionError: The session is closed.
         """
+        if unknown:
+            names = ", ".join([f"{name}=" for name in unknown])
+            raise CallError(
+                f"a plan takes values by position, and is given {names}",
+                fix=f"give, in this order: {_names(self.program.feeds)}",
+            )
         fed, sizes = self._fed(arrays)
         if timeout is None and self._timeout is None:
-            found = self._session.execute(self.program, self._run, fed, sizes)
+            found = self._session._execute(self.program, self._run, fed, sizes)
         else:
             found = self._computed(fed, sizes, self._executor.checked_timeout(timeout))
         if host:
@@ -112,8 +124,8 @@ class Plan(Uncopied):
         args = self.program, self._run, fed, sizes
         limit = self._timeout if timeout is None else timeout
         if limit is None:
-            return self._session.execute(*args)
-        return time_limits.limited(limit, self._session.execute, *args)
+            return self._session._execute(*args)
+        return time_limits.limited(limit, self._session._execute, *args)
 
     def _fed(self, arrays: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
         """Check and convert values for the feeds, and find what the symbols stand for."""
@@ -310,7 +322,7 @@ class Plan(Uncopied):
             ExecutorError: The executor does not time its steps.
         """
         fed, sizes = self._fed(arrays)
-        return self._session.profile(self.program, self._run, fed, sizes)
+        return self._session._profile(self.program, self._run, fed, sizes)
 
     def _sizes_of(self, shapes: Sequence[Given]) -> tuple[int, ...]:
         """Return what the symbols stand for, given the feeds' shapes, or arrays of these shapes."""

@@ -67,6 +67,7 @@ Fetches = Any
 _PLANS = 256
 
 
+@explained
 class Session(Uncopied):
     """Runs a graph, and keeps the contents of its variables from run to run.
 
@@ -128,7 +129,6 @@ class Session(Uncopied):
         "graph, and make a Session of it there"
     )
 
-    @explained
     def __init__(
         self,
         graph: Graph,
@@ -216,12 +216,9 @@ class Session(Uncopied):
         """
         if feeds is None:
             feeds = {}
-        key = tuple(
-            [
-                id(t) if isinstance(t, Tensor) else nest.key(t, self._named)
-                for t in (fetches, *feeds)
-            ]
-        )
+        key: tuple[Any, ...] = ()
+        for t in (fetches, *feeds):  # in Python 3.11 a comprehension would be a call of its own
+            key += (id(t) if isinstance(t, Tensor) else nest.key(t, self._named),)
         plan = self._plans.get(key) or self._planned(key, fetches, feeds)
         return plan(*feeds.values(), host=host, timeout=timeout)
 
@@ -290,7 +287,7 @@ class Session(Uncopied):
             self._start(self.graph.variables)
             return Plan(self, program, loaded, slots, nest.packer(fetches))
 
-    def execute(
+    def _execute(
         self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
     ) -> list[Any]:
         """Run a loaded program on checked feeds and commit its updates; what plans call."""
@@ -321,7 +318,7 @@ class Session(Uncopied):
         self._check_open()
         self._state.unsettled.settle()
 
-    def profile(
+    def _profile(
         self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
     ) -> Profile:
         """Time a run that changes nothing; what `plan.profile` calls."""
