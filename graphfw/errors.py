@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -95,8 +95,8 @@ class GraphfwError(Exception):
         at: Place | None = None,
         fix: str = "",
     ) -> None:
-        super().__init__(self._written(summary))
         self.summary = self._written(summary)
+        super().__init__(self.summary)
         self.operands = tuple(operands)
         self.why = self._written(why)
         self.at: Place = capture() if at is None else at
@@ -114,7 +114,8 @@ class GraphfwError(Exception):
 
     def _written(self, text: str) -> str:
         """Return a sentence as it is shown: `x.shape[0]` for `_x_0`."""
-        return _UNNAMED_DIM.sub(r"\1.shape[\2]", text)
+        # Most have no underscore: `hasattr` makes errors that must not cost the time of a search.
+        return _UNNAMED_DIM.sub(r"\1.shape[\2]", text) if "_" in text else text
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (multiprocessing, pytest-xdist): keep the fields.
@@ -167,7 +168,34 @@ class CallError(ArgumentError, TypeError):
 
 
 class UnknownNameError(GraphfwError, AttributeError):
-    """A module or an object has no attribute of this name."""
+    """A module or an object has no attribute of this name.
+
+    Args:
+        summary: As for `GraphfwError`.
+        name: The name.
+        find_fix: Returns what to write instead. It is asked when somebody looks: `hasattr` makes
+            an error that nobody does.
+    """
+
+    def __init__(self, summary: str, name: str, find_fix: Callable[[], str]) -> None:
+        super().__init__(summary)
+        self.name = name
+        self._find_fix: Callable[[], str] | None = find_fix
+
+    @property
+    def fix(self) -> str:
+        """What to write instead."""
+        if self._find_fix is not None:
+            self._fix, self._find_fix = self._written(self._find_fix()), None
+        return self._fix
+
+    @fix.setter
+    def fix(self, text: str) -> None:
+        self._fix, self._find_fix = text, None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        self.fix = self.fix  # what finds it can't be pickled
+        return super().__reduce__()
 
 
 class UnknownImportError(GraphfwError, ImportError):

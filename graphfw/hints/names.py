@@ -40,10 +40,17 @@ def hints_for_module(
             return found
         if name.startswith("_"):  # Python looks for many of these, which nobody writes
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
-        how = _looked_up(sys._getframe(1))
-        kind = UnknownImportError if how == "IMPORT_FROM" else UnknownNameError
-        summary, fix = _answer(path, name, how in _WRITTEN)
-        raised = kind(summary, fix=fix)
+        how, summary = _looked_up(sys._getframe(1)), f"{path} has no name {name!r}"
+        written = _call(call_around) if how in _WRITTEN else None
+
+        def find_fix() -> str:
+            answer = look_up(name, path)
+            near = "" if answer else did_you_mean(name, names, 0.7)
+            return _fix(answer, written) or near or f"see dir({path})"
+
+        if how != "IMPORT_FROM":
+            raise UnknownNameError(summary, name, find_fix)
+        raised = UnknownImportError(summary, fix=find_fix())
         raised.name = name
         raise raised
 
@@ -75,24 +82,13 @@ def _hide_submodules(module: str, names: Sequence[str]) -> dict[str, ModuleType]
 _WRITTEN = ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD")
 """How Python runs `from graphfw import cat`, `gf.cat` and `x.view(…)`, in which a name is written.
 
-Libraries ask for names by `hasattr` and `getattr`. They are answered without a search for near
-names or for the line: that they ask is no mistake, and must not take long.
+By `hasattr` and `getattr` libraries ask for names: that is no mistake, and must not take long.
 """
 
 
 def _looked_up(frame: FrameType) -> str:
     """Return Python's instruction that a frame runs: an import hides an AttributeError."""
     return opname[frame.f_code.co_code[frame.f_lasti]] if frame.f_lasti >= 0 else ""
-
-
-def _answer(path: str, name: str, is_written: bool) -> tuple[str, str]:
-    """Return the summary and the fix of an error about a name that a module does not have."""
-    answer = look_up(name, path)
-    written = _call(call_around) if is_written else None
-    near = did_you_mean(name, public.PUBLIC[path][1], 0.7) if is_written and not answer else ""
-    fix = _fix(answer, written) or near or f"see dir({path})"
-    here = f": it is {answer.target} here" if answer.target else ""
-    return f"{path} has no name {name!r}{here}", fix
 
 
 class Answering:
@@ -124,18 +120,18 @@ def raise_unknown(
         raise AttributeError(
             f"{type(owner).__name__!r} object has no attribute {name!r}", name=name, obj=owner
         )
-    answer = look_up(name, kind)
-    of, written, near = "", None, ""
     frame = user_frame()
-    if frame is not None and _looked_up(frame) in _WRITTEN:
-        of, written = attribute_of(frame, name), call_around(frame)
+    is_written = frame is not None and _looked_up(frame) in _WRITTEN
+    of = attribute_of(frame, name) if frame is not None and is_written else ""
+    written = call_around(frame) if frame is not None and is_written else None
+
+    def find_fix() -> str:
+        answer = look_up(name, kind)
         known = [n for n in dir(owner) if not n.startswith("_")]
         near = "" if answer else did_you_mean(name, known, 0.7)
-    raised = UnknownNameError(
-        f"{a_type(owner)} has no attribute {name!r}", fix=_fix(answer, written, of or "x") or near
-    )
-    raised.name = name
-    raise raised
+        return _fix(answer, written, of or "x") or near
+
+    raise UnknownNameError(f"{a_type(owner)} has no attribute {name!r}", name, find_fix)
 
 
 def raise_unmade(name: str, target: str) -> NoReturn:

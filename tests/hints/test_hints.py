@@ -99,7 +99,7 @@ def test_python_looks_for_names_as_in_any_module():
     assert inspect.unwrap(gf.nn.Linear) is gf.nn.Linear
     with pytest.raises(ImportError) as caught:
         from graphfw import cat  # noqa: F401
-    assert "it is gf.concat here" in str(caught.value)
+    assert caught.value.fix.startswith("write gf.concat(…)")
     namespace = {}
     exec("from graphfw.nn import *", namespace)
     assert namespace["Linear"] is gf.nn.Linear
@@ -128,9 +128,13 @@ ATTRIBUTES = [
     (lambda: x.sum(0).exp(), "gf.exp(x.sum(0))"),
     (lambda: x.view(3, -1), "x.reshape(3, -1)"),
     (lambda: x.addmm(a, b), "x + a @ b"),
+    (lambda: gf.multinomial(x, 3), "write gf.random.categorical(gf.log(p), shape=…)"),
+    (lambda: x.multinomial(3), "write gf.random.categorical(gf.log(p), shape=…)"),
 ]
 
-with gf.Graph():
+with gf.Graph() as graph:
+    rows = gf.placeholder(("n", 3), name="rows")
+    doubled = rows + rows
     model = gf.nn.Linear(3, 2)
     optimizer = gf.optim.SGD(0.1)
 
@@ -141,6 +145,63 @@ def test_attributes(mistake, fix):
         mistake()
     assert isinstance(caught.value, AttributeError)
     assert caught.value.fix.startswith(fix)
+
+
+SIZES = [
+    (lambda: x.size(0), "x.shape[0]"),
+    (lambda: x.size(dim=-1), "x.shape[-1]"),
+    (lambda: (x + 1).size(), "(x + 1).shape"),
+    (lambda: rows.size(0), "rows.shape[0]"),
+    (lambda: rows.shape[0](0), "write x.shape[0]"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "fix"), SIZES, ids=str_of)
+def test_sizes_are_no_functions(mistake, fix):
+    with gf.Graph(), pytest.raises(gf.CallError) as caught:
+        mistake()
+    assert caught.value.fix.startswith(fix)
+
+
+def test_a_size_is_an_int():
+    assert (x.size, repr(x.size), type(pickle.loads(pickle.dumps(x.size)))) == (6, "6", int)
+    assert (a * x.size).dtype == a.dtype
+    assert gf.reshape(x, x.size).shape == gf.zeros(x.size).shape == (6,)
+    with gf.Graph() as g:
+        variable = gf.Variable(x.size)
+        assert variable.shape == ()
+        assert "Size" not in str(g)
+    assert gf.scan(lambda c, t: (c + t, c), 0.0, gf.ones((6,)), unroll=x.size)[0].item() == 6
+
+
+session = gf.Session(graph)
+plan = session.compile(doubled, feeds=[rows])
+halved = gf.function(lambda values, factor=0.5: values * factor)
+
+RUNS = [
+    (lambda: session.run(doubled, feed_dict={rows: image}), "session.run(doubled, feeds={rows: i"),
+    (lambda: session.run(doubled, {rows: image}, True), "session.run(doubled, {rows: image}, host"),
+    (lambda: session.load_state_dict({}, False), "session.load_state_dict({}, strict=False)"),
+    (lambda: session.restore("a", map_location="cpu"), "session.restore('a'); without map_locati"),
+    (lambda: gf.Session(graph, device="cuda"), "gf.Session(graph); without device=: write gf.Se"),
+    (lambda: plan(rows=image), "give, in this order: rows"),
+    (lambda: plan.explain(sizes=(2, 3)), "its arguments are: none"),
+    (lambda: model.parameters(recurse=True), "its arguments are: none"),
+    (lambda: halved(image, scale=2.0), "its arguments are: values, factor"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "fix"), RUNS, ids=str_of)
+def test_arguments_of_runs(mistake, fix):
+    with pytest.raises(gf.CallError) as caught:
+        mistake()
+    assert caught.value.fix.startswith(fix)
+
+
+def test_who_asks_for_an_attribute_waits_for_no_search(monkeypatch):
+    monkeypatch.setattr("graphfw.hints.names.look_up", None)
+    for owner in (gf, gf.nn, x, model, optimizer):
+        assert not hasattr(owner, "zero_grads")
 
 
 def test_libraries_that_ask_for_attributes_get_none():
