@@ -14,56 +14,47 @@ import reprlib
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import ml_dtypes
 import numpy as np
-from safetensors import SafetensorError, deserialize, safe_open
-from safetensors.numpy import save_file
+from safetensors import SafetensorError, safe_open
 
 from graphfw.errors import CheckpointError, a_type
+from graphfw.io.blocks import read_blocks, write_blocks
 from graphfw.io.checksums import (
     CHECKSUMS_KEY,
     HEADER_KEY,
     checksums_of,
-    damage_of,
+    damage_of_blocks,
+    damage_of_header,
     from_json,
     has_checksums,
+    room_for_checksums,
+)
+from graphfw.io.header import (
+    DTYPES,
+    METADATA,
+    HeaderError,
+    UnknownDtypeError,
+    header_of,
+    is_text,
+    read_header,
 )
 from graphfw.io.work_folder import work_folder
 
-_DTYPES: dict[str, np.dtype[Any]] = {  # by the format's own codes
-    "BOOL": np.dtype(np.bool_),
-    "I8": np.dtype(np.int8),
-    "I16": np.dtype(np.int16),
-    "I32": np.dtype(np.int32),
-    "I64": np.dtype(np.int64),
-    "U8": np.dtype(np.uint8),
-    "U16": np.dtype(np.uint16),
-    "U32": np.dtype(np.uint32),
-    "U64": np.dtype(np.uint64),
-    "F16": np.dtype(np.float16),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-    "F32": np.dtype(np.float32),
-    "F64": np.dtype(np.float64),
-    "C64": np.dtype(np.complex64),
-    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "F8_E4M3FNUZ": np.dtype(ml_dtypes.float8_e4m3fnuz),
-    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
-    "F8_E5M2FNUZ": np.dtype(ml_dtypes.float8_e5m2fnuz),
-    "F8_E8M0": np.dtype(ml_dtypes.float8_e8m0fnu),
-}
 _COMPLEX128 = np.dtype(np.complex128)
 _COMPLEX128_KEY = "graphfw.complex128"  # metadata: JSON list of the entries stored as pairs
 _BYTES = {
     name: np.dtype(getattr(ml_dtypes, name))
     for name in ("float4_e2m1fn", "int4", "uint4", "int2", "uint2")
 }
+_BYTES_OF = {dtype: name for name, dtype in _BYTES.items()}
 _BYTES_KEY = "graphfw.bytes"  # metadata: JSON dict of the entries stored as bytes, to their dtypes
 _KEYS = (_COMPLEX128_KEY, _BYTES_KEY, CHECKSUMS_KEY, HEADER_KEY)
-_ALL = (*_DTYPES.values(), _COMPLEX128, *_BYTES.values())
-_RESERVED_NAME = "__metadata__"  # the format keeps the metadata under this name
+_ALL = (*DTYPES.values(), _COMPLEX128, *_BYTES.values())
 
 
 # ---------------------------------------------------------------------------------------- writing
@@ -93,7 +84,6 @@ def write_checkpoint(
             whole.
     """
     arrays, text = _encode(path, tensors, metadata)
-    text |= checksums_of(arrays, text)
     target = _target(path)
     try:
         # Known before writing: a file's permissions must not widen when it is replaced.
@@ -102,10 +92,10 @@ def write_checkpoint(
             made = work / "checkpoint"
             if mode is None:
                 mode = _default_mode(made)
-            save_file(arrays, made, text)
-            with safe_open(made, framework="np"):
-                pass  # reads the header: a file that could not be read back must not take the place
-            with open(made, "r+b") as file:
+            with open(made, "wb", buffering=0) as file:
+                _write(file, arrays, text)
+                with safe_open(made, framework="np"):
+                    pass  # a file whose header can't be read back must not take the place
                 os.chmod(made, mode)
                 os.fsync(file.fileno())
             os.replace(made, target)
@@ -118,6 +108,17 @@ def write_checkpoint(
     _sync_folder(path, target.parent)
 
 
+def _write(
+    file: FileIO, arrays: Mapping[str, np.ndarray[Any, Any]], text: Mapping[str, str]
+) -> None:
+    """Write a file's contents; the header last, since checksums of what follows it are in it."""
+    room, positions = header_of(arrays, {**text, **room_for_checksums(arrays)})
+    found = write_blocks(file, arrays, positions)
+    header, _ = header_of(arrays, {**text, **checksums_of(arrays, text, found)})
+    assert len(header) == len(room), "checksums have as many digits as the room for them"
+    write_blocks(file, {"": np.frombuffer(header, np.uint8)}, {"": 0})
+
+
 def _encode(
     path: str | os.PathLike[str],
     tensors: Mapping[str, np.ndarray[Any, Any]],
@@ -127,7 +128,7 @@ def _encode(
         return CheckpointError(f"cannot write checkpoint {_quote(path)}: {why}", fix=fix)
 
     for key, note in metadata.items():
-        if not _is_text(key) or not _is_text(note):
+        if not is_text(key) or not is_text(note):
             raise refuse(f"metadata {key!r}: {note!r} is not text", "pass Unicode str for both")
         if key in _KEYS:
             raise refuse(f"the metadata key {key!r} is reserved", "choose another key")
@@ -136,7 +137,7 @@ def _encode(
     pairs: list[str] = []
     kept: dict[str, str] = {}
     for name, value in tensors.items():
-        if not _is_text(name) or name == _RESERVED_NAME:
+        if not is_text(name) or name == METADATA:
             raise refuse(f"{name!r} cannot name an entry", "choose another name, a Unicode str")
         if not isinstance(value, np.ndarray):
             raise refuse(f"entry {name!r} is {a_type(value)}", "pass a numpy.ndarray")
@@ -148,8 +149,8 @@ def _encode(
         if dtype == _COMPLEX128:
             pairs.append(name)
             array = array.reshape(-1).view(np.float64).reshape(*value.shape, 2)
-        if dtype.name in _BYTES:
-            kept[name] = dtype.name
+        if dtype in _BYTES_OF:
+            kept[name] = _BYTES_OF[dtype]
             array = array.view(np.uint8)
         arrays[name] = array
 
@@ -260,69 +261,37 @@ def read_and_verify(
     if os.path.exists(written) and not os.path.isfile(written):
         raise refuse("it is a device, a pipe or a socket", "read from a plain file")
     try:
-        with open(written, "rb"):
-            pass  # safe_open calls every file that it cannot open a missing one
-        # Not mapped into memory: a file cut short while it is read would kill the process.
-        with safe_open(written, framework="np", backend="pread") as file:
-            stored = {name: file.get_slice(name).get_dtype() for name in sorted(file.keys())}
-            for name, code in stored.items():
-                _dtype_of(written, name, code)
-            if any([code.startswith("F8") for code in stored.values()]):
-                arrays, text = _with_float8(written)
-            else:
-                # A copy, so that each array owns memory that NumPy allocated and aligned.
-                arrays = {name: np.array(file.get_tensor(name), order="C") for name in stored}
-                text = dict(file.metadata() or {})
+        with open(written, "rb", buffering=0) as file:
+            header = read_header(file)
+            text = header.metadata
+            arrays = {name: np.empty(e.shape, e.dtype) for name, e in header.entries.items()}
+            positions = {name: e.position for name, e in header.entries.items()}
+            checked = has_checksums(text)
+            damage = damage_of_header(arrays, text) if checked else ""
+            if not damage:
+                found = read_blocks(file, arrays, positions, checked=checked)
+                damage = damage_of_blocks(arrays, text, found) if checked else ""
     except FileNotFoundError as error:
         raise refuse("there is no such file", _missing_fix(Path(written))) from error
     except PermissionError as error:
         raise refuse(_reason(error), "get permission to read it") from error
-    except (OSError, SafetensorError) as error:
+    except UnknownDtypeError as error:
+        raise refuse(str(error), f"convert it to one of {', '.join(DTYPES)}") from error
+    except (OSError, HeaderError) as error:
         raise refuse(
             f"it is damaged, cut short or not a safetensors file ({_reason(error)})",
             "use another copy; session.save never leaves half a file",
         ) from error
-
-    checked = has_checksums(text)
-    if checked:
-        damage = damage_of(arrays, text)
-        if damage:
-            raise refuse(damage, "use another copy of the file")
-        del text[CHECKSUMS_KEY], text[HEADER_KEY]
+    if damage:
+        raise refuse(damage, "use another copy of the file")
+    text.pop(CHECKSUMS_KEY, None)
+    text.pop(HEADER_KEY, None)
     for name in _complex_names(path, text.pop(_COMPLEX128_KEY, "[]"), arrays):
         pair = arrays[name]
         arrays[name] = pair.reshape(-1).view(_COMPLEX128).reshape(pair.shape[:-1]).copy()
     for name, dtype in _kept_dtypes(path, text.pop(_BYTES_KEY, "{}"), arrays).items():
         arrays[name] = arrays[name].view(_BYTES[dtype]).copy()
     return arrays, text, checked
-
-
-def _dtype_of(path: str, name: str, code: str) -> np.dtype[Any]:
-    if code not in _DTYPES:
-        raise CheckpointError(
-            f"cannot read checkpoint {_quote(path)}: entry {name!r} has dtype {code}",
-            fix=f"convert it to one of {', '.join(_DTYPES)}",
-        )
-    return _DTYPES[code]
-
-
-def _with_float8(path: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
-    """Read a whole file, since `safe_open` gives no such arrays to NumPy.
-
-    All of it at once: another file may take its place between two looks.
-    """
-    content = Path(path).read_bytes()
-    entries = deserialize(content)  # type: ignore[no-untyped-call]  # it says nothing of types
-    size = int.from_bytes(content[:8], "little")
-    text = json.loads(content[8 : 8 + size]).get(_RESERVED_NAME) or {}
-    del content  # as each entry below: memory never holds the file three times
-    entries.sort(reverse=True)
-    arrays = {}
-    while entries:
-        name, entry = entries.pop()
-        array = np.frombuffer(entry["data"], _dtype_of(path, name, entry["dtype"]))
-        arrays[name] = array.reshape(entry["shape"]).copy()
-    return arrays, text
 
 
 def _kept_dtypes(
@@ -378,13 +347,6 @@ def _missing_fix(path: Path) -> str:
 # ------------------------------------------------------------------------------------------ words
 
 
-def _is_text(value: object) -> bool:
-    """Whether `value` is a str that UTF-8, the format's encoding, can hold."""
-    if not isinstance(value, str):
-        return False
-    return not any("\ud800" <= character <= "\udfff" for character in value)
-
-
 def _text_of(path: object) -> object:
     """Return the text of a path; what is none stays what it is, for `_is_path` to refuse."""
     return os.fspath(path) if isinstance(path, os.PathLike) else path
@@ -399,5 +361,5 @@ def _quote(path: object) -> str:
     return repr(text) if isinstance(text, str) else reprlib.repr(text)
 
 
-def _reason(error: OSError | SafetensorError) -> str:
+def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)

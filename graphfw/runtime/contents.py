@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -142,7 +142,7 @@ def assigned_contents(variable: Variable, value: Any) -> Array:
     return converted
 
 
-def check_is_whole(source: str, metadata: Mapping[str, str]) -> None:
+def _check_is_whole(source: str, metadata: Mapping[str, str]) -> None:
     """Check that a file is no PyTorch's, and that one of a session has the step and the seed.
 
     Args:
@@ -168,15 +168,22 @@ def check_is_whole(source: str, metadata: Mapping[str, str]) -> None:
         )
 
 
-def warn_unverified(source: str, metadata: Mapping[str, str]) -> None:
-    """Warn at the user's line that a file without checksums was read."""
+def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
+    """Return the state in a file, and a warning if the file has no checksums, "" if it has.
+
+    Raises:
+        CheckpointError: It can't be read, it is damaged, or `_check_is_whole` refuses it.
+    """
+    arrays, metadata, verified = io.read_and_verify(path)
+    source = os.fspath(path)
+    _check_is_whole(source, metadata)
+    numbers = {key: metadata[key] for key in (STEP, SEED) if key in metadata}
     origin = "graphfw 0.1" if OPSET in metadata else "another program"
-    warnings.warn(
+    unverified = (
         f"{source!r} was written by {origin}, without checksums: damage of its arrays can't be "
-        "seen. session.save writes them",
-        UserWarning,
-        stacklevel=3,
+        "seen. session.save writes them"
     )
+    return {**arrays, **numbers}, "" if verified else unverified
 
 
 class Loaded(NamedTuple):

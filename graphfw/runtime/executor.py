@@ -249,6 +249,14 @@ class Executor(abc.ABC):
         """
         return [self.from_host(array) for array in arrays]
 
+    def adopted(self, array: np.ndarray[Any, Any]) -> Any:
+        """Return a NumPy array that nobody else has as an array of this executor: perhaps itself.
+
+        Args:
+            array: C-contiguous and writable.
+        """
+        return self.from_host(array)
+
     @abc.abstractmethod
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         """Return a copy of an array of this executor as a NumPy array."""

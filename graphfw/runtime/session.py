@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -35,17 +36,8 @@ from graphfw.ir.variable import Variable
 from graphfw.loc import trim_traceback
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, checked_level
-from graphfw.runtime import lookup
-from graphfw.runtime.contents import (
-    OPSET,
-    SEED,
-    STEP,
-    InitialContents,
-    assigned_contents,
-    check_is_whole,
-    loaded,
-    warn_unverified,
-)
+from graphfw.runtime import contents, lookup
+from graphfw.runtime.contents import OPSET, SEED, STEP
 from graphfw.runtime.debugging import Hook, checked_debug
 from graphfw.runtime.executor import Executable, Executor, checked_options, find_executor
 from graphfw.runtime.given_passes import checked_passes
@@ -336,7 +328,7 @@ class Session(Uncopied):
         new = [v for v in variables if v not in known]
         if not new or not self.executor.holds_values:
             return
-        run, made_for = copy_context().run, InitialContents(self.seed).of  # as for lower
+        run, made_for = copy_context().run, contents.InitialContents(self.seed).of  # as for lower
         values: dict[Variable, Any] = {}
         for some in batches(new):
             made = (run(made_for, v) for v in some)
@@ -362,7 +354,7 @@ class Session(Uncopied):
         """
         self.wait()
         found = lookup.variable_of(self.graph, variable)
-        copy = self.executor.from_host(assigned_contents(found, value))
+        copy = self.executor.from_host(contents.assigned_contents(found, value))
         with self._state.writing:
             self._state.commit({found: copy})
 
@@ -370,14 +362,17 @@ class Session(Uncopied):
 
     def state_dict(self) -> dict[str, Array]:
         """Return copies of all variables' contents by name, with the session's step and seed."""
-        self.wait()
-        variables = tuple(self.graph.variables)
-        with self._compiling:
-            self._start(variables)
-        self.graph.check_names()
+        named = self._started()
         with self._state.pinned() as snapshot:
-            arrays = {v.name: self.executor.to_host(snapshot.values.get(v)) for v in variables}
+            arrays = {n: self.executor.to_host(snapshot.values.get(v)) for n, v in named.items()}
         return {**arrays, STEP: np.asarray(snapshot.step), SEED: np.asarray(snapshot.seed)}
+
+    def _started(self) -> dict[str, Variable]:
+        self.wait()
+        with self._compiling:
+            self._start(self.graph.variables)
+        self.graph.check_names()
+        return {v.name: v for v in self.graph.variables}
 
     def load_state_dict(
         self, state: Mapping[str, Any], *, strict: bool = True, ignore_extra: bool = False
@@ -398,7 +393,8 @@ class Session(Uncopied):
             CheckpointError: Entries don't match; nothing has changed.
             ArgumentError: The state is no dict.
         """
-        return self._load(state, "the state", strict=strict, ignore_extra=ignore_extra)
+        how = {"strict": strict, "ignore_extra": ignore_extra}
+        return self._load(state, "the state", self.executor.from_host, **how)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all variables, the step and the seed to a safetensors file, atomically.
@@ -408,10 +404,11 @@ class Session(Uncopied):
         Raises:
             CheckpointError: The file can't be written.
         """
-        arrays = self.state_dict()
-        step, seed = int(arrays.pop(STEP)), int(arrays.pop(SEED))
-        metadata = {STEP: str(step), SEED: str(seed), OPSET: str(self.graph.opset)}
-        io.write_checkpoint(path, arrays, metadata)
+        named = self._started()
+        with self._state.pinned() as now:  # and not copied
+            arrays = self.executor.to_hosts([now.values.get(v) for v in named.values()])
+            metadata = {STEP: str(now.step), SEED: str(now.seed), OPSET: str(self.graph.opset)}
+            io.write_checkpoint(path, dict(zip(named, arrays, strict=True)), metadata)
 
     def restore(
         self, path: str | os.PathLike[str], *, strict: bool = True, ignore_extra: bool = False
@@ -429,23 +426,22 @@ class Session(Uncopied):
             CheckpointError: The file can't be read, it is damaged, or its entries don't match;
                 they are listed, with near names, and nothing has changed.
         """
-        arrays, metadata, verified = io.read_and_verify(path)
-        source = os.fspath(path)
-        check_is_whole(source, metadata)
-        numbers = {k: metadata[k] for k in (STEP, SEED) if k in metadata}
-        state = {**arrays, **numbers}
-        mismatch = self._load(state, source, strict=strict, ignore_extra=ignore_extra)
-        if not verified:
-            warn_unverified(source, metadata)
+        state, unverified = contents.read_state(path)
+        how = {"strict": strict, "ignore_extra": ignore_extra}
+        mismatch = self._load(state, os.fspath(path), self.executor.adopted, **how)
+        if unverified:
+            warnings.warn(unverified, UserWarning, stacklevel=2)
         return mismatch
 
-    def _load(self, state: Mapping[str, Any], source: str, **how: bool) -> io.Mismatch:
+    def _load(
+        self, state: Mapping[str, Any], source: str, put: Callable[[Array], Any], **how: bool
+    ) -> io.Mismatch:
         self.wait()
         self.graph.check_names()
         if not self.executor.holds_values:
             self.executor.to_host(None)
-        found = loaded(state, self.graph.variables, source, **how)
-        values = {v: self.executor.from_host(array) for v, array in found.arrays.items()}
+        found = contents.loaded(state, self.graph.variables, source, **how)
+        values = {v: put(array) for v, array in found.arrays.items()}
         with self._state.writing:
             self._state.commit(values, found.step, found.seed)
         return found.mismatch

@@ -19,11 +19,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from safetensors import deserialize, safe_open
+from safetensors import deserialize
 from safetensors.numpy import save_file
 
 from graphfw.errors import CheckpointError
 from graphfw.io import Mismatch, check_entries, read_checkpoint, write_checkpoint
+from graphfw.io.header import read_header
 from graphfw.ir.dtype import STORAGE
 from tests.texts import said
 
@@ -217,7 +218,9 @@ def test_a_failed_rename_keeps_the_old_file_and_leaves_nothing_behind(tmp_path, 
     _only(tmp_path, "x")
 
 
-@pytest.mark.parametrize("step", ["mkdtemp", "save_file", "safe_open", "chmod", "fsync", "replace"])
+@pytest.mark.parametrize(
+    "step", ["mkdtemp", "write_blocks", "safe_open", "chmod", "fsync", "replace"]
+)
 def test_an_interrupt_at_any_step_keeps_the_old_file(tmp_path, monkeypatch, step):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
@@ -386,12 +389,12 @@ def test_a_file_cut_anywhere_is_refused(tmp_path, rng):
 def test_a_file_cut_short_while_it_is_read_is_refused(tmp_path, monkeypatch):
     write_checkpoint(tmp_path / "x", {"a": np.zeros(1 << 16)}, {})
 
-    def cut_after_opening(*args, **kwargs):
-        file = safe_open(*args, **kwargs)
+    def cut_after_reading_the_header(file):
+        header = read_header(file)
         os.truncate(tmp_path / "x", 4096)
-        return file
+        return header
 
-    monkeypatch.setattr("graphfw.io.checkpoint.safe_open", cut_after_opening)
+    monkeypatch.setattr("graphfw.io.checkpoint.read_header", cut_after_reading_the_header)
     with pytest.raises(CheckpointError, match="damaged, cut short"):  # and no SIGBUS
         read_checkpoint(tmp_path / "x")
 
@@ -403,7 +406,7 @@ def test_another_format_is_refused(tmp_path, content):
         read_checkpoint(tmp_path / "x")
     assert said(caught.value) == (
         f"cannot read checkpoint '{tmp_path}/x': it is damaged, cut short or not a safetensors "
-        "file (Error while deserializing header: header too large)\n"
+        "file (its header would be too large)\n"
         "  fix  use another copy; session.save never leaves half a file"
     )
 
@@ -414,18 +417,17 @@ def test_a_dtype_numpy_lacks_is_named(tmp_path):
         read_checkpoint(tmp_path / "x")
 
 
-def test_a_dtype_numpy_lacks_is_named_when_another_file_takes_the_place(tmp_path, monkeypatch):
-    write_checkpoint(tmp_path / "x", {"w": np.zeros(2, ml_dtypes.float8_e5m2)}, {})
-    (tmp_path / "other").write_bytes(_file('{"w":{"dtype":"F4","shape":[4],"data_offsets":[0,2]}}'))
+def test_a_file_is_read_whole_when_another_takes_its_place(tmp_path, monkeypatch):
+    write_checkpoint(tmp_path / "x", {"w": np.arange(2)}, {})
+    write_checkpoint(tmp_path / "other", {"w": np.zeros(5)}, {})
 
-    def replaced_after_opening(*args, **kwargs):
-        file = safe_open(*args, **kwargs)
+    def replaced_after_reading_the_header(file):
+        header = read_header(file)
         os.replace(tmp_path / "other", tmp_path / "x")
-        return file
+        return header
 
-    monkeypatch.setattr("graphfw.io.checkpoint.safe_open", replaced_after_opening)
-    with pytest.raises(CheckpointError, match=r"entry 'w' has dtype F4\n.*\n  fix  convert it to"):
-        read_checkpoint(tmp_path / "x")
+    monkeypatch.setattr("graphfw.io.checkpoint.read_header", replaced_after_reading_the_header)
+    assert read_checkpoint(tmp_path / "x")[0]["w"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("dtype", ["F8_E4M3", "I8"])
@@ -451,7 +453,7 @@ def test_dtypes_that_numbers_are_only_kept_in(tmp_path, rng):
     _assert_same(found, {**arrays, "z": np.ones(2, complex)})
 
 
-def test_memory_holds_a_file_with_floats_of_8_bits_twice_at_most(tmp_path):
+def test_memory_holds_a_file_once(tmp_path):
     size = 1 << 20
     arrays = {"f": np.zeros(size, ml_dtypes.float8_e4m3fn), "i": np.zeros(size, np.int8)}
     write_checkpoint(tmp_path / "x", arrays, {})
@@ -462,7 +464,7 @@ def test_memory_holds_a_file_with_floats_of_8_bits_twice_at_most(tmp_path):
     finally:
         tracemalloc.stop()
     _assert_same(found, arrays)
-    assert peak < 2.2 * 2 * size
+    assert peak < 1.2 * 2 * size
 
 
 def codes(rng, dtype):

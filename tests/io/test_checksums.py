@@ -1,6 +1,7 @@
 """Damage anywhere in a checkpoint is seen, and said where it is."""
 
 import json
+import zlib
 
 import ml_dtypes
 import numpy as np
@@ -9,7 +10,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from graphfw.errors import CheckpointError
-from graphfw.io import checksums, read_and_verify, read_checkpoint, write_checkpoint
+from graphfw.io import blocks, checksums, read_and_verify, read_checkpoint, write_checkpoint
 
 
 def stored(path):
@@ -78,20 +79,52 @@ def test_the_damaged_block_is_named(tmp_path, rng):
     )
 
 
+def written_checksums(path):
+    return json.loads(stored(path)[1]["graphfw.checksums"])["entries"]
+
+
 def test_a_slice_can_be_checked_by_itself(tmp_path, rng):
     array = rng.standard_normal(3 << 17)
     write_checkpoint(tmp_path / "x", {"w": array}, {})
-    written = json.loads(stored(tmp_path / "x")[1]["graphfw.checksums"])
-    first = checksums.checksums_of({"w": array[: 1 << 17]}, {})["graphfw.checksums"]
-    assert json.loads(first)["entries"]["w"] == written["entries"]["w"][:8]
-    assert len(written["entries"]["w"]) == 3 * 8
+    expected = [zlib.crc32(part.tobytes()) for part in np.split(array, 3)]
+    assert written_checksums(tmp_path / "x") == {"w": "".join(f"{c:08x}" for c in expected)}
 
 
-def test_large_files_are_checked_by_threads_to_the_same_checksums(monkeypatch, rng):
-    arrays = {"a": rng.standard_normal(1 << 18), "b": np.arange(5), "c": np.zeros(0)}
-    alone = checksums.checksums_of(arrays, {})
-    monkeypatch.setattr(checksums, "_PARALLEL_BYTES", 0)
-    assert checksums.checksums_of(arrays, {}) == alone
+def test_large_files_are_moved_by_threads_to_the_same_end(tmp_path, monkeypatch, rng):
+    arrays = {"a": rng.standard_normal(5 << 17), "b": np.arange(5), "c": np.zeros(0)}
+    write_checkpoint(tmp_path / "alone", arrays, {})
+    monkeypatch.setattr(blocks, "_PARALLEL_BYTES", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    write_checkpoint(tmp_path / "shared", arrays, {})
+    assert (tmp_path / "shared").read_bytes() == (tmp_path / "alone").read_bytes()
+    found, _ = read_checkpoint(tmp_path / "shared")
+    assert all((found[name] == arrays[name]).all() for name in arrays)
+
+
+def test_systems_that_cannot_read_at_a_place_move_to_it(tmp_path, monkeypatch, rng):
+    monkeypatch.delattr("os.preadv", raising=False)
+    monkeypatch.delattr("os.pwrite", raising=False)
+    monkeypatch.setattr(blocks, "_PARALLEL_BYTES", 0)
+    arrays = {"a": rng.standard_normal(5 << 17), "b": np.arange(5), "c": np.zeros(0)}
+    write_checkpoint(tmp_path / "x", arrays, {})
+    found, _ = read_checkpoint(tmp_path / "x")
+    assert all((found[name] == arrays[name]).all() for name in arrays)
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
+def test_an_error_ends_all_threads(tmp_path, monkeypatch, error):
+    write_checkpoint(tmp_path / "x", {"a": np.zeros(40 << 17)}, {})
+    monkeypatch.setattr(blocks, "_PARALLEL_BYTES", 0)
+    calls = []
+
+    def fails(*_):
+        calls.append(None)
+        raise error
+
+    monkeypatch.setattr("os.preadv", fails, raising=False)
+    with pytest.raises(CheckpointError if isinstance(error, OSError) else KeyboardInterrupt):
+        read_checkpoint(tmp_path / "x")
+    assert len(calls) <= 8  # of 40
 
 
 @pytest.mark.parametrize("key", ["graphfw.checksums", "graphfw.header"])
