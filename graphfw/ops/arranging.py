@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from graphfw.errors import ShapeError
 from graphfw.ir.build import emit
@@ -79,7 +79,7 @@ def vstack(arrays: Sequence[TensorLike], /) -> Tensor:
     Tensor([[1, 2],
             [3, 4]], dtype=int64)
     """
-    return concat([atleast_2d(x) for x in _several("vstack", arrays)], axis=0)
+    return concat(_several("vstack", arrays, atleast_2d), axis=0)
 
 
 @public
@@ -95,7 +95,7 @@ def hstack(arrays: Sequence[TensorLike], /) -> Tensor:
     >>> gf.hstack([gf.asarray([1, 2]), gf.asarray([3])])
     Tensor([1, 2, 3], dtype=int64)
     """
-    tensors = [atleast_1d(x) for x in _several("hstack", arrays)]
+    tensors = _several("hstack", arrays, atleast_1d)
     return concat(tensors, axis=0 if tensors[0].ndim == 1 else 1)
 
 
@@ -113,7 +113,7 @@ def dstack(arrays: Sequence[TensorLike], /) -> Tensor:
     Tensor([[[1, 3],
              [2, 4]]], dtype=int64)
     """
-    return concat([atleast_3d(x) for x in _several("dstack", arrays)], axis=2)
+    return concat(_several("dstack", arrays, atleast_3d), axis=2)
 
 
 @public
@@ -130,17 +130,23 @@ def column_stack(arrays: Sequence[TensorLike], /) -> Tensor:
     Tensor([[1, 3],
             [2, 4]], dtype=int64)
     """
-    tensors = [as_tensor(x) for x in _several("column_stack", arrays)]
-    columns = [t if t.ndim > 1 else reshape(t, (t.size, 1)) for t in tensors]
-    return concat(columns, axis=1)
+    return concat(_several("column_stack", arrays, _column), axis=1)
 
 
-def _several(name: str, arrays: Sequence[TensorLike]) -> Sequence[TensorLike]:
+def _column(x: TensorLike) -> Tensor:
+    tensor = as_tensor(x)
+    return tensor if tensor.ndim > 1 else reshape(tensor, (tensor.size, 1))
+
+
+def _several(
+    name: str, arrays: Sequence[TensorLike], form: Callable[[TensorLike], Tensor]
+) -> list[Tensor]:
+    """Return the tensors of a list, each in the form in which they are put together."""
     is_list = isinstance(arrays, (list, tuple))
     demand(is_list, f"{name}: wants a list of tensors", fix=f"write gf.{name}([a, b])")
     fix = "pass a list that is not empty"
     demand(bool(arrays), f"{name}: wants one tensor or more", fix=fix, error=ShapeError)
-    return arrays
+    return [form(x) for x in arrays]
 
 
 @public

@@ -80,11 +80,8 @@ class IndexExtreme(Putting):
 
     @staticmethod
     def cases() -> Iterator[Case]:
-        yield ok("float32[5, 3]", "float32[4, 3]", "int32[4]", axis=0, ints=(-5, 5))
-        yield ok("float32[2, 4, 4, 3]", "float32[2, 2, 5, 3]", "int64[5]", "int64[2, 1]", axis=1)
+        yield from Putting.cases()
         yield ok("uint8[4]", "uint8[]", "int64[]", axis=0)
-        yield ok("float32[n, 0]", "float32[2, 0]", "int64[2]", axis=0, ints=(0, 3))
-        yield bad("float32[4]", "float32[3]", "int32[2]", axis=0, match="don't fill")
         yield bad("bool[4]", "bool[2]", "int32[2]", axis=0, match="not bool", error=DTypeError)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any
@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import DTypeError, ExecutionError
+from graphfw.ir.build import emit
 from graphfw.ir.dim import dim_min
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F
-from graphfw.ir.op import Cost, Op
-from graphfw.ir.shape import require
+from graphfw.ir.op import Case, Cost, Op, bad
+from graphfw.ir.shape import broadcast_batch, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.batching import leading
+from graphfw.ops.batching import Lanes, aligned, leading
+from graphfw.ops.dtypes import require_one_dtype
 
 FINITE_FIX = "look for NaN and infinite values in what it got"
 SINGULAR_FIX = "use gf.linalg.pinv or gf.linalg.lstsq, or add a small multiple of gf.eye"
@@ -28,12 +30,42 @@ class Decomposition(Op):
 
     batch = leading
 
-    batch = leading
-
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         (x,) = inputs
         flops = 2 * x.size * dim_min(x.shape[-2], x.shape[-1])
         return super().cost(outputs, x)._replace(flops=flops)
+
+
+class Equations(Op):
+    """The base of ops that solve linear equations.
+
+    x1: [*B, M, M]  x2: [*B, M, K]  ->  [*B, M, K]
+    """
+
+    def shape(self, x1: Shape, x2: Shape) -> Shape:
+        require_square(x1)
+        require_matrices(x2)
+        fix = "x2 needs as many rows as x1 has"
+        require(x1[-1] == x2[-2], "rows differ", [(0, -1), (1, -2)], fix)
+        return (*broadcast_batch(x1, x2), *x2[-2:])
+
+    def dtype(self, x1: DType, x2: DType) -> DType:
+        require_one_dtype(x1, x2)
+        return require_lapack(x1)
+
+    def batch(self, lanes: Lanes, batched: Sequence[bool], x1: Tensor, x2: Tensor) -> Tensor:
+        return emit(self, *aligned(batched, (x1, x2), (2, 2)))
+
+    def guess(self, *types: TensorType) -> tuple[TensorType, ...]:
+        return types[1:]
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield bad("float32[2, 3]", "float32[2, 3]", match="wants square matrices")
+        yield bad("float32[3, 3]", "float32[2, 3]", match="rows differ")
+        yield bad("float32[3, 3]", "float32[3]", match="wants matrices, of 2 dims or more")
+        yield bad("float32[2, 2]", "float64[2, 2]", match="wants one dtype", error=DTypeError)
+        yield bad("float16[2, 2]", "float16[2, 2]", match="not float16", error=DTypeError)
 
 
 def require_matrices(x: Shape) -> Shape:

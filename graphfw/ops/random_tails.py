@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from graphfw.ir.dtype import DTypeLike
+from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import F
 from graphfw.ir.modes import interceptable
 from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, dims_of
 from graphfw.ops.composed import wide_dtype
 from graphfw.ops.draws import (
@@ -53,15 +55,11 @@ def laplace(
         DTypeError: The dtype is not a floating-point one.
         ShapeError: `shape` is no shape, or a parameter does not broadcast to it.
     """
-    refuse_lists("laplace", "shape, mean, scale", mean=mean, scale=scale)
-    dims = dims_of("random.laplace", shape)
-    to = float_dtype("laplace", dtype, mean, scale)
-    demand_scale("laplace", "scale", scale)
+    dims, to, spread = _spread("laplace", shape, dtype, scale, mean=mean)
     path = stream("laplace", name)
     side = bits("laplace", dims, 1, path.part("sign")) & 1
     wait = F.astype(waits("laplace", dims, wide_dtype(to), path.part("wait")), to)
-    draw = F.where(side == 1, wait, -wait) * parameter("laplace", "scale", scale, dims, to)
-    return named(draw + parameter("laplace", "mean", mean, dims, to), name)
+    return named(spread(F.where(side == 1, wait, -wait)), name)
 
 
 @interceptable
@@ -89,13 +87,37 @@ def cauchy(
         DTypeError: The dtype is not a floating-point one.
         ShapeError: `shape` is no shape, or a parameter does not broadcast to it.
     """
-    refuse_lists("cauchy", "shape, median, scale", median=median, scale=scale)
-    dims = dims_of("random.cauchy", shape)
-    to = float_dtype("cauchy", dtype, median, scale)
-    demand_scale("cauchy", "scale", scale)
+    dims, to, spread = _spread("cauchy", shape, dtype, scale, median=median)
     wide = wide_dtype(to)
     # Odd multiples of a half step: never -1, 0 or 1.
     centred = 2 * unit("cauchy", dims, wide, name) - (1 - 2.0 ** -PRECISION[wide.name])
-    draw = F.astype(F.tan(centred * (math.pi / 2)), to)
-    draw = draw * parameter("cauchy", "scale", scale, dims, to)
-    return named(draw + parameter("cauchy", "median", median, dims, to), name)
+    return named(spread(F.astype(F.tan(centred * (math.pi / 2)), to)), name)
+
+
+def _spread(
+    what: str, shape: ShapeLike, dtype: DTypeLike | None, scale: TensorLike, **centre: TensorLike
+) -> tuple[Shape, DType, Callable[[Tensor], Tensor]]:
+    """Check what a distribution around a centre is drawn with.
+
+    Args:
+        what: The public function.
+        shape: As given.
+        dtype: As given.
+        scale: How wide it is, as given.
+        centre: Where it is, as given, by the argument's name.
+
+    Returns:
+        The dims and the dtype to draw in, and what makes a draw of the standard distribution one
+        of this distribution.
+    """
+    (label, place), *_ = centre.items()
+    refuse_lists(what, f"shape, {label}, scale", **centre, scale=scale)
+    dims = dims_of(f"random.{what}", shape)
+    to = float_dtype(what, dtype, place, scale)
+    demand_scale(what, "scale", scale)
+
+    def spread(draw: Tensor) -> Tensor:
+        wide = draw * parameter(what, "scale", scale, dims, to)
+        return wide + parameter(what, label, place, dims, to)
+
+    return dims, to, spread

@@ -17,6 +17,7 @@ from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
     Axis,
+    Buffer,
     Call,
     Carried,
     Carry,
@@ -63,6 +64,40 @@ _FUNCTION = ctypes.CFUNCTYPE(
 def at(offset: Size = 0, /, **strides: Size) -> Access:
     """An access by strides."""
     return Access(offset, tuple(strides.items()))
+
+
+ROWS, COLUMNS, PER_CELL = Param(0), Param(1), Param(2)
+"""The parameters of `matrix_kernel`, before others."""
+
+MATRIX = at(i=COLUMNS, j=1)
+"""Access to a matrix in such a kernel: row `i`, column `j`."""
+
+
+def matrix_kernel(
+    body: tuple[Any, ...],
+    *buffers: tuple[DType, bool],
+    form: str = "rows",
+    outer: tuple[Axis, ...] | None = None,
+    inner: tuple[Axis, ...] | None = None,
+    split: Size | None = None,
+    params: int = 3,
+) -> Kernel:
+    """Return a kernel over rows `i` and columns `j`, which are its axes by default.
+
+    Args:
+        body: Its statements.
+        buffers: The dtype of each, and whether it is written.
+        form: "rows" or "columns".
+        outer: Other outer axes.
+        inner: Other inner axes.
+        split: The length of a chunk.
+        params: How many parameters there are.
+    """
+    rows, columns = (Axis("i", ROWS),), (Axis("j", COLUMNS),)
+    first, second = (rows, columns) if form == "rows" else (columns, rows)
+    given = tuple([Buffer(*buffer) for buffer in buffers])
+    outer, inner = first if outer is None else outer, second if inner is None else inner
+    return Kernel(form, outer, inner, PER_CELL, split, given, params, body)
 
 
 def size(value: Size, params: Sequence[int]) -> int:

@@ -8,9 +8,7 @@ import pytest
 from graphfw.ir.dtype import float32, int64
 from graphfw.runtime.kernels.ir import (
     Axis,
-    Buffer,
     Keep,
-    Kernel,
     Load,
     Loop,
     Param,
@@ -22,26 +20,16 @@ from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.numpy_executor.codegen import kernel_code, writer
 from graphfw.runtime.numpy_executor.runner import Run, Tables
 from tests.support import kernels
-from tests.support.kernels import TARGETS, at, run
+from tests.support.kernels import COLUMNS, MATRIX, ROWS, TARGETS, at, matrix_kernel, run
 
 k = Scalars()
-ROWS, COLUMNS, PER_CELL, DEPTH = Param(0), Param(1), Param(2), Param(3)
-MATRIX = at(i=COLUMNS, j=1)
+DEPTH = Param(3)
 X = Load(float32, 0, MATRIX)
 LONG = 24
 
 
-def kernel_of(body, out=float32, *, form="rows", outer=ROWS, inner=(("j", COLUMNS),)):
-    return Kernel(
-        form,
-        (Axis("i", outer),),
-        tuple([Axis(*axis) for axis in inner]),
-        PER_CELL,
-        None,
-        (Buffer(float32, False), Buffer(out, True)),
-        4,
-        body,
-    )
+def kernel_of(body, out=float32, **fields):
+    return matrix_kernel(body, (float32, False), (out, True), params=4, **fields)
 
 
 TOTAL = Loop((Reduce("s", "sum", k.exp(X)),))
@@ -62,7 +50,7 @@ DEEP = kernel_of(
         Loop((Reduce("s", "sum", Load(float32, 0, DEEP_AT)),)),
         Store(1, at(i=1), Ref(float32, "s")),
     ),
-    inner=(("d", DEPTH), ("j", COLUMNS)),
+    inner=(Axis("d", DEPTH), Axis("j", COLUMNS)),
 )
 ALONG = kernel_of(
     (
@@ -70,6 +58,8 @@ ALONG = kernel_of(
         Store(1, at(i=1), Ref(float32, "s")),
     ),
     form="columns",
+    outer=(Axis("i", ROWS),),
+    inner=(Axis("j", COLUMNS),),
 )
 ALL = dataclasses.replace(
     kernel_of(

@@ -1,5 +1,7 @@
 """Kernels of the form "columns", and partial results of cells."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -9,9 +11,7 @@ from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
     Axis,
-    Buffer,
     Keep,
-    Kernel,
     Load,
     Loop,
     Param,
@@ -23,34 +23,23 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.scalars import Scalars
 from tests.support.cuda_kernels import CUDA
-from tests.support.kernels import TARGETS, at, check, random, run
+from tests.support.kernels import (
+    COLUMNS,
+    MATRIX,
+    ROWS,
+    TARGETS,
+    at,
+    check,
+    matrix_kernel,
+    random,
+    run,
+)
 
 k = Scalars()
-ROWS, COLUMNS, PER_CELL = Param(0), Param(1), Param(2)
-MATRIX = at(i=COLUMNS, j=1)
 ON_EACH = pytest.mark.parametrize("target", [*TARGETS[:2], CUDA], ids=lambda target: target.name)
 
 
-def kernel_of(form, outer, inner, body, *buffers, params=3):
-    return Kernel(
-        form,
-        tuple([Axis(*axis) for axis in outer]),
-        tuple([Axis(*axis) for axis in inner]),
-        PER_CELL,
-        None,
-        tuple([Buffer(dtype, written) for dtype, written in buffers]),
-        params,
-        body,
-    )
-
-
-def columns(body, *buffers, params=3):
-    """A kernel that computes columns `j` over rows `i`."""
-    return kernel_of("columns", [("j", COLUMNS)], [("i", ROWS)], body, *buffers, params=params)
-
-
-def rows(body, *buffers, params=3):
-    return kernel_of("rows", [("i", ROWS)], [("j", COLUMNS)], body, *buffers, params=params)
+rows, columns = [functools.partial(matrix_kernel, form=form) for form in ("rows", "columns")]
 
 
 @ON_EACH
@@ -106,7 +95,7 @@ def test_columns_without_inner_axes(target, rng):
     y = k.add(Load(int32, 0, flat), k.cast(Position(int64, "j"), int32))
     body = (Store(1, flat, k.mul(y, Load(int32, 2, at(a=1)))),)
     buffers = (int32, False), (int32, True), (int32, False)
-    kernel = kernel_of("columns", [("a", ROWS), ("j", COLUMNS)], [], body, *buffers)
+    kernel = columns(body, *buffers, outer=(Axis("a", ROWS), Axis("j", COLUMNS)), inner=())
     n, m = 3, 211
     arrays = [random(rng, int32, n * m), np.ones(n * m, np.int32), random(rng, int32, n)]
     check(kernel, arrays, [n, m, 100], target=target)
@@ -126,11 +115,11 @@ def test_columns_of_batches_over_two_axes(dtype, target, rng):
         kept,
         Loop((Store(1, out, k.sub(k.cast(Ref(dtype, "x"), float32), Ref(float32, "s"))),)),
     )
-    kernel = kernel_of(
-        *("columns", [("b", ROWS), ("h", Param(1))], [("i", Param(7)), ("j", Param(8))], body),
-        *((dtype, False), (float32, True)),
-        params=9,
-    )
+    axes = {
+        "outer": (Axis("b", ROWS), Axis("h", Param(1))),
+        "inner": (Axis("i", Param(7)), Axis("j", Param(8))),
+    }
+    kernel = columns(body, (dtype, False), (float32, True), **axes, params=9)
     size = b * i * j * h
     arrays = [random(rng, dtype, size), np.ones(size, np.float32)]
     check(kernel, arrays, [b, h, 16, i * j * h, j * h, j, i * j, i, j], target=target)

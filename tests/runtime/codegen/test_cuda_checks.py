@@ -16,10 +16,7 @@ from graphfw.runtime.cupy_executor.codegen import PRELUDE, CudaCode, module
 from graphfw.runtime.cupy_executor.codegen.launch import SHARED, launch
 from graphfw.runtime.kernels.ir import (
     Accumulate,
-    Axis,
-    Buffer,
     Keep,
-    Kernel,
     Load,
     Loop,
     Param,
@@ -32,7 +29,7 @@ from tests.support import fake_cupy
 from tests.support.cuda_host import can_check, host_module
 from tests.support.cuda_kernels import CUDA
 from tests.support.cuda_machines import OnCpu
-from tests.support.kernels import at, run
+from tests.support.kernels import MATRIX, at, matrix_kernel, run
 
 _TENSOR_CORES = (Path(codegen.__file__).parents[1] / "tensor_cores.cuh").read_text("utf-8")
 _GIVEN = "float* b0, const float* b1, gf_i64 w0, int* failed, char* scratch"
@@ -189,14 +186,11 @@ def test_faults_are_found(fault):
 
 
 def kernel_of(form, body, dtype, *written):
-    rows, columns = (Axis("i", Param(0)),), (Axis("j", Param(1)),)
-    outer, inner = (rows, columns) if form == "rows" else (columns, rows)
-    buffers = tuple([Buffer(dtype, one) for one in written])
-    return Kernel(form, outer, inner, Param(2), None, buffers, 3, body)
+    return matrix_kernel(body, *[(dtype, one) for one in written], form=form)
 
 
-_X = Load(float32, 0, at(i=Param(1), j=1))
-_OVER = Store(1, at(i=Param(1), j=1), Scalars().mul(_X, _X))
+_X = Load(float32, 0, MATRIX)
+_OVER = Store(1, MATRIX, Scalars().mul(_X, _X))
 
 
 # The last columns have fewer neighbours than there are threads side by side.

@@ -7,10 +7,7 @@ from graphfw.ir.dtype import float32, float64, int64, uint32, uint64
 from graphfw.ops.numerics import philox_blocks
 from graphfw.runtime.kernels.ir import (
     Access,
-    Axis,
-    Buffer,
     Draw,
-    Kernel,
     Load,
     Loop,
     Param,
@@ -19,21 +16,27 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.scalars import Scalars
 from tests.support.cuda_kernels import CUDA
-from tests.support.kernels import TARGETS, at, random, run
+from tests.support.kernels import (
+    COLUMNS,
+    MATRIX,
+    ROWS,
+    TARGETS,
+    at,
+    matrix_kernel,
+    random,
+    run,
+)
 
 k = Scalars()
-ROWS, COLUMNS, PER_CELL, KEY, FIRST, STRIDE = map(Param, range(6))
-MATRIX = at(i=COLUMNS, j=1)
+KEY, FIRST, STRIDE = map(Param, range(3, 6))
 ON_EACH = pytest.mark.parametrize("target", [*TARGETS, CUDA], ids=lambda target: target.name)
 WORDS = pytest.mark.parametrize("dtype", [uint32, uint64], ids=str)
 
 
 def kernel_of(form, body, *dtypes, split=None):
     """A kernel over [n, m] whose last buffer is written; with "columns" over m alone."""
-    axes = (Axis("i", ROWS),), (Axis("j", COLUMNS),)
-    buffers = tuple([Buffer(d, n == len(dtypes) - 1) for n, d in enumerate(dtypes)])
-    outer, inner = axes if form == "rows" else axes[::-1]
-    return Kernel(form, outer, inner, PER_CELL, split, buffers, 6, body)
+    buffers = [(d, n == len(dtypes) - 1) for n, d in enumerate(dtypes)]
+    return matrix_kernel(body, *buffers, form=form, split=split, params=6)
 
 
 def elements(rng, step, key, dtype, first, count):

@@ -20,11 +20,9 @@ from graphfw.ir.dtype import (
 from graphfw.runtime.kernels.ir import (
     Access,
     Axis,
-    Buffer,
     Check,
     Const,
     Keep,
-    Kernel,
     Load,
     Loop,
     Param,
@@ -38,29 +36,29 @@ from graphfw.runtime.kernels.ir import (
 from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.numpy_executor.codegen import BASE, host
 from tests.support.cuda_kernels import CUDA
-from tests.support.kernels import TARGETS, at, check, random, run
+from tests.support.kernels import (
+    COLUMNS,
+    MATRIX,
+    ROWS,
+    TARGETS,
+    at,
+    check,
+    matrix_kernel,
+    random,
+    run,
+)
 
 k = Scalars()
-ROWS, COLUMNS, PER_CELL = Param(0), Param(1), Param(2)
-MATRIX = at(i=COLUMNS, j=1)
 EITHER = pytest.mark.parametrize("target", [host(), CUDA], ids=lambda target: target.name)
 DTYPES = [bool_, int8, uint8, int32, int64, uint64, float16, bfloat16, float32, float64]
 SIZES = [(1, 1), (3, 5), (4, 64), (5, 131), (2, 0), (7, 1)]
 
 
-def rows(body, *dtypes, outputs=1, split=None, outer=None, inner=None, params=3):
+def rows(body, *dtypes, outputs=1, **fields):
     """A kernel over a matrix; the last dtypes are of outputs."""
     first = len(dtypes) - outputs
-    return Kernel(
-        "rows",
-        (Axis("i", ROWS),) if outer is None else outer,
-        (Axis("j", COLUMNS),) if inner is None else inner,
-        PER_CELL,
-        split,
-        tuple([Buffer(dtype, n >= first) for n, dtype in enumerate(dtypes)]),
-        params,
-        body,
-    )
+    buffers = [(dtype, n >= first) for n, dtype in enumerate(dtypes)]
+    return matrix_kernel(body, *buffers, **fields)
 
 
 def wide(x):

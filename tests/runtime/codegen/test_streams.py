@@ -4,23 +4,30 @@ import numpy as np
 import pytest
 
 from graphfw.ir.dtype import bfloat16, bool_, float32, float64
-from graphfw.runtime.kernels.ir import Axis, Buffer, Kernel, Load, Loop, Param, Reduce, Ref, Store
+from graphfw.runtime.kernels.ir import Load, Loop, Param, Reduce, Ref, Store
 from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.numpy_executor.codegen import BASE, KernelCode, host
-from tests.support.kernels import TARGETS, at, check, random, run
+from tests.support.kernels import (
+    MATRIX,
+    ROWS,
+    TARGETS,
+    at,
+    check,
+    matrix_kernel,
+    random,
+    run,
+)
 
 k = Scalars()
-ROWS, COLUMNS, PER_CELL = Param(0), Param(1), Param(2)
-MATRIX = at(i=COLUMNS, j=1)
+
+
 STREAMING = [target for target in TARGETS if target.large]
 targets = pytest.mark.parametrize("target", STREAMING, ids=lambda target: target.name)
 
 
 def kernel(*body, dtypes=(float32, float32), split=None, params=3):
-    buffers = tuple([Buffer(dtype, n == len(dtypes) - 1) for n, dtype in enumerate(dtypes)])
-    return Kernel(
-        "rows", (Axis("i", ROWS),), (Axis("j", COLUMNS),), PER_CELL, split, buffers, params, body
-    )
+    buffers = [(dtype, n == len(dtypes) - 1) for n, dtype in enumerate(dtypes)]
+    return matrix_kernel(body, *buffers, split=split, params=params)
 
 
 def doubled(dtype=float32):

@@ -6,8 +6,6 @@ from graphfw.ir.dtype import DType, bool_, float16, float32, float64, int64, uin
 from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
-    Axis,
-    Buffer,
     Check,
     Const,
     Draw,
@@ -25,17 +23,14 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.kernels.scalars import Scalars
-from tests.support.kernels import at
+from tests.support.kernels import MATRIX, at, matrix_kernel
 
 k = Scalars()
 P = Param
-MATRIX = at(i=P(1), j=1)
 
 
 def kernel(*body, dtype=float32, **fields):
-    buffers = (Buffer(dtype, False), Buffer(dtype, True))
-    axes = (Axis("i", P(0)),), (Axis("j", P(1)),)
-    plain = Kernel("rows", *axes, P(2), None, buffers, 3, body)
+    plain = matrix_kernel(body, (dtype, False), (dtype, True))
     return dataclasses.replace(plain, **fields)
 
 
