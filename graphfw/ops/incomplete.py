@@ -1,12 +1,13 @@
 """The incomplete gamma and beta functions, elementwise: public in `graphfw.special`.
 
-Formulas and their sources: `graphfw.ops.numerics.incomplete`.
+Formulas and their sources: `graphfw.ops.numerics.incomplete_gamma` and `incomplete_beta`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from graphfw.errors import DTypeError
@@ -15,9 +16,9 @@ from graphfw.ir.functions import F, public
 from graphfw.ir.op import Case, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, inexact, promoted
-from graphfw.ops.numerics import incomplete
+from graphfw.ops.numerics import incomplete_beta, incomplete_gamma
 from graphfw.ops.numerics.jets import Jet, exponential
-from graphfw.ops.numerics.wide import native, rounded
+from graphfw.ops.numerics.wide import in_pieces, native, of_library, rounded
 from graphfw.ops.table import Elementwise, binary
 
 __all__ = ["betainc", "betaln", "gammainc", "gammaincc"]
@@ -38,10 +39,16 @@ class GammaInc(Elementwise):
     labels = ("a", "x")
 
     def eval(self, xp: Any, a: Any, x: Any) -> Any:
-        def compute(xp: Any, a: Any, x: Any) -> Any:
-            return incomplete.gammainc(xp, a, x, self.upper, self.order)
+        compute = partial(incomplete_gamma.gammainc, upper=self.upper, order=self.order)
+        return rounded(in_pieces(compute))(xp, a, x)
 
-        return rounded(compute)(xp, a, x)
+    def scalar(self, k: Any, a: Any, x: Any) -> Any:
+        if self.order > 1:
+            return None
+        if self.order:
+            slope = of_library(k, "gammainc_by_a", a, x)
+            return k.neg(slope) if self.upper else slope
+        return of_library(k, "gammaincc" if self.upper else "gammainc", a, x)
 
     def vjp(self, ct: Tensor, y: Tensor, a: Tensor, x: Tensor) -> tuple[Any, ...]:
         def by_a() -> Tensor:
@@ -126,10 +133,13 @@ class BetaInc(Elementwise):
     labels = ("a", "b", "x")
 
     def eval(self, xp: Any, a: Any, b: Any, x: Any) -> Any:
-        def compute(xp: Any, a: Any, b: Any, x: Any) -> Any:
-            return incomplete.betainc(xp, a, b, x, (self.order_a, self.order_b))
+        compute = partial(incomplete_beta.betainc, order=(self.order_a, self.order_b))
+        return rounded(in_pieces(compute))(xp, a, b, x)
 
-        return rounded(compute)(xp, a, b, x)
+    def scalar(self, k: Any, a: Any, b: Any, x: Any) -> Any:
+        name = {(0, 0): "betainc", (1, 0): "betainc_by_a", (0, 1): "betainc_by_b"}
+        function = name.get((self.order_a, self.order_b))
+        return of_library(k, function, a, b, x) if function else None
 
     def vjp(self, ct: Tensor, y: Tensor, a: Tensor, b: Tensor, x: Tensor) -> tuple[Any, ...]:
         i, j = self.order_a, self.order_b
@@ -207,8 +217,8 @@ betaln = binary(
         lambda ct, y, a, b: F.chain_multiply(ct, F.digamma(a) - F.digamma(a + b)),
         lambda ct, y, a, b: F.chain_multiply(ct, F.digamma(b) - F.digamma(a + b)),
     ),
-    xp=rounded(incomplete.betaln),
-    scalar=native(incomplete.betaln),
+    xp=rounded(incomplete_beta.betaln),
+    scalar=native(incomplete_beta.betaln),
     accepts="floating-point",
     commutative=True,
     domain=(0.5, 3.0),

@@ -23,7 +23,7 @@ from typing import Any
 
 from graphfw.ops.numerics.wide import polynomial
 
-__all__ = ["STIRLING", "digamma", "gamma", "lgamma", "lgamma_above_one"]
+__all__ = ["digamma", "gamma", "lgamma", "lgamma_of_next", "lgamma_step", "log1p_less", "stirling"]
 
 # lgamma(2 - y) = -y/2 + y (even and odd powers of y), used for 0 < y <= 0.27
 _LOG_BELOW_TWO = (
@@ -88,7 +88,7 @@ _PSI_TINY = 2.0**-60  # below it, digamma(x) is -1/x to the last bit
 _PSI_POLE = 2.0**-1024  # up to here, -1/x overflows
 
 # lgamma(x) = (x - 1/2) log x - x + log(2 pi) / 2 + the series of this in 1 / x, for x >= 8
-STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 
 
 def gamma(xp: Any, x: Any) -> Any:
@@ -107,7 +107,7 @@ def gamma(xp: Any, x: Any) -> Any:
     b = xp.where((a >= 8.0) & (a < 200.0), a, xp.where(a < 8.0, 8.0, 200.0))
     z = 1.0 / b
     root = xp.power(b, 0.5 * b - 0.25)  # of the power, which overflows earlier than the result
-    factor = xp.exp(z * polynomial(z * z, STIRLING)) * math.sqrt(2 * math.pi)
+    factor = xp.exp(z * polynomial(z * z, _STIRLING)) * math.sqrt(2 * math.pi)
     large = root * xp.exp(-b) * root * factor
     positive = xp.where(a < 8.0, small, large)
 
@@ -209,6 +209,56 @@ def lgamma_above_two(y: Any) -> Any:
     """lgamma(2 + y) for 0 <= y < 1."""
     ratio = polynomial(y, _LOG_ABOVE_TWO_P) / polynomial(y, _LOG_ABOVE_TWO_Q)
     return 0.5 * y + y * ratio
+
+
+def stirling(x: Any) -> Any:
+    """What Stirling's formula lacks of lgamma(x), x >= 8."""
+    z = 1.0 / x
+    return z * polynomial(z * z, _STIRLING)
+
+
+def lgamma_of_next(xp: Any, x: Any) -> Any:
+    """lgamma(1 + x) for x >= 0, exact also for small x."""
+    is_low = x < 0.23
+    return xp.where(is_low, lgamma_above_one(xp.where(is_low, x, 0.0)), lgamma(xp, x + 1.0))
+
+
+def lgamma_step(xp: Any, a: Any, b: Any) -> Any:
+    """lgamma(a + b) - lgamma(a) for a > 0 and b >= 0, exact also for small b.
+
+    By Stirling's formula, from 8 on; below by the recurrence from a + 8 on.
+    """
+    is_low = a < 8.0
+    low = xp.where(is_low, a, 8.0)
+    grown = b / low  # the product of 1 + b / (a + k), less 1
+    for k in range(1, 8):
+        ratio = b / (low + float(k))
+        grown = grown + ratio + grown * ratio
+    below = xp.where(is_low, xp.log1p(grown), 0.0)
+    h = xp.where(is_low, a + 8.0, a)
+    whole = h + b
+    log = xp.log1p(b / h)
+    # The difference of both series in 1 / h and 1 / (h + b), over that of these.
+    z, w = 1.0 / h, 1.0 / whole
+    square, power = w * w, w
+    term: Any = 1.0
+    total: Any = _STIRLING[0]
+    for coefficient in _STIRLING[1:]:
+        term = z * z * term + power * (z + w)
+        power = power * square
+        total = total + coefficient * term
+    return (whole - 0.5) * log + b * (xp.log(h) - 1.0) - b * z * w * total - below
+
+
+def log1p_less(xp: Any, x: Any, sum: Any) -> Any:
+    """log(1 + x) - x for x > -1, exact near 0; `sum` is 1 + x."""
+    is_small = xp.abs(x) < 0.4
+    s = xp.where(is_small, x, 0.0)
+    r = s / (2.0 + s)
+    square = r * r
+    odd = polynomial(square, tuple([1 / (2 * k + 3) for k in range(14)]))
+    near = r * (2.0 * square * odd - s)
+    return xp.where(is_small, near, xp.log(sum) - x)
 
 
 def digamma(xp: Any, x: Any) -> Any:

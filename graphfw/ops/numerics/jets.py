@@ -7,10 +7,13 @@ coefficient of s^i t^j, times i! j!, is a partial derivative.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-__all__ = ["Jet", "exponential"]
+__all__ = ["MOST_TRIPS", "Jet", "exponential", "has_converged", "settled"]
+
+MOST_TRIPS = 20_000
+"""After so many terms, sums and continued fractions end in any case."""
 
 Powers: TypeAlias = tuple[int, int]
 
@@ -25,6 +28,21 @@ class Jet(NamedTuple):
 
     terms: dict[Powers, Any]
     order: Powers
+
+    @classmethod
+    def of(cls, values: Sequence[Any], order: Powers) -> Jet:
+        """Return the jet that has these `values()`."""
+        return cls(dict(zip(_powers(order), values, strict=True)), order)
+
+    @classmethod
+    def linear(cls, value: Any, slope: Any, order: Powers) -> Jet:
+        """Return what moves in proportion to the first variable."""
+        return cls({(0, 0): value, (1, 0): slope} if order[0] else {(0, 0): value}, order)
+
+    def values(self) -> tuple[Any, ...]:
+        """Return all terms, also those that are 0."""
+        zero = 0.0 * self.value
+        return tuple([self.terms.get(powers, zero) for powers in _powers(self.order)])
 
     @property
     def value(self) -> Any:
@@ -81,6 +99,24 @@ def exponential(x: Jet, value: Any) -> Jet:
                     total = total + powers[along] * a * terms[i - k, j - m]
             terms[i, j] = total / (i if i else j)
     return Jet(terms, x.order)
+
+
+def has_converged(xp: Any, change: Jet, total: Jet, eps: float) -> Any:
+    """Where all coefficients change by little more than rounding; NaN does not change either."""
+    scale = xp.abs(total.value)
+    done = ~(xp.abs(change.value) > eps * scale)
+    for powers, step in change.terms.items():
+        if powers != (0, 0):
+            wide = 16.0 * (scale + xp.abs(total.terms[powers]))
+            done = done & ~(xp.abs(step) > eps * wide)
+    return done
+
+
+def settled(xp: Any, ratio: Jet, found: Jet, done: Any) -> tuple[Jet, Any]:
+    """The new value of continued fractions, and which are done: these stay, for errors add up."""
+    change = found.plus(ratio.times(-1.0))
+    kept = [xp.where(done, *pair) for pair in zip(ratio.values(), found.values(), strict=True)]
+    return Jet.of(kept, found.order), done | has_converged(xp, change, found, 2.0**-52)
 
 
 def _powers(order: Powers) -> Iterator[Powers]:

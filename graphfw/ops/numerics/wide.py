@@ -3,19 +3,38 @@
 Such a function is written once, `compute(xp, *xs)`, with operators and few functions of the array
 module. `rounded` makes of it the reference evaluation of an op, and `native` what compiled code
 computes: for this the module is `_Kernel`, and an array is `_Element`, one expression.
+
+`repeat` and `piecewise` are loops and branches, of which expressions of kernels have none. A
+function with these is a primitive of kernels (`library.FUNCTIONS`): those who generate code write a
+function of their own of it, by `written`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from graphfw.ir.dtype import float64
 
-__all__ = ["native", "polynomial", "rounded", "series"]
+__all__ = [
+    "full_like",
+    "in_pieces",
+    "native",
+    "of_library",
+    "piecewise",
+    "polynomial",
+    "repeat",
+    "rounded",
+    "series",
+    "written",
+]
+
+_PIECE = 4096
+"""So many elements are computed together: each piece ends when its own have converged."""
 
 # The least magnitude that rounds to infinity: half a unit beyond the largest finite value.
 OVERFLOW = {
@@ -72,14 +91,91 @@ def series(t: Any, coefficients: tuple[float, ...]) -> Any:
     return t * ahead - behind + coefficients[0]
 
 
+def in_pieces(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the same function, applied to a few thousand elements at a time."""
+
+    def evaluate(xp: Any, *xs: Any) -> Any:
+        shape = np.broadcast_shapes(*[x.shape for x in xs])
+        flat = [xp.broadcast_to(x, shape).reshape(-1) for x in xs]
+        y = xp.empty(flat[0].shape, xp.float64)
+        for start in range(0, y.size, _PIECE):
+            part = slice(start, start + _PIECE)
+            y[part] = compute(xp, *[x[part] for x in flat])
+        return y.reshape(shape)
+
+    return evaluate
+
+
+def full_like(xp: Any, x: Any, value: float) -> Any:
+    """A number for each element of x."""
+    return xp.constant(value) if isinstance(xp, _Kernel) else xp.full_like(x, value)
+
+
+def repeat(
+    xp: Any,
+    values: tuple[Any, ...],
+    again: Callable[..., Any],
+    step: Callable[..., tuple[Any, ...]],
+) -> tuple[Any, ...]:
+    """Replace values by `step(*values)` as long as `again(*values)` holds of some element.
+
+    Some elements go on with others: a step must leave them as they are where they have ended.
+    """
+    if isinstance(xp, _Kernel):
+        return xp.repeat(values, again, step)
+    while again(*values).any():
+        values = step(*values)
+    return values
+
+
+def piecewise(
+    xp: Any,
+    pieces: Sequence[tuple[Any, Callable[..., Any], tuple[float, ...]]],
+    xs: tuple[Any, ...],
+) -> Any:
+    """The value of the piece whose condition holds, 0 where none does.
+
+    Args:
+        xp: The array module.
+        pieces: The condition, the function of `xs`, computed only if the condition holds of some
+            element, and operands that the function may be given for others.
+        xs: The operands.
+    """
+    y = full_like(xp, xs[0], 0.0)
+    for condition, function, others in pieces:
+        if isinstance(xp, _Kernel):
+            safe = [xp.where(condition, x, other) for x, other in zip(xs, others, strict=True)]
+            y = xp.where_rare(condition, partial(function, *safe), y)
+        elif condition.any():
+            y[condition] = function(*[x[condition] for x in xs])
+    return y
+
+
+def written(compute: Callable[..., Any], k: Any, *xs: Any) -> Any:
+    """Return what `k` writes for `compute`, of float64 values that it has.
+
+    Args:
+        compute: The function.
+        k: Has `call(function, *operands)` of the primitives of kernels, `const`, `select` and
+            `isnan` as `Scalars` has them; for loops and branches `repeat` and `where_rare`.
+        xs: Values of k.
+    """
+    return compute(_Kernel(k), *[_Element(k, x) for x in xs]).value
+
+
 def native(compute: Callable[..., Any]) -> Callable[..., Any]:
     """Return `scalar(k, *xs)`, which computes one element of the result in kernels."""
 
     def scalar(k: Any, *xs: Any) -> Any:
-        wide = [_Element(k, k.cast(x, float64)) for x in xs]
-        return k.cast(compute(_Kernel(k), *wide).value, xs[0].dtype)
+        wide = [k.cast(x, float64) for x in xs]
+        return k.cast(written(compute, k, *wide), xs[0].dtype)
 
     return scalar
+
+
+def of_library(k: Any, function: str, *xs: Any) -> Any:
+    """Return the call of a function of `library.FUNCTIONS` in kernels."""
+    return k.cast(k.call(function, *[k.cast(x, float64) for x in xs]), xs[0].dtype)
 
 
 class _Element:
@@ -153,9 +249,37 @@ class _Kernel:
     def __init__(self, k: Any) -> None:
         self.k = k
 
+    def constant(self, value: Any) -> _Element:
+        """A number; what is none stays as it is."""
+        if isinstance(value, _Element):
+            return value
+        return _Element(self.k, self.k.const(value, float64))
+
     def where(self, condition: _Element, x: Any, y: Any) -> _Element:
-        x, y = [v.value if isinstance(v, _Element) else self.k.const(v, float64) for v in (x, y)]
+        x, y = self.constant(x).value, self.constant(y).value
         return _Element(self.k, self.k.select(condition.value, x, y))
+
+    def where_rare(
+        self, condition: _Element, other: Callable[[], Any], usual: _Element
+    ) -> _Element:
+        """The usual value; where the condition holds another one, which is computed only then."""
+        chosen = self.k.where_rare(condition.value, lambda: other().value, usual.value)
+        return _Element(self.k, chosen)
+
+    def repeat(
+        self, values: tuple[Any, ...], again: Callable[..., Any], step: Callable[..., Any]
+    ) -> tuple[_Element, ...]:
+        """See `repeat`."""
+
+        def elements(current: tuple[Any, ...]) -> list[_Element]:
+            return [_Element(self.k, value) for value in current]
+
+        found = self.k.repeat(
+            tuple([self.constant(value).value for value in values]),
+            lambda *current: again(*elements(current)).value,
+            lambda *current: tuple([x.value for x in step(*elements(current))]),
+        )
+        return tuple(elements(found))
 
     def isnan(self, x: _Element) -> _Element:
         return _Element(self.k, self.k.isnan(x.value))

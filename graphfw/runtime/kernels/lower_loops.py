@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from graphfw.ir.affine import Variable
 from graphfw.ir.tensor import Tensor
+from graphfw.ops.numerics.library import FUNCTIONS
 from graphfw.runtime.kernels.ir import Call, Expr, Ref
 from graphfw.runtime.kernels.lower_values import (
     Across,
@@ -298,7 +299,7 @@ _COSTS = {
     "expm1": 0.35,
     "log1p": 0.35,
     "erfinv": 1,
-}
+} | dict.fromkeys(FUNCTIONS, 30.0)
 """Nanoseconds an element, of vectors of float32 on one thread."""
 
 

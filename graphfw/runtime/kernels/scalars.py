@@ -31,7 +31,8 @@ import numpy as np
 from graphfw.ir.dtype import DType, bool_, float16, float32, float64
 from graphfw.ops import numerics
 from graphfw.ops.numerics import normal
-from graphfw.ops.numerics.wide import rounded
+from graphfw.ops.numerics.library import FUNCTIONS
+from graphfw.ops.numerics.wide import in_pieces, rounded
 from graphfw.runtime.kernels import stored
 from graphfw.runtime.kernels.ir import Call, Const, Expr
 
@@ -162,6 +163,10 @@ PRIMITIVES: dict[str, Primitive] = {
     "erfc": _library(1, lambda x: numerics.erfc(np, x)),
     "erfinv": _library(1, lambda x: numerics.erfinv(np, x)),
     "ndtr": _library(1, partial(rounded(normal.ndtr), np)),
+} | {
+    # Of float64 alone.
+    name: _library(arity, partial(rounded(in_pieces(compute)), np))
+    for name, (arity, compute) in FUNCTIONS.items()
 }
 
 

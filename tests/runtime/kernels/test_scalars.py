@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,10 +22,18 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 REAL = [dtype for dtype in ALL if not dtype.is_complex]
 
-NO_NATIVE_FORM = frozenset("betainc conj gammainc imag nextafter real".split())
+NO_NATIVE_FORM = frozenset("conj imag nextafter real".split())
 
 COMPOSED = {"logaddexp": 4, "rsqrt": 2, "sigmoid": 4, "softplus": 4}
 """Ops whose elements are written in another way than `eval`, or rounded less often: ULP."""
+
+
+FIELDS: dict[str, list[tuple[int, ...]]] = {
+    "betainc": [(), (1, 0), (0, 1)],
+    "gammainc": [(), (True,), (False, 1)],
+    "polygamma": [(1,)],
+}
+"""What ops with attributes are made with, for each form that they have in kernels."""
 
 
 class Given(Expr):
@@ -114,8 +123,7 @@ def instances() -> Iterator[tuple[Op, tuple[DType, ...]]]:
     for name, op_class in ELEMENTWISE_OPS.items():
         if op_class is AsType or name in NO_NATIVE_FORM:
             continue
-        op = op_class(1) if name == "polygamma" else op_class()
-        for dtype in REAL:
+        for op, dtype in itertools.product([op_class(*f) for f in FIELDS.get(name, [()])], REAL):
             inputs = (bool_, dtype, dtype) if name == "where" else (dtype,) * len(op.labels)
             try:
                 op.dtype(*inputs)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from graphfw.ir.dim import DimLike
+from graphfw.ops.numerics.library import FUNCTIONS
 from graphfw.runtime.cupy_executor.codegen.forms import can_split, form_of, tiled, vector_width
 from graphfw.runtime.cupy_executor.codegen.hand import HandCode
 from graphfw.runtime.cupy_executor.codegen.launch import (
@@ -21,6 +22,7 @@ from graphfw.runtime.cupy_executor.codegen.launch import (
     threads,
     variants,
 )
+from graphfw.runtime.cupy_executor.codegen.library import definition
 from graphfw.runtime.cupy_executor.codegen.nest import Nest
 from graphfw.runtime.cupy_executor.codegen.tiles import tile_lines
 from graphfw.runtime.cupy_executor.codegen.together import MANY, together_lines
@@ -137,7 +139,8 @@ def module(codes: Iterable[GpuCode], wanted: Mapping[str, Collection[str]] | Non
         code.source(None if wanted is None else wanted[symbol]) for symbol, code in found.items()
     ]
     texts = dict.fromkeys([code.text for code in found.values() if isinstance(code, HandCode)])
-    return "\n".join([PRELUDE, *texts, *sources])
+    called = [name for name in FUNCTIONS if any([f"gf_{name}(" in source for source in sources])]
+    return "\n".join([PRELUDE, *map(definition, called), *texts, *sources])
 
 
 def _parameters(kernel: Kernel) -> str:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from graphfw.ir.dtype import DType
+from graphfw.ops.numerics.library import FUNCTIONS
 from graphfw.runtime.kernels.ir import ReduceKind
 
 _INTEGERS = {
@@ -117,7 +118,7 @@ def called(function: str, dtype: DType, args: list[str]) -> str:
     if function in _OPERATORS:
         return f"{args[0]} {_OPERATORS[function]} {args[1]}"
     operands = ", ".join(args)
-    if function in _OF_PRELUDE:
+    if function in _OF_PRELUDE or function in FUNCTIONS:
         return f"gf_{function}({operands})"
     return f"{_OF_CUDA[function]}{'' if register(dtype) == 'double' else 'f'}({operands})"
 

@@ -20,6 +20,7 @@ from graphfw.runtime.numpy_executor.codegen import (
     mathlib_divide,
     mathlib_erf,
     mathlib_exp,
+    mathlib_numerics,
     mathlib_pow,
     mathlib_trig,
     philox,
@@ -90,6 +91,7 @@ _FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     )
     for name in names.split()
 }
+_FUNCTIONS |= mathlib_numerics.formulas(_FUNCTIONS.copy())
 
 _RANDOM = ("word", "words")
 """Functions of a stream of random bits, which `evaluate` calls: see `philox`."""

@@ -12,8 +12,8 @@ from graphfw.runtime.numpy_executor.codegen.target import AVX512, host
 
 _BITS = {"float": "i32", "double": "i64"}
 _DTYPE = {"float": float32, "double": float64}
-_FLOAT_COMPARISONS = {"<": "olt", ">": "ogt", ">=": "oge", "==": "oeq", "!=": "une"}
-_SIGNED_COMPARISONS = {"<": "slt", ">": "sgt", ">=": "sge", "==": "eq", "!=": "ne"}
+_FLOAT_COMPARISONS = {"<": "olt", "<=": "ole", ">": "ogt", ">=": "oge", "==": "oeq", "!=": "une"}
+_SIGNED_COMPARISONS = {"<": "slt", "<=": "sle", ">": "sgt", ">=": "sge", "==": "eq", "!=": "ne"}
 
 Number: TypeAlias = "Value | int | float"
 
@@ -86,6 +86,9 @@ class Value:
 
     def __lt__(self, other: Number) -> Value:
         return self._compare("<", other)
+
+    def __le__(self, other: Number) -> Value:
+        return self._compare("<=", other)
 
     def __gt__(self, other: Number) -> Value:
         return self._compare(">", other)
@@ -227,6 +230,11 @@ class Body:
         first, second = self.constant(a, element), self.constant(b, element)
         operands = f"{first.type} {first.text}, {second.type} {second.text}"
         return self.let(element, f"select {condition.type} {condition.text}, {operands}")
+
+    def negated(self, condition: Value) -> Value:
+        """Return where a condition does not hold."""
+        ones = splat("i1", "true", self.lanes)
+        return self.let("i1", f"xor {condition.type} {condition.text}, {ones}")
 
     def at_most(self, x: Value, limit: float) -> Value:
         """Return x, or the limit if x is larger; NaN stays."""

@@ -1,0 +1,32 @@
+"""`FUNCTIONS`: the functions with loops, which are primitives of kernels.
+
+They are of float64; `wide.written` writes what one computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from graphfw.ops.numerics.incomplete_beta import betainc
+from graphfw.ops.numerics.incomplete_gamma import gammainc
+
+__all__ = ["FUNCTIONS", "Function"]
+
+
+class Function(NamedTuple):
+    """A function of so many operands: `compute(xp, *xs)`."""
+
+    arity: int
+    compute: Callable[..., Any]
+
+
+FUNCTIONS = {
+    "gammainc": Function(2, partial(gammainc, upper=False, order=0)),
+    "gammaincc": Function(2, partial(gammainc, upper=True, order=0)),
+    "gammainc_by_a": Function(2, partial(gammainc, upper=False, order=1)),
+    "betainc": Function(3, partial(betainc, order=(0, 0))),
+    "betainc_by_a": Function(3, partial(betainc, order=(1, 0))),
+    "betainc_by_b": Function(3, partial(betainc, order=(0, 1))),
+}
