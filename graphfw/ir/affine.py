@@ -39,6 +39,13 @@ class Affine:
         self.terms = terms  # without coefficients 0
         self._hash: int | None = None
 
+    @property
+    def lone_variable(self) -> Variable | None:
+        """The variable that this is, if it is one."""
+        if self.offset != 0 or [*self.terms.values()] != [1]:
+            return None
+        return next(iter(self.terms))
+
     def __add__(self, other: Affine | DimLike) -> Affine:
         if not isinstance(other, Affine):
             return Affine(self.offset + other, self.terms)

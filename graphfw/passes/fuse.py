@@ -24,6 +24,9 @@ from graphfw.passes.fuse_nodes import Facts, Natives, Role
 from graphfw.passes.fuse_outputs import Outputs, settled
 from graphfw.passes.fuse_products import attach_products
 
+_ANEW = (Role.RECIPE, Role.UNPACK)
+"""What is computed anew wherever kernels read it."""
+
 GroupKind: TypeAlias = Literal["kernel", "matmul", "reference"]
 
 
@@ -78,9 +81,7 @@ def partition(graph: Graph, natives: Natives) -> Partition:
     clusters = Clusters(facts, {node: i for i, node in enumerate(graph.nodes)})
     for node in graph.nodes:
         role = facts.role[node]
-        if role in (Role.SOURCE, Role.VIEW, Role.INSIDE) or (
-            role is Role.RECIPE and node not in wanted
-        ):
+        if role in (Role.SOURCE, Role.VIEW, Role.INSIDE) or (role in _ANEW and node not in wanted):
             continue
         if node in idle:
             continue
@@ -96,18 +97,23 @@ def partition(graph: Graph, natives: Natives) -> Partition:
 
 
 def _wanted(graph: Graph, facts: Facts) -> set[Node]:
-    """Return the recipes whose results must be in memory: for outputs, products, references."""
+    """Return what must be in memory, too, of that: for outputs, products, references."""
     tensors = list(graph.outputs)
+    numbered: list[Tensor] = []
     for node in graph.nodes:
         role = facts.role[node]
         if role in (Role.MATMUL, Role.REFERENCE):
             tensors.extend(facts.read_by(node))
         elif node.op.name == "gather":
-            tensors.append(node.inputs[0])
+            numbered.append(node.inputs[0])
         elif role is Role.COPY:
-            tensors.extend(node.inputs)
-    roots = [facts.root_of(t).node for t in tensors]
-    return {node for node in roots if facts.role[node] is Role.RECIPE}
+            numbered.extend(node.inputs)
+    roots = {facts.root_of(t).node for t in tensors}
+    recipes = {facts.root_of(t).node for t in numbered}
+    return {
+        *[node for node in roots if facts.role[node] in _ANEW],
+        *[node for node in recipes if facts.role[node] is Role.RECIPE],
+    }
 
 
 def _idle(graph: Graph, facts: Facts) -> set[Node]:

@@ -65,6 +65,7 @@ class Role(enum.Enum):
     SOURCE = "given"
     VIEW = "computes nothing: its input's memory is read in another order"
     RECIPE = "is computed anew wherever it is read: a range, a size"
+    UNPACK = "is read from packed bytes wherever it is read"
     POINTWISE = "an element of the output is a function of one of each input"
     REDUCE = "a reduction"
     COPY = "a view that does not lie regularly: it is copied"
@@ -76,7 +77,7 @@ class Role(enum.Enum):
     __hash__ = object.__hash__
 
 
-_GIVEN = (Role.SOURCE, Role.RECIPE)
+_GIVEN = (Role.SOURCE, Role.RECIPE, Role.UNPACK)
 
 
 class Read(NamedTuple):
@@ -193,6 +194,9 @@ class Facts:
             return self._view_or(node, Role.COPY if proved else Role.REFERENCE)
         if op.name in ("arange", "dim_value"):
             return self._recipe(node)
+        if op.name == "unpack_bits":
+            is_given = self.role[self.root_of(node.inputs[0]).node] is Role.SOURCE
+            return Role.UNPACK if is_given else Role.REFERENCE
         if op.name in PRODUCTS:
             return Role.MATMUL if self.natives.matmul(node) else Role.REFERENCE
         if self._is_pooled_product(node):
@@ -330,7 +334,7 @@ class Facts:
         for place, tensor in enumerate(indices[:-1], axis):
             root, at = self.follow(tensor, broadcast_index(index, tensor.shape))
             counted = None if at is None else counted_place(root, at)
-            used = None if counted is None else _lone_variable(counted)
+            used = None if counted is None else counted.lone_variable
             if used is None or used.extent != x.shape[place]:
                 return None
             dims[variables.index(used)] = place
@@ -360,9 +364,9 @@ class Facts:
             sizes = _sizes(node.types[0].shape)
             short = [self._short_read(*read) for read in self.short[node].reads]
             return Space(sizes, tuple(range(len(sizes))), tuple(short))
-        if role is Role.COPY:
+        if role in (Role.COPY, Role.UNPACK):
             x = node.inputs[0]
-            sizes = _sizes(x.shape)
+            sizes = _sizes(x.shape if role is Role.COPY else node.types[0].shape)
             read = Read(self.root_of(x), None, "a reshape mixes axes")
             return Space(sizes, tuple(range(len(sizes))), (read,))
         (shape,) = [t.shape for t in node.types]
@@ -462,7 +466,7 @@ class Facts:
         for place, dim in zip(at, root.shape, strict=True):
             if dim == 1:
                 continue
-            variable = _lone_variable(place)
+            variable = place.lone_variable
             if variable is None:
                 return Read(root, None, "it is sliced, flipped or broadcast before")
             if variable.extent != dim:
@@ -491,10 +495,3 @@ def standard_index(tensor: Tensor) -> tuple[Index, dict[int, int]]:
 
 def _sizes(shape: Sequence[DimLike]) -> tuple[DimLike, ...]:
     return tuple([d for d in shape if d != 1])
-
-
-def _lone_variable(place: Affine) -> Variable | None:
-    """Return the variable that an index is, if it is one."""
-    if place.offset != 0 or [*place.terms.values()] != [1]:
-        return None
-    return next(iter(place.terms))

@@ -21,6 +21,7 @@ from tests.support.samples import OWN, RNG, Declared, declared, draw
 WITHOUT = {
     *("placeholder", "variable", "constant", "arange", "dim_value"),
     *("attention_backward", "fused_product", "pixel_conv", "pixel_conv_weight"),
+    *("pack_bits", "unpack_bits"),
 }
 """Ops without inputs that give all lanes the same; and those that passes make behind all others."""
 

@@ -10,6 +10,7 @@ import numpy as np
 
 import graphfw.ops.fused_attention
 import graphfw.ops.fused_products  # registers an op that only the CuPy executor makes
+import graphfw.ops.packed_bits
 import graphfw.ops.pixels  # noqa: F401  so do these
 from graphfw.ir.dim import symbols_of
 from graphfw.ir.dim_text import evaluate

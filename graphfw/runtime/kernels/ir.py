@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
-from graphfw.ir.dtype import DType
+from graphfw.ir.dtype import DType, uint8
 from graphfw.ir.records import record
 
 
@@ -70,7 +70,7 @@ class SizeValue(Expr):
 
 @record(eq=False)
 class Load(Expr):
-    """An element of a buffer."""
+    """An element of a buffer: of its dtype, or one of several in a byte: see `ops.packed_bits`."""
 
     buffer: int
     access: Access
@@ -258,3 +258,7 @@ class Kernel:
     params: int
     body: tuple[Loop | Store | Accumulate | Check, ...]
     asks: bool = False
+
+    def is_packed(self, load: Load) -> bool:
+        """Whether a byte of the buffer holds several elements."""
+        return load.dtype.bits < 8 and self.buffers[load.buffer].dtype is uint8

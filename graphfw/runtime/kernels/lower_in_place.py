@@ -24,6 +24,7 @@ def in_place(
     passes = [draft.before, *draft.loops, draft.after]
     places: dict[Storage, set[Place]] = {}
     last: dict[Storage, int] = {}
+    packed: set[Storage] = set()
     written: list[tuple[int, Place]] = []
     for number, statements in enumerate(passes):
         roots = [root for s in statements for root in roots_of(s)]
@@ -31,12 +32,14 @@ def in_place(
             if isinstance(expr, Element):
                 places.setdefault(expr.place.storage, set()).add(expr.place)
                 last[expr.place.storage] = number
+                if expr.dtype is not expr.place.storage.dtype:
+                    packed.add(expr.place.storage)
         written += [(number, s.place) for s in statements if isinstance(s, Stored)]
     # A row's values are stored after all passes: what they are written over is read in them.
     pairs = []
     for number, place in written:
         for storage, its in places.items():
-            if len(its) > 1 or storage.dtype is not place.storage.dtype:
+            if len(its) > 1 or storage in packed or storage.dtype is not place.storage.dtype:
                 continue
             if storage is place.storage:  # another part of it
                 continue

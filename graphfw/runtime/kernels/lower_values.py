@@ -214,13 +214,18 @@ class Values:
     def _load(self, tensor: Tensor, index: Index) -> Expr:
         is_product = self.product is not None and self.facts.root_of(tensor) is self.product
         layout = (self.facts.layout_in_root if is_product else self.facts.layout_of)(tensor)
-        place = placed(layout.root, index, layout.offset, layout.strides)
+        place = placed(self._storage(layout.root), index, layout.offset, layout.strides)
         used = {variable for variable, _ in place.strides}
         for one in index:
             for variable in one.terms:
                 if isinstance(variable, Computed) and variable not in used:
                     self.bounds.append(Bound(variable.value, variable.extent))
         return widened(Element(tensor.dtype, place))
+
+    def _storage(self, root: Tensor) -> Storage:
+        """Return where a root lies; what is packed, in its bytes."""
+        is_unpacked = self.facts.role[root.node] is Role.UNPACK
+        return self.facts.root_of(root.node.inputs[0]) if is_unpacked else root
 
     def _make(self, node: Node) -> None:
         """Compute a node's output where the loops run through it."""
@@ -246,6 +251,10 @@ class Values:
             (bits,) = node.outputs
             place = placed(bits, index, 0, contiguous(bits.shape))
             return Drawn(bits.dtype, op.key, place)
+        if self.facts.role[node] is Role.UNPACK:
+            (whole,) = node.outputs
+            place = placed(self._storage(whole), index, 0, contiguous(whole.shape))
+            return Element(whole.dtype, place)
         if op.name == "gather":
             return self._gathered(node, index)
         if op.name == "index_add":

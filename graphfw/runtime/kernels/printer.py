@@ -99,6 +99,7 @@ class _Names:
     """The texts of a kernel's expressions; those that are used several times get names."""
 
     def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
         self._uses: Counter[Expr] = Counter()
         self._texts: dict[Expr, str] = {}
         self._open: set[Expr] = set()
@@ -181,7 +182,8 @@ class _Names:
         if isinstance(expr, Ref | Carried):
             return expr.name if expr.dtype is float32 else f"{expr.name}:{expr.dtype}"
         if isinstance(expr, Load):
-            return f"b{expr.buffer}{self._access(expr.access)}"
+            packed = f"{expr.dtype} of " if self._kernel.is_packed(expr) else ""
+            return f"{packed}b{expr.buffer}{self._access(expr.access)}"
         if isinstance(expr, Draw):
             bits = 8 * expr.dtype.itemsize
             return f"bits{bits}(b{expr.buffer}[{_size(expr.key)}]){self._access(expr.access)}"

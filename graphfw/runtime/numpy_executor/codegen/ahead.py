@@ -33,7 +33,8 @@ class Ahead:
             wanted = [root for s in loops[0].body for root in roots(s)]
             loads = [expr for expr in postorder(wanted) if isinstance(expr, Load)]
             vector_axis = kernel.inner[-1].name
-            self._loads = tuple([x for x in loads if self._is_of_row(x, vector_axis)])
+            plain = [load for load in loads if not kernel.is_packed(load)]
+            self._loads = tuple([x for x in plain if self._is_of_row(x, vector_axis)])
 
     def _is_of_row(self, load: Load, vector_axis: str) -> bool:
         strides = dict(load.access.strides)

@@ -21,7 +21,7 @@ from graphfw.runtime.kernels.ir import (
     SizeValue,
 )
 from graphfw.runtime.kernels.scalars import PRIMITIVES
-from graphfw.runtime.numpy_executor.codegen import mathlib, philox
+from graphfw.runtime.numpy_executor.codegen import mathlib, packed, philox
 from graphfw.runtime.numpy_executor.codegen.facts import Facts, Shape, postorder
 from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
 from graphfw.runtime.numpy_executor.codegen.registers import (
@@ -182,6 +182,8 @@ class Evaluator:
                 keep = self.facts.keeps[expr.name]
                 return self.load(keep.value.dtype, self.keep_address(expr.name))
             return self._results[expr.name]
+        if isinstance(expr, Load) and self.facts.kernel.is_packed(expr):
+            return packed.load(self, expr)
         if isinstance(expr, Load):
             dtype = self.facts.kernel.buffers[expr.buffer].dtype
             return self.load(dtype, self.address(expr.buffer, expr.access))
@@ -235,10 +237,8 @@ class Evaluator:
     def _drawn(self, expr: Draw) -> Registers:
         """Write random bits: of elements in a row where they lie so, else of each lane alone."""
         source = (self.writer, self._buffers[expr.buffer], self.size(expr.key))
-        parts, lane_stride, varying = self._offsets(expr.access)
-        level, start = 0, "0"
-        for level, part in sorted(parts):
-            start = self.int64("add", start, part, level)
+        parts, lane_stride, varying = self.offsets(expr.access)
+        level, start = self.sum(parts)
         place = self.facts.access_place(expr.access)
         lanes, vectors = self.shape if place.varying else (1, 1)
         dtype, count = expr.dtype, lanes * vectors
@@ -247,7 +247,7 @@ class Evaluator:
             row = self._draw("words", dtype, count, f"i64 {start}, {common}", place.level)
             return self._pieces(row, register(dtype), place.level)
         firsts = (self.spread(start, "i64", level),) * vectors if place.varying else (start,)
-        steps = self._steps(lane_stride, varying, place.level) if place.varying else ["0"]
+        steps = self.steps(lane_stride, varying, place.level) if place.varying else ["0"]
         kind, common = vector("i64", lanes), philox.stream(*source, lanes)
         found = []
         for first, step in zip(firsts, steps, strict=True):
@@ -255,6 +255,13 @@ class Evaluator:
             text = f"{kind} {number}, {common}"
             found.append(self._draw("word", dtype, lanes, text, place.level))
         return tuple(found)
+
+    def sum(self, parts: list[tuple[int, str]]) -> tuple[int, str]:
+        """Write the sum of parts, each at its level; return where all of them are known."""
+        level, total = 0, "0"
+        for level, part in sorted(parts):
+            total = self.int64("add", total, part, level)
+        return level, total
 
     def _draw(self, function: str, dtype: DType, count: int, arguments: str, level: int) -> str:
         """Write the call of a function of random bits."""
@@ -286,7 +293,7 @@ class Evaluator:
             first: The element that the access counts from.
         """
         facts = self.facts
-        parts, lane_stride, varying = self._offsets(access)
+        parts, lane_stride, varying = self.offsets(access)
         parts.append((0, first))
         element = memory(facts.kernel.buffers[buffer].dtype)
         place = facts.access_place(access)
@@ -295,13 +302,13 @@ class Evaluator:
             return Address((start,), False, False, place.level)
         if not varying and lane_stride == "1":
             return Address(self._in_a_row(start, element, place.level), False, True, place.level)
-        lanes = self._steps(lane_stride, varying, place.level)
+        lanes = self.steps(lane_stride, varying, place.level)
         kind = vector("i64", self.shape.lanes)
         texts = [f"getelementptr {element}, ptr {start}, {kind} {x}" for x in lanes]
         pointers = tuple([self.writer.pure(text, place.level) for text in texts])
         return Address(pointers, self.shape.lanes > 1, True, place.level)
 
-    def _offsets(
+    def offsets(
         self, access: Access
     ) -> tuple[list[tuple[int, str]], str, list[tuple[Registers, str]]]:
         """Write the parts of an offset, each at its level.
@@ -327,7 +334,7 @@ class Evaluator:
                 parts.append((place.level, step))
         return parts, lane_stride, varying
 
-    def _steps(
+    def steps(
         self, lane_stride: str, varying: list[tuple[Registers, str]], level: int
     ) -> list[str]:
         """Write for each vector how far its lanes are from the first one of all."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from graphfw.ir.dtype import DType
 from graphfw.runtime.kernels.ir import Call, Const, Expr, Kernel, Load, Loop, Size, Store
 from graphfw.runtime.kernels.scalars import PRIMITIVES
 from graphfw.runtime.numpy_executor.codegen.facts import postorder
@@ -94,6 +95,18 @@ class _Varies(NamedTuple):
     columns: bool
 
 
+class _Start(NamedTuple):
+    """Where a row begins.
+
+    Attributes:
+        address: Of the first element, or of the byte in which that begins.
+        bit: At which bit of the byte, an i32, where elements are packed.
+    """
+
+    address: str
+    bit: str = ""
+
+
 class Computed:
     """Rows that a prologue computes.
 
@@ -135,7 +148,7 @@ class Computed:
         # What is the same in all of a row, or everywhere, is computed before the loops.
         fixed: dict[Expr, str] = {}
         self._write(fixed, _Varies(rows=False, columns=False), {}, "", "")
-        self._rows: list[tuple[dict[Load, str], dict[Expr, str]]] = []
+        self._rows: list[tuple[dict[Load, _Start], dict[Expr, str]]] = []
         self._ahead = ahead
         for number in range(count):
             starts = self._starts(body.add(first, number))
@@ -145,14 +158,13 @@ class Computed:
 
     def load(self, place: str, mask: str = "") -> list[str]:
         """See `Source.load`."""
-        column = self._body.add(place, self._column)
         shared: dict[Expr, str] = {}
         found = []
         for starts, known in self._rows:
             values = {**known, **shared}
-            self._write(values, _Varies(rows=False, columns=True), starts, column, mask)
+            self._write(values, _Varies(rows=False, columns=True), starts, place, mask)
             shared = {e: v for e, v in values.items() if not self._varies[e].rows}
-            self._write(values, _Varies(rows=True, columns=True), starts, column, mask)
+            self._write(values, _Varies(rows=True, columns=True), starts, place, mask)
             found.append(values[self._root])
         return found
 
@@ -173,32 +185,31 @@ class Computed:
         args = [self._varies[arg] for arg in expr.args] if isinstance(expr, Call) else []
         return _Varies(any(a.rows for a in args), any(a.columns for a in args))
 
-    def _starts(self, row: str) -> dict[Load, str]:
+    def _starts(self, row: str) -> dict[Load, _Start]:
         """Write where a row of each access begins."""
         body, found = self._body, {}
         for expr in self._exprs:
             if not isinstance(expr, Load):
                 continue
-            along, itemsize = dict(expr.access.strides), self._itemsize(expr)
-            start = body.at(
-                self._buffers[expr.buffer], body.mul(self._size(expr.access.offset), itemsize)
-            )
-            stride = along.get(self._kernel.outer[0].name, 0)
+            number = self._size(expr.access.offset)
+            stride = dict(expr.access.strides).get(self._kernel.outer[0].name, 0)
             if stride != 0:
-                step = body.mul(body.mul(row, self._size(stride)), itemsize)
-                start = body.at(start, step)
-            found[expr] = start
+                number = body.add(body.mul(row, self._size(stride)), number)
+            if self._varies[expr].columns:
+                number = body.add(self._column, number)
+            buffer = self._buffers[expr.buffer]
+            if self._kernel.is_packed(expr):
+                found[expr] = _Start(*body.packed(expr.dtype).place(buffer, number))
+            else:
+                found[expr] = _Start(body.at(buffer, body.mul(number, expr.dtype.itemsize)))
         return found
-
-    def _itemsize(self, expr: Load) -> int:
-        return self._kernel.buffers[expr.buffer].dtype.itemsize
 
     def _write(
         self,
         values: dict[Expr, str],
         which: _Varies,
-        starts: dict[Load, str],
-        column: str,
+        starts: dict[Load, _Start],
+        place: str,
         mask: str,
     ) -> None:
         """Write the values that vary in one way, after those that they are made of."""
@@ -211,7 +222,7 @@ class Computed:
                 values[expr] = splat(register(expr.dtype), number, self._shape.lanes)
             elif isinstance(expr, Load):
                 starts = starts or self._starts("0")
-                values[expr] = self._load(expr, starts[expr], column, mask)
+                values[expr] = self._load(expr, starts[expr], place, mask)
             elif isinstance(expr, Call):
                 args = tuple([values[arg] for arg in expr.args])
                 dtype = expr.args[-1].dtype
@@ -222,28 +233,56 @@ class Computed:
                 else:
                     values[expr] = p.call(expr.function, dtype, args)
 
-    def _load(self, expr: Load, start: str, column: str, mask: str) -> str:
-        body, lanes = self._body, self._shape.lanes
-        dtype = self._kernel.buffers[expr.buffer].dtype
-        element, itemsize = memory(dtype), dtype.itemsize
+    def _load(self, expr: Load, start: _Start, place: str, mask: str) -> str:
         if not self._varies[expr].columns:
-            one = body.let(f"load {element}, ptr {start}, align {itemsize}")
+            return self._of_all(expr, start)
+        is_packed = self._kernel.is_packed(expr)
+        load = self._of_packed if is_packed else self._of_memory
+        return load(expr.dtype, start, place, mask)
+
+    def _of_all(self, expr: Load, start: _Start) -> str:
+        """Write what is the same in all columns."""
+        body, lanes, dtype = self._body, self._shape.lanes, expr.dtype
+        if self._kernel.is_packed(expr):
+            one = body.packed(dtype).one_at(*start)
+        else:
+            one = body.let(f"load {memory(dtype)}, ptr {start.address}, align {dtype.itemsize}")
             one = body.primitives(1).from_memory(dtype, one)
-            kind, scalar = vector(register(dtype), lanes), register(dtype)
-            first = body.let(f"insertelement {kind} poison, {scalar} {one}, i32 0")
-            order = f"<{lanes} x i32> zeroinitializer"
-            return body.let(f"shufflevector {kind} {first}, {kind} poison, {order}")
+        kind, scalar = vector(register(dtype), lanes), register(dtype)
+        first = body.let(f"insertelement {kind} poison, {scalar} {one}, i32 0")
+        order = f"<{lanes} x i32> zeroinitializer"
+        return body.let(f"shufflevector {kind} {first}, {kind} poison, {order}")
+
+    def _of_memory(self, dtype: DType, start: _Start, place: str, mask: str) -> str:
+        body, lanes = self._body, self._shape.lanes
+        element, itemsize = memory(dtype), dtype.itemsize
         kind = vector(element, lanes)
-        place = body.at(start, body.mul(column, itemsize))
+        address = body.at(start.address, body.mul(place, itemsize))
         if mask:
             suffix = {"float": "f32", "double": "f64"}.get(element, element)
             bits = f"<{lanes} x i1>"
-            operands = [("ptr", place), ("i32", str(itemsize)), (bits, mask)]
+            operands = [("ptr", address), ("i32", str(itemsize)), (bits, mask)]
             operands.append((kind, "zeroinitializer"))
             value = body.call(kind, f"llvm.masked.load.v{lanes}{suffix}.p0", operands)
         else:
-            value = body.let(f"load {kind}, ptr {place}, align {itemsize}")
-            if self._ahead:
-                there = body.at(place, _AHEAD)
-                body.line(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")
+            value = body.let(f"load {kind}, ptr {address}, align {itemsize}")
+            self._ask(address)
         return body.primitives(lanes).from_memory(dtype, value)
+
+    def _of_packed(self, dtype: DType, start: _Start, place: str, mask: str) -> str:
+        """Write a vector that begins a whole number of vectors behind the start."""
+        body, lanes = self._body, self._shape.lanes
+        bit, away = start.bit, body.mul(place, dtype.bits)
+        address = body.at(start.address, body.let(f"lshr i64 {away}, 3"))
+        if lanes * dtype.bits % 8:
+            within = body.let(f"trunc i64 {away} to i32")
+            bit = body.let(f"add i32 {bit}, {body.let(f'and i32 {within}, 7')}")
+        if not mask:
+            self._ask(address)
+        return body.packed(dtype).row_at(address, bit, lanes)
+
+    def _ask(self, address: str) -> None:
+        """Write that memory is asked for that is read later, where that is wanted."""
+        if self._ahead:
+            there = self._body.at(address, _AHEAD)
+            self._body.line(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from graphfw.ir.dtype import DType
+from graphfw.runtime.numpy_executor.codegen.packed import Packed
 from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
@@ -26,6 +28,10 @@ class Body:
     def primitives(self, lanes: int) -> Primitives:
         """Return what converts vectors between memory and registers."""
         return Primitives(self._writer, lanes, self._writer.depth)
+
+    def packed(self, dtype: DType) -> Packed:
+        """Return what loads elements of which a byte holds several."""
+        return Packed(self._writer, self._writer.depth, dtype)
 
     @property
     def declarations(self) -> dict[str, str]:
