@@ -152,7 +152,7 @@ STORAGE: tuple[DType, ...] = tuple(
         **{"float8_e8m0fnu": 8, "float4_e2m1fn": 4, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2},
     }.items()
 )
-"""What quantised models keep numbers in, each in a byte of its own."""
+"""What quantised models keep numbers in; in arrays each is a byte."""
 
 BY_NAME: dict[str, DType] = {d.name: d for d in (*ALL, *STORAGE)}
 

@@ -20,6 +20,8 @@ from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import TensorType
+from graphfw.ir.variable import Variable
 from graphfw.passes.base import Pass
 from graphfw.runtime.limits import (
     Precision,
@@ -260,6 +262,22 @@ class Executor(abc.ABC):
     @abc.abstractmethod
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         """Return a copy of an array of this executor as a NumPy array."""
+
+    def with_kept_variables(self, program: Program) -> Program:
+        """Return a program that reads and writes variables' contents as they are kept."""
+        return program
+
+    def kept_type(self, variable: Variable) -> TensorType:
+        """Return the type in which a variable's contents are kept: by default its own."""
+        return variable.type
+
+    def to_kept(self, contents: Array) -> Array:
+        """Return a variable's contents as they are kept, of `kept_type`; perhaps as they are."""
+        return contents
+
+    def from_kept(self, variable: Variable, array: Array) -> Array:
+        """Return what `to_kept` has returned in the variable's own type; perhaps as it is."""
+        return array
 
     def release(self) -> None:  # noqa: B027  (most keep nothing)
         """Let go of memory that is kept for later runs: a session that used it is closed."""

@@ -256,7 +256,8 @@ def _lowered(
 def _held(graph: Graph, updated: Sequence[Variable]) -> tuple[Variable, ...]:
     """Return the variables that a graph reads, and those that are updated."""
     held = [node for node in graph.nodes if node.op.name == "variable"]
-    read = [t for node in held for t in node.outputs if isinstance(t, Variable)]
+    # An executor has tensors of its own in their place: see `Executor.with_kept_variables`.
+    read = cast("list[Variable]", [t for node in held for t in node.outputs])
     return tuple(dict.fromkeys([*read, *updated]))
 
 

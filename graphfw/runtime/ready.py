@@ -28,6 +28,7 @@ def ready(
         debug: Whether it runs node by node, as described; or what each node is shown to.
         unsettled: As in `Options`: None where what a run gives is looked at before it returns.
     """
+    program = executor.with_kept_variables(program)
     if not (program.is_staged and executor.holds_values):
         if program.level != "first-run":
             options = replace(options, unsettled=unsettled)

@@ -47,7 +47,7 @@ from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program, lower
 from graphfw.runtime.ready import ready
 from graphfw.runtime.running import reading, updating
-from graphfw.runtime.state import State, batches, checked_seed
+from graphfw.runtime.state import Snapshot, State, batches, checked_seed
 from graphfw.runtime.unmoved import warn_of_unmoved
 
 if TYPE_CHECKING:
@@ -330,8 +330,8 @@ class Session(Uncopied):
             return
         run, made_for = copy_context().run, contents.InitialContents(self.seed).of  # as for lower
         values: dict[Variable, Any] = {}
-        for some in batches(new):
-            made = (run(made_for, v) for v in some)
+        for some in batches(new, self.executor.kept_type):
+            made = (self.executor.to_kept(run(made_for, v)) for v in some)
             values.update(zip(some, self.executor.from_hosts(made, [*some.values()]), strict=True))
         with self._state.writing:
             current = self._state.snapshot.values
@@ -344,7 +344,7 @@ class Session(Uncopied):
         with self._compiling:
             self._start([found])
         with self._state.pinned() as snapshot:
-            return self.executor.to_host(snapshot.values.get(found))
+            return self._contents(found, snapshot)
 
     def __setitem__(self, variable: Variable | str, value: Any) -> None:
         """Replace a variable's contents by an array of its shape; dtypes convert as those of feeds.
@@ -354,7 +354,8 @@ class Session(Uncopied):
         """
         self.wait()
         found = lookup.variable_of(self.graph, variable)
-        copy = self.executor.from_host(contents.assigned_contents(found, value))
+        kept = self.executor.to_kept(contents.assigned_contents(found, value))
+        copy = self.executor.from_host(kept)
         with self._state.writing:
             self._state.commit({found: copy})
 
@@ -364,8 +365,12 @@ class Session(Uncopied):
         """Return copies of all variables' contents by name, with the session's step and seed."""
         named = self._started()
         with self._state.pinned() as snapshot:
-            arrays = {n: self.executor.to_host(snapshot.values.get(v)) for n, v in named.items()}
+            arrays = {name: self._contents(v, snapshot) for name, v in named.items()}
         return {**arrays, STEP: np.asarray(snapshot.step), SEED: np.asarray(snapshot.seed)}
+
+    def _contents(self, variable: Variable, snapshot: Snapshot) -> Array:
+        array = self.executor.to_host(snapshot.values.get(variable))
+        return self.executor.from_kept(variable, array)
 
     def _started(self) -> dict[str, Variable]:
         self.wait()
@@ -407,6 +412,7 @@ class Session(Uncopied):
         named = self._started()
         with self._state.pinned() as now:  # and not copied
             arrays = self.executor.to_hosts([now.values.get(v) for v in named.values()])
+            arrays = [*map(self.executor.from_kept, named.values(), arrays)]
             metadata = {STEP: str(now.step), SEED: str(now.seed), OPSET: str(self.graph.opset)}
             io.write_checkpoint(path, dict(zip(named, arrays, strict=True)), metadata)
 
@@ -441,7 +447,7 @@ class Session(Uncopied):
         if not self.executor.holds_values:
             self.executor.to_host(None)
         found = contents.loaded(state, self.graph.variables, source, **how)
-        values = {v: put(array) for v, array in found.arrays.items()}
+        values = {v: put(self.executor.to_kept(array)) for v, array in found.arrays.items()}
         with self._state.writing:
             self._state.commit(values, found.step, found.seed)
         return found.mismatch

@@ -14,6 +14,7 @@ import numpy as np
 from graphfw.errors import ArgumentError, CheckpointError
 from graphfw.ir import forks
 from graphfw.ir.literal import Array
+from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
 from graphfw.runtime.unsettled import Unsettled
 
@@ -240,12 +241,14 @@ class State:
                     return
 
 
-def batches(variables: Sequence[Variable]) -> Iterator[dict[Variable, int]]:
+def batches(
+    variables: Sequence[Variable], kept_type: Callable[[Variable], TensorType]
+) -> Iterator[dict[Variable, int]]:
     """Cut variables into pieces of some 32 MiB, whose contents lie together; yield their bytes."""
     some: dict[Variable, int] = {}
     nbytes = 0
     for variable in variables:
-        size = variable.type.nbytes
+        size = kept_type(variable).nbytes
         assert isinstance(size, int)  # variables have static shapes
         if some and nbytes + size > _TOGETHER:
             yield some

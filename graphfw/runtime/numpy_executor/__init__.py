@@ -12,6 +12,8 @@ from graphfw.errors import ExecutorError
 from graphfw.io import crc32
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import TensorType
+from graphfw.ir.variable import Variable
 from graphfw.passes.base import Pass
 from graphfw.runtime import feeding
 from graphfw.runtime.array_executor import ArrayExecutable
@@ -19,6 +21,12 @@ from graphfw.runtime.executor import Executable, Executor, Options
 from graphfw.runtime.limits import compiles
 from graphfw.runtime.numpy_executor.native_executable import executable
 from graphfw.runtime.numpy_executor.recycle import Arenas, copied_together
+from graphfw.runtime.packed_variables import (
+    packed,
+    packed_type,
+    unpacked,
+    with_packed_variables,
+)
 from graphfw.runtime.program import Program
 
 
@@ -67,6 +75,18 @@ class NumpyExecutor(Executor):
 
     def adopted(self, array: Array) -> Array:
         return array
+
+    def with_kept_variables(self, program: Program) -> Program:
+        return with_packed_variables(program)
+
+    def kept_type(self, variable: Variable) -> TensorType:
+        return packed_type(variable)
+
+    def to_kept(self, contents: Array) -> Array:
+        return packed(contents)
+
+    def from_kept(self, variable: Variable, array: Array) -> Array:
+        return unpacked(variable, array)
 
 
 def _native_crc32() -> crc32.Crc32 | None:
