@@ -30,6 +30,10 @@ _STALE_SECONDS = 3600.0
 """The age of a folder without a lock at which nobody is writing to it any more."""
 
 
+class _RemovedError(Exception):
+    """Another writer has taken a new folder for a killed writer's, and removes it."""
+
+
 @contextmanager
 def work_folder(parent: Path) -> Iterator[Path]:
     """Make a private folder in another one for the length of a `with` block.
@@ -40,10 +44,8 @@ def work_folder(parent: Path) -> Iterator[Path]:
     Raises:
         OSError: It can't be made.
     """
-    lock = None
-    folder = Path(tempfile.mkdtemp(dir=parent, prefix=_PREFIX, suffix=_SUFFIX))
+    folder, lock = _made(parent)
     try:
-        lock = _locked(folder)
         _remove_stale(folder)
         yield folder
     finally:
@@ -52,19 +54,48 @@ def work_folder(parent: Path) -> Iterator[Path]:
             lock.close()
 
 
+def _made(parent: Path) -> tuple[Path, IO[bytes] | None]:
+    """Return a new folder, and the file whose lock says that it is in use; None without locks."""
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=parent, prefix=_PREFIX, suffix=_SUFFIX))
+        try:
+            return folder, _locked(folder)
+        except _RemovedError:
+            continue
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
 def _locked(folder: Path) -> IO[bytes] | None:
-    """Return the file whose lock says that a folder is in use; None where there are no locks."""
+    """Lock a new folder; return the file that is locked, None where there are no locks.
+
+    Until then it looks like a killed writer's, which may be killed at any moment: whoever removes
+    such a folder holds its lock meanwhile, so that a lost folder is noticed here.
+
+    Raises:
+        _RemovedError: It is lost.
+    """
     if fcntl is None:
         return None
-    # Locked under another name: a lock that others see is held.
-    made = open(folder / "new-lock", "xb")
     try:
-        fcntl.flock(made, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.rename(folder / "new-lock", folder / _LOCK_NAME)
+        lock = open(folder / _LOCK_NAME, "ab")
+    except FileNotFoundError:
+        raise _RemovedError from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.fstat(lock.fileno()).st_nlink:
+            raise _RemovedError
+    except BlockingIOError:
+        lock.close()
+        raise _RemovedError from None
     except OSError:  # a file system without locks
-        made.close()
+        lock.close()
         return None
-    return made
+    except BaseException:
+        lock.close()
+        raise
+    return lock
 
 
 def _remove_stale(own: Path) -> None:
@@ -76,26 +107,29 @@ def _remove_stale(own: Path) -> None:
                 continue
             folder = Path(entry.path)
             with suppress(OSError):
-                if folder != own and _is_stale(folder, now):
-                    shutil.rmtree(folder, ignore_errors=True)
+                if folder != own:
+                    _remove_if_stale(folder, now)
 
 
-def _is_stale(folder: Path, now: float) -> bool:
-    """Return whether nobody writes to a folder.
+def _remove_if_stale(folder: Path, now: float) -> None:
+    """Remove a folder that nobody writes to.
 
     Raises:
         OSError: It can't be looked at, as when its writer has just removed it.
     """
-    try:
-        lock = open(folder / _LOCK_NAME, "r+b")
-    except FileNotFoundError:
-        lock = None
-    if fcntl is None or lock is None:
-        newest = max(part.lstat().st_mtime for part in (folder, *folder.iterdir()))
-        return now - newest > _STALE_SECONDS
-    with lock:
+    newest = max(part.lstat().st_mtime for part in (folder, *folder.iterdir()))
+    is_old = now - newest > _STALE_SECONDS
+    if fcntl is None:
+        if is_old:
+            shutil.rmtree(folder, ignore_errors=True)
+        return
+    # A writer may have been killed before it made the file, or after it had removed it.
+    with open(folder / _LOCK_NAME, "ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
-        return True
+            return
+        except OSError:  # a file system without locks
+            if not is_old:
+                return
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,10 @@
 """Folders of killed writers go, those in use stay."""
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -83,3 +85,45 @@ def test_other_files_and_folders_stay(tmp_path):
     with work_folder(tmp_path):
         pass
     assert sorted(os.listdir(tmp_path)) == [".graphfw-file.tmp", ".graphfw-notes", "x.tmp"]
+
+
+@pytest.mark.parametrize("left", [[], ["lock"], ["checkpoint"], ["new-lock"]])
+def test_what_a_writer_leaves_that_is_killed_before_or_after_its_lock_goes(tmp_path, left):
+    folder = tmp_path / ".graphfw-killed.tmp"
+    folder.mkdir()
+    for name in left:
+        (folder / name).write_bytes(b"")
+    with work_folder(tmp_path) as own:
+        assert os.listdir(tmp_path) == [own.name]
+
+
+@pytest.mark.parametrize("moment", ["gone", "being removed", "gone once it is open"])
+def test_a_new_folder_that_another_writer_removes_is_made_again(tmp_path, monkeypatch, moment):
+    """It has no lock yet, as one of a killed writer."""
+    made, held = [], []
+    make, flock = tempfile.mkdtemp, module.fcntl.flock
+
+    def first_is_removed(**how):
+        made.append(make(**how))
+        if len(made) == 1 and moment == "gone":
+            os.rmdir(made[0])
+        elif len(made) == 1 and moment == "being removed":
+            held.append(open(os.path.join(made[0], "lock"), "ab"))
+            flock(held[0], module.fcntl.LOCK_EX)
+        return made[-1]
+
+    def removed_before(lock, how):
+        if len(made) == 1 and moment == "gone once it is open":
+            shutil.rmtree(made[0])
+        flock(lock, how)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", first_is_removed)
+    monkeypatch.setattr(module.fcntl, "flock", removed_before)
+    with work_folder(tmp_path) as own:
+        assert [str(own)] == made[1:]
+        (own / "part").write_bytes(b"whole")
+    for file in held:
+        file.close()
+    with work_folder(tmp_path):
+        pass
+    assert os.listdir(tmp_path) == []
