@@ -149,7 +149,7 @@ COMPILES = """if True:
     def is_done(job):
         thread = threading.Thread(target=job, daemon=True)
         thread.start()
-        thread.join(30)
+        thread.join(60)
         return bool(done)
 
     done, begun, rest = [], threading.Event(), threading.Event()
@@ -161,14 +161,13 @@ COMPILES = """if True:
         os.register_at_fork(**strikes)
     came = False
     try:
-        child = os.fork()
-        if child == 0:
+        if os.fork() == 0:  # whose result an interrupt may come before
             os._exit(0 if is_done(compiles) else 1)
-        time.sleep(2 * forks._LATER + 1)
+        time.sleep(float(sys.argv[2]))
     except KeyboardInterrupt:
         came = True
     rest.set()
-    print(os.waitpid(child, 0)[1], is_done(compiles), came, flush=True)
+    print(os.wait()[1], is_done(compiles), came, flush=True)
     os._exit(0)
 """
 
@@ -181,10 +180,12 @@ WAITS = """if True:
     def works():
         with forks.uncut():
             steps.append("first")
+            while forks._forking.acquire(blocking=False):  # until the fork waits
+                forks._forking.release()
+                time.sleep(0.001)
             for _ in range(3):
-                time.sleep(0.05)  # the fork waits
                 os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.05)
+                time.sleep(0.05)
             steps.append("second")
 
     thread = threading.Thread(target=works)
@@ -192,15 +193,14 @@ WAITS = """if True:
     try:
         thread.start()
         while not steps:
-            pass
-        child = os.fork()
-        if child == 0:
+            time.sleep(0.001)
+        if os.fork() == 0:  # whose result an interrupt may come before
             time.sleep(0.1)
             os._exit(steps != ["first", "second"])
-        time.sleep(10)
+        time.sleep(60)
     except KeyboardInterrupt:
         came += 1
-    print(os.waitpid(child, 0)[1], came)
+    print(os.wait()[1], came)
 """
 
 
@@ -223,7 +223,8 @@ def test_an_interrupt_between_any_two_bytecodes(who, step):
 )
 def test_compiling_goes_on_after_an_interrupt(moment, comes):
     """One that comes while the process is copied is the parent's, after the fork."""
-    assert printed(COMPILES, moment) == f"0 True {comes}\n"
+    seconds = 60 if comes else 1  # to wait for it
+    assert printed(COMPILES, moment, str(seconds)) == f"0 True {comes}\n"
 
 
 @pytest.mark.smoke
