@@ -16,14 +16,16 @@ Shape: TypeAlias = tuple[DimLike, ...]
 class TensorType:
     """A dtype and a shape, immutable; its text is `float32[batch, 64]`."""
 
-    __slots__ = ("dtype", "shape")
+    __slots__ = ("_size", "dtype", "shape")
 
     dtype: DType
     shape: Shape
+    _size: DimLike | None
 
     def __init__(self, dtype: DType, shape: Shape) -> None:
         _set_dtype(self, dtype)
         _set_shape(self, shape)
+        _set_size(self, None)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("TensorType is immutable")
@@ -36,9 +38,12 @@ class TensorType:
     @property
     def size(self) -> DimLike:
         """The number of elements."""
-        size: DimLike = 1
-        for dim in self.shape:
-            size = size * dim
+        size = self._size
+        if size is None:
+            size = 1
+            for dim in self.shape:
+                size = size * dim
+            _set_size(self, size)
         return size
 
     @property
@@ -73,6 +78,7 @@ class TensorType:
 # Writing through the slots' descriptors is how an immutable object fills itself, quickly.
 _set_dtype = vars(TensorType)["dtype"].__set__
 _set_shape = vars(TensorType)["shape"].__set__
+_set_size = vars(TensorType)["_size"].__set__
 
 _TYPE = re.compile(r"\s*(\w+)\s*\[(.*)\]\s*")
 

@@ -90,7 +90,7 @@ class Clusters:
     def of(self, node: Node) -> Cluster | None:
         """Return the cluster of a node that is computed in one."""
         cluster = self._of.get(node)
-        return None if cluster is None else self._found(cluster)
+        return cluster if cluster is None or cluster.into is None else self._found(cluster)
 
     def all(self) -> list[Cluster]:
         """Return the clusters there are, in the order of making."""

@@ -134,7 +134,7 @@ class Natures:
         level = max([part.level for part in parts], default=0)
         inner = any([part.inner for part in parts])
         dear = any([part.dear for part in parts])
-        if isinstance(expr, Element | Drawn | At):
+        if isinstance(expr, LEAVES):
             variables = variables_of(expr)
             inner = inner or self._all_inner or any([v in self._inner for v in variables])
             is_picked = any([isinstance(v, Computed) for v in variables])
@@ -258,11 +258,15 @@ def variables_of(expr: Element | Drawn | At) -> tuple[Variable, ...]:
     return tuple([variable for variable, _ in expr.place.strides])
 
 
+LEAVES = (Element, Drawn, At)
+"""What an expression ends in that lies at a place; `Element | Drawn | At` is slow to ask for."""
+
+
 def children(expr: Expr) -> tuple[Expr, ...]:
     """Return the expressions that one is made of."""
     if isinstance(expr, Call):
         return expr.args
-    if isinstance(expr, Element | Drawn | At):
+    if isinstance(expr, LEAVES):
         return tuple([v.value for v in variables_of(expr) if isinstance(v, Computed)])
     return ()
 
@@ -277,8 +281,12 @@ def postorder(roots: Iterable[Expr], is_known: Callable[[Expr], bool]) -> Iterat
             yield expr
         elif expr not in seen and not is_known(expr):
             seen.add(expr)
-            stack.append((expr, True))
-            stack.extend([(part, False) for part in children(expr)])
+            parts = children(expr)
+            if parts:
+                stack.append((expr, True))
+                stack.extend([(part, False) for part in parts])
+            else:
+                yield expr
 
 
 _DEAR = frozenset({"div", "sqrt"})

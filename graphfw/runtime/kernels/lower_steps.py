@@ -36,6 +36,7 @@ from graphfw.runtime.kernels.ir import (
 from graphfw.runtime.kernels.lower_cells import Work, columns, is_long, pieces, tiles, whole_rows
 from graphfw.runtime.kernels.lower_in_place import in_place
 from graphfw.runtime.kernels.lower_loops import (
+    LEAVES,
     Carrying,
     Draft,
     Kept,
@@ -194,7 +195,7 @@ class _Finisher:
         self.leaves: dict[Element | Drawn | At, None] = {}
         roots = [root for s in draft.statements() for root in roots_of(s)]
         for expr in postorder(roots, lambda expr: False):
-            if isinstance(expr, Element | Drawn | At):
+            if isinstance(expr, LEAVES):
                 self.leaves[expr] = None
         self.stores = [s for s in draft.statements() if isinstance(s, Stored)]
         # Where an axis stands as a number, or is looked up by one, it is not joined.

@@ -129,17 +129,18 @@ def _direct(
     old = {variable: storage for variable, storage in updates}
     found: dict[Storage, Step] = {}
     for item in items:
-        if isinstance(item, ReferenceStep) or item.can_fail or not may_overwrite(item):
+        if isinstance(item, ReferenceStep) or item.can_fail:
             continue
         made = written(item)
         if new.keys().isdisjoint(made) or not wanted.isdisjoint(made):
             continue
         place = {storage: number for number, storage in enumerate(item.operands)}
-        if all(
+        fits = all(
             old[s] in place and (place[old[s]], number) in item.in_place
             for number, s in enumerate(item.operands)
             if isinstance(s, Variable) and s in old
-        ):
+        )
+        if fits and may_overwrite(item):
             found.update({s: item for s in made if s in new})
     return found
 

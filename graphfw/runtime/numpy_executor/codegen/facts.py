@@ -109,11 +109,7 @@ class Facts:
 
     def statements(self) -> Iterator[Statement]:
         """Yield all statements, in order."""
-        for item in self.kernel.body:
-            if isinstance(item, Loop):
-                yield from item.body
-            else:
-                yield item
+        return statements(self.kernel)
 
     @cached_property
     def exprs(self) -> tuple[Expr, ...]:
@@ -154,6 +150,15 @@ class Facts:
         if isinstance(expr, Draw | Load):
             return self.access_place(expr.access)
         return _innermost([self._places[arg] for arg in children(expr)])
+
+
+def statements(kernel: Kernel) -> Iterator[Statement]:
+    """Yield all statements of a kernel, in order."""
+    for item in kernel.body:
+        if isinstance(item, Loop):
+            yield from item.body
+        else:
+            yield item
 
 
 class Shape(NamedTuple):

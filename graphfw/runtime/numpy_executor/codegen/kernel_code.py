@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from graphfw.ir.dtype import DType
 from graphfw.ir.records import record
-from graphfw.runtime.kernels.ir import Accumulate, Kernel
+from graphfw.runtime.kernels.ir import Accumulate, Keep, Kernel
 from graphfw.runtime.kernels.lower_cells import LONG
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import mathlib
-from graphfw.runtime.numpy_executor.codegen.facts import Facts
+from graphfw.runtime.numpy_executor.codegen.facts import Facts, statements
 from graphfw.runtime.numpy_executor.codegen.nest import Nest, block_shape
 from graphfw.runtime.numpy_executor.codegen.target import Target, host
 from graphfw.runtime.numpy_executor.codegen.writer import METADATA, Writer
@@ -128,8 +128,9 @@ def module(functions: list[Function]) -> str:
 
 def scratch_bytes(kernel: Kernel, target: Target | None = None) -> ScratchBytes:
     """Return how much scratch memory a kernel needs for its kept rows."""
-    facts = Facts(kernel)
-    sizes = [keep.value.dtype.itemsize for keep in facts.keeps.values()]
+    sizes = [s.value.dtype.itemsize for s in statements(kernel) if isinstance(s, Keep)]
+    if not sizes:
+        return ScratchBytes(0, 0)
     shape = block_shape(kernel, target or host())
     block = shape.lanes * shape.vectors if kernel.form == "columns" else 1
     return ScratchBytes(sum(sizes) * block, 64 * len(sizes))
