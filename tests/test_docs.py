@@ -31,6 +31,12 @@ def test_there_are_pages():
     assert len(PAGES) >= 9
 
 
+def test_the_site_has_every_page():
+    listed = re.findall(r": (\S+\.md)$", (DOCS.parent / "mkdocs.yml").read_text("utf-8"), re.M)
+    pages = {page.name for page in DOCS.glob("*.md")} | {"benchmarks/README.md"}
+    assert sorted(listed) == sorted(pages)
+
+
 # A loop that a time limit ends is too long to be evaluated once more.
 @pytest.mark.filterwarnings("ignore:verify. the loop made at sessions.md")
 @pytest.mark.usefixtures("_registries_restored")
