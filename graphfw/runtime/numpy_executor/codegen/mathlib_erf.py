@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from graphfw.ops.numerics import special
-from graphfw.runtime.numpy_executor.codegen.mathlib_exp import exp, log
+from graphfw.runtime.numpy_executor.codegen.mathlib_exp import exp_within, log
 from graphfw.runtime.numpy_executor.codegen.mathlib_writer import Body, Value
 
 # erf(x) = x + x P(x²) for |x| <= 1: 2^-29.3, 2^-56.3.
@@ -47,6 +47,12 @@ _FOURTH_ROOT_32 = (
     0.19167931377887726, -0.15732552111148834, 0.04229505732655525, 0.00036242915666662157,
     -0.0023386969696730375, 0.00030368330772034824, 5.870457607670687e-05, -1.7194304746226408e-05,
     -1.6606787767159403e-07, 5.36962318165024e-07, -6.313575884320244e-09, -6.954341991161073e-09,
+)  # fmt: skip
+
+# x e^(x²/2) ndtr(-x) = P(1 / x²) for 4 <= x <= 14.5: 2^-25.2.
+_MILLS_32 = (
+    0.39894211292266846, -0.39888137578964233, 1.1891114711761475, -5.520109176635742,
+    26.68716049194336, -77.56053161621094,
 )  # fmt: skip
 
 # erfinv(x) / x of w = -log(1 - x²): P(w - 2.5) for w < 5, P(sqrt(w) - 3) for w < 16, which is all
@@ -105,8 +111,7 @@ def _power_of_square(m: Body, x: Value, scale: float) -> Value:
     # The square's rounding error, as large as the exponent, is a factor of its own.
     square = x * x
     error = m.fma(x, x, -square)
-    power = exp(m, square * -scale)
-    return m.fma(power, error * -scale, power)
+    return exp_within(m, square * -scale, error * -scale)
 
 
 def ndtr(m: Body, x: Value) -> Value:
@@ -121,14 +126,22 @@ def ndtr(m: Body, x: Value) -> Value:
     root = m.polynomial(m.at_most(size, 5.6) - 3, _FOURTH_ROOT_32)
     square = root * root
     near = m.select(x < 0, square * square, m.fma(-square, square, 1))
-    return m.where_rare(x < -4, lambda: _ndtr_tail(m, size), near)
+    return m.where_rare(x < -4, lambda: _ndtr_far(m, size), near)
 
 
 def _ndtr_tail(m: Body, x: Value) -> Value:
     """Return ndtr(-x) of x >= 0."""
-    size = m.at_most(x, m.pick(14.5, 38.7))  # of what is larger it is 0
+    size = m.at_most(x, 38.7)  # of what is larger it is 0
     root = size * math.sqrt(0.5)
     return _power_of_square(m, size, 0.5) * _scaled_erfc(m, root) / m.fma(root, 4, 2)
+
+
+def _ndtr_far(m: Body, x: Value) -> Value:
+    """Return ndtr(-x) of x >= 4 in float32, by Mills' ratio."""
+    size = m.at_most(x, 14.5)  # of what is larger it is 0
+    inverse = 1 / size
+    ratio = inverse * m.polynomial(inverse * inverse, _MILLS_32)
+    return _power_of_square(m, size, 0.5) * ratio
 
 
 def erfinv(m: Body, x: Value) -> Value:

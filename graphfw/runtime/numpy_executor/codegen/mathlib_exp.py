@@ -101,7 +101,11 @@ def whole_and_rest(m: Body, x: Value, more: Value | None = None) -> Split:
 def exp(m: Body, x: Value, more: Value | None = None) -> Value:
     """e^(x + more), where `more` is small or left out."""
     # Beyond these limits results are infinite, and 0.
-    x = m.at_least(m.at_most(x, m.pick(89, 710)), m.pick(-104, -746))
+    return exp_within(m, m.at_least(m.at_most(x, m.pick(89, 710)), m.pick(-104, -746)), more)
+
+
+def exp_within(m: Body, x: Value, more: Value | None = None) -> Value:
+    """e^(x + more) where x is at most as large as in `exp`, and not much less."""
     n, whole, q = whole_and_rest(m, x, more)
     if m.can_scale:
         return m.scaled(1 + q, whole)
