@@ -245,6 +245,8 @@ class _Trips:
     def _indices(self, number: int) -> list[Index]:
         """Return the indices that together are all elements of an output, in all lanes."""
         shape = self._outputs[number].shape
+        if 0 in shape:
+            raise MisfitError("what has no elements is made by no statement")
         return list(product(*_places(shape, self._labels[number])))
 
     def _stored(self, tensor: Tensor, index: Index, value: Expr) -> Stored:

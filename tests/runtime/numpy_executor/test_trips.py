@@ -419,6 +419,20 @@ def test_lanes_along_a_part_of_what_is_carried_are_no_kernel(part: slice, size: 
         np.testing.assert_array_equal(got, np.concatenate([carry[part], -carry[part]], axis=1))
 
 
+def test_stacks_without_elements() -> None:
+    with gf.Graph() as graph:
+        start, one = gf.placeholder((2,), "float64"), gf.placeholder((1,), "float64")
+        xs = gf.placeholder(("t",), "float64")
+        last, rows = gf.scan(lambda carry, x: (carry * x, one[:-1]), start, xs)
+        loss = gf.sum(gf.sin(rows)) + gf.sum(last)
+        fetches = [last, rows, *gf.grad(loss, [start, one])]
+    with gf.Session(graph) as session:
+        fed = {start: np.ones(2), one: np.ones(1), xs: np.array([2.0, 3.0])}
+        found = session.run(fetches, fed)
+    for x, wanted in zip(found, [[6.0, 6.0], np.ones((2, 0)), [6.0, 6.0], [0.0]], strict=True):
+        np.testing.assert_array_equal(x, wanted)
+
+
 def test_sums_over_lanes_that_a_trip_reads_are_no_kernel() -> None:
     with gf.Graph() as graph:
         x = gf.placeholder((40,), gf.float64)
