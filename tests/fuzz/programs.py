@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import graphfw as gf
-from tests.fuzz.forms import NUMPY, Array, Draw, Form
+from tests.fuzz.forms import Draw, Form
+from tests.fuzz.libraries import GRAPHFW, NUMPY, Array
 
 SIZES = ({"n": 5, "m": 4}, {"n": 7, "m": 6})
 """Sizes with which programs are made: what works with both is taken to work with all."""
@@ -31,14 +32,23 @@ class Program:
 
     shapes: list[Shape]
     steps: list[Step]
-    carried: int | None = None
-    """A value of the first input's shape, if there is one."""
+    carried: dict[int, int] = field(default_factory=dict)
+    """By input, the last value of the same shape, where there is one."""
+    carries: int = 1
+    """How many inputs a loop carries."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """How it is scanned."""
+    by_rows: tuple[bool, ...] = ()
+    """Which inputs have as many rows as the first."""
+    rounded: Callable[[Any], Any] | None = None
+    """What each value goes through, to see how far rounding moves the others."""
 
     def values(self, xp: Any, inputs: Sequence[Any]) -> list[Any]:
         """Return the inputs and what each step gives."""
-        found = list(inputs)
+        rounded = self.rounded or (lambda x: x)
+        found = [rounded(x) for x in inputs]
         for step in self.steps:
-            found.append(step.form.call(xp, *[found[i] for i in step.args]))
+            found.append(rounded(step.form.call(xp, *[found[i] for i in step.args])))
         return found
 
     def results(self, xp: Any, inputs: Sequence[Any]) -> list[Any]:
@@ -47,21 +57,26 @@ class Program:
         read = {i for step in self.steps for i in step.args}
         return [x for i, x in enumerate(found) if i not in read and i >= len(inputs)]
 
-    def grows_by_rows(self) -> bool:
+    def grows_by_rows(self, draw: Callable[[tuple[int, ...]], Array]) -> bool:
         """Whether its memory grows with `n` no faster than `n` does."""
         totals = []
         for n in (50, 100):
-            arrays = [np.ones(sized(shape, {"n": n, "m": 4})) for shape in self.shapes]
+            arrays = [draw(sized(shape, {"n": n, "m": 4})) for shape in self.shapes]
             with np.errstate(all="ignore"):
                 try:
                     totals.append(sum(x.size for x in self.values(NUMPY, arrays)))
-                except (ValueError, IndexError):
+                except (ValueError, IndexError, OverflowError):
                     return False
         return totals[1] <= 2 * totals[0]
 
+    def fixed(self, sizes: Mapping[str, int]) -> Program:
+        """Return the program of inputs of known sizes."""
+        return replace(self, shapes=[sized(shape, sizes) for shape in self.shapes])
+
     def __str__(self) -> str:
         lines = [f"x{i}: {shape}" for i, shape in enumerate(self.shapes)]
-        for i, step in enumerate(self.steps, len(lines)):
+        lines.append(f"carries {self.carries}, {self.options}")
+        for i, step in enumerate(self.steps, len(self.shapes)):
             lines.append(f"x{i} = {step.form.text} of {', '.join(f'x{a}' for a in step.args)}")
         return "\n".join(lines)
 
@@ -93,9 +108,22 @@ def generate(
     draw: Callable[[tuple[int, ...]], Array],
     accepts: Callable[[Array], bool] = lambda x: True,
 ) -> Program:
-    """Return a program that NumPy can compute with either of two sizes."""
-    program = Program(shapes, [])
+    """Return a program that graphfw can build, and NumPy compute with either of two sizes."""
+    with gf.Graph():
+        return _generated(rng, forms, shapes, count, draw, accepts)
+
+
+def _generated(
+    rng: np.random.Generator,
+    forms: Sequence[Draw],
+    shapes: list[Shape],
+    count: int,
+    draw: Callable[[tuple[int, ...]], Array],
+    accepts: Callable[[Array], bool],
+) -> Program:
+    program = Program(shapes, [], by_rows=tuple([shape[:1] == ("n",) for shape in shapes]))
     known = [[draw(sized(shape, sizes)) for shape in shapes] for sizes in SIZES]
+    built = [gf.placeholder(shape, known[0][0].dtype) for shape in shapes]
     for _ in range(20 * count):
         if len(program.steps) == count:
             break
@@ -107,15 +135,23 @@ def generate(
             args = (first, *[int(i) for i in rng.integers(last + 1, size=form.arity - 1)])
             with np.errstate(all="ignore"):
                 made = [np.asarray(form.call(NUMPY, *[env[i] for i in args])) for env in known]
-        except (ValueError, IndexError, TypeError):
+            if not all(x.ndim <= 4 and 0 < x.size <= MOST and accepts(x) for x in made):
+                continue
+            built.append(form.call(GRAPHFW, *[built[i] for i in args]))
+        except (ValueError, IndexError, TypeError, OverflowError, gf.GraphfwError):
             continue
-        if all(x.ndim <= 4 and 0 < x.size <= MOST and accepts(x) for x in made):
+        else:
             program.steps.append(Step(form, args))
             for env, x in zip(known, made, strict=True):
                 env.append(x)
-    for i in range(len(shapes), len(known[0])):
-        if all(env[i].shape == env[0].shape for env in known):
-            program.carried = i
+    for given in range(len(shapes)):
+        for i in range(len(shapes), len(known[0])):
+            if all(env[i].shape == env[given].shape for env in known):
+                program.carried[given] = i
+    program.carries = int(rng.integers(1, len(shapes)))
+    program.options = {"reverse": True} if rng.random() < 0.3 else {}
+    if rng.random() < 0.2:
+        program.options["checkpoint_every"] = 3
     return program
 
 
@@ -134,32 +170,72 @@ def _stacked(xp: Any, lanes: list[list[Any]]) -> list[Any]:
     return [xp.stack(list(parts)) for parts in zip(*lanes, strict=True)]
 
 
-def _next(program: Program, xp: Any, carry: Any, others: list[Any]) -> tuple[Any, Any]:
-    values = program.values(xp, [carry, *others])
-    if program.carried is None:
-        return xp.tanh(carry * 0.5 + xp.mean(values[-1])), values[-1]
-    return xp.tanh(values[program.carried]), values[-1]
+def _trip(
+    program: Program, xp: Any, carries: Sequence[Any], row: Any, others: Sequence[Any]
+) -> tuple[list[Any], tuple[Any, ...]]:
+    """Make a trip: the second input is a row, those around it are carried first."""
+    inputs = [carries[0], row, *carries[1:], *others]
+    values = program.values(xp, inputs)
+    places = [0, *range(2, len(carries) + 1)]
+    after = [
+        xp.tanh(values[program.carried[i]])
+        if i in program.carried
+        else xp.tanh(inputs[i] * 0.5 + xp.mean(values[-1]))
+        for i in places
+    ]
+    return after, tuple(program.results(xp, inputs))
 
 
-def _scanned(program: Program, feeds: list[Any]) -> list[Any]:
-    def step(carry: Any, x: Any) -> tuple[Any, Any]:
-        return _next(program, gf, carry, [x, *feeds[2:]])
-
-    last, rows = gf.scan(step, feeds[0], feeds[1])
-    return [last, rows]
+def _loop_inputs(program: Program, inputs: Sequence[Any]) -> tuple[list[Any], Any, list[Any]]:
+    end = program.carries + 1
+    return [inputs[0], *inputs[2:end]], inputs[1], list(inputs[end:])
 
 
-def _looped(program: Program, xp: Any, inputs: list[Any]) -> list[Any]:
-    carry, rows = inputs[0], []
-    for i in range(inputs[1].shape[0]):
-        carry, y = _next(program, xp, carry, [inputs[1][i], *inputs[2:]])
-        rows.append(y)
-    return [carry, xp.stack(rows)]
+def _scanned(program: Program, xp: Any, inputs: Sequence[Any]) -> list[Any]:
+    first, rows, others = _loop_inputs(program, inputs)
+
+    def step(carries: Any, row: Any) -> tuple[Any, Any]:
+        return _trip(program, xp, carries, row, others)
+
+    last, stacked = xp.scan(step, first, rows, **program.options)
+    return [*last, *stacked]
+
+
+TRIPS = 5
+
+
+def _counted(program: Program, xp: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Make some trips whose number is known only when it runs."""
+    first, row, others = _loop_inputs(program, inputs)
+
+    def step(value: Any) -> Any:
+        carries, total, number = value
+        after, found = _trip(program, xp, carries, row, others)
+        return after, total + sum([xp.sum(xp.sin(x)) for x in found]), number + 1
+
+    zero = xp.sum(xp.sin(row)) * 0
+    last, total, _ = xp.while_loop(lambda value: value[2] < TRIPS, step, (first, zero, zero))
+    return [*last, total]
+
+
+def _decided(program: Program, xp: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Compute all that the program does in one of two branches, and again for the gradient."""
+
+    def some(*given: Any) -> Any:
+        return sum([xp.sum(xp.sin(x)) for x in program.results(xp, given)])
+
+    again = xp.checkpoint(some)
+    first = xp.sum(xp.sin(inputs[0]))
+    return [xp.cond(first > 0.01, again, lambda *given: some(*given) * first, *inputs)]
 
 
 def _by_lanes(program: Program, feeds: list[Any]) -> list[Any]:
     axes = (0, *[None] * (len(feeds) - 1)) if len(feeds) % 2 else (0,) * len(feeds)
-    return list(gf.vmap(lambda *xs: tuple(program.results(gf, xs)), axes)(*feeds))
+    return list(GRAPHFW.vmap(lambda *xs: tuple(program.results(GRAPHFW, xs)), axes)(*feeds))
+
+
+def _stacked(xp: Any, lanes: list[list[Any]]) -> list[Any]:
+    return [xp.stack(list(parts)) for parts in zip(*lanes, strict=True)]
 
 
 def _lane_by_lane(program: Program, xp: Any, inputs: list[Any]) -> list[Any]:
@@ -178,33 +254,31 @@ def _lane_shapes(shapes: list[Shape]) -> list[Shape]:
     return [shape if i and shared else ("b", *shape) for i, shape in enumerate(shapes)]
 
 
-def _picked(program: Program, feeds: list[Any]) -> list[Any]:
+def _sequences(shapes: list[Shape]) -> list[Shape]:
+    return [shapes[0], ("t", *shapes[1]), *shapes[2:]]
+
+
+def _picked(program: Program, xp: Any, inputs: Sequence[Any]) -> list[Any]:
     """With the rows of the inputs that the first input's sums pick: how many, a run finds out."""
-    rows = gf.nonzero(gf.sum(feeds[0], axis=tuple(range(1, feeds[0].ndim))) > 0)[0]
-    short = [
-        gf.take(x, rows, axis=0) if shape[:1] == ("n",) else x
-        for shape, x in zip(program.shapes, feeds, strict=True)
-    ]
-    return program.results(gf, short)
-
-
-def _picked_by_hand(program: Program, xp: Any, inputs: list[Any]) -> list[Any]:
     x = inputs[0]
     chosen = xp.nonzero(xp.sum(x, axis=tuple(range(1, x.ndim))) > 0)[0]
     short = [
-        xp.take(x, chosen, axis=0) if shape[:1] == ("n",) else x
-        for shape, x in zip(program.shapes, inputs, strict=True)
+        xp.take(x, chosen, axis=0) if leads else x
+        for leads, x in zip(program.by_rows, inputs, strict=True)
     ]
     return program.results(xp, short)
 
 
+def _alike(function: Callable[[Program, Any, Sequence[Any]], list[Any]]) -> tuple[Any, Any]:
+    """Return how graphfw and another library compute what is written for both."""
+    return lambda program, feeds: function(program, GRAPHFW, feeds), function
+
+
 WAYS = {
-    "plain": Way(
-        list,
-        lambda program, feeds: program.results(gf, feeds),
-        lambda program, xp, inputs: program.results(xp, inputs),
-    ),
+    "plain": Way(list, *_alike(lambda program, xp, inputs: program.results(xp, inputs))),
     "vmap": Way(_lane_shapes, _by_lanes, _lane_by_lane),
-    "scan": Way(lambda shapes: [shapes[0], ("t", *shapes[1]), *shapes[2:]], _scanned, _looped),
-    "staged": Way(list, _picked, _picked_by_hand),
+    "scan": Way(_sequences, *_alike(_scanned)),
+    "while": Way(list, *_alike(_counted)),
+    "cond": Way(list, *_alike(_decided)),
+    "staged": Way(list, *_alike(_picked)),
 }
