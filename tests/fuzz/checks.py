@@ -17,6 +17,7 @@ from tests.fuzz.forms import ANY, SMOOTH
 from tests.fuzz.layers import LAYERS
 from tests.fuzz.libraries import GRAPHFW, NUMPY, Array, Space, torch_space
 from tests.fuzz.programs import WAYS, Program, Way, generate, random_shapes, sized
+from tests.fuzz.routes import check_routes
 
 LENGTHS = (1, 2, 3, 5, 8, 17, 33)
 LARGE = 2500
@@ -188,7 +189,8 @@ def transformed(way: str, seed: int) -> None:
         if twice:
             gradients += gf.grad(_loss(gf, gradients), feeds, missing="zeros")
         fetches = [*outputs, *gradients]
-        for sizes in every:
+        again = rng.integers(len(every))
+        for run, sizes in enumerate(every):
             arrays = [draw(sized(shape, sizes)) for shape in kinds]
             reference = _References(program, how, PRECISIONS[dtype], arrays, rng)
             if reference.outputs is None:
@@ -197,6 +199,9 @@ def transformed(way: str, seed: int) -> None:
             fed = dict(zip(feeds, given, strict=True))
             found = sessions.run(fetches, fed)
             reference.compare(found, twice=twice)
+
+            if run == again:
+                check_routes(rng, g, fetches, fed, found, reference.near)
 
 
 def _loss(xp: Any, outputs: Sequence[Any]) -> Any:
@@ -220,6 +225,7 @@ class _References:
     ) -> None:
         self._program, self._how, self._precision = program, how, precision
         self._arrays, self._rng = arrays, rng
+        self._allowed: dict[int, float] = {}
         self.outputs = self._computed(0)
         self._moved = [self._computed(precision.noise) for _ in range(2)]
         if any([_shapes(x) != _shapes(self.outputs) for x in self._moved]):
@@ -229,15 +235,25 @@ class _References:
         """Compare outputs and gradients, and maybe second derivatives, with what was found."""
         assert self.outputs is not None
         for i, wanted in enumerate(self.outputs):
-            self._within(f"output {i}", found[i], wanted, [x[i] for x in self._moved])
+            self._within(i, f"output {i}", found[i], wanted, [x[i] for x in self._moved])
             seen["values"] += 1
         count = len(self.outputs)
         exact = self._gradients(0, twice=twice)
         moved = [self._gradients(self._precision.noise, twice=twice) for _ in range(2)]
         for i, wanted in enumerate(exact):
             what = f"the gradient {i}, of {len(self._arrays)} inputs"
-            self._within(what, found[count + i], wanted, [x[i] for x in moved if x])
+            self._within(count + i, what, found[count + i], wanted, [x[i] for x in moved if x])
             seen["gradients"] += 1
+
+    def near(self, what: str, number: int, got: Array, wanted: Array) -> None:
+        """Compare what two runs found of one of the fetches."""
+        assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype), what
+        if self._allowed.get(number):
+            off = abs(got.astype(np.float64) - wanted.astype(np.float64)).max(initial=0.0)
+            assert off <= 2 * self._allowed[number], (
+                f"{what}, fetch {number}: off by {off:g}\n{got}\n{wanted}"
+            )
+            seen["compared again"] += 1
 
     def _computed(self, noise: float) -> Any:
         with np.errstate(all="ignore"):
@@ -276,7 +292,9 @@ class _References:
             found.append(nothing + _loss(torch, some))
         return [x.detach().numpy() for x in every]
 
-    def _within(self, what: str, got: Any, wanted: Array, moved: Sequence[Array]) -> None:
+    def _within(
+        self, number: int, what: str, got: Any, wanted: Array, moved: Sequence[Array]
+    ) -> None:
         """Compare as exactly as noise lets results be told."""
         got = np.asarray(got)
         assert got.shape == wanted.shape, f"{what}: {got.shape}, expected {wanted.shape}"
@@ -287,7 +305,7 @@ class _References:
             if not np.isfinite(scale) or not np.isfinite(apart) or apart > p.most * scale:
                 return  # ill-conditioned: nothing can be said
             off = abs(got.astype(np.float64) - wanted).max(initial=0.0)
-        allowed = p.least * scale + p.factor * apart
+        self._allowed[number] = allowed = p.least * scale + p.factor * apart
         assert off <= allowed, f"{what}, {got.dtype}: off by {off:g}, of {scale:g}\n{got}\n{wanted}"
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import graphfw as gf
 from tests.fuzz.__main__ import passes, run
 from tests.fuzz.checks import KINDS, seen
+from tests.fuzz.routes import laid_out, parsed
 from tests.fuzz.training import training
 
 EXCHANGED = (
@@ -54,3 +56,27 @@ def test_cases_take_turns(capsys):
     ran.clear()
     assert run(kinds, range(7, 100), -1.0, None) == 0
     assert not ran
+
+
+def test_numbers_are_the_same_in_other_layouts():
+    rng = np.random.default_rng(0)
+    for shape in ((), (3,), (2, 5), (0, 4), (2, 1, 3)):
+        x = rng.standard_normal(shape).astype(rng.choice(["float64", "int8", "complex64"]))
+        kept = x.copy()
+        found = [laid_out(rng, x) for _ in range(20)]
+        assert all([y.dtype == x.dtype and y.tobytes() == kept.tobytes() for y in found])
+        if x.size > 3:
+            assert len({y.strides for y in found}) > 1
+    assert any([not laid_out(rng, np.ones((3, 4))).flags.aligned for _ in range(40)])
+
+
+def test_a_text_that_is_read_otherwise_is_found(monkeypatch):
+    with gf.Graph() as g:
+        y = gf.placeholder((3,), "float64", name="x") * 2.0
+    again, (z,) = parsed(g, [y])
+    assert again is not g
+    assert z.node.op.name == "multiply"
+    right = gf.parse
+    monkeypatch.setattr(gf, "parse", lambda text, **given: right(text.replace("2.0", "3.0")))
+    with pytest.raises(AssertionError, match="is another"):
+        parsed(g, [y])
