@@ -3,12 +3,16 @@
 An executor adds such a run to its session's `Unsettled`. A run that fails, and each later one of
 the session, leaves the variables as they are, until the session has learned of it and raises the
 error: in the thread that made the run, at its next use of the session, or with its results.
+Where there is no such use, as the session is dropped or Python ends, a warning tells of it.
 """
 
 from __future__ import annotations
 
 import abc
+import atexit
+import os
 import threading
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,6 +33,10 @@ class Outcome(abc.ABC):
     @abc.abstractmethod
     def is_known(self) -> bool:
         """Whether asking for the error waits for nothing."""
+
+    @abc.abstractmethod
+    def has_failed(self) -> bool:
+        """Wait for the run, and say whether it has failed; needs no lock of Python's."""
 
     @abc.abstractmethod
     def error(self) -> ExecutionError | None:
@@ -70,6 +78,7 @@ class Unsettled:
         self._lock = forks.renewed_lock()
         self._entries: deque[_Entry] = deque()
         self._errors: list[tuple[threading.Thread, ExecutionError]] = []
+        self._process = os.getpid()
         _ALL.add(self)
 
     def __bool__(self) -> bool:
@@ -79,6 +88,8 @@ class Unsettled:
         self, outcome: Outcome, results: Sequence[Any], *, updates: bool, step: int | None
     ) -> None:
         """Note a run of this thread, before anything is launched that depends on its outcome."""
+        if not _exits:
+            _exits.append(atexit.register(_tell_at_exit))
         refs = tuple([weakref.ref(result) for result in results])
         self._entries.append(_Entry(outcome, updates, threading.current_thread(), refs, step))
 
@@ -114,6 +125,24 @@ class Unsettled:
             while self._entries:
                 self._take()
         self._raise(threading.current_thread())
+
+    def __del__(self) -> None:
+        self.tell_unraised()
+
+    def tell_unraised(self) -> None:
+        """Warn where a run has failed and nobody has learned of it, and forget the runs."""
+        if os.getpid() != self._process:
+            return  # in a forked child: they are runs of its parent
+        entries, errors = [*self._entries], [error for _, error in self._errors]
+        self._entries.clear()
+        self._errors.clear()
+        if errors or any([entry.outcome.has_failed() for entry in entries]):
+            why = f": {errors[0].summary}" if errors else ""
+            message = (
+                f"a run has failed, and its session raised no error before it was dropped{why}; "
+                "use the session in a `with` block, or call session.wait() at the end"
+            )
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def returned(self, array: Any) -> bool:
         """Whether an array is a result of one of these runs."""
@@ -160,6 +189,15 @@ def settle_result(array: Any) -> None:
     """
     for unsettled in [one for one in [*_ALL] if one and one.returned(array)]:
         unsettled.settle()
+
+
+_exits: list[object] = []
+"""What is called as Python ends: registered with the first run, so before CuPy's own is called."""
+
+
+def _tell_at_exit() -> None:
+    for unsettled in [*_ALL]:
+        unsettled.tell_unraised()
 
 
 def _error_of(outcome: Outcome) -> ExecutionError | None:

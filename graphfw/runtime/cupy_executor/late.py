@@ -81,9 +81,15 @@ class Late(Outcome):
         with self._device.current():
             return bool(coming.event.done)
 
+    def has_failed(self) -> bool:
+        if self._device.lost:
+            return True
+        with self._device.current(), failures.told(self._device):
+            return self._flag_is_up()
+
     def error(self) -> ExecutionError | None:
         with self._device.current(), failures.told(self._device), np.errstate(all="ignore"):
-            return self._refusal() if self._has_failed() else None
+            return self._refusal() if self._flag_is_up() else None
 
     def resume(self) -> None:
         if self._word is None or self._device.lost:
@@ -95,7 +101,7 @@ class Late(Outcome):
             runtime.memsetAsync(self._word.data.ptr, 0, self._word.nbytes, stream.ptr)
             stream.synchronize()
 
-    def _has_failed(self) -> bool:
+    def _flag_is_up(self) -> bool:
         if self._coming is not None:
             self._coming.event.synchronize()
             return bool(self._coming.room.view(np.int32)[0])

@@ -1,5 +1,6 @@
 """Checks whose outcome is read later: the host runs ahead, and no failed run changes a variable."""
 
+import gc
 import threading
 
 import numpy as np
@@ -288,6 +289,41 @@ def test_leaving_the_session_raises_it(fake, waits):
             gpu.run(loss, {words: BAD})
             raise ZeroDivisionError
     assert "a run before it has failed: gather failed" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("fed", [GOOD[0], BAD], ids=["good", "bad"])
+def test_a_session_that_is_dropped_warns_of_it(fake, waits, fed, is_known, recwarn):
+    g, words, loss, _ = trained(dropout=0.0)
+    gpu = gf.Session(g, executor="cupy")
+    gpu.run(loss, {words: fed})
+    if is_known:
+        fake.cuda.get_current_stream().synchronize()
+    del gpu
+    gc.collect()
+    told = [str(w.message) for w in recwarn if w.category is RuntimeWarning]
+    assert len(told) == (fed is BAD)
+    assert all("session.wait() at the end" in text for text in told)
+
+
+def test_a_closed_session_has_nothing_to_warn_of(fake, waits, recwarn):
+    g, words, loss, _ = trained(dropout=0.0)
+    gpu = gf.Session(g, executor="cupy")
+    gpu.run(loss, {words: BAD})
+    with pytest.raises(ExecutionError):
+        gpu.close()
+    del gpu
+    gc.collect()
+    assert not recwarn.list
+
+
+def test_python_warns_as_it_ends(session, waits):
+    g, words, loss, _ = trained(dropout=0.0)
+    gpu = session(g)
+    gpu.run(loss, {words: BAD})
+    with pytest.warns(RuntimeWarning, match="a run has failed, and its session raised no error"):
+        unsettled._tell_at_exit()
+    gpu.wait()
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
