@@ -36,7 +36,7 @@ def _losses(model: str, contender: str, steps: int) -> list[float]:
         from benchmarks.workloads import gpt
 
         case = gpt.STEPS[contender](gpt.SMALL if model == "gpt" else gpt.MIXED)
-        return [float(case.run()) for _ in range(steps)]  # type: ignore[arg-type]
+        return [float(case.run()) for _ in range(steps)]  # type: ignore[arg-type]  # a loss
     if model == "lstm":
         from benchmarks.workloads import recurrent
 
@@ -47,7 +47,7 @@ def _losses(model: str, contender: str, steps: int) -> list[float]:
         from benchmarks.workloads import loops
 
         case = loops.FIELD_GRADIENT.makers()[contender]()
-        return [float(case.run()[0]) for _ in range(steps)]  # type: ignore[index]
+        return [float(case.run()[0]) for _ in range(steps)]  # type: ignore[index]  # a loss first
     from benchmarks.workloads import mlp
 
     step = mlp.STEPS[contender]()

@@ -252,7 +252,7 @@ def _copied_into(function: Function) -> Function:
 
 
 def _holding(torch: Any, function: Function, held: Any) -> Any:
-    class Holding(torch.nn.Module):  # type: ignore[misc]
+    class Holding(torch.nn.Module):  # type: ignore[misc]  # PyTorch may have no types
         def __init__(self) -> None:
             super().__init__()
             self.held = held

@@ -69,7 +69,7 @@ def describe(path: Path) -> Task:
         loss = gf.nn.cross_entropy(scores, label)
         step = gf.optim.Adam(1e-3).minimize(loss)
         accuracy = gf.nn.metrics.accuracy(chances, label)
-    count = sum(int(np.prod(v.shape)) for v in graph.variables)  # type: ignore[arg-type]
+    count = sum(int(np.prod(v.shape)) for v in graph.variables)  # type: ignore[arg-type]  # ints
     print(f"trains {count:,} numbers of {len(graph.variables)} tensors")
     return Task(graph, loss, step, accuracy)
 

@@ -50,7 +50,7 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Random numbers of the test's own: no test shares a stream, and a rerun repeats it."""
     seed = zlib.crc32(request.node.nodeid.encode())
     # pytest shows captured output only when the test fails.
-    print(f"rng: np.random.default_rng({seed})")  # noqa: T201
+    print(f"rng: np.random.default_rng({seed})")  # noqa: T201  pytest shows it where a test fails
     return np.random.default_rng(seed)
 
 

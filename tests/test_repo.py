@@ -36,6 +36,17 @@ def test_what_is_not_published_is_not_installed_by_name():
     assert not found, "install it from a clone, or name the package that is missing: " + str(found)
 
 
+def test_what_checkers_are_to_ignore_has_a_reason():
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in tracked_files()
+        if path.suffix == ".py" and not path.name.startswith("test_")
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1)
+        if re.search(r"# (type: ignore\[[\w,-]+\]|noqa: \w+)$", line)
+    ]
+    assert not found, "say why behind it: " + str(found)
+
+
 def test_no_machine_paths():
     found = [
         f"{path.relative_to(ROOT)}:{number}: {match[0].decode()}"

@@ -106,7 +106,7 @@ class ExplainedType(ABCMeta):
     @property
     def __signature__(cls) -> Signature:
         """What making an object takes: for `inspect`, completion and documentation."""
-        own = inspect.signature(cls.__init__)  # type: ignore[misc]
+        own = inspect.signature(cls.__init__)  # type: ignore[misc]  # the class, not an object
         return own.replace(parameters=list(own.parameters.values())[1:])
 
     if not TYPE_CHECKING:  # which reads the arguments of `__init__` where this is hidden from it

@@ -63,8 +63,9 @@ def attribute_of(frame: FrameType, name: str) -> str:
     except SyntaxError:
         return ""
     found = found.func if isinstance(found, ast.Call) else found
-    is_it = isinstance(found, ast.Attribute) and found.attr == name
-    return ast.unparse(found.value) if is_it else ""  # type: ignore[attr-defined]
+    if isinstance(found, ast.Attribute) and found.attr == name:
+        return ast.unparse(found.value)
+    return ""
 
 
 def _range_at(frame: FrameType) -> Range | None:

@@ -91,7 +91,7 @@ def _axes(op: Op, rank: int) -> list[tuple[int, ...]]:
     """Return the axes that an op reduces; of a sort, in a function, that may be any."""
     if op.name == "sort":
         return [(axis,) for axis in range(rank)]
-    return [op.axes if hasattr(op, "axes") else (op.axis,)]  # type: ignore[attr-defined]
+    return [op.axes if hasattr(op, "axes") else (op.axis,)]  # type: ignore[attr-defined]  # each has one of them
 
 
 def _unmoved(tensor: Tensor) -> Tensor:

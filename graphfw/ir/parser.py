@@ -358,10 +358,9 @@ class _Parser:
         _refuse_unknown("variable", fields, "trainable", "initial")
         if not isinstance(name, str) or not isinstance(trainable, bool):
             raise ParseError('write it like variable("weight", trainable=False)')
-        shape, dtype = types[0].shape, types[0].dtype
+        shape: Any = types[0].shape  # it may have symbols: Variable refuses them with its own error
         with self.graph.located(loc):
-            # The shape may have symbols, which Variable refuses with an error of its own.
-            variable = Variable(initial, name, trainable, shape=shape, dtype=dtype)  # type: ignore[arg-type]
+            variable = Variable(initial, name, trainable, shape=shape, dtype=types[0].dtype)
         self.variables[name] = variable
         _reserve(self.graph, name)
         return variable

@@ -86,7 +86,7 @@ class _Leading(NamedTuple):
 
     order: tuple[int, Mono]
 
-    def __lt__(self, other: _Leading) -> bool:  # type: ignore[override]
+    def __lt__(self, other: _Leading) -> bool:  # type: ignore[override]  # its own kind alone
         return other.order < self.order
 
 

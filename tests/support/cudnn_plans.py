@@ -256,7 +256,7 @@ def reports(properties: dict[str, Any], folder: str) -> dict[str, str]:
     where = {"device_property": made, "sm_version": properties["deviceVer"] // 10}
     os.environ["GRAPHFW_CACHE"] = folder
     library, other = [cudnn.Cudnn(real, properties["deviceName"], **where) for _ in range(2)]
-    cudnn.Cudnn = lambda *_: library  # type: ignore[assignment,misc]
+    cudnn.Cudnn = lambda *_: library  # type: ignore[assignment,misc]  # a stand-in
     found, said, kept = {}, set(), dict[tuple[cudnn.CudnnCode, Sequence[int]], str]()
     plan = library.plan
 
@@ -275,7 +275,7 @@ def reports(properties: dict[str, Any], folder: str) -> dict[str, str]:
                 kept[code, tuple(params)] = " ".join(map(str, line))
         return made
 
-    library.plan = tried  # type: ignore[method-assign]
+    library.plan = tried  # type: ignore[method-assign]  # a stand-in
     for name, (program, options) in (PROGRAMS | ATTENTION | LONG).items():
         with gf.Graph() as g:
             tensors = [*program()]
@@ -297,7 +297,7 @@ def _refused(plan: cudnn.CudnnPlan, said: set[str]) -> None:
 def main() -> None:
     """Print the reports for a GPU, whose name is the argument."""
     cublaslt, cupy = FakeCublasLt(), FakeCupy()
-    sys.modules["cupy"] = cupy  # type: ignore[assignment]
+    sys.modules["cupy"] = cupy  # type: ignore[assignment]  # a stand-in
     cublaslt.perform = cupy.streams.perform
     vars(device)["load"] = lambda cuda: cublaslt
     nvrtc()  # in the place of CuPy, which loads all of it

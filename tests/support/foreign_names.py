@@ -115,7 +115,7 @@ def _taken() -> Iterator[tuple[str, str, list[str]]]:
     for path, _, name in walked():
         value = getattr(importlib.import_module(path), name, None)
         try:
-            parameters = inspect.signature(value).parameters.values()  # type: ignore[arg-type]
+            parameters = inspect.signature(value).parameters.values()  # type: ignore[arg-type]  # it is callable
         except (TypeError, ValueError):  # written in C, or no function
             continue
         named = [p.name for p in parameters if p.kind not in variadic]

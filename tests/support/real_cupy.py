@@ -259,7 +259,7 @@ def pytest_configure() -> None:
     cupy = _cupy()
     os.environ |= {"GRAPHFW_CACHE": "off", "GRAPHFW_CUDNN": "0"}
     # Its wheel for CUDA finds the driver, and calls what the stand-in lacks.
-    sys.modules["torch"] = None  # type: ignore[assignment]
+    sys.modules["torch"] = None  # type: ignore[assignment]  # none can be imported
     cublaslt = FakeCublasLt()
     cublaslt.perform = _perform
     importlib.import_module("graphfw.runtime.cupy_executor.device").load = lambda cuda: cublaslt

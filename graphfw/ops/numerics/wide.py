@@ -228,7 +228,7 @@ class _Element:
     def __ge__(self, other: Any) -> _Element:
         return self._with("ge", self, other)
 
-    def __eq__(self, other: Any) -> _Element:  # type: ignore[override]
+    def __eq__(self, other: Any) -> _Element:  # type: ignore[override]  # an element, no bool
         return self._with("eq", self, other)
 
     def __and__(self, other: Any) -> _Element:
@@ -240,7 +240,7 @@ class _Element:
     def __invert__(self) -> _Element:
         return self._with("not", self)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # `==` gives no bool
 
 
 class _Kernel:
