@@ -16,7 +16,7 @@ from benchmarks.machine import installed
 from benchmarks.workloads.models import NETWORKS, image_of, model, onnxruntime_session
 
 LIMIT = 1e-4
-"""What an error may be, as a part of the largest result."""
+"""The largest error that is accepted, as a part of the largest result."""
 
 
 def main(arguments: list[str]) -> None:

@@ -64,7 +64,7 @@ SLOWER = 1.03
 
 
 class Ratios(NamedTuple):
-    """What the pairs of a workload say.
+    """The ratios of a workload's pairs.
 
     Attributes:
         median: The median of new time over old time.

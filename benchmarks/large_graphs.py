@@ -1,4 +1,4 @@
-"""What a node costs as graphs grow: `python -m benchmarks.large_graphs` prints a table.
+"""The cost of a node as graphs grow: `python -m benchmarks.large_graphs` prints a table.
 
 Graphs of several shapes, from a thousand nodes on, ten times as many each time, are described and
 compiled, each in a process of its own that keeps nothing from before. Shown is processor time in

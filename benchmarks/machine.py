@@ -1,4 +1,4 @@
-"""What the figures were taken on: the processor and the versions, and nothing that tells whose."""
+"""The machine of the figures: the processor and the versions, and nothing that tells whose."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONTENDERS = {
 """Who takes part, with the package that each needs; all but the first are peers."""
 
 FLOORS = {"copy": "numpy"}
-"""What is timed beside the contenders to compare with, and is no peer."""
+"""Programs timed beside the contenders to compare with, which are no peers."""
 
 PEERS = (*tuple(CONTENDERS)[1:], "cudnn")
 

@@ -34,7 +34,7 @@ _TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """What was measured at one size.
+    """The measurement at one size.
 
     Attributes:
         function, dtype, threads: What was measured.

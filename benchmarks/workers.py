@@ -235,7 +235,7 @@ def _serve(pipe: Connection, contender: str, threads: int) -> None:
 
 
 class _Stand:
-    """What a contender's process holds, and the messages that it understands."""
+    """The state of a contender's process, and the messages that it understands."""
 
     def __init__(self, watch: devices.Stopwatch) -> None:
         self._watch = watch

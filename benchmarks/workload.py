@@ -1,4 +1,4 @@
-"""What a workload is, and what comes out of measuring one."""
+"""Workloads, and the results of measuring one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Maker = Callable[[], Case]
 
 @dataclass(frozen=True)
 class Target:
-    """What graphfw should reach.
+    """The figure that graphfw should reach.
 
     Attributes:
         limit: The largest ratio to `of`, or the most seconds.
@@ -120,7 +120,7 @@ class Failure(Exception):
 
 
 class Runner(Protocol):
-    """What runs things in the contenders' processes; see `workers.Pool`."""
+    """The runner of the contenders' processes; see `workers.Pool`."""
 
     settings: Settings
 

@@ -34,7 +34,7 @@ LINES = (
     ("Invoice No. 2026-1121", (330, 270), -6),
     ("This one stands on its head", (40, 330), 180),
 )
-"""What the drawn page says: texts, their places, how far they are turned, in degrees."""
+"""The texts of the drawn page: their places, how far they are turned, in degrees."""
 
 
 @dataclass(frozen=True)

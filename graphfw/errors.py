@@ -184,7 +184,7 @@ class UnknownNameError(GraphfwError, AttributeError):
 
     @property
     def fix(self) -> str:
-        """What to write instead."""
+        """The fix: a line to write instead."""
         if self._find_fix is not None:
             self._fix, self._find_fix = self._written(self._find_fix()), None
         return self._fix
@@ -229,7 +229,7 @@ class FeedError(GraphfwError, ValueError):
 
 
 class FetchError(GraphfwError, ValueError):
-    """What was asked for can't be fetched."""
+    """A fetch is not a tensor, variable or update of the session's graph."""
 
 
 class GradientError(GraphfwError, ValueError):

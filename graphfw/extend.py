@@ -1,4 +1,4 @@
-"""What those need who add to graphfw: ops, passes and executors of their own.
+"""The names for packages that add ops, passes and executors to graphfw.
 
 `gf.Op`, `gf.op` and `gf.apply` make an op; here is what its rules are written with.
 """

@@ -1,4 +1,4 @@
-"""What every test shares: strict checking of passes, fresh random numbers, skips without a GPU."""
+"""Fixtures of every test: strict checking of passes, fresh random numbers, skips without a GPU."""
 
 import functools
 import importlib.util

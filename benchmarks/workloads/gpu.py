@@ -1,4 +1,4 @@
-"""What is measured on a GPU (`--device cuda`): the CPU's formulas and steps, in a GPU's sizes.
+"""The workloads of a GPU (`--device cuda`): the CPU's formulas and steps, in a GPU's sizes.
 
 Formulas are bound by memory: besides the best peer they are held against a copy, by the bytes that
 they have to read and write: 90 % of a copy's bandwidth is the target. Sizes are beyond all caches.

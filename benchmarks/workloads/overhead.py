@@ -1,4 +1,4 @@
-"""What graphfw itself costs: importing, building, compiling, calling, a size it has not seen."""
+"""The overhead of graphfw: importing, building, compiling, calling, a size it has not seen."""
 
 from __future__ import annotations
 

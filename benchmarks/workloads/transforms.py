@@ -1,4 +1,4 @@
-"""What `hvp`, `hessian` and `vmap` make of functions."""
+"""The cost of `hvp`, `hessian` and `vmap`."""
 
 from __future__ import annotations
 

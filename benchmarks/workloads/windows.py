@@ -11,7 +11,7 @@ from benchmarks.frameworks import Arrays, Formula
 from benchmarks.workload import Contest, Target
 
 IMAGES = ((64, 64, 32, 32), (64, 128, 16, 16), (16, 64, 56, 56))
-"""What is pooled: [N, C, H, W]."""
+"""The images that are pooled: [N, C, H, W]."""
 
 STEMS = ((16, 3, 64, 5, 32), (64, 1, 28, 5, 6))
 """Images, their channels, height and width, the kernel's size, outputs."""

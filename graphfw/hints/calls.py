@@ -105,7 +105,7 @@ class ExplainedType(ABCMeta):
 
     @property
     def __signature__(cls) -> Signature:
-        """What making an object takes: for `inspect`, completion and documentation."""
+        """The signature of making an object: for `inspect`, completion and documentation."""
         own = inspect.signature(cls.__init__)  # type: ignore[misc]  # the class, not an object
         return own.replace(parameters=list(own.parameters.values())[1:])
 

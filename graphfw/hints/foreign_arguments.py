@@ -309,4 +309,4 @@ COLLECTED = {"shape": "tuple", "axes": "tuple", "arrays": "list", "repetitions":
 """Arguments that are one tuple or list, where other frameworks take the elements one by one."""
 
 MISPLACED = {"lr": "parameters go to the step: optimizer.minimize(loss, {})"}
-"""What an argument is, that stands in the place of one which is given by its name as well."""
+"""Reasons why an argument is wrong in the place of one that is given by its name as well."""

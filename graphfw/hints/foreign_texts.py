@@ -324,4 +324,4 @@ not in graphfw: a schedule is any function of the number of updates made
     LambdaLR MultiplicativeLR SequentialLR join_schedules sgdr_schedule
     piecewise_interpolate_schedule warmup_exponential_decay_schedule LearningRateSchedule
 """
-"""What users of optimisers look for; in `gf.optim` this goes before everything else."""
+"""Names that users of optimisers look for; in `gf.optim` these texts go before all others."""

@@ -1,4 +1,4 @@
-"""What graphfw calls, or how it writes, what another framework has under a name."""
+"""The search for the name or the expression that graphfw has for another framework's name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphfw.hints import public
 
 
 class Answer(NamedTuple):
-    """What to write instead of a name; empty where nothing is known.
+    """The answer to a name that does not exist; false where nothing is known.
 
     Attributes:
         target: The public path of what is meant: `gf.concat`.

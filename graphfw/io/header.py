@@ -73,7 +73,7 @@ class Entry(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What a header says.
+    """The contents of a header.
 
     Attributes:
         entries: The arrays, in the order of their names.

@@ -1,1 +1,1 @@
-"""What a graph is: dtypes, shapes, ops, nodes, and the rules that they obey."""
+"""Graphs: dtypes, shapes, ops, nodes, and the rules that they obey."""

@@ -17,7 +17,7 @@ from graphfw.ir.dim import Dim, DimLike, always_ge, exact_div
 
 
 class Variable:
-    """What an index depends on: an integer from 0 up to, and not including, its extent."""
+    """A variable of an index: an integer from 0 up to, and not including, its extent."""
 
     __slots__ = ("extent", "name")
 

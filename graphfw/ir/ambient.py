@@ -30,7 +30,7 @@ evaluated: Scoped[list[Any] | None] = Scoped("evaluated", None)
 outer_scope: Scoped[str | None] = Scoped("outer_scope", None)
 """The name scope that the outermost module of the current call was called in, or None."""
 explainer: Scoped[Callable[[GraphfwError], None] | None] = Scoped("explainer", None)
-"""What adds to an error that a layer's own code runs into: the layer knows the fix."""
+"""A function that adds a layer's fix to an error in the layer's own code."""
 _executor: Scoped[str | None] = Scoped("executor", None)
 _float_dtype: Scoped[DType | None] = Scoped("dtype", None)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class At:
-    """What `x.at` is: index it."""
+    """The object `x.at`: index it."""
 
     __slots__ = ("_x",)
 
@@ -28,7 +28,7 @@ class At:
 
 
 class Place(Answering):
-    """What `x.at[key]` is: its methods return x with the elements at `x[key]` changed.
+    """The object `x.at[key]`: its methods return x with the elements at `x[key]` changed.
 
     Values broadcast to `x[key]` and must fit x's dtype. Where a key names an element twice, all its
     values are added, multiplied or compared; of those that are set, the last counts.

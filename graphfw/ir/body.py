@@ -76,7 +76,7 @@ class BodyGraph(Graph):
 
     @property
     def captures(self) -> dict[Tensor, Tensor]:
-        """What has been taken from around the body, constants aside, with its parameters."""
+        """The tensors taken from around the body, constants aside, with its parameters."""
         return {t: p for t, p in self.captured.items() if p.node.op.name != "constant"}
 
     def check_update(self, variable: Variable, loc: Loc) -> None:
@@ -144,13 +144,13 @@ class Body(Nested):
 
     @cached_property
     def nodes(self) -> list[Node]:
-        """What is computed, in order."""
+        """The nodes, in the order in which they are computed."""
         given = {t.node for t in self.parameters}
         return [node for node in ancestors(self.outputs) if node not in given]
 
     @cached_property
     def key(self) -> Any:
-        """What is equal for bodies that compute the same: types, ops, and who feeds whom."""
+        """A key that is equal for bodies that compute the same: types, ops, and who feeds whom."""
         return (*self.computation, *self.output_key)
 
     @cached_property
@@ -304,7 +304,7 @@ class _Steps(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """What calling a function for its body has given.
+    """The result of calling a function to make its body.
 
     Attributes:
         graph: The body's graph.

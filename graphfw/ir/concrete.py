@@ -39,7 +39,7 @@ def _physical_memory() -> float:
 _MEMORY = _physical_memory()
 
 AMBIENT_RNG = Rng(0, 0)
-"""What draws outside any session come from."""
+"""The seed and step of draws outside any session."""
 
 
 def evaluate(

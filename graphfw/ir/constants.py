@@ -1,4 +1,4 @@
-"""What is known of a tensor's values before anything runs."""
+"""Values of tensors that are known before anything runs."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def dim_of(node: ast.expr, symbols: Collection[str] | None = None) -> DimLike:
 
 
 def _summands(node: ast.expr, symbols: Collection[str] | None) -> list[DimLike]:
-    """What a sum is of. Without recursion along it: a size may have hundreds of terms."""
+    """The terms of a sum. Without recursion along it: a size may have hundreds of terms."""
     found: list[DimLike] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         right = dim_of(node.right, symbols)

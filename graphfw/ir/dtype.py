@@ -152,7 +152,7 @@ STORAGE: tuple[DType, ...] = tuple(
         **{"float8_e8m0fnu": 8, "float4_e2m1fn": 4, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2},
     }.items()
 )
-"""What quantised models keep numbers in; in arrays each is a byte."""
+"""Dtypes that quantised models store numbers in; in arrays each number takes a byte."""
 
 BY_NAME: dict[str, DType] = {d.name: d for d in (*ALL, *STORAGE)}
 
@@ -181,7 +181,7 @@ def limits_of(dtype: DType) -> Any:
 
 
 DTypeLike: TypeAlias = DType | str | type | np.dtype[Any]
-"""What is accepted where a dtype is wanted: `gf.float32`, `"float32"`, `np.float32`, `float`, …"""
+"""The forms in which a dtype is accepted: `gf.float32`, `"float32"`, `np.float32`, `float`, …"""
 
 _PYTHON: dict[object, DType] = {bool: bool_, int: int64, complex: complex64}
 

@@ -50,7 +50,7 @@ _LATER = 0.01
 """Seconds until Ctrl-C comes again: sooner it might cut off what others have called at a fork."""
 
 _PACKAGES = ("graphfw", "llvmlite", "networkx")
-"""What is imported when it is first needed, by whatever thread needs it."""
+"""Packages that are imported when they are first needed, by whatever thread needs them."""
 
 
 class Overwritten(Protocol):
@@ -101,7 +101,7 @@ _forking = locks.reentrant()
 
 
 class _Mine(threading.local):
-    """What belongs to a thread.
+    """The data of a thread.
 
     Attributes:
         uncut: Held while a fork has to wait.

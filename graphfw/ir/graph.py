@@ -71,7 +71,7 @@ class Graph:
 
     is_ambient = False
     what = "graph"
-    """What it is the body of, as errors name it."""
+    """The name of the construct it is the body of, as errors name it."""
 
     @explained
     def __init__(

@@ -13,7 +13,7 @@ import threading
 from typing import Any, TypeAlias
 
 RLock: TypeAlias = Any
-"""What `reentrant` returns: `threading.RLock`'s type has no public name."""
+"""The type that `reentrant` returns: `threading.RLock`'s type has no public name."""
 
 
 class _Kept(type(threading.RLock())):  # type: ignore[misc]  # a type without a public name

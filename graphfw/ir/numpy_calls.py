@@ -94,7 +94,7 @@ _OTHERWISE: dict[Callable[..., Any], Callable[..., Any]] = {
     np.trace: _trace,
     np.transpose: _transpose,
 }
-"""What NumPy means otherwise than graphfw does by the same name; `np.resize` repeats elements."""
+"""Names that mean something else in NumPy than in graphfw; `np.resize` repeats elements."""
 
 
 def _unknown(what: str) -> TypeError:

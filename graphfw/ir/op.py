@@ -1,4 +1,4 @@
-"""What an operation means: the `Op` base class, its registry, and the samples that test it."""
+"""Operations: the `Op` base class, its registry, and the samples that test it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ NONDIFF = None
 
 
 class Cost(NamedTuple):
-    """What one execution takes; symbolic where the shapes are."""
+    """The work and traffic of one execution; symbolic where the shapes are."""
 
     flops: DimLike
     read_bytes: DimLike
@@ -72,7 +72,7 @@ class Cost(NamedTuple):
 
 
 class Rng(NamedTuple):
-    """What a random op draws from besides its own key.
+    """The seed, step and lane that a random op draws from, besides its own key.
 
     Attributes:
         seed: The session's.
@@ -108,7 +108,7 @@ class Nested(abc.ABC):
     @property
     @abc.abstractmethod
     def nodes(self) -> list[Node]:
-        """What is computed, in order."""
+        """The nodes, in the order in which they are computed."""
 
     @property
     @abc.abstractmethod
@@ -273,7 +273,7 @@ class Op:
 
     @property
     def title(self) -> str:
-        """What errors of a run call it."""
+        """The op's name in errors of a run."""
         return self.name
 
     @property

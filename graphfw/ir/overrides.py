@@ -29,7 +29,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class OverriddenError(DTypeError):
-    """What is to become a tensor answers for itself.
+    """An object that is to become a tensor answers for itself.
 
     It ends the public function, whose caller then asks the argument. So calls with tensors pay for
     no search among their arguments.

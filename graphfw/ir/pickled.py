@@ -51,7 +51,7 @@ class NodeRecord(NamedTuple):
 
 
 class GraphState(NamedTuple):
-    """What a graph is made of; tensors as positions, updates as numbers.
+    """The parts of a graph; tensors as positions, updates as numbers.
 
     Attributes:
         nodes: The nodes.

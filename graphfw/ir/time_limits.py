@@ -81,7 +81,7 @@ class _Row:
 
 
 class _Mine(threading.local):
-    """What belongs to a thread: its row, from its first time limit on."""
+    """The data of a thread: its row, from its first time limit on."""
 
     row: _Row | None = None
 

@@ -12,7 +12,7 @@ class Uncopied:
 
     __slots__ = ()
     instead: ClassVar[str]
-    """What to copy or save instead."""
+    """The advice in the error: which object to copy or save instead."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise GraphError(f"a {type(self).__name__} can't be copied or pickled", fix=self.instead)

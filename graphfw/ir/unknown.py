@@ -1,4 +1,4 @@
-"""What to say where Python asks for a size that is not known until the graph runs."""
+"""Errors where Python asks for a size that is not known until the graph runs."""
 
 from __future__ import annotations
 

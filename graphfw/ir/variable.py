@@ -29,7 +29,7 @@ from graphfw.ir.walk import ancestors
 from graphfw.loc import Loc, capture
 
 RESERVED = "session/"
-"""What the names begin with that checkpoints have for a session's own entries."""
+"""The prefix of the names that checkpoints have for a session's own entries."""
 
 Initializer: TypeAlias = Callable[..., Any]
 """Called as `initializer(shape, dtype)` when a session starts; returns a tensor or an array."""

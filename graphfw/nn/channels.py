@@ -88,7 +88,7 @@ class BatchNorm3d(_ChannelBatchNorm):
 
 
 class _InstanceNorm(Tracking):
-    """What the layers for one, two and three spatial dims share."""
+    """The base of the layers for one, two and three spatial dims."""
 
     rank: ClassVar[int]
     size = "num_features"

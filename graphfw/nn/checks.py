@@ -1,4 +1,4 @@
-"""What layers check of their arguments, and how they explain the errors that they run into."""
+"""Checks of layers' arguments, and explanations of the errors that layers run into."""
 
 from __future__ import annotations
 

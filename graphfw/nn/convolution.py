@@ -39,7 +39,7 @@ def check_rank(layer: str, rank: int, x: Tensor) -> None:
 
 
 class _Kernels(Module):
-    """What convolutions and their transposes share: the weights, and the arguments."""
+    """The base of convolutions and their transposes: the weights, and the arguments."""
 
     rank: ClassVar[int]
     bias: Variable | None

@@ -143,14 +143,14 @@ class RMSNorm(Module):
 
 
 class PerChannel(Module):
-    """What layers with a scale and a shift for each channel share."""
+    """The base of layers with a scale and a shift for each channel."""
 
     weight: Variable | None
     bias: Variable | None
     size: ClassVar[str] = "channels"
-    """What the argument is called that says how many channels there are."""
+    """The name of the argument that says how many channels there are."""
     elsewhere: ClassVar[str] = "where the channels are in dim {0}, say axis={0}"
-    """What to do about an x whose channels may be in another dim."""
+    """The advice for an x whose channels may be in another dim."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class PerChannel(Module):
 
 
 class Tracking(PerChannel):
-    """What layers share that keep a running mean and variance of each channel, or none."""
+    """The base of layers that keep a running mean and variance of each channel, or none."""
 
     running_mean: Variable | None
     running_var: Variable | None

@@ -79,7 +79,7 @@ class MaxPool3d(_MaxPool):
 
 
 class _MaxUnpool(Module):
-    """What a max pooling kept, back where it was."""
+    """The inverse of a max pooling: the elements that it kept, back where they were."""
 
     rank: ClassVar[int]
 

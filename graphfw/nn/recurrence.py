@@ -1,4 +1,4 @@
-"""What recurrent layers and cells share: the recurrences, their weights, checks of arguments."""
+"""The base of recurrent layers and cells: the recurrences, their weights, checks of arguments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from graphfw.ops.linalg import matmul
 from graphfw.ops.mathfn import sigmoid, tanh
 
 State: TypeAlias = tuple[Tensor, ...]
-"""What a step takes from the one before: (h,), or (h, c)."""
+"""The state that a step takes from the one before: (h,), or (h, c)."""
 
 
 class Weights(NamedTuple):
@@ -41,7 +41,7 @@ class Weights(NamedTuple):
 
 
 class Recurrence(ABC):
-    """What happens in a step."""
+    """The computation of a step."""
 
     gates: ClassVar[int]
     states: ClassVar[tuple[str, ...]]
@@ -127,7 +127,7 @@ def rnn_recurrence(owner: str, nonlinearity: str) -> RNNRecurrence:
 
 
 class Recurrent(Module):
-    """What cells and layers have in common."""
+    """The base of cells and layers."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What of a saved state fits a module, and what to say of what does not."""
+"""The entries of a saved state that fit a module, and the errors for those that don't."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line feeds to a model: arrays from files, and random numbers for the others."""
+"""The feeds of a model on the command line: arrays from files, else random numbers."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Export: TypeAlias = Callable[..., "Val | Sequence[Val]"]
 EXPORTERS: dict[str, Export] = {}
 
 PAIRED: dict[str, Export] = {}
-"""What writes ops on complex numbers: these are pairs of reals, along one dim more, the last."""
+"""The writers of ops on complex numbers: these are pairs of reals, along a last dim more."""
 
 E = TypeVar("E", bound=Callable[..., Any])
 
@@ -103,7 +103,7 @@ _WIDER = {
     **dict.fromkeys(("bool", "int8", "int16", "uint8", "uint16"), int32),
     **dict.fromkeys(("uint32", "uint64"), int64),
 }
-"""What stands in for a dtype that ONNX Runtime has no kernel of an operator for.
+"""The dtype in the place of one that ONNX Runtime has no kernel of an operator for.
 
 All keep the values; what overflows wraps around again when it is converted back.
 """

@@ -1,4 +1,4 @@
-"""What the command line does with models: info, check, run, bench."""
+"""The commands for models: info, check, run, bench."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of values when a model is loaded: constants, and sizes computed from shapes.
+"""Values that are known when a model is loaded: constants, and sizes computed from shapes.
 
 Models compute the shapes that they reshape to: Shape, Gather, Concat. In a graph these are ordinary
 nodes on `dim_value`. Here such nodes are evaluated by their ops' own reference `eval` on arrays of

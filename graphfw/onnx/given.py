@@ -1,4 +1,4 @@
-"""What a user gives along with a model: shapes and values of its inputs, names of its outputs."""
+"""A user's own additions to a model: shapes and values of inputs, names of outputs."""
 
 from __future__ import annotations
 

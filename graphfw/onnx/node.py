@@ -1,4 +1,4 @@
-"""What an operator is given, and the table of operators."""
+"""The inputs and attributes of an operator, and the table of operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import onnx
 
 Value: TypeAlias = "Tensor | Strings | Map | Maps | list[Value] | None"
-"""What a name in a model stands for.
+"""The value of a name in a model.
 
 A list is a sequence; None is an optional without a value.
 """
@@ -154,7 +154,7 @@ class Map:
 
     @property
     def empty(self) -> Any:
-        """What stands for a value that there is not."""
+        """The value that stands for an absent one."""
         return "" if self.dtype == object else 0
 
 

@@ -35,7 +35,7 @@ from graphfw.runtime.program import Program, lower
 from graphfw.runtime.session import Session
 
 NEXT = ".next"
-"""What the name of the output ends with that has a variable's next value."""
+"""The suffix of the name of the output that has a variable's next value."""
 
 _MOST_INSIDE = 3 << 29
 """Bytes of weights up to which they are in the model's own file: protobuf's limit is 2 GiB."""

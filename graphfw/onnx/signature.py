@@ -131,7 +131,7 @@ _WORDS = {
 
 
 class _Rules:
-    """What ONNX says of an operator, laid out for checks."""
+    """ONNX's rules of an operator, laid out for checks."""
 
     def __init__(self, schema: Any) -> None:
         self.inputs = [(p.name, _kinds(p.types), p.option == _OPTIONAL) for p in schema.inputs]

@@ -28,7 +28,7 @@ _BLOCK = 1 << 20
 
 
 class _AttentionOp(Op):
-    """What the forward op and its gradient have in common.
+    """The base of the forward op and its gradient.
 
     The score of query i and key j is scale q[i]·k[j] + mask[i, j]. It is -inf, so that the key has
     no part in the result, where the mask is False or, with `causal`, where j > i.

@@ -25,7 +25,7 @@ Outputs: TypeAlias = tuple[Tensor, ...]
 
 
 class Lanes:
-    """What the batch rules are told of the lanes.
+    """The facts of the lanes that batch rules are given.
 
     Args:
         size: How many there are.

@@ -1,4 +1,4 @@
-"""What public functions share: checks of their arguments, floats, wide arithmetic."""
+"""Helpers of public functions: checks of arguments, floats, wide arithmetic."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def _imaginary_diagonal(x: Tensor) -> Tensor | int:
 
 
 class QRResult(NamedTuple):
-    """What `qr` returns."""
+    """The result of `qr`."""
 
     Q: Tensor
     R: Tensor

@@ -18,7 +18,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.batching import Lanes
 
 _TYPICAL = 64
-"""What a symbolic dim counts as, where sizes decide: a batch, most often."""
+"""The size that a symbolic dim counts as, where sizes decide: a batch, most often."""
 
 _WORTH = 8
 """How many times as large as an operand a sum must be for that operand to be stacked.

@@ -1,4 +1,4 @@
-"""What random draws are made of: the op that draws bits, keys of streams, standard draws."""
+"""The parts of random draws: the op that draws bits, keys of streams, standard draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ops require of their inputs' dtypes, and what dtypes they compute in."""
+"""The rules of dtypes: which ops require, and which they compute in."""
 
 from __future__ import annotations
 

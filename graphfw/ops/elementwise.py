@@ -165,7 +165,7 @@ floor_divide = binary(
 )
 remainder = binary(
     "remainder",
-    doc="""What `floor_divide` leaves, with the sign of x2.  x1, x2: real, broadcast -> [*B]
+    doc="""Compute what `floor_divide` leaves, with the sign of x2.  x1, x2: real, broadcast -> [*B]
 
     Of integers divided by 0: 0.
     """,

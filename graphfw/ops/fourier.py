@@ -23,7 +23,7 @@ from graphfw.ops.batching import along_axes
 from graphfw.ops.dtypes import complex_of
 
 TURNED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
-"""What `norm` is to be in the other direction for the same factor."""
+"""The `norm` that gives the same factor in the other direction."""
 
 
 EMPTY_FIX = "give it one element or more, or pass n= to fill it up with zeros"

@@ -19,7 +19,7 @@ from graphfw.ops.dtypes import compute_dtype, require_one_dtype
 
 @op("attention_backward")
 class AttentionBackward(Op):
-    """What `attention_grad` is, of operands without a mask, given the result instead of delta.
+    """The gradients of `attention_grad` for operands without a mask, given the result, not delta.
 
     q: [*B, Tq, D], k: [*B, Tk, D], v: [*B, Tk, E], out: [*B, Tq, E], lse, rest: [*B, Tq],
     d_out: [*B, Tq, E] -> d_q: [*B, Tq, D], d_k: [*B, Tk, D], d_v: [*B, Tk, E], or these two as k
@@ -41,7 +41,7 @@ class AttentionBackward(Op):
 
     @property
     def by_delta(self) -> AttentionGrad:
-        """What computes the same from delta."""
+        """The op that computes the same from delta."""
         return AttentionGrad(self.causal, self.scale)
 
     def shape(

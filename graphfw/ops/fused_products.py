@@ -56,7 +56,7 @@ class FusedProduct(Op):
 
     @property
     def others(self) -> tuple[str, ...]:
-        """What the inputs behind a and b are."""
+        """The kinds of the inputs behind a and b."""
         there = {
             "residual": self.residual,
             "bias": self.bias,
@@ -66,7 +66,7 @@ class FusedProduct(Op):
 
     @property
     def results(self) -> tuple[str, ...]:
-        """What the outputs are."""
+        """The kinds of the outputs."""
         there = {"result": True, "before": self.keeps, "sums": self.sums}
         return tuple([name for name, is_there in there.items() if is_there])
 

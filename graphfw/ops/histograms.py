@@ -26,7 +26,7 @@ __all__ = ["Histogram", "bincount", "digitize", "histogram"]
 
 
 class Histogram(NamedTuple):
-    """What `histogram` returns.
+    """The result of `histogram`.
 
     Attributes:
         counts: How many elements are in each of the K bins.  [K]

@@ -72,7 +72,7 @@ class Host:
 
 @op("host_call")
 class HostCall(Op):
-    """What a Python function of the user's makes of arrays.
+    """Results that a Python function of the user's computes from arrays.
 
     Attributes:
         host: The function.

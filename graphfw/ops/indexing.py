@@ -239,7 +239,7 @@ def _check_array(x: Tensor, item: _Item) -> None:
 
 
 class _Range(NamedTuple):
-    """What an item picks along its axis: `length` elements from `start` on, maybe in reverse."""
+    """The elements that an item picks along its axis: `length` from `start` on, or in reverse."""
 
     start: DimLike
     length: DimLike

@@ -242,7 +242,7 @@ class SLogDet(SquareOp):
 
 
 class SlogdetResult(NamedTuple):
-    """What `slogdet` returns: the determinant is sign * exp(logabsdet)."""
+    """The result of `slogdet`: the determinant is sign * exp(logabsdet)."""
 
     sign: Tensor
     logabsdet: Tensor

@@ -1,4 +1,4 @@
-"""What the ops on matrices share: their type rules, LAPACK's errors, small compositions."""
+"""The rules and helpers of ops on matrices: types, LAPACK's errors, small compositions."""
 
 from __future__ import annotations
 

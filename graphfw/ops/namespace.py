@@ -1,4 +1,4 @@
-"""What the Array API standard asks of a namespace beyond its functions."""
+"""The parts of a namespace that the Array API standard wants besides functions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def array_namespace(api_version: str | None = None) -> ModuleType:
 
 
 class _Info:
-    """What `__array_namespace_info__()` returns: see the standard's inspection API."""
+    """The result of `__array_namespace_info__()`: see the standard's inspection API."""
 
     def capabilities(self) -> dict[str, Any]:
         """Return what of the standard's optional parts is there."""

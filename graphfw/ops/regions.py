@@ -1,4 +1,4 @@
-"""What ops that own bodies have in common: loops, branches, checkpoints."""
+"""The base of ops that own bodies: loops, branches, checkpoints."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def owned(xp: Any, results: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, 
 
 
 class Refusal:
-    """What takes the place of a cotangent that nobody says: called, it raises the error.
+    """A stand-in for a cotangent that a rule does not give: called, it raises the error.
 
     Bodies are differentiated by all that they take, so it is an error only once it is asked for.
     """

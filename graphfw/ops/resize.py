@@ -25,7 +25,7 @@ __all__ = ["resize"]
 
 
 class _Axis(NamedTuple):
-    """What is known of a dim that is resized.
+    """The facts of a dim that is resized.
 
     Attributes:
         size: Its size.

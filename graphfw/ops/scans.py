@@ -248,7 +248,7 @@ class _Backward:
 
     @property
     def refusal(self) -> Refusal | None:
-        """What stands for all gradients, if that of a carry is refused: it leads to all others."""
+        """The stand-in for all gradients if that of a carry is refused: it leads to all others."""
         refused = [x for place, x in self.both.refused.items() if place <= self.scan.carries]
         return refused[0] if refused else None
 

@@ -270,4 +270,4 @@ _WHOLE: dict[type[Putting], Callable[[Tensor, Tensor], Tensor]] = {
     IndexMax: lambda x, values: F.maximum(x, values),
     IndexMin: lambda x, values: F.minimum(x, values),
 }
-"""What the ops do to all of x at once."""
+"""The same as each op, on all of x at once."""

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` returns.
+    """The result of `unique_all`.
 
     Attributes:
         values: The K distinct elements, in order.  [K]
@@ -45,14 +45,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` returns: see `UniqueAll`."""
+    """The result of `unique_counts`: see `UniqueAll`."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` returns: see `UniqueAll`."""
+    """The result of `unique_inverse`: see `UniqueAll`."""
 
     values: Tensor
     inverse_indices: Tensor

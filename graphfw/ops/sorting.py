@@ -253,7 +253,7 @@ def _first(rows: Array, k: int, largest: bool) -> Array | None:
 
 
 class TopK(NamedTuple):
-    """What `topk` returns: the elements, and their places along the axis."""
+    """The result of `topk`: the elements, and their places along the axis."""
 
     values: Tensor
     indices: Tensor

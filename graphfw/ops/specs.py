@@ -1,4 +1,4 @@
-"""What users write for types: `gf.TensorType`, pairs `(shape, dtype)`, arrays; nested."""
+"""The forms of types that users write: `gf.TensorType`, pairs `(shape, dtype)`, arrays; nested."""
 
 from __future__ import annotations
 

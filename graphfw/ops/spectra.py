@@ -167,7 +167,7 @@ def _noise(values: Tensor) -> Tensor:
 
 
 class EigResult(NamedTuple):
-    """What `eig` and `eigh` return: eigenvalues, and eigenvectors as columns."""
+    """The result of `eig` and `eigh`: eigenvalues, and eigenvectors as columns."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
@@ -414,7 +414,7 @@ def _svd_gradient(
 
 
 class SVDResult(NamedTuple):
-    """What `svd` returns: x = U diag(S) Vh."""
+    """The result of `svd`: x = U diag(S) Vh."""
 
     U: Tensor
     S: Tensor

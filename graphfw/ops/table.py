@@ -38,13 +38,13 @@ KINDS: dict[str, Callable[[DType], bool]] = {
     "complex": lambda d: d.is_complex,
     "floating-point or complex": lambda d: d.is_inexact,
 }
-"""What a row's `accepts` may be."""
+"""The values of a row's `accepts`."""
 
 FLOATS_ONLY = ("floating-point", "floating-point or complex")
 """Those for which a public function converts integers to the default dtype."""
 
 SAMPLE_DTYPE = {"integer": "int32", "integer or bool": "int32", "complex": "complex64"}
-"""What the tests draw for each of `KINDS`; float32 for those that are not here."""
+"""The dtype that the tests draw for each of `KINDS`; float32 for those that are not here."""
 
 
 class Elementwise(Op):

@@ -236,7 +236,7 @@ def _from_right(upper: Tensor, x: Tensor) -> Tensor:
 
 
 class LUResult(NamedTuple):
-    """What `lu` returns."""
+    """The result of `lu`."""
 
     P: Tensor
     L: Tensor

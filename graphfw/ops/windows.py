@@ -94,7 +94,7 @@ def _every(start: int, step: int, count: int) -> slice:
 
 @op("windows")
 class Windows(Windowed, Movement):
-    """What a window sees in each place.  x: [*B, *S]  ->  [*B, *window, *P]"""
+    """The elements that a window sees in each place.  x: [*B, *S]  ->  [*B, *window, *P]"""
 
     def shape(self, x: Shape) -> Shape:
         lead, sizes = self.check(x)

@@ -31,7 +31,7 @@ Rate: TypeAlias = float | Tensor | Schedule
 """A learning rate: a number, a scalar tensor, or a function of the number of updates made."""
 
 Scalar: TypeAlias = float | Tensor
-"""What all parameters of a group share in one update: a number, or a 0-d float64 tensor."""
+"""A value that all parameters of a group share in an update: a number, or a 0-d float64 tensor."""
 
 Slots: TypeAlias = Mapping[str, Tensor]
 
@@ -40,7 +40,7 @@ Moves: TypeAlias = list[tuple[Variable, Tensor]]
 
 
 class _State:
-    """What an optimiser keeps in a graph: the number of updates made, and slots for variables."""
+    """The state of an optimiser in a graph: the number of updates made, and slots for variables."""
 
     def __init__(self, graph: Graph, name: str) -> None:
         self.graph = graph
@@ -211,7 +211,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
 
     @property
     def variables(self) -> list[Variable]:
-        """What it keeps in its graph: the number of updates made, and the slots."""
+        """The variables it keeps in its graph: the number of updates made, and the slots."""
         found: list[Variable] = []
         for state in self._states:
             found.append(state.step)

@@ -25,7 +25,7 @@ from graphfw.optim.parameters import ParameterGroup, gradients_of
 
 
 class _State:
-    """What it keeps in a graph: the scale, for how many steps it has held, how many it has cost."""
+    """The state in a graph: the scale, for how many steps it has held, how many it has cost."""
 
     def __init__(self, graph: Graph, name: str, initial: float) -> None:
         self.graph = graph
@@ -170,7 +170,7 @@ class LossScale:
 
     @property
     def variables(self) -> list[Variable]:
-        """What it keeps in its graph, and what its optimiser does."""
+        """The variables it keeps in its graph, and those of its optimiser."""
         state = self._state
         own = [] if state is None else [state.scale, state.good_steps, state.skipped]
         return [*own, *self.optimizer.variables]

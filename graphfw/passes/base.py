@@ -1,4 +1,4 @@
-"""What a pass is."""
+"""The interface of passes."""
 
 from __future__ import annotations
 

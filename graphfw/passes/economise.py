@@ -21,7 +21,7 @@ from graphfw.passes.base import Pass
 from graphfw.passes.rematerialise import Parts, Rewriting, is_cheap, is_view
 
 _SIZE = 64
-"""What a dim that is not known counts as. Which tensors are chosen depends on it, no value does."""
+"""The size that an unknown dim counts as. Which tensors are chosen depends on it, no value does."""
 
 _THIN = 16
 """A tensor so many times smaller than what is computed from it is kept: a mean, a scale."""

@@ -17,7 +17,7 @@ _CODE = 128
 functions, and registers run out."""
 
 _CODE_OF_A_NANOSECOND = 10
-"""What takes so long is so many instructions: a function of the math library is code inlined."""
+"""The instructions of a function of the math library, inlined, for each nanosecond it takes."""
 
 _SEARCH = 64
 """So many groups are looked at in search of a cycle."""

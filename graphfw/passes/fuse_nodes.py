@@ -1,4 +1,4 @@
-"""What the nodes of a graph are to fusion: who computes, over which axes, and what it reads."""
+"""The nodes of a graph as fusion sees them: who computes, over which axes, and from what."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RECIPE = 8
 
 
 class Natives(Protocol):
-    """What can be compiled."""
+    """The ops that can be compiled."""
 
     def scalar(self, node: Node) -> bool:
         """Whether the op has a scalar form for these dtypes."""
@@ -60,7 +60,7 @@ class Natives(Protocol):
 
 
 class Role(enum.Enum):
-    """What a node is."""
+    """The role of a node."""
 
     SOURCE = "given"
     VIEW = "computes nothing: its input's memory is read in another order"

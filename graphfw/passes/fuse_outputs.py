@@ -1,4 +1,4 @@
-"""What groups leave in memory, and what is cheaper to compute again than to store and read."""
+"""The outputs of groups: those that stay in memory, and those that are cheaper to compute again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LARGE = 8 << 20
 """A tensor of so many bytes is not in a cache any more when it is read again."""
 
 _SYMBOL = 64
-"""What a dim that is not known counts as where sizes are estimated."""
+"""The size that an unknown dim counts as where sizes are estimated."""
 
 _BYTE = 0.05
 """Nanoseconds in which a thread moves a byte from memory; to memory it takes twice as long."""
@@ -29,7 +29,7 @@ _BYTE = 0.05
 
 @dataclass
 class Outputs:
-    """What the clusters compute in the end.
+    """The outputs of the clusters in the end.
 
     Attributes:
         nodes: What each computes, in order; clusters that nobody needs are not here.
@@ -43,7 +43,7 @@ class Outputs:
 
 
 class _Again(NamedTuple):
-    """What computes a tensor again.
+    """The nodes that compute a tensor again.
 
     Attributes:
         nodes: In no order.

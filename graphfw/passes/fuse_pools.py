@@ -1,4 +1,4 @@
-"""What products are to fusion, those that are convolutions and what pools them included."""
+"""Products in fusion, those that are convolutions and what pools them included."""
 
 from __future__ import annotations
 

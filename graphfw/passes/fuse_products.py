@@ -1,4 +1,4 @@
-"""What is done to the elements of a matrix product while they are in cache: its epilogue.
+"""The epilogue of a matrix product: functions of its elements while they are in cache.
 
 So are those of a convolution, whose columns are all its spatial dims; or its channels, where images
 lie pixel by pixel.

@@ -34,7 +34,7 @@ and sessions compare the first run of each plan with the graph as it was before 
 
 @record
 class Report:
-    """What one pass did.
+    """The effect of one pass.
 
     Attributes:
         name: The pass.

@@ -27,7 +27,7 @@ from graphfw.passes.mixed_policy import KINDS, VIEWS, Kind, Override, Policy, is
 
 
 class Choice:
-    """What a policy comes to in a graph, or in the body of a loop or a branch.
+    """The choice that a policy makes in a graph, or in the body of a loop or a branch.
 
     Args:
         policy: The policy.

@@ -43,7 +43,7 @@ _ARITHMETIC = (
 VIEWS = frozenset(
     ("assert_shape", "broadcast_to", "flip", "identity", "permute_dims", "reshape", "stop_gradient")
 )
-"""What renames all elements: as good before a conversion as behind it."""
+"""Ops that only rename elements: as good before a conversion as behind it."""
 _MOVEMENT = (
     *("concat", "diagonal", "gather", "index_set", "roll", "slice", "slice_set", "split"),
     *("max_unpool", "sort", "topk", "windows", "window_take"),
@@ -73,7 +73,7 @@ def is_wide_operand(node: Node, number: int) -> bool:
 
 
 class Override(NamedTuple):
-    """What a user says of some operations.
+    """A user's choice for some operations.
 
     Attributes:
         pattern: A glob over names and paths of layers.

@@ -29,7 +29,7 @@ def nothing_done(node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 @rule(("assert_shape", "astype", "broadcast_to", "reshape"), before="assert_shape(x, (3, n))",
       after="x")  # fmt: skip
 def same_type(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-    """What only changes the type, and gives the type there was -> x."""
+    """Replace an op that changes only the type, and gives the type there was -> x."""
     return inputs[0] if inputs[0].type == node.types[0] else None
 
 

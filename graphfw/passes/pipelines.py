@@ -59,4 +59,4 @@ NODEWISE: tuple[Pass, ...] = (*_PLAIN, OptimiseBodies(_PLAIN), HoistInvariants()
 DEFAULT: tuple[Pass, ...] = (*NODEWISE, NestJoins(), Economise())
 
 BEFORE_MIXED: tuple[Pass, ...] = (*_FIRST, OptimiseBodies(_FIRST))
-"""What comes before mixed precision: forward and backward parts that compute the same are one."""
+"""The passes before mixed precision: forward and backward parts that compute the same are one."""

@@ -42,7 +42,7 @@ _RISING = {
     "relu": (0,),
     "subtract": (0,),
 }
-"""What keeps the order of an input, and which: the other one is the same in a whole plane."""
+"""Ops that keep the order of an input, and of which: the other is the same in a whole plane."""
 
 
 @record

@@ -39,7 +39,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class Budget(NamedTuple):
-    """What may be computed again besides what is cheap.
+    """The limit of what may be computed again besides what is cheap.
 
     Attributes:
         share: Which part of the dear nodes, those first that take least for the bytes that they

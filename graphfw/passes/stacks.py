@@ -1,4 +1,4 @@
-"""What is put together only to be taken apart: `stack`, elementwise functions, `x[0]`, `x[1]`, …"""
+"""Tensors put together only to be taken apart: `stack`, elementwise functions, `x[0]`, `x[1]`, …"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphfw.ops.selection import Slice
 from graphfw.passes.base import Pass
 
 Window: TypeAlias = tuple[int, DimLike, DimLike | None]
-"""What a slice takes: the axis, where it begins, and how much in a row; None with other steps."""
+"""A slice's axis, where it begins, and how much it takes in a row; None with other steps."""
 
 
 @record

@@ -64,7 +64,7 @@ class Draw:
 
 
 class Unknown(NamedTuple):
-    """What stands for the value of a tensor that can't be computed with so many trips.
+    """A mark in the place of a tensor's value that can't be computed with so many trips.
 
     Attributes:
         loop: What would make more.

@@ -1,4 +1,4 @@
-"""What `plan.casts()` returns: the conversions that mixed precision has put in, as a table."""
+"""The result of `plan.casts()`: the conversions that mixed precision has put in, as a table."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Compared(NamedTuple):
 
 @record
 class Comparison:
-    """What `bisect` finds; print it.
+    """The result of `bisect`; print it.
 
     Attributes:
         entries: Variables, then what operations give, in order.

@@ -1,4 +1,4 @@
-"""What variables may contain: initial values, arrays that users assign, entries of checkpoints."""
+"""The contents of variables: initial values, arrays that users assign, entries of checkpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from graphfw.runtime import feeding
 from graphfw.runtime.state import number_in
 
 STEP, SEED = f"{RESERVED}step", f"{RESERVED}seed"
-"""What a session's own numbers are called among the entries of a checkpoint."""
+"""The names of a session's own numbers among the entries of a checkpoint."""
 OPSET = "graphfw/opset"
 """The metadata of a session's checkpoint that names its graph's opset."""
 
@@ -187,7 +187,7 @@ def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
 
 
 class Loaded(NamedTuple):
-    """What a saved state says about the variables of a graph.
+    """The contents that a saved state has for the variables of a graph.
 
     Attributes:
         arrays: The contents of those that it has.

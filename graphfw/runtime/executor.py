@@ -1,4 +1,4 @@
-"""What makes programs run: the `Executor` interface, and the executors by name.
+"""Executors, which make programs run: the `Executor` interface, and the executors by name.
 
 A third party adds one with an entry point in the group `graphfw.executors` whose object is called
 with the part of the name behind a colon (`"mine:1"` gives `"1"`, `"mine"` gives `""`).
@@ -46,7 +46,7 @@ Claim: TypeAlias = "Callable[[], Array | None]"
 
 @record
 class Options:
-    """What a session asks of its executor.
+    """The options of a session for its executor.
 
     Attributes:
         threads: How many threads a run may use; all cores where it is None.

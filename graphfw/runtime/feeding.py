@@ -27,7 +27,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.runtime.program import Program, SizeSource
 
 _WEAK = (*PYTHON_SCALARS, list, tuple)
-"""What takes the dtype of what it is given to."""
+"""Values that take the dtype of what they are given to."""
 
 
 def array_of(value: Any) -> Array:

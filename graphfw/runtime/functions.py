@@ -116,7 +116,7 @@ def function(
 
 
 class Function:
-    """What `gf.function` makes of a Python function.
+    """A Python function that runs on arrays: the result of `gf.function`.
 
     Attributes:
         fn: The Python function.
@@ -435,7 +435,7 @@ class _Call(NamedTuple):
 
 
 class _Build(NamedTuple):
-    """What calling the Python function has given.
+    """The result of calling the Python function.
 
     Attributes:
         graph: The graph that it has built.

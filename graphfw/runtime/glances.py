@@ -1,4 +1,4 @@
-"""What calls of one kind look like, found out quickly: calls like an earlier one need no more."""
+"""The forms of calls, found out quickly: calls like an earlier one need no more."""
 
 from __future__ import annotations
 

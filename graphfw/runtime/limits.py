@@ -1,4 +1,4 @@
-"""What a session is asked to keep to: threads, bytes, precision."""
+"""The limits of a session: threads, bytes, precision."""
 
 from __future__ import annotations
 

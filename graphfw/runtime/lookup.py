@@ -45,7 +45,7 @@ def fetched(graph: Graph, leaf: Any) -> Tensor | Update:
 
 
 class Fetched(NamedTuple):
-    """What a run is asked for.
+    """The things that a run is asked for.
 
     Attributes:
         tensors: The tensors.

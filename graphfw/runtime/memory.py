@@ -1,4 +1,4 @@
-"""What memory a run takes: its arrays, from when to when, and who made them."""
+"""The memory of a run: its arrays, from when to when, and who made them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 
 
 class PerTrip(NamedTuple):
-    """What a loop with a condition takes besides, for each trip that it makes in a run.
+    """The memory that a loop with a condition takes besides, for each trip that it makes in a run.
 
     Its gradient needs what each trip began with and handed on. It is given back behind the loop.
 
@@ -58,7 +58,7 @@ class PerTrip(NamedTuple):
 
 @record
 class MemoryReport:
-    """What memory a run takes, in bytes; print it for a table.
+    """The memory that a run takes, in bytes; print it for a table.
 
     Attributes:
         entries: All arrays but the feeds, the largest first.

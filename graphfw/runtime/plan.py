@@ -37,7 +37,7 @@ _KNOWN_SHAPES = 1024
 
 
 class PlanCost(NamedTuple):
-    """What one run takes, as declared by the ops: numbers for given sizes, else symbolic."""
+    """The cost of one run, as declared by the ops: numbers for given sizes, else symbolic."""
 
     flops: DimLike
     read_bytes: DimLike

@@ -96,7 +96,7 @@ class Profile:
 
 
 class Label(NamedTuple):
-    """What a step is called, and what it needs at least, in seconds."""
+    """The name of a step, and the least time it needs, in seconds."""
 
     label: str
     place: str

@@ -53,7 +53,7 @@ class SizeSource(NamedTuple):
 
 @record
 class Program:
-    """What an executor is asked to run.
+    """The program that an executor runs.
 
     Passes run when somebody asks for what they make: an executor that has the code of this program
     already need not.
@@ -109,7 +109,7 @@ class Program:
 
     @property
     def reports(self) -> tuple[Report, ...]:
-        """What each pass did."""
+        """The effect of each pass."""
         return (*self.rewriting, *self.mixing, *self._result.reports)
 
     @cached_property

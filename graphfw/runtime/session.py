@@ -165,7 +165,7 @@ class Session(Uncopied):
 
     @property
     def seed(self) -> int:
-        """What random numbers and initial values are drawn from."""
+        """The seed of random numbers and initial values."""
         return self._state.snapshot.seed
 
     # Running.

@@ -59,7 +59,7 @@ def loaded(
 
 
 class _Passed(NamedTuple):
-    """What a run has done of one stage.
+    """The progress of a run in one stage.
 
     Attributes:
         run: What has run it.

@@ -1,4 +1,4 @@
-"""What reports say of a program in stages."""
+"""Reports of a program in stages."""
 
 from __future__ import annotations
 

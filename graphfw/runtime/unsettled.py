@@ -28,7 +28,7 @@ _ALL: weakref.WeakSet[Unsettled] = weakref.WeakSet()
 
 
 class Outcome(abc.ABC):
-    """What becomes of a run that has returned."""
+    """The outcome of a run that has returned."""
 
     @abc.abstractmethod
     def is_known(self) -> bool:
@@ -192,7 +192,7 @@ def settle_result(array: Any) -> None:
 
 
 _exits: list[object] = []
-"""What is called as Python ends: registered with the first run, so before CuPy's own is called."""
+"""Functions that run as Python ends: registered with the first run, so run before CuPy's own."""
 
 
 def _tell_at_exit() -> None:

@@ -77,7 +77,7 @@ class Call(NamedTuple):
 
     @property
     def result(self) -> Any:
-        """What the function returned, for the caller."""
+        """The function's result, for the caller."""
         return self.ys.pack([_outward(t) for t in self.ys.tensors])
 
     def cotangents(self, value: Any) -> list[Tensor | None]:

@@ -1,4 +1,4 @@
-"""What random graphs are made of: functions of an array library, the same for NumPy, PyTorch and
+"""The parts of random graphs: functions of an array library, the same for NumPy, PyTorch and
 graphfw.
 
 A form is called as `form(xp, *arrays)`; see `libraries` for `xp`.

@@ -16,7 +16,7 @@ from tests.fuzz.checks import seen
 
 STEPS = 40
 SMOOTH = ("Tanh", "GELU", "SiLU", "Softplus", "Sigmoid", "Mish", "ELU", "Softsign")
-"""What turns rounding errors into other signs, as ReLU does, lets losses part sooner."""
+"""Functions without kinks: those that turn rounding errors into other signs part losses sooner."""
 
 GROWTH = 1000.0
 """How many times as far as PyTorch's twin our losses may be from PyTorch's."""

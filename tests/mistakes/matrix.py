@@ -1,4 +1,4 @@
-"""What is expected of a mistake: the list that `tests/test_mistakes.py` goes through.
+"""The errors expected of mistakes: the list that `tests/test_mistakes.py` goes through.
 
 Every mistake is a function whose faulty line is marked `# here`.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is expected of one mistake."""
+    """The error expected of one mistake."""
 
     make: Callable[..., object]
     error: type[Exception]

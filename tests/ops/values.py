@@ -1,4 +1,4 @@
-"""What the tests of elementwise ops share: numbers to try, exact comparison, gradients."""
+"""Helpers of the tests of elementwise ops: numbers to try, exact comparison, gradients."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What the tests of passes share: graphs of expressions, their structure, and hard inputs."""
+"""Helpers of the tests of passes: graphs of expressions, their structure, and hard inputs."""
 
 import functools
 

@@ -45,7 +45,7 @@ IS_TRAPPED = _REPORT in os.environ
 """Whether this process is one that the handler is in."""
 
 FORM: Form = "amx" if IS_TRAPPED or tiles_here() == "amx" else "emulated"
-"""What multiplies tiles in the tests of this process: the processor's own where it has them."""
+"""The instructions that multiply tiles in this process: the processor's own where it has them."""
 
 
 def compiled(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What cells of kernels are given when a test calls them without the runner."""
+"""The arguments of cells of kernels that a test calls without the runner."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""What kernels on the CPU do wrong: races, accesses out of place, what C++ does not define.
+"""Faults of kernels, found on the CPU: races, accesses out of place, undefined C++.
 
 With GRAPHFW_TEST_CHECK=1 kernels are compiled so that `cuda_checks.h` sees each of their accesses;
 another number has threads take turns in another order. A launch in which something is found fails,
@@ -22,13 +22,13 @@ FLAGS = [
     "-ftrivial-auto-var-init=pattern",  # what is read before it is set shows in results
     "-fno-gnu-unique",  # two modules have a block's memory of their own each
 ]
-"""What kernels are compiled with to be checked."""
+"""The compiler's flags for kernels that are checked."""
 
 _WIDTH = 120
 """How much is shown of a line of code."""
 
 _VARIABLES = "bBdDuVv"
-"""What `nm` calls them."""
+"""The letters by which `nm` marks variables."""
 
 _GIVEN, _FRESH, _ONLY_READ, _OWN = range(4)
 _SIZES = {"char": 1, "unsigned char": 1, "signed char": 1, "short": 2, "unsigned short": 2}

@@ -33,7 +33,7 @@ class Cuda(Interpreted):
 
 
 class CudaTarget:
-    """What runs kernels by hand: see `tests.support.kernels`."""
+    """A target that runs kernels by hand: see `tests.support.kernels`."""
 
     name = "cuda"
 

@@ -1,4 +1,4 @@
-"""What the real cuDNN plans for GPUs that are not there; run as a program, it prints it as JSON.
+"""The real cuDNN's plans for GPUs that are not there; run as a program, it prints them as JSON.
 
 Since version 9.11 cuDNN plans for GPUs whose properties it is told. Its libraries are not loaded
 without a driver, so where there is none one is made that can do nothing; and so that nobody else
@@ -38,7 +38,7 @@ _LOADING = (
     *("ModuleLoadData", "ModuleGetFunction", "LibraryLoadData", "LibraryGetKernel"),
     "KernelGetFunction",
 )
-"""What plans of attention load: kernels that are compiled as they are made."""
+"""The driver's functions by which plans of attention load kernels as they are made."""
 
 _SETTING = (
     *("ModuleUnload", "LibraryUnload", "KernelGetAttribute", "KernelSetAttribute"),

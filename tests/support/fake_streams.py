@@ -18,7 +18,7 @@ class CUDARuntimeError(RuntimeError):
 
 
 class Recording:
-    """What is recorded, with what each piece has to wait for.
+    """The calls that are recorded, with what each piece has to wait for.
 
     Attributes:
         work: The pieces.

@@ -51,7 +51,7 @@ from tests.support.cells import in_a_run
 from tests.support.cuda_kernels import CudaTarget
 
 TARGETS = tuple([t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes])
-"""What can be tested on this machine: its vectors and narrower ones, the widest first."""
+"""The targets of this machine: its vectors and narrower ones, the widest first."""
 
 with_avx512 = pytest.mark.skipif(host() is not AVX512, reason="what is faster depends on vectors")
 """For tests of what is taken for faster, with AVX-512."""
@@ -185,7 +185,7 @@ def run(
 
 
 class Meaning:
-    """What a kernel computes, by NumPy on whole grids of positions."""
+    """The meaning of a kernel, computed by NumPy on whole grids of positions."""
 
     def __init__(self, kernel: Kernel, arrays: Sequence[np.ndarray], params: Sequence[int]) -> None:
         self.kernel = kernel

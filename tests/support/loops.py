@@ -1,4 +1,4 @@
-"""What the tests of branches and loops share."""
+"""Helpers of the tests of branches and loops."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ OTHERWISE: dict[str, dict[str, str]] = {
         "square": "",
     },
 }
-"""What a library means otherwise than others do by a name, and what to write; "" for nothing."""
+"""Names that mean something else in one library, and what to write; "" for nothing."""
 
 INTRODUCTION = """\
 # Functions of other libraries

@@ -51,7 +51,7 @@ _HOST_DEFINES = """
 #define CUDARTAPI
 #define CUDARTAPI_CDECL
 """
-"""What NVIDIA's headers want of one that only comes with its compiler."""
+"""Definitions for a header of NVIDIA's that only comes with its compiler."""
 
 _KERNEL = re.compile(
     r'extern "C" __global__ void\s*(?:__launch_bounds__\(\d+\)\s*)?(\w+)\s*\(([^)]*)\)'
@@ -61,7 +61,7 @@ _LIBRARIES = ("CUBLASError", "CUSOLVERError", "CuFFTError")
 
 
 class _Compiler:
-    """What stands for NVRTC."""
+    """A stand-in for NVRTC."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -214,7 +214,7 @@ def _cupy() -> Any:
 
 
 _KEPT: list[Any] = []
-"""What graphs may do again."""
+"""Work that graphs may do again."""
 
 
 def _perform(work: Callable[[], None], stream: int) -> None:

@@ -26,7 +26,7 @@ OWN = {n: c for n, c in REGISTRY.items() if c.__module__.startswith("graphfw.")}
 RNG = Rng(seed=7, step=3)
 
 DEFAULT_SIZE = 3
-"""What a named dim is when its case does not say."""
+"""The size of a named dim when its case does not say."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Declared:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """What the named dims are."""
+        """The sizes of the named dims."""
         return {name: self.case.sizes.get(name, DEFAULT_SIZE) for name in self.symbols}
 
     def bound(self, sizes: dict[str, int] | None = None) -> Sample:

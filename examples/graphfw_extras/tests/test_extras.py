@@ -1,4 +1,4 @@
-"""What a package that adds to graphfw should test of what it adds."""
+"""The tests that a package which adds to graphfw should have of what it adds."""
 
 import graphfw_extras as extras
 import numpy as np

@@ -1,4 +1,4 @@
-"""What the ops of a graph are in ONNX, one module a family; importing this one registers all."""
+"""The ONNX forms of a graph's ops, one module a family; importing this one registers all."""
 
 from graphfw.onnx.exporters import (
     composed,

@@ -1,4 +1,4 @@
-"""What finds out sizes: from then on they are symbols that the model computes."""
+"""Ops that measure sizes: from then on these are symbols that the model computes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNIQUE = {
     **dict.fromkeys(("float32", "float16", "bfloat16"), float32),
     **dict.fromkeys(("bool", "int8", "int16", "int32", "uint8", "uint16", "uint32"), int64),
 }
-"""What ONNX Runtime finds distinct elements of, for dtypes that it may not know; all keep order."""
+"""The dtypes in which ONNX Runtime finds distinct elements of others; all keep order."""
 
 
 @exporter("nonzero")

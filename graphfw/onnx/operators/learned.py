@@ -24,7 +24,7 @@ POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _MOST_KEYS = 1 << 20
 
 _ZERO = 1e-7
-"""What SOFTMAX_ZERO takes for zero, in ONNX's reference and in ONNX Runtime."""
+"""The number that SOFTMAX_ZERO takes for zero, in ONNX's reference and in ONNX Runtime."""
 
 
 # Features

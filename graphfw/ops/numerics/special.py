@@ -173,7 +173,7 @@ def _erfc_tail(xp: Any, a: Any, *, limit: float) -> Any:
 
 
 def erfc_exponent(xp: Any, a: Any) -> Any:
-    """What a^2 + 0.5625 + log(a erfc(a)) is in [1.25, 28]."""
+    """Return a^2 + 0.5625 + log(a erfc(a)) in [1.25, 28]."""
     s = 1.0 / (a * a)
     near = polynomial(s, _ERFC_NEAR_P) / polynomial(s, _ERFC_NEAR_Q)
     far = polynomial(s, _ERFC_FAR_P) / polynomial(s, _ERFC_FAR_Q)

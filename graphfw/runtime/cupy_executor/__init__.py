@@ -202,7 +202,7 @@ def _conversion(array: Any, wanted: DType) -> str:
 
 
 _CUDA = 2
-"""What DLPack calls memory of an NVIDIA GPU."""
+"""DLPack's number for memory of an NVIDIA GPU."""
 
 
 def _is_on_gpu(value: Any) -> bool:

@@ -77,22 +77,22 @@ class Asked(NamedTuple):
 
     @property
     def behind(self) -> list[Work]:
-        """What follows where cuDNN does it."""
+        """The work that follows where cuDNN computes it."""
         return [_work(step) for step in self.code.behind]
 
     @property
     def otherwise(self) -> list[Work]:
-        """What is done where it does not."""
+        """The work in its place where cuDNN does not."""
         return [_work(step) for step in self.code.otherwise]
 
 
 Work: TypeAlias = "Launched | Multiplied | Asked | Looped | Node"
-"""What a run does at one moment: launch kernels, multiply, run bodies, or call an op's
+"""The work of a run at one moment: launch kernels, multiply, run bodies, or call an op's
 `eval`."""
 
 
 class Plan(Protocol):
-    """What is done in an order, and where it finds memory.
+    """The steps of a run in their order, and where they find memory.
 
     Attributes:
         work: What is done, in order.
@@ -116,7 +116,7 @@ class Plan(Protocol):
 
 
 class Preparing(Plan):
-    """What is done once for many runs: see `planning.once`.
+    """The work done once for many runs: see `planning.once`.
 
     Args:
         steps: The steps, in order.
@@ -260,7 +260,7 @@ class Build(Plan):
 
     @cached_property
     def rigid(self) -> frozenset[Storage]:
-        """What is read or written by code that wants addresses as well aligned as arrays' are."""
+        """Storage for code that wants addresses as well aligned as arrays' are."""
         steps = [one.step for one in self.work if not isinstance(one, Node | Launched)]
         steps += [one.step for one, _ in self._kernels() if isinstance(one.code, HandCode)]
         return frozenset([storage for step in steps for storage in step.operands])
@@ -366,7 +366,7 @@ class Build(Plan):
 
     @property
     def outputs(self) -> list[Storage]:
-        """What holds the outputs: what is fetched, then new contents of variables."""
+        """The storage of the outputs: what is fetched, then new contents of variables."""
         return [*self.fetched, *self.updated]
 
     def _whole(self, tensor: Tensor, items: list[Item]) -> Storage:

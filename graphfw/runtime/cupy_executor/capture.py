@@ -73,7 +73,7 @@ def unavailable(cupy: Any) -> str:
 
 
 class Worth(NamedTuple):
-    """What it would bring to record a run at some sizes.
+    """The gain of recording a run at some sizes.
 
     Attributes:
         recorded: For each part whether it becomes a graph, if it is worth it.

@@ -35,7 +35,7 @@ IN_COMPUTE_TYPE = 2  # cublasLtReductionScheme_t
 PLAIN, BIAS, GELU, GELU_AUX, DGELU, BGRADA = 1, 4, 32, 32 | 128, 64 | 128, 256
 
 AUX_MULTIPLE = 8
-"""What the width of what GELU keeps must be a multiple of."""
+"""The number that the width of what GELU keeps must be a multiple of."""
 
 _INVALID_VALUE, _NOT_SUPPORTED = 7, 15  # cublasStatus_t
 

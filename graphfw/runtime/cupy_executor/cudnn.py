@@ -28,10 +28,10 @@ WORKSPACE = 256 << 20
 """How much memory a graph may be given besides its operands, in bytes."""
 
 ALIGNED = 16
-"""What addresses must be multiples of: cuDNN is told of no other alignment."""
+"""The number that addresses must be multiples of: cuDNN is told of no other alignment."""
 
 KINDS = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT", "float64": "DOUBLE"}
-"""What it calls dtypes."""
+"""cuDNN's names of dtypes."""
 
 OLDEST = 90100
 """cuDNN 9.1; before, it knows less of what graphs may be."""
@@ -99,7 +99,7 @@ def shown_version(number: int) -> str:
 
 
 class Question(NamedTuple):
-    """What cuDNN is asked to compute, at given sizes.
+    """A computation that cuDNN is asked for, at given sizes.
 
     Attributes:
         graph: Makes the graph, of the package and of what graphs are made with besides. The numbers
@@ -124,7 +124,7 @@ class Question(NamedTuple):
 
 
 class CudnnCode(ABC):
-    """What cuDNN computes if it has a way at given sizes, and otherwise graphfw's own kernels.
+    """A step of cuDNN, if it has a way at given sizes, and otherwise of graphfw's own kernels.
 
     A step's operands are those of the graph, then what else `behind` and `otherwise` read and
     write.
@@ -145,7 +145,7 @@ class CudnnCode(ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What reports call it."""
+        """The step's name in reports."""
 
     @abstractmethod
     def question(self, params: Sequence[int]) -> Question | str:

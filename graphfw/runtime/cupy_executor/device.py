@@ -79,18 +79,18 @@ class Device:
 
     @property
     def architecture(self) -> str:
-        """What machine code is made for, as compilers call it."""
+        """The architecture that machine code is made for, as compilers call it."""
         return f"sm_{self.capability}"
 
     @cached_property
     def products(self) -> CublasLt:
-        """What multiplies matrices."""
+        """The library that multiplies matrices."""
         with self.current():
             return CublasLt(load(self.cupy.cuda.runtime.runtimeGetVersion() // 1000))
 
     @cached_property
     def by_cudnn(self) -> cudnn.Cudnn:
-        """What plans and runs what cuDNN computes."""
+        """The library that plans and runs what cuDNN computes."""
         found = self.cupy.cuda.runtime.getDeviceProperties(self.number)
         driver = self.cupy.cuda.runtime.driverGetVersion()
         told = found["name"], self.capability, found["multiProcessorCount"], driver, self.number

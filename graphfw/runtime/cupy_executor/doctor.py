@@ -1,4 +1,4 @@
-"""What a machine has of what the CuPy executor needs."""
+"""A report of the parts of a machine that the CuPy executor needs."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class _Unit:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What is computed before."""
+        """The nodes that are computed before."""
         return (*self.factors, *self.others.values())
 
 

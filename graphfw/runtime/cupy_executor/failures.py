@@ -1,4 +1,4 @@
-"""What a GPU refuses, as errors that say what to do."""
+"""A GPU's refusals, as errors that say what to do."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from graphfw.runtime.cupy_executor.staging import Coming
 from graphfw.runtime.unsettled import Outcome, Unsettled
 
 SETTLE = "gf_settle"
-"""What passes a flag on: a function that each module has."""
+"""The name of the function that passes a flag on; each module has it."""
 
 _BLOCK = (32, 1)
 
@@ -48,7 +48,7 @@ class Halts:
 
 
 class Late(Outcome):
-    """What becomes of a run whose flag is read later.
+    """The outcome of a run whose flag is read later.
 
     Args:
         device: Where it runs.
@@ -111,7 +111,7 @@ class Late(Outcome):
 
 
 class Given(NamedTuple):
-    """What a run was fed.
+    """The feeds of a run.
 
     Attributes:
         kept: For each feed an array of the host, or a reference to one on the GPU that others may

@@ -1,4 +1,4 @@
-"""What a run does at given sizes, and where everything lies then."""
+"""The work of a run at given sizes, and where everything lies then."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ class Layouts:
 
     @cached_property
     def once(self) -> Layout:
-        """What is done once for many runs, which depends on no sizes."""
+        """The work done once for many runs, which depends on no sizes."""
         plan = self.build.once
         blocks = [evaluate(size, {}) for size in plan.nbytes]
         with without_collection():

@@ -1,4 +1,4 @@
-"""What runs read that is made once for many of them: weights in other orders, or in 16 bits."""
+"""Inputs of runs that are made once for many of them: weights in other orders, or in 16 bits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_RNG = Rng(0, 0)
 
 
 class Made(NamedTuple):
-    """What has been made once.
+    """The arrays that have been made once.
 
     Attributes:
         memory: Where it lies, in one piece.

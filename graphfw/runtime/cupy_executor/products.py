@@ -103,7 +103,7 @@ class ProductCode:
 
     @property
     def title(self) -> str:
-        """What reports call it: what is done, in order."""
+        """The step's name in reports: what is done, in order."""
         if self.op is None:
             return "matmul"
         parts = {"residual": self.op.residual, "bias": self.op.bias}
@@ -112,7 +112,7 @@ class ProductCode:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """What the operands are called, without those of `otherwise`."""
+        """The names of the operands, without those of `otherwise`."""
         if self.op is None:
             return ("a", "b", "result")
         return ("a", "b", "result", *self.op.others, *self.op.results[1:])
@@ -128,7 +128,7 @@ class ProductCode:
 
     @property
     def plain(self) -> ProductCode:
-        """What is always done by cuBLASLt: the product, and what is added to it."""
+        """The part that is always done by cuBLASLt: the product, and what is added to it."""
         assert self.op is not None
         op = FusedProduct(residual=True, widens=self.op.widens) if self.op.residual else None
         return replace(self, op=op, otherwise=(), apart=RESULT)

@@ -1,4 +1,4 @@
-"""What a run does at given sizes, piece by piece."""
+"""The work of a run at given sizes, piece by piece."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ReadyProduct(NamedTuple):
 
 
 class ReadyCudnn(NamedTuple):
-    """What cuDNN computes at known sizes.
+    """A step of cuDNN at known sizes.
 
     Attributes:
         plan: What is run.
@@ -97,7 +97,7 @@ class Evaluated(NamedTuple):
 
 
 Native: TypeAlias = "Ready | ReadyProduct | ReadyCudnn | Cleared | ReadyRegion"
-"""What can be part of a CUDA graph: one launch, or the trips of a loop."""
+"""A piece that can be part of a CUDA graph: one launch, or the trips of a loop."""
 
 Wave: TypeAlias = "list[Native]"
 """Launches that need not wait for one another, but for the memory that they share."""

@@ -1,4 +1,4 @@
-"""What a program that is compiled for a GPU says about itself."""
+"""The reports of a program that is compiled for a GPU."""
 
 from __future__ import annotations
 

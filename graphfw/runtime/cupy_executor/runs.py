@@ -154,7 +154,7 @@ class Run:
 
 
 class Worker:
-    """What does the work of a program's runs, on the current stream.
+    """The worker of a program's runs, on the current stream.
 
     Args:
         build: The program.

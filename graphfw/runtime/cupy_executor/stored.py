@@ -77,7 +77,7 @@ class StoredArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """What it is to others: pieces of one byte, that are no numbers."""
+        """The interface for others: pieces of one byte, that are no numbers."""
         return {**self.bytes.__cuda_array_interface__, "typestr": "|V1"}
 
     def get(self) -> Array:
@@ -139,7 +139,7 @@ def to_home(cupy: Any, array: Any, dtype: DType) -> Array:
 
 
 class Edge:
-    """What of a program's inputs and outputs is handed over as `StoredArray`, and is bytes inside.
+    """The conversion of inputs and outputs that are `StoredArray` outside, and bytes inside.
 
     Where there is none, what goes through stays as it is.
     """

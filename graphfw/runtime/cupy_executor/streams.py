@@ -13,7 +13,7 @@ PER_THREAD = 2
 """The address that stands for each thread's own default stream."""
 
 Key: TypeAlias = "tuple[int, int]"
-"""What tells streams apart: an address, and the thread where that stands for its own stream."""
+"""A key that tells streams apart: an address, and the thread where that has its own stream."""
 
 _LEFT: deque[tuple[tuple[Any, ...], Any]] = deque()
 """Arrays that nobody has any more, closed sessions' too, each with events of streams that may still
@@ -57,7 +57,7 @@ def key_of(stream: Any) -> Key:
 
 
 class Streams:
-    """What streams have to wait for.
+    """The events that streams have to wait for.
 
     What is launched on one stream happens in order; on two of them it need not. A run begins after
     the last one that has given variables new contents; new contents go over old ones after all runs

@@ -1,4 +1,4 @@
-"""What a GPU can compile: what lowering asks."""
+"""The ops that a GPU can compile: lowering asks."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ from graphfw.runtime.kernels.views import is_joined, view
 
 
 class Target(KernelTarget, Protocol):
-    """What makes native code.
+    """A generator of native code.
 
     Attributes:
         most_numbers: So many different floats a kernel may have in its code; see `with_tables`.
@@ -90,7 +90,7 @@ class Target(KernelTarget, Protocol):
 
 
 class _Form(NamedTuple):
-    """What is known of an op's scalar form: whether there is one, and what it costs."""
+    """The facts of an op's scalar form: whether there is one, and what it costs."""
 
     is_there: bool
     is_cheap: bool
@@ -98,7 +98,7 @@ class _Form(NamedTuple):
 
 
 class CanCompile:
-    """What a target can compile: what the partition of a graph asks."""
+    """The ops that a target can compile: the partition of a graph asks."""
 
     def __init__(self, target: Target) -> None:
         self._target = target

@@ -36,7 +36,7 @@ from graphfw.runtime.kernels.steps import Temp
 
 
 class Lines(NamedTuple):
-    """What the cells of a kernel have left of a reduction over rows.
+    """The partial results that the cells of a kernel leave of a reduction over rows.
 
     Attributes:
         across: The reduction.
@@ -50,7 +50,7 @@ class Lines(NamedTuple):
 
     @property
     def output(self) -> Tensor:
-        """What they are joined to."""
+        """The storage that they are joined to."""
         return self.across.node.outputs[0]
 
 

@@ -90,7 +90,7 @@ class Draft:
 
 
 class _Nature(NamedTuple):
-    """What decides where an expression is computed.
+    """The facts that decide where an expression is computed.
 
     Attributes:
         level: How many reductions, one after the other, it needs.

@@ -1,4 +1,4 @@
-"""What computes an operand of a matrix product where it is multiplied: see `Prologue`."""
+"""The prologue of a matrix product: it computes an operand where it is multiplied."""
 
 from __future__ import annotations
 

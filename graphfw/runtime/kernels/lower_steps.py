@@ -64,7 +64,7 @@ from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage, Temp
 
 
 class KernelTarget(Protocol):
-    """What compiles kernels."""
+    """A compiler of kernels."""
 
     def kernel(self, kernel: Kernel) -> Code:
         """Return the code of a kernel."""

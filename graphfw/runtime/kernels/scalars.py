@@ -37,11 +37,11 @@ from graphfw.runtime.kernels import stored
 from graphfw.runtime.kernels.ir import Call, Const, Expr
 
 Operand: TypeAlias = "Expr | bool | int | float"
-"""What the functions take; at least one operand of a call is an Expr."""
+"""An operand of the functions; at least one operand of a call is an Expr."""
 
 
 class Primitive(NamedTuple):
-    """What a function of kernels means.
+    """The meaning of a function of kernels.
 
     Attributes:
         arity: How many operands it has.

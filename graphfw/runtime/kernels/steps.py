@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Code(Protocol):
-    """What a function is generated from: `LlvmCode` for CPUs, `CudaCode` for GPUs."""
+    """The source of a function: `LlvmCode` for CPUs, `CudaCode` for GPUs."""
 
     @property
     def key(self) -> str:
@@ -27,7 +27,7 @@ class Code(Protocol):
 
 @runtime_checkable
 class LlvmCode(Code, Protocol):
-    """What a native function of a CPU is generated from.
+    """The source of a native function of a CPU.
 
     The function's signature is `i32 (ptr buffers, ptr params, i64 cell, ptr scratch)`: an array of
     pointers in the order of the step's operands, an array of i64, which cell to compute, and memory
@@ -160,7 +160,7 @@ class View(NamedTuple):
 
 
 class Epilogue(NamedTuple):
-    """What is done to each element of a matrix product while it is in cache.
+    """The function of each element of a matrix product while it is in cache.
 
     Attributes:
         kernel: A kernel of the form "rows" with one inner axis: its rows are those of the product
@@ -206,7 +206,7 @@ class Epilogue(NamedTuple):
 
 
 class Prologue(NamedTuple):
-    """What computes an operand of a matrix product, some rows or columns of it at a time.
+    """The computation of an operand of a matrix product, some rows or columns of it at a time.
 
     Attributes:
         nodes: What is computed: one tensor, of which the operand may be a transposed view.
@@ -278,4 +278,4 @@ class ReferenceStep:
 
 
 Item: TypeAlias = "Step | ReferenceStep"
-"""What a run does."""
+"""An item of a run's work."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Format(NamedTuple):
-    """What the codes of a float mean.
+    """The meaning of the codes of a float.
 
     Attributes:
         width: How many bits a code has, its sign included.

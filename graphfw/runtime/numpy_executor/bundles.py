@@ -28,7 +28,7 @@ class Bundle(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is kept under."""
+        """The name that it is kept under."""
         return "gb_" + blake2b(" ".join(self.defines).encode(), digest_size=20).hexdigest()
 
 

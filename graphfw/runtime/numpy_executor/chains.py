@@ -39,7 +39,7 @@ class Source(NamedTuple):
 
 
 class Chain:
-    """What a body computes in a trip, link by link."""
+    """The computation of a body in a trip, link by link."""
 
     def __init__(self) -> None:
         self._links: list[tuple[int, int, int]] = []

@@ -1,4 +1,4 @@
-"""What a step's code is, in a form for people: a loop nest, or the facts that it is made from."""
+"""The code of a step, in a form for people: a loop nest, or the facts that it is made from."""
 
 from __future__ import annotations
 

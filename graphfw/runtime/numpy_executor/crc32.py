@@ -27,7 +27,7 @@ _SUMS = 4
 """How many vectors are multiplied independently: a processor begins the next product before the
 last one is done."""
 _NOTHING = 0xFFFFFFFF
-"""What zlib continues from to have a register of 0, which it inverts."""
+"""The state that zlib continues from to have a register of 0, which it inverts."""
 
 _INTRINSICS = {1: "llvm.x86.pclmulqdq", 2: "llvm.x86.pclmulqdq.256", 4: "llvm.x86.pclmulqdq.512"}
 _X86 = """

@@ -137,7 +137,7 @@ def _groups(texts: Mapping[str, str], most: int) -> list[dict[str, str]]:
 
 
 class Engine:
-    """What compiles and loads.
+    """The compiler and loader of machine code.
 
     Args:
         cache: Where machine code is kept.
@@ -160,7 +160,7 @@ class Engine:
             self._target(), use_jit_link=True, suppress_errors=True
         )
         self._libraries: list[Any] = []
-        """What keeps the machine code."""
+        """The libraries that keep the machine code."""
         self._numbers = itertools.count()
         self._quickened: int | None = None
         """The thread that has made LLVM quick."""

@@ -133,13 +133,13 @@ class ReadyRun:
 
     @cached_property
     def whole_record(self) -> Record:
-        """What the runner is given, for a program that is native as a whole."""
+        """The record for the runner, of a program that is native as a whole."""
         (stretch,) = self._recipe.stretches
         return self.run.record_of(stretch.first, stretch.waves)
 
 
 class Execution:
-    """What a run has computed so far.
+    """The values that a run has computed so far.
 
     Args:
         loaded: What is run.

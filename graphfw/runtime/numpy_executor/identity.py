@@ -29,7 +29,7 @@ _SHORT = 64
 """Bytes of a constant that are as short as its hash."""
 
 _TRACES = ("GRAPHFW_DUMP", "GRAPHFW_STOP_AFTER")
-"""What asks to see passes at work."""
+"""The variables of the environment that ask to see passes at work."""
 
 enabled = True
 """Whether recipes are kept; tests of the compiler turn it off."""

@@ -1,4 +1,4 @@
-"""What the native steps of a program are called, and take: kept beside its recipe, for profiles.
+"""The names and the costs of a program's native steps: kept beside its recipe, for profiles.
 
 So a plan that is recalled from disk is profiled without being compiled again.
 """

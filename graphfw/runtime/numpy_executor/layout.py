@@ -1,4 +1,4 @@
-"""What a plan is for given sizes: tables for the native runner, and where everything lies."""
+"""The layout of a plan at given sizes: tables for the native runner, and where everything lies."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _DUE = 3
 _EMPTY = 4
 """Words of what is an empty tuple as far as the runner looks."""
 _FAILED = -2
-"""What the native function returns besides numbers of trips, and of arrays that it can't take."""
+"""The native function's result for a failure; others are numbers of trips."""
 
 
 class LoopCode:
@@ -65,7 +65,7 @@ class Move(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What a trip takes from the one before it.
+    """The values that a trip takes from the one before it.
 
     Attributes:
         taken: Where the address of what is read goes.
@@ -83,7 +83,7 @@ class Carry(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a trip computes.
+    """The computation of a trip.
 
     Attributes:
         function: The address of `i64 (ptr table, ptr nothing)`: 0 when all is done.
@@ -107,7 +107,7 @@ def work_of(run: ReadyRun) -> Work:
 
 
 class Condition(NamedTuple):
-    """What is asked before each trip.
+    """The condition that is asked before each trip.
 
     Attributes:
         run: What computes it.

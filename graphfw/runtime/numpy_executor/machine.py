@@ -1,4 +1,4 @@
-"""What this processor is, as LLVM names it."""
+"""The name and features of this processor, as LLVM names them."""
 
 from __future__ import annotations
 

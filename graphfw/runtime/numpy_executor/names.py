@@ -23,7 +23,7 @@ def name_of(code: Code) -> str:
 
 @functools.cache
 def _generator() -> str:
-    """What generates LLVM text, in one word: machine code of another generator is not used."""
+    """Return the generator of LLVM text, in one word: machine code of another one is not used."""
     here = Path(__file__).parent
     return sources(here, here.parent / "kernels")
 

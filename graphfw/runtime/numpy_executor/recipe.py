@@ -84,7 +84,7 @@ class Stretch(NamedTuple):
 
 @record(eq=False)
 class Recipe:
-    """What the runs of a compiled program need to know.
+    """The facts that the runs of a compiled program need.
 
     Addresses are numbered: first those that stay, which are the arena (0), constants, prepared
     operands and what nodes outside of native code make; then those of the arrays of a call.

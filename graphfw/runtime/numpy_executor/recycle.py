@@ -38,7 +38,7 @@ def _popped(past: deque[Array]) -> tuple[Array, int]:
 
 
 _UNSHARED = min(_popped(deque([np.empty(0)]))[1], 3)
-"""What `_popped` counts where nobody else does; the interpreter's own references differ, 3 are the
+"""The count that `_popped` returns where nobody else holds it; interpreters differ, 3 are the
 most. A debugger that looks into frames has one more, here, and would have arrays be used again
 later that somebody holds."""
 

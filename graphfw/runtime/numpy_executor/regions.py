@@ -23,7 +23,7 @@ from graphfw.runtime.numpy_executor.region_scan import NativeScan, ScanRegion
 
 
 class CompiledRegion:
-    """What computes a node with bodies, compiled here and now.
+    """The executable of a node with bodies, compiled here and now.
 
     Attributes:
         how: Who makes the trips, or chooses, for reports.

@@ -1,4 +1,4 @@
-"""What a compiled program says about itself: its steps, its memory, its code."""
+"""The reports of a compiled program: its steps, its memory, its code."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
 
 
 class StepCost(NamedTuple):
-    """What a step takes, at known sizes.
+    """The cost of a step, at known sizes.
 
     Attributes:
         flops: As the ops declare them.

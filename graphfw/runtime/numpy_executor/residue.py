@@ -1,4 +1,4 @@
-"""What compiling leaves in the process's memory, given back before a run takes much itself."""
+"""The memory that compiling leaves in the process, given back before a run takes much itself."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _RECORDS_HEADER = 8
 _STATE, _OWN_DUE = 48, 40
 """Words of what a run changes; the one that says when to ask next, if no other does."""
 _GIVE_UP, _KEEP, _GIVEN_UP = range(3)
-"""What is done with Python's lock."""
+"""The ways to treat Python's lock."""
 
 
 class Call(NamedTuple):
@@ -124,7 +124,7 @@ class Tables:
 
 
 class Run:
-    """What one run at a time of a schedule changes: several of them may be at work together.
+    """The data of one run at a time of a schedule: several of them may be at work together.
 
     Args:
         schedule: What is computed.

@@ -1,4 +1,4 @@
-"""What this processor can compile: what lowering asks."""
+"""The ops that this processor can compile: lowering asks."""
 
 from __future__ import annotations
 

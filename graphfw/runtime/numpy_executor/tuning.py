@@ -44,10 +44,10 @@ _LARGEST = 1 << 30
 """With more bytes of operands nothing is measured."""
 
 _LEAST, _CACHES = 4 << 20, 64 << 20
-"""What a run goes through leaves nothing else in a core's own caches, or in any."""
+"""The bytes that a run goes through to leave nothing else in a core's own caches, or in any."""
 
 _known: dict[str, Mapping[str, float]] = {}
-"""What has been measured, or read, in this process."""
+"""The measurements that have been made, or read, in this process."""
 
 
 class Tuner:

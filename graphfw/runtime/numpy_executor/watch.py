@@ -1,4 +1,4 @@
-"""What native code looks at to see whether a run should end. `poll.ll` has the offsets."""
+"""The flag that native code looks at to see whether a run should end. `poll.ll` has the offsets."""
 
 from __future__ import annotations
 

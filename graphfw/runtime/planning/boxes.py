@@ -1,4 +1,4 @@
-"""What ops that copy are made of: boxes, parts of the output that have one regular source each."""
+"""The boxes of ops that copy: parts of the output that have one regular source each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Box(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """What is copied to make an output.
+    """The copies that make an output.
 
     Attributes:
         boxes: They don't overlap, and leave nothing out, but what lies where it belongs.

@@ -1,4 +1,4 @@
-"""What a run draws random bits from. Kernels compute these where they need them: see `ir.Draw`."""
+"""The random bits of a run. Kernels compute these where they need them: see `ir.Draw`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def drawn_keys(graph: Graph) -> tuple[str, ...]:
 
 
 class Draws:
-    """What the random nodes of a program draw from in a run: the step, then a key for each stream.
+    """The source of a program's random nodes in a run: the step, then a key for each stream.
 
     Args:
         keys: The streams'.

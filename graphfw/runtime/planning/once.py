@@ -1,4 +1,4 @@
-"""What is made once for many runs: of constants, and of variables that keep their contents."""
+"""Values made once for many runs: of constants, and of variables that keep their contents."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _FEW = 16
 
 
 class Level(NamedTuple):
-    """What need not wait for one another: native steps, then nodes outside of native code."""
+    """Steps that need not wait for one another: native ones, then nodes outside of native code."""
 
     steps: list[Step]
     nodes: list[Node]

@@ -10,7 +10,7 @@ from graphfw.ops.regions import Region
 from graphfw.runtime.kernels.steps import Step, Storage
 
 FLOPS, BYTES = 1e11, 2e10
-"""What a thread does in a second, roughly."""
+"""The work of a thread in a second, roughly."""
 
 _TRIP_FLOPS = 1e10
 """The same of a loop, whose iterations wait for one another."""

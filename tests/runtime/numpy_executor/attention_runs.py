@@ -37,7 +37,7 @@ def operands(
 
 
 def gradient_operands(op: Any, q: Array, k: Array, v: Array, *mask: Array) -> list[Array]:
-    """What `attention_grad` takes after `attention` was given these."""
+    """Return the operands of `attention_grad` after `attention` was given these."""
     with np.errstate(all="ignore"):
         out, lse, rest = op.eval(np, q, k, v, *mask)
     d_out = np.random.default_rng(3).normal(size=out.shape).astype(out.dtype)

@@ -15,7 +15,7 @@ import graphfw as gf
 
 
 class GraphfwBackend(AbstractBackend):
-    """What einops calls for `gf.Tensor`s; their sizes may be symbolic."""
+    """The functions that einops calls for `gf.Tensor`s; their sizes may be symbolic."""
 
     framework_name = "graphfw"
 

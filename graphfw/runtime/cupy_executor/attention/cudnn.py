@@ -77,7 +77,7 @@ class CudnnAttention(cudnn.CudnnCode):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """What the operands are called."""
+        """The names of the operands."""
         return BACKWARD if self.is_gradient else FORWARD
 
     @property

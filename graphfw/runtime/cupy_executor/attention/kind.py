@@ -1,4 +1,4 @@
-"""What a kernel of attention is made for: the arguments of the template, the tiles among them."""
+"""The kinds of kernels of attention: the arguments of the template, the tiles among them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SHARED_PER_WARP = 20 << 10
 those of one block wait others compute."""
 
 _SHARED = 99 << 10
-"""What any GPU of compute capability 8.0 on gives a block."""
+"""The shared memory that any GPU of compute capability 8.0 on gives a block."""
 
 _REGISTERS = 192
 """So many of the 255 registers of a thread may be sums; others are operands and addresses."""
@@ -69,7 +69,7 @@ def form_of(node: Node) -> tuple[bool, float]:
 
 
 class Tiles(NamedTuple):
-    """What a block computes at a time.
+    """The tiles that a block computes at a time.
 
     Attributes:
         warps: How many warps it has.
@@ -95,7 +95,7 @@ class Tiles(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the variant with these tiles is called."""
+        """The name of the variant with these tiles."""
         return f"{self.rows}x{8 * self.n}"
 
 
@@ -132,7 +132,7 @@ class Mask(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """What a kernel is made for.
+    """The kind of a kernel.
 
     Attributes:
         role: Which kernel it is.
@@ -158,7 +158,7 @@ class Kind:
 
     @property
     def wide(self) -> DType:
-        """What it computes in."""
+        """The dtype it computes in."""
         return float64 if self.dtype is float64 else float32
 
     @property

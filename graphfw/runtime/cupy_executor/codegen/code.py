@@ -31,7 +31,7 @@ from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
 
 PRELUDE = (Path(__file__).parent / "prelude.cuh").read_text("utf-8")
-"""What all kernels share."""
+"""The code that all kernels share."""
 
 _GROUPS = {
     "single": "gf_single",
@@ -68,7 +68,7 @@ class CudaCode:
 
     @cached_property
     def symbol(self) -> str:
-        """What its functions' names begin with; the variant's name follows."""
+        """The prefix of its functions' names; the variant's name follows."""
         return f"gf_{hashlib.sha256(self.key.encode()).hexdigest()[:24]}"
 
     @property

@@ -1,4 +1,4 @@
-"""What of a kernel decides how the threads of a GPU go through it: see `nest`."""
+"""The forms in which the threads of a GPU go through a kernel: see `nest`."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class HandCode:
 
     @cached_property
     def symbol(self) -> str:
-        """What its functions' names begin with; the variant's name follows."""
+        """The prefix of its functions' names; the variant's name follows."""
         facts = repr((self.name, self.text, self.buffers, self.params, self.functions, self.own))
         return f"gf_{self.name}_{hashlib.sha256(facts.encode()).hexdigest()[:24]}"
 

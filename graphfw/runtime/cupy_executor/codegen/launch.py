@@ -63,7 +63,7 @@ _MANY_COLUMNS = 8192
 """With so many columns, each is left to a thread."""
 
 VECTOR = "_vector"
-"""What the names of variants end with whose threads take several elements in a row at once."""
+"""The suffix of the names of variants whose threads take several elements in a row at once."""
 
 _THREADS = {
     "elements": 256,
@@ -297,7 +297,7 @@ def _geometry(
 
 
 class _Sizes:
-    """What a kernel's sizes are in a launch."""
+    """The values of a kernel's sizes in a launch."""
 
     def __init__(self, kernel: Kernel, params: Sequence[int]) -> None:
         self.kernel = kernel

@@ -17,7 +17,7 @@ TOGETHER = (
 """The variants that may do several launches at once: no block has to do with another."""
 
 MANY = "_many"
-"""What their names end with then."""
+"""The suffix of their names then."""
 
 _SMALL = 256
 """A launch of more blocks keeps a GPU busy by itself."""

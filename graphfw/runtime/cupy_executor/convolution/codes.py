@@ -60,7 +60,7 @@ class Tile(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """What adds up products of a dtype.
+    """The instructions that add up products of a dtype.
 
     Attributes:
         dtype: Of the operands.

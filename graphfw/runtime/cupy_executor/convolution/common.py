@@ -1,4 +1,4 @@
-"""What the steps of convolutions and of their gradients have in common."""
+"""The base of the steps of convolutions and of their gradients."""
 
 from __future__ import annotations
 

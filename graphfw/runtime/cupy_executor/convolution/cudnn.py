@@ -75,7 +75,7 @@ class CudnnConv(cudnn.CudnnCode):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """What the operands are called, without those of `behind` and `otherwise`."""
+        """The names of the operands, without those of `behind` and `otherwise`."""
         return (*OPERANDS, *self.extras)
 
     def question(self, params: Sequence[int]) -> cudnn.Question | str:

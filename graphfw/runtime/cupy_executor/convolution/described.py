@@ -29,11 +29,11 @@ CONVOLUTIONS = ("conv", "conv_weight", "pixel_conv", "pixel_conv_weight")
 
 OPERANDS = ("image", "filter", "response")
 MADE: dict[Kind, str] = {"fprop": "response", "dgrad": "image", "wgrad": "filter"}
-"""What each form makes."""
+"""The output of each form."""
 
 
 class Numerics(NamedTuple):
-    """What a convolution may be computed by.
+    """The dtypes that a convolution may be computed in.
 
     Attributes:
         precision: See `Options`.
@@ -126,7 +126,7 @@ class Lying(NamedTuple):
 
 
 class Described(NamedTuple):
-    """What cuDNN is told at given sizes, with two spatial dims or three.
+    """The description of a convolution for cuDNN at given sizes, with two spatial dims or three.
 
     Attributes:
         image: How it lies; so `filter` and `response`.

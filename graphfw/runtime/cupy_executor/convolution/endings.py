@@ -1,4 +1,4 @@
-"""What follows a convolution, where cuDNN knows a convolution that ends so."""
+"""The functions that follow a convolution, where cuDNN knows a convolution that ends so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows a convolution, done to each sum before it is written: C++ from its kernel."""
+"""The functions of each sum of a convolution before it is written: C++ from its kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphfw.runtime.kernels.printer import show
 
 
 class Finish(NamedTuple):
-    """What is done to the elements of a result.
+    """The function of the elements of a result.
 
     Attributes:
         dtype: Of the result.
@@ -31,7 +31,7 @@ class Finish(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What tells functions that do this from others."""
+        """The name that tells functions with this ending from others."""
         if self.kernel is None:
             return f"_{self.dtype}{'_by_pixel' if self.by_pixel else ''}"
         text = f"{self.dtype} {self.keeps} {self.by_pixel} {self.product} {show(self.kernel)}"

@@ -1,4 +1,4 @@
-"""What loops and branches have in common: bodies, and where these find what they take and yield."""
+"""The base of loops and branches: bodies, and where these find what they take and yield."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_LAUNCHES = 4096
 a loop that long keeps the GPU busy for longer than it takes to begin."""
 
 WELL = 16
-"""What the address of an array must be a multiple of: threads read so many bytes at once."""
+"""The number that an array's address must be a multiple of: threads read so many bytes at once."""
 
 
 class RefusedError(Exception):
@@ -57,7 +57,7 @@ _NO_RNG = Rng(0, 0)
 
 
 class RegionCode(ABC):
-    """What computes a loop or a branch, for all sizes.
+    """The code of a loop or a branch, for all sizes.
 
     The operands are the node's inputs, then its outputs, each in a row. Params: where each input
     begins in its storage, in elements, and what else a kind of region wants to know.
@@ -73,7 +73,7 @@ class RegionCode(ABC):
 
     @property
     def key(self) -> str:
-        """What kind of region it is; its kernels are codes of their own."""
+        """The kind of region; its kernels are codes of their own."""
         return self.node.op.name
 
     @property

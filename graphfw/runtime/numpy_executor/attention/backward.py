@@ -48,7 +48,7 @@ class BackwardCode(ScoresCode):
 
     @property
     def layout(self) -> Layout:
-        """What it is called with; `chunk` is the size of a chunk, `heads` how many there are."""
+        """The arguments; `chunk` is the size of a chunk, `heads` how many there are."""
         sizes = ("queries", "keys", "width", "value_width", "chunk", "heads")
         return Layout(sizes, self.lead, tuple(name for name in self.names if name != "parts"))
 
@@ -250,7 +250,7 @@ class SumCode:
 
     @property
     def layout(self) -> Layout:
-        """What it is called with; `chunks` is how many parts there are."""
+        """The arguments; `chunks` is how many parts there are."""
         sizes = ("queries", "width", "chunk", "chunks", "heads", "rows", "groups")
         return Layout(sizes, self.lead, ("d_q",))
 

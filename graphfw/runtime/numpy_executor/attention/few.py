@@ -39,7 +39,7 @@ class FewCode(ScoresCode):
 
     @property
     def layout(self) -> Layout:
-        """What it is called with; a head has `chunks` of `chunk` keys, a multiple of a tile's."""
+        """The arguments; a head has `chunks` of `chunk` keys, a multiple of a tile's."""
         sizes = ("queries", "keys", "width", "value_width", "chunk", "chunks")
         return Layout(sizes, self.lead, ("q", "k", "v", *self.masks))
 
@@ -136,7 +136,7 @@ class _Few(ScoresKernel):
 
 _ARGUMENTS = "ptr noalias %to, ptr noalias %factors, ptr noalias %rows"
 _ARGUMENTS += ", i64 %row, i64 %count, i64 %width"
-"""What the functions here are given: the rows are `row` apart, and of whole vectors."""
+"""The arguments of the functions here: the rows are `row` apart, and of whole vectors."""
 
 
 def _define_dots(module: Module, t: Tile, dtype: DType) -> str:
@@ -222,7 +222,7 @@ class JoinCode:
 
     @property
     def layout(self) -> Layout:
-        """What it is called with; a cell has `group` of all `heads`."""
+        """The arguments; a cell has `group` of all `heads`."""
         sizes = ("queries", "value_width", "chunks", "heads", "group")
         return Layout(sizes, self.lead, ("out",))
 

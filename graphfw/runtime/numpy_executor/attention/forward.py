@@ -42,7 +42,7 @@ class ForwardCode(ScoresCode):
 
     @property
     def layout(self) -> Layout:
-        """What it is called with: a cell has `rows` queries, a head has `groups` cells."""
+        """The arguments: a cell has `rows` queries, a head has `groups` cells."""
         sizes = ("queries", "keys", "width", "value_width", "rows", "groups")
         return Layout(sizes, self.lead, ("q", "k", "v", "out", *self.masks))
 

@@ -1,4 +1,4 @@
-"""What the kernels that compute scores have in common."""
+"""The base of the kernels that compute scores."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ScoresCode(ABC):
     @property
     @abstractmethod
     def layout(self) -> Layout:
-        """What it is called with."""
+        """The arguments."""
 
     @property
     def masks(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ class PackCode:
 
     @property
     def layout(self) -> Layout:
-        """What it is called with; `blocks` is how many cells a head has."""
+        """The arguments; `blocks` is how many cells a head has."""
         sizes = ("keys", "width", "value_width", "blocks")
         return Layout(sizes, self.lead, ("k", "v"))
 

@@ -1,4 +1,4 @@
-"""What the attention kernels are put together from: tiles of matrix products, packing, exp."""
+"""The parts of the attention kernels: tiles of matrix products, packing, exp."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Tile:
 
     @property
     def wide(self) -> DType:
-        """What is computed in: float32 for 16-bit floats."""
+        """The dtype that is computed in: float32 for 16-bit floats."""
         return _wide(self.dtype)
 
     @property

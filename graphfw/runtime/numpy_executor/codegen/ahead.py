@@ -17,7 +17,7 @@ _DISTANCE = 2048
 
 
 class Ahead:
-    """What a kernel of the form "rows" reads ahead.
+    """The memory that a kernel of the form "rows" reads ahead.
 
     Attributes:
         loop: The pass that asks; None where there is none.

@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 
 class Facts:
-    """What code generation needs to know of a kernel.
+    """The facts of a kernel that code generation needs.
 
     Attributes:
         kernel: The kernel.

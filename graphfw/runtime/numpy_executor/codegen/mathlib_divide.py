@@ -25,7 +25,7 @@ def floor_divide(m: Body, x: Value, y: Value) -> Value:
 
 
 def remainder(m: Body, x: Value, y: Value) -> Value:
-    """What `floor_divide` leaves, with the sign of y; of integers by 0: 0."""
+    """Return the remainder of `floor_divide`, with the sign of y; of integers by 0: 0."""
     if not m.dtype.is_floating:
         return _integers(m, x, y)[1]
     rest = _fmod(m, x, y)

@@ -30,7 +30,7 @@ class Target(NamedTuple):
 AVX512 = Target("avx512", 64, True, 32 << 20)
 AVX2 = Target("avx2", 32, False, 32 << 20)
 BASE = Target("base", 16, False, 0)
-"""What every 64-bit processor has: SSE2, NEON."""
+"""The instructions that every 64-bit processor has: SSE2, NEON."""
 
 
 @cache

@@ -20,7 +20,7 @@ _USUAL, _RARE = "!prof !1", "!prof !2"
 METADATA = """!0 = !{i32 1}
 !1 = !{!"branch_weights", i32 1000000, i32 1}
 !2 = !{!"branch_weights", i32 1, i32 1000000}"""
-"""What a module needs for it."""
+"""The metadata that a module needs for branch weights."""
 
 
 class Writer:

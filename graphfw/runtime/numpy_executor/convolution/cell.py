@@ -63,7 +63,7 @@ AT_ONCE = 1024
 
 @record
 class WithWindows:
-    """What calls the function that lays out panels.
+    """The base of cells that call the function which lays out panels.
 
     Attributes:
         shape: The tiles.
@@ -77,7 +77,7 @@ class WithWindows:
 
     @property
     def windows(self) -> WindowsCode:
-        """What lays out panels."""
+        """The function that lays out panels."""
         return WindowsCode(self.shape, self.rank, self.step)
 
 
@@ -95,7 +95,7 @@ class PanelsCode(WithWindows):
 
     @property
     def parts(self) -> tuple[WindowsCode]:
-        """What it calls by name."""
+        """The functions that it calls by name."""
         return (self.windows,)
 
     def llvm(self, symbol: str) -> str:
@@ -157,12 +157,12 @@ class ConvCell(WithWindows, Called):
 
     @property
     def round(self) -> Piece:
-        """What rounds a chunk of the result."""
+        """The function that rounds a chunk of the result."""
         return Piece("round", self.shape, ())
 
     @property
     def parts(self) -> tuple[Piece | WindowsCode, ...]:
-        """What it calls by name."""
+        """The functions that it calls by name."""
         windows = () if self.is_ahead else (self.windows,)
         return (*windows, self.round) if self.rounds or self.is_joined else windows
 

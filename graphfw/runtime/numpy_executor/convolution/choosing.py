@@ -101,7 +101,7 @@ class _Operand(NamedTuple):
 
 
 class _Along(NamedTuple):
-    """What a strip sees along a row, of one element of the window or of two neighbours.
+    """The elements that a strip sees along a row, of one of the window or of two neighbours.
 
     Attributes:
         taps: Which elements.

@@ -76,12 +76,12 @@ class ResultsCode:
 
     @property
     def pack(self) -> Piece:
-        """What lays out panels."""
+        """The function that lays out panels."""
         return Piece("pack", self.shape, (self.layout,))
 
     @property
     def parts(self) -> tuple[Piece]:
-        """What it calls."""
+        """The functions that it calls."""
         return (self.pack,)
 
     def llvm(self, symbol: str) -> str:
@@ -149,12 +149,12 @@ class GradientCode:
 
     @property
     def parts(self) -> tuple[Piece | WindowsCode, ...]:
-        """What it calls."""
+        """The functions that it calls."""
         return (self.windows, self.transpose, *panel_tiles(self.shape, self.results.columns))
 
     @property
     def transpose(self) -> Piece:
-        """What transposes windows; they are of the dtype that is computed in."""
+        """The function that transposes windows; they are of the dtype that is computed in."""
         shape = self.shape
         return Piece("pack", shape._replace(stored=shape.dtype), ("columns",))
 

@@ -80,7 +80,7 @@ class KernelSumsCode:
 
     @property
     def parts(self) -> tuple[Piece, ...]:
-        """What it calls."""
+        """The functions that it calls."""
         return panel_tiles(self.shape, self.shape.columns)
 
     @property
@@ -233,7 +233,7 @@ def _count(view: View) -> int:
 
 
 class _Tiling(NamedTuple):
-    """What a round does: some images, with tiles along both dims, and how many these are in all."""
+    """The work of a round: some images, with tiles along both dims, and how many these are."""
 
     images: DimLike
     down: DimLike

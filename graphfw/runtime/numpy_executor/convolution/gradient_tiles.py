@@ -17,7 +17,7 @@ GAP = 16
 """Elements between matrices, so that equal places of all don't fall into one set of a cache."""
 
 Side: TypeAlias = Literal["image", "places"]
-"""What is transformed."""
+"""The operand that is transformed."""
 
 
 def turned(matrix: Matrix) -> Matrix:
@@ -59,7 +59,7 @@ class TilesCode:
 
     @property
     def matrix(self) -> Matrix:
-        """What is multiplied with columns, and with rows."""
+        """The matrix for columns, and for rows."""
         return F4.of_image if self.side == "image" else turned(F4.of_result)
 
     def scratch(self, across: DimLike) -> DimLike:

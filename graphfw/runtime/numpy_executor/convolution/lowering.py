@@ -33,7 +33,7 @@ _RUN = 4
 """Laying out a panel, and each run of it, takes as long as multiplying it with so many rows."""
 
 _LAID_OUT: Mapping[SpatialStep, int] = {1: 8, 2: 15, 0: 40}
-"""What laying out a panel took on average, in rows, by the step along the last dim."""
+"""The time of laying out a panel on average, in rows, by the step along the last dim."""
 
 _TAP = 40
 """The cycles that each element of the window takes in each run of a panel, besides."""
@@ -48,7 +48,7 @@ _COPIED = 16
 """Copying an element takes as long as multiplying so many."""
 
 _PLACES = 32
-"""What is taken for the places in a row, where they are not known until the graph runs."""
+"""The number of places in a row that is assumed, where it is not known until the graph runs."""
 
 _AHEAD = 16 << 20
 """The most bytes of panels that are laid out before they are needed: caches hold them."""
@@ -83,7 +83,7 @@ def why_never(node: Node) -> str:
 
 
 class Convolution(NamedTuple):
-    """What is computed; see `strategies.conv_steps`.
+    """The convolution that is computed; see `strategies.conv_steps`.
 
     Attributes:
         nodes: For reports.

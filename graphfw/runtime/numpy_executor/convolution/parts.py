@@ -1,4 +1,4 @@
-"""What gradients of kernels share: products of two panels, and sums that were cut into parts."""
+"""The parts of gradients of kernels: products of two panels, and sums that were cut into parts."""
 
 from __future__ import annotations
 

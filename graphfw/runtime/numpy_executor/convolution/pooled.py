@@ -27,10 +27,10 @@ from graphfw.runtime.numpy_executor.convolution.turning import (
 from graphfw.runtime.numpy_executor.matmul.tiles import Tiles
 
 _SEEN = 16
-"""What a window sees at most: each of it is code."""
+"""The most elements that a window sees: each of them is code."""
 
 _PLACES = 256
-"""What is reduced while it is computed has no more places: all of them stay in the L1 cache."""
+"""The most places of what is reduced while it is computed: all of them stay in the L1 cache."""
 
 _POOLS = (WindowMax, WindowSum, WindowReluSum)
 

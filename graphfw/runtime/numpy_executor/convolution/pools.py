@@ -339,7 +339,7 @@ class _Pool(Seeing):
             body.set(ordered, are, bits)
 
     def result(self, total: _Total) -> str:
-        """What has come out: NaN where one has been seen."""
+        """Return the result: NaN where one has been seen."""
         body, (kind, bits, slot, ordered) = self.body, total
         value = body.get(slot, kind)
         if self.code.kind == "sums":

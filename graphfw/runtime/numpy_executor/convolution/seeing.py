@@ -78,7 +78,7 @@ class Seeing:
         return offset, low, body.ceil(body.max(body.sub(dim[D.SIZE], index), "0"), stride)
 
     def index(self, dim: list[str], place: str, tap: str) -> tuple[str, str]:
-        """What a place sees along a dim, and how many bytes that lies behind the first element."""
+        """Return the element that a place sees along a dim, and its offset in bytes."""
         body = self.body
         index = body.add(body.mul(place, dim[D.STRIDE]), body.mul(tap, dim[D.DILATION]))
         index = body.sub(index, dim[D.BEFORE])

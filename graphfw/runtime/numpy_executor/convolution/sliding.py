@@ -22,7 +22,7 @@ from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
 
 Kind: TypeAlias = Literal["products", "elements"]
-"""What is added up of what a window sees: products with a kernel, or the elements themselves."""
+"""The terms that are added up of what a window sees: products with a kernel, or the elements."""
 
 
 _CELL = 1 << 18

@@ -75,12 +75,12 @@ class TiledCell(WithWindows, Called):
 
     @property
     def kernels(self) -> RowsCode:
-        """What writes kernels as rows, for vectors."""
+        """The function that writes kernels as rows, for vectors."""
         return RowsCode(self.shape, self.rank)
 
     @property
     def parts(self) -> tuple[WindowsCode, RowsCode]:
-        """What it calls by name."""
+        """The functions that it calls by name."""
         return self.windows, self.kernels
 
     def llvm(self, symbol: str) -> str:

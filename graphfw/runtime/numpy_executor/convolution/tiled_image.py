@@ -65,7 +65,7 @@ class E:
 
 
 class Extent(NamedTuple):
-    """What is kept of a spatial dim.
+    """The part that is kept of a spatial dim.
 
     Attributes:
         size: The elements of a phase.

@@ -117,12 +117,12 @@ class KernelPartsCode:
 
     @property
     def rows(self) -> RowsCode:
-        """What writes kernels as rows."""
+        """The function that writes kernels as rows."""
         return RowsCode(self.shape, self.rank)
 
     @property
     def parts(self) -> tuple[RowsCode]:
-        """What it calls by name."""
+        """The functions that it calls by name."""
         return (self.rows,)
 
     def llvm(self, symbol: str) -> str:

@@ -134,12 +134,12 @@ class TurnedCell(Called):
 
     @property
     def turn(self) -> TurnCode:
-        """What transposes blocks."""
+        """The function that transposes blocks."""
         return TurnCode(self.shape)
 
     @property
     def parts(self) -> tuple[TurnCode]:
-        """What it calls by name."""
+        """The functions that it calls by name."""
         return (self.turn,)
 
     def llvm(self, symbol: str) -> str:
@@ -148,7 +148,7 @@ class TurnedCell(Called):
 
 
 class Result(NamedTuple):
-    """What a cell leaves, before it is transposed.
+    """The result of a cell, before it is transposed.
 
     Attributes:
         rows: How many rows of places an image has.

@@ -130,7 +130,7 @@ class _TurnedPool(Turned):
                     self.computed.store(made, body.at(there, offset))
 
     def seen(self, axis: int, place: str, size: str) -> list[str]:
-        """What a window sees along an axis.
+        """Return the elements that a window sees along an axis.
 
         Beyond the places of the convolution it sees nothing. The last one there is, it sees anyhow:
         that may as well be taken twice.

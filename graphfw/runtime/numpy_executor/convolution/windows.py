@@ -1,4 +1,4 @@
-"""What windows see, laid out as a panel of the right operand of a product: `[k][two vectors]`.
+"""The elements that windows see, laid out as a panel of a product's right operand.
 
     @windows(ptr image, ptr params, i64 k, i64 n, i64 column, i64 columns, ptr to)
 

@@ -11,7 +11,7 @@ from graphfw.runtime.numpy_executor.matmul.sources import MOST_ROWS
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 _MOST_BYTES = 1 << 20
-"""What rows or columns that are computed at a time may take: they stay in the L2 cache."""
+"""The most bytes of rows or columns computed at a time: they stay in the L2 cache."""
 
 LEAST_CELLS = 8
 """With fewer, threads would wait that could compute elements."""
@@ -26,7 +26,7 @@ _ROWS = 64, 128
 """The rows of a cell where nobody knows how many there are: where they are few, and in general."""
 
 _ELEMENTS, _COLUMNS = 1 << 16, 64
-"""What a cell computes of a right operand at least."""
+"""The least that a cell computes of a right operand."""
 
 
 def by_rows(how: Cut, m: DimLike) -> Cut:

@@ -32,7 +32,7 @@ class Called(abc.ABC):
 
     @property
     def name(self) -> str:
-        """What calls it calls it by."""
+        """The name that it is called by."""
         return name_of(self)
 
     @property

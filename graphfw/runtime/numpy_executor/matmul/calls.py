@@ -23,7 +23,7 @@ _FIRST, _EACH = 6, 4
 
 
 class Tile(NamedTuple):
-    """What computes a number of rows: functions are names with an `@`.
+    """The functions that compute a number of rows: they are names with an `@`.
 
     Attributes:
         rows: How many at a time.

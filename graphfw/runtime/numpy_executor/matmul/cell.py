@@ -44,7 +44,7 @@ LONG_ROW = 4096
 memory has room for them, as for chunks of `blocks.CHUNK_ROWS` rows of a panel."""
 
 LINE = 64
-"""What vectors are aligned to in scratch memory, in bytes."""
+"""The alignment of vectors in scratch memory, in bytes."""
 
 
 class P:
@@ -133,22 +133,22 @@ class CellCode(Called):
 
     @property
     def pack(self) -> Piece:
-        """What packs panels of b."""
+        """The function that packs panels of b."""
         return packs(self.shape, self.layout)
 
     @property
     def left(self) -> Piece:
-        """What converts a piece of a, or makes pairs of it."""
+        """The function that converts a piece of a, or makes pairs of it."""
         return Piece("widen" if self.shape.places == 1 else "pair_left", self.shape, ())
 
     @property
     def round(self) -> Piece:
-        """What rounds a chunk of the product."""
+        """The function that rounds a chunk of the product."""
         return Piece("round", self.shape, ())
 
     @property
     def parts(self) -> tuple[Piece, ...]:
-        """What it calls by name."""
+        """The functions that it calls by name."""
         found: list[Piece] = []
         if self.few != "always":
             if self.layout != "packed":

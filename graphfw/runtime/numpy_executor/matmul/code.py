@@ -21,7 +21,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
 
 
 class Operands(NamedTuple):
-    """What a step is given: see `steps.Step`.
+    """The operands of a step: see `steps.Step`.
 
     Attributes:
         storages: What it reads, the product where that is kept, what the epilogue reads and writes.
@@ -107,7 +107,7 @@ class Cell(Code, Protocol):
 
     @property
     def name(self) -> str:
-        """What calls it calls it by."""
+        """The name that it is called by."""
         ...
 
     @property
@@ -159,7 +159,7 @@ class MatmulCode:
 
     @property
     def note(self) -> str:
-        """What multiplies, if it isn't vectors: for reports."""
+        """The kind of instructions that multiply, if not of vectors: for reports."""
         if isinstance(self.cell, CellCode) and self.cell.tiles is not None:
             return "matrix tiles"
         has_pairs = self.cell.shape.places == 2 and self.cell.few != "always"
@@ -172,7 +172,7 @@ class MatmulCode:
 
     @property
     def parts(self) -> tuple[Code, ...]:
-        """What it calls."""
+        """The functions that it calls."""
         tiles = [self.tile(h, v) for h in self.heights_of_tiles for v in self.vectors]
         called = [code for code in (self.first, self.follow) if code is not None]
         return (self.cell, *tiles, *called)

@@ -1,4 +1,4 @@
-"""What is done to the elements of a product: a function that its cells call on each chunk.
+"""The epilogue of a product: a function that its cells call on each chunk.
 
     @follow(ptr buffers, ptr product, ptr params, i64 row0, i64 row1, i64 col0, i64 col1,
         ptr scratch)

@@ -17,7 +17,7 @@ from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 Layout: TypeAlias = Literal["rows", "columns", "other", "packed"]
-"""What is contiguous in `b`; "packed" is panels of all of its columns, made ahead."""
+"""The order of `b` in memory; "packed" is panels of all of its columns, made ahead."""
 
 _AHEAD = 8
 """How many rows ahead memory is asked for: rows lie too far apart for the processor to guess."""

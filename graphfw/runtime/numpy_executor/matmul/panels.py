@@ -30,7 +30,7 @@ class PackCode:
 
     @property
     def parts(self) -> tuple[Piece, ...]:
-        """What it calls."""
+        """The functions that it calls."""
         return (packs(self.shape, self.layout),)
 
     def llvm(self, symbol: str) -> str:

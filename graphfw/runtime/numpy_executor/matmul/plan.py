@@ -14,14 +14,14 @@ _CELL = 4 << 20
 """The multiplications of a cell that is neither too short nor too long: 20 to 40 µs."""
 
 _SMALLEST = 1 << 20
-"""What a cell is worth being claimed for."""
+"""The least work for which a cell is worth being claimed."""
 
 _MOST_CELLS = 64
 """More are not needed to keep 16 threads busy."""
 
 
 class Costs(NamedTuple):
-    """What the parts of the work take.
+    """The costs of the parts of the work.
 
     Attributes:
         speed: How many multiplications are done in the time of one of float32 vectors.
@@ -53,7 +53,7 @@ _CHUNK = 1 << 16
 """The elements of a chunk of a cell, which stays in the L2 cache."""
 
 _ASSUMED = 512
-"""What is taken for a size that is not known until the graph runs."""
+"""The size that is assumed where it is not known until the graph runs."""
 
 
 class Cut(NamedTuple):

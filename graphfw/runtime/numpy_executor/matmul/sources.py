@@ -35,7 +35,7 @@ _AHEAD = 5120
 each of them."""
 
 _MOST_CALLS = 32
-"""What is longer fills the instruction cache: loops have it once for each row that is read."""
+"""With more the code fills the instruction cache: loops have it once for each row that is read."""
 
 
 class Source(Protocol):

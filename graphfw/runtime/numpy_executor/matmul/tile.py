@@ -36,7 +36,7 @@ Ahead: TypeAlias = Literal["", "a", "b", "list"]
 
 
 class Shape(NamedTuple):
-    """What the tiles of a dtype look like on a processor.
+    """The shape of the tiles of a dtype on a processor.
 
     Attributes:
         stored: The dtype of the operands and of the product.

@@ -30,7 +30,7 @@ TILE = 1024
 """The bytes of a tile."""
 
 Form: TypeAlias = Literal["amx", "emulated"]
-"""What multiplies tiles."""
+"""The instructions that multiply tiles."""
 
 
 class Tiles(NamedTuple):
@@ -75,12 +75,12 @@ _HEAD_OF = (
 
 
 class _Operations(Protocol):
-    """What can be done to eight tiles, in the functions of a module."""
+    """The operations on eight tiles, in the functions of a module."""
 
     declarations: dict[str, str]
     """By symbol, the declarations of what they call."""
     definition: str
-    """What stands in the module for them."""
+    """The definition of the type in the module."""
 
     def zero(self, body: Body, tile: int) -> None:
         """Set a tile to zeros."""

@@ -33,12 +33,12 @@ class AheadCode:
 
     @property
     def images(self) -> ImagesCode:
-        """What transforms tiles of images."""
+        """The function that transforms tiles of images."""
         return ImagesCode(self.shape, self.algorithm)
 
     @property
     def parts(self) -> tuple[ImagesCode]:
-        """What it calls by name."""
+        """The functions that it calls by name."""
         return (self.images,)
 
     def llvm(self, symbol: str) -> str:

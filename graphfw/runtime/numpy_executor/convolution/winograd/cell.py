@@ -68,17 +68,17 @@ class WinogradCell(Called):
 
     @property
     def images(self) -> ImagesCode:
-        """What transforms tiles of images."""
+        """The function that transforms tiles of images."""
         return ImagesCode(self.shape, self.algorithm)
 
     @property
     def results(self) -> ResultsCode:
-        """What transforms products of tiles."""
+        """The function that transforms products of tiles."""
         return ResultsCode(self.shape, self.algorithm)
 
     @property
     def parts(self) -> tuple[Called, ...]:
-        """What it calls by name."""
+        """The functions that it calls by name."""
         return self.images, self.results
 
     def llvm(self, symbol: str) -> str:

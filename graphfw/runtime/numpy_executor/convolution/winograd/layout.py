@@ -1,4 +1,4 @@
-"""What the functions of this package are told, and where they put what they make."""
+"""The arguments of the functions of this package, and the layout of their results."""
 
 from __future__ import annotations
 

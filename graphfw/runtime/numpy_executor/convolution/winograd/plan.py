@@ -53,7 +53,7 @@ _CELL, _STEP = 1000, 5000
 
 
 class Sizes(NamedTuple):
-    """What is computed: groups of channels and of outputs, tiles of each image.
+    """The sizes of the work: groups of channels and of outputs, tiles of each image.
 
     With `is_whole` no image is cut.
     """

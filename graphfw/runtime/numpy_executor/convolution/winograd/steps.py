@@ -29,7 +29,7 @@ _CLOCK = 4e9
 """Cycles a second of the core that estimates are for."""
 
 _TILES = 14
-"""What is taken for the tiles along a dim, where they are not known until the graph runs."""
+"""The number of tiles along a dim that is assumed, where it is not known until the graph runs."""
 
 ALGORITHMS = {"winograd-4x4": F4, "winograd-2x2": F2}
 """By the names of their strategies."""
@@ -64,7 +64,7 @@ def _suits(it: Convolution) -> bool:
 
 
 def _sizes(it: Convolution, algorithm: Algorithm) -> Sizes:
-    """What is cut; of what is not known until the graph runs what is likely."""
+    """Return the sizes that are cut; likely ones for those that only a run knows."""
     down, across = [
         -(-dim.places // algorithm.places) if isinstance(dim.places, int) else _TILES
         for dim in it.dims

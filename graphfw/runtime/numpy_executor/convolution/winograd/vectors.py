@@ -50,7 +50,7 @@ def _are_mirrored(one: Sequence[Fraction], other: Sequence[Fraction]) -> bool:
 
 
 def _halves(one: Sequence[Fraction], other: Sequence[Fraction]) -> tuple[list[Fraction], ...]:
-    """What two that are mirrored have the same, and what is the opposite in the other."""
+    """Return the elements that are equal in two mirrored rows, and those that differ."""
     pairs = list(zip(one, other, strict=True))
     return [x if x == y else Fraction(0) for x, y in pairs], [
         x if x != y else Fraction(0) for x, y in pairs
