@@ -11,6 +11,7 @@ from graphfw.errors import ArgumentError, GradientError, GraphError, a_type
 from graphfw.hints.calls import ExplainedType, explained
 from graphfw.hints.names import Answering
 from graphfw.ir import ambient, concrete
+from graphfw.ir.build import admitted
 from graphfw.ir.collecting import without_collection
 from graphfw.ir.dtype import DType, float64, int64
 from graphfw.ir.graph import Graph, current_graph, open_graph
@@ -256,8 +257,10 @@ class Optimizer(Answering, metaclass=ExplainedType):
         differentiate: Callable[[Tensor, list[Variable]], Sequence[Tensor]],
     ) -> Moves:
         """Return the new values of a step towards a smaller loss."""
-        open_graph("a training step")
+        graph = open_graph("a training step")
         _check_loss(loss)
+        if current_graph() is graph:
+            admitted(loss, graph, "minimize")
         if parameters is None:
             groups: list[tuple[Optimizer, list[Variable]]] = [(self, trained_by(loss))]
         else:

@@ -23,10 +23,10 @@ def fetched(graph: Graph, leaf: Any) -> Tensor | Update:
     if not isinstance(leaf, (Tensor, Update)):
         text = repr(leaf)
         shown = text if len(text) < 60 and "\n" not in text else a_type(leaf)
-        raise FetchError(
-            f"{shown} can't be fetched",
-            fix="fetch tensors, variables, updates or names, in lists, tuples or dicts",
-        )
+        fix = "fetch tensors, variables, updates or names, in lists, tuples or dicts"
+        if callable(leaf):
+            fix = "call it in the graph, and fetch the result: y = model(x)"
+        raise FetchError(f"{shown} can't be fetched", fix=fix)
     if leaf.graph is graph:
         return leaf
     operands = [concrete.describe("fetch", leaf)] if isinstance(leaf, Tensor) else []

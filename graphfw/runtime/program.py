@@ -346,11 +346,12 @@ def _check_fed(graph: Graph, feeds: Sequence[Tensor]) -> None:
     for node in graph.nodes:
         if node.op.name == "placeholder" and node not in fed:
             shown = f'"{node.name}"' if node.name else "a placeholder without a name"
+            key = shown if node.name else "x"
             raise FeedError(
                 f"the value of {shown} is needed and nothing is fed for it",
                 operands=[concrete.describe("missing", node.outputs[0])],
-                fix="feed it: session.run(fetches, {x: array}), or for a plan "
-                "session.compile(fetches, feeds=[x])",
+                fix=f"feed it: session.run(fetches, {{{key}: array}}), or for a plan "
+                f"session.compile(fetches, feeds=[{key}])",
             )
 
 

@@ -141,7 +141,7 @@ class Session(Uncopied):
         debug: bool | Hook = False,
     ) -> None:
         if not isinstance(graph, Graph):
-            message = f"Session: {graph!r} is not a Graph"
+            message = f"Session: {a_type(graph)} is not a Graph"
             raise ArgumentError(message, fix="pass the graph: gf.Session(g)")
         graph.check()
         graph.check_names()

@@ -140,6 +140,40 @@ def fetching_an_array():
     session.run(ROWS)  # here
 
 
+@mistake(RUN, gf.FetchError, "can't be fetched", fix="fetch the result: y = model(x)")
+def fetching_a_layer():
+    with gf.Graph() as g:
+        layer = gf.nn.Linear(2, 3)
+    gf.Session(g).run(layer)  # here
+
+
+@mistake(RUN, gf.FeedError, '"labels" is needed', fix='session.run(fetches, {"labels": array})')
+def forgetting_the_second_feed():
+    session, x, _, _, loss, _ = model()
+    session.run(loss, {x: ROWS})  # here
+
+
+@mistake(RUN, gf.ArgumentError, "a Linear is not a Graph", fix="gf.Session(g)")
+def a_session_of_a_layer():
+    with gf.Graph():
+        layer = gf.nn.Linear(2, 3)
+    gf.Session(layer)  # here
+
+
+@mistake(
+    BUILD,
+    gf.GraphError,
+    "minimize: its operand belongs to another graph",
+    fix="build both in one graph",
+    builtin=RuntimeError,
+)
+def minimising_the_loss_of_another_graph():
+    with gf.Graph():
+        loss = gf.sum(gf.Variable(ROWS, name="w"))
+    with gf.Graph():
+        gf.optim.SGD(0.1).minimize(loss)  # here
+
+
 @mistake(RUN, gf.GraphError, "outside the graph", fix="session.run", builtin=RuntimeError)
 def a_graph_that_grows_in_the_loop():
     session, *_, loss, _ = model()

@@ -209,7 +209,7 @@ def test_a_missing_feed_is_named(small):
     text = str(caught.value)
     assert 'the value of "x" is needed and nothing is fed for it' in text
     assert "test_session.py" in text
-    assert "session.run(fetches, {x: array})" in text
+    assert 'session.run(fetches, {"x": array})' in text
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ def test_compile_takes_a_list_of_feeds():
         assert "feeds=[x]" in caught.value.fix
         with pytest.raises(gf.FeedError, match='the value of "x" is needed') as caught:
             session.compile(y)
-        assert "session.compile(fetches, feeds=[x])" in caught.value.fix
+        assert 'session.compile(fetches, feeds=["x"])' in caught.value.fix
         with pytest.raises(gf.ArgumentError, match="load_state_dict: 5 is not a dict"):
             session.load_state_dict(5)
         with pytest.raises(gf.ArgumentError, match="load_state_dict: the key 1 is no name"):
