@@ -25,7 +25,7 @@ from graphfw.passes.fuse_outputs import Outputs, settled
 from graphfw.passes.fuse_products import attach_products
 
 _ANEW = (Role.RECIPE, Role.UNPACK)
-"""What is computed anew wherever kernels read it."""
+"""Ops that are computed anew wherever kernels read them."""
 
 GroupKind: TypeAlias = Literal["kernel", "matmul", "reference"]
 

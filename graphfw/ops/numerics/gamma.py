@@ -212,7 +212,7 @@ def lgamma_above_two(y: Any) -> Any:
 
 
 def stirling(x: Any) -> Any:
-    """What Stirling's formula lacks of lgamma(x), x >= 8."""
+    """Return the difference of lgamma(x) and Stirling's formula, x >= 8."""
     z = 1.0 / x
     return z * polynomial(z * z, _STIRLING)
 

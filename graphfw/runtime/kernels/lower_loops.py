@@ -259,7 +259,7 @@ def variables_of(expr: Element | Drawn | At) -> tuple[Variable, ...]:
 
 
 LEAVES = (Element, Drawn, At)
-"""What an expression ends in that lies at a place; `Element | Drawn | At` is slow to ask for."""
+"""The leaves of expressions that lie at a place; `Element | Drawn | At` is slow to ask for."""
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
