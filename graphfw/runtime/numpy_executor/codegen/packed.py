@@ -13,9 +13,19 @@ from graphfw.ir.dtype import DType
 from graphfw.runtime.kernels.ir import Load
 from graphfw.runtime.numpy_executor.codegen.registers import splat, vector
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
+from graphfw.runtime.numpy_executor.machine import machine
 
 if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
+
+_LANES = 16
+"""The 32-bit lanes of a vector of AVX-512."""
+
+
+def has_whole_rows() -> bool:
+    """Whether `Packed.whole_row` takes fewer instructions than `Packed.row_at`."""
+    here = machine()
+    return here.architecture == "x86_64" and here.has("avx512vbmi")
 
 
 class Packed:
@@ -73,6 +83,27 @@ class Packed:
         high = self._let(f"shl {words} {pairs}, {distance}")
         low = self._let(f"lshr {words} {high}, splat (i32 {32 - bits})")
         return self._let(f"trunc {words} {low} to {vector('i8', lanes)}")
+
+    def whole_row(self, address: str, lanes: int) -> str:
+        """Write the load of elements in a row that begin with a byte: see `row_at`.
+
+        One instruction takes to each byte any 8 neighbours of the 64 bits there: here those that
+        end with the lane's element, which the second shift leaves alone.
+        """
+        bits = self._bits
+        if lanes != _LANES:
+            return self.row_at(address, "0", lanes)
+        read = self._let(f"load i64, ptr {address}, align 1")
+        words = self._let(f"bitcast <8 x i64> {self._spread('i64', read, 8)} to <64 x i8>")
+        ends = [(bits * (lane + 1) - 8) % 64 for lane in range(_LANES) for _ in range(4)]
+        from_ = "<" + ", ".join([f"i8 {end}" for end in ends]) + ">"
+        operands = [("<64 x i8>", from_), ("<64 x i8>", words)]
+        taken = self._writer.call(
+            "<64 x i8>", "llvm.x86.avx512.pmultishift.qb.512", operands, self._level
+        )
+        high = self._let(f"bitcast <64 x i8> {taken} to <16 x i32>")
+        low = self._let(f"lshr <16 x i32> {high}, splat (i32 {32 - bits})")
+        return self._let(f"trunc <16 x i32> {low} to <16 x i8>")
 
     def row(self, pointer: str, number: str, lanes: int, mask: str) -> str:
         """Write the load of elements in a row, by the number of the first; lanes may be off."""

@@ -58,8 +58,9 @@ def dots(
             )
             body.set(slot, total, v)
 
-    with body.loop(0, whole, lanes) as k:
-        multiply(left.load(k), right.load(k))
+    for _ in right.forms():
+        with body.loop(0, whole, lanes) as k:
+            multiply(left.load(k), right.load(k))
     rest = body.sub("%n", whole)
     with body.where(body.test("ne", rest, 0)):
         mask = elements.mask(rest)

@@ -6,13 +6,15 @@ of weights in 8 bits, need not be written anywhere: it is computed where it is m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import NamedTuple, Protocol
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.kernels.ir import Call, Const, Expr, Kernel, Load, Loop, Size, Store
 from graphfw.runtime.kernels.scalars import PRIMITIVES
 from graphfw.runtime.numpy_executor.codegen.facts import postorder
+from graphfw.runtime.numpy_executor.codegen.packed import has_whole_rows
 from graphfw.runtime.numpy_executor.codegen.registers import (
     literal,
     memory,
@@ -41,6 +43,10 @@ _MOST_CALLS = 32
 class Source(Protocol):
     """Some rows of the right operand, or of its transpose, in which vectors lie along."""
 
+    def forms(self) -> Iterator[None]:
+        """Go through the forms that loads have; what is written for each happens in one of them."""
+        ...
+
     def load(self, place: str, mask: str = "") -> list[str]:
         """Return a vector of each row, from a place on; where there is a mask, its lanes."""
         ...
@@ -52,6 +58,10 @@ class InMemory:
     def __init__(self, elements: Elements, rows: Sequence[str]) -> None:
         self._elements = elements
         self._rows = rows
+
+    def forms(self) -> Iterator[None]:
+        """See `Source.forms`: there is one."""
+        yield
 
     def load(self, place: str, mask: str = "") -> list[str]:
         """See `Source.load`."""
@@ -120,6 +130,7 @@ class Computed:
         count: How many rows.
         column: Where in its rows place 0 lies.
         ahead: Whether memory is asked for before it is needed.
+        long: Whether so many vectors are loaded that `forms` pay.
     """
 
     def __init__(
@@ -132,6 +143,7 @@ class Computed:
         column: str,
         *,
         ahead: bool = False,
+        long: bool = True,
     ) -> None:
         self._body = body
         self._shape = shape
@@ -150,11 +162,27 @@ class Computed:
         self._write(fixed, _Varies(rows=False, columns=False), {}, "", "")
         self._rows: list[tuple[dict[Load, _Start], dict[Expr, str]]] = []
         self._ahead = ahead
+        self._is_long = long
+        self._is_whole = False
         for number in range(count):
             starts = self._starts(body.add(first, number))
             values = dict(fixed)
             self._write(values, _Varies(rows=True, columns=False), starts, "", "")
             self._rows.append((starts, values))
+
+    def forms(self) -> Iterator[None]:
+        """See `Source.forms`: one where all rows of packed elements begin with a byte, and one."""
+        body = self._body
+        begun = [start for starts, _ in self._rows for start in starts.items()]
+        bits = [start.bit for load, start in begun if start.bit and self._varies[load].columns]
+        if not bits or not self._is_long or not has_whole_rows():
+            yield
+            return
+        some = reduce(lambda x, y: body.let(f"or i32 {x}, {y}"), bits)
+        whole = body.let(f"icmp eq i32 {some}, 0")
+        for self._is_whole in (True, False):
+            with body.where(whole if self._is_whole else body.opposite(whole)):
+                yield
 
     def load(self, place: str, mask: str = "") -> list[str]:
         """See `Source.load`."""
@@ -272,14 +300,16 @@ class Computed:
     def _of_packed(self, dtype: DType, start: _Start, place: str, mask: str) -> str:
         """Write a vector that begins a whole number of vectors behind the start."""
         body, lanes = self._body, self._shape.lanes
-        bit, away = start.bit, body.mul(place, dtype.bits)
+        packed, bit, away = body.packed(dtype), start.bit, body.mul(place, dtype.bits)
         address = body.at(start.address, body.let(f"lshr i64 {away}, 3"))
         if lanes * dtype.bits % 8:
             within = body.let(f"trunc i64 {away} to i32")
             bit = body.let(f"add i32 {bit}, {body.let(f'and i32 {within}, 7')}")
         if not mask:
             self._ask(address)
-        return body.packed(dtype).row_at(address, bit, lanes)
+        if self._is_whole:
+            return packed.whole_row(address, lanes)
+        return packed.row_at(address, bit, lanes)
 
     def _ask(self, address: str) -> None:
         """Write that memory is asked for that is read later, where that is wanted."""

@@ -49,7 +49,8 @@ def stream(
     if operand is None:
         source = InMemory(stored, [body.at("%b", body.mul("%bs", p)) for p in range(places)])
     else:
-        source = Computed(body, shape, operand, "%row", places, "%column")
+        # Of several rows fewer columns are multiplied at a time.
+        source = Computed(body, shape, operand, "%row", places, "%column", long=rows == 1)
     targets = [body.at("%c", body.mul("%cs", r)) for r in range(rows)]
 
     def multiply(column: str, mask: str, old: Callable[[str], str]) -> list[tuple[str, str]]:
@@ -69,13 +70,12 @@ def stream(
 
     whole = body.mul(body.div("%columns", shape.lanes), shape.lanes)
     adds = body.test("ne", "%more", 0)
-    for bit, old in (
-        (adds, computed.load),
-        (body.opposite(adds), lambda _: "zeroinitializer"),
-    ):
-        with body.where(bit), body.loop(0, whole, shape.lanes) as column:
-            for total, place in multiply(column, "", old):
-                computed.store(total, place)
+    ways = (adds, computed.load), (body.opposite(adds), lambda _: "zeroinitializer")
+    for _ in source.forms():
+        for bit, old in ways:
+            with body.where(bit), body.loop(0, whole, shape.lanes) as column:
+                for total, place in multiply(column, "", old):
+                    computed.store(total, place)
     rest = body.sub("%columns", whole)
     with body.where(body.test("ne", rest, 0)):
         kept, bits = stored.mask(rest), stored.mask_type
