@@ -25,7 +25,7 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Storage, Temp, View
 from graphfw.runtime.numpy_executor.codegen import AVX512, host
-from graphfw.runtime.numpy_executor.matmul import matmul_steps, supported
+from graphfw.runtime.numpy_executor.matmul import matmul_steps, plan, supported
 from graphfw.runtime.numpy_executor.matmul.plan import PLAIN, cut
 from graphfw.runtime.numpy_executor.matmul.tile import shape_for
 from tests.runtime.numpy_executor.matmul_runs import (
@@ -437,3 +437,29 @@ def test_cells_of_sizes_that_only_the_run_knows(m, batch, n):
     cells = -(-batch // group) * rows * columns
     work = batch * m * n * 27
     assert work // (16 << 20) <= cells <= 4 + work // (1 << 19)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "batch"), [(1, 2, 2**27, 1), (512, 512, 2**20, 1), (64, 64, 2**25, 3)]
+)
+def test_no_part_of_long_sums_takes_long(m, n, k, batch):
+    """A run is interrupted between cells."""
+    how = cut(shape_for(float32, AVX512), PLAIN, (m, n, k), batch)
+    assert (how.row_blocks, how.column_blocks, how.group) == (1, 1, 1)
+    assert m * n * k / how.splits <= 2**30
+    assert k / how.splits <= 2**20
+
+
+def test_many_parts_of_long_sums(monkeypatch, rng):
+    monkeypatch.setattr(plan, "_LONGEST_PART", 4096)
+    plan._fixed.cache_clear()
+    try:
+        for m, n, k in ((1, 2, 100_000), (9, 40, 70_001)):
+            a, b = random(rng, (m, k), "float32"), random(rng, (k, n), "float32")
+            memory: dict[Storage, Array] = {}
+            out = storage_of(np.empty((m, n), np.float32))
+            steps = matmul_steps((), view_of(a, memory), view_of(b, memory), out, None)
+            assert steps[0].cells == -(-k // 4096)
+            assert_product(product(a, b), a, b)
+    finally:
+        plan._fixed.cache_clear()

@@ -19,6 +19,9 @@ _SMALLEST = 1 << 20
 _MOST_CELLS = 64
 """More are not needed to keep 16 threads busy."""
 
+_LONGEST = 1 << 30
+"""The most multiplications of a part, some 20 ms: only between cells is a run interrupted."""
+
 
 class Costs(NamedTuple):
     """The costs of the parts of the work.
@@ -45,6 +48,9 @@ BY_TILES = Costs(speed=2, a=6, b=6)
 
 _PART = 1024
 """The least length of a part, where the sums are split."""
+
+_LONGEST_PART = 1 << 20
+"""The greatest length of a part: with few columns each place takes some 15 ns."""
 
 _SPLIT = 1 << 19
 """The most elements of a product whose parts are kept apart: up to 16 of them."""
@@ -155,10 +161,10 @@ def _fixed(
     cells = _cells(costs.work(m, n, k) * batch)
     if may_split and k >= 4 * _PART and -(-m // 64) * -(-n // 128) * batch < min(cells, 8):
         # Smaller blocks of the product would spend their time on packing.
-        return 1, 1, 1, min(k // _PART, 16)
+        return 1, 1, 1, _parts(costs, _PART, sizes)
     if may_split and k >= 8 * _PART and m * n * batch <= _SPLIT:
         # Panels of a long k leave the cache before they are used again.
-        return 1, 1, 1, min(k // (2 * _PART), 16)
+        return 1, 1, 1, _parts(costs, 2 * _PART, sizes)
     if batch >= cells:
         return 1, 1, max(batch // cells, 1), 1
     wanted = -(-cells // max(batch, 1))
@@ -168,6 +174,13 @@ def _fixed(
 def _cells(work: int) -> int:
     """How many cells are good for some work."""
     return max(1, min(_MOST_CELLS, max(work // _CELL, min(8, work // _SMALLEST))))
+
+
+def _parts(costs: Costs, least: int, sizes: tuple[int, int, int, int]) -> int:
+    """Into how many parts of some least length k is cut: 16, or what makes none too long."""
+    m, n, k, _ = sizes
+    longest = max(min(_LONGEST * k // max(costs.work(m, n, k), 1), _LONGEST_PART), least)
+    return max(min(k // least, 16), -(-k // longest))
 
 
 def _blocks(
