@@ -25,7 +25,7 @@ from graphfw.hints.sizes import raise_called
 from graphfw.ir.polynomial import Atom, Mono, degree_order, divided, multiplied, summed, without
 from graphfw.ir.unknown import uncounted, undecided
 
-_GROUP = 64
+GROUP = 64
 """So many terms of a sum stand in a row. Of more the text is a sum of sums in brackets: Python
 parses no sum of some thousand terms, as each is nested in the next."""
 
@@ -160,7 +160,7 @@ def dim_min(first: DimLike, *others: DimLike) -> DimLike:
 
 def dim_sum(dims: Iterable[DimLike]) -> DimLike:
     """The sum of the sizes, in one walk over their terms: each `+` copies what it adds to."""
-    return _collapse(summed([_terms(_as_dim(d)) for d in dims]))
+    return _collapse(summed([terms_of(_as_dim(d)) for d in dims]))
 
 
 def exact_div(a: DimLike, b: DimLike) -> DimLike | None:
@@ -169,7 +169,7 @@ def exact_div(a: DimLike, b: DimLike) -> DimLike | None:
     Long division of polynomials, so `(a*b + a) / (b + 1)` is `a`. Like every cancelling here
     it does not ask whether `b` may be 0 at run time.
     """
-    dividend, divisor = _terms(_as_dim(a)), _terms(_as_dim(b))
+    dividend, divisor = terms_of(_as_dim(a)), terms_of(_as_dim(b))
     quotient = divided(dividend, divisor) if divisor else None
     return None if quotient is None else _collapse(quotient)
 
@@ -212,7 +212,7 @@ def always_le(a: DimLike, b: DimLike) -> bool:
 
 def is_symbol(d: DimLike) -> str | None:
     """The name of `d` when it is one lone symbol, else None."""
-    lone = _lone_atom(d, ("symbol",))
+    lone = lone_atom(d, ("symbol",))
     return lone[0].text if lone and lone[1] == 0 else None
 
 
@@ -237,7 +237,7 @@ def substitute(d: DimLike, env: Mapping[str, DimLike]) -> DimLike:
         args = [substitute(arg, env) for arg in atom.args]
         return _floordiv(args[0], args[1]) if atom.op == "//" else _extreme(atom.op, tuple(args))
 
-    terms = _terms(_as_dim(d)).items()
+    terms = terms_of(_as_dim(d)).items()
     return dim_sum([functools.reduce(operator.mul, map(value, m), coef) for m, coef in terms])
 
 
@@ -258,7 +258,8 @@ def _as_dim(value: DimLike) -> DimLike:
     return d
 
 
-def _terms(d: DimLike) -> dict[Mono, int]:
+def terms_of(d: DimLike) -> dict[Mono, int]:
+    """The terms of the normal form of `d`, which nobody writes to."""
     if isinstance(d, Dim):
         return d._terms
     return {(): d} if d else {}
@@ -272,7 +273,7 @@ def _added(a: DimLike, b: DimLike) -> DimLike:
         return dim_sum((a, b))
     if not b:
         return a
-    terms = dict(_terms(a))
+    terms = dict(terms_of(a))
     terms[()] = terms.get((), 0) + b
     return _collapse(terms)
 
@@ -282,10 +283,10 @@ def _multiplied(a: DimLike, b: DimLike) -> DimLike:
     if isinstance(a, int):
         a, b = b, a
     if not isinstance(b, int):
-        return _collapse(multiplied(_terms(a), _terms(b)))
+        return _collapse(multiplied(terms_of(a), terms_of(b)))
     if b == 1:
         return a
-    return Dim({mono: coef * b for mono, coef in _terms(a).items()}) if b else 0
+    return Dim({mono: coef * b for mono, coef in terms_of(a).items()}) if b else 0
 
 
 def _collapse(terms: dict[Mono, int]) -> DimLike:
@@ -296,9 +297,9 @@ def _collapse(terms: dict[Mono, int]) -> DimLike:
     return terms[()] if len(terms) == 1 and () in terms else Dim(terms)
 
 
-def _lone_atom(d: DimLike, ops: tuple[str, ...]) -> tuple[Atom, int] | None:
+def lone_atom(d: DimLike, ops: tuple[str, ...]) -> tuple[Atom, int] | None:
     """(atom, offset) when `d` is exactly `atom + offset` with an atom of one of these kinds."""
-    terms = _terms(d)
+    terms = terms_of(d)
     monos = [mono for mono in terms if mono]
     if len(monos) != 1 or len(monos[0]) != 1 or terms[monos[0]] != 1:
         return None
@@ -319,7 +320,7 @@ def _quotient(a: DimLike, b: DimLike) -> DimLike:
     exact = exact_div(a, b)
     if exact is not None:
         return exact
-    dividend, divisor = _terms(a), _terms(b)
+    dividend, divisor = terms_of(a), terms_of(b)
     lead = max(divisor, key=degree_order)
     if divisor[lead] < 0:
         return _floordiv(-a, -b)
@@ -343,7 +344,7 @@ def _quotient(a: DimLike, b: DimLike) -> DimLike:
                 _collapse({mono: coef // content for mono, coef in dividend.items()}),
                 _collapse({mono: coef // content for mono, coef in divisor.items()}),
             )
-        nested = _lone_atom(a, ("//",))
+        nested = lone_atom(a, ("//",))
         if nested:  # (x//y + k)//b == (x + k*y)//(y*b)
             x, y = nested[0].args
             return _floordiv(x + nested[1] * y, y * b)
@@ -372,7 +373,7 @@ def _extreme(op: str, dims: tuple[DimLike, ...]) -> DimLike:
     sign = 1 if op == "max" else -1
     flat: set[DimLike] = set()
     for d in map(_as_dim, dims):
-        nested = _lone_atom(d, (op,))
+        nested = lone_atom(d, (op,))
         flat.update([arg + nested[1] for arg in nested[0].args] if nested else [d])
     operands = sorted(flat, key=_operand_order)
     for d in tuple(operands):
@@ -381,7 +382,7 @@ def _extreme(op: str, dims: tuple[DimLike, ...]) -> DimLike:
     if len(operands) == 1:
         return operands[0]
     # max(n - 1, 0) is kept as max(n, 1) - 1, so that equal sizes have one form.
-    offset = _terms(operands[0]).get((), 0)
+    offset = terms_of(operands[0]).get((), 0)
     args = tuple(d - offset for d in operands)
     lows, highs = [_low(d) for d in args], [upper_bound(d) for d in args]
     if op == "max":
@@ -401,7 +402,7 @@ def _pick(
 
 def _operand_order(d: DimLike) -> tuple[bool, list[tuple[int, Mono, int]]]:
     # Blind to the constant term, so that shifting all operands keeps their order.
-    return isinstance(d, int), sorted((-len(m), m, c) for m, c in _terms(d).items() if m)
+    return isinstance(d, int), sorted((-len(m), m, c) for m, c in terms_of(d).items() if m)
 
 
 @functools.lru_cache(_KNOWN)
@@ -438,7 +439,7 @@ def _relaxed_low(d: Dim, mono: Mono, atom: Atom, fuel: int) -> int | None:
 
     # b*(a//b) == a - a%b with 0 <= a%b <= b - 1, where b is scale*(a part of the term).
     a, b = atom.args
-    divisor = _terms(b)
+    divisor = terms_of(b)
     part, scale = next(iter(divisor.items()))
     factors = without(others, part)
     if len(divisor) > 1 or factors is None or not _nonnegative(part):
@@ -464,7 +465,7 @@ def _interval_low(d: Dim) -> int | None:
 
 
 def _to_text(d: Dim) -> str:
-    call = _lone_atom(d, ("max", "min"))
+    call = lone_atom(d, ("max", "min"))
     if call:
         atom, offset = call
         return f"{atom.op}({', '.join(str(arg + offset) for arg in atom.args)})"
@@ -478,11 +479,11 @@ def _to_text(d: Dim) -> str:
         factors = [a.text if a.op != "//" else f"({a.text})" for a in mono]
         if abs(coef) != 1 or not mono:
             factors.insert(0, str(abs(coef)))
-        elif len(mono) == 1 and (len(terms) % _GROUP or coef > 0):
+        elif len(mono) == 1 and (len(terms) % GROUP or coef > 0):
             factors = [mono[0].text]
         terms.append((coef > 0, "*".join(factors)))
-    while len(terms) > _GROUP:
-        groups = [terms[i : i + _GROUP] for i in range(0, len(terms), _GROUP)]
+    while len(terms) > GROUP:
+        groups = [terms[i : i + GROUP] for i in range(0, len(terms), GROUP)]
         terms = [(True, f"({_signed(group)})") for group in groups]
     return _signed(terms)
 
@@ -494,6 +495,6 @@ def _signed(terms: Sequence[tuple[bool, str]]) -> str:
 
 
 def _grouped(d: DimLike) -> str:
-    lone = _lone_atom(d, ("symbol", "max", "min"))
+    lone = lone_atom(d, ("symbol", "max", "min"))
     plain = d >= 0 if isinstance(d, int) else lone and (lone[1] == 0 or lone[0].op != "symbol")
     return str(d) if plain else f"({d})"

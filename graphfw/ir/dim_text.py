@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import math
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from graphfw.ir.dim import (
+    GROUP,
+    Dim,
     DimLike,
     dim_max,
     dim_min,
     dim_sum,
-    substitute,
+    is_symbol,
+    lone_atom,
     symbol,
     symbols_of,
+    terms_of,
 )
+from graphfw.ir.polynomial import Atom
 
 
 def parse_dim(text: str, *, symbols: Collection[str] | None = None) -> DimLike:
@@ -90,7 +97,7 @@ def _value(d: DimLike, values: Mapping[str, int]) -> int:
     if isinstance(d, int):
         return d
     total = 0
-    for mono, product in d._terms.items():
+    for mono, product in terms_of(d).items():
         for atom in mono:
             if atom.op == "symbol":
                 product *= values[atom.text]
@@ -109,7 +116,8 @@ class Sizes(NamedTuple):
 
     Attributes:
         parameters: The symbols, as the texts name them.
-        texts: The sizes that differ.
+        texts: The sizes that differ, and parts of them. `t3` in a text is what the text of number
+            3, an earlier one, says: so a part that many sizes have is written once.
         places: For each size that is wanted, which text it is.
     """
 
@@ -124,27 +132,132 @@ class Sizes(NamedTuple):
             ValueError: One does.
         """
         known = {*self.parameters, "max", "min"}
-        if len(known) != len(self.parameters) + 2 or not all(map(str.isidentifier, known)):
+        is_own = len(known) == len(self.parameters) + 2 and not any(map(_is_taken, self.parameters))
+        if not is_own or not all(map(str.isidentifier, known)):
             raise ValueError(f"{self.parameters} are no symbols")
-        for text in self.texts:
+        for number, text in enumerate(self.texts):
             if not _TOKENS.fullmatch(text) or not known.issuperset(_NAMES.findall(text)):
                 raise ValueError(f"{text!r} is no size")
+            known.add(f"t{number}")
 
 
 _TOKENS = re.compile(r"(?:[^\W\d]\w*|\d+|[-+*/%(), ])+")
 _NAMES = re.compile(r"[^\W\d]\w*")
+_PART = re.compile(r"\bt(\d+)\b")
+
+
+def _is_taken(name: str) -> bool:
+    """Say whether texts mean something else by a name than a symbol."""
+    return name in ("max", "min") or _PART.fullmatch(name) is not None
 
 
 def written(dims: Sequence[DimLike], names: Sequence[str]) -> Sizes:
     """Return sizes as texts of the symbols `names`."""
     parameters = tuple(names)
-    if not {"max", "min"}.isdisjoint(names):
-        own = {name: symbol(f"s{number}") for number, name in enumerate(names)}
-        dims = [d if isinstance(d, int) else substitute(d, own) for d in dims]
-        parameters = tuple([str(name) for name in own.values()])
-    places: dict[DimLike, int] = {}
-    wanted = tuple([places.setdefault(d, len(places)) for d in dims])
-    return Sizes(parameters, tuple(map(str, places)), wanted)
+    if any(map(_is_taken, names)):
+        parameters = tuple([f"s{number}" for number in range(len(names))])
+    texts = _Texts(dict(zip(names, parameters, strict=True)))
+    places = tuple([texts.number(d) for d in dims])
+    return Sizes(parameters, tuple(texts.texts), places)
+
+
+class _Texts:
+    """Writes sizes as texts of which each names its parts that are written before."""
+
+    def __init__(self, symbols: Mapping[str, str]) -> None:
+        self.texts: list[str] = []
+        self._symbols = symbols
+        self._numbers: dict[DimLike, int] = {}
+        self._sums: dict[tuple[Any, ...], DimLike] = {}
+        """Of sums of many terms that begin alike the last: the next may be longer by a few."""
+
+    def number(self, d: DimLike) -> int:
+        """Return the number of a size's text, which is written if there is none."""
+        known = self._numbers
+        todo = [] if d in known else [d]
+        while todo:
+            top = todo[-1]
+            missing = [part for part in _parts(top) if part not in known]
+            if missing:
+                todo.extend(missing)
+            elif todo.pop() not in known:
+                text = self._text(top)
+                known[top] = len(self.texts)
+                self.texts.append(text)
+        return known[d]
+
+    def _text(self, d: DimLike) -> str:
+        atom = _composite(d)
+        if atom is not None:
+            args = [self._operand(arg) for arg in atom.args]
+            return "//".join(args) if atom.op == "//" else f"{atom.op}({', '.join(args)})"
+        factor = _factor(d)
+        if factor > 1:
+            return f"{factor}*{self._operand(_divided(d, factor))}"
+        terms = terms_of(d)
+        if len(terms) > _MANY:
+            begin = tuple(itertools.islice(terms.items(), 2))
+            before, self._sums[begin] = self._sums.get(begin, 0), d
+            rest = d - before
+            if 2 * len(terms_of(rest)) < len(terms):
+                return f"{self._operand(before)} + {self._summed(rest)}"
+        return self._summed(d)
+
+    def _summed(self, d: DimLike) -> str:
+        terms = []
+        for mono, coef in terms_of(d).items():
+            factors = [self._named(atom) for atom in mono]
+            terms.append("*".join(factors if factors and coef == 1 else [str(coef), *factors]))
+        while len(terms) > GROUP:
+            groups = [terms[i : i + GROUP] for i in range(0, len(terms), GROUP)]
+            terms = [f"({' + '.join(group)})" for group in groups]
+        return " + ".join(terms) or "0"
+
+    def _named(self, atom: Atom) -> str:
+        return self._symbols[atom.text] if atom.op == "symbol" else self._operand(_alone(atom))
+
+    def _operand(self, d: DimLike) -> str:
+        if isinstance(d, int):
+            return f"({d})" if d < 0 else str(d)
+        name = is_symbol(d)
+        return f"t{self._numbers[d]}" if name is None else self._symbols[name]
+
+
+_MANY = 16
+"""A sum of more terms is written as another one and the rest, where that is shorter."""
+
+
+def _parts(d: DimLike) -> list[DimLike]:
+    """Return what the text of a size names."""
+    atom = _composite(d)
+    if atom is not None:
+        return [arg for arg in atom.args if not isinstance(arg, int) and is_symbol(arg) is None]
+    factor = _factor(d)
+    if factor > 1:
+        return [_divided(d, factor)]
+    return [_alone(atom) for mono in terms_of(d) for atom in mono if atom.op != "symbol"]
+
+
+def _composite(d: DimLike) -> Atom | None:
+    """Return the atom that a size is where it is a `//`, `max` or `min` alone."""
+    found = lone_atom(d, ("//", "max", "min"))
+    return found[0] if found and found[1] == 0 else None
+
+
+def _alone(atom: Atom) -> Dim:
+    """Return the size that is an atom alone."""
+    return Dim({(atom,): 1})
+
+
+def _factor(d: DimLike) -> int:
+    """Return the greatest factor of all terms of a sum of many; 1 for others."""
+    terms = terms_of(d)
+    return math.gcd(*terms.values()) if len(terms) > _MANY else 1
+
+
+def _divided(d: DimLike, factor: int) -> Dim:
+    """Return a sum divided by a factor of all its terms."""
+    return Dim({mono: coef // factor for mono, coef in terms_of(d).items()})
 
 
 def evaluator(sizes: Sizes) -> Callable[..., tuple[int, ...]]:
@@ -156,8 +269,16 @@ def evaluator(sizes: Sizes) -> Callable[..., tuple[int, ...]]:
     >>> evaluator(written([symbol("n") * 2, 3], ["n"]))(5)
     (10, 3)
     """
-    source = f"lambda {', '.join(sizes.parameters)}: ({''.join([f'{d}, ' for d in sizes.texts])})"
-    different: Callable[..., tuple[int, ...]] = eval(source, {"max": max, "min": min})
+    parts = sorted({int(number) for text in sizes.texts for number in _PART.findall(text)})
+    results = list(sizes.texts)
+    lines = [f"def different({', '.join(sizes.parameters)}):"]
+    for number in parts:
+        lines.append(f" t{number} = {results[number]}")
+        results[number] = f"t{number}"
+    lines.append(f" return ({''.join([f'{result}, ' for result in results])})")
+    made: dict[str, Any] = {"max": max, "min": min}
+    exec("\n".join(lines), made)
+    different: Callable[..., tuple[int, ...]] = made["different"]
     places = sizes.places
 
     def evaluated(*values: int) -> tuple[int, ...]:

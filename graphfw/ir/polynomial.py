@@ -23,6 +23,17 @@ class Atom(NamedTuple):
     low: int | None  # None: unbounded
     high: int | None
 
+    # Operands may be nested more deeply than Python compares tuples.
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Atom) and self.text == other.text)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __lt__(self, other: Atom) -> bool:  # type: ignore[override]
+        return self.text < other.text
+
 
 Mono: TypeAlias = tuple[Atom, ...]  # sorted, a power is a repetition, () is the constant 1
 Terms: TypeAlias = Mapping[Mono, int]

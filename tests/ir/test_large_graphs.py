@@ -1,8 +1,9 @@
-"""Describing a graph takes time in proportion to its nodes, and few objects for each."""
+"""Large graphs: time in proportion to their nodes, few objects for each, and long sizes."""
 
 import cProfile
 import gc
 
+import numpy as np
 import pytest
 
 import graphfw as gf
@@ -65,3 +66,18 @@ def test_a_name_is_taken_by_whom_it_was_given_to():
         layer.extra = gf.Variable([1.0], name="own")
         assert layer.extra.name == "linear.extra"
         gf.Variable([1.0], name="own")
+
+
+def test_sizes_may_be_nested_deeply(monkeypatch):
+    """Python reads no more than some hundred brackets in one another."""
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
+    with gf.Graph() as g:
+        x, skipped = gf.placeholder(("n",), name="x"), gf.placeholder(("k",), name="skipped")
+        y = x
+        for _ in range(220):
+            y = y[skipped.shape[0] :]
+    with gf.Session(g) as session:
+        plan = session.compile(y, [x, skipped])
+        array = np.arange(500, dtype=np.float32)
+        np.testing.assert_array_equal(plan(array, np.zeros(2, np.float32)), array[440:])
+        np.testing.assert_array_equal(plan(array, np.zeros(3, np.float32)), array[500:])
