@@ -31,7 +31,7 @@ class Atom(NamedTuple):
     def __hash__(self) -> int:
         return hash(self.text)
 
-    def __lt__(self, other: Atom) -> bool:  # type: ignore[override]
+    def __lt__(self, other: Atom) -> bool:  # type: ignore[override]  # its own kind alone
         return self.text < other.text
 
 
