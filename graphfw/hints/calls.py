@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 
 from graphfw.errors import CallError, GraphfwError, did_you_mean
 from graphfw.hints.devices import executor_for
-from graphfw.hints.foreign_arguments import COLLECTED, MISPLACED, SYNONYMS, why_left_out
+from graphfw.hints.foreign_arguments import (
+    COLLECTED,
+    MISPLACED,
+    SYNONYMS,
+    USES,
+    why_left_out,
+)
 from graphfw.hints.public import path_of
 from graphfw.hints.written import Written, call_at
 from graphfw.loc import user_frame
@@ -149,7 +155,8 @@ def raise_refusal(
         callee = written.callee if written else path_of(name, function) or name
         given = _arguments(written, args, kwargs, signature)
         fix = correction(callee, signature, *given)
-        raise CallError(f"{name}: {mismatch}", fix=fix) from None
+        use = USES.get(name, "") if fix.startswith("its arguments are") else ""
+        raise CallError(f"{name}: {mismatch}", fix="; ".join(filter(None, [fix, use]))) from None
     raise error
 
 
@@ -202,6 +209,7 @@ class _Correction:
     ) -> str:
         """Return the corrected call, or "" where there is none that is certain."""
         positional = self._without_misplaced(positional, keywords)
+        positional, keywords = self._with_shape_first(positional, keywords)
         if not (self._place(positional) and self._translate(keywords)):
             return ""
         texts: list[str] = []
@@ -238,6 +246,17 @@ class _Correction:
             return positional
         self.reasons.append(MISPLACED[first].format(positional[0].text))
         return positional[1:]
+
+    def _with_shape_first(
+        self, positional: Sequence[Argument], keywords: Mapping[str, Argument]
+    ) -> tuple[Sequence[Argument], Mapping[str, Argument]]:
+        """Put a shape that is given by its name before the arguments that others put before it."""
+        first = self.slots[0].name if self.slots else ""
+        given = [name for name in keywords if first in (name, *SYNONYMS.get(name, ()))]
+        if first != "shape" or not positional or not given:
+            return positional, keywords
+        rest = {name: argument for name, argument in keywords.items() if name != given[0]}
+        return [keywords[given[0]], *positional], rest
 
     def _place(self, positional: Sequence[Argument]) -> bool:
         """Give arguments without a name the parameters that they are for."""

@@ -310,3 +310,35 @@ COLLECTED = {"shape": "tuple", "axes": "tuple", "arrays": "list", "repetitions":
 
 MISPLACED = {"lr": "parameters go to the step: optimizer.minimize(loss, {})"}
 """Reasons why an argument is wrong in the place of one that is given by its name as well."""
+
+ORDERS = """
+BatchNormalization: axis momentum epsilon
+Conv1D Conv2D Conv3D Convolution1D Convolution2D Convolution3D: filters kernel_size strides
+Conv1DTranspose Conv2DTranspose Conv3DTranspose: filters kernel_size strides
+Convolution1DTranspose Convolution2DTranspose Convolution3DTranspose: filters kernel_size strides
+Dense GRU GRUCell LSTM LSTMCell SimpleRNN SimpleRNNCell: units activation
+Input InputLayer: shape batch_size dtype
+MultiStepLR: optimizer milestones gamma
+OneCycleLR: optimizer max_lr total_steps
+Reshape: target_shape
+adagrad: learning_rate initial_accumulator_value eps
+cosine_onecycle_schedule: transition_steps peak_value pct_start div_factor
+exponential_decay: init_value transition_steps decay_rate
+layer_norm: input normalized_shape weight bias eps
+linear_onecycle_schedule: transition_steps peak_value pct_start
+linear_schedule: init_value end_value transition_steps
+piecewise_constant_schedule: init_value boundaries_and_scales
+polynomial_schedule: init_value end_value power transition_steps
+rms_norm: input normalized_shape weight eps
+sgd: learning_rate momentum nesterov
+warmup_constant_schedule: init_value peak_value warmup_steps
+warmup_cosine_decay_schedule: init_value peak_value warmup_steps decay_steps end_value
+"""
+"""Other frameworks' names, and their arguments in order, where graphfw has another order."""
+
+USES = {
+    "grad": "the gradient of a function is gf.grad(fn(x), x)",
+    "value_and_grad": "of a function: gf.value_and_grad(fn(x), x)",
+    "where": "gf.nonzero(condition) says where a condition holds",
+}
+"""The meaning of a call of a public function with too few arguments."""

@@ -104,11 +104,13 @@ vsplit(x, parts): gf.split(x, parts, axis=0)
 
 # Elements by index and by mask.
 compress(mask, x): x[mask]
+embedding(indices, table): gf.take(table, indices, axis=0)
 delete(v, i): v[gf.arange(v.shape[0]) != i]
 extract(mask, x): x[mask]
 fill_diagonal(x, value): gf.where(gf.eye(*x.shape, dtype=gf.bool), value, x)
 gather(x, axis, indices): gf.take_along_axis(x, indices, axis=axis)
 index_copy(x, axis, i, v): gf.index_set(x, (slice(None),) * axis + (i,), v)
+index_select(x, axis, indices): gf.take(x, indices, axis=axis)
 index_fill(x, axis, i, value): gf.index_set(x, (slice(None),) * axis + (i,), value)
 insert(v, i, number): gf.concat([v[:i], gf.asarray([number]), v[i:]])
 masked_fill(x, mask, value): gf.where(mask, value, x)
@@ -135,6 +137,16 @@ randn_like(x): gf.random.normal(x.shape)
 tri(n): gf.tril(gf.ones((n, n)))
 tril_indices(n): gf.nonzero(gf.tril(gf.ones((n, n))))
 triu_indices(n): gf.nonzero(gf.triu(gf.ones((n, n))))
+
+chisquare(df, size=()): gf.random.gamma(size, df / 2, 2)
+geometric(p, size=()): 1 + gf.floor(gf.random.exponential(size) / -gf.log1p(-p))
+logistic(loc=0, scale=1, size=()): loc + scale * gf.special.logit(gf.random.uniform(size))
+lognormal(mean=0, sigma=1, size=()): gf.exp(gf.random.normal(size, mean, sigma))
+pareto(a, size=()): gf.expm1(gf.random.exponential(size) / a)
+rayleigh(scale=1, size=()): scale * gf.sqrt(2 * gf.random.exponential(size))
+standard_gamma(number, size=()): gf.random.gamma(size, number)
+standard_t(df, size=()): gf.random.student_t(size, df)
+weibull(a, size=()): gf.random.exponential(size) ** (1 / a)
 
 # Products and matrices.
 addbmm(c, a, b): c + gf.sum(a @ b, axis=0)
@@ -170,6 +182,14 @@ GlobalMaxPooling2D(images): gf.max(images, axis=(2, 3))
 GlobalMaxPooling3D(images): gf.max(images, axis=(2, 3, 4))
 """
 
+FFT_CALLS = """
+fft2(x): gf.fft.fftn(x, axes=(-2, -1))
+ifft2(x): gf.fft.ifftn(x, axes=(-2, -1))
+irfft2(x): gf.fft.irfftn(x, axes=(-2, -1))
+rfft2(x): gf.fft.rfftn(x, axes=(-2, -1))
+"""
+
 LINALG_CALLS = """
+multi_dot(arrays): arrays[0] @ arrays[1]
 cond(m): gf.matrix_norm(m, ord=2) * gf.matrix_norm(gf.linalg.inv(m), ord=2)
 """

@@ -161,6 +161,19 @@ write gf.update(average, 0.99 * average + 0.01 * variable), and fetch that
     finalize_variable_values exclude_from_weight_decay
 """
 
+SESSION_TEXTS = """
+write session.run([loss, train], feeds) for each batch, in a loop of your own
+    fit step train train_on_batch
+write session.run(model(x, training=False), feeds)
+    predict predict_on_batch evaluate eval
+write session.save(path), and session.restore(path)
+    load save_weights load_weights
+write session[variable], or session.state_dict()
+    variables parameters get_weights
+write gf.Session(g, executor=…) with the executor it is to run on
+    to cuda cpu device devices
+"""
+
 PLACE_TEXTS = """
 write x.at[key].add(-values)
     subtract sub

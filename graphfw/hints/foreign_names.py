@@ -45,6 +45,12 @@ gf.sign: sgn
 gf.silu: swish
 gf.special.gammainc: igamma
 gf.special.gammaincc: igammac
+gf.special.i0: modified_bessel_i0
+gf.special.i1: modified_bessel_i1
+gf.special.j0: bessel_j0
+gf.special.j1: bessel_j1
+gf.special.y0: bessel_y0
+gf.special.y1: bessel_y1
 gf.softsign: soft_sign
 gf.stop_gradient: detach
 gf.subtract: sub
@@ -76,7 +82,6 @@ gf.index_set: index_put
 gf.max: amax
 gf.min: amin
 gf.repeat: repeat_interleave
-gf.take: index_select embedding
 gf.take_along_axis: take_along_dim
 gf.topk: top_k
 gf.trapezoid: trapz
@@ -158,9 +163,15 @@ gf.nn.init.xavier_normal: glorot_normal
 gf.nn.init.xavier_uniform: glorot_uniform
 gf.nn.init.identity: eye_ IdentityInitializer
 
+# Matrices.
+gf.linalg.lu: lu_factor
+gf.linalg.matrix_exp: expm
+
 # Random numbers.
 gf.dropout: native_dropout
 gf.random.normal: standard_normal
+gf.random.cauchy: standard_cauchy
+gf.random.uniform: random_sample
 gf.random.permutation: randperm shuffle
 gf.random.exponential: standard_exponential
 gf.random.randint: integers

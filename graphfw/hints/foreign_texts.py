@@ -22,6 +22,14 @@ not in graphfw: scipy.optimize.minimize takes a gf.function of loss and gradient
     LBFGS lbfgs nnls polyak_sgd
 layers are in gf.nn
     layers modules
+optimisers are in gf.optim
+    optimizers
+initial values are in gf.nn.init
+    initializers
+options are arguments: gf.Session(g, executor=…), gf.set_default_dtype(dtype)
+    config
+feed the arrays of a batch: session.run([loss, train], {x: images})
+    data
 activations are functions in gf, and layers in gf.nn: gf.relu, gf.nn.ReLU()
     Activation
 attention is gf.nn.MultiHeadAttention, or gf.scaled_dot_product_attention
@@ -87,7 +95,7 @@ write gf.max_pool(x, kernel_size, return_indices=True)
 give the layer or the loss its mask
     Masking
 gf.nn.init has initialisers: gf.Variable(gf.nn.init.he_normal, shape=…)
-    initializers calculate_gain
+    calculate_gain
 variables take initial values: gf.Variable(gf.nn.init.normal(std=0.1), shape=…)
     dirac dirac_ orthogonal orthogonal_ sparse_ Orthogonal OrthogonalInitializer
 not in graphfw: reorder by gf.reshape and gf.permute_dims
@@ -116,9 +124,10 @@ write gf.jacobian(fn, mode="forward")
     jacfwd
 write gf.jacobian(fn, mode="reverse")
     jacrev
-not in graphfw: write it by gf.fft and gf.unfold
-    MelSpectrogram STFTSpectrogram kaiser_window blackman_window bartlett_window hamming hanning
-    kaiser blackman bartlett signal
+a window is an array: gf.asarray(np.hanning(n))
+    kaiser_window blackman_window bartlett_window hamming hanning kaiser blackman bartlett
+write gf.fft.stft(x, window, hop)
+    MelSpectrogram STFTSpectrogram signal
 write session.restore(path), or gf.onnx.load(path)
     load load_state_dict from_file PyTorchFileReader deserialize loadtxt genfromtxt fromfile
     fromregex
@@ -126,7 +135,8 @@ write session.save(path), or gf.onnx.save
     save savez savez_compressed savetxt PyTorchFileWriter serialize serialization storage
 the seed is the session's: gf.Session(g, seed=…)
     manual_seed seed initial_seed get_rng_state set_rng_state Generator default_generator
-    thread_safe_generator PRNGKey key quasirandom
+    thread_safe_generator PRNGKey key quasirandom default_rng get_state set_state RandomState
+    SeedSequence BitGenerator MT19937 PCG64 PCG64DXSM Philox SFC64
 the session chooses the machine: gf.Session(g, executor=…)
     cuda device cpu mps xpu mtia accelerator get_device get_device_module set_default_device
     get_default_device backends Stream StreamObjType DeviceObjType Event AcceleratorError
@@ -165,7 +175,7 @@ ask the dtype: x.dtype, gf.isdtype(x.dtype, kind)
 not in graphfw: sessions compute in 16 or 32 bits, gf.Session(g, precision=…)
     *quantize* quantization quantizable qat intrinsic q_* q[a-z]* [qu]*int[0-9x]* bits* float8_*
     float6_* float4_* int[0-9] bit int_repr fbgemm_* choose_qparams*
-    fused_moving_avg_obs_fake_quant ao bitwise_count packbits unpackbits scaled_matmul
+    fused_moving_avg_obs_fake_quant ao scaled_matmul
 not in graphfw: tensors are dense; gf.take and gf.scatter_add go by indices
     sparse sparse_* *_sparse* spmm smm hsmm dsmm hspmm saddmm sspaddmm crow_indices*
     col_indices* ccol_indices* row_indices* indices* values_copy nested jagged layout strided
@@ -211,6 +221,7 @@ not in graphfw: convert with numpy(), or call Python from the graph: gf.host_cal
     hash_tensor mvlgamma gcd lcm frexp emath base_repr binary_repr format_float_positional
     format_float_scientific datetime_as_string datetime_data busday_count busday_offset
     busdaycalendar is_busday char rec recarray strings ma ctypeslib typing test require isnat
+    bitwise_count packbits unpackbits
 write gf.random: uniform, normal, exponential
     binomial multi_normal distributions
 printing is NumPy's: np.set_printoptions

@@ -52,7 +52,7 @@ def look_up(name: str, place: str = "gf") -> Answer:
         return Answer(calls=tuple(calls[name]))
     if name in texts:
         return Answer(text=texts[name])
-    if place in ("Module", "Optimizer", "Place"):
+    if place in ("Module", "Optimizer", "Place", "Session"):
         return Answer()
     found = (
         _by_name(tables, name, place) or _by_rule(tables, name, place) or _by_letters(name, place)
@@ -89,6 +89,8 @@ def _by_rule(tables: Any, name: str, place: str) -> Answer:
             continue
         other = re.sub(f"^(?:{form})$", bare, name)
         found = _by_name(tables, other, place) or _by_rule(tables, other, place)
+        if found.target.startswith("gf.nn.init.") and name.endswith("_"):
+            return Answer(text=f"write gf.Variable({found.target}, shape=…)")
         if found and name.endswith("_"):
             return found._replace(remark="tensors don't change: use the result")
         if found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from inspect import signature
 from opcode import opname
 from types import FrameType, ModuleType
@@ -96,7 +97,7 @@ class Answering:
 
     __slots__ = ()
 
-    _answers_as: ClassVar[Literal["Module", "Optimizer", "Place"]]
+    _answers_as: ClassVar[Literal["Module", "Optimizer", "Place", "Session"]]
 
     if not TYPE_CHECKING:  # which reports unknown attributes only where this is hidden from it
 
@@ -107,7 +108,7 @@ class Answering:
 
 
 def raise_unknown(
-    owner: object, kind: Literal["Tensor", "Module", "Optimizer", "Place"], name: str
+    owner: object, kind: Literal["Tensor", "Module", "Optimizer", "Place", "Session"], name: str
 ) -> NoReturn:
     """Raise the error of an attribute that an object does not have.
 
@@ -184,8 +185,11 @@ def _usage(target: str, written: Written | None) -> str:
         return f"write {target}"
     taken = signature(found)
     if written is not None:
-        positional = [Argument.of_text(text) for text in written.positional]
-        keywords = {name: Argument.of_text(text) for name, text in written.keywords}
+        tables: Any = import_module("graphfw.hints.tables")
+        order = tables.ORDERS.get(written.callee.rpartition(".")[2], ())
+        positional = [Argument.of_text(text) for text in written.positional[len(order) :]]
+        named = [*zip(order, written.positional, strict=False), *written.keywords]
+        keywords = {name: Argument.of_text(text) for name, text in named}
         line = correction(target, taken, positional, keywords)
         if line.startswith(f"{target}("):
             return line

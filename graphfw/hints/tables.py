@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphfw.hints import foreign_calls, foreign_methods, foreign_names, foreign_texts
+from graphfw.hints import (
+    foreign_arguments,
+    foreign_calls,
+    foreign_methods,
+    foreign_names,
+    foreign_texts,
+)
 
 Calls = dict[str, list[tuple[str, str]]]
 """For each name, calls of it and the expressions to write for them."""
@@ -56,6 +62,13 @@ RENAMED = _renamed(foreign_names.CALLED)
 
 CALLS = _calls(foreign_calls.CALLS)
 
+ORDERS = {
+    name: order.split()
+    for names, _, order in [line.partition(": ") for line in _lines(foreign_arguments.ORDERS)]
+    for name in names.split()
+}
+"""The order of arguments of another framework's function, where it is not that of graphfw's."""
+
 
 def _patterns(texts: dict[str, str]) -> dict[str, str]:
     """Take the patterns out of a table."""
@@ -71,12 +84,14 @@ PATTERNS = _patterns(TEXTS)
 
 OF_PLACES: dict[str, tuple[Calls, dict[str, str]]] = {
     "gf": ({}, _texts(foreign_texts.TOP_TEXTS)),
+    "gf.fft": (_calls(foreign_calls.FFT_CALLS), {}),
     "gf.linalg": (_calls(foreign_calls.LINALG_CALLS), {}),
     "gf.optim": ({}, _OPTIM_TEXTS),
     "Tensor": (_calls(foreign_methods.TENSOR_CALLS), _texts(foreign_methods.TENSOR_TEXTS)),
     "Module": ({}, _texts(foreign_methods.MODULE_TEXTS)),
     "Optimizer": ({}, _texts(foreign_methods.OPTIMIZER_TEXTS)),
     "Place": ({}, _texts(foreign_methods.PLACE_TEXTS)),
+    "Session": ({}, _texts(foreign_methods.SESSION_TEXTS)),
 }
 """Calls and texts that go before all others in one module, or for one kind of objects."""
 

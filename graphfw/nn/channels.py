@@ -39,8 +39,8 @@ class _ChannelBatchNorm(BatchNorm):
     ) -> None:
         super().__init__(
             num_features,
-            momentum,
             eps,
+            momentum,
             affine,
             dtype,
             track_running_stats=track_running_stats,

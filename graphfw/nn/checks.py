@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +28,13 @@ def checked_size(layer: str, what: str, value: Any) -> int:
     size = int(value.__index__())
     demand(size >= 1, f"{text} must be 1 or more", fix=f"use {what}={-size or 1}")
     return size
+
+
+def near_divisor(count: int, *sizes: int) -> int:
+    """Return what divides all of some sizes and is nearest to a count; rather the smaller one."""
+    whole = math.gcd(*sizes)
+    divisors = [n for n in range(1, whole + 1) if whole % n == 0]
+    return min(divisors, key=lambda n: abs(n - count))
 
 
 class called:

@@ -16,7 +16,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update, Variable
 from graphfw.loc import capture
 from graphfw.nn import init
-from graphfw.nn.checks import checked_size, explained
+from graphfw.nn.checks import checked_size, explained, near_divisor
 from graphfw.nn.module import Module, parameter
 from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled
 from graphfw.ops.composed import demand, floats, wide, wide_dtype
@@ -287,9 +287,9 @@ class BatchNorm(Tracking):
 
     Args:
         channels: The size of x's dim `axis`, C.
+        eps: What is added to the variance.
         momentum: How much of the batch goes into the running mean and variance, in (0, 1]; None
             for as much of the n-th batch as makes them the mean over n batches, 1/n.
-        eps: What is added to the variance.
         affine: Whether to scale and shift by learnt weights and biases.
         dtype: The weights' dtype, the default dtype when there is none; the running statistics of
             16-bit floats are float32.
@@ -316,8 +316,8 @@ class BatchNorm(Tracking):
     def __init__(
         self,
         channels: int,
-        momentum: float | None = 0.1,
         eps: float = 1e-5,
+        momentum: float | None = 0.1,
         affine: bool = True,
         dtype: DTypeLike | None = None,
         *,
@@ -412,7 +412,8 @@ class GroupNorm(PerChannel):
         self.groups = checked_size("GroupNorm", "groups", groups)
         divides = self.channels % self.groups == 0
         message = f"GroupNorm: channels={channels} is no multiple of groups={groups}"
-        demand(divides, message, fix="choose groups that divide the channels, such as 1")
+        near = near_divisor(self.groups, self.channels)
+        demand(divides, message, fix=f"use groups={near}, which divides {channels}")
 
     def forward(self, x: TensorLike) -> Tensor:
         """Normalise.  x: [N, *S, C] -> the same"""

@@ -23,6 +23,7 @@ from graphfw.errors import (
     a_type,
 )
 from graphfw.hints.calls import explained
+from graphfw.hints.names import Answering
 from graphfw.ir import forks, nest
 from graphfw.ir.body import within_recursion_limit
 from graphfw.ir.collecting import without_collection
@@ -60,7 +61,7 @@ _PLANS = 256
 
 
 @explained
-class Session(Uncopied):
+class Session(Answering, Uncopied):
     """Runs a graph, and keeps the contents of its variables from run to run.
 
     Safe to use from many threads: runs without updates go on side by side, runs with updates queue.
@@ -116,6 +117,7 @@ class Session(Uncopied):
     {'total': array(3., dtype=float32)}
     """
 
+    _answers_as = "Session"
     instead = (
         "save its variables with session.save(path), or take session.state_dict(); pickle the "
         "graph, and make a Session of it there"

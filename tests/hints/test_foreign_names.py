@@ -98,7 +98,13 @@ SAMPLES = {
     **dict.fromkeys(["axis", "i", "length", "n", "num", "start", "axis2", "parts"], 1),
     **dict.fromkeys(["images", "volume"], gf.ones((2, 2, 2, 2, 2))),
     **{"mask": X > 0.5, "axes": (1, 0), "shape": (2, 2), "sizes": (2, 1), "high": 3, "stop": 4},
-    **{"arrays": [X, X], "axis1": 0, "indices": gf.asarray([[0, 1]])},
+    **{"table": V, "size": (2, 2), "loc": 0, "scale": 1, "mean": 0, "sigma": 1, "df": 3.0},
+    **{
+        "embedding.indices": gf.asarray([0, 1]),
+        "arrays": [X, X],
+        "axis1": 0,
+        "indices": gf.asarray([[0, 1]]),
+    },
     **{"bilinear.volume": gf.ones((3, 2, 2)), "vander.v": V, "linear.weight": X},
 }
 """Arguments of the calls in the tables by name, or by the call's name and their own."""
@@ -145,6 +151,26 @@ def test_arguments_that_many_functions_have_are_translated():
                 unknown[argument] += 1
     many = {name for name, count in unknown.items() if count > 9}
     assert not many, f"say in hints/foreign_arguments.py what {many} is called, or why it is not"
+
+
+def test_arguments_in_another_order_are_known():
+    """So the error of `linear_schedule(1.0, 0.0, 10)` names each."""
+    same = {"torch.lstsq", "torch.nn.Parameter"}  # removed there; of two arguments, one is usual
+    for path, names in foreign_names.read_arguments().items():
+        module, _, name = path.rpartition(".")
+        own = foreign_names.MODULES[module]
+        found = public.find(look_up(name, own).target)
+        is_own = name in public.PUBLIC[own][1] or module == "torch.optim"
+        if is_own or not callable(found) or path in same:
+            continue
+        known = inspect.signature(found).parameters.values()
+        places = [p.name for p in known if p.kind is not p.KEYWORD_ONLY]
+        for number, argument in enumerate(names[:3]):
+            meant = [argument, *SYNONYMS.get(argument, ())]
+            place = next((n for n in meant if n in {p.name for p in known}), None)
+            if place in places and places.index(place) != number:
+                order = tables.ORDERS.get(name, [])
+                assert order == names[: max(len(order), 1)], path
 
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "coming-from.md"

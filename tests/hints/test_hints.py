@@ -42,6 +42,10 @@ CALLS = [
     (lambda: gf.nn.cross_entropy(x, target=a), "gf.nn.cross_entropy(x, a)"),
     (lambda: gf.ones_like(x, requires_grad=True), "gf.ones_like(x); without requires_grad=: "),
     (lambda: gf.max(a, b), "its arguments are: x, axis, keepdims"),
+    (lambda: gf.where(a), "its arguments are: condition, x1, x2; gf.nonzero(condition) says where"),
+    (lambda: gf.grad(str_of), "its arguments are: y, xs, grad_y, missing; the gradient of a func"),
+    (lambda: gf.random.normal(0, 1, size=(3, 4)), "gf.random.normal((3, 4), 0, 1)"),
+    (lambda: gf.random.gamma(2.0, 1.0, size=3), "gf.random.gamma(3, 2.0, 1.0)"),
     (lambda: list(map(gf.zeros, [3], [4])), "gf.zeros((3, 4))"),
     (lambda: gf.sum(*[x, 0]), "gf.sum(x, axis=0)"),
 ]
@@ -56,6 +60,18 @@ NAMES = [
     (lambda: gf.nn.functional.relu(x), "functions are in gf"),
     (lambda: gf.optim.LBFGS(), "not in graphfw: scipy.optimize.minimize"),
     (lambda: gf.linalg.solv(x, x), 'did you mean "solve"?'),
+    (lambda: gf.linalg.expm(x), "gf.linalg.matrix_exp(x)"),
+    (lambda: gf.index_select(x, 1, a), "gf.take(x, a, axis=1)"),
+    (lambda: gf.nn.embedding(a, b), "gf.take(b, a, axis=0)"),
+    (lambda: gf.fft.rfft2(x), "gf.fft.rfftn(x, axes=(-2, -1))"),
+    (lambda: gf.nn.init.kaiming_normal_(x), "write gf.Variable(gf.nn.init.he_normal, shape=…)"),
+    (lambda: gf.random.lognormal(0, 2, size=3), "gf.exp(gf.random.normal(3, 0, 2))"),
+    (lambda: gf.random.default_rng(0), "the seed is the session's: gf.Session(g, seed=…)"),
+    (
+        lambda: gf.optim.linear_schedule(1.0, 0.0, 10),
+        "gf.optim.schedules.linear(lr=1.0, final=0.0, steps=10)",
+    ),
+    (lambda: gf.nn.Conv2D(8, 3, 2), "write gf.nn.Conv2d(…); its arguments are: in_channels, out_"),
 ]
 
 
@@ -123,6 +139,8 @@ ATTRIBUTES = [
     (lambda: model.zero_grad(), "leave it out: gradients are made in the graph"),
     (lambda: model.fit(x), "write session.run([loss, train], feeds) for each batch"),
     (lambda: model.paramters(), 'did you mean "parameters"?'),
+    (lambda: session.fit(x), "write session.run([loss, train], feeds) for each batch"),
+    (lambda: session.predict(x), "write session.run(model(x, training=False), feeds)"),
     (lambda: optimizer.step(), "write train = optimizer.minimize(loss), and session.run("),
     (lambda: optimizer.zero_grad(), "leave it out: gradients are made in the graph"),
     (lambda: x.sum(0).exp(), "gf.exp(x.sum(0))"),
@@ -137,6 +155,7 @@ with gf.Graph() as graph:
     doubled = rows + rows
     model = gf.nn.Linear(3, 2)
     optimizer = gf.optim.SGD(0.1)
+session = gf.Session(graph)
 
 
 @pytest.mark.parametrize(("mistake", "fix"), ATTRIBUTES, ids=str_of)
@@ -174,7 +193,6 @@ def test_a_size_is_an_int():
     assert gf.scan(lambda c, t: (c + t, c), 0.0, gf.ones((6,)), unroll=x.size)[0].item() == 6
 
 
-session = gf.Session(graph)
 plan = session.compile(doubled, feeds=[rows])
 halved = gf.function(lambda values, factor=0.5: values * factor)
 
@@ -205,7 +223,7 @@ def test_who_asks_for_an_attribute_waits_for_no_search(monkeypatch):
 
 
 def test_libraries_that_ask_for_attributes_get_none():
-    for owner in (x, model, optimizer):
+    for owner in (x, model, optimizer, session):
         assert not hasattr(owner, "zero_grad")
         assert getattr(owner, "_repr_html_", None) is None
 
@@ -227,6 +245,8 @@ MORE_CALLS = [
     ),
     (lambda: gf.optim.Adam(learning_rate=0.1), "gf.optim.Adam(lr=0.1)"),
     (lambda: gf.optim.Adam(0.1, beta_1=0.9), "gf.optim.Adam(0.1); without beta_1=: write betas="),
+    (lambda: model.state_dict(), "its arguments are: session"),
+    (lambda: model.load_state_dict({}), "its arguments are: session, state, strict"),
     (lambda: optimizer.minimize(x, params=[a]), "optimizer.minimize(x, parameters=[a])"),
     (lambda: gf.optim.schedules.cosine(0.1, decay_steps=9), "gf.optim.schedules.cosine(0.1, steps"),
     (lambda: gf.Tensor([1, 2]), "gf.asarray([1, 2])"),

@@ -113,7 +113,7 @@ def test_batch_norm_training(rng, graph, shape, axis):
 
 @pytest.mark.parametrize("momentum", [0.1, None])
 def test_batch_norm_called_twice_in_one_loss(rng, graph, momentum):
-    layer = nn.BatchNorm(3, momentum, affine=False)
+    layer = nn.BatchNorm(3, momentum=momentum, affine=False)
     x, z = (gf.placeholder(("n", 3), name=name) for name in "xz")
     gain = gf.Variable(1.0, name="gain")
     train = gf.optim.SGD(0.1).minimize(gf.sum(layer(x) * gain) + gf.sum(layer(z) ** 2))

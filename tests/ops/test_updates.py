@@ -187,7 +187,10 @@ NETS = {
 def trained(kind: str, array: np.ndarray, momentum: float | None) -> dict[str, Any]:
     with gf.Graph() as g, gf.training():
         x = gf.placeholder(("batch", 3), name="x")
-        linear, norm = gf.nn.Linear(3, 3, name="linear"), gf.nn.BatchNorm(3, momentum, name="norm")
+        linear, norm = (
+            gf.nn.Linear(3, 3, name="linear"),
+            gf.nn.BatchNorm(3, momentum=momentum, name="norm"),
+        )
         y = NETS[kind](lambda h: gf.tanh(norm(linear(h))), x)
         loss = gf.mean((y - 0.3) ** 2)
         step = gf.optim.SGD(0.1).minimize(loss)

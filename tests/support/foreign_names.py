@@ -57,10 +57,12 @@ OTHERS = (
     "jax.lax",
     "jax.nn.initializers",
     "jax.random",
+    "numpy.fft",
     "numpy.linalg",
     "optax.GradientTransformation",
     "numpy.random",
     "numpy.random.Generator",
+    "scipy.linalg",
     "scipy.special",
     "scipy.signal",
 )

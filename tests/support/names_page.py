@@ -55,9 +55,11 @@ OTHERWISE: dict[str, dict[str, str]] = {
         "correlate": "gf.convolve(x, gf.conj(gf.flip(y)))",
         "correlate2d": "gf.conv",
         "fftconvolve": "gf.convolve",
+        "istft": "gf.fft.istft",
         "normalize": "",
         "oaconvolve": "gf.convolve",
         "square": "",
+        "stft": "gf.fft.stft",
     },
 }
 """Names that mean something else in one library, and what to write; "" for nothing."""
