@@ -187,19 +187,35 @@ def refuse_bare_dims(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
     """Have a function whose first argument is the shape refuse dims as several arguments.
 
     `normal(3, 4)` would be 3 numbers around 4; users of other libraries mean the shape (3, 4).
+    Nor is a float a shape, as in `gamma(2.0, 1.0)`.
     """
-    second = list(inspect.signature(function).parameters)[1]
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    second = parameters[0].name
     name = function.__name__
+    order = ", ".join(["shape", *[p.name for p in parameters if p.name not in ("dtype", "name")]])
+
+    def line(shape: str, given: Sequence[Any]) -> str:
+        """Return a call with a shape and parameters, and those that it cannot do without."""
+        named = [f"{p.name}={v}" for p, v in zip(parameters, given, strict=False)]
+        needed = [p.name for p in parameters[len(given) :] if p.default is inspect.Parameter.empty]
+        return f"gf.random.{name}({', '.join([shape, *named, *[f'{n}=…' for n in needed]])})"
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> Tensor:
         lists = any([isinstance(a, (list, tuple)) for a in args])  # which `refuse_lists` refuses
-        if not lists and len(args) > 1 and _is_dim(args[0]) and _is_dim(args[1]):
-            dims = ", ".join(map(str, itertools.takewhile(_is_dim, args)))
+        is_named = "shape" in kwargs or "size" in kwargs  # then all that is not is a parameter
+        if not (lists or is_named) and len(args) > 1 and _is_dim(args[0]) and _is_dim(args[1]):
+            dims = list(itertools.takewhile(_is_dim, args))
+            shown = ", ".join(map(str, dims))
+            other = f", or {line(f'({dims[0]},)', dims[1:])}" if second != "dtype" else ""
             raise ArgumentError(
-                f"random.{name}({dims}): is {args[1]} a dim, or the parameter {second}?",
-                fix=f"write gf.random.{name}(({dims})) for a shape, "
-                f"or gf.random.{name}(({args[0]},), {second}={args[1]})",
+                f"random.{name}({shown}): is {args[1]} a dim, or the parameter {second}?",
+                fix=f"write {line(f'({shown})', ())} for a shape{other}",
+            )
+        if args and not (lists or is_named) and isinstance(args[0], (float, np.floating)):
+            raise ArgumentError(
+                f"random.{name}: the shape comes first, and {args[0]} is none",
+                fix=f"the order is random.{name}({order})",
             )
         try:
             return function(*args, **kwargs)

@@ -152,6 +152,9 @@ def multinomial(
     >>> gf.sum(gf.random.multinomial(100, gf.asarray([0.2, 0.3, 0.5])))
     Tensor(100, dtype=int64)
     """
+    refused = isinstance(count, (list, tuple)) or getattr(count, "ndim", 0) > 0
+    message = "random.multinomial: count is how many draws to make, not their probabilities"
+    demand(not refused, message, fix="the order is random.multinomial(count, p, shape)")
     number = whole("random.multinomial", "count", count)
     message = f"random.multinomial: count={count} must not be negative"
     demand(isinstance(number, Dim) or number >= 0, message, fix="pass how many draws to make")

@@ -7,10 +7,11 @@ a scalar tensor, or to a number, will do.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias
 
 from graphfw.errors import counted
 from graphfw.hints.calls import explained
@@ -36,6 +37,8 @@ __all__ = [
 if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
     __getattr__, __dir__ = hints_for_module("gf.optim.schedules", __name__, __all__)
 
+P = ParamSpec("P")
+
 Schedule: TypeAlias = Callable[[Tensor], Tensor | float]
 
 
@@ -45,6 +48,11 @@ class _Formula:
     def __init__(self, text: str, rate: Callable[[Tensor], Any]) -> None:
         self._text = text
         self._rate = rate
+        self.call: tuple[str, tuple[Any, ...], dict[str, Any]]
+        """The function of this module that has returned it, and the arguments."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _called, self.call
 
     def __call__(self, step: Tensor) -> Tensor:
         return as_tensor(self._rate(converted(as_tensor(step), float64)), float64)
@@ -53,8 +61,26 @@ class _Formula:
         return self._text
 
 
-@explained
-def constant(lr: float) -> Schedule:
+def _called(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Schedule:
+    made: Schedule = globals()[name](*args, **kwargs)
+    return made
+
+
+def _schedule(function: Callable[P, _Formula]) -> Callable[P, Schedule]:
+    """Have a function's schedules pickled as calls of it."""
+
+    @explained
+    @functools.wraps(function)
+    def make(*args: P.args, **kwargs: P.kwargs) -> Schedule:
+        made = function(*args, **kwargs)
+        made.call = function.__name__, args, kwargs
+        return made
+
+    return make
+
+
+@_schedule
+def constant(lr: float) -> _Formula:
     """The same rate always.
 
     Raises:
@@ -64,8 +90,8 @@ def constant(lr: float) -> Schedule:
     return _Formula(f"constant({lr})", lambda t: lr)
 
 
-@explained
-def step_decay(lr: float, every: int, factor: float = 0.1) -> Schedule:
+@_schedule
+def step_decay(lr: float, every: int, factor: float = 0.1) -> _Formula:
     """Multiply the rate by `factor` after `every` updates, again and again.
 
     Raises:
@@ -76,8 +102,8 @@ def step_decay(lr: float, every: int, factor: float = 0.1) -> Schedule:
     return _Formula(text, lambda t: lr * F.pow(float(factor), F.floor(t / every)))
 
 
-@explained
-def exponential(lr: float, factor: float, every: float = 1) -> Schedule:
+@_schedule
+def exponential(lr: float, factor: float, every: float = 1) -> _Formula:
     """Multiply the rate by `factor` every so many updates, smoothly: lr factor^(t / every).
 
     Raises:
@@ -88,8 +114,8 @@ def exponential(lr: float, factor: float, every: float = 1) -> Schedule:
     return _Formula(text, lambda t: lr * F.pow(float(factor), t / every))
 
 
-@explained
-def linear(lr: float, steps: int, final: float = 0.0) -> Schedule:
+@_schedule
+def linear(lr: float, steps: int, final: float = 0.0) -> _Formula:
     """Go from lr to `final` in a straight line of so many updates, and stay there.
 
     Raises:
@@ -98,8 +124,8 @@ def linear(lr: float, steps: int, final: float = 0.0) -> Schedule:
     return _between("linear", lr, steps, final, lambda part: 1 - part)
 
 
-@explained
-def polynomial(lr: float, steps: int, power: float = 1.0, final: float = 0.0) -> Schedule:
+@_schedule
+def polynomial(lr: float, steps: int, power: float = 1.0, final: float = 0.0) -> _Formula:
     """Go from lr to `final` within so many updates, by (1 - t / steps)^power, and stay there.
 
     Raises:
@@ -116,8 +142,8 @@ def polynomial(lr: float, steps: int, power: float = 1.0, final: float = 0.0) ->
     )
 
 
-@explained
-def cosine(lr: float, steps: int, final: float = 0.0, warmup: int = 0) -> Schedule:
+@_schedule
+def cosine(lr: float, steps: int, final: float = 0.0, warmup: int = 0) -> _Formula:
     """Go from lr to `final` by half a cosine of so many updates, and stay there.
 
     With `warmup`, the first so many of the steps go from lr / warmup to lr in a straight line.
@@ -137,8 +163,8 @@ def cosine(lr: float, steps: int, final: float = 0.0, warmup: int = 0) -> Schedu
     return _warmed(fall, warmup) if warmup else fall
 
 
-@explained
-def warmup(schedule: float | Schedule, steps: int) -> Schedule:
+@_schedule
+def warmup(schedule: float | Schedule, steps: int) -> _Formula:
     """Begin another schedule by so many updates in a straight line, the first at 1 / steps.
 
     Raises:
@@ -148,8 +174,8 @@ def warmup(schedule: float | Schedule, steps: int) -> Schedule:
     return _warmed(schedule if callable(schedule) else constant(schedule), steps)
 
 
-@explained
-def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> Schedule:
+@_schedule
+def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> _Formula:
     """Use one rate after the other: rates[i] until boundaries[i] updates are made.
 
     Raises:
@@ -183,10 +209,10 @@ def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> Schedule:
     return _Formula(f"piecewise({places}, {values})", rate)
 
 
-@explained
+@_schedule
 def one_cycle(
     lr: float, steps: int, rise: float = 0.3, start: float = 1 / 25, final: float = 1 / 250_000
-) -> Schedule:
+) -> _Formula:
     """Rise from lr start to lr, and fall to lr final, both by half a cosine; then stay there.
 
     L. N. Smith, N. Topin, "Super-convergence", 2018.
@@ -225,7 +251,7 @@ def _between(
     final: float,
     weight: Callable[[Tensor], Tensor],
     more: str = "",
-) -> Schedule:
+) -> _Formula:
     """Mix lr and final: `weight` gives lr's share where a part, 0 to 1, of the steps is done."""
     _check(name, lr=lr, steps=steps)
     demand(final >= 0, f"{name}: final={final} must not be negative", fix="use final=0.0")
@@ -233,7 +259,7 @@ def _between(
     return _Formula(text, lambda t: final + (lr - final) * weight(F.minimum(t / steps, 1)))
 
 
-def _warmed(schedule: Schedule, steps: int) -> Schedule:
+def _warmed(schedule: Schedule, steps: int) -> _Formula:
     def rate(t: Tensor) -> Any:
         # What follows begins with its own step 0 when the line has ended.
         later = schedule(F.maximum(t - steps, 0))

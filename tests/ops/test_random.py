@@ -354,12 +354,39 @@ def test_dims_as_several_arguments_are_refused(name: str) -> None:
         function(3, 4)
     assert caught.value.summary == (f"random.{name}(3, 4): is 4 a dim, or the parameter {second}?")
     assert caught.value.fix == (
-        f"write gf.random.{name}((3, 4)) for a shape, or gf.random.{name}((3,), {second}=4)"
+        f"write gf.random.{name}((3, 4)) for a shape"
+        f"{f', or gf.random.{name}((3,), {second}=4)' if name != 'gumbel' else ''}"
     )
     with gf.Graph():
         n = gf.placeholder(("n",)).shape[0]
         with pytest.raises(ArgumentError, match=rf"random\.{name}\(n, 4, 5\)"):
             function(n, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("draw", "fix"),
+    [
+        (
+            lambda: gf.random.beta(2, 3, 4),
+            "write gf.random.beta((2, 3, 4), a=…, b=…) for a shape, "
+            "or gf.random.beta((2,), a=3, b=4)",
+        ),
+        (lambda: gf.random.beta(2.0, 3.0), "the order is random.beta(shape, a, b)"),
+        (
+            lambda: gf.random.gamma(2.0, 1.0),
+            "the order is random.gamma(shape, concentration, scale)",
+        ),
+        (
+            lambda: gf.random.multinomial(gf.asarray([0.5, 0.5]), 10),
+            "the order is random.multinomial(count, p, shape)",
+        ),
+    ],
+    ids=["beta of ints", "beta", "gamma", "multinomial"],
+)
+def test_parameters_in_other_libraries_order(draw: Callable[[], Any], fix: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        draw()
+    assert caught.value.fix == fix
 
 
 def test_one_dim_may_stand_without_parentheses() -> None:

@@ -1,5 +1,8 @@
 """Learning rates as functions of the step, against PyTorch's schedulers."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -97,6 +100,14 @@ def test_texts():
     assert repr(schedules.polynomial(1.0, 9)) == "polynomial(1.0, 9, final=0.0, power=1.0)"
 
 
+def test_schedules_and_their_optimisers_can_be_pickled():
+    schedule = schedules.warmup(schedules.polynomial(0.1, steps=9, power=2.0), 3)
+    again = pickle.loads(pickle.dumps(gf.optim.SGD(schedule))).lr
+    assert repr(again) == repr(schedule)
+    np.testing.assert_array_equal(rates(again, 9), rates(schedule, 9))
+    assert repr(copy.deepcopy(schedules.cosine(1.0, 9))) == repr(schedules.cosine(1.0, 9))
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [
@@ -109,7 +120,7 @@ def test_texts():
         (lambda: schedules.cosine(0.1, 3, warmup=3), "warmup=3 must be at least 0 and below step"),
         (lambda: schedules.polynomial(0.1, 3, power=0), "polynomial: power=0"),
         (lambda: schedules.warmup(-1, 3), "constant: lr=-1 must be above 0"),
-        (lambda: schedules.piecewise([1], [0.1]), "1 boundaries part 2 rates, not 1"),
+        (lambda: schedules.piecewise([1], [0.1]), "1 boundary part 2 rates, not 1"),
         (lambda: schedules.piecewise([2, 2], [1, 1, 1]), r"the boundaries \[2, 2\] must rise"),
         (lambda: schedules.piecewise([2], [1, 0]), r"rates\[1\]=0 must be above 0"),
         (lambda: schedules.one_cycle(0.1, 3), "leaves no update to rise in"),
