@@ -188,10 +188,13 @@ def _edges(bins: TensorLike) -> Tensor:
     )
     known = concrete.value_to_check(edges)
     if known is not None:
-        in_order = bool((np.diff(known) >= 0).all())
-        message = "histogram: the edges of the bins are not in order"
-        demand(in_order, message, {"bins": edges}, fix="sort them: gf.sort(bins)")
+        _demand_order("histogram", bool((np.diff(known) >= 0).all()), edges)
     return edges
+
+
+def _demand_order(name: str, in_order: bool, edges: Tensor) -> None:
+    message = f"{name}: the edges of the bins are not in order"
+    demand(in_order, message, {"bins": edges}, fix="sort them: gf.sort(bins)")
 
 
 def _equal_edges(x: Tensor, bins: DimLike, range: tuple[TensorLike, TensorLike] | None) -> Tensor:
@@ -241,6 +244,7 @@ def digitize(x: TensorLike, bins: TensorLike, /, *, right: bool = False) -> Tens
         right: Whether a bin has its upper edge in it instead of its lower one.
 
     Raises:
+        ArgumentError: The edges are known, and in no order.
         ShapeError: The edges have not one dim.
         DTypeError: The tensors are bool or complex.
 
@@ -256,6 +260,10 @@ def digitize(x: TensorLike, bins: TensorLike, /, *, right: bool = False) -> Tens
         fix="digitize with one vector of edges at a time, or use gf.vmap",
         error=ShapeError,
     )
+    known = concrete.value_to_check(edges)
+    if known is not None:
+        in_order = bool((known[1:] >= known[:-1]).all() or (known[1:] <= known[:-1]).all())
+        _demand_order("digitize", in_order, edges)
     falls = F.any(edges[1:] < edges[:-1])
     rising = F.where(falls, F.flip(edges), edges)
     place = searchsorted(rising, samples, side="left" if right else "right")

@@ -220,7 +220,8 @@ def _variance(name: str, x: Tensor, axis: Axes, correction: float, keepdims: boo
     axes = axes_of(name, x, axis)
     require_correction(name, correction)
     values = wide(x)
-    distance = _filled(values - _mean(values, axes, True), 0)
+    # Between infinities the distance is NaN, too, and that is no element to skip.
+    distance = F.where(F.isnan(values), 0, values - _mean(values, axes, True))
     total = total_of(distance * distance, axis=axes, keepdims=keepdims)
     degrees = _present(values, axes, keepdims) - correction
     return F.where(degrees > 0, total / F.where(degrees > 0, degrees, 1), math.nan)

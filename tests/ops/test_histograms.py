@@ -134,3 +134,5 @@ def test_digitize_of_integers_and_errors():
     assert gf.digitize([1, 2, 3], [2]).numpy().tolist() == [0, 1, 1]
     with pytest.raises(gf.ShapeError, match="digitize: wants edges in 1 dim, not 2"):
         gf.digitize([1.0], [[1.0]])
+    with pytest.raises(gf.ArgumentError, match="digitize: the edges of the bins are not in order"):
+        gf.digitize([1.0], [1.0, 3.0, 2.0])

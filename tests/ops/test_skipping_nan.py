@@ -37,6 +37,13 @@ def test_reductions_are_numpys(name, axis, keepdims, rng):
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-13, atol=1e-15, strict=True)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_infinities_are_no_nan(name):
+    x = np.array([[np.inf, 1.0, np.nan], [-np.inf, np.inf, np.nan], [np.inf, np.inf, np.inf]])
+    result = getattr(gf, name)(x, axis=1)
+    np.testing.assert_array_equal(result.numpy(), getattr(np, name)(x, axis=1), strict=True)
+
+
 @pytest.mark.parametrize("name", ["nanvar", "nanstd"])
 @pytest.mark.parametrize("correction", [1, 0.5, 3])
 def test_corrections_are_numpys(name, correction, rng):
