@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +22,8 @@ from graphfw.errors import (
 )
 from graphfw.ir import ambient
 from graphfw.ir.op import ALIAS, EFFECT, PURE, RANDOM, SOURCE, Rng
+from graphfw.ir.shape import shape_text
+from graphfw.ir.types import TensorType
 from graphfw.ir.walk import ancestors
 
 if TYPE_CHECKING:
@@ -94,6 +97,11 @@ def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionErro
     """
     if isinstance(error, MemoryError) and node.op.name != "host_call":
         raise error
+    large = next(filter(_is_beyond_numpy, node.types), None)
+    if isinstance(error, ValueError) and large is not None:
+        even = ", not even empty ones" if 0 in large.shape else ""
+        text = f"NumPy has no arrays of shape {shape_text(large.shape)}{even}"
+        raise MemoryError(text) from error
     if isinstance(error, ExecutionError) and error.names_node:  # that is in a body of this node
         again = copy.copy(error)
         part = "" if error.trip is None else f"trip {error.trip} of "
@@ -111,6 +119,12 @@ def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionErro
         "gf.Session(g, debug=True) runs node by node"
     )
     return at_node(node, arrays, f"{node.op.title} failed: {detail}", fix)
+
+
+def _is_beyond_numpy(made: TensorType) -> bool:
+    """Return whether the known dims besides 0 are more than an array can have."""
+    known = math.prod([dim for dim in made.shape if isinstance(dim, int) and dim])
+    return known * made.dtype.itemsize > sys.maxsize
 
 
 def at_node(node: Node, arrays: Sequence[Any], summary: str, fix: str) -> ExecutionError:
@@ -273,9 +287,9 @@ def _evaluated(tensor: Tensor, what: str) -> np.ndarray[Any, Any]:
             raise MemoryError
         array = np.array(evaluate([tensor])[0], dtype=tensor.dtype.dtype)
     except MemoryError as error:
+        why = str(error) or f"this {largest.op.name} takes {_bytes_of(largest):,} bytes"
         raise MemoryLimitError(
-            f"{what} wants a value, and there is not enough memory to compute it: "
-            f"this {largest.op.name} takes {_bytes_of(largest):,} bytes",
+            f"{what} wants a value, and there is not enough memory to compute it: {why}",
             operands=[describe("x", largest.outputs[0])],
             fix="compute less of it, or ask for x.shape and x.dtype alone",
         ) from error

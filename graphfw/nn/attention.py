@@ -11,7 +11,7 @@ from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
 from graphfw.nn import init
-from graphfw.nn.checks import checked_size, explained
+from graphfw.nn.checks import checked_size, explained, near_divisor
 from graphfw.nn.linear import Linear
 from graphfw.nn.module import Module
 from graphfw.ops.activations import rate_fix
@@ -74,8 +74,7 @@ class MultiHeadAttention(Module):
         self.value_dim = checked_size(layer, "value_dim", value_dim or self.key_dim)
         divides = self.embed_dim % self.num_heads == 0
         message = f"{layer}: embed_dim={embed_dim} is no multiple of num_heads={num_heads}"
-        divisors = [n for n in range(1, self.embed_dim + 1) if self.embed_dim % n == 0]
-        near = min(divisors, key=lambda n: abs(n - self.num_heads))
+        near = near_divisor(self.num_heads, self.embed_dim)
         demand(divides, message, fix=f"use num_heads={near}, which divides {embed_dim}")
         message = f"{layer}: dropout={dropout} must be at least 0 and below 1"
         demand(0 <= dropout < 1, message, fix=rate_fix("dropout", dropout))

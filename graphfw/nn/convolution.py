@@ -10,7 +10,7 @@ from graphfw.ir.functions import CALLED as F
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Initializer, Variable
 from graphfw.nn import init
-from graphfw.nn.checks import checked_size, explained
+from graphfw.nn.checks import checked_size, explained, near_divisor
 from graphfw.nn.module import Module, parameter
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand
@@ -102,9 +102,10 @@ def _channels(layer: str, inputs: int, outputs: int, groups: int) -> tuple[int, 
     """Return the numbers of channels and groups, after checking that they go together."""
     count = checked_size(layer, "groups", groups)
     sizes = checked_size(layer, "in_channels", inputs), checked_size(layer, "out_channels", outputs)
+    near = near_divisor(count, *sizes)
     for what, size in zip(("in_channels", "out_channels"), sizes, strict=True):
         message = f"{layer}: {what}={size} is no multiple of groups={count}"
-        demand(size % count == 0, message, fix=f"choose groups that divide {size}, such as 1")
+        demand(size % count == 0, message, fix=f"use groups={near}, which divides both")
     return (*sizes, count)
 
 

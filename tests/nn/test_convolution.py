@@ -325,7 +325,7 @@ IMAGES = np.ones((2, 8, 8, 3), np.float32)
             lambda: nn.Conv2d(3, 4, 3, groups=2),
             ArgumentError,
             "in_channels=3 is no multiple of groups=2",
-            "divide 3",
+            "use groups=1, which divides both",
         ),
         (
             lambda: nn.Conv2d(3, 4, 3, padding_mode="edge"),

@@ -39,3 +39,22 @@ def test_indices_of_nothing_are_checked(fake, monkeypatch, executor, how):
             with pytest.raises(ExecutionError, match="index 5 is out of range for dim 0 of size 3"):
                 session.run(y, {**feeds, i: np.array([0, 5])}, host=True)
         assert found is not None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: gf.zeros((0, 2**62)) * 3,
+        lambda: gf.zeros((2**63, 0)),
+        lambda: gf.broadcast_to(gf.zeros((0, 1)), (0, 2**62)),
+    ],
+    ids=["zeros", "a long dim", "broadcast_to"],
+)
+def test_empty_arrays_that_numpy_has_not(make):
+    with pytest.raises(gf.MemoryLimitError, match="not even empty ones"):
+        make().numpy()
+    with gf.Graph() as g:
+        y = gf.identity(make())
+    for options in ({}, {"debug": True}):
+        with pytest.raises(gf.MemoryLimitError, match="not even empty ones"):
+            gf.Session(g, **options).run(y)
