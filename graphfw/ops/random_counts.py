@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import DTypeError, ShapeError
+from graphfw.ir import concrete
 from graphfw.ir.dim import Dim, always_ge
 from graphfw.ir.dtype import DTypeLike, as_dtype, float64, int64
 from graphfw.ir.functions import F
@@ -52,14 +53,14 @@ def poisson(
     No gradient.
 
     Args:
-        rate: The mean, up to 2^53; a number or a tensor. Of a tensor's elements that are negative
-            or NaN the draw is -1.
+        rate: The mean, up to 2^53; a number or a tensor. Of a tensor's elements that are negative,
+            larger or NaN the draw is -1.
         shape: What rate broadcasts to; its shape by default.
         dtype: An integer dtype.
         name: What to call the result and its stream.
 
     Raises:
-        ArgumentError: rate is negative (checked for a number).
+        ArgumentError: rate is negative or too large (checked for a number).
         DTypeError: The dtype is not an integer one.
         ShapeError: `shape` is no shape, or rate does not broadcast to it.
 
@@ -73,6 +74,8 @@ def poisson(
     if is_number(rate):
         message = f"random.poisson: rate={rate} must not be negative"
         demand(rate >= 0, message, fix="of a logarithm take gf.exp")
+        message = f"random.poisson: rate={rate} is above 2^53"
+        demand(rate <= 2**53, message, fix="draw rate + gf.sqrt(rate) * gf.random.normal(shape)")
     given = floats("random.poisson", np.float64(rate) if is_number(rate) else rate)
     dims = given.shape if shape is None else dims_of("random.poisson", shape)
     mean = F.stop_gradient(parameter("poisson", "rate", given, dims, float64))
@@ -84,7 +87,7 @@ def poisson(
         is_few = mean < _EDGE
         few = _few(F.where(is_few, mean, 0.0), path)
         drawn = F.where(is_few, few, _many(F.where(is_few, _EDGE, mean), path, is_few))
-        drawn = F.where(mean >= 0, drawn, -1.0)
+        drawn = F.where((mean >= 0) & (mean <= 2**53), drawn, -1.0)
     return named(F.astype(drawn, to), name)
 
 
@@ -145,7 +148,7 @@ def multinomial(
         name: What to call the result and its stream.
 
     Raises:
-        ArgumentError: count is negative, or no int.
+        ArgumentError: count is negative, or no int; p is known and no probabilities.
         ShapeError: There are no classes, or [*B] does not broadcast to `shape`.
 
     >>> import graphfw as gf
@@ -162,6 +165,7 @@ def multinomial(
     message = "random.multinomial: there are no classes"
     some = chances.ndim > 0 and chances.shape[-1] != 0
     demand(some, message, {"p": chances}, fix="give a probability or more", error=ShapeError)
+    _demand_chances("multinomial", chances)
     batch = chances.shape[:-1]
     dims = batch if shape is None else dims_of("random.multinomial", shape)
     message = f"p for {shape_text(batch)} don't broadcast to {shape_text(dims)}"
@@ -204,7 +208,8 @@ def choice(
         name: What to call the result and its stream.
 
     Raises:
-        ArgumentError: Without `replace`, more are wanted than there are.
+        ArgumentError: Without `replace`, more are wanted than there are, or than p is not 0 for; p
+            is known and no probabilities.
         AxisError: There is no such axis.
         ShapeError: `shape` is no shape, there is nothing to choose from, or p is not [N].
 
@@ -227,8 +232,30 @@ def choice(
         message = f"random.choice: p has the shape {shape_text(chances.shape)}, not [{size}]"
         fix = "give one probability for each"
         demand(chances.shape == (size,), message, {"p": chances}, fix=fix, error=ShapeError)
+        wanted = TensorType(int64, dims).size
+        _demand_chances("choice", chances, 1 if replace or isinstance(wanted, Dim) else wanted)
     chosen = _chosen(size, dims, replace, chances, stream("choice", name))
     return named(chosen if source is None else F.take(source, chosen, axis=place), name)
+
+
+def _demand_chances(what: str, p: Tensor, wanted: int = 1) -> None:
+    """Demand that probabilities are some, where they are known.
+
+    Args:
+        what: The public function.
+        p: What is proportional to them.
+        wanted: How many are not 0 at least.
+    """
+    known = concrete.value_to_check(p)
+    if known is None:
+        return
+    message = f"random.{what}: p has an element that is negative, infinite or NaN"
+    fix = "of logarithms take gf.softmax(p, axis=-1)"
+    demand(bool((np.isfinite(known) & (known >= 0)).all()), message, {"p": p}, fix=fix)
+    count = int((known > 0).sum(axis=-1).min(initial=wanted))
+    few = f"are 0 but for {count}, and {wanted} different ones are wanted"
+    message = f"random.{what}: the probabilities {few if count else 'are all 0'}"
+    demand(count >= wanted, message, {"p": p}, fix="give others a probability, too")
 
 
 def _chosen(size: Any, dims: Shape, replace: bool, chances: Tensor | None, path: Stream) -> Tensor:
