@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
+from graphfw.ir.evaluation import Evaluation
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
 from graphfw.loc import capture
+from graphfw.ops.regions import Region
 
 _SHOWN = 4
+
+
+def _evaluations(tensors: Sequence[Tensor]) -> Iterator[Evaluation]:
+    """Yield the calls for evaluation that tensors depend on, those in bodies included."""
+    above = set(ancestors(tensors))
+    for graph in dict.fromkeys([t.graph for t in tensors]):
+        yield from [e for e in graph.evaluations if any(t.node in above for t in e.results)]
+    bodies = [body for node in above if isinstance(node.op, Region) for body in node.op.bodies]
+    for body in dict.fromkeys(bodies):
+        yield from _evaluations(body.outputs)
 
 
 def warn_of_evaluated(loss: Tensor, parameters: Iterable[Variable]) -> None:
@@ -20,12 +32,9 @@ def warn_of_evaluated(loss: Tensor, parameters: Iterable[Variable]) -> None:
         loss: The loss of the step.
         parameters: The variables that it trains.
     """
-    evaluations = loss.graph.evaluations
-    if not evaluations:
-        return
-    above, trained = set(ancestors([loss])), set(parameters)
-    for found in evaluations:
-        if trained.isdisjoint(found.parameters) or not any(t.node in above for t in found.results):
+    trained = set(parameters)
+    for found in _evaluations([loss]):
+        if trained.isdisjoint(found.parameters):
             continue
         more = f" and {len(found.layers) - _SHOWN} more" if len(found.layers) > _SHOWN else ""
         here = capture()

@@ -15,6 +15,7 @@ from graphfw.ir.body import Body, closed, trace
 from graphfw.ir.concrete import describe
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.functions import F
+from graphfw.ir.graph import current_graph
 from graphfw.ir.literal import PYTHON_SCALARS
 from graphfw.ir.modes import as_called, unintercepted
 from graphfw.ir.shape import Requirement, normalize_axis
@@ -108,6 +109,10 @@ def vmap(
             None if leaf.value is None else _placed(lanes, leaf, *next(found)) for leaf in results
         ]
         happens([token for token, _ in found])
+        values = tuple([tensor for tensor in made if tensor is not None])
+        current_graph().evaluations += [
+            one._replace(results=values) for one in traced.graph.evaluations
+        ]
         return nest.packer(returned[-1])(iter(made))
 
     return mapped

@@ -45,6 +45,25 @@ def test_eval_before_the_loss_warns_at_the_user_s_lines(x):
 
 
 @pytest.mark.parametrize(
+    "within",
+    [
+        lambda net, x: gf.checkpoint(lambda t: net(t))(x),
+        lambda net, x: gf.cond(gf.sum(x) > 0, lambda: net(x), lambda: gf.zeros((x.shape[0], 2))),
+        lambda net, x: gf.scan(lambda c, t: (c, net(t[None])), 0.0, x)[1],
+        lambda net, x: gf.fori_loop(0, 2, lambda i, c: gf.checkpoint(net)(x) + c, net(x) * 0),
+        lambda net, x: gf.vmap(lambda t: net(t[None]))(x),
+    ],
+    ids=["checkpoint", "cond", "scan", "nested", "vmap"],
+)
+def test_calls_within_bodies_are_found(within, x):
+    net = model()
+    inside = within(net.eval(), x)
+    assert len(minimized(inside)) >= 1
+    net.train()
+    assert not minimized(net(x), optimizer=gf.optim.SGD(0.1, name="other"))
+
+
+@pytest.mark.parametrize(
     "layer",
     [
         lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm(4)),
