@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import INITIALIZERS, RESERVED, Initializer, Variable
 from graphfw.ir.walk import ancestors
+from graphfw.loc import capture
 from graphfw.runtime import feeding
 from graphfw.runtime.state import number_in
 
@@ -184,6 +186,13 @@ def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
         "seen. session.save writes them"
     )
     return {**arrays, **numbers}, "" if verified else unverified
+
+
+def warn_unverified(text: str) -> None:
+    """Warn at the user's line, if there is something to warn of."""
+    if text:
+        here = capture()
+        warnings.warn_explicit(text, UserWarning, here.file, here.line)
 
 
 class Loaded(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from types import TracebackType
@@ -437,8 +436,7 @@ class Session(Answering, Uncopied):
         state, unverified = contents.read_state(path)
         how = {"strict": strict, "ignore_extra": ignore_extra}
         mismatch = self._load(state, os.fspath(path), self.executor.adopted, **how)
-        if unverified:
-            warnings.warn(unverified, UserWarning, stacklevel=2)
+        contents.warn_unverified(unverified)
         return mismatch
 
     def _load(
