@@ -131,22 +131,24 @@ class Precision(NamedTuple):
 
     Attributes:
         noise: How much each value is moved, of itself, to see how far that moves others.
+        unit: Of what sums are added up in: that of many terms is moved further.
         least: What results may be off, of the largest, where nothing moves them.
         factor: How many times as far as noise moves results these may be off.
         most: Where noise moves results further, of the largest, nothing is said.
     """
 
     noise: float
+    unit: float
     least: float
     factor: float
     most: float
 
 
 PRECISIONS = {
-    "float64": Precision(1e-9, 1e-9, 10, 1e-4),
-    "float32": Precision(2.0**-23, 2.0**-19, 100, 1e-2),
-    "float16": Precision(2.0**-10, 2.0**-7, 100, 1e-2),
-    "bfloat16": Precision(2.0**-7, 2.0**-4, 100, 5e-2),
+    "float64": Precision(1e-9, 2.0**-52, 1e-9, 10, 1e-4),
+    "float32": Precision(2.0**-23, 2.0**-23, 2.0**-19, 100, 1e-2),
+    "float16": Precision(2.0**-10, 2.0**-23, 2.0**-7, 100, 1e-2),
+    "bfloat16": Precision(2.0**-7, 2.0**-23, 2.0**-4, 100, 5e-2),
 }
 
 
@@ -226,8 +228,10 @@ class _References:
         self._program, self._how, self._precision = program, how, precision
         self._arrays, self._rng = arrays, rng
         self._allowed: dict[int, float] = {}
+        terms = max([x.size for x in arrays], default=1)
+        self._noise = max(precision.noise, precision.unit * terms**0.5)
         self.outputs = self._computed(0)
-        self._moved = [self._computed(precision.noise) for _ in range(2)]
+        self._moved = [self._computed(self._noise) for _ in range(2)]
         if any([_shapes(x) != _shapes(self.outputs) for x in self._moved]):
             self.outputs = None
 
@@ -239,7 +243,7 @@ class _References:
             seen["values"] += 1
         count = len(self.outputs)
         exact = self._gradients(0, twice=twice)
-        moved = [self._gradients(self._precision.noise, twice=twice) for _ in range(2)]
+        moved = [self._gradients(self._noise, twice=twice) for _ in range(2)]
         for i, wanted in enumerate(exact):
             what = f"the gradient {i}, of {len(self._arrays)} inputs"
             self._within(count + i, what, found[count + i], wanted, [x[i] for x in moved if x])
@@ -259,16 +263,17 @@ class _References:
         with np.errstate(all="ignore"):
             try:
                 inputs = [np.asarray(x) for x in self._arrays]
-                return self._how.reference(self._noisy(noise), NUMPY, inputs)
+                return self._reference(NUMPY, inputs, noise)
             except (ValueError, IndexError):
                 return None
 
-    def _noisy(self, noise: float) -> Program:
-        def moved(x: Any) -> Any:
-            factor = 1 + noise * self._rng.standard_normal(tuple(x.shape))
-            return x * (factor if isinstance(x, np.ndarray | np.generic) else x.new_tensor(factor))
-
-        return replace(self._program, rounded=moved if noise else None)
+    def _reference(self, xp: Any, inputs: Sequence[Any], noise: float) -> list[Any]:
+        """Compute the program, with noise in each value and in what it is made into."""
+        if not noise:
+            return list(self._how.reference(self._program, xp, list(inputs)))
+        inside, outside = _moving(noise, self._rng), _moving(noise, np.random.default_rng(0))
+        program = replace(self._program, rounded=inside)
+        return [outside(x) for x in self._how.reference(program, xp, list(inputs))]
 
     def _gradients(self, noise: float, *, twice: bool) -> list[Array]:
         """Return what PyTorch finds, or nothing where there is no PyTorch."""
@@ -281,7 +286,7 @@ class _References:
         # What does not depend on an input has the gradient 0.
         nothing = sum((x * 0).sum() for x in xs)
         try:
-            outputs = self._how.reference(self._noisy(noise), xp, xs)
+            outputs = self._reference(xp, xs, noise)
         except RuntimeError:  # some of PyTorch's functions refuse empty arrays
             return []
         found = [nothing + _loss(xp, outputs)]
@@ -307,6 +312,14 @@ class _References:
             off = abs(got.astype(np.float64) - wanted).max(initial=0.0)
         self._allowed[number] = allowed = p.least * scale + p.factor * apart
         assert off <= allowed, f"{what}, {got.dtype}: off by {off:g}, of {scale:g}\n{got}\n{wanted}"
+
+
+def _moving(noise: float, rng: np.random.Generator) -> Callable[[Any], Any]:
+    def moved(x: Any) -> Any:
+        factor = 1 + noise * rng.standard_normal(tuple(x.shape))
+        return x * (factor if isinstance(x, np.ndarray | np.generic) else x.new_tensor(factor))
+
+    return moved
 
 
 def _shapes(arrays: Any) -> Any:
