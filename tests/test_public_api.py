@@ -65,7 +65,7 @@ def signature(value: object) -> str:
     if inspect.isclass(value) and issubclass(value, enum.Enum):
         return ""
     try:
-        parsed = inspect.signature(value)  # type: ignore[arg-type]
+        parsed = inspect.signature(value)  # type: ignore[arg-type]  # it is callable
     except (TypeError, ValueError):
         return ""
     bare = [p.replace(annotation=p.empty) for p in parsed.parameters.values()]

@@ -114,7 +114,7 @@ def test_python_looks_for_names_as_in_any_module():
     assert set(dir(gf)) == set(gf.__all__)
     assert inspect.unwrap(gf.nn.Linear) is gf.nn.Linear
     with pytest.raises(ImportError) as caught:
-        from graphfw import cat  # noqa: F401
+        from graphfw import cat  # noqa: F401  the import is the mistake
     assert caught.value.fix.startswith("write gf.concat(…)")
     namespace = {}
     exec("from graphfw.nn import *", namespace)
@@ -235,7 +235,7 @@ def test_an_error_of_a_property_stays_what_it_is():
             return self.missing
 
     with gf.Graph(), pytest.raises(AttributeError, match="a Broken has no attribute 'missing'"):
-        Broken().width  # noqa: B018
+        Broken().width  # noqa: B018  asking is the mistake
 
 
 MORE_CALLS = [

@@ -246,7 +246,7 @@ def test_reflected_and_index_operands() -> None:
     assert 7 % n == parse_dim("7 % n")
     assert 3 * n == n * 3
     with pytest.raises(TypeError, match="unsupported operand"):
-        n + 1.5  # type: ignore[operator]
+        n + 1.5  # type: ignore[operator]  # the mistake
 
 
 def test_other_types_get_their_reflected_operator() -> None:
@@ -254,7 +254,7 @@ def test_other_types_get_their_reflected_operator() -> None:
         def answer(self, left: object) -> str:
             return "other"
 
-        __radd__ = __rsub__ = __rmul__ = __rfloordiv__ = __rmod__ = __gt__ = __eq__ = answer  # type: ignore[assignment]
+        __radd__ = __rsub__ = __rmul__ = __rfloordiv__ = __rmod__ = __gt__ = __eq__ = answer  # type: ignore[assignment]  # for all
 
     other: Any = Other()
     results = [n + other, n - other, n * other, n // other, n % other, n < other, n == other]
@@ -337,13 +337,13 @@ def test_order_truth_and_int_are_refused() -> None:
         assert isinstance(caught.value, TypeError)
         assert "gf.dim_size(x, axis) is a tensor, to compare" in caught.value.fix
     with pytest.raises(TypeError, match=r"cannot decide `n \+ 1 < 5`: the size is"):
-        n + 1 < 5  # noqa: B015
+        n + 1 < 5  # noqa: B015  comparing is the mistake
     with pytest.raises(TypeError, match="cannot use the size `n` as a truth value"):
         bool(n)
     with pytest.raises(TypeError, match=r"cannot turn the size `2\*n` into an int"):
         int(2 * n)
     with pytest.raises(ConcreteValueError, match="cannot use the size `n` as an int") as caught:
-        range(n)  # type: ignore[arg-type]
+        range(n)  # type: ignore[arg-type]  # the mistake
     assert "loop with gf.scan or gf.fori_loop" in caught.value.fix
     assert "test_dim.py" in str(caught.value)
 
@@ -390,7 +390,7 @@ def test_substitute() -> None:
     with pytest.raises(ZeroDivisionError):
         substitute(n // m, {"m": 0})
     with pytest.raises(TypeError, match="a size is an int or a Dim, not str"):
-        substitute(n, {"n": "m"})  # type: ignore[dict-item]
+        substitute(n, {"n": "m"})  # type: ignore[dict-item]  # the mistake
 
 
 def test_symbols() -> None:

@@ -101,7 +101,7 @@ def test_dtypes_differ():
     ],
 )
 def test_what_dtypes_are_read_from(like: object, expected: DType):
-    assert as_dtype(like) is expected  # type: ignore[arg-type]
+    assert as_dtype(like) is expected  # type: ignore[arg-type]  # also of no dtype
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_what_dtypes_are_read_from(like: object, expected: DType):
 )
 def test_unknown_dtypes(like: object, shown: str, fix: str):
     with pytest.raises(DTypeError) as caught:
-        as_dtype(like)  # type: ignore[arg-type]
+        as_dtype(like)  # type: ignore[arg-type]  # the mistake
     assert caught.value.summary == f"'{shown}' is not a dtype that graphfw has"
     assert caught.value.fix.startswith(fix)
     assert isinstance(caught.value, TypeError)
@@ -226,10 +226,10 @@ def test_default_dtype_of_a_graph_is_read_when_it_is_built():
 @pytest.mark.parametrize("dtype", ["int32", bool, gf.complex64])
 def test_default_dtype_must_be_a_float(dtype: object):
     with pytest.raises(ArgumentError, match="is not a floating-point dtype"):
-        gf.set_default_dtype(dtype)  # type: ignore[arg-type]
+        gf.set_default_dtype(dtype)  # type: ignore[arg-type]  # the mistake
     with (
         pytest.raises(ArgumentError, match=f"default_dtype: {as_dtype(dtype).name} is not"),
-        gf.default_dtype(dtype),  # type: ignore[arg-type]
+        gf.default_dtype(dtype),  # type: ignore[arg-type]  # the mistake
     ):
         pass
     assert ambient.get_default_dtype() is float32

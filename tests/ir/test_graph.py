@@ -257,6 +257,6 @@ def test_an_error_that_follows_from_a_mistake_is_none_of_its_own():
 def test_other_exceptions_tell_the_mistakes_too():
     with pytest.raises(AttributeError) as caught, gf.Graph(collect_errors=True):
         gf.ones((2, 3)) @ gf.ones((2, 3))
-        None.shape  # noqa: B018
+        None.shape  # noqa: B018  asking is the mistake
     (note,) = caught.value.__notes__
     assert note.startswith("1 mistake in this graph\n[1] ShapeError: matmul")

@@ -61,7 +61,7 @@ def test_objects_are_as_those_of_a_dataclass(kind: Callable[..., Any]) -> None:
     assert kind(1).names is not kind(1).names
     assert [f.name for f in fields(one)] == ["x", "y", "names", "scale"]
     assert replace(one, x=7) == kind(7, (2,), scale=3.0)
-    assert kind.__match_args__ == ("x", "y", "names")  # type: ignore[attr-defined]
+    assert kind.__match_args__ == ("x", "y", "names")  # type: ignore[attr-defined]  # made
     assert copy.deepcopy(one) == one == pickle.loads(pickle.dumps(one))
 
 
@@ -104,7 +104,7 @@ def test_records_and_frozen_dataclasses_inherit_from_each_other() -> None:
         one = kind(1, z=2)
         assert (one.x, one.z, one == kind(1, z=2), one == kind(1)) == (1, 2, True, False)
         with pytest.raises(FrozenInstanceError):
-            one.z = 3  # type: ignore[misc]
+            one.z = 3  # type: ignore[misc]  # the mistake
 
 
 def test_without_equality_an_object_equals_itself() -> None:

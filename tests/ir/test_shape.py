@@ -297,6 +297,6 @@ def test_what_is_no_dim(text: str):
 def test_types_are_immutable():
     kind = TensorType(float32, (2,))
     with pytest.raises(AttributeError, match="immutable"):
-        kind.shape = (3,)  # type: ignore[misc]
+        kind.shape = (3,)  # type: ignore[misc]  # the mistake
     assert kind != "float32[2]"
     assert kind != TensorType(float32, (n,))

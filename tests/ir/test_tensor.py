@@ -78,8 +78,8 @@ def test_scalars():
     assert complex(t) == 2.5 + 0j
     assert f"{t:.2f}" == "2.50"
     assert float(gf.asarray([[3.0]])) == 3
-    assert [10, 20][gf.asarray(1)] == 20  # type: ignore[call-overload]
-    assert list(range(gf.asarray(3))) == [0, 1, 2]  # type: ignore[call-overload]
+    assert [10, 20][gf.asarray(1)] == 20  # type: ignore[call-overload]  # concrete
+    assert list(range(gf.asarray(3))) == [0, 1, 2]  # type: ignore[call-overload]  # concrete
     with pytest.raises(DTypeError, match="only integer tensors become Python ints"):
         operator.index(t)
     with pytest.raises(ConcreteValueError, match=r"float\(\) wants one element: .*float32\[2\]"):
@@ -175,7 +175,7 @@ def test_len_of_a_symbolic_dim(fed: gf.Tensor):
 
 def test_contains_is_refused():
     with pytest.raises(ConcreteValueError, match="`in` looks at values") as caught:
-        1.0 in gf.asarray([1.0])  # noqa: B015
+        1.0 in gf.asarray([1.0])  # noqa: B015  asking is the mistake
     assert "gf.any(x == value)" in str(caught.value)
 
 
@@ -227,7 +227,7 @@ def test_an_unknown_attribute_has_no_hint():
     with pytest.raises(
         AttributeError, match=r"a Tensor has no attribute 'bogus'\n  at [^\n]*$"
     ) as caught:
-        gf.asarray([1.0]).bogus  # noqa: B018
+        gf.asarray([1.0]).bogus  # noqa: B018  asking is the mistake
     assert caught.value.name == "bogus"
 
 

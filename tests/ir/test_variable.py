@@ -237,7 +237,7 @@ def test_group_joins_updates_of_its_graph():
         with pytest.raises(GraphError, match="another graph"):
             gf.group(foreign)
         with pytest.raises(ArgumentError, match="is no Update"):
-            gf.group(foreign.pairs[0])  # type: ignore[arg-type]
+            gf.group(foreign.pairs[0])  # type: ignore[arg-type]  # the mistake
     assert len(other.updates) == len(g.updates) == 1
 
 

@@ -374,7 +374,7 @@ def test_refuses(declared: Declared):
     case = declared.case
     with Graph():
         inputs = [emit(Placeholder(t.shape, t.dtype)) for t in declared.types]
-        with pytest.raises(case.error, match=case.match) as caught:  # type: ignore[arg-type]
+        with pytest.raises(case.error, match=case.match) as caught:  # type: ignore[arg-type]  # of bad cases
             emit_all(declared.op, *inputs)
     text = str(caught.value)
     assert text.startswith(f"{declared.op_class.name}: ")

@@ -350,5 +350,5 @@ def test_errors(call: Any, error: type[Exception], text: str, fix: str) -> None:
     with pytest.raises(error) as caught:
         call()
     assert text in str(caught.value)
-    assert fix in caught.value.fix  # type: ignore[attr-defined]
+    assert fix in caught.value.fix  # type: ignore[attr-defined]  # of a graphfw error
     assert len(str(caught.value).splitlines()) <= 6

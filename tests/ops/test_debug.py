@@ -361,7 +361,7 @@ def test_conditions_that_are_none():
     with pytest.raises(DTypeError, match="the condition is float32, not bool"):
         gf.check(1.0, "no")
     with pytest.raises(ArgumentError, match="the message is an int, not a string"):
-        gf.check(True, 3)  # type: ignore[arg-type]
+        gf.check(True, 3)  # type: ignore[arg-type]  # the mistake
     with pytest.raises(ExecutionError, match="no"):
         gf.check(False, "no")
     gf.check(np.zeros((0,), bool), "no")

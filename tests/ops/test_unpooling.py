@@ -127,7 +127,7 @@ def test_an_index_outside_of_the_plane(index: int) -> None:
 
 
 X = np.ones((1, 2, 4, 4))
-I = np.zeros((1, 2, 4, 4), np.int64)  # noqa: E741
+I = np.zeros((1, 2, 4, 4), np.int64)  # noqa: E741  indices, as in the formulas
 
 
 @pytest.mark.parametrize(
@@ -163,4 +163,4 @@ def test_errors(call: Any, error: type[Exception], text: str, fix: str) -> None:
     with pytest.raises(error) as caught:
         call()
     assert text in str(caught.value)
-    assert fix in caught.value.fix  # type: ignore[attr-defined]
+    assert fix in caught.value.fix  # type: ignore[attr-defined]  # of a graphfw error

@@ -298,7 +298,10 @@ def test_nodes_are_in_the_optimisers_scope_and_on_the_users_line():
 
 def test_training_goes_on_from_a_checkpoint(tmp_path, problem):
     starts, data = problem
-    make = lambda: optim.Adam(optim.schedules.linear(0.1, 20))  # noqa: E731
+
+    def make():
+        return optim.Adam(optim.schedules.linear(0.1, 20))
+
     whole = ours(make, starts, data, "float64")
     with gf.Graph() as g:
         variables = [gf.Variable(s, name=f"p{i}", dtype=s.dtype) for i, s in enumerate(starts)]

@@ -113,7 +113,7 @@ def test_what_debug_can_not_be():
     with gf.Graph() as g:
         gf.placeholder((), name="x")
     with pytest.raises(ArgumentError, match="debug is a str"):
-        gf.Session(g, debug="yes")  # type: ignore[arg-type]
+        gf.Session(g, debug="yes")  # type: ignore[arg-type]  # the mistake
     with pytest.raises(ExecutorError, match='which the executor "meta" does not take'):
         gf.Session(g, "meta", debug=True)
     with pytest.raises(ExecutorError, match="debug=True does not plan its memory"):

@@ -219,7 +219,10 @@ def test_the_debug_path_shows_all_nodes(rng):
     with gf.Graph() as g:
         x = gf.placeholder(("n",), name="x")
         y = x[x > 0] * 2
-    hook = lambda node, inputs, outputs: seen.append((node.op.name, outputs[0].shape))  # noqa: E731
+
+    def hook(node, inputs, outputs):
+        return seen.append((node.op.name, outputs[0].shape))
+
     with gf.Session(g, debug=hook) as session:
         of(session, y, x=[1.0, -1.0, 3.0])
     assert ("nonzero", (1, 2)) in seen

@@ -60,7 +60,7 @@ def test_mistakes():
     with pytest.raises(
         gf.ArgumentError, match="<lambda> returns an object, which can't be the value"
     ):
-        gf.make_graph(lambda: object()).name  # noqa: B018
+        gf.make_graph(lambda: object()).name  # noqa: B018  asking is the mistake
     with pytest.raises(gf.ShapeError, match="shapes don't broadcast"):
         gf.make_graph(lambda x, y: x + y, ((3,), "float32"), ((4,), "float32"))
 

@@ -215,7 +215,10 @@ def test_loops_that_nothing_moves_are_left_alone():
 
 def test_what_is_drawn_in_a_loop_is_drawn_once():
     def fn(x):
-        drop = lambda c: c * gf.random.normal((3,), dtype=c.dtype)  # noqa: E731
+
+        def drop(c):
+            return c * gf.random.normal((3,), dtype=c.dtype)
+
         return gf.scan(lambda c, _: (drop(c), c), x, length=4)
 
     with gf.Graph() as graph:

@@ -40,7 +40,7 @@ def test_mistakes_in_arguments():
     text = message(ArgumentError, lambda: gf.vmap(lambda a: a, randomness="equal"))
     assert "randomness='equal'" in text
     assert "'different', 'same', 'error'" in text
-    assert "fn is an int" in message(ArgumentError, lambda: gf.vmap(3))  # type: ignore[arg-type]
+    assert "fn is an int" in message(ArgumentError, lambda: gf.vmap(3))  # type: ignore[arg-type]  # bad
 
 
 def test_sizes_that_may_differ():

@@ -86,7 +86,7 @@ def compiled(function: str, dtype: DType, lanes: int) -> Callable[..., Array]:
         return out[:size]
 
     call.engine = engine  # type: ignore[attr-defined]  # which owns the code
-    call.run = run  # type: ignore[attr-defined]
+    call.run = run  # type: ignore[attr-defined]  # the same
     call.module = module
     return call
 

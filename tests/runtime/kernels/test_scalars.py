@@ -61,7 +61,7 @@ def interpret(expr: Expr, known: dict[int, Array] | None = None) -> Array:
 
 def _interpreted(expr: Expr, known: dict[int, Array]) -> Array:
     if isinstance(expr, Given):
-        return expr.elements  # type: ignore[attr-defined,no-any-return]
+        return expr.elements  # type: ignore[attr-defined,no-any-return]  # an Elements
     if isinstance(expr, Const):
         return np.asarray(expr.value, expr.dtype.dtype)
     assert isinstance(expr, Call)

@@ -6,10 +6,10 @@ import graphfw as gf
 from graphfw.runtime.cache import Cache
 from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
 from graphfw.runtime.numpy_executor.native_executable import RecalledExecutable
-from tests.runtime.numpy_executor.test_recipe import kept, use  # noqa: F401
+from tests.runtime.numpy_executor.test_recipe import kept, use  # noqa: F401  fixtures
 
 
-def test_a_plan_is_recalled_in_the_precision_that_it_has(kept, monkeypatch, rng):  # noqa: F811
+def test_a_plan_is_recalled_in_the_precision_that_it_has(kept, monkeypatch, rng):  # noqa: F811  a fixture
     array = rng.standard_normal((9, 5)).astype(np.float32)
     contents = rng.standard_normal((5, 3)).astype(np.float32)
 
