@@ -12,13 +12,13 @@ import graphfw as gf
 from tests.test_public_api import MODULES
 
 NAMED_VALUES = {"gf.breakpoint", "gf.check", "gf.print", "gf.extend.bad", "gf.extend.ok"}
-"""What takes values of the user's by names of the user's."""
+"""Functions that take values of the user's by names of the user's."""
 
 OF_THE_USER = {"gf.Function.plan", "gf.nn.Module.forward"}
-"""What takes the arguments of a function of the user's."""
+"""Methods that take the arguments of a function of the user's."""
 
 SIZES = {"gf.Plan.max_dim"}
-"""What takes sizes by the names of the user's dims."""
+"""Methods that take sizes by the names of the user's dims."""
 
 OWN_PARAMETERS = NAMED_VALUES | OF_THE_USER | SIZES
 
@@ -29,7 +29,7 @@ WITHIN = {
     *("draw", "extra_repr", "forward", "from_torch", "rule", "shared", "slots"),
     "gf.__array_namespace_info__",
 }
-"""What the package calls, some for each node, and methods that subclasses define for it."""
+"""Methods that the package calls, some for each node, and those that subclasses define for it."""
 
 MADE_BY_FUNCTIONS = {"DType", "Dim", "Function", "Plan", "Tensor", "TensorType", "Update"}
 """Classes that users make no objects of."""

@@ -239,7 +239,7 @@ def test_graphs_nest():
 
 
 def test_tensors_of_no_graph_are_adopted(rng: np.random.Generator):
-    """What they depend on comes along as nodes: nothing is computed now."""
+    """Nodes that they depend on come along: nothing is computed now."""
     a = rng.normal(size=3).astype("float32")
     c = gf.tanh(gf.asarray(a)) * 2
     with gf.Graph() as g:

@@ -117,7 +117,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("dtype", [gf.float16, gf.bfloat16, gf.float32, gf.float64])
 def test_variables_of_one_initialiser_have_what_each_would_have_alone(dtype):
-    """What is described once for many is what it is where it is described for each."""
+    """Variables described once for many are as if described for each."""
 
     def filled(wrapped):
         with gf.Graph() as g:

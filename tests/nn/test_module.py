@@ -1,4 +1,4 @@
-"""What a Module registers, how it names its variables, how it is called and printed."""
+"""Modules: registration, names of variables, calls, text."""
 
 import gc
 import weakref

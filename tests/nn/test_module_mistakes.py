@@ -1,4 +1,4 @@
-"""What a Module refuses, and what it says then."""
+"""Modules: mistakes, and the errors that say so."""
 
 import numpy as np
 import pytest

@@ -208,7 +208,7 @@ def test_state_goes_on(rng):
 
 
 def test_padding_does_not_count(rng):
-    """What stands in padding changes nothing, gradients neither."""
+    """Padding changes nothing, in gradients neither."""
     layer = nn.LSTM(3, 4, bidirectional=True)
     x = rng.standard_normal((4, 2, 3)).astype(np.float32)
     data = gf.placeholder(x.shape)

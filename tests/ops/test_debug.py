@@ -18,7 +18,7 @@ def jit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class Lines:
-    """What runs of a graph print."""
+    """The lines that runs of a graph print."""
 
     def __init__(self, graph: gf.Graph, capsys: pytest.CaptureFixture[str]) -> None:
         self.session = gf.Session(graph)

@@ -1,4 +1,4 @@
-"""What `minimize` and `apply_gradients` train, and what they refuse."""
+"""Steps of `minimize` and `apply_gradients`, and mistakes in their arguments."""
 
 import numpy as np
 import pytest

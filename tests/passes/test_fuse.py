@@ -1,4 +1,4 @@
-"""What is fused with what, and what the boundaries are."""
+"""Fusion: which nodes are fused, and where the boundaries are."""
 
 import time
 
@@ -21,7 +21,7 @@ def groups_of(g, outputs):
 
 
 def shapes(group):
-    """What the kinds of its nodes are and what it stores: (op, dims) of each output."""
+    """Return the kinds of its nodes and the outputs it stores: (op, dims) of each."""
     return sorted((t.node.op.name, t.ndim) for t in group.outputs)
 
 

@@ -1,4 +1,4 @@
-"""What is done to elements before windows take the largest, moved behind that."""
+"""Functions of elements before windows take the largest, moved behind that."""
 
 from collections import Counter
 
