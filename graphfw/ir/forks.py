@@ -274,7 +274,8 @@ def _after() -> None:
 def _after_again() -> None:
     _end()
     _drop_ended()
-    _let_interrupts_come()
+    # On a loaded machine it may come again while its timer starts: here it would be lost.
+    _insist(_let_interrupts_come)
 
 
 def _end() -> None:
