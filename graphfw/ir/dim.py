@@ -19,9 +19,8 @@ import operator
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, cast, final
+from typing import Any, SupportsIndex, TypeAlias, cast, final
 
-from graphfw.hints.sizes import raise_called
 from graphfw.ir.polynomial import Atom, Mono, degree_order, divided, multiplied, summed, without
 from graphfw.ir.unknown import uncounted, undecided
 
@@ -111,9 +110,6 @@ class Dim:
         if self._hash is None:
             self._hash = hash(frozenset(self._terms.items()))
         return self._hash
-
-    if not TYPE_CHECKING:  # which reports calls of a size
-        __call__ = raise_called
 
     def __bool__(self) -> bool:
         raise undecided(f"use the size `{self}` as a truth value", symbols_of(self))

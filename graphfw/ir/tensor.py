@@ -14,7 +14,6 @@ from graphfw.errors import ConcreteValueError, DTypeError
 from graphfw.hints.calls import explained
 from graphfw.hints.devices import executor_for
 from graphfw.hints.names import raise_unknown, raise_unmade
-from graphfw.hints.sizes import Size
 from graphfw.ir import concrete, numpy_calls
 from graphfw.ir.at import At
 from graphfw.ir.dim import Dim, DimLike
@@ -218,8 +217,7 @@ class Tensor(Operators):
     @property
     def size(self) -> DimLike:
         """The number of elements."""
-        size = self.type.size
-        return Size(size) if isinstance(size, int) else size
+        return self.type.size
 
     @property
     def name(self) -> str:

@@ -108,7 +108,7 @@ class Variable(Tensor):
             _check_initial(initial, loc)
             self.initial = initial if resolved is None else initial.astype(resolved)
             kind = self.initial.type
-        elif callable(initial) and not hasattr(initial, "__array__") and not _is_size(initial):
+        elif callable(initial) and not hasattr(initial, "__array__"):
             if shape is None:
                 raise ArgumentError(
                     "Variable: an initialiser needs to know the shape",
@@ -207,11 +207,6 @@ def _full_name(graph: Graph, name: str | None, loc: Loc) -> str:
             fix="give each its own name, or use gf.name_scope",
         )
     return full
-
-
-def _is_size(value: object) -> bool:
-    """Say whether a value is a size, which can be called only to raise an error."""
-    return isinstance(value, (int, Dim))
 
 
 def _static(shape: Any, loc: Loc) -> tuple[int, ...]:

@@ -166,33 +166,6 @@ def test_attributes(mistake, fix):
     assert caught.value.fix.startswith(fix)
 
 
-SIZES = [
-    (lambda: x.size(0), "x.shape[0]"),
-    (lambda: x.size(dim=-1), "x.shape[-1]"),
-    (lambda: (x + 1).size(), "(x + 1).shape"),
-    (lambda: rows.size(0), "rows.shape[0]"),
-    (lambda: rows.shape[0](0), "write x.shape[0]"),
-]
-
-
-@pytest.mark.parametrize(("mistake", "fix"), SIZES, ids=str_of)
-def test_sizes_are_no_functions(mistake, fix):
-    with gf.Graph(), pytest.raises(gf.CallError) as caught:
-        mistake()
-    assert caught.value.fix.startswith(fix)
-
-
-def test_a_size_is_an_int():
-    assert (x.size, repr(x.size), type(pickle.loads(pickle.dumps(x.size)))) == (6, "6", int)
-    assert (a * x.size).dtype == a.dtype
-    assert gf.reshape(x, x.size).shape == gf.zeros(x.size).shape == (6,)
-    with gf.Graph() as g:
-        variable = gf.Variable(x.size)
-        assert variable.shape == ()
-        assert "Size" not in str(g)
-    assert gf.scan(lambda c, t: (c + t, c), 0.0, gf.ones((6,)), unroll=x.size)[0].item() == 6
-
-
 plan = session.compile(doubled, feeds=[rows])
 halved = gf.function(lambda values, factor=0.5: values * factor)
 
