@@ -6,6 +6,7 @@ float16 and bfloat16 are computed in float32. Scales and shifts (`weight`, `bias
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 
 from graphfw.errors import ShapeError, counted
 from graphfw.ir.functions import F, public
@@ -219,6 +220,7 @@ def normalize(x: TensorLike, /, *, axis: Axes = -1, ord: float = 2.0, eps: float
 
 
 def _floats(name: str, x: TensorLike, eps: float) -> Tensor:
+    demand(isinstance(eps, Real), f"{name}: eps={eps!r} is not a number", fix="write eps=1e-5")
     demand(eps >= 0, f"{name}: eps={eps} must not be negative", fix=f"use eps={-eps}")
     return floats(name, x)
 

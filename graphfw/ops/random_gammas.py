@@ -225,8 +225,8 @@ def dirichlet(
         ShapeError: It has no dim, or [*B] does not broadcast to `shape`.
 
     >>> import graphfw as gf
-    >>> gf.sum(gf.random.dirichlet(gf.asarray([1.0, 2.0, 3.0]), shape=2), axis=-1)
-    Tensor([1., 1.], dtype=float32)
+    >>> gf.random.dirichlet(gf.asarray([1.0, 2.0, 3.0]), shape=2).shape
+    (2, 3)
     """
     given = floats("random.dirichlet", concentration)
     message = "random.dirichlet: the concentration is a number, not one for each class"

@@ -79,7 +79,7 @@ def test_a_convolutional_network_trains(rng, tmp_path, momentum):
         label = gf.placeholder(("batch",), gf.int64, "y")
         model = nn.Sequential(
             nn.Conv2d(2, 8, 3, padding=1, bias=False),
-            nn.BatchNorm(8, momentum, axis=1),
+            nn.BatchNorm(8, momentum=momentum, axis=1),
             nn.ReLU(),
             nn.Conv2d(8, 8, 3, stride=2, padding=1, groups=4),
             nn.ReLU(),

@@ -157,6 +157,8 @@ def test_errors() -> None:
         gf.instance_norm(x, axis=0)
     with pytest.raises(ArgumentError, match="rms_norm: eps=-1 must not be negative"):
         gf.rms_norm(x, eps=-1)
+    with pytest.raises(ArgumentError, match="rms_norm: eps=None is not a number"):
+        gf.rms_norm(x, eps=None)
     with pytest.raises(AxisError, match="layer_norm: axis 3 is out of range for 3 dims"):
         gf.layer_norm(x, axis=3)
     with gf.Graph(), pytest.raises(ShapeError, match="group_norm: c channels don't divide"):

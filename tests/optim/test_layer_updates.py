@@ -80,7 +80,7 @@ def test_applied_gradients_of_the_batch_itself_warn(graph, setting):
     assert not compiled(graph, optimizer.apply_gradients(pairs, loss=setting.loss))
 
 
-@pytest.mark.parametrize("norm", [lambda: nn.BatchNorm(4, None), lambda: nn.BatchNorm(4)])
+@pytest.mark.parametrize("norm", [lambda: nn.BatchNorm(4, momentum=None), lambda: nn.BatchNorm(4)])
 def test_all_variables_are_named(graph, norm):
     x = gf.placeholder(("batch", 4), name="x")
     layer = norm()
