@@ -58,7 +58,7 @@ def test_training_beside_graphfw(tiny):
                 np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_kernels(tiny):
+def test_kernels(tiny, rng):
     """Elementwise ops that only each other use are one kernel, for all sizes."""
     x, row = tiny.placeholder("x", ("n", 4)), tiny.placeholder("row", (4,))
     y = tiny.tanh((x + row) * 1.0 - 0.5) * x
@@ -69,7 +69,7 @@ def test_kernels(tiny):
     ]
     session = tiny.Session()
     for n in (0, 1, 6):
-        a, b = np.float32(RNG.standard_normal((n, 4))), np.float32(RNG.standard_normal(4))
+        a, b = np.float32(rng.standard_normal((n, 4))), np.float32(rng.standard_normal(4))
         (got,) = session.run([y], {x: a, row: b})
         np.testing.assert_allclose(got, np.tanh(a + b - 0.5) * a, rtol=1e-5)
     assert len(session._plans) == 1
