@@ -157,7 +157,7 @@ def _in_registers(dtype: DType) -> int:
 
 def _loads(kernel: Kernel) -> Iterator[tuple[int, Access]]:
     for expr in in_order([root for s in statements(kernel) for root in roots(s)]):
-        if isinstance(expr, Load):
+        if isinstance(expr, Load) and not kernel.is_packed(expr):
             yield expr.buffer, expr.access
 
 

@@ -147,7 +147,7 @@ class Nest:
         """Write the reads of several elements at once."""
         values = self.values
         for expr in in_order(wanted):
-            if not isinstance(expr, Load) or expr in values.packs:
+            if not isinstance(expr, Load) or expr in values.packs or self.kernel.is_packed(expr):
                 continue
             if is_row(expr.access, self.kernel, self._varying):
                 pack = f"gf_pack<{memory(self.kernel.buffers[expr.buffer].dtype)}, V>"

@@ -56,6 +56,12 @@ GF float gf_bf16_value(unsigned short bits) { return gf_bits<float>((unsigned)bi
 GF float gf_round_half(float x) { return gf_half_value(gf_half_bits(x)); }
 GF float gf_round_bf16(float x) { return gf_bf16_value(gf_bf16_bits(x)); }
 
+// An element of several that lie in a byte, by its number.
+template <int BITS> GF unsigned char gf_packed(const unsigned char* bytes, gf_u64 number) {
+    const gf_u64 bit = number * BITS;
+    return (bytes[bit >> 3] >> (bit & 7)) & ((1 << BITS) - 1);
+}
+
 // From memory to registers and back. A bool is a byte in memory.
 template <class M> struct gf_memory {
     template <class R> GF static R load(M x) { return (R)x; }

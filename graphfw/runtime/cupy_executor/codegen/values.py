@@ -231,13 +231,16 @@ class Values:
     # Memory
 
     def _loaded(self, expr: Load) -> str:
-        dtype = self.kernel.buffers[expr.buffer].dtype
+        dtype = expr.dtype
         kind, load = register(dtype), f"gf_memory<{memory(dtype)}>::load<{register(dtype)}>"
         if expr in self.packs:
             return self._named(dtype, f"{load}({self.packs[expr]})")
         place, good = self.place(expr.access)
         good = self.guarded(good)
-        text = f"{load}(b{expr.buffer}[{place}])"
+        element = f"b{expr.buffer}[{place}]"
+        if self.kernel.is_packed(expr):
+            element = f"gf_packed<{dtype.bits}>(b{expr.buffer}, {place})"
+        text = f"{load}({element})"
         return self._named(dtype, f"{good} ? {text} : ({kind})0" if good else text)
 
     def place(self, access: Access) -> tuple[str, str]:
