@@ -78,8 +78,8 @@ def test_empty_arrays_that_numpy_has_not(make):
     with pytest.raises((gf.MemoryLimitError, gf.ExecutionError)) as caught:
         run(make, np.arange(5))
     text = str(caught.value)
-    told = "NumPy has no arrays of shape (0, 4611686018427387904), not even empty ones"
-    assert told in text or "array is too big" in text  # the latter is NumPy's, node by node
+    assert "NumPy has no arrays of shape [" in text
+    assert "4611686018427387904]" in text
     assert "test_extremes.py" in text
 
 

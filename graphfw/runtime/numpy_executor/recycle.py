@@ -63,7 +63,7 @@ class Recycler:
         """
         rest = math.prod([size for size in shape if size])
         if not nbytes and rest * self.dtype.itemsize > sys.maxsize:
-            raise MemoryError(f"NumPy has no arrays of shape {shape}, not even empty ones")
+            raise MemoryError(f"NumPy has no arrays of shape {[*shape]}, not even empty ones")
         if nbytes < _WORTH:
             return partial(np.empty, shape, self.dtype)
         return partial(self.take, shape, nbytes)
