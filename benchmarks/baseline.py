@@ -141,7 +141,7 @@ def _compare(workload: Contest, workers: Sequence[Worker], rounds: int) -> bool:
 
 
 def _times(workload: Contest, workers: Sequence[Worker], rounds: int) -> list[tuple[float, float]]:
-    """Return what both versions took, round by round; they take turns in going first."""
+    """Return the times of both versions, round by round; they take turns in going first."""
     for worker in workers:
         worker.tell("prepare", workload.makers["graphfw"], workload.checks)
     before, now = [worker.answer() for worker in workers]

@@ -289,7 +289,7 @@ def optimised(fetches: Sequence[Node]) -> list[Node]:
 
 
 def partition(fetches: Sequence[Node]) -> list[list[Node]]:
-    """Return what is computed together: groups of elementwise ops, each other op alone.
+    """Return groups of nodes that are computed together: elementwise ops, each other op alone.
 
     A node joins the group of its users if that is one group: then its value is never stored.
     """
@@ -342,7 +342,7 @@ PLACE = """  %row{0} = mul i64 %i, %down{0}
 
 
 def outside(nodes: Sequence[Node]) -> list[Node]:
-    """Return what a group reads that it does not compute."""
+    """Return the operands of a group, which it does not compute itself."""
     return list(dict.fromkeys(x for node in nodes for x in node.inputs if x not in nodes))
 
 
