@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from graphfw.ir import concrete
+from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import float64, int64
 from graphfw.ir.functions import F, public
@@ -14,7 +15,8 @@ from graphfw.ir.shape import permuted, reduced, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, ruled
 from graphfw.ops.composed import demand, floats
-from graphfw.ops.reduce import require_elements
+from graphfw.ops.reduce import NO_ELEMENTS, ONE_ELEMENT, require_elements
+from graphfw.ops.selection import Gather
 
 __all__ = ["median", "nanmedian", "nanquantile", "quantile"]
 
@@ -48,7 +50,7 @@ def quantile(
 
     Raises:
         AxisError: There is no such axis.
-        ShapeError: A size along `axis` is 0.
+        ShapeError: A size along `axis` is 0; it is an ExecutionError where a run tells.
         ArgumentError: A q is below 0 or above 1; there is no such method.
         DTypeError: A tensor is complex.
 
@@ -92,7 +94,7 @@ def median(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Te
 
     Raises:
         AxisError: There is no such axis.
-        ShapeError: A size along `axis` is 0.
+        ShapeError: A size along `axis` is 0; it is an ExecutionError where a run tells.
         DTypeError: The tensor is complex.
 
     >>> import graphfw as gf
@@ -130,7 +132,7 @@ def _quantile(
     parts = _parts(name, q)
     ordered = F.sort(_lines(tensor, axes), axis=-1, stable=False)
     flat = F.reshape(parts, (parts.size,))
-    found = _between(ordered, flat, method, skips_nan=name.startswith("nan"))
+    found = _between(name, ordered, flat, method)
     kept = reduced(tensor.shape, axes, keepdims)
     return F.reshape(F.moveaxis(found, -1, 0), (*parts.shape, *kept))
 
@@ -155,18 +157,22 @@ def _lines(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return lines
 
 
-def _between(ordered: Tensor, parts: Tensor, method: Method, *, skips_nan: bool) -> Tensor:
+def _between(name: str, ordered: Tensor, parts: Tensor, method: Method) -> Tensor:
     """Return the quantiles of sorted lines.  ordered: [*B, N], parts: [Q] -> [*B, Q]"""
     count: DimLike = ordered.shape[-1]
     is_nan = F.isnan(ordered)
+    skips_nan = name.startswith("nan")
     places: Any
-    if skips_nan:  # those stand behind the others
+    if skips_nan:
         last = F.sum(~is_nan, axis=-1, keepdims=True) - 1
         places = parts * converted(F.maximum(last, 0), float64)
-        bad = (last < 0) | ~((parts >= 0) & (parts <= 1))
     else:
         places = parts * as_tensor(count - 1, float64)
-        bad = F.expand_dims(is_nan[..., -1], axis=-1) | ~((parts >= 0) & (parts <= 1))
+    # NaN is sorted behind all others: if the first element is NaN, all are.
+    telling = as_tensor(0 if skips_nan else count - 1, int64)
+    refusal = f"{name}: the axis {NO_ELEMENTS}\n{ONE_ELEMENT}"
+    result_is_nan = emit(Gather(ordered.ndim - 1, refusal), is_nan, telling)
+    bad = F.expand_dims(result_is_nan, axis=-1) | ~((parts >= 0) & (parts <= 1))
     places = F.where((parts >= 0) & (parts <= 1), places, 0)
     before = F.floor(places)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from graphfw.errors import DTypeError
+from graphfw.errors import DTypeError, ExecutionError
 from graphfw.ir.build import emit
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, bool_, int64
 from graphfw.ir.functions import F, public
@@ -55,11 +55,26 @@ class Reduction(Op):
         return super().cost(outputs, *inputs)._replace(flops=inputs[0].size)
 
 
+NO_ELEMENTS = "has size 0, and of no elements none can be chosen"
+ONE_ELEMENT = "give it one element or more, such as a least value"
+"""The error of choosing among no elements, and its fix."""
+
+
 def require_elements(x: Shape, axes: Sequence[int]) -> None:
-    """Require that there is something to choose from; for symbolic sizes the array module does."""
+    """Require one element or more along axes; runs check symbolic sizes."""
     for axis in axes:
-        message = f"axis {axis} has size 0, and of no elements none can be chosen"
-        require(x[axis] != 0, message, fix="give it one element or more, such as a least value")
+        require(x[axis] != 0, f"axis {axis} {NO_ELEMENTS}", fix=ONE_ELEMENT)
+
+
+def check_elements(name: str, x: Any, axes: Sequence[int]) -> None:
+    """Check in a run that an array has one element or more along axes.
+
+    Raises:
+        ExecutionError: It has none.
+    """
+    for axis in axes:
+        if x.shape[axis] == 0:
+            raise ExecutionError(f"{name}: axis {axis} {NO_ELEMENTS}", fix=ONE_ELEMENT)
 
 
 class Total(Reduction):
@@ -182,6 +197,7 @@ class Extreme(Reduction):
         return require_ordered(x, fix)
 
     def eval(self, xp: Any, x: Any) -> Any:
+        check_elements(self.name, x, self.axes)
         return getattr(xp, self.name)(x, axis=self.axes, keepdims=self.keepdims)
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
@@ -280,6 +296,7 @@ class ArgExtreme(Op):
         return int64
 
     def eval(self, xp: Any, x: Any) -> Any:
+        check_elements(self.name, x, (self.axis,))
         values = x.astype(compute_dtype(xp, x.dtype), copy=False)
         places = getattr(xp, self.name)(values, axis=self.axis, keepdims=self.keepdims)
         return places.astype(xp.int64)

@@ -183,8 +183,9 @@ class Gathering(Op):
     """The base of ops on elements that integer tensors name.
 
     Each of the `indices` tensors indexes one of as many axes, from `axis` on; they broadcast
-    together. Negative indices count from the end, unless there is a `refusal`: what a run says of
-    an index that is negative or too large, with {index} and {size} in it.
+    together. Negative indices count from the end, unless there is a `refusal`: the error of a run
+    in which an index is negative or too large, with {index} and {size} in it. A second line of it
+    is the fix.
     """
 
     axis: int
@@ -236,8 +237,9 @@ class Gathering(Op):
             if wrong.any():
                 first = int(index[wrong][0])
                 if self.refusal:
-                    text = self.refusal.format(index=first, size=size)
-                    raise ExecutionError(text, fix=f"use indices from 0 on, below {size}")
+                    text, _, fix = self.refusal.format(index=first, size=size).partition("\n")
+                    fix = fix or f"use indices from 0 on, below {size}"
+                    raise ExecutionError(text, fix=fix)
                 raise IndexError(out_of_range(first, axis, size))
             result.append(xp.where(signed < 0, signed + size, signed))
         return result

@@ -84,6 +84,22 @@ def test_sizes_and_parts_that_a_run_tells(rng):
     np.testing.assert_allclose(found[2], np.median(x), rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["median", "nanmedian", "quantile", "nanquantile"])
+@pytest.mark.parametrize("shape", [(0, 0), (0, 2)])
+def test_a_run_refuses_an_axis_without_elements(name, shape):
+    part = (0.5,) if name.endswith("quantile") else ()
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", "m"), name="x")
+        y = getattr(gf, name)(x, *part, axis=0)
+    with (
+        gf.Session(g) as session,
+        pytest.raises(gf.ExecutionError, match=f"^{name}: the axis has size 0") as caught,
+    ):
+        session.run(y, {x: np.zeros(shape, np.float32)})
+    assert caught.value.fix.startswith("give it one element or more")
+    assert 'given  "x"' in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["quantile", "nanquantile"])
 def test_gradients(name, rng):
     x, q = gf.asarray(rng.permuted(np.arange(8.0)).reshape(2, 4)), gf.asarray([0.3, 0.85])

@@ -199,7 +199,7 @@ def test_sizes_that_are_refused(anywhere):
         y = gf.max(gf.exp(x))
     with (
         gf.Session(g, executor="cupy") as session,
-        pytest.raises(ExecutionError, match="zero-size"),
+        pytest.raises(ExecutionError, match="max: axis 0 has size 0"),
     ):
         session.run(y, {x: np.zeros(0, np.float32)})
 

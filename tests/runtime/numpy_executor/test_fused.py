@@ -65,7 +65,7 @@ def test_the_largest_of_nothing_for_no_results(name, axis):
         y = getattr(gf, name)(gf.exp(x), axis=axis)
     with gf.Session(g) as session:
         plan = session.compile(y, [x])
-        with pytest.raises(ExecutionError, match=r"empty|zero-size"):
+        with pytest.raises(ExecutionError, match=f"{name}: axis {axis} has size 0"):
             plan(np.zeros((0, 0), np.float32))
         assert plan(np.zeros((2, 2), np.float32)).shape == (2,)
 
