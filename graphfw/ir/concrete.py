@@ -148,7 +148,10 @@ def at_node(node: Node, arrays: Sequence[Any], summary: str, fix: str) -> Execut
 
 
 def _arguments(node: Node) -> list[Tensor]:
-    """Return the tensors that the function was given which made a node: those of other lines."""
+    """Return the tensors that the function was given which made a node: those of other lines.
+
+    A constant of one element is taken for the function's own.
+    """
     found: dict[Tensor, None] = {}
     rest = list(node.inputs)
     seen = set(rest)
@@ -159,7 +162,7 @@ def _arguments(node: Node) -> list[Tensor]:
             new = [t for t in made.inputs if t not in seen]
             seen.update(new)
             rest += new
-        elif made.op.name != "constant" or made.loc != node.loc or tensor.shape:
+        elif made.op.name != "constant" or made.loc != node.loc or tensor.size != 1:
             found[tensor] = None
     return list(found)
 

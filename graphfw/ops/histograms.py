@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, inexact,
 from graphfw.ops.composed import demand, floats, wide
 from graphfw.ops.measured import Sizes, measure
 from graphfw.ops.movement import flatten
+from graphfw.ops.run_checks import checked
 from graphfw.ops.selection import IndexAdd
 from graphfw.ops.sorting import searchsorted
 
@@ -143,7 +145,8 @@ def histogram(
         density: Whether to divide by the sum and by the widths, so that the integral is 1.
 
     Raises:
-        ArgumentError: The edges are not in order, or the range is not.
+        ArgumentError: The edges are not in order, or the range is not, or is not finite; without
+            a range, an element is not. It is an ExecutionError where a run tells.
         ShapeError: The edges have not one dim, or there is no bin; the weights have another shape.
         DTypeError: A tensor is complex.
 
@@ -186,15 +189,13 @@ def _edges(bins: TensorLike) -> Tensor:
         fix="give the number of bins as an int, or two edges or more in one dim",
         error=ShapeError,
     )
-    known = concrete.value_to_check(edges)
-    if known is not None:
-        _demand_order("histogram", bool((np.diff(known) >= 0).all()), edges)
-    return edges
+    message = "histogram: the edges of the bins are not in order"
+    return checked({"bins": edges}, _rises, message, fix="sort them: gf.sort(bins)")
 
 
-def _demand_order(name: str, in_order: bool, edges: Tensor) -> None:
-    message = f"{name}: the edges of the bins are not in order"
-    demand(in_order, message, {"bins": edges}, fix="sort them: gf.sort(bins)")
+def _rises(edges: Any) -> Any:
+    """Return for each edge but the first whether it is not below the one before it."""
+    return edges[1:] >= edges[:-1]
 
 
 def _equal_edges(x: Tensor, bins: DimLike, range: tuple[TensorLike, TensorLike] | None) -> Tensor:
@@ -207,18 +208,30 @@ def _equal_edges(x: Tensor, bins: DimLike, range: tuple[TensorLike, TensorLike] 
         message = f"histogram: range={range!r} is no pair"
         demand(is_pair, message, fix="write range=(first, last)")
         low, high = (as_tensor(end, x.dtype) for end in range)
-        first, last = concrete.value_to_check(low), concrete.value_to_check(high)
-        if first is not None and last is not None:
-            in_order = bool(first <= last)
-            message = f"histogram: range=({first}, {last}) is not in order"
-            demand(in_order, message, fix="write range=(smaller, larger)")
+        ends = [concrete.value_to_check(end) for end in (low, high)]
+        are_known = all([end is not None for end in ends])
+        shown = f"range=({ends[0]}, {ends[1]})" if are_known else "the range"
+        fix = "write range=(smaller, larger), with finite numbers"
+        low = checked(
+            {"low": low, "high": high}, _finite, f"histogram: {shown} is not finite", fix=fix
+        )
+        message = f"histogram: {shown} is not in order"
+        low = checked({"low": low, "high": high}, operator.le, message, fix=fix)
     elif x.shape == (0,):
         low, high = as_tensor(0.0, x.dtype), as_tensor(1.0, x.dtype)
     else:
         low, high = F.min(x), F.max(x)
+        message = "histogram: an element is NaN or infinite, so that there is no range for the bins"
+        fix = "write range=(first, last): what lies outside of it, and NaN, is not counted"
+        low = checked({"min": low, "max": high}, _finite, message, fix=fix)
     half = converted(low == high, x.dtype) * 0.5
     edges: Tensor = F.linspace(F.stop_gradient(low - half), F.stop_gradient(high + half), count + 1)
     return converted(edges, x.dtype)
+
+
+def _finite(low: Any, high: Any) -> Any:
+    """Return whether both ends are finite."""
+    return (abs(low) < np.inf) & (abs(high) < np.inf)
 
 
 def _guessed(x: Tensor, edges: Tensor) -> Tensor:
@@ -244,7 +257,7 @@ def digitize(x: TensorLike, bins: TensorLike, /, *, right: bool = False) -> Tens
         right: Whether a bin has its upper edge in it instead of its lower one.
 
     Raises:
-        ArgumentError: The edges are known, and in no order.
+        ArgumentError: The edges are in no order; it is an ExecutionError where a run tells.
         ShapeError: The edges have not one dim.
         DTypeError: The tensors are bool or complex.
 
@@ -260,11 +273,9 @@ def digitize(x: TensorLike, bins: TensorLike, /, *, right: bool = False) -> Tens
         fix="digitize with one vector of edges at a time, or use gf.vmap",
         error=ShapeError,
     )
-    known = concrete.value_to_check(edges)
-    if known is not None:
-        in_order = bool((known[1:] >= known[:-1]).all() or (known[1:] <= known[:-1]).all())
-        _demand_order("digitize", in_order, edges)
     falls = F.any(edges[1:] < edges[:-1])
     rising = F.where(falls, F.flip(edges), edges)
+    message = "digitize: the edges of the bins are not in order"
+    rising = checked({"bins": rising}, _rises, message, fix="sort them: gf.sort(bins)")
     place = searchsorted(rising, samples, side="left" if right else "right")
     return F.where(falls, edges.shape[0] - place, place)

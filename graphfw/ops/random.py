@@ -12,8 +12,10 @@ within some units in the last place (ULP).
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import TYPE_CHECKING
+import operator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,6 +48,7 @@ from graphfw.ops.draws import (
 from graphfw.ops.random_counts import choice, multinomial, poisson
 from graphfw.ops.random_gammas import beta, dirichlet, gamma, student_t
 from graphfw.ops.random_tails import cauchy, laplace
+from graphfw.ops.run_checks import checked
 from graphfw.ops.select import where
 
 __all__ = [
@@ -96,8 +99,8 @@ def uniform(
         name: What to call the result and its stream.
 
     Raises:
-        ArgumentError: low is not below high, or their distance does not fit the dtype (checked for
-            numbers; tensors are taken at their word); or one is a list or tuple.
+        ArgumentError: low is not below high, which is an ExecutionError where a run tells; or their
+            distance does not fit the dtype (checked for numbers); or one is a list or tuple.
         DTypeError: The dtype is not a floating-point one.
         ShapeError: `shape` is no shape, or the bounds don't broadcast to it.
 
@@ -121,6 +124,9 @@ def uniform(
         return named(fraction, name)
     bottom = parameter("uniform", "low", low, dims, to)
     top = parameter("uniform", "high", high, dims, to)
+    if not (is_number(low) and is_number(high)):
+        message = "random.uniform: low must be below high"
+        bottom = checked({"low": bottom, "high": top}, operator.lt, message, fix="exchange them")
     spread = bottom + (top - bottom) * fraction
     return named(where(spread < top, spread, bottom), name)
 
@@ -311,8 +317,8 @@ def randint(
         name: What to call the result and its stream.
 
     Raises:
-        ArgumentError: low is not below high, or not all values fit the dtype (checked for ints);
-            or one is a list or tuple.
+        ArgumentError: low is not below high, or not all values fit the dtype; or one is a list or
+            tuple. It is an ExecutionError where a run tells.
         DTypeError: The dtype is not an integer one, or low or high are not integers.
         ShapeError: `shape` is no shape, or low or high don't broadcast to it.
 
@@ -335,9 +341,15 @@ def randint(
         bottom = as_tensor(int(low), to)
         offset = below("randint", span, dims, span > 2**32, name)
     else:
-        bottom = _bound("low", low, dims, to)
+        bottom, top = _bound("low", low, dims, to), _bound("high", high, dims, to)
+        bottom = checked(
+            {"low": bottom, "high": top},
+            functools.partial(_is_range, to),
+            f"random.randint: low must be below high, and all integers between them fit {to.name}",
+            fix="high is one more than the greatest integer; give a wider dtype for more",
+        )
         # The difference is right modulo 2^64 whatever the signs.
-        count = F.astype(_bound("high", high, dims, to), uint64) - F.astype(bottom, uint64)
+        count = F.astype(top, uint64) - F.astype(bottom, uint64)
         offset = below("randint", count, dims, to.itemsize == 8, name)
     # So is this sum modulo the dtype's range: nothing is lost where a cast wraps.
     return named(converted(bottom, to) + converted(offset, to), name)
@@ -358,6 +370,16 @@ def _static_span(low: int, high: int, dtype: DType) -> int:
         fix="give a wider dtype",
     )
     return high - low
+
+
+def _is_range(dtype: DType, low: Any, high: Any) -> Any:
+    """Return for bounds, as `_bound` gives them, whether integers of a dtype lie between them."""
+    if dtype == uint64:
+        return low < high
+    limits = np.iinfo(dtype.dtype)
+    # Of int64, the bound 2^63 has become -2^63, and the greatest integer below it is right.
+    last = high - 1
+    return (limits.min <= low) & (low <= last) & (last <= limits.max)
 
 
 def _bound(label: str, value: TensorLike, dims: Shape, dtype: DType) -> Tensor:

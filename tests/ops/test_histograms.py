@@ -103,6 +103,57 @@ def test_histogram_of_nothing_equal_elements_integers_and_nan():
     assert gf.histogram([np.nan, 0.5], 2, range=(0, 1)).counts.numpy().tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_histogram_wants_a_finite_range(bad):
+    message = "histogram: an element is NaN or infinite"
+    with pytest.raises(gf.ArgumentError, match=message) as caught:
+        gf.histogram([0.5, bad])
+    assert "range=(first, last)" in caught.value.fix
+    for ends in ((0.0, bad), (bad, 1.0)):
+        with pytest.raises(gf.ArgumentError, match=r"histogram: range=\(.*\) is not finite"):
+            gf.histogram([0.5], range=ends)
+    with gf.Graph() as g:
+        x = gf.placeholder(("n",), name="x")
+        high = gf.placeholder((), name="high")
+        automatic, given = gf.histogram(x, 4), gf.histogram(x, 4, range=(0.0, high))
+    with gf.Session(g) as session:
+        for part in automatic:
+            with pytest.raises(gf.ExecutionError, match=message) as caught:
+                session.run(part, {x: [0.5, bad]})
+            assert [line.label for line in caught.value.operands] == ["given"]
+        with pytest.raises(gf.ExecutionError, match="histogram: the range is not finite"):
+            session.run(given, {x: [0.5], high: bad})
+        with pytest.raises(gf.ExecutionError, match="histogram: the range is not in order"):
+            session.run(given, {x: [0.5], high: -1.0})
+        assert session.run(given.counts, {x: [0.5, bad], high: 1.0}).tolist() == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("name", ["histogram", "digitize"])
+@pytest.mark.parametrize("edges", [[0.0, 2.0, 1.0], [0.0, np.nan, 1.0], [2.0, 0.0, 1.0]])
+def test_a_run_refuses_edges_in_no_order(name, edges):
+    with gf.Graph() as g:
+        x = gf.placeholder(("n",), name="x")
+        bins = gf.placeholder(("k",), name="bins")
+        made = getattr(gf, name)(x, bins)
+    message = f"{name}: the edges of the bins are not in order"
+    with gf.Session(g) as session, pytest.raises(gf.ExecutionError, match=message):
+        session.run(made, {x: [0.5], bins: edges})
+    with pytest.raises(gf.ArgumentError, match=message):
+        getattr(gf, name)([0.5], edges)
+
+
+def test_digitize_with_edges_that_a_run_tells(rng):
+    array = rng.uniform(-1, 5, 9).astype(np.float32)
+    with gf.Graph() as g:
+        x = gf.placeholder(("n",), name="x")
+        bins = gf.placeholder(("k",), name="bins")
+        made = gf.digitize(x, bins)
+    with gf.Session(g) as session:
+        for edges in ([0.0, 1, 2, 2, 4], [4.0, 2, 2, 1, 0], [1.0], []):
+            found = session.run(made, {x: array, bins: np.asarray(edges, np.float32)})
+            np.testing.assert_array_equal(found, np.digitize(array, edges))
+
+
 def test_histogram_passes_gradients_to_its_weights(rng):
     x, weights = rng.normal(size=9), gf.asarray(rng.uniform(size=9))
     check_gradients(gf.histogram(x, 3, weights=weights).counts, [weights], rng)
