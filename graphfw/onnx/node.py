@@ -13,6 +13,7 @@ import graphfw as gf
 from graphfw.errors import a_type, counted, did_you_mean
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
+from graphfw.onnx import optional
 from graphfw.onnx.errors import OnnxError, ValueNeeded
 from graphfw.onnx.facts import Facts
 from graphfw.onnx.types import dtype_of
@@ -252,7 +253,8 @@ def _moving(build: Build) -> Build:
 
 
 def find(domain: str, name: str) -> Build | None:
-    """Return what builds an operator, or None if graphfw has no form of its own for it."""
+    """Return the function that builds an operator, or None if there is none."""
+    optional.import_for(domain, name)
     return _TABLE.get((domain, name))
 
 

@@ -8,7 +8,6 @@ from graphfw.onnx.operators import (
     convolution,
     elementwise,
     indexing,
-    learned,
     normalise,
     pooling,
     products,
@@ -19,10 +18,7 @@ from graphfw.onnx.operators import (
     sampling,
     shapes,
     signals,
-    svm,
-    text,
     training,
-    trees,
     vision,
 )
 
@@ -34,7 +30,6 @@ __all__ = [
     "convolution",
     "elementwise",
     "indexing",
-    "learned",
     "normalise",
     "pooling",
     "products",
@@ -45,9 +40,6 @@ __all__ = [
     "sampling",
     "shapes",
     "signals",
-    "svm",
-    "text",
     "training",
-    "trees",
     "vision",
 ]

@@ -16,7 +16,7 @@ import graphfw as gf
 from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.node import Call, Value, operator
-from graphfw.onnx.operators.learned import ML, POST_TRANSFORMS, labelled, paired, transformed
+from graphfw.onnx.optional.features import ML, POST_TRANSFORMS, labelled, paired, transformed
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -1,6 +1,6 @@
-"""Classical machine learning, the domain ai.onnx.ml: what prepares features, and linear models.
+"""Operators of the domain ai.onnx.ml on features and maps, and linear models.
 
-Trees have a module of their own, and so have strings.
+The scores and labels of classifiers are made here for all modules of this folder.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import graphfw as gf
 from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.node import Call, Value, operator
-from graphfw.onnx.operators.learned import ML, POST_TRANSFORMS, labelled, transformed, two_classes
+from graphfw.onnx.optional.features import ML, POST_TRANSFORMS, labelled, transformed, two_classes
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

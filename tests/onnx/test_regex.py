@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from graphfw.onnx.patterns import Pattern, PatternError
+from graphfw.onnx.optional.regex import Pattern, PatternError
 
 ATOMS = [
     *("a", "b", "A", "0", ".", "[ab]", "[^a]", "[a-c0]", r"\d", r"\w", r"\s", r"\W", r"\b", r"\B"),
