@@ -21,12 +21,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex, TypeAlias, cast, final
 
-from graphfw.ir.polynomial import Atom, Mono, degree_order, divided, multiplied, summed, without
+from graphfw.ir.dim_writer import composed, shown
+from graphfw.ir.polynomial import (
+    Atom,
+    Mono,
+    composites,
+    degree_order,
+    divided,
+    lone_atom,
+    multiplied,
+    summed,
+    terms_of,
+    without,
+)
 from graphfw.ir.unknown import uncounted, undecided
-
-GROUP = 64
-"""So many terms of a sum stand in a row. Of more the text is a sum of sums in brackets: Python
-parses no sum of some thousand terms, as each is nested in the next."""
 
 _KNOWN = 8192
 """So many results of the dearer functions are kept: compilation asks for the same ones again."""
@@ -83,7 +91,7 @@ class Dim:
         self._terms = terms
         self._hash: int | None = None
         self._symbols: frozenset[str] | None = None
-        self._text: str | None = None
+        self._text: str | None = None  # that of `dim_writer.canonical`
 
     # The functions are defined further down, hence the lambdas.
     __add__, __radd__ = _operators(lambda a, b: _added(a, b))
@@ -121,9 +129,7 @@ class Dim:
         raise uncounted(f"use the size `{self}` as an int", symbols_of(self))
 
     def __str__(self) -> str:
-        if self._text is None:
-            self._text = _to_text(self)
-        return self._text
+        return shown(self)
 
     __repr__ = __str__
 
@@ -226,15 +232,22 @@ def symbols_of(d: DimLike) -> frozenset[str]:
 
 def substitute(d: DimLike, env: Mapping[str, DimLike]) -> DimLike:
     """`d` with the symbols named in `env` replaced, all at once. Others stay."""
+    values: dict[str, DimLike] = {}
 
     def value(atom: Atom) -> DimLike:
         if atom.op == "symbol":
             return _as_dim(env[atom.text]) if atom.text in env else Dim({(atom,): 1})
-        args = [substitute(arg, env) for arg in atom.args]
-        return _floordiv(args[0], args[1]) if atom.op == "//" else _extreme(atom.op, tuple(args))
+        return values[atom.text]
 
-    terms = terms_of(_as_dim(d)).items()
-    return dim_sum([functools.reduce(operator.mul, map(value, m), coef) for m, coef in terms])
+    def substituted(size: DimLike) -> DimLike:
+        terms = terms_of(size).items()
+        return dim_sum([functools.reduce(operator.mul, map(value, m), coef) for m, coef in terms])
+
+    d = _as_dim(d)
+    for atom in composites(d):
+        args = tuple(map(substituted, atom.args))
+        values[atom.text] = _floordiv(*args) if atom.op == "//" else _extreme(atom.op, args)
+    return substituted(d)
 
 
 def _operand(value: object) -> DimLike | None:
@@ -252,13 +265,6 @@ def _as_dim(value: DimLike) -> DimLike:
     if d is None:
         raise TypeError(f"a size is an int or a Dim, not {type(value).__name__}")
     return d
-
-
-def terms_of(d: DimLike) -> dict[Mono, int]:
-    """The terms of the normal form of `d`, which nobody writes to."""
-    if isinstance(d, Dim):
-        return d._terms
-    return {(): d} if d else {}
 
 
 def _added(a: DimLike, b: DimLike) -> DimLike:
@@ -291,16 +297,6 @@ def _collapse(terms: dict[Mono, int]) -> DimLike:
     if not terms:
         return 0
     return terms[()] if len(terms) == 1 and () in terms else Dim(terms)
-
-
-def lone_atom(d: DimLike, ops: tuple[str, ...]) -> tuple[Atom, int] | None:
-    """(atom, offset) when `d` is exactly `atom + offset` with an atom of one of these kinds."""
-    terms = terms_of(d)
-    monos = [mono for mono in terms if mono]
-    if len(monos) != 1 or len(monos[0]) != 1 or terms[monos[0]] != 1:
-        return None
-    atom = monos[0][0]
-    return (atom, terms.get((), 0)) if atom.op in ops else None
 
 
 def _floordiv(a: DimLike, b: DimLike) -> DimLike:
@@ -348,7 +344,7 @@ def _quotient(a: DimLike, b: DimLike) -> DimLike:
     low, high = _quotient_bounds(a, b)
     if low is not None and low == high:
         return low
-    return Dim({(Atom(f"{_grouped(a)}//{_grouped(b)}", "//", (a, b), low, high),): 1})
+    return Dim({(Atom(composed("//", (a, b)), "//", (a, b), low, high),): 1})
 
 
 def _quotient_bounds(a: DimLike, b: DimLike) -> tuple[int | None, int | None]:
@@ -385,8 +381,7 @@ def _extreme(op: str, dims: tuple[DimLike, ...]) -> DimLike:
         low, high = _pick(max, lows), _pick(max, highs, all_known=True)
     else:
         low, high = _pick(min, lows, all_known=True), _pick(min, highs)
-    text = f"{op}({', '.join(map(str, args))})"
-    return Dim({(Atom(text, op, args, low, high),): 1}) + offset
+    return Dim({(Atom(composed(op, args), op, args, low, high),): 1}) + offset
 
 
 def _pick(
@@ -458,39 +453,3 @@ def _interval_low(d: Dim) -> int | None:
             return None
         total += coef * math.prod(known)
     return total
-
-
-def _to_text(d: Dim) -> str:
-    call = lone_atom(d, ("max", "min"))
-    if call:
-        atom, offset = call
-        return f"{atom.op}({', '.join(str(arg + offset) for arg in atom.args)})"
-    quotients = sorted(atom for mono in d._terms for atom in mono if atom.op == "//")
-    for atom in quotients:
-        a, b = atom.args
-        if d == a - b * Dim({(atom,): 1}):
-            return f"{_grouped(a)} % {_grouped(b)}"
-    terms: list[tuple[bool, str]] = []
-    for mono, coef in sorted(d._terms.items(), key=lambda term: (-len(term[0]), term[0])):
-        factors = [a.text if a.op != "//" else f"({a.text})" for a in mono]
-        if abs(coef) != 1 or not mono:
-            factors.insert(0, str(abs(coef)))
-        elif len(mono) == 1 and (len(terms) % GROUP or coef > 0):
-            factors = [mono[0].text]
-        terms.append((coef > 0, "*".join(factors)))
-    while len(terms) > GROUP:
-        groups = [terms[i : i + GROUP] for i in range(0, len(terms), GROUP)]
-        terms = [(True, f"({_signed(group)})") for group in groups]
-    return _signed(terms)
-
-
-def _signed(terms: Sequence[tuple[bool, str]]) -> str:
-    """Terms in a row, each with whether it is added."""
-    text = "".join([f" {'+' if added else '-'} {term}" for added, term in terms])
-    return text.removeprefix(" + ") if terms[0][0] else "-" + text.removeprefix(" - ")
-
-
-def _grouped(d: DimLike) -> str:
-    lone = lone_atom(d, ("symbol", "max", "min"))
-    plain = d >= 0 if isinstance(d, int) else lone and (lone[1] == 0 or lone[0].op != "symbol")
-    return str(d) if plain else f"({d})"

@@ -8,28 +8,28 @@ import math
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from graphfw.ir.dim import (
-    GROUP,
     Dim,
     DimLike,
     dim_max,
     dim_min,
     dim_sum,
     is_symbol,
-    lone_atom,
     symbol,
     symbols_of,
-    terms_of,
 )
-from graphfw.ir.polynomial import Atom
+from graphfw.ir.dim_writer import GROUP
+from graphfw.ir.polynomial import Atom, composites, lone_atom, terms_of
 
 
 def parse_dim(text: str, *, symbols: Collection[str] | None = None) -> DimLike:
     """The size written in `text`; `parse_dim(str(d)) == d`.
 
-    Allowed: ints, names, `+ - * // %`, unary minus, parentheses, `max` and `min` of two or more.
+    Allowed: ints, names, `+ - * // %`, unary minus, parentheses, `max` and `min` of two or more,
+    and `(t0 := max(n, 1), t0*t0)[-1]`, where a name stands for a `//`, `max` or `min`.
     With `symbols`, no other names. ValueError for anything else and for a division by 0.
     """
     try:
@@ -45,38 +45,65 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], DimLike]] = {
 }
 
 
-def dim_of(node: ast.expr, symbols: Collection[str] | None = None) -> DimLike:
-    """The size that an expression of Python stands for; errors are those of `parse_dim`."""
+def dim_of(
+    node: ast.expr,
+    symbols: Collection[str] | None = None,
+    parts: Mapping[str, DimLike] = MappingProxyType({}),
+) -> DimLike:
+    """The size that an expression of Python stands for; errors are those of `parse_dim`.
+
+    `parts` are the names that the expression around this one has defined.
+    """
     match node:
         case ast.Constant(value=value) if type(value) is int:
             return value
         case ast.Name(id=name):
+            if name in parts:
+                return parts[name]
             if symbols is not None and name not in symbols:
                 raise ValueError(f"`{name}` is not one of the symbols {sorted(symbols)}")
             return symbol(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -dim_of(operand, symbols)
+            return -dim_of(operand, symbols, parts)
         case ast.BinOp(op=ast.Add() | ast.Sub()):
-            return dim_sum(_summands(node, symbols))
+            return dim_sum(_summands(node, symbols, parts))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](dim_of(left, symbols), dim_of(right, symbols))
+            return _BINARY[type(op)](dim_of(left, symbols, parts), dim_of(right, symbols, parts))
         case ast.Call(func=ast.Name(id="max" | "min" as name), args=[_, _, *_], keywords=[]):
             extreme = dim_max if name == "max" else dim_min
-            return extreme(*[dim_of(arg, symbols) for arg in node.args])
+            return extreme(*[dim_of(arg, symbols, parts) for arg in node.args])
+        case ast.Subscript(ast.Tuple([*defined, size]), ast.UnaryOp(ast.USub(), ast.Constant(1))):
+            for one in defined:
+                name, part = _defined(one, symbols, parts)
+                parts = {**parts, name: part}
+            return dim_of(size, symbols, parts)
     raise ValueError(
         f"`{ast.unparse(node)}` is not allowed; a size is made of ints, names, + - * // %, "
         "and max or min of two or more operands"
     )
 
 
-def _summands(node: ast.expr, symbols: Collection[str] | None) -> list[DimLike]:
+def _defined(
+    node: ast.expr, symbols: Collection[str] | None, parts: Mapping[str, DimLike]
+) -> tuple[str, DimLike]:
+    """The name and the size of `t0 := max(n, 1)`."""
+    if isinstance(node, ast.NamedExpr):
+        size = dim_of(node.value, symbols, parts)
+        if _composite(size) is not None:  # others could be squared again and again
+            return node.target.id, size
+    raise ValueError(f"`{ast.unparse(node)}` is not allowed: only `name := ` a //, max or min")
+
+
+def _summands(
+    node: ast.expr, symbols: Collection[str] | None, parts: Mapping[str, DimLike]
+) -> list[DimLike]:
     """The terms of a sum. Without recursion along it: a size may have hundreds of terms."""
     found: list[DimLike] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        right = dim_of(node.right, symbols)
+        right = dim_of(node.right, symbols, parts)
         found.append(right if isinstance(node.op, ast.Add) else -right)
         node = node.left
-    return [*found, dim_of(node, symbols)]
+    return [*found, dim_of(node, symbols, parts)]
 
 
 def evaluate(d: DimLike, env: Mapping[str, int]) -> int:
@@ -88,22 +115,21 @@ def evaluate(d: DimLike, env: Mapping[str, int]) -> int:
     """
     values = {name: operator.index(env[name]) for name in symbols_of(d)}
     try:
-        return _value(d, values)
+        for atom in composites(d):
+            args = [_value(arg, values) for arg in atom.args]
+            values[atom.text] = _COMPUTED[atom.op](*args)
     except ZeroDivisionError:
-        raise ZeroDivisionError(f"the size `{d}` divides by 0 where {values}") from None
+        sizes = {name: env[name] for name in symbols_of(d)}
+        raise ZeroDivisionError(f"the size `{d}` divides by 0 where {sizes}") from None
+    return _value(d, values)
 
 
 def _value(d: DimLike, values: Mapping[str, int]) -> int:
-    if isinstance(d, int):
-        return d
+    """Return the value of a size, given those of its atoms by their texts."""
     total = 0
     for mono, product in terms_of(d).items():
         for atom in mono:
-            if atom.op == "symbol":
-                product *= values[atom.text]
-                continue
-            args = [_value(arg, values) for arg in atom.args]
-            product *= _COMPUTED[atom.op](*args)
+            product *= values[atom.text]
         total += product
     return total
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Atom(NamedTuple):
     """An indivisible factor."""
 
-    text: str  # canonical and unique: it alone decides equality and order
+    text: str  # canonical and unique: it alone decides equality and order; see `dim_writer`
     op: str  # "symbol", "//", "max" or "min"
     args: tuple[DimLike, ...]
     low: int | None  # None: unbounded
@@ -37,6 +37,46 @@ class Atom(NamedTuple):
 
 Mono: TypeAlias = tuple[Atom, ...]  # sorted, a power is a repetition, () is the constant 1
 Terms: TypeAlias = Mapping[Mono, int]
+
+
+def terms_of(d: DimLike) -> Terms:
+    """Return the terms of the normal form of a size."""
+    if isinstance(d, int):
+        return {(): d} if d else {}
+    return d._terms
+
+
+def lone_atom(d: DimLike, ops: tuple[str, ...]) -> tuple[Atom, int] | None:
+    """Return (atom, offset) where a size is `atom + offset` with an atom of one of these kinds."""
+    terms = terms_of(d)
+    monos = [mono for mono in terms if mono]
+    if len(monos) != 1 or len(monos[0]) != 1 or terms[monos[0]] != 1:
+        return None
+    atom = monos[0][0]
+    return (atom, terms.get((), 0)) if atom.op in ops else None
+
+
+def composites(d: DimLike) -> list[Atom]:
+    """Return the atoms of a size that have operands, and those of their operands, inner first.
+
+    Each is there once, however often the size, written out, would repeat it.
+    """
+    found: dict[str, Atom] = {}
+    todo = _composites(d)
+    while todo:
+        atom = todo.pop()
+        if atom.text in found:
+            continue
+        inner = [one for arg in atom.args for one in _composites(arg) if one.text not in found]
+        if inner:
+            todo += [atom, *inner]
+        else:
+            found[atom.text] = atom
+    return [*found.values()]
+
+
+def _composites(d: DimLike) -> list[Atom]:
+    return [atom for mono in terms_of(d) for atom in mono if atom.args]
 
 
 def summed(parts: Iterable[Terms]) -> dict[Mono, int]:

@@ -13,7 +13,8 @@ One line a node:
     }
 
 `%n` is a tensor, `@…` an array that is too large to be shown, by the digest of its contents. Values
-of fields are Python expressions over ints, strings, tuples, `slice(…)`, dims (`batch//2 + 1`),
+of fields are Python expressions over ints, strings, tuples, `slice(…)`, dims (`batch//2 + 1`; long
+parts have names: `(t0 := max(n, 1), t0*t0)[-1]`),
 `dtype.float32`, `float.inf`, `float.nan`, `complex(re, im)`, `True`, `False` and `None`. `name="…"`
 is the node's name; no op has a field of that name. A variable's `initial` is an array, a tensor, or
 `initializer("HeNormal(mode='fan_in')")`.

@@ -17,7 +17,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import dim_of
 from graphfw.ir.dtype import BY_NAME, DType
 from graphfw.ir.literal import Array, as_given, has_overflowed, misfit
-from graphfw.ir.types import TensorType, parse_type
+from graphfw.ir.types import TensorType, parse_type, split
 from graphfw.loc import Loc
 
 STRING = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
@@ -53,9 +53,7 @@ def types_of(text: str) -> tuple[TensorType, ...]:
     """Return the types written as `float32[n]` or `(float32[n], int64[n])`."""
     if not text.startswith("("):
         return (_type(text),)
-    # Commas between types come after a bracket; those between dims don't.
-    parts = re.split(r"(?<=\])\s*,\s*", text[1:].removesuffix(")").strip())
-    return tuple([_type(part) for part in parts if part])
+    return tuple([_type(part) for part in split(text[1:].removesuffix(")"))])
 
 
 def _type(text: str) -> TensorType:
@@ -141,6 +139,8 @@ _VALUE_FIX = "write ints, floats, strings, tuples, slice(…), dims, dtype.float
 def _is_dim(node: ast.expr) -> bool:
     match node:
         case ast.Name() | ast.BinOp() | ast.UnaryOp() | ast.Call(ast.Name("max" | "min")):
+            return True
+        case ast.Subscript(ast.Tuple()):
             return True
     return False
 

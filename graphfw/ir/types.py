@@ -95,16 +95,16 @@ def parse_type(text: str) -> TensorType:
     match = _TYPE.fullmatch(text)
     if match is None or match[1] not in BY_NAME:
         raise ParseError(f"{text!r} is not a tensor type", fix="write it like float32[batch, 64]")
-    return TensorType(BY_NAME[match[1]], tuple(parse_dim(d) for d in _split(match[2])))
+    return TensorType(BY_NAME[match[1]], tuple(parse_dim(d) for d in split(match[2])))
 
 
-def _split(dims: str) -> list[str]:
-    """Split at the commas that are outside parentheses."""
+def split(listed: str) -> list[str]:
+    """Split at the commas that are outside parentheses and brackets."""
     parts, depth, start = [], 0, 0
-    for position, char in enumerate(dims):
-        depth += (char == "(") - (char == ")")
+    for position, char in enumerate(listed):
+        depth += (char in "([") - (char in ")]")
         if char == "," and depth == 0:
-            parts.append(dims[start:position])
+            parts.append(listed[start:position])
             start = position + 1
-    parts.append(dims[start:])
-    return [part for part in parts if part.strip()]
+    parts.append(listed[start:])
+    return [part.strip() for part in parts if part.strip()]

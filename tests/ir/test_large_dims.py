@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import pickle
 from typing import Any
 
 import pytest
@@ -13,12 +14,14 @@ from graphfw.ir import dim as dim_module
 from graphfw.ir.dim import (
     DimLike,
     dim_max,
+    dim_min,
     dim_sum,
     exact_div,
     substitute,
     symbol,
 )
 from graphfw.ir.dim_text import Sizes, evaluate, evaluator, parse_dim, written
+from graphfw.ir.syntax import types_of
 from tests.ir.test_dim import ENVS, NAMES, TREES, build
 
 k, n = symbol("k"), symbol("n")
@@ -52,6 +55,47 @@ def test_the_text_of_a_sum_of_thousands_is_read_and_evaluated():
     assert parse_dim(" + ".join(f"2*s{i}*s{i}" for i in range(700))) == dim_sum(
         [2 * symbol(f"s{i}") * symbol(f"s{i}") for i in range(700)]
     )
+
+
+def doubled(times: int) -> DimLike:
+    """A size whose text, written out, doubles each time."""
+    size: DimLike = symbol("t0")
+    for _ in range(times):
+        size = size + dim_min(size, 1)
+    return size
+
+
+def test_a_part_that_comes_again_and_again_is_written_once():
+    size = doubled(30)
+    text = str(size)
+    assert len(text) < 30_000
+    assert "(t1 := min(" in text, "t0 is a symbol"
+    assert parse_dim(text) == size
+    assert str(pickle.loads(pickle.dumps(size))) == text
+    assert doubled(29) != size
+    assert evaluate(size, {"t0": 5}) == substitute(size, {"t0": 5}) == 35
+    assert substitute(substitute(size, {"t0": n}), {"n": symbol("t0")}) == size
+    (found,) = evaluator(written([size], ["t0"]))(5)
+    assert found == 35
+    kinds = f"(float32[{size}, 4], int64[{size}])"
+    assert f"({', '.join(map(str, types_of(kinds)))})" == kinds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(a := n*n, b := a*a, b*b)[-1]",
+        "(a := 2, a)[-1]",
+        "(a := max(n, 1))[-1]",
+        "(max(n, 1), n)[-1]",
+        "(a := max(n, 1), a)[0]",
+        "(a := max(n, 1)) + a",
+    ],
+)
+def test_names_stand_for_atoms_alone_and_are_defined_first(text: str):
+    with pytest.raises(ValueError, match="is not allowed"):
+        parse_dim(text)
+    assert parse_dim("(a := max(n, 1), b := a//2, a*b)[-1]") == dim_max(n, 1) * (dim_max(n, 1) // 2)
 
 
 @given(st.lists(TREES, max_size=6), ENVS)

@@ -81,3 +81,21 @@ def test_sizes_may_be_nested_deeply(monkeypatch):
         array = np.arange(500, dtype=np.float32)
         np.testing.assert_array_equal(plan(array, np.zeros(2, np.float32)), array[440:])
         np.testing.assert_array_equal(plan(array, np.zeros(3, np.float32)), array[500:])
+
+
+def test_sizes_may_have_one_part_again_and_again():
+    """Written out, the size of each concatenation is twice as long as the one before."""
+    with gf.Graph() as g:
+        x = gf.placeholder(("n",), name="x")
+        y = x
+        for _ in range(20):
+            y = gf.concat([y, y[:1]])
+        g.outputs = (y, gf.grad(gf.sum(y), x))
+    assert str(gf.parse(str(g))) == str(g)
+    with gf.Session(g) as session:
+        plan = session.compile([*g.outputs], feeds=[x])
+        for size in (0, 3):
+            array = np.arange(1, size + 1, dtype=np.float32)
+            repeated, gradient = plan(array)
+            np.testing.assert_array_equal(repeated, [*array, *array[:1].repeat(20)])
+            np.testing.assert_array_equal(gradient, [21, 1, 1][:size])
