@@ -1,4 +1,4 @@
-"""Methods and attributes of other frameworks' tensors, of `x.at[key]`, models and optimisers.
+"""Methods and attributes of other frameworks' tensors, models, optimisers, sessions and graphs.
 
 The forms are those of `foreign_calls` and `foreign_texts`. What is not here is looked for there.
 """
@@ -166,12 +166,132 @@ write session.run([loss, train], feeds) for each batch, in a loop of your own
     fit step train train_on_batch
 write session.run(model(x, training=False), feeds)
     predict predict_on_batch evaluate eval
+write session.run(fetches, feeds)
+    call forward run_with_ort_values run_with_ortvaluevector
 write session.save(path), and session.restore(path)
     load save_weights load_weights
 write session[variable], or session.state_dict()
     variables parameters get_weights
 write gf.Session(g, executor=…) with the executor it is to run on
-    to cuda cpu device devices
+    to cuda cpu device devices set_providers enable_fallback disable_fallback
+    set_ep_dynamic_options
+write session.executor
+    get_providers get_provider_options get_provider_graph_assignment_info
+write [(x.name, x.shape) for x in session.graph.placeholders]
+    get_inputs get_input_memory_infos get_input_epdevices
+write session.graph.outputs
+    get_outputs get_output_memory_infos
+write session.graph.metadata
+    get_modelmeta
+write session.graph.variables
+    get_overridable_initializers
+write session.graph
+    graph_def sess_str
+write session.compile(fetches, feeds=[…]), whose plan is called with arrays
+    make_callable partial_run partial_run_setup
+write session.compile(fetches, feeds=[…]).profile(*arrays)
+    end_profiling get_profiling_start_time_ns get_tuning_results set_tuning_results
+write await asyncio.to_thread(session.run, fetches, feeds)
+    run_async
+leave it out: arrays on the executor's device are taken as they are, and results stay there
+    io_binding run_with_iobinding create_ortvalue_from_shape_and_type release_captured_graph
+write with gf.Session(g) as session: … session.run(fetches): no session is the default one
+    as_default
+say it as the session is made: gf.Session(g, threads=…, memory_limit=…, precision=…)
+    get_session_options
+write python -m graphfw doctor
+    list_devices
+"""
+
+GRAPH_TEXTS = """
+write gf.Session(g).run(fetches, feeds)
+    run eval call forward predict compile
+write with g: … with the functions of gf
+    as_default create_op call_function call_method call_module create_node node_copy
+    inserting_before inserting_after create_size_node create_stride_node
+    create_storage_offset_node get_attr
+write g.find(name)
+    get_tensor_by_name get_operation_by_name as_graph_element
+write g.nodes
+    node get_operations operations find_nodes eqns ops
+write g.placeholders
+    input inputs get_inputs invars process_inputs
+write gf.placeholder(shape, name=…) inside with g:
+    placeholder
+write g.outputs
+    output output_node outvars get_outputs process_outputs
+write g.variables, and g.constants()
+    initializer sparse_initializer constvars parameters
+    get_collection get_collection_ref get_all_collection_keys collections add_to_collection
+    add_to_collections clear_collection
+write str(g), which gf.parse reads
+    as_graph_def python_code set_codegen on_generate_code to_json SerializeToString
+write gf.onnx.save, or str(g), which gf.parse reads
+    save export
+write copy.deepcopy(g)
+    clone graph_copy
+write g.summary(), or print(g)
+    print_tabular
+write [node.types for node in g.nodes]
+    value_info
+write g.metadata
+    metadata_props doc_string quantization_annotation
+write g.check()
+    lint
+leave it out: sessions compute what is fetched, and nothing else
+    eliminate_dead_code erase_node control_dependencies
+leave it out: a graph may be extended at any time, inside with g:
+    finalize finalized building_function switch_to_thread_local
+write with gf.name_scope(name): …
+    name_scope unique_name
+the session chooses the machine: gf.Session(g, executor=…)
+    device to cuda cpu
+write gf.Session(g, seed=…)
+    seed
+write g.opset
+    graph_def_versions version
+write gf.custom_gradient
+    gradient_override_map
+write session.run(fetches, feeds): all placeholders, and nothing else, can be fed
+    is_feedable is_fetchable prevent_feeding prevent_fetching
+a graph belongs to no module: model.parameters() are its variables
+    owning_module materialize_symint materialize_symints
+"""
+
+PLAN_TEXTS = """
+write plan(*arrays)
+    call run forward predict
+write plan.program.feeds
+    inputs get_inputs args_info in_avals in_tree input_formats input_shardings donate_argnums
+write plan.program.graph.outputs
+    outputs get_outputs out_info out_tree output_formats output_shardings
+write plan.program.graph
+    graph
+write plan.source()
+    as_text runtime_executable
+write plan.cost()
+    cost_analysis
+write plan.memory()
+    memory_analysis
+write plan.explain()
+    summary
+"""
+
+FUNCTION_TEXTS = """
+write f(*arrays)
+    call forward
+write f.plan(*arrays)
+    lower trace compile get_concrete_function
+write gf.eval_shape
+    eval_shape
+write print(f)
+    pretty_printed_concrete_signatures experimental_get_tracing_count
+make another one: gf.function(f.fn)
+    clear_cache
+write f.fn
+    python_function
+write f.session.graph
+    graph
 """
 
 PLACE_TEXTS = """

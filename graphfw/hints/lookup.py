@@ -52,7 +52,7 @@ def look_up(name: str, place: str = "gf") -> Answer:
         return Answer(calls=tuple(calls[name]))
     if name in texts:
         return Answer(text=texts[name])
-    if place in ("Module", "Optimizer", "Place", "Session"):
+    if place != "Tensor" and not place.startswith("gf"):  # functions are no methods of the others
         return Answer()
     found = (
         _by_name(tables, name, place) or _by_rule(tables, name, place) or _by_letters(name, place)

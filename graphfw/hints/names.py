@@ -92,12 +92,16 @@ def _looked_up(frame: FrameType) -> str:
     return opname[frame.f_code.co_code[frame.f_lasti]] if frame.f_lasti >= 0 else ""
 
 
+Kind = Literal["Tensor", "Module", "Optimizer", "Place", "Session", "Graph", "Plan", "Function"]
+"""The kinds of objects for whose attributes there are tables."""
+
+
 class Answering:
     """A base of models and others: attributes that they lack say what to write instead."""
 
     __slots__ = ()
 
-    _answers_as: ClassVar[Literal["Module", "Optimizer", "Place", "Session"]]
+    _answers_as: ClassVar[Kind]
 
     if not TYPE_CHECKING:  # which reports unknown attributes only where this is hidden from it
 
@@ -107,9 +111,7 @@ class Answering:
             raise_unknown(self, self._answers_as, name)
 
 
-def raise_unknown(
-    owner: object, kind: Literal["Tensor", "Module", "Optimizer", "Place", "Session"], name: str
-) -> NoReturn:
+def raise_unknown(owner: object, kind: Kind, name: str) -> NoReturn:
     """Raise the error of an attribute that an object does not have.
 
     Args:

@@ -92,6 +92,9 @@ OF_PLACES: dict[str, tuple[Calls, dict[str, str]]] = {
     "Optimizer": ({}, _texts(foreign_methods.OPTIMIZER_TEXTS)),
     "Place": ({}, _texts(foreign_methods.PLACE_TEXTS)),
     "Session": ({}, _texts(foreign_methods.SESSION_TEXTS)),
+    "Graph": ({}, _texts(foreign_methods.GRAPH_TEXTS)),
+    "Plan": ({}, _texts(foreign_methods.PLAN_TEXTS)),
+    "Function": ({}, _texts(foreign_methods.FUNCTION_TEXTS)),
 }
 """Calls and texts that go before all others in one module, or for one kind of objects."""
 

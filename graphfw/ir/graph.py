@@ -17,6 +17,7 @@ from graphfw.errors import (
     did_you_mean,
 )
 from graphfw.hints.calls import explained
+from graphfw.hints.names import Answering
 from graphfw.ir import ambient, concrete, forks, pickled, printer, views
 from graphfw.ir.dim import Dim, symbol
 from graphfw.ir.evaluation import Evaluation
@@ -44,7 +45,7 @@ _open: set[Graph] = set()
 """The graphs that are being built."""
 
 
-class Graph:
+class Graph(Answering):
     """A description of a computation; make nodes inside `with graph:`.
 
     Graphs nest, can be entered again to be extended, and are built by one thread at a time. They
@@ -69,6 +70,7 @@ class Graph:
     (batch,)
     """
 
+    _answers_as = "Graph"
     is_ambient = False
     what = "graph"
     """The name of the construct it is the body of, as errors name it."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from graphfw.errors import ArgumentError, CallError, GraphfwError, a_type, counted
 from graphfw.hints.calls import explained, shown_arguments
+from graphfw.hints.names import Answering
 from graphfw.ir import ambient, forks
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
@@ -115,12 +116,14 @@ def function(
     return Function(fn, session, executor, seed)
 
 
-class Function:
+class Function(Answering):
     """A Python function that runs on arrays: the result of `gf.function`.
 
     Attributes:
         fn: The Python function.
     """
+
+    _answers_as = "Function"
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ import numpy as np
 
 from graphfw.errors import ArgumentError, CallError, FeedError, counted, did_you_mean
 from graphfw.hints.calls import explained
+from graphfw.hints.names import Answering
 from graphfw.ir import time_limits
 from graphfw.ir.dim import DimLike, substitute
 from graphfw.ir.dim_text import evaluate
@@ -47,7 +48,7 @@ class PlanCost(NamedTuple):
 
 
 @explained
-class Plan(Uncopied):
+class Plan(Answering, Uncopied):
     """A compiled run of a session, from `session.compile(fetches, feeds=[…])`.
 
     Call it with the feeds' values by position; it returns the fetches in their structure. It is
@@ -57,6 +58,7 @@ class Plan(Uncopied):
         program: What the executor runs.
     """
 
+    _answers_as = "Plan"
     instead = "pickle the graph, and compile the plan with a Session there: compiled code is cached"
 
     def __init__(

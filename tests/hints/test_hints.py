@@ -141,6 +141,20 @@ ATTRIBUTES = [
     (lambda: model.paramters(), 'did you mean "parameters"?'),
     (lambda: session.fit(x), "write session.run([loss, train], feeds) for each batch"),
     (lambda: session.predict(x), "write session.run(model(x, training=False), feeds)"),
+    (lambda: session.get_inputs(), "write [(x.name, x.shape) for x in session.graph.placeholders]"),
+    (lambda: session.get_providers(), "write session.executor"),
+    (lambda: session.eval(x), "write session.run(model(x, training=False), feeds)"),
+    (lambda: session.as_default(), "write with gf.Session(g) as session:"),
+    (lambda: session.stat_dict(), 'did you mean "state_dict"?'),
+    (lambda: graph.as_default(), "write with g: … with the functions of gf"),
+    (lambda: graph.get_tensor_by_name("rows:0"), "write g.find(name)"),
+    (lambda: graph.run(x), "write gf.Session(g).run(fetches, feeds)"),
+    (lambda: graph.initializer, "write g.variables, and g.constants()"),
+    (lambda: graph.node, "write g.nodes"),
+    (lambda: plan.call(image), "write plan(*arrays)"),
+    (lambda: plan.memory_analysis(), "write plan.memory()"),
+    (lambda: plan.explian(), 'did you mean "explain"?'),
+    (lambda: halved.lower(image), "write f.plan(*arrays)"),
     (lambda: optimizer.step(), "write train = optimizer.minimize(loss), and session.run("),
     (lambda: optimizer.zero_grad(), "leave it out: gradients are made in the graph"),
     (lambda: x.sum(0).exp(), "gf.exp(x.sum(0))"),
@@ -191,12 +205,12 @@ def test_arguments_of_runs(mistake, fix):
 
 def test_who_asks_for_an_attribute_waits_for_no_search(monkeypatch):
     monkeypatch.setattr("graphfw.hints.names.look_up", None)
-    for owner in (gf, gf.nn, x, model, optimizer):
+    for owner in (gf, gf.nn, x, model, optimizer, session, graph, plan, halved):
         assert not hasattr(owner, "zero_grads")
 
 
 def test_libraries_that_ask_for_attributes_get_none():
-    for owner in (x, model, optimizer, session):
+    for owner in (x, model, optimizer, session, graph, plan, halved):
         assert not hasattr(owner, "zero_grad")
         assert getattr(owner, "_repr_html_", None) is None
 

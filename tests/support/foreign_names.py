@@ -4,7 +4,8 @@
 
 writes them anew to `tests/hints/foreign_names.txt`, and the arguments of functions and classes to
 `tests/hints/foreign_arguments.txt`, from the packages that are installed where it runs: PyTorch,
-Keras, JAX, Optax, NumPy and SciPy. Tests read these files, so they want none of the packages.
+Keras, JAX, Optax, NumPy, SciPy and ONNX Runtime. Tests read these files, so they want none of the
+packages.
 """
 
 from __future__ import annotations
@@ -75,8 +76,43 @@ CLASSES = {
     "keras.Model": "Module",
     "torch.optim.Optimizer": "Optimizer",
     "keras.optimizers.Optimizer": "Optimizer",
+    "onnxruntime.InferenceSession": "Session",
+    "torch.fx.Graph": "Graph",
+    "jax.stages.Compiled": "Plan",
+    "tensorflow.Graph": "Graph",
+    "tensorflow.compat.v1.Session": "Session",
+    "tensorflow.function": "Function",
+    "jax.jit": "Function",
+    "jax.core.Jaxpr": "Graph",
+    "onnx.GraphProto": "Graph",
 }
 """Classes of other frameworks, with graphfw's that stand in their place."""
+
+LISTED = {
+    "tensorflow.Graph": """
+        add_to_collection add_to_collections as_default as_graph_def as_graph_element
+        building_function clear_collection collections control_dependencies create_op device
+        finalize finalized get_all_collection_keys get_collection get_collection_ref
+        get_operation_by_name get_operations get_tensor_by_name gradient_override_map
+        graph_def_versions is_feedable is_fetchable name_scope operations prevent_feeding
+        prevent_fetching seed switch_to_thread_local unique_name version
+    """,
+    "tensorflow.compat.v1.Session": """
+        as_default close graph graph_def list_devices make_callable partial_run partial_run_setup
+        run sess_str
+    """,
+    "tensorflow.function": """
+        experimental_get_tracing_count get_concrete_function
+        pretty_printed_concrete_signatures python_function
+    """,
+    "jax.jit": "clear_cache eval_shape lower trace",
+    "jax.core.Jaxpr": "constvars eqns invars outvars",
+    "onnx.GraphProto": """
+        SerializeToString doc_string initializer input metadata_props name node output
+        quantization_annotation sparse_initializer value_info
+    """,
+}
+"""Names that no package tells: of TensorFlow, which is large, and of objects without a class."""
 
 
 def read() -> dict[str, list[str]]:
@@ -100,7 +136,8 @@ def read_arguments() -> dict[str, list[str]]:
 def write() -> None:
     """Write the files from what is installed."""
     os.environ.setdefault("KERAS_BACKEND", "torch")
-    packages = dict.fromkeys(path.partition(".")[0] for path in (*MODULES, *OTHERS))
+    paths = [path for path in (*MODULES, *OTHERS, *CLASSES) if path not in LISTED]
+    packages = dict.fromkeys(path.partition(".")[0] for path in paths)
     versions = [f"{p} {importlib.import_module(p).__version__.partition('+')[0]}" for p in packages]
     lines = [f"# {', '.join(versions)}; written by `python -m tests.support.foreign_names`."]
     for path in (*MODULES, *OTHERS, *CLASSES):
@@ -126,6 +163,8 @@ def _taken() -> Iterator[tuple[str, str, list[str]]]:
 
 def public_names(path: str) -> list[str]:
     """Return the public names of a module or class, without what it imports from elsewhere."""
+    if path in LISTED:
+        return sorted(LISTED[path].split())
     owner = _found(path)
     package = path.partition(".")[0]
     # PyTorch's optimisers make some attributes in `__init__` alone.
