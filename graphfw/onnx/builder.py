@@ -1,10 +1,10 @@
-"""Writing nodes of ONNX: names, constants, sizes, and what each op of a graph becomes."""
+"""The writer of a model's nodes: their names, constants, sizes and bodies."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import GraphProto, NodeProto, ValueInfoProto, helper
@@ -20,6 +20,7 @@ from graphfw.loc import Loc
 from graphfw.onnx import stored
 from graphfw.onnx.errors import Unsupported
 from graphfw.onnx.rewriting import pruned
+from graphfw.onnx.table import find_writer
 from graphfw.onnx.types import number_of
 
 
@@ -28,17 +29,6 @@ class Val(NamedTuple):
 
     name: str
     dtype: DType
-
-
-Export: TypeAlias = Callable[..., "Val | Sequence[Val]"]
-"""Called with the builder, a node and its inputs' values; returns those of its outputs."""
-
-EXPORTERS: dict[str, Export] = {}
-
-PAIRED: dict[str, Export] = {}
-"""The writers of ops on complex numbers: these are pairs of reals, along a last dim more."""
-
-E = TypeVar("E", bound=Callable[..., Any])
 
 
 class Names:
@@ -70,32 +60,6 @@ class Problem(NamedTuple):
     def of(node: Node, error: Unsupported) -> Problem:
         """Return the problem of a node whose op, or whose dtypes, ONNX hasn't."""
         return Problem(node.op.name, str(error), node.loc, error.fix)
-
-
-def exporter(*names: str) -> Callable[[E], E]:
-    """Register a function `(builder, node, *values)` as what writes the ops of these names."""
-
-    def register(export: E) -> E:
-        for name in names:
-            EXPORTERS[name] = export
-        return export
-
-    return register
-
-
-def composition(*names: str) -> Callable[[E], E]:
-    """Register a function `(op, *tensors)` that says ops of these names by others."""
-
-    def register(compose: E) -> E:
-        def export(b: Builder, node: Node, *inputs: Val) -> list[Val]:
-            kinds = [t.type for t in node.inputs]
-            return b.expand(lambda *xs: compose(node.op, *xs), inputs, kinds)
-
-        for name in names:
-            EXPORTERS[name] = export
-        return compose
-
-    return register
 
 
 _WIDER = {
@@ -225,6 +189,7 @@ class Builder:
     ) -> list[Val]:
         """Write a node with outputs of these dtypes."""
         given = [None if x is None else x.dtype for x in inputs]
+        stored.check_opset(kind, self.opset)
         stored.check_operator(kind, self.opset, given, dtypes)
         name = self._node_name(kind)
         outputs = [Val(self.unique(f"{name}_out{i or ''}"), d) for i, d in enumerate(dtypes)]
@@ -397,14 +362,14 @@ class Builder:
             for kind in (*node.types, *[t.type for t in node.inputs]):
                 stored.check_dtype(kind.dtype, self.opset)
             dtypes = [*[x.dtype for x in inputs], *[kind.dtype for kind in node.types]]
-            is_complex = any(dtype.is_complex for dtype in dtypes)
-            folded = None if is_complex else self._folded(node, inputs)
+            operand = next((dtype for dtype in dtypes if dtype.is_complex), dtypes[0])
+            folded = None if operand.is_complex else self._folded(node, inputs)
             if folded is not None:
                 return folded
-            export = (PAIRED if is_complex else EXPORTERS).get(node.op.name)
-            if export is None:
-                raise Unsupported("complex numbers" if is_complex else "")
-            made = export(self, node, *inputs)
+            write = find_writer(node.op.name, operand)
+            if write is None:
+                raise Unsupported("complex numbers" if operand.is_complex else "")
+            made = write(self, node, *inputs)
             return [made] if isinstance(made, Val) else made
         except Unsupported as error:
             self.problems.append(Problem.of(node, error))

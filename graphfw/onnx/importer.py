@@ -27,13 +27,14 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, Literal
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
-from graphfw.onnx import functions, given, operators, signature
+from graphfw.onnx import functions, given, rules, signature
 from graphfw.onnx.equations import with_equal_sizes
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.facts import Facts
-from graphfw.onnx.node import Call, Chosen, Maps, Strings, Value, find, tensors_of
+from graphfw.onnx.node import Call, Chosen, Maps, Strings, Value, tensors_of
 from graphfw.onnx.reader import Model, opsets, read_model
 from graphfw.onnx.rewriting import pruned
+from graphfw.onnx.table import find_reader
 from graphfw.onnx.types import dtype_of
 
 Shapes = Mapping[str, Sequence[DimLike | str | None]]
@@ -308,10 +309,10 @@ class Import:
         signature.check(node, domain, version, inputs)
         call = self._call(node, version, scope, place)
         inputs = [*with_equal_sizes(call, inputs)]
-        build = find(domain, node.op_type)
-        if build is not None:
-            signature.check_count(node, build)
-            made = build(call, *inputs)
+        reader = find_reader(domain, node.op_type)
+        if reader is not None:
+            signature.check_count(node, reader)
+            made = reader(call, *inputs)
             return made if isinstance(made, tuple) else (made,)
         found = functions.standard_function(node, version, inputs)
         if found is None:
@@ -419,7 +420,7 @@ class Import:
     def _is_known(self, domain: str, node: NodeProto, version: int) -> bool:
         if (domain, node.op_type, node.overload) in self._functions:
             return True
-        if find(domain, node.op_type) is not None:
+        if find_reader(domain, node.op_type) is not None:
             return True
         return functions.has_standard_function(domain, node.op_type, version)
 
@@ -493,4 +494,4 @@ def _free(name: str, taken: Any) -> str:
     return made
 
 
-__all__ = ["Import", "load", "operators"]
+__all__ = ["Import", "load", "rules"]

@@ -1,11 +1,10 @@
-"""The inputs and attributes of an operator, and the table of operators."""
+"""The values in a model, and a node with its inputs and attributes while it is built."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -13,7 +12,6 @@ import graphfw as gf
 from graphfw.errors import a_type, counted, did_you_mean
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx import optional
 from graphfw.onnx.errors import OnnxError, ValueNeeded
 from graphfw.onnx.facts import Facts
 from graphfw.onnx.types import dtype_of
@@ -26,13 +24,6 @@ Value: TypeAlias = "Tensor | Strings | Map | Maps | list[Value] | None"
 
 A list is a sequence; None is an optional without a value.
 """
-
-Build: TypeAlias = Callable[..., Any]
-"""Called with a `Call` and its inputs; returns the outputs' values, or the only one's."""
-
-F = TypeVar("F", bound=Build)
-
-_TABLE: dict[tuple[str, str], Build] = {}
 
 
 class Strings:
@@ -209,53 +200,6 @@ def tensors_of(value: Value) -> Iterator[Tensor]:
     elif isinstance(value, list):
         for item in value:
             yield from tensors_of(item)
-
-
-def operator(*names: str, domain: str = "", moves: bool = False) -> Callable[[F], F]:
-    """Register a function as what builds the operators of these names.
-
-    Args:
-        names: The operators.
-        domain: Their domain.
-        moves: Whether they only move elements: then they move strings, too.
-    """
-
-    def register(build: F) -> F:
-        for name in names:
-            _TABLE[domain, name] = _moving(build) if moves else build
-        return build
-
-    return register
-
-
-def _moving(build: Build) -> Build:
-    """Return what builds an operator for strings as well: it moves their places in a table."""
-
-    @functools.wraps(build)
-    def built(node: Call, *inputs: Value) -> Any:
-        if not any(isinstance(x, Strings) for x in inputs):
-            return build(node, *inputs)
-        node.require(node.attr("reduction", "none") == "none", "strings can't be reduced")
-        table = np.asarray([""], object)  # what a padding of zeros stands for
-        coded: list[Value] = []
-        for x in inputs:
-            if isinstance(x, Strings):
-                coded.append(x.places + len(table))
-                table = np.concatenate([table, x.table])
-            else:
-                coded.append(x)
-        made = build(node, *coded)
-        if isinstance(made, tuple):
-            return tuple([node.strings(table, places) for places in made])
-        return node.strings(table, made)
-
-    return built
-
-
-def find(domain: str, name: str) -> Build | None:
-    """Return the function that builds an operator, or None if there is none."""
-    optional.import_for(domain, name)
-    return _TABLE.get((domain, name))
 
 
 class Call:

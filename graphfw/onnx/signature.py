@@ -45,6 +45,23 @@ def schema_of(domain: str, name: str, version: int) -> Any:
         return None
 
 
+@functools.cache
+def default_of(domain: str, operator: str, version: int, name: str) -> Any:
+    """Return an attribute's default in an opset; None if it has none, `...` if it is required.
+
+    An operator that is newer than the opset has the defaults of its newest version.
+    """
+    schema = schema_of(domain, operator, version)
+    schema = schema or schema_of(domain, operator, newest(domain) or version)
+    attribute = schema.attributes[name]
+    if attribute.required:
+        return ...
+    if not attribute.default_value.type:
+        return None
+    value = onnx.helper.get_attribute_value(attribute.default_value)
+    return value.decode() if isinstance(value, bytes) else value
+
+
 def check(node: NodeProto, domain: str, version: int, inputs: Sequence[Value]) -> None:
     """Check a node of a domain of ONNX's.
 

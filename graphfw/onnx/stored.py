@@ -1,4 +1,4 @@
-"""Dtypes that numbers are only kept in: which opsets and which operators of ONNX have them."""
+"""Opsets: which of them have an operator, and which have a dtype for storage."""
 
 from __future__ import annotations
 
@@ -32,12 +32,23 @@ def check_dtype(dtype: DType, opset: int) -> None:
         raise needs_opset(dtype.name, since)
 
 
+def check_opset(kind: str, opset: int) -> None:
+    """Refuse an operator of ONNX's own domain that is newer than an opset.
+
+    Raises:
+        Unsupported: It is.
+    """
+    if schema_of("", kind, opset) is None:
+        newer = range(opset + 1, OPSETS[1] + 1)
+        raise needs_opset(kind, next(o for o in newer if schema_of("", kind, o) is not None))
+
+
 def check_operator(
     kind: str, opset: int, inputs: Sequence[DType | None], outputs: Sequence[DType]
 ) -> None:
     """Refuse dtypes for storage where an operator of ONNX's own domain has none of them.
 
-    Of other dtypes nothing is asked: who writes a node knows them.
+    Other dtypes are not checked: whoever writes a node knows which it has.
 
     Raises:
         Unsupported: It has none, in this opset or in any.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 
 from graphfw.onnx import functions
-from graphfw.onnx.node import find
+from graphfw.onnx.table import find_reader
 
 NOT_LOADED: dict[tuple[str, str], str] = {}
 """Operators that there is no form of, by domain and name, with the reason."""
@@ -16,7 +16,7 @@ def test_operators_are_known():
     unknown = {
         (schema.domain, schema.name)
         for schema in schemas
-        if find(schema.domain, schema.name) is None
+        if find_reader(schema.domain, schema.name) is None
         and not functions.has_standard_function(schema.domain, schema.name, schema.since_version)
     }
     assert len(schemas) > 500

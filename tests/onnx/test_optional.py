@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from graphfw.onnx import node, optional
+from graphfw.onnx import optional, table
 
 SCRIPT = """
 import sys
@@ -40,7 +40,7 @@ def test_modules_are_imported_for_models_that_have_their_operators():
 @pytest.mark.parametrize("name", optional.MODULES)
 def test_modules_register_the_operators_they_are_imported_for(name, monkeypatch):
     module = importlib.import_module(f"{optional.__name__}.{name}")
-    monkeypatch.setattr(node, "_TABLE", {})
+    monkeypatch.setattr(table, "_READERS", {})
     importlib.reload(module)
     domain, names = optional.MODULES[name]
-    assert set(node._TABLE) == {(domain, name) for name in names.split()}
+    assert set(table._READERS) == {(domain, name) for name in names.split()}

@@ -3,7 +3,6 @@
 from graphfw.onnx.exporters import (
     composed,
     convolution,
-    elementwise,
     measured,
     movement,
     pairs,
@@ -16,7 +15,6 @@ from graphfw.onnx.exporters import (
 __all__ = [
     "composed",
     "convolution",
-    "elementwise",
     "measured",
     "movement",
     "pairs",

@@ -10,13 +10,13 @@ import graphfw as gf
 from graphfw.ir.build import emit
 from graphfw.ir.dim import always_ge
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.builder import composition
 from graphfw.onnx.errors import Unsupported
+from graphfw.onnx.table import composes
 from graphfw.ops.attention_core import Attention, AttentionGrad
 from graphfw.ops.selection import Slice
 
 
-@composition("attention", "attention_grad")
+@composes("attention", "attention_grad")
 def _attention(op: Attention | AttentionGrad, *xs: Tensor) -> tuple[Tensor, ...]:
     return op.composed(*xs)
 
@@ -36,7 +36,7 @@ def _in_float32(compose: Callable[..., Tensor]) -> Callable[..., Tensor]:
 # Exponentials and logarithms
 
 
-@composition("expm1")
+@composes("expm1")
 @_in_float32
 def _expm1(op: Any, x: Tensor) -> Tensor:
     """By W. Kahan: the error of exp(x) - 1 is that of log(exp(x)), by which it is divided."""
@@ -47,7 +47,7 @@ def _expm1(op: Any, x: Tensor) -> Tensor:
     return gf.where(u == 1, x, gf.where(usual, less * ratio, less))
 
 
-@composition("log1p")
+@composes("log1p")
 @_in_float32
 def _log1p(op: Any, x: Tensor) -> Tensor:
     """By W. Kahan: see `_expm1`."""
@@ -57,26 +57,26 @@ def _log1p(op: Any, x: Tensor) -> Tensor:
     return gf.where(u == 1, x, gf.where(usual, gf.log(u) * ratio, gf.log(u)))
 
 
-@composition("log2")
+@composes("log2")
 @_in_float32
 def _log2(op: Any, x: Tensor) -> Tensor:
     return gf.log(x) / math.log(2)
 
 
-@composition("log10")
+@composes("log10")
 @_in_float32
 def _log10(op: Any, x: Tensor) -> Tensor:
     return gf.log(x) / math.log(10)
 
 
-@composition("logaddexp")
+@composes("logaddexp")
 @_in_float32
 def _logaddexp(op: Any, a: Tensor, b: Tensor) -> Tensor:
     usual = gf.maximum(a, b) + gf.log1p(gf.exp(-gf.abs(a - b)))
     return gf.where(a == b, a + math.log(2), usual)  # of equal infinities the distance is NaN
 
 
-@composition("softplus")
+@composes("softplus")
 @_in_float32
 def _softplus(op: Any, x: Tensor) -> Tensor:
     """Softplus in ONNX Runtime is log(1 + exp(x)) as it stands: 0 where exp(x) is small."""
@@ -86,7 +86,7 @@ def _softplus(op: Any, x: Tensor) -> Tensor:
 # Lengths, angles and signs
 
 
-@composition("hypot")
+@composes("hypot")
 @_in_float32
 def _hypot(op: Any, a: Tensor, b: Tensor) -> Tensor:
     large, small = gf.maximum(gf.abs(a), gf.abs(b)), gf.minimum(gf.abs(a), gf.abs(b))
@@ -95,17 +95,17 @@ def _hypot(op: Any, a: Tensor, b: Tensor) -> Tensor:
     return gf.where(usual, large * gf.sqrt(1 + ratio * ratio), large)
 
 
-@composition("signbit")
+@composes("signbit")
 def _signbit(op: Any, x: Tensor) -> Tensor:
     return gf.where(x == 0, 1 / x, x) < 0
 
 
-@composition("copysign")
+@composes("copysign")
 def _copysign(op: Any, a: Tensor, b: Tensor) -> Tensor:
     return gf.where(gf.signbit(b), -gf.abs(a), gf.abs(a))
 
 
-@composition("atan2")
+@composes("atan2")
 @_in_float32
 def _atan2(op: Any, y: Tensor, x: Tensor) -> Tensor:
     """The angle in the right half of the plane, turned into the left one where x is negative."""
@@ -120,12 +120,12 @@ def _atan2(op: Any, y: Tensor, x: Tensor) -> Tensor:
     return gf.where(vertical, upright, turned)
 
 
-@composition("trunc")
+@composes("trunc")
 def _trunc(op: Any, x: Tensor) -> Tensor:
     return gf.where(x < 0, gf.ceil(x), gf.floor(x))
 
 
-@composition("erfc")
+@composes("erfc")
 @_in_float32
 def _erfc(op: Any, x: Tensor) -> Tensor:
     """By a Chebyshev fit with a relative error of 1.2e-7 everywhere.
@@ -144,7 +144,7 @@ def _erfc(op: Any, x: Tensor) -> Tensor:
     return gf.where(x < 0, 2 - right, right)
 
 
-@composition("ndtr")
+@composes("ndtr")
 @_in_float32
 def _ndtr(op: Any, x: Tensor) -> Tensor:
     """By erfc; in float64, for which there is none, by erf: small results are exact to 1e-16."""
@@ -153,7 +153,7 @@ def _ndtr(op: Any, x: Tensor) -> Tensor:
     return 0.5 * gf.erfc(x * -math.sqrt(0.5))
 
 
-@composition("erfinv")
+@composes("erfinv")
 @_in_float32
 def _erfinv(op: Any, x: Tensor) -> Tensor:
     """By M. Giles, "Approximating the erfinv function", GPU Computing Gems, 2010."""
@@ -186,12 +186,12 @@ def _polynomial(coefficients: Sequence[float], x: Tensor) -> Tensor:
 # Quotients
 
 
-@composition("chain_multiply")
+@composes("chain_multiply")
 def _chain_multiply(op: Any, a: Tensor, b: Tensor) -> Tensor:
     return gf.where((a == 0) | (b == 0), 0, a * b)
 
 
-@composition("chain_divide")
+@composes("chain_divide")
 def _chain_divide(op: Any, a: Tensor, b: Tensor) -> Tensor:
     return gf.where(a == 0, a, a / b)
 
@@ -199,7 +199,7 @@ def _chain_divide(op: Any, a: Tensor, b: Tensor) -> Tensor:
 # Along an axis
 
 
-@composition("searchsorted")
+@composes("searchsorted")
 def _searchsorted(op: Any, x1: Tensor, x2: Tensor) -> Tensor:
     """How many of the sorted elements are less, or not more."""
     each = gf.expand_dims(x2, axis=-1)
@@ -207,7 +207,7 @@ def _searchsorted(op: Any, x1: Tensor, x2: Tensor) -> Tensor:
     return gf.sum(gf.astype(before, gf.int64), axis=-1)
 
 
-@composition("cumulative_prod")
+@composes("cumulative_prod")
 def _cumulative_prod(op: Any, x: Tensor) -> Tensor:
     wide = gf.float32 if x.dtype.is_low_precision else x.dtype
     lines = gf.astype(gf.moveaxis(x, op.axis, 0), wide)
@@ -221,7 +221,7 @@ def _cumulative_prod(op: Any, x: Tensor) -> Tensor:
     return gf.astype(gf.moveaxis(made, 0, op.axis), x.dtype)
 
 
-@composition("recurrence")
+@composes("recurrence")
 def _recurrence(op: Any, a: Tensor, b: Tensor) -> Tensor:
     wide = gf.float32 if a.dtype.is_low_precision else a.dtype
     factors, terms = (gf.astype(gf.moveaxis(x, op.axis, 0), wide) for x in (a, b))
@@ -234,7 +234,7 @@ def _recurrence(op: Any, a: Tensor, b: Tensor) -> Tensor:
     return gf.astype(gf.moveaxis(made, 0, op.axis), a.dtype)
 
 
-@composition("resize")
+@composes("resize")
 def _resize(op: Any, x: Tensor) -> Tensor:
     """As many zeros as there are to be elements, then what is left of both."""
     for axis, length in zip(op.axes, op.lengths, strict=True):

@@ -12,13 +12,14 @@ from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.onnx.builder import Builder, Val, exporter
+from graphfw.onnx.builder import Builder, Val
 from graphfw.onnx.errors import Unsupported
 from graphfw.onnx.exporters.movement import LAST, fields
+from graphfw.onnx.table import writes
 from graphfw.ops.windows import Windows
 
 
-@exporter("conv")
+@writes("conv")
 def _conv(b: Builder, node: Node, x: Val, weight: Val) -> Val:
     op = fields(node)
     _check(op)
@@ -195,7 +196,7 @@ def _spread(b: Builder, op: Any, x: Val, shape: Shape) -> tuple[Val, Shape]:
     return x, tuple(dims[2:])
 
 
-@exporter("conv_weight")
+@writes("conv_weight")
 def _conv_weight(b: Builder, node: Node, x: Val, y: Val) -> Val:
     """Write a Conv over x whose kernel is y; N and the channels exchange their roles.
 

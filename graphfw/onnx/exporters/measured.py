@@ -8,9 +8,10 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import bool_, float32, int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.onnx.builder import Builder, Val, exporter
+from graphfw.onnx.builder import Builder, Val
 from graphfw.onnx.errors import Unsupported
 from graphfw.onnx.exporters.movement import fields
+from graphfw.onnx.table import writes
 
 _UNIQUE = {
     **dict.fromkeys(("float32", "float16", "bfloat16"), float32),
@@ -19,14 +20,14 @@ _UNIQUE = {
 """The dtypes in which ONNX Runtime finds distinct elements of others; all keep order."""
 
 
-@exporter("nonzero")
+@writes("nonzero")
 def _nonzero(b: Builder, node: Node, x: Val) -> Val:
     made = b("NonZero", b.cast(x, bool_), dtype=int64)
     _counted(b, fields(node).dims[0], made, 1)
     return made
 
 
-@exporter("unique")
+@writes("unique")
 def _unique(b: Builder, node: Node, x: Val) -> list[Val]:
     shape = node.inputs[0].shape
     wide = _UNIQUE.get(x.dtype.name, x.dtype)
@@ -38,7 +39,7 @@ def _unique(b: Builder, node: Node, x: Val) -> list[Val]:
     return [b.cast(values, x.dtype), first, b.reshape(inverse, shape), counts]
 
 
-@exporter("sizes")
+@writes("sizes")
 def _sizes(b: Builder, node: Node, x: Val) -> Val:
     made = b("Identity", b.cast(x, int64))
     for place, dim in enumerate(fields(node).dims):
@@ -47,7 +48,7 @@ def _sizes(b: Builder, node: Node, x: Val) -> Val:
     return made
 
 
-@exporter("non_max_suppression")
+@writes("non_max_suppression")
 def _non_max_suppression(b: Builder, node: Node, boxes: Val, scores: Val, *limits: Val) -> Val:
     if boxes.dtype.name == "float64":
         raise Unsupported("float64")

@@ -10,8 +10,9 @@ from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import bool_, float32, int64
 from graphfw.ir.tensor import Node
-from graphfw.onnx.builder import Builder, Val, exporter
+from graphfw.onnx.builder import Builder, Val
 from graphfw.onnx.errors import Unsupported
+from graphfw.onnx.table import writes
 
 LAST = np.iinfo(np.int64).min
 """As the end of a slice that goes backwards: behind the first element."""
@@ -22,17 +23,17 @@ def fields(node: Node) -> Any:
     return node.op
 
 
-@exporter("constant")
+@writes("constant")
 def _constant(b: Builder, node: Node) -> Val:
     return b.constant(fields(node).value.array)
 
 
-@exporter("dim_value")
+@writes("dim_value")
 def _dim_value(b: Builder, node: Node) -> Val:
     return b.cast(b.size(fields(node).dim), node.types[0].dtype)
 
 
-@exporter("arange")
+@writes("arange")
 def _arange(b: Builder, node: Node) -> Val:
     op = fields(node)
     return b.cast(positions(b, op.size, op.start, op.step), node.types[0].dtype)
@@ -45,7 +46,7 @@ def positions(b: Builder, count: DimLike, start: DimLike = 0, step: int = 1) -> 
     return b("Range", b.size(start), b.size(start + count * step), b.size(step), dtype=int64)
 
 
-@exporter("random_bits")
+@writes("random_bits")
 def _random_bits(b: Builder, node: Node) -> Val:
     """Put bits together from numbers below 2^16, which floats hold."""
     op = fields(node)
@@ -67,45 +68,45 @@ def _random_bits(b: Builder, node: Node) -> Val:
     return b.drawn(op, draw)
 
 
-@exporter("identity", "stop_gradient", "assert_shape")
+@writes("identity", "stop_gradient", "assert_shape")
 def _itself(b: Builder, node: Node, x: Val) -> Val:
     return x
 
 
-@exporter("barrier", "custom_gradient")
+@writes("barrier", "custom_gradient")
 def _first(b: Builder, node: Node, *xs: Val) -> list[Val]:
     return list(xs[: fields(node).count])
 
 
-@exporter("print", "check", "breakpoint")
+@writes("print", "check", "breakpoint")
 def _effect(b: Builder, node: Node, *xs: Val) -> Val:
     """A model has no effects; what is computed with their tokens goes on."""
     return b.constant(True)
 
 
-@exporter("reshape")
+@writes("reshape")
 def _reshape(b: Builder, node: Node, x: Val) -> Val:
     return b.reshape(x, node.types[0].shape)
 
 
-@exporter("permute_dims")
+@writes("permute_dims")
 def _permute(b: Builder, node: Node, x: Val) -> Val:
     return b("Transpose", x, perm=fields(node).axes)
 
 
-@exporter("broadcast_to")
+@writes("broadcast_to")
 def _broadcast(b: Builder, node: Node, x: Val) -> Val:
     return b("Expand", x, b.shape(node.types[0].shape))
 
 
-@exporter("flip")
+@writes("flip")
 def _flip(b: Builder, node: Node, x: Val) -> Val:
     axes = fields(node).axes
     ends = b.ints([LAST] * len(axes))
     return b("Slice", x, b.ints([-1] * len(axes)), ends, b.ints(axes), b.ints([-1] * len(axes)))
 
 
-@exporter("roll")
+@writes("roll")
 def _roll(b: Builder, node: Node, x: Val) -> Val:
     op = fields(node)
     for shift, axis in zip(op.shifts, op.axes, strict=True):
@@ -117,12 +118,12 @@ def _roll(b: Builder, node: Node, x: Val) -> Val:
     return x
 
 
-@exporter("concat")
+@writes("concat")
 def _concat(b: Builder, node: Node, *xs: Val) -> Val:
     return b("Concat", *xs, axis=fields(node).axis) if len(xs) > 1 else xs[0]
 
 
-@exporter("split")
+@writes("split")
 def _split(b: Builder, node: Node, x: Val) -> list[Val]:
     op = fields(node)
     if len(op.lengths) == 1:
@@ -131,7 +132,7 @@ def _split(b: Builder, node: Node, x: Val) -> list[Val]:
     return b.many("Split", [x, lengths], [x.dtype] * len(op.lengths), axis=op.axis)
 
 
-@exporter("slice")
+@writes("slice")
 def _slice(b: Builder, node: Node, x: Val) -> Val:
     op = fields(node)
     cut = [
@@ -145,7 +146,7 @@ def _slice(b: Builder, node: Node, x: Val) -> Val:
     return b("Slice", x, b.shape(starts), b.shape(ends), b.ints(axes), b.ints(steps))
 
 
-@exporter("slice_set")
+@writes("slice_set")
 def _slice_set(b: Builder, node: Node, x: Val, values: Val) -> Val:
     op, sizes = fields(node), node.inputs[0].shape
     cut = [
@@ -181,7 +182,7 @@ def _chosen(b: Builder, node: Node, x: Val, values: Val, cut: list[int]) -> Val:
     return b("Where", inside, values, x)
 
 
-@exporter("diagonal")
+@writes("diagonal")
 def _diagonal(b: Builder, node: Node, x: Val) -> Val:
     offset = fields(node).offset
     *lead, rows, columns = node.inputs[0].shape

@@ -15,8 +15,9 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import int64
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
-from graphfw.onnx.builder import PAIRED, Builder, Val
+from graphfw.onnx.builder import Builder, Val
 from graphfw.onnx.exporters.movement import fields
+from graphfw.onnx.table import writes
 
 Compose = Callable[..., Tensor]
 
@@ -32,14 +33,13 @@ def _paired(*names: str) -> Callable[[Compose], Compose]:
     """Register a function of a node, and of pairs and reals, as what writes complex ops."""
 
     def register(compose: Compose) -> Compose:
-        def export(b: Builder, node: Node, *inputs: Val) -> list[Val]:
+        @writes(*names, operands="complex")
+        def write(b: Builder, node: Node, *inputs: Val) -> list[Val]:
             kinds = [_pair(t.type) for t in node.inputs]
             reals = [Val(x.name, kind.dtype) for x, kind in zip(inputs, kinds, strict=True)]
             made = b.expand(lambda *xs: compose(node, *xs), reals, kinds)
             return [Val(y.name, kind.dtype) for y, kind in zip(made, node.types, strict=True)]
 
-        for name in names:
-            PAIRED[name] = export
         return compose
 
     return register
@@ -130,6 +130,7 @@ def _transform(
     return b("Mul" if inverse else "Div", made, factor)
 
 
+@writes("fft", operands="complex")
 def _fft(b: Builder, node: Node, x: Val) -> Val:
     op, shape = fields(node), node.inputs[0].shape
     made = Val(x.name, x.dtype.real)
@@ -138,6 +139,7 @@ def _fft(b: Builder, node: Node, x: Val) -> Val:
     return Val(made.name, x.dtype)
 
 
+@writes("rfft", operands="complex")
 def _rfft(b: Builder, node: Node, x: Val) -> Val:
     op, shape = fields(node), node.inputs[0].shape
     last = b("Unsqueeze", x, b.ints([-1]))
@@ -145,6 +147,7 @@ def _rfft(b: Builder, node: Node, x: Val) -> Val:
     return Val(made.name, node.types[0].dtype)
 
 
+@writes("irfft", operands="complex")
 def _irfft(b: Builder, node: Node, x: Val) -> Val:
     """The real part of the transform of what rfft leaves out as well: conjugates, backwards."""
     op = fields(node)
@@ -159,6 +162,3 @@ def _irfft(b: Builder, node: Node, x: Val) -> Val:
     (whole,) = b.expand(filled, [real], [_pair(node.inputs[0].type)])
     made = _transform(b, whole, op.axis, op.n, op.norm, inverse=True)
     return b("Gather", made, b.scalar(0, int64), axis=-1)
-
-
-PAIRED.update(fft=_fft, rfft=_rfft, irfft=_irfft)

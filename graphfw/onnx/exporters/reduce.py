@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from graphfw.ir.dtype import DType, bool_, float32, int32, int64
 from graphfw.ir.tensor import Node
-from graphfw.onnx.builder import Builder, Val, exporter
+from graphfw.onnx.builder import Builder, Val
 from graphfw.onnx.errors import Unsupported
 from graphfw.onnx.exporters.movement import fields
+from graphfw.onnx.table import writes
 
 _REDUCTIONS = {"sum": "ReduceSum", "prod": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
 
@@ -22,7 +23,7 @@ def reduced(b: Builder, kind: str, x: Val, axes: Sequence[int], keepdims: bool) 
     return b(kind, x, b.ints(axes), keepdims=int(keepdims))
 
 
-@exporter(*_REDUCTIONS)
+@writes(*_REDUCTIONS)
 def _reduction(b: Builder, node: Node, x: Val) -> Val:
     op = fields(node)
     made = reduced(b, _REDUCTIONS[node.op.name], _wide(b, x), op.axes, op.keepdims)
@@ -34,7 +35,7 @@ def _wide(b: Builder, x: Val) -> Val:
     return b.cast(x, float32) if x.dtype.is_low_precision else x
 
 
-@exporter("all", "any")
+@writes("all", "any")
 def _truth(b: Builder, node: Node, x: Val) -> Val:
     """Count: of no elements all are true, and none is."""
     op = fields(node)
@@ -46,19 +47,19 @@ def _truth(b: Builder, node: Node, x: Val) -> Val:
     return b("Not", found) if node.op.name == "all" else found
 
 
-@exporter("argmax", "argmin")
+@writes("argmax", "argmin")
 def _arg_extreme(b: Builder, node: Node, x: Val) -> Val:
     op = fields(node)
     kind = "ArgMax" if node.op.name == "argmax" else "ArgMin"
     return b(kind, x, dtype=int64, axis=op.axis, keepdims=int(op.keepdims))
 
 
-@exporter("matmul")
+@writes("matmul")
 def _matmul(b: Builder, node: Node, x1: Val, x2: Val) -> Val:
     return b.cast(b("MatMul", _wide(b, x1), _wide(b, x2)), x1.dtype)
 
 
-@exporter("cumulative_sum")
+@writes("cumulative_sum")
 def _cumulative_sum(b: Builder, node: Node, x: Val) -> Val:
     op = fields(node)
     made = b(
@@ -71,7 +72,7 @@ def _cumulative_sum(b: Builder, node: Node, x: Val) -> Val:
     return b.cast(made, x.dtype)
 
 
-@exporter("sort", "argsort")
+@writes("sort", "argsort")
 def _sort(b: Builder, node: Node, x: Val) -> Val:
     """TopK of all; of those that tie the first comes first."""
     op = fields(node)
@@ -80,7 +81,7 @@ def _sort(b: Builder, node: Node, x: Val) -> Val:
     return found[0] if node.op.name == "sort" else found[1]
 
 
-@exporter("topk")
+@writes("topk")
 def _topk(b: Builder, node: Node, x: Val) -> Val:
     op = fields(node)
     return _top(b, x, b.dim(op.k), op.axis, op.largest)[1]
@@ -100,6 +101,6 @@ def _ordered(x: Val) -> DType:
     return float32 if x.dtype.is_floating else int64
 
 
-@exporter("det")
+@writes("det")
 def _det(b: Builder, node: Node, x: Val) -> Val:
     return b("Det", x)

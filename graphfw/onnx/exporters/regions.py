@@ -10,14 +10,15 @@ from graphfw.ir.body import Body
 from graphfw.ir.dtype import bool_, int64
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
-from graphfw.onnx.builder import Builder, Val, exporter
+from graphfw.onnx.builder import Builder, Val
 from graphfw.onnx.exporters.movement import fields, positions
+from graphfw.onnx.table import writes
 
 _NUMBER = TensorType(int64, ())
 _FLAG = TensorType(bool_, ())
 
 
-@exporter("checkpoint")
+@writes("checkpoint")
 def _checkpoint(b: Builder, node: Node, *inputs: Val) -> list[Val]:
     return _body(b, fields(node).body, inputs)
 
@@ -26,7 +27,7 @@ def _body(b: Builder, body: Body, inputs: Sequence[Val]) -> list[Val]:
     return b.inline(body.parameters, body.outputs, inputs)
 
 
-@exporter("branch")
+@writes("branch")
 def _branch(b: Builder, node: Node, number: Val, *inputs: Val) -> Sequence[Val]:
     """A choice of two at a time: the first if the number is 0 or less, and so on."""
     kinds = list(node.types)
@@ -43,7 +44,7 @@ def _branch(b: Builder, node: Node, number: Val, *inputs: Val) -> Sequence[Val]:
     return chosen(fields(node).choices, 0)
 
 
-@exporter("scan")
+@writes("scan")
 def _scan(b: Builder, node: Node, *inputs: Val) -> list[Val]:
     """ONNX's Scan; the trips' numbers are one sequence more."""
     op = fields(node)
@@ -81,7 +82,7 @@ def _scan(b: Builder, node: Node, *inputs: Val) -> list[Val]:
     )
 
 
-@exporter("loop")
+@writes("loop")
 def _loop(b: Builder, node: Node, *inputs: Val) -> list[Val]:
     """One Loop for each pass over the trips.
 

@@ -11,12 +11,13 @@ from graphfw.ir.dtype import bool_, int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
-from graphfw.onnx.builder import Builder, Val, exporter
+from graphfw.onnx.builder import Builder, Val
 from graphfw.onnx.errors import needs_opset
 from graphfw.onnx.exporters.movement import fields, positions
+from graphfw.onnx.table import writes
 
 
-@exporter("gather")
+@writes("gather")
 def _gather(b: Builder, node: Node, x: Val, *indices: Val) -> Val:
     axis, shape = fields(node).axis, node.inputs[0].shape
     if len(indices) == 1:
@@ -44,7 +45,7 @@ def _joined(b: Builder, indices: Sequence[Val], sizes: Shape, *, from_end: bool 
     return total
 
 
-@exporter("index_add", "index_max", "index_min", "index_set")
+@writes("index_add", "index_max", "index_min", "index_set")
 def _put(b: Builder, node: Node, x: Val, values: Val, *indices: Val) -> Val:
     """Scatter along the first axis, which the indexed ones become together."""
     axis, shape = fields(node).axis, node.inputs[0].shape
@@ -66,7 +67,7 @@ def _put(b: Builder, node: Node, x: Val, values: Val, *indices: Val) -> Val:
     return b.reshape(made, shape) if len(indices) > 1 else made
 
 
-@exporter("max_unpool")
+@writes("max_unpool")
 def _max_unpool(b: Builder, node: Node, x: Val, values: Val, *indices: Val) -> Val:
     """MaxUnpool into zeros, by a kernel that makes it the sizes there are."""
     op, shape = fields(node), node.inputs[0].shape

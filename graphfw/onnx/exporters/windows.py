@@ -11,15 +11,16 @@ from graphfw.ir.dtype import float32
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
-from graphfw.onnx.builder import Builder, Val, composition, exporter
+from graphfw.onnx.builder import Builder, Val
 from graphfw.onnx.exporters.movement import fields
+from graphfw.onnx.table import composes, writes
 from graphfw.ops.window_reductions import least
 from graphfw.ops.windows import Fold, Windows
 
 _POOLED = ("float16", "bfloat16", "float32")
 
 
-@composition("windows")
+@composes("windows")
 def _windows(op: Any, x: Tensor) -> Tensor:
     rank = len(op.window)
     lead = x.ndim - rank
@@ -46,7 +47,7 @@ def _seen(op: Any, x: Tensor, outside: float = 0) -> Tensor:
     return gf.reshape(seen, (*seen.shape[:lead], size_of(op.window), *places))
 
 
-@exporter("window_max", "window_sum")
+@writes("window_max", "window_sum")
 def _pooled(b: Builder, node: Node, x: Val) -> Val:
     op, shape = fields(node), node.inputs[0].shape
     rank = len(op.window)
@@ -82,19 +83,19 @@ def _reduced(op: Any, x: Tensor) -> Tensor:
     return gf.sum(_seen(op, x), axis=axis, dtype=x.dtype)
 
 
-@composition("window_argmax")
+@composes("window_argmax")
 def _argmax(op: Any, x: Tensor) -> Tensor:
     return gf.argmax(_seen(op, x, least(x.dtype)), axis=x.ndim - len(op.window))
 
 
-@composition("window_take")
+@composes("window_take")
 def _take(op: Any, x: Tensor, number: Tensor) -> Tensor:
     axis = x.ndim - len(op.window)
     is_it = _is_number(op, number, axis)
     return gf.sum(gf.where(is_it, _seen(op, x), 0), axis=axis, dtype=x.dtype)
 
 
-@composition("window_put")
+@composes("window_put")
 def _put(op: Any, x: Tensor, number: Tensor) -> Tensor:
     lead = x.ndim - len(op.window)
     each = gf.where(_is_number(op, number, lead), gf.expand_dims(x, axis=lead), 0)
@@ -110,7 +111,7 @@ def _is_number(op: Any, number: Tensor, axis: int) -> Tensor:
     return gf.expand_dims(gf.astype(number, gf.int64), axis=axis) == numbers
 
 
-@exporter("fold")
+@writes("fold")
 def _fold(b: Builder, node: Node, x: Val) -> Val:
     op, shape = fields(node), node.inputs[0].shape
     rank = len(op.window)

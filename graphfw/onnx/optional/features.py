@@ -14,7 +14,8 @@ import graphfw as gf
 from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.fitting import sized
-from graphfw.onnx.node import Call, Map, Maps, Strings, Value, as_value, operator
+from graphfw.onnx.node import Call, Map, Maps, Strings, Value, as_value
+from graphfw.onnx.table import reads
 
 ML = "ai.onnx.ml"
 
@@ -30,18 +31,18 @@ _ZERO = 1e-7
 # Features
 
 
-@operator("ArrayFeatureExtractor", domain=ML, moves=True)
+@reads("ArrayFeatureExtractor", domain=ML, moves=True)
 def _extract(node: Call, x: Tensor, places: Tensor) -> Tensor:
     made = gf.take(x, gf.reshape(places, (-1,)), axis=-1)
     return gf.reshape(made, (1, -1)) if x.ndim == 1 else made
 
 
-@operator("Binarizer", domain=ML)
+@reads("Binarizer", domain=ML)
 def _binarize(node: Call, x: Tensor) -> Tensor:
     return gf.astype(x > node.attr("threshold", 0.0), x.dtype)
 
 
-@operator("FeatureVectorizer", domain=ML)
+@reads("FeatureVectorizer", domain=ML)
 def _vectorize(node: Call, *xs: Tensor) -> Tensor:
     sizes = node.attr("inputdimensions", ())
     node.require(
@@ -53,7 +54,7 @@ def _vectorize(node: Call, *xs: Tensor) -> Tensor:
     return gf.concat(parts, axis=1)
 
 
-@operator("Imputer", domain=ML)
+@reads("Imputer", domain=ML)
 def _impute(node: Call, x: Tensor) -> Tensor:
     kind = "floats" if x.dtype.is_floating else "int64s"
     values = np.asarray(node.attr(f"imputed_value_{kind}", ()), x.dtype.dtype)
@@ -66,7 +67,7 @@ def _impute(node: Call, x: Tensor) -> Tensor:
     return gf.where(lacks, gf.constant(values), x)
 
 
-@operator("Normalizer", domain=ML)
+@reads("Normalizer", domain=ML)
 def _normalise(node: Call, x: Tensor) -> Tensor:
     x = gf.astype(x, gf.float32)
     kind = node.choice("norm", "MAX", ("L1", "L2", "MAX"))
@@ -79,7 +80,7 @@ def _normalise(node: Call, x: Tensor) -> Tensor:
     return gf.where(norm == 0, x, x / norm)
 
 
-@operator("OneHotEncoder", domain=ML)
+@reads("OneHotEncoder", domain=ML)
 def _one_hot(node: Call, x: Value) -> Tensor:
     strings, numbers = node.attr("cats_strings", ()), node.attr("cats_int64s", ())
     is_lenient = bool(node.attr("zeros", 1))
@@ -97,7 +98,7 @@ def _one_hot(node: Call, x: Value) -> Tensor:
     )
 
 
-@operator("Scaler", domain=ML)
+@reads("Scaler", domain=ML)
 def _scale(node: Call, x: Tensor) -> Tensor:
     offset, scale = (np.asarray(node.attr(n, ()), np.float32) for n in ("offset", "scale"))
     node.require(len(offset) == len(scale) > 0, "offset and scale have different lengths")
@@ -108,7 +109,7 @@ def _scale(node: Call, x: Tensor) -> Tensor:
 # Maps
 
 
-@operator("ZipMap", domain=ML)
+@reads("ZipMap", domain=ML)
 def _zip_map(node: Call, x: Tensor) -> Maps:
     labels = node.attr("classlabels_strings", ()) or node.attr("classlabels_int64s", ())
     row = gf.reshape(x, (1, -1)) if x.ndim == 1 else x
@@ -117,7 +118,7 @@ def _zip_map(node: Call, x: Tensor) -> Maps:
     return Maps(labels, row)
 
 
-@operator("DictVectorizer", domain=ML)
+@reads("DictVectorizer", domain=ML)
 def _vectorize_map(node: Call, x: Map) -> Value:
     """Lay out the values in the order of a vocabulary.  -> [1, words]"""
     keys = node.attr("string_vocabulary", ()) or node.attr("int64_vocabulary", ())
@@ -126,7 +127,7 @@ def _vectorize_map(node: Call, x: Map) -> Value:
     return as_value(np.asarray([[x.items.get(key, x.empty) for key in keys]], x.dtype))
 
 
-@operator("CastMap", domain=ML)
+@reads("CastMap", domain=ML)
 def _cast_map(node: Call, x: Map) -> Value:
     """Lay out the values in the order of their keys, or each at its key.  -> [1, values]"""
     if node.choice("map_form", "DENSE", ("DENSE", "SPARSE")) == "DENSE":
@@ -147,13 +148,13 @@ def _cast_map(node: Call, x: Map) -> Value:
 # Linear models
 
 
-@operator("LinearRegressor", domain=ML)
+@reads("LinearRegressor", domain=ML)
 def _linear_regressor(node: Call, x: Tensor) -> Tensor:
     made = _linear(node, x, node.attr("targets", 1))
     return transformed(made, node.choice("post_transform", "NONE", POST_TRANSFORMS))
 
 
-@operator("LinearClassifier", domain=ML)
+@reads("LinearClassifier", domain=ML)
 def _linear_classifier(node: Call, x: Tensor) -> tuple[Value, Tensor]:
     labels = node.attr("classlabels_strings", ()) or node.attr("classlabels_ints", ())
     count = len(node.attr("intercepts", ())) or len(labels)

@@ -10,11 +10,12 @@ import numpy as np
 import graphfw as gf
 from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, Strings, Value, operator
+from graphfw.onnx.node import Call, Strings, Value
 from graphfw.onnx.optional.features import ML
+from graphfw.onnx.table import reads
 
 
-@operator("LabelEncoder", domain=ML)
+@reads("LabelEncoder", domain=ML)
 def _encode(node: Call, x: Tensor | Strings) -> Value:
     """Replace each key by its value."""
     if "classes_strings" in node.attributes:  # opset 1
@@ -44,7 +45,7 @@ def _column(node: Call, what: str) -> Any:
     return node.attr(f"{what}_tensor").reshape(-1)
 
 
-@operator("CategoryMapper", domain=ML)
+@reads("CategoryMapper", domain=ML)
 def _category(node: Call, x: Tensor | Strings) -> Value:
     strings, numbers = node.attr("cats_strings", ()), node.attr("cats_int64s", ())
     node.require(len(strings) == len(numbers), "cats_strings and cats_int64s differ in length")

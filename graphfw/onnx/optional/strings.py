@@ -10,16 +10,17 @@ import numpy as np
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
-from graphfw.onnx.node import Call, Strings, Value, operator
+from graphfw.onnx.node import Call, Strings, Value
 from graphfw.onnx.optional.regex import Pattern, PatternError
+from graphfw.onnx.table import reads
 
 
-@operator("StringConcat")
+@reads("StringConcat")
 def _concat(node: Call, a: Strings, b: Strings) -> Strings:
     return Strings(np.asarray(a.array + b.array, object))
 
 
-@operator("StringSplit")
+@reads("StringSplit")
 def _split(node: Call, x: Strings) -> tuple[Strings, Tensor]:
     delimiter = node.attr("delimiter", "") or None
     most = node.attr("maxsplit", -1)
@@ -30,7 +31,7 @@ def _split(node: Call, x: Strings) -> tuple[Strings, Tensor]:
     return Strings(made.reshape(*x.array.shape, width)), gf.constant(counts)
 
 
-@operator("StringNormalizer")
+@reads("StringNormalizer")
 def _normalise(node: Call, x: Strings) -> Strings:
     change = {"LOWER": str.lower, "UPPER": str.upper}.get(node.attr("case_change_action", "NONE"))
     stops = set(node.attr("stopwords", ()))
@@ -43,7 +44,7 @@ def _normalise(node: Call, x: Strings) -> Strings:
     return Strings(array.reshape(1, -1) if x.array.ndim == 2 else array)
 
 
-@operator("RegexFullMatch")
+@reads("RegexFullMatch")
 def _match(node: Call, x: Strings) -> Tensor:
     try:
         pattern = Pattern(node.attr("pattern"))
@@ -56,7 +57,7 @@ def _match(node: Call, x: Strings) -> Tensor:
 _MOST_COUNTS = 1 << 20
 
 
-@operator("TfIdfVectorizer")
+@reads("TfIdfVectorizer")
 def _tf_idf(node: Call, x: Value) -> Tensor:
     """Count n-grams.  x: [C] or [N, C] -> [..., the largest index + 1]"""
     shortest, longest = node.attr("min_gram_length"), node.attr("max_gram_length")

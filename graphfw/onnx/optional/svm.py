@@ -15,8 +15,9 @@ import numpy as np
 import graphfw as gf
 from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, Value, operator
+from graphfw.onnx.node import Call, Value
 from graphfw.onnx.optional.features import ML, POST_TRANSFORMS, labelled, paired, transformed
+from graphfw.onnx.table import reads
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -29,7 +30,7 @@ _TRIPS, _ERROR = 100, 0.005
 """LIBSVM couples probabilities by so many trips at most, and until so small an error."""
 
 
-@operator("SVMRegressor", domain=ML)
+@reads("SVMRegressor", domain=ML)
 def _regressor(node: Call, x: Tensor) -> Tensor:
     """Return a number for each row, or with one_class its sign.  x: [N, F] -> [N, 1]
 
@@ -51,7 +52,7 @@ def _regressor(node: Call, x: Tensor) -> Tensor:
     return transformed(made, node.choice("post_transform", "NONE", POST_TRANSFORMS))
 
 
-@operator("SVMClassifier", domain=ML)
+@reads("SVMClassifier", domain=ML)
 def _classifier(node: Call, x: Tensor) -> tuple[Value, Tensor]:
     """Return labels and scores.  x: [N, F] -> [N], [N, classes or pairs of classes]
 

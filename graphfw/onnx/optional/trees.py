@@ -9,8 +9,9 @@ import numpy as np
 import graphfw as gf
 from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, Value, operator
+from graphfw.onnx.node import Call, Value
 from graphfw.onnx.optional.features import ML, POST_TRANSFORMS, labelled, transformed, two_classes
+from graphfw.onnx.table import reads
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -48,7 +49,7 @@ class _Trees(NamedTuple):
     sets: Array | None = None
 
 
-@operator("TreeEnsemble", domain=ML)
+@reads("TreeEnsemble", domain=ML)
 def _tree_ensemble(node: Call, x: Tensor) -> Tensor:
     splits, modes = np.asarray(node.attr("nodes_splits")), np.asarray(node.attr("nodes_modes"))
     weights = np.asarray(node.attr("leaf_weights"))
@@ -86,7 +87,7 @@ def _tree_ensemble(node: Call, x: Tensor) -> Tensor:
     return gf.astype(transformed(total, POST_TRANSFORMS[transform]), x.dtype)
 
 
-@operator("TreeEnsembleRegressor", domain=ML)
+@reads("TreeEnsembleRegressor", domain=ML)
 def _regressor(node: Call, x: Tensor) -> Tensor:
     count = node.attr("n_targets", 1)
     trees = _read(node, "target", count)
@@ -101,7 +102,7 @@ def _regressor(node: Call, x: Tensor) -> Tensor:
     return transformed(total, node.choice("post_transform", "NONE", POST_TRANSFORMS))
 
 
-@operator("TreeEnsembleClassifier", domain=ML)
+@reads("TreeEnsembleClassifier", domain=ML)
 def _classifier(node: Call, x: Tensor) -> tuple[Value, Tensor]:
     labels = node.attr("classlabels_strings", ()) or node.attr("classlabels_int64s", ())
     trees = _read(node, "class", max(len(labels), 1))

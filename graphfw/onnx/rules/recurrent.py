@@ -8,7 +8,8 @@ from typing import Any
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
-from graphfw.onnx.node import Call, operator
+from graphfw.onnx.node import Call
+from graphfw.onnx.table import reads
 
 Step = Callable[[tuple[Tensor, ...], Tensor], tuple[Tensor, ...]]
 """From the states and what the input gives to the gates to the next states."""
@@ -39,7 +40,7 @@ _USUAL = {
 }
 
 
-@operator("LSTM", "GRU", "RNN")
+@reads("LSTM", "GRU", "RNN")
 def _recurrent(
     node: Call,
     x: Tensor,

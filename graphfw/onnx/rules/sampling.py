@@ -10,11 +10,12 @@ from graphfw.errors import counted
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError, ValueNeeded
-from graphfw.onnx.node import Call, operator
+from graphfw.onnx.node import Call
 from graphfw.onnx.ratios import Ratio
+from graphfw.onnx.table import reads
 
 
-@operator("Resize")
+@reads("Resize")
 def _resize(
     node: Call,
     x: Tensor,
@@ -154,7 +155,7 @@ def _kept(
     return [int(factor * n + 0.5) for n in old], [factor] * len(old)
 
 
-@operator("Upsample")
+@reads("Upsample")
 def _upsample(node: Call, x: Tensor, scales: Tensor | None = None) -> Tensor:
     return _upsampled(node, x, scales)
 
@@ -181,7 +182,7 @@ def _upsampled(node: Call, x: Tensor, scales: Tensor | None) -> Tensor:
     )
 
 
-@operator("GridSample")
+@reads("GridSample")
 def _grid_sample(node: Call, x: Tensor, grid: Tensor) -> Tensor:
     modes = {"bilinear": "linear", "bicubic": "cubic"}
     mode = node.attr("mode", "linear")

@@ -15,13 +15,14 @@ from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.fitting import expanded, joined, reshaped
 from graphfw.onnx.measuring import clipped, dims_of, is_measured, measured, resolved
-from graphfw.onnx.node import Call, Strings, Value, as_value, operator
+from graphfw.onnx.node import Call, Strings, Value, as_value
+from graphfw.onnx.table import reads
 from graphfw.onnx.types import dtype_of
 
 # Tensors out of nothing
 
 
-@operator("Constant")
+@reads("Constant")
 def _constant(node: Call) -> Value:
     for name in ("value", "sparse_value"):
         if name in node.attributes:
@@ -36,20 +37,20 @@ def _constant(node: Call) -> Value:
     raise OnnxError("Constant: it has no value")
 
 
-@operator("ConstantOfShape")
+@reads("ConstantOfShape")
 def _constant_of_shape(node: Call, shape: Tensor) -> Tensor:
     value = node.attr("value", np.zeros(1, np.float32))
     return gf.full(dims_of(node, shape, "the shape"), gf.constant(value.reshape(())))
 
 
-@operator("EyeLike")
+@reads("EyeLike")
 def _eye_like(node: Call, x: Tensor) -> Tensor:
     dtype = dtype_of(node.attr("dtype")) if "dtype" in node.attributes else x.dtype
     node.require(x.ndim == 2, f"x has {counted(x.ndim, 'dim')}, not 2")
     return gf.eye(*x.shape, k=node.attr("k", 0), dtype=dtype)
 
 
-@operator("Range")
+@reads("Range")
 def _range(node: Call, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     bounds = (start, limit, delta)
     is_open = any(node.facts.value(x) is None for x in bounds)
@@ -75,12 +76,12 @@ def _measured_range(node: Call, start: Tensor, limit: Tensor, delta: Tensor) -> 
     return start + gf.astype(gf.arange(size), start.dtype) * delta
 
 
-@operator("Shape")
+@reads("Shape")
 def _shape(node: Call, x: Tensor | Strings) -> Tensor:
     return _sizes(x.shape[slice(node.attr("start", 0), node.attr("end", None))])
 
 
-@operator("Size")
+@reads("Size")
 def _size(node: Call, x: Tensor | Strings) -> Tensor:
     size: DimLike = 1
     for dim in x.shape:
@@ -97,7 +98,7 @@ def _sizes(shape: Sequence[DimLike]) -> Tensor:
 # Other shapes
 
 
-@operator("Reshape", moves=True)
+@reads("Reshape", moves=True)
 def _reshape(node: Call, x: Tensor, shape: Tensor | None = None) -> Tensor:
     copies_zeros = not node.attr("allowzero", 0)
     if shape is None:
@@ -110,7 +111,7 @@ def _reshape(node: Call, x: Tensor, shape: Tensor | None = None) -> Tensor:
     return reshaped(x, dims)
 
 
-@operator("Flatten", moves=True)
+@reads("Flatten", moves=True)
 def _flatten(node: Call, x: Tensor) -> Tensor:
     axis = node.attr("axis", 1)  # from 0 to the rank, both included; negative ones count from it
     axis = x.ndim if axis == x.ndim else node.axis(axis, x.ndim)
@@ -125,7 +126,7 @@ def _product(dims: Sequence[DimLike]) -> DimLike:
     return made
 
 
-@operator("Unsqueeze", moves=True)
+@reads("Unsqueeze", moves=True)
 def _unsqueeze(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
     places = _axes(node, axes) or ()
     rank = x.ndim + len(places)
@@ -134,7 +135,7 @@ def _unsqueeze(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
     return x
 
 
-@operator("Squeeze", moves=True)
+@reads("Squeeze", moves=True)
 def _squeeze(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
     places = _axes(node, axes)
     if places is None:
@@ -152,17 +153,17 @@ def _squeeze(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
     return gf.squeeze(gf.assert_shape(x, sizes) if sizes != list(x.shape) else x, places)
 
 
-@operator("Transpose", moves=True)
+@reads("Transpose", moves=True)
 def _transpose(node: Call, x: Tensor) -> Tensor:
     return gf.permute_dims(x, node.attr("perm", None))
 
 
-@operator("Expand", moves=True)
+@reads("Expand", moves=True)
 def _expand(node: Call, x: Tensor, shape: Tensor) -> Tensor:
     return expanded(x, dims_of(node, shape, "the shape"))
 
 
-@operator("Identity", "Optional")
+@reads("Identity", "Optional")
 def _identity(node: Call, x: Value = None) -> Value:
     return x
 
@@ -170,13 +171,13 @@ def _identity(node: Call, x: Value = None) -> Value:
 # Parts and wholes
 
 
-@operator("Concat", moves=True)
+@reads("Concat", moves=True)
 def _concat(node: Call, *xs: Tensor) -> Tensor:
     axis = node.axis(node.attr("axis"), xs[0].ndim)
     return gf.concat(joined(xs, axis), axis=axis)
 
 
-@operator("Split", moves=True)
+@reads("Split", moves=True)
 def _split(node: Call, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
     axis = node.axis(node.attr("axis", 0), x.ndim)
     parts, size = node.attr("num_outputs", len(node.outputs)), x.shape[axis]
@@ -201,7 +202,7 @@ def _split(node: Call, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, 
     return (x,)
 
 
-@operator("Slice", moves=True)
+@reads("Slice", moves=True)
 def _slice(
     node: Call,
     x: Tensor,
@@ -259,7 +260,7 @@ def _near(place: DimLike) -> DimLike | None:
     return max(-_FAR, min(place, _FAR)) if isinstance(place, int) else place
 
 
-@operator("Tile", moves=True)
+@reads("Tile", moves=True)
 def _tile(node: Call, x: Tensor, repeats: Tensor) -> Tensor:
     counts = dims_of(node, repeats, "the repeats")
     node.require(
@@ -269,7 +270,7 @@ def _tile(node: Call, x: Tensor, repeats: Tensor) -> Tensor:
     return gf.tile(x, counts)
 
 
-@operator("Pad", moves=True)
+@reads("Pad", moves=True)
 def _pad(
     node: Call,
     x: Tensor,
@@ -311,13 +312,13 @@ def _more(width: DimLike) -> DimLike:
     return max(width, 0) if isinstance(width, int) else width
 
 
-@operator("Trilu", moves=True)
+@reads("Trilu", moves=True)
 def _trilu(node: Call, x: Tensor, k: Tensor | None = None) -> Tensor:
     place = 0 if k is None else node.integer(k, "k")
     return gf.triu(x, k=place) if node.attr("upper", 1) else gf.tril(x, k=place)
 
 
-@operator("DepthToSpace", moves=True)
+@reads("DepthToSpace", moves=True)
 def _depth_to_space(node: Call, x: Tensor) -> Tensor:
     (n, c, h, w), b = _image(node, x)
     if node.choice("mode", "DCR", ("CRD", "DCR")) == "DCR":
@@ -327,7 +328,7 @@ def _depth_to_space(node: Call, x: Tensor) -> Tensor:
     return gf.reshape(x, (n, c // (b * b), h * b, w * b))
 
 
-@operator("SpaceToDepth", moves=True)
+@reads("SpaceToDepth", moves=True)
 def _space_to_depth(node: Call, x: Tensor) -> Tensor:
     (n, c, h, w), b = _image(node, x)
     order = (0, 3, 5, 1, 2, 4) if node.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)

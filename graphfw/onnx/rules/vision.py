@@ -13,12 +13,13 @@ from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.fitting import matched
 from graphfw.onnx.measuring import is_measured
-from graphfw.onnx.node import Call, operator
+from graphfw.onnx.node import Call
+from graphfw.onnx.table import reads
 from graphfw.ops.measured import NonMaxSuppression, measure
 from graphfw.ops.rois import sampled
 
 
-@operator("NonMaxSuppression")
+@reads("NonMaxSuppression")
 def _non_max_suppression(
     node: Call,
     boxes: Tensor,
@@ -46,7 +47,7 @@ def _non_max_suppression(
     return measure(NonMaxSuppression, ["boxes"], *tensors, centred=centred)[0]
 
 
-@operator("RoiAlign")
+@reads("RoiAlign")
 def _roi_align(node: Call, x: Tensor, rois: Tensor, batches: Tensor) -> Tensor:
     """Sample regions on a grid.  x: [N, C, H, W], rois: [R, 4] -> [R, C, height, width]"""
     bins = node.attr("output_height", 1), node.attr("output_width", 1)
@@ -88,7 +89,7 @@ _MOST_SAMPLES = 1 << 14
 """Of a bin along one axis: places are computed when the model is loaded."""
 
 
-@operator("MaxRoiPool")
+@reads("MaxRoiPool")
 def _max_roi_pool(node: Call, x: Tensor, rois: Tensor) -> Tensor:
     """Take the largest of each part of a region.
 
@@ -122,7 +123,7 @@ def _parts(low: Tensor, high: Tensor, bins: int, limit: DimLike) -> Tensor:
     return gf.logical_and(place >= first, place < end)
 
 
-@operator("ImageDecoder")
+@reads("ImageDecoder")
 def _image_decoder(node: Call, data: Tensor) -> Tensor:
     """Decode an image's file, with Pillow.  data: [bytes] uint8 -> [height, width, channels]"""
     from PIL import Image, UnidentifiedImageError

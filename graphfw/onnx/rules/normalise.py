@@ -10,11 +10,12 @@ import graphfw as gf
 from graphfw.ir.constants import constant_array
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, operator
+from graphfw.onnx.node import Call
+from graphfw.onnx.table import reads
 from graphfw.ops.composed import power_of_positive
 
 
-@operator("BatchNormalization")
+@reads("BatchNormalization")
 def _batch_normalization(
     node: Call, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor
 ) -> tuple[Tensor, ...] | Tensor:
@@ -72,7 +73,7 @@ def _along_channels(x: Tensor) -> tuple[int, ...]:
     return (-1, *[1] * (x.ndim - 2))
 
 
-@operator("LayerNormalization")
+@reads("LayerNormalization")
 def _layer_normalization(
     node: Call, x: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> tuple[Tensor, ...]:
@@ -98,7 +99,7 @@ def standardised(
     return gf.astype(centred * spread, x.dtype), mean, spread
 
 
-@operator("InstanceNormalization")
+@reads("InstanceNormalization")
 def _instance_normalization(node: Call, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     axes = tuple(range(2, x.ndim))
     y = _centred(x, axes, node.attr("epsilon", 1e-5))
@@ -114,7 +115,7 @@ _MOST_CHANNELS = 4096
 """That are added up: each is a part of the graph."""
 
 
-@operator("LRN")
+@reads("LRN")
 def _local_response_normalization(node: Call, x: Tensor) -> Tensor:
     size = node.attr("size")
     node.require(0 < size <= _MOST_CHANNELS, f"size={size} is not from 1 to {_MOST_CHANNELS}")

@@ -8,8 +8,9 @@ from typing import Any
 import graphfw as gf
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, operator
-from graphfw.onnx.operators.convolution import Pairs, padding, steps
+from graphfw.onnx.node import Call
+from graphfw.onnx.rules.convolution import Pairs, padding, steps
+from graphfw.onnx.table import reads
 
 
 def _window(node: Call, x: Tensor) -> tuple[tuple[int, ...], dict[str, Any], Pairs]:
@@ -25,7 +26,7 @@ def _widened(x: Tensor, pads: Pairs, value: Any) -> Tensor:
     return gf.pad(x, [(0, 0), (0, 0), *pads], constant_values=value)
 
 
-@operator("MaxPool")
+@reads("MaxPool")
 def _max_pool(node: Call, x: Tensor) -> Any:
     kernel, how, pads = _window(node, x)
     how.update(padding=pads, ceil_mode=bool(node.attr("ceil_mode", 0)))
@@ -54,7 +55,7 @@ def _columns_first(places: Tensor, sizes: Sequence[DimLike]) -> Tensor:
     return made
 
 
-@operator("AveragePool")
+@reads("AveragePool")
 def _average_pool(node: Call, x: Tensor) -> Tensor:
     kernel, how, pads = _window(node, x)
     counts = bool(node.attr("count_include_pad", 0))
@@ -64,14 +65,14 @@ def _average_pool(node: Call, x: Tensor) -> Tensor:
     )
 
 
-@operator("LpPool")
+@reads("LpPool")
 def _lp_pool(node: Call, x: Tensor) -> Tensor:
     kernel, how, pads = _window(node, x)
     ceil_mode = bool(node.attr("ceil_mode", 0))
     return gf.lp_pool(_widened(x, pads, 0), node.attr("p", 2), kernel, ceil_mode=ceil_mode, **how)
 
 
-@operator("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+@reads("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
 def _global_pool(node: Call, x: Tensor) -> Tensor:
     axes = tuple(range(2, x.ndim))
     if node.op_type == "GlobalAveragePool":
@@ -83,7 +84,7 @@ def _global_pool(node: Call, x: Tensor) -> Tensor:
     return gf.pow(gf.sum(gf.pow(gf.abs(x), order), axis=axes, keepdims=True), 1 / order)
 
 
-@operator("MaxUnpool")
+@reads("MaxUnpool")
 def _max_unpool(node: Call, x: Tensor, places: Tensor, shape: Tensor | None = None) -> Tensor:
     """Put each element back where it came from, among zeros."""
     kernel = node.attr("kernel_shape")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, operator
+from graphfw.onnx.node import Call
+from graphfw.onnx.table import reads
 
 
-@operator("MatMul")
+@reads("MatMul")
 def _matmul(node: Call, a: Tensor, b: Tensor) -> Tensor:
     return gf.matmul(a, b)
 
 
-@operator("Gemm")
+@reads("Gemm")
 def gemm(node: Call, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     """Multiply matrices, and add to the product, as the node's attributes say."""
     product = (a.mT if node.attr("transA", 0) else a) @ (b.mT if node.attr("transB", 0) else b)
@@ -28,11 +29,11 @@ def _scaled(x: Tensor, by: float) -> Tensor:
     return gf.astype(x * by, x.dtype)
 
 
-@operator("Einsum")
+@reads("Einsum")
 def _einsum(node: Call, *xs: Tensor) -> Tensor:
     return gf.einsum(node.attr("equation"), *xs)
 
 
-@operator("Det")
+@reads("Det")
 def _det(node: Call, x: Tensor) -> Tensor:
     return gf.linalg.det(x)

@@ -8,11 +8,12 @@ import graphfw as gf
 from graphfw.errors import counted
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, operator
-from graphfw.onnx.operators.contrib import CONTRIB, rotated
+from graphfw.onnx.node import Call
+from graphfw.onnx.rules.contrib import CONTRIB, rotated
+from graphfw.onnx.table import reads
 
 
-@operator("Attention", domain=CONTRIB)
+@reads("Attention", domain=CONTRIB)
 def _attention(
     node: Call,
     x: Tensor,
@@ -43,7 +44,7 @@ def _attention(
     return (made, gf.stack([k, v])) if node.wants(1) else (made,)
 
 
-@operator("MultiHeadAttention", domain=CONTRIB)
+@reads("MultiHeadAttention", domain=CONTRIB)
 def _multi_head(
     node: Call,
     query: Tensor,
@@ -80,7 +81,7 @@ def _multi_head(
     return _attended(node, q, k, v, _masked(node, mask, k.shape[2]), more), k, v
 
 
-@operator("GroupQueryAttention", domain=CONTRIB)
+@reads("GroupQueryAttention", domain=CONTRIB)
 def _group_query(
     node: Call,
     query: Tensor,

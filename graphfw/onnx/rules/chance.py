@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, operator
+from graphfw.onnx.node import Call
+from graphfw.onnx.table import reads
 from graphfw.onnx.types import dtype_of
 
 
-@operator("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+@reads("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 def _random(node: Call, like: Tensor | None = None) -> Tensor:
     shape = node.attr("shape") if like is None else like.shape
     default = gf.float32 if like is None or not like.dtype.is_floating else like.dtype
@@ -20,13 +21,13 @@ def _random(node: Call, like: Tensor | None = None) -> Tensor:
     return gf.random.uniform(shape, low, high, dtype=dtype)
 
 
-@operator("Bernoulli")
+@reads("Bernoulli")
 def _bernoulli(node: Call, x: Tensor) -> Tensor:
     dtype = dtype_of(node.attr("dtype")) if "dtype" in node.attributes else x.dtype
     return gf.astype(gf.random.uniform(x.shape, dtype=x.dtype) < x, dtype)
 
 
-@operator("Multinomial")
+@reads("Multinomial")
 def _multinomial(node: Call, x: Tensor) -> Tensor:
     count = node.attr("sample_size", 1)
     logits = gf.expand_dims(x, 1)  # by the Gumbel-max trick
@@ -35,7 +36,7 @@ def _multinomial(node: Call, x: Tensor) -> Tensor:
     return gf.astype(gf.argmax(logits + noise, axis=-1), dtype_of(node.attr("dtype", 6)))
 
 
-@operator("Dropout")
+@reads("Dropout")
 def _dropout(
     node: Call, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None
 ) -> tuple[Tensor, ...]:

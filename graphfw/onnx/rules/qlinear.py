@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, operator
-from graphfw.onnx.operators.contrib import CONTRIB
-from graphfw.onnx.operators.products import gemm
-from graphfw.onnx.operators.quantised import centred, quantized, quantized_range
+from graphfw.onnx.node import Call
+from graphfw.onnx.rules.contrib import CONTRIB
+from graphfw.onnx.rules.products import gemm
+from graphfw.onnx.rules.quantised import centred, quantized, quantized_range
+from graphfw.onnx.table import reads
 
 
 def _real(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
@@ -24,7 +25,7 @@ def _again(y: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tenso
     return quantized(y / scale, zero, like.dtype if zero is None else zero.dtype)
 
 
-@operator("QLinearAdd", "QLinearMul", domain=CONTRIB)
+@reads("QLinearAdd", "QLinearMul", domain=CONTRIB)
 def _pairs(
     node: Call,
     a: Tensor,
@@ -48,7 +49,7 @@ _UNARY: dict[str, Callable[[Call, Tensor], Tensor]] = {
 }
 
 
-@operator(*_UNARY, domain=CONTRIB)
+@reads(*_UNARY, domain=CONTRIB)
 def _unary(
     node: Call,
     x: Tensor,
@@ -66,14 +67,14 @@ def _mean(node: Call, x: Tensor) -> Tensor:
     return gf.mean(x, axis=tuple(places), keepdims=True)
 
 
-@operator("QLinearConcat", domain=CONTRIB)
+@reads("QLinearConcat", domain=CONTRIB)
 def _concat(node: Call, y_scale: Tensor, y_zero: Tensor, *xs: Tensor) -> Tensor:
     node.require(xs and not len(xs) % 3, "each of its inputs needs a scale and a zero point")
     parts = [_real(*xs[i : i + 3]) for i in range(0, len(xs), 3)]
     return _again(gf.concat(parts, axis=node.attr("axis")), y_scale, y_zero, xs[0])
 
 
-@operator("QGemm", domain=CONTRIB)
+@reads("QGemm", domain=CONTRIB)
 def _qgemm(
     node: Call,
     a: Tensor,
@@ -95,7 +96,7 @@ def _qgemm(
     return made if y_scale is None else _again(made, y_scale, y_zero, a)
 
 
-@operator("MatMulIntegerToFloat", domain=CONTRIB)
+@reads("MatMulIntegerToFloat", domain=CONTRIB)
 def _matmul_to_float(
     node: Call,
     a: Tensor,
@@ -110,7 +111,7 @@ def _matmul_to_float(
     return made if bias is None else made + bias
 
 
-@operator("DynamicQuantizeMatMul", domain=CONTRIB)
+@reads("DynamicQuantizeMatMul", domain=CONTRIB)
 def _dynamic_matmul(
     node: Call,
     a: Tensor,

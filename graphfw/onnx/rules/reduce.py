@@ -7,7 +7,8 @@ from typing import Any
 
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, operator
+from graphfw.onnx.node import Call
+from graphfw.onnx.table import reads
 
 
 def _log_sum(x: Tensor, **how: Any) -> Tensor:
@@ -64,7 +65,7 @@ _REDUCTIONS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-@operator(*_REDUCTIONS)
+@reads(*_REDUCTIONS)
 def _reduce(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
     along = node.attr("axes", None) if axes is None else node.ints(axes, "the axes")
     if not along and node.attr("noop_with_empty_axes", 0):
@@ -78,7 +79,7 @@ def _reduce(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
     return gf.astype(made, x.dtype)
 
 
-@operator("ArgMax", "ArgMin")
+@reads("ArgMax", "ArgMin")
 def _arg(node: Call, x: Tensor) -> Tensor:
     axis, keepdims = node.attr("axis", 0), bool(node.attr("keepdims", 1))
     find = gf.argmax if node.op_type == "ArgMax" else gf.argmin
@@ -88,7 +89,7 @@ def _arg(node: Call, x: Tensor) -> Tensor:
     return gf.asarray(x.shape[axis]) - 1 - from_end
 
 
-@operator("CumSum", "CumProd")
+@reads("CumSum", "CumProd")
 def _cumulative(node: Call, x: Tensor, axis: Tensor) -> Tensor:
     along = node.integer(axis, "the axis")
     function = gf.cumulative_sum if node.op_type == "CumSum" else gf.cumulative_prod
@@ -107,7 +108,7 @@ def _cumulative(node: Call, x: Tensor, axis: Tensor) -> Tensor:
 # Along an axis
 
 
-@operator("Softmax", "LogSoftmax", "Hardmax")
+@reads("Softmax", "LogSoftmax", "Hardmax")
 def _softmax(node: Call, x: Tensor) -> Tensor:
     build = _ALONG[node.op_type]
     if node.version >= 13:
@@ -132,7 +133,7 @@ _ALONG: dict[str, Callable[..., Tensor]] = {
 }
 
 
-@operator("LpNormalization")
+@reads("LpNormalization")
 def _lp_normalization(node: Call, x: Tensor) -> Tensor:
     order, axis = node.attr("p", 2), node.attr("axis", -1)
     node.require(order in (1, 2), f"p={order} is neither 1 nor 2")
@@ -140,7 +141,7 @@ def _lp_normalization(node: Call, x: Tensor) -> Tensor:
     return gf.where(norm == 0, gf.zeros_like(x), x / norm)
 
 
-@operator("MeanVarianceNormalization")
+@reads("MeanVarianceNormalization")
 def _mean_variance_normalization(node: Call, x: Tensor) -> Tensor:
     axes = node.attr("axes", (0, 2, 3))
     centred = x - gf.mean(x, axis=axes, keepdims=True)

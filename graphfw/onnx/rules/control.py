@@ -11,13 +11,14 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError, ValueNeeded
 from graphfw.onnx.fitting import alike, joined
-from graphfw.onnx.node import Call, Value, operator
+from graphfw.onnx.node import Call, Value
+from graphfw.onnx.table import reads
 
 _MOST_TRIPS = 10_000
 """Of a loop that is written out trip by trip."""
 
 
-@operator("If")
+@reads("If")
 def _if(node: Call, condition: Tensor) -> tuple[Value, ...]:
     branches = node.attr("then_branch"), node.attr("else_branch")
     known = node.facts.value(condition)
@@ -42,7 +43,7 @@ class _Open(Exception):
     """Whether a loop goes on depends on what its body computes."""
 
 
-@operator("Loop")
+@reads("Loop")
 def _loop(
     node: Call, trips: Tensor | None = None, go: Tensor | None = None, *carried: Value
 ) -> Any:
@@ -166,7 +167,7 @@ def _written_out(
     return (*carried, *[gf.stack(row) for row in rows])
 
 
-@operator("Scan")
+@reads("Scan")
 def _scan(node: Call, *inputs: Tensor) -> tuple[Tensor, ...]:
     if node.version > 8:
         return _scanned(node, inputs)
@@ -209,23 +210,23 @@ def _laid(
 # Sequences: lists, whose lengths are known
 
 
-@operator("SequenceEmpty", "SequenceConstruct")
+@reads("SequenceEmpty", "SequenceConstruct")
 def _sequence(node: Call, *items: Value) -> tuple[Value]:
     return (list(items),)
 
 
-@operator("SequenceAt")
+@reads("SequenceAt")
 def _at(node: Call, items: list[Value], place: Tensor) -> Value:
     return items[_place(node, place, len(items))]
 
 
-@operator("SequenceErase")
+@reads("SequenceErase")
 def _erase(node: Call, items: list[Value], place: Tensor | None = None) -> tuple[Value]:
     at = len(items) - 1 if place is None else _place(node, place, len(items))
     return (items[:at] + items[at + 1 :],)
 
 
-@operator("SequenceInsert")
+@reads("SequenceInsert")
 def _insert(
     node: Call, items: list[Value], item: Value, place: Tensor | None = None
 ) -> tuple[Value]:
@@ -244,12 +245,12 @@ def _place(node: Call, place: Tensor, count: int) -> int:
     return at % count
 
 
-@operator("SequenceLength")
+@reads("SequenceLength")
 def _length(node: Call, items: list[Value]) -> Tensor:
     return gf.constant(len(items))
 
 
-@operator("SplitToSequence")
+@reads("SplitToSequence")
 def _split_to_sequence(node: Call, x: Tensor, sizes: Tensor | None = None) -> tuple[Value]:
     axis, size = node.attr("axis", 0), x.shape[node.attr("axis", 0)]
     if not isinstance(size, int):
@@ -267,7 +268,7 @@ def _split_to_sequence(node: Call, x: Tensor, sizes: Tensor | None = None) -> tu
     return (list(gf.split(x, places, axis=axis)) if places else [x],)
 
 
-@operator("ConcatFromSequence")
+@reads("ConcatFromSequence")
 def _concat_from_sequence(node: Call, items: list[Tensor]) -> Tensor:
     axis = node.attr("axis")
     if node.attr("new_axis", 0):
@@ -275,7 +276,7 @@ def _concat_from_sequence(node: Call, items: list[Tensor]) -> Tensor:
     return gf.concat(joined(items, node.axis(axis, items[0].ndim)), axis=axis)
 
 
-@operator("SequenceMap")
+@reads("SequenceMap")
 def _sequence_map(node: Call, items: list[Value], *others: Value) -> tuple[Value, ...]:
     body = node.attr("body")
     rows = [
@@ -288,12 +289,12 @@ def _sequence_map(node: Call, items: list[Value], *others: Value) -> tuple[Value
 # Optionals: None, or the value
 
 
-@operator("OptionalHasElement")
+@reads("OptionalHasElement")
 def _has_element(node: Call, x: Value = None) -> Tensor:
     return gf.constant(x is not None)
 
 
-@operator("OptionalGetElement")
+@reads("OptionalGetElement")
 def _element(node: Call, x: Value) -> tuple[Value]:
     if x is None:
         raise OnnxError("OptionalGetElement: the optional has no value")

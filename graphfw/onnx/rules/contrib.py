@@ -12,10 +12,11 @@ import numpy as np
 
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, operator
-from graphfw.onnx.operators.convolution import convolved
-from graphfw.onnx.operators.normalise import standardised
-from graphfw.onnx.operators.products import gemm
+from graphfw.onnx.node import Call
+from graphfw.onnx.rules.convolution import convolved
+from graphfw.onnx.rules.normalise import standardised
+from graphfw.onnx.rules.products import gemm
+from graphfw.onnx.table import reads
 
 CONTRIB = "com.microsoft"
 
@@ -33,7 +34,7 @@ _ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
 # Products
 
 
-@operator("FusedMatMul", "TransposeMatMul", domain=CONTRIB)
+@reads("FusedMatMul", "TransposeMatMul", domain=CONTRIB)
 def _fused_matmul(node: Call, a: Tensor, b: Tensor) -> Tensor:
     a, b = (
         _turned(node, x, side) if x.ndim > 1 else x  # a vector stays
@@ -50,13 +51,13 @@ def _turned(node: Call, x: Tensor, side: str) -> Tensor:
     return x.mT if node.attr(f"trans{side}", 0) else x
 
 
-@operator("FusedGemm", domain=CONTRIB)
+@reads("FusedGemm", domain=CONTRIB)
 def _fused_gemm(node: Call, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     alpha = [node.attr("activation_alpha", 0.0)] if "activation_alpha" in node.attributes else []
     return _activated(node, gemm(node, a, b, c), alpha)
 
 
-@operator("FusedConv", domain=CONTRIB)
+@reads("FusedConv", domain=CONTRIB)
 def _fused_conv(
     node: Call, x: Tensor, w: Tensor, bias: Tensor | None = None, more: Tensor | None = None
 ) -> Tensor:
@@ -68,7 +69,7 @@ def _activated(node: Call, x: Tensor, parameters: Any) -> Tensor:
     return _ACTIVATIONS[node.choice("activation", "", _ACTIVATIONS)](x, *parameters)
 
 
-@operator("MatMulNBits", domain=CONTRIB)
+@reads("MatMulNBits", domain=CONTRIB)
 def _matmul_bits(
     node: Call,
     a: Tensor,
@@ -116,22 +117,22 @@ def _unpacked(x: Tensor, bits: int) -> Tensor:
 # Activations
 
 
-@operator("BiasGelu", domain=CONTRIB)
+@reads("BiasGelu", domain=CONTRIB)
 def _bias_gelu(node: Call, x: Tensor, bias: Tensor) -> Tensor:
     return gf.gelu(x + bias)
 
 
-@operator("Gelu", domain=CONTRIB)
+@reads("Gelu", domain=CONTRIB)
 def _gelu(node: Call, x: Tensor) -> Tensor:
     return gf.gelu(x)
 
 
-@operator("FastGelu", domain=CONTRIB)
+@reads("FastGelu", domain=CONTRIB)
 def _fast_gelu(node: Call, x: Tensor, bias: Tensor | None = None) -> Tensor:
     return gf.gelu(x if bias is None else x + bias, approximate="tanh")
 
 
-@operator("QuickGelu", domain=CONTRIB)
+@reads("QuickGelu", domain=CONTRIB)
 def _quick_gelu(node: Call, x: Tensor) -> Tensor:
     return x * gf.sigmoid(x * node.attr("alpha", 1.702))
 
@@ -139,14 +140,14 @@ def _quick_gelu(node: Call, x: Tensor) -> Tensor:
 # Normalisation
 
 
-@operator("SimplifiedLayerNormalization")
+@reads("SimplifiedLayerNormalization")
 def _simplified(node: Call, x: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
     axis = node.axis(node.attr("axis", -1), x.ndim)
     y, _, spread = standardised(x, axis, node.attr("epsilon", 1e-5), is_centred=False)
     return y * scale, spread
 
 
-@operator("SkipLayerNormalization", domain=CONTRIB)
+@reads("SkipLayerNormalization", domain=CONTRIB)
 def _skip(
     node: Call,
     x: Tensor,
@@ -161,7 +162,7 @@ def _skip(
     return y if shift is None else y + shift, mean, spread, total
 
 
-@operator("SkipSimplifiedLayerNormalization", domain=CONTRIB)
+@reads("SkipSimplifiedLayerNormalization", domain=CONTRIB)
 def _skip_simplified(
     node: Call, x: Tensor, skip: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> tuple[Tensor, ...]:
@@ -171,7 +172,7 @@ def _skip_simplified(
     return y * scale, mean, spread, total
 
 
-@operator("EmbedLayerNormalization", domain=CONTRIB)
+@reads("EmbedLayerNormalization", domain=CONTRIB)
 def _embed(
     node: Call,
     words: Tensor,
@@ -204,7 +205,7 @@ def _embed(
     return y * scale + shift, ends, total
 
 
-@operator("RotaryEmbedding", domain=CONTRIB)
+@reads("RotaryEmbedding", domain=CONTRIB)
 def _rotary(node: Call, x: Tensor, places: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn pairs of elements by their place.  x: [B, T, heads * D] or [B, heads, T, D]"""
     width = 2 * cos.shape[1]

@@ -11,16 +11,17 @@ from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.fitting import sized
 from graphfw.onnx.measuring import dims_of, is_measured
-from graphfw.onnx.node import Call, operator
+from graphfw.onnx.node import Call
+from graphfw.onnx.table import reads
 from graphfw.ops.measured import NonZero, measure
 
 
-@operator("Gather", moves=True)
+@reads("Gather", moves=True)
 def _gather(node: Call, x: Tensor, indices: Tensor) -> Tensor:
     return gf.take(x, indices, axis=node.attr("axis", 0))
 
 
-@operator("GatherElements", moves=True)
+@reads("GatherElements", moves=True)
 def _gather_elements(node: Call, x: Tensor, indices: Tensor) -> Tensor:
     axis = node.axis(node.attr("axis", 0), x.ndim)
     node.require(
@@ -34,7 +35,7 @@ def _gather_elements(node: Call, x: Tensor, indices: Tensor) -> Tensor:
     return gf.take_along_axis(part, indices, axis=axis)
 
 
-@operator("GatherND", moves=True)
+@reads("GatherND", moves=True)
 def _gather_nd(node: Call, x: Tensor, indices: Tensor) -> Tensor:
     return x[_key(node, x, indices, node.attr("batch_dims", 0))]
 
@@ -55,7 +56,7 @@ def _key(node: Call, x: Tensor, indices: Tensor, batch_dims: int = 0) -> tuple[T
     return (*batch, *places)
 
 
-@operator("Scatter", "ScatterElements", moves=True)
+@reads("Scatter", "ScatterElements", moves=True)
 def _scatter_elements(node: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     axis = node.axis(node.attr("axis", 0), x.ndim)
     node.require(
@@ -69,7 +70,7 @@ def _scatter_elements(node: Call, x: Tensor, indices: Tensor, updates: Tensor) -
     return _reduced(node, x, tuple(key), updates)
 
 
-@operator("ScatterND", moves=True)
+@reads("ScatterND", moves=True)
 def _scatter_nd(node: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     return _reduced(node, x, _key(node, x, indices), updates)
 
@@ -89,7 +90,7 @@ def _reduced(node: Call, x: Tensor, key: tuple[Any, ...], updates: Tensor) -> Te
     return put[how](x, key, updates)
 
 
-@operator("TensorScatter", moves=True)
+@reads("TensorScatter", moves=True)
 def _tensor_scatter(
     node: Call, past: Tensor, update: Tensor, starts: Tensor | None = None
 ) -> Tensor:
@@ -111,7 +112,7 @@ def _tensor_scatter(
     return gf.index_set(past, tuple(key), update)
 
 
-@operator("OneHot", moves=True)
+@reads("OneHot", moves=True)
 def _one_hot(node: Call, indices: Tensor, depth: Tensor, values: Tensor) -> Tensor:
     count = node.integer(depth, "the depth")
     places = gf.remainder(gf.astype(indices, gf.int64), count)
@@ -121,7 +122,7 @@ def _one_hot(node: Call, indices: Tensor, depth: Tensor, values: Tensor) -> Tens
     return gf.where(hot, values[1], values[0])
 
 
-@operator("Compress", moves=True)
+@reads("Compress", moves=True)
 def _compress(node: Call, x: Tensor, condition: Tensor) -> Tensor:
     if is_measured(node, condition):
         (places,) = gf.nonzero(condition)
@@ -133,7 +134,7 @@ def _compress(node: Call, x: Tensor, condition: Tensor) -> Tensor:
     return gf.take(x, places, axis=axis)
 
 
-@operator("NonZero")
+@reads("NonZero")
 def _nonzero(node: Call, x: Tensor) -> Tensor:
     if _is_nonzero_throughout(node, x):  # so exporters count: 0, 1, … up to a size
         places = [gf.arange(size) for size in x.shape]
@@ -151,7 +152,7 @@ def _is_nonzero_throughout(node: Call, x: Tensor) -> bool:
     return value is not None and value.size == 1 and bool(np.all(value != 0))
 
 
-@operator("Unique")
+@reads("Unique")
 def _unique(node: Call, x: Tensor) -> tuple[Tensor, ...]:
     axis = node.attr("axis", None)
     if axis is None and is_measured(node, x):
@@ -178,7 +179,7 @@ def _measured_unique(x: Tensor, is_sorted: bool) -> tuple[Tensor, ...]:
     return values, first, gf.take(gf.argsort(order), found.inverse_indices, axis=0), counts
 
 
-@operator("TopK")
+@reads("TopK")
 def _top_k(node: Call, x: Tensor, k: Tensor | None = None) -> tuple[Tensor, ...]:
     count = node.attr("k") if k is None else dims_of(node, gf.reshape(k, (1,)), "k")[0]
     largest = bool(node.attr("largest", 1))
@@ -186,7 +187,7 @@ def _top_k(node: Call, x: Tensor, k: Tensor | None = None) -> tuple[Tensor, ...]
     return made.values, made.indices
 
 
-@operator("ReverseSequence", moves=True)
+@reads("ReverseSequence", moves=True)
 def _reverse_sequence(node: Call, x: Tensor, lengths: Tensor) -> Tensor:
     time = node.axis(node.attr("time_axis", 0), x.ndim)
     batch = node.axis(node.attr("batch_axis", 1), x.ndim)

@@ -10,14 +10,15 @@ from graphfw.errors import ShapeError, counted
 from graphfw.ir.dim import DimLike, dim_max
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.fitting import sized
-from graphfw.onnx.node import Call, operator
+from graphfw.onnx.node import Call
+from graphfw.onnx.table import reads
 
 Pairs = list[tuple[DimLike, DimLike]]
 
 _AUTO_PADS = ("NOTSET", "SAME_LOWER", "SAME_UPPER", "VALID")
 
 
-@operator("Conv")
+@reads("Conv")
 def _conv(node: Call, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
     return convolved(node, x, w, bias)
 
@@ -90,7 +91,7 @@ def _same(size: DimLike, kernel: int, stride: int, dilation: int, lower: bool) -
     return (total - small, small) if lower else (small, total - small)
 
 
-@operator("ConvTranspose")
+@reads("ConvTranspose")
 def _conv_transpose(node: Call, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
     kernel = _kernel(node, w)
     rank = len(kernel)
@@ -144,7 +145,7 @@ _MOST_TAPS = 1024
 """Elements of a deformed kernel: each is a part of the graph."""
 
 
-@operator("DeformConv")
+@reads("DeformConv")
 def _deform_conv(
     node: Call,
     x: Tensor,
@@ -196,7 +197,7 @@ def _deform_conv(
     return y if bias is None else y + gf.reshape(bias, (-1, 1, 1))
 
 
-@operator("Col2Im")
+@reads("Col2Im")
 def _col2im(node: Call, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
     kernel = node.ints(block, "the block's shape")
     stride, dilation = steps(node, len(kernel))

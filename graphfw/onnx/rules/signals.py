@@ -8,11 +8,12 @@ import graphfw as gf
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
-from graphfw.onnx.node import Call, operator
+from graphfw.onnx.node import Call
+from graphfw.onnx.table import reads
 from graphfw.onnx.types import dtype_of
 
 
-@operator("DFT")
+@reads("DFT")
 def _dft(node: Call, x: Tensor, length: Tensor | None = None, axis: Tensor | None = None) -> Tensor:
     """Transform along an axis.  x: [..., 1] real or [..., 2] complex"""
     along = node.attr("axis", 1 if node.version < 20 else -2)
@@ -45,7 +46,7 @@ def _pairs(x: Tensor) -> Tensor:
     return gf.stack([gf.real(x), gf.imag(x)], axis=-1)
 
 
-@operator("STFT")
+@reads("STFT")
 def _stft(
     node: Call,
     signal: Tensor,
@@ -77,7 +78,7 @@ def _stft(
 _MOST_BINS = 1 << 16
 
 
-@operator("MelWeightMatrix")
+@reads("MelWeightMatrix")
 def _mel_weight_matrix(
     node: Call, bins: Tensor, length: Tensor, rate: Tensor, low: Tensor, high: Tensor
 ) -> Tensor:

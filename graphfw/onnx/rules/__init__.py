@@ -1,6 +1,7 @@
 """ONNX's operators, one module a family; importing this one registers all."""
 
-from graphfw.onnx.operators import (
+from graphfw.onnx.rules import (
+    activations,
     attending,
     chance,
     contrib,
@@ -23,6 +24,7 @@ from graphfw.onnx.operators import (
 )
 
 __all__ = [
+    "activations",
     "attending",
     "chance",
     "contrib",

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
-from graphfw.onnx.node import Call, operator
+from graphfw.onnx.node import Call
+from graphfw.onnx.table import reads
 
 _DOMAIN = "ai.onnx.preview.training"
 
 
-@operator("Gradient", domain=_DOMAIN)
+@reads("Gradient", domain=_DOMAIN)
 def _gradient(node: Call, *given: Tensor) -> tuple[Tensor, ...]:
     """Differentiate what is called `y` by what is called `xs`, where they are computed."""
     xs = [node.named(name) for name in node.attr("xs")]
@@ -31,7 +32,7 @@ def _each(xs: Sequence[Tensor], kinds: int, step: One) -> tuple[Tensor, ...]:
     return tuple([x for kind in zip(*rows, strict=True) for x in kind])
 
 
-@operator("Adagrad", domain=_DOMAIN)
+@reads("Adagrad", domain=_DOMAIN)
 def _adagrad(node: Call, rate: Tensor, step: Tensor, *xs: Tensor) -> tuple[Tensor, ...]:
     decay, epsilon = node.attr("decay_factor", 0.0), node.attr("epsilon", 1e-6)
     norm = node.attr("norm_coefficient", 0.0)
@@ -45,7 +46,7 @@ def _adagrad(node: Call, rate: Tensor, step: Tensor, *xs: Tensor) -> tuple[Tenso
     return _each(xs, 3, one)
 
 
-@operator("Adam", domain=_DOMAIN)
+@reads("Adam", domain=_DOMAIN)
 def _adam(node: Call, rate: Tensor, step: Tensor, *xs: Tensor) -> tuple[Tensor, ...]:
     alpha, beta = node.attr("alpha", 0.9), node.attr("beta", 0.999)
     epsilon, norm = node.attr("epsilon", 1e-6), node.attr("norm_coefficient", 0.0)
@@ -63,7 +64,7 @@ def _adam(node: Call, rate: Tensor, step: Tensor, *xs: Tensor) -> tuple[Tensor, 
     return _each(xs, 4, one)
 
 
-@operator("Momentum", domain=_DOMAIN)
+@reads("Momentum", domain=_DOMAIN)
 def _momentum(node: Call, rate: Tensor, step: Tensor, *xs: Tensor) -> tuple[Tensor, ...]:
     alpha, beta = node.attr("alpha"), node.attr("beta")
     norm, is_nesterov = node.attr("norm_coefficient"), node.attr("mode") == "nesterov"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import graphfw as gf
 from graphfw.ir.dtype import DType
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, operator
-from graphfw.onnx.operators.convolution import convolved
+from graphfw.onnx.node import Call
+from graphfw.onnx.rules.convolution import convolved
+from graphfw.onnx.table import reads
 from graphfw.onnx.types import converted, dtype_of, limits
 
 
-@operator("QuantizeLinear")
-@operator("QuantizeLinear", domain="com.microsoft")
+@reads("QuantizeLinear")
+@reads("QuantizeLinear", domain="com.microsoft")
 def _quantize(node: Call, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
     number = node.attr("output_dtype", 0)
     to = zero.dtype if zero is not None else dtype_of(number) if number else gf.uint8
@@ -36,8 +37,8 @@ def quantized(ratio: Tensor, zero: Tensor | None, to: DType, saturate: bool = Tr
     return gf.astype(gf.clip(moved, *limits(to)), to)
 
 
-@operator("DequantizeLinear")
-@operator("DequantizeLinear", domain="com.microsoft")
+@reads("DequantizeLinear")
+@reads("DequantizeLinear", domain="com.microsoft")
 def _dequantize(node: Call, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
     axis, block = node.attr("axis", 1), node.attr("block_size", 0)
     number = node.attr("output_dtype", 0)
@@ -69,14 +70,14 @@ def _laid(parameter: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
     return gf.reshape(parameter, shape)
 
 
-@operator("MatMulInteger")
+@reads("MatMulInteger")
 def _matmul_integer(
     node: Call, a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None
 ) -> Tensor:
     return _integers(a, _rows(a_zero)) @ _integers(b, b_zero)
 
 
-@operator("ConvInteger")
+@reads("ConvInteger")
 def _conv_integer(
     node: Call, x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None
 ) -> Tensor:
@@ -100,7 +101,7 @@ def _channels(zero: Tensor | None, w: Tensor) -> Tensor | None:
     return gf.reshape(zero, (-1, *[1] * (w.ndim - 1)))
 
 
-@operator("QLinearMatMul")
+@reads("QLinearMatMul")
 def _quantised_matmul(
     node: Call,
     a: Tensor,
@@ -118,7 +119,7 @@ def _quantised_matmul(
     return quantized(ratio, y_zero, y_zero.dtype)
 
 
-@operator("QLinearConv")
+@reads("QLinearConv")
 def _quantised_conv(
     node: Call,
     x: Tensor,
@@ -139,7 +140,7 @@ def _quantised_conv(
     return quantized(gf.astype(y, gf.float32) * (x_scale * factor / y_scale), y_zero, y_zero.dtype)
 
 
-@operator("DynamicQuantizeLinear")
+@reads("DynamicQuantizeLinear")
 def _dynamic_quantize(node: Call, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return quantized_range(x)
 
