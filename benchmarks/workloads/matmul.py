@@ -1,4 +1,4 @@
-"""Matrix products with constant weights, alone and with bias and GELU, of 32 and of 16 bits."""
+"""Matrix products with constant weights: alone, with bias and GELU, and in few bits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH_SIZES = ((128, 10, 768), (1024, 10, 768))
 """The same, where graphfw is not told M."""
 
 WIDENED_SIZES = ((1, 1024, 1024), (64, 1024, 1024), (1, 2048, 2048), (1, 65536, 640))
-"""Of products with weights of 8 or 16 bits, which are widened and scaled."""
+"""Of products with weights of 4, 8 or 16 bits, which are widened and scaled."""
 
 WIDENED = {"int8": "", "float8_e4m3fn": "float8-", "bfloat16": "bfloat16-", "float32": "float32-"}
 """Their dtypes, and what these add to a workload's name."""
@@ -44,7 +44,7 @@ def _inputs(size: tuple[int, int, int], parameters: int, dtype: str = "float32")
 
 
 def _numpy_dtype(name: str) -> Any:
-    if name.startswith(("bfloat", "float8")):
+    if name.startswith(("bfloat", "float8", "int4")):
         return np.dtype(getattr(ml_dtypes, name))
     return np.dtype(name)
 
@@ -139,7 +139,8 @@ def _widened_inputs(size: tuple[int, int, int], dtype: str) -> Arrays:
     m, n, k = size
     rng = np.random.default_rng(0)
     scale = rng.random(n, np.float32) / np.float32(64 * k**0.5)
-    weights = rng.integers(-127, 128, (k, n), np.int8)
+    largest = 7 if dtype == "int4" else 127
+    weights = rng.integers(-largest, largest + 1, (k, n), np.int8)
     return [rng.standard_normal((m, k), np.float32), weights.astype(_numpy_dtype(dtype)), scale]
 
 
@@ -164,6 +165,33 @@ def _widened_contest(size: tuple[int, int, int], dtype: str) -> Contest:
     name = f"widened-matmul-{WIDENED[dtype]}{text.replace('×', 'x')}"
     title = f"weights of {dtype} widened and scaled, matmul M×N×K {text}"
     return Contest(name, title, formula.makers(), (Target(0.9),), atol=1e-4)
+
+
+def _packed_graphfw(x: Any, w: Any, scale: Any) -> Any:
+    import graphfw as gf
+
+    return _widened_graphfw(x, gf.Variable(w, trainable=False), scale)
+
+
+def _bytewise_inputs(size: tuple[int, int, int]) -> Arrays:
+    return [
+        a.astype(np.int8) if a.dtype.name == "int4" else a for a in _widened_inputs(size, "int4")
+    ]
+
+
+def _packed_contest(size: tuple[int, int, int]) -> Contest:
+    """Keep weights of int4 two to a byte: in JAX, and in graphfw, which packs variables.
+
+    NumPy and PyTorch have no int4, and a byte for each weight.
+    """
+    text = "×".join(map(str, size))
+    inputs = functools.partial(_widened_inputs, size, "int4")
+    made = Formula(inputs, _packed_graphfw, jax=_widened_numpy, constants=2).makers()
+    in_bytes = functools.partial(_bytewise_inputs, size)
+    bytewise = Formula(in_bytes, _widened_graphfw, _widened_numpy, _widened_torch).makers()
+    name = f"widened-matmul-int4-{text.replace('×', 'x')}"
+    title = f"weights of int4 widened and scaled, matmul M×N×K {text}"
+    return Contest(name, title, {**bytewise, **made}, (Target(0.9),), atol=1e-4)
 
 
 def _ahead_contest(size: tuple[int, int, int], batch: str = "") -> Contest:
@@ -238,5 +266,6 @@ WORKLOADS = [
     *[_ahead_contest(size) for size in TALL_SIZES],
     *[_ahead_contest(size, "batch") for size in BATCH_SIZES],
     *[_widened_contest(size, dtype) for dtype in WIDENED for size in WIDENED_SIZES],
+    *[_packed_contest(size) for size in WIDENED_SIZES],
     *[c for dtype in NARROW for size in NARROW_SIZES for c in _narrow_contests(size, dtype)],
 ]
