@@ -71,6 +71,7 @@ class Plan(Answering, Uncopied):
     ) -> None:
         self.program = program
         self._session = session
+        self._runs = session._runs
         self._executor = session.executor
         self._unsettled = session._state.unsettled
         self._timeout = session.timeout
@@ -78,7 +79,7 @@ class Plan(Answering, Uncopied):
         self._slots = tuple(slots)
         self._pack = pack
         self._sizes: dict[tuple[tuple[int, ...], ...], tuple[int, ...]] = {}
-        self._single = self._slots == (0,) and program.fetch_count == 1
+        self._returns_first = pack is next and self._slots == (0,)
         # An array of the feed's dtype is taken as it is.
         dtypes = [t.dtype.dtype if self._executor.is_host else None for t in program.feeds]
         self._taken = [*enumerate(dtypes)]
@@ -111,31 +112,30 @@ class Plan(Answering, Uncopied):
             )
         fed, sizes = self._fed(arrays)
         if timeout is None and self._timeout is None:
-            found = self._session._execute(self.program, self._run, fed, sizes)
+            found = self._runs.execute(self.program, self._run, fed, sizes)
         else:
             found = self._computed(fed, sizes, self._executor.checked_timeout(timeout))
         if host:
             found = self._executor.to_hosts(found)
             self._unsettled.settle()
-        return self._packed(found)
+        return found[0] if self._returns_first else self._packed(found)
 
     def _computed(
         self, fed: Sequence[Any], sizes: tuple[int, ...], timeout: float | None = None
     ) -> list[Any]:
         """Run on what `_fed` returns, and return the values of the fetched tensors, in order."""
-        args = self.program, self._run, fed, sizes
+        execute = self._runs.execute
         limit = self._timeout if timeout is None else timeout
         if limit is None:
-            return self._session._execute(*args)
-        return time_limits.limited(limit, self._session._execute, *args)
+            return execute(self.program, self._run, fed, sizes)
+        return time_limits.limited(limit, execute, self.program, self._run, fed, sizes)
 
     def _fed(self, arrays: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
         """Check and convert values for the feeds, and find what the symbols stand for."""
-        program = self.program
-        if len(arrays) != len(program.feeds):
+        if len(arrays) != len(self._taken):
             raise FeedError(
-                f"this plan takes {counted(len(program.feeds), 'value')} and got {len(arrays)}",
-                fix=f"give, in this order: {_names(program.feeds)}",
+                f"this plan takes {counted(len(self._taken), 'value')} and got {len(arrays)}",
+                fix=f"give, in this order: {_names(self.program.feeds)}",
             )
         fed = list(arrays)
         found = []
@@ -145,14 +145,14 @@ class Plan(Answering, Uncopied):
                 if isinstance(array, Mapping) and self._are_feeds(array):
                     raise FeedError(
                         "a plan takes values by position, and is given a dict",
-                        fix=f"give, in this order: {_names(program.feeds)}",
+                        fix=f"give, in this order: {_names(self.program.feeds)}",
                     )
-                array = fed[number] = self._executor.feed(program.feeds[number], array)
+                array = fed[number] = self._executor.feed(self.program.feeds[number], array)
             found.append(array.shape)
         shapes = tuple(found)
         sizes = self._sizes.get(shapes)
         if sizes is None:
-            sizes = feeding.bind_sizes(program, shapes)
+            sizes = feeding.bind_sizes(self.program, shapes)
             if len(self._sizes) < _KNOWN_SHAPES:
                 self._sizes[shapes] = sizes
         return fed, sizes
@@ -163,8 +163,6 @@ class Plan(Answering, Uncopied):
         return any(isinstance(key, Tensor) or key in names for key in given)
 
     def _packed(self, fetched: Sequence[Any]) -> Any:
-        if self._single:
-            return self._pack(iter(fetched))
         return self._pack(iter([None if s is None else fetched[s] for s in self._slots]))
 
     def cost(self, *shapes: Given) -> PlanCost:

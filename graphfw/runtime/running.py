@@ -1,14 +1,14 @@
-"""One run of a plan on a session's state: what it reads is pinned, what it updates is committed."""
+"""Runs of plans on a session's state: what they read is pinned, what they update is committed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from graphfw.errors import SessionError
+from graphfw.errors import GraphfwError, MemoryLimitError, SessionError
 from graphfw.ir import time_limits
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.op import Rng
@@ -21,91 +21,142 @@ from graphfw.runtime.state import State
 _NO_RNG = Rng(0, 0)
 
 
-def reading(
-    state: State,
-    program: Program,
-    run: Executable,
-    fed: Sequence[Any],
-    sizes: tuple[int, ...],
-    check_finite: bool,
-) -> list[Any]:
-    """Run what updates no variables."""
-    if state.unsettled:
-        state.unsettled.look(updates=False)
-    if not program.variables and not program.is_random:
-        return _checked(run(fed, sizes, _NO_RNG, 0, None), run, fed, sizes, _NO_RNG, check_finite)
-    me = object()
-    try:
-        snapshot = state.pin(me)
-        if program.is_random:
-            snapshot = state.take_step(me)
-        contents = snapshot.values
-        inputs = [*fed, *[contents.get(v) for v in program.variables]]
-        rng = Rng(snapshot.seed, snapshot.step)
-        outputs = run(inputs, sizes, rng, snapshot.version_of(program.kept), None)
-        return _checked(outputs, run, inputs, sizes, rng, check_finite)
-    except BaseException:
-        state.give_back(me)
-        raise
-    finally:
-        state.unpin(me)
+class Runs:
+    """The runs of a session.
 
+    Plans have this object and not their session: an object whose unknown attributes answer what to
+    write instead looks its attributes up more slowly.
 
-def updating(
-    state: State,
-    program: Program,
-    run: Executable,
-    fed: Sequence[Any],
-    sizes: tuple[int, ...],
-    check_finite: bool,
-    check_open: Callable[[], None],
-) -> list[Any]:
-    """Run what updates variables, in its turn, and commit; `check_open` is called before."""
-    if time_limits.used and time_limits.seconds_left() is not None:
-        # Waiting for other runs is part of the time.
-        args = state, program, run, fed, sizes, check_finite, check_open
-        return time_limits.holding(state.writing, _updating, *args)
-    with state.writing:
-        return _updating(state, program, run, fed, sizes, check_finite, check_open)
+    Attributes:
+        state: The session's contents.
+        check_finite: Whether outputs that are not finite are errors.
+        is_closed: Whether the session is.
+    """
 
+    def __init__(self, state: State, check_finite: bool) -> None:
+        self.state = state
+        self.check_finite = check_finite
+        self.is_closed = False
 
-def _updating(
-    state: State,
-    program: Program,
-    run: Executable,
-    fed: Sequence[Any],
-    sizes: tuple[int, ...],
-    check_finite: bool,
-    check_open: Callable[[], None],
-) -> list[Any]:
-    check_open()
-    if state.unsettled:
-        state.unsettled.look(updates=True)
-    me = object()
-    state.release()
-    try:
-        snapshot = state.pin(me)
-        if program.is_random:
-            snapshot = state.take_step(me)
-        contents = snapshot.values
-        # What is looked at before it is committed can't be written over what it replaces.
-        claim = None if check_finite else partial(state.claim, me, contents, program.rewritten)
-        inputs = [*fed, *[contents.get(v) for v in program.variables]]
-        rng = Rng(snapshot.seed, snapshot.step)
-        outputs = run(inputs, sizes, rng, snapshot.version_of(program.kept), claim)
-        _checked(outputs, run, inputs, sizes, rng, check_finite)
-        if contents:  # an executor that only looks at shapes has none
-            new = outputs[program.fetch_count :]
-            values = dict(zip(program.updated, new, strict=True))
-            due = partial(_still_due, values, program, contents)
-            state.commit(values, variables=program.rewritten, due=due)
-    except BaseException:
-        state.give_back(me)
-        raise
-    finally:
-        state.unpin(me)
+    def check_open(self) -> None:
+        """Refuse what comes after the session is closed.
+
+        Raises:
+            SessionError: It is.
+        """
+        if self.is_closed:
+            raise SessionError(
+                "this session is closed", fix="use it inside its `with` block, or make another"
+            )
+
+    def execute(
+        self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
+    ) -> list[Any]:
+        """Run a loaded program on checked feeds and commit its updates; what plans call."""
+        # The state before the check: a session that is closed in between leaves this one whole.
+        state = self.state
+        if self.is_closed:
+            self.check_open()
+        try:
+            if not program.updated:
+                return self._reading(state, program, run, fed, sizes)
+            return self._updating(state, program, run, fed, sizes)
+        except MemoryError as error:
+            if isinstance(error, GraphfwError):
+                raise
+            raise MemoryLimitError(
+                f"the run takes more memory than there is: {error}",
+                fix="feed less at once; plan.memory() says what takes it",
+            ) from error
+
+    def _reading(
+        self,
+        state: State,
+        program: Program,
+        run: Executable,
+        fed: Sequence[Any],
+        sizes: tuple[int, ...],
+    ) -> list[Any]:
+        """Run what updates no variables."""
+        if state.unsettled.noted:
+            state.unsettled.look(updates=False)
+        if not program.variables and not program.is_random:
+            outputs = run(fed, sizes, _NO_RNG, 0, None)
+            if self.check_finite:
+                _check(outputs, run, fed, sizes, _NO_RNG)
+            return outputs
+        me = object()
+        try:
+            snapshot = state.pin(me)
+            if program.is_random:
+                snapshot = state.take_step(me)
+            contents = snapshot.values
+            inputs = [*fed, *[contents.get(v) for v in program.variables]]
+            rng = Rng(snapshot.seed, snapshot.step)
+            outputs = run(inputs, sizes, rng, snapshot.version_of(program.kept), None)
+            if self.check_finite:
+                _check(outputs, run, inputs, sizes, rng)
+            return outputs
+        except BaseException:
+            state.give_back(me)
+            raise
+        finally:
+            state.unpin(me)
+
+    def _updating(
+        self,
+        state: State,
+        program: Program,
+        run: Executable,
+        fed: Sequence[Any],
+        sizes: tuple[int, ...],
+    ) -> list[Any]:
+        """Run what updates variables, in its turn, and commit."""
+        if time_limits.used and time_limits.seconds_left() is not None:
+            # Waiting for other runs is part of the time.
+            return time_limits.holding(state.writing, self._update, state, program, run, fed, sizes)
+        with state.writing:
+            return self._update(state, program, run, fed, sizes)
+
+    def _update(
+        self,
+        state: State,
+        program: Program,
+        run: Executable,
+        fed: Sequence[Any],
+        sizes: tuple[int, ...],
+    ) -> list[Any]:
+        self.check_open()
+        if state.unsettled.noted:
+            state.unsettled.look(updates=True)
+        me = object()
         state.release()
-    return outputs[: program.fetch_count]
+        try:
+            snapshot = state.pin(me)
+            if program.is_random:
+                snapshot = state.take_step(me)
+            contents = snapshot.values
+            # What is looked at before it is committed can't be written over what it replaces.
+            claim = (
+                None if self.check_finite else partial(state.claim, me, contents, program.rewritten)
+            )
+            inputs = [*fed, *[contents.get(v) for v in program.variables]]
+            rng = Rng(snapshot.seed, snapshot.step)
+            outputs = run(inputs, sizes, rng, snapshot.version_of(program.kept), claim)
+            if self.check_finite:
+                _check(outputs, run, inputs, sizes, rng)
+            if contents:  # an executor that only looks at shapes has none
+                new = outputs[program.fetch_count :]
+                values = dict(zip(program.updated, new, strict=True))
+                due = partial(_still_due, values, program, contents)
+                state.commit(values, variables=program.rewritten, due=due)
+        except BaseException:
+            state.give_back(me)
+            raise
+        finally:
+            state.unpin(me)
+            state.release()
+        return outputs[: program.fetch_count]
 
 
 def _still_due(
@@ -140,18 +191,16 @@ def _still_due(
     return {v: array for v, array in values.items() if v not in written}
 
 
-def _checked(
-    outputs: list[Any],
-    run: Executable,
-    inputs: Sequence[Any],
-    sizes: tuple[int, ...],
-    rng: Rng,
-    check_finite: bool,
-) -> list[Any]:
-    """Return the outputs, where they are finite or nobody asks."""
-    if check_finite and not all(map(_is_finite, outputs)):
+def _check(
+    outputs: list[Any], run: Executable, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng
+) -> None:
+    """See that the outputs of a run are finite.
+
+    Raises:
+        ExecutionError: One of them is not; it names the operation that this comes from.
+    """
+    if not all(map(_is_finite, outputs)):
         raise run.blame(inputs, sizes, rng)
-    return outputs
 
 
 def _is_finite(array: Any) -> bool:

@@ -17,8 +17,6 @@ from graphfw.errors import (
     FeedError,
     GraphError,
     GraphfwError,
-    MemoryLimitError,
-    SessionError,
     a_type,
 )
 from graphfw.hints.calls import explained
@@ -46,7 +44,7 @@ from graphfw.runtime.plan import Plan
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program, lower
 from graphfw.runtime.ready import ready
-from graphfw.runtime.running import reading, updating
+from graphfw.runtime.running import Runs
 from graphfw.runtime.state import Snapshot, State, batches, checked_seed
 from graphfw.runtime.unmoved import warn_of_unmoved
 
@@ -149,8 +147,7 @@ class Session(Answering, Uncopied):
         self.graph = graph
         self.executor = find_executor(executor)
         self._verify = None if verify is None else checked_level(verify)
-        finite = checked_switch("check_finite", check_finite)
-        self._check_finite = finite and self.executor.holds_values
+        finite = checked_switch("check_finite", check_finite) and self.executor.holds_values
         self.options = checked_options(
             threads, memory_limit, matmul_precision, winograd=winograd, tune=tune
         )
@@ -159,10 +156,13 @@ class Session(Answering, Uncopied):
         own = checked_passes(passes)
         self._passes, self._debug = () if debug else own, debug
         self.timeout = self.executor.checked_timeout(timeout)
-        self._state = State(checked_seed(seed))
+        self._runs = Runs(State(checked_seed(seed)), finite)
         self._plans: dict[Any, Plan] = {}
         self._compiling = forks.renewed_lock()
-        self._closed = False
+
+    @property
+    def _state(self) -> State:
+        return self._runs.state
 
     @property
     def seed(self) -> int:
@@ -213,7 +213,9 @@ class Session(Answering, Uncopied):
         for t in (fetches, *feeds):  # in Python 3.11 a comprehension would be a call of its own
             key += (id(t) if isinstance(t, Tensor) else nest.key(t, self._named),)
         plan = self._plans.get(key) or self._planned(key, fetches, feeds)
-        return plan(*feeds.values(), host=host, timeout=timeout)
+        if host or timeout is not None:
+            return plan(*feeds.values(), host=host, timeout=timeout)
+        return plan(*feeds.values())  # Python calls by position alone in less time
 
     def _named(self, name: str) -> Any:
         """Return the key of what a name means now: variables are renamed as models are joined."""
@@ -227,7 +229,7 @@ class Session(Answering, Uncopied):
 
         The key holds ids: of tensors and updates, which the graph keeps alive as long as itself.
         """
-        self._check_open()
+        self._runs.check_open()
         if not isinstance(feeds, Mapping):
             raise FeedError(
                 f"feeds is {a_type(feeds)}, not a dict",
@@ -263,7 +265,7 @@ class Session(Answering, Uncopied):
         ...     float(square(3.0))
         9.0
         """
-        self._check_open()
+        self._runs.check_open()
         self.graph.check()
         placeholders = lookup.placeholders_of(self.graph, feeds)
         tensors, updates, slots = lookup.all_fetched(self.graph, nest.leaves(fetches))
@@ -274,30 +276,11 @@ class Session(Answering, Uncopied):
                 how = self.graph, self._verify, self.executor.passes, self.precision, self._passes
                 program = copy_context().run(lower, tensors, updates, placeholders, *how)
             with without_collection():
-                late = None if self._check_finite else self._state.unsettled
+                late = None if self._runs.check_finite else self._state.unsettled
                 loaded = ready(program, self.executor, self.options, self._debug, late)
             # Now: what can't keep its memory limit is refused before variables take memory.
             self._start(self.graph.variables)
             return Plan(self, program, loaded, slots, nest.packer(fetches))
-
-    def _execute(
-        self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
-    ) -> list[Any]:
-        """Run a loaded program on checked feeds and commit its updates; what plans call."""
-        # The state before the check: a session that is closed in between leaves this one whole.
-        state = self._state
-        self._check_open()
-        try:
-            if not program.updated:
-                return reading(state, program, run, fed, sizes, self._check_finite)
-            return updating(state, program, run, fed, sizes, self._check_finite, self._check_open)
-        except MemoryError as error:
-            if isinstance(error, GraphfwError):
-                raise
-            raise MemoryLimitError(
-                f"the run takes more memory than there is: {error}",
-                fix="feed less at once; plan.memory() says what takes it",
-            ) from error
 
     def wait(self) -> None:
         """Wait for all runs: one on a GPU may return before it is done, and fail later.
@@ -308,7 +291,7 @@ class Session(Answering, Uncopied):
             ExecutionError: A run has failed; it and those after it have changed no variable.
             SessionError: The session is closed.
         """
-        self._check_open()
+        self._runs.check_open()
         self._state.unsettled.settle()
 
     def _profile(
@@ -463,20 +446,14 @@ class Session(Answering, Uncopied):
             ExecutionError: A run that had returned has failed; the session is closed all the same.
         """
         unsettled = self._state.unsettled
-        self._closed = True
+        self._runs.is_closed = True
         self._plans.clear()
-        self._state = State(self.seed)
+        self._runs.state = State(self.seed)
         self.executor.release()
         unsettled.settle()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise SessionError(
-                "this session is closed", fix="use it inside its `with` block, or make another"
-            )
-
     def __enter__(self) -> Session:
-        self._check_open()
+        self._runs.check_open()
         return self
 
     def __exit__(
@@ -495,5 +472,5 @@ class Session(Answering, Uncopied):
             trim_traceback(traceback)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"step {self._state.snapshot.step}"
+        state = "closed" if self._runs.is_closed else f"step {self._state.snapshot.step}"
         return f"<Session of {self.graph!r} on {self.executor.name}, {state}>"

@@ -71,9 +71,13 @@ class Unsettled:
     Args:
         rewind: A method, whose owner is not kept. Given a step, and how many were taken from it
             on, it takes them back if nobody has taken others since.
+
+    Attributes:
+        noted: Whether there has ever been one: what short runs ask, as it takes no call.
     """
 
     def __init__(self, rewind: Callable[[int, int], None]) -> None:
+        self.noted = False
         self._rewind = weakref.WeakMethod(rewind)  # its owner has this: no cycle
         self._lock = forks.renewed_lock()
         self._entries: deque[_Entry] = deque()
@@ -91,6 +95,7 @@ class Unsettled:
         if not _exits:
             _exits.append(atexit.register(_tell_at_exit))
         refs = tuple([weakref.ref(result) for result in results])
+        self.noted = True
         self._entries.append(_Entry(outcome, updates, threading.current_thread(), refs, step))
 
     def look(self, *, updates: bool) -> None:
@@ -103,6 +108,8 @@ class Unsettled:
         Raises:
             ExecutionError: An earlier run has failed.
         """
+        if not self:
+            return
         me = threading.current_thread()
         with self._lock:
             while self._entries:

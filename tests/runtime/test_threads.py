@@ -276,15 +276,21 @@ def test_closing_just_after_a_run_was_let_in_does_not_take_its_variables_away(up
     g, a, b, x, tick = counters()
     session = gf.Session(g)
     plan = session.compile([a, tick] if update else [a], feeds=[x] if update else [])
-    check, checks = session._check_open, []
+    checks = []
 
-    def check_then_close():
-        check()
-        checks.append(1)
-        if len(checks) == 1 + update:
-            session.close()
+    class ClosesAfterTheCheck(type(session._runs)):
+        @property
+        def is_closed(self):
+            checks.append(1)
+            if len(checks) == 1 + update:
+                session.close()
+            return False
 
-    session._check_open = check_then_close
+        @is_closed.setter
+        def is_closed(self, value):
+            pass
+
+    session._runs.__class__ = ClosesAfterTheCheck
     assert plan(*[1.0] * update)[0][0] == 0
 
 

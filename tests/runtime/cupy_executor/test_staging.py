@@ -56,8 +56,8 @@ def test_results_on_the_host_are_not_copied(several, rng):
     data = rng.normal(size=(4, 3)).astype(np.float32)
     with gf.Session(g) as session:
         made = []
-        execute = session._execute
-        session._execute = lambda *args: made.append(execute(*args)) or made[-1]
+        execute = session._runs.execute
+        session._runs.execute = lambda *args: made.append(execute(*args)) or made[-1]
         found = session.run(fetches, {x: data}, host=True)
     assert found["y"] is made[0][0]
 
