@@ -15,8 +15,12 @@ from graphfw.ir.op import REGISTRY
 DOCS = Path(__file__).parent.parent / "docs"
 FIGURES = DOCS / "benchmarks"
 ALL = sorted(page for page in DOCS.rglob("*.md") if FIGURES not in page.parents)
-PAGES = [page for page in ALL if "```python" in page.read_text("utf-8")]
+WITH_CODE = [page for page in ALL if "```python" in page.read_text("utf-8")]
+INTERNALS = [page for page in ALL if page.is_relative_to(DOCS / "internals")]
+PAGES = [page for page in WITH_CODE if page not in INTERNALS]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SHOWN = re.compile(r"\n\n```text\n(.*?)^```", BLOCK.flags)
+"""The output behind a block."""
 
 
 @pytest.fixture
@@ -70,6 +74,37 @@ def test_what_is_added_needs_nothing_private(page):
     found = set(re.findall(r"^(?:from|import) (graphfw\S*)", text, re.MULTILINE))
     assert found <= {"graphfw", "graphfw.extend"}
     assert not re.search(r"\bself\._|\bdef _", "".join(BLOCK.findall(text)))
+
+
+@pytest.mark.usefixtures("_registries_restored")
+@pytest.mark.parametrize(
+    "page", [page for page in WITH_CODE if page in INTERNALS], ids=lambda page: page.stem
+)
+def test_output_is_what_the_code_prints(page, monkeypatch, capsys):
+    monkeypatch.delenv("GRAPHFW_JIT", raising=False)
+    names: dict[str, object] = {"__name__": "page"}
+    text = page.read_text("utf-8")
+    for block in BLOCK.finditer(text):
+        run(block[1], page, names)
+        shown = SHOWN.match(text, block.end())
+        assert capsys.readouterr().out.strip() == (shown[1].strip() if shown else "")
+
+
+def test_tests_that_are_named_are_there():
+    """Invariants name the test that holds them: `tests/path.py::test_name`."""
+    for page in INTERNALS:
+        for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page.read_text("utf-8")):
+            file = DOCS.parent / path
+            assert file.exists(), f"{page.name} names {path}"
+            assert f"def {name}(" in file.read_text("utf-8") or not name, (
+                f"{page.name} names {name}"
+            )
+
+
+def test_lines_are_short():
+    for page in INTERNALS:
+        for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
+            assert len(line) <= 120, f"{page.name}:{number} has {len(line)} characters"
 
 
 def run(source: str, page: Path, names: dict[str, object]) -> None:
