@@ -104,7 +104,9 @@ def test_tests_that_are_named_are_there():
 def test_lines_are_short():
     for page in INTERNALS:
         for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
-            assert len(line) <= 120, f"{page.name}:{number} has {len(line)} characters"
+            # An address can't be broken.
+            is_long = len(line) > 120 and "https://" not in line
+            assert not is_long, f"{page.name}:{number} has {len(line)} characters"
 
 
 def run(source: str, page: Path, names: dict[str, object]) -> None:

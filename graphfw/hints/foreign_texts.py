@@ -146,7 +146,7 @@ set the precision of a session: gf.Session(g, precision="mixed-bf16")
     amp *autocast* get_float32_matmul_precision set_float32_matmul_precision
 set it of a session: gf.Session(g, threads=…)
     *_num_threads *_num_interop_threads set_flush_denormal
-runs give equal bits whatever the number of threads: docs/compiler.md
+runs give equal bits whatever the number of threads: docs/numbers.md
     *deterministic*
 gf.Session(g, check_finite=True) finds the first NaN
     *anomaly*
