@@ -65,7 +65,7 @@ def _end_output() -> None:
 
 
 def _told(error: GraphfwError) -> str:
-    """Return what an error says, without lines of code: the user has written none."""
+    """Return the text of an error, without lines of code: the user has written none."""
     error.operands = tuple([replace(operand, loc=None) for operand in error.operands])
     lines = [line for line in str(error).splitlines() if not line.startswith("  at   ")]
     return "\n".join([f"{type(error).__name__}: {lines[0]}", *lines[1:]])

@@ -1,5 +1,6 @@
 """Rules of the repository as a whole."""
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -45,6 +46,27 @@ def test_what_checkers_are_to_ignore_has_a_reason():
         if re.search(r"# (type: ignore\[[\w,-]+\]|noqa: \w+)$", line)
     ]
     assert not found, "say why behind it: " + str(found)
+
+
+HEADLESS = ("What ", "Those ", "Return what ", "Returns what ", "Yield what ")
+"""First words of docstrings that leave a reader to guess the noun."""
+
+KERNEL_FAMILIES = re.compile(r"graphfw/runtime/\w+/(convolution|matmul|attention|special)/")
+"""Code that is to be replaced, whose docstrings stay as they are until then."""
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb():
+    found = []
+    for path in tracked_files():
+        name = path.relative_to(ROOT).as_posix()
+        is_ours = path.suffix == ".py" and name.startswith(("graphfw/", "tests/"))
+        if not is_ours or KERNEL_FAMILIES.match(name):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            text = node.value if isinstance(node, ast.Expr) else None
+            if isinstance(text, ast.Constant) and str(text.value).startswith(HEADLESS):
+                found.append(f"{name}:{node.lineno}: {str(text.value).splitlines()[0]}")
+    assert not found, "name what it is or returns: " + "\n".join(found)
 
 
 def test_no_machine_paths():

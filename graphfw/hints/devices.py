@@ -11,7 +11,7 @@ _EXECUTORS = {device: name for name, devices in _MEANT.items() for device in dev
 
 
 def executor_for(device: str) -> str:
-    """Return what to write instead of another framework's name of a device, or "".
+    """Return the fix for another framework's name of a device, or "".
 
     >>> executor_for("cuda:1"), executor_for("numpy")
     ('write gf.Session(g, executor="cupy:1")', '')

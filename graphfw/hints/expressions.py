@@ -46,7 +46,7 @@ def _signature(call: str) -> Signature:
 
 
 def _own(name: str, signature: Signature) -> str:
-    """Return what a table calls an argument."""
+    """Return graphfw's name of an argument of a table."""
     names = [name, *SYNONYMS.get(name, ())]
     return next((n for n in names if n in signature.parameters), name)
 

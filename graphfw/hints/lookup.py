@@ -40,7 +40,7 @@ _OWN_SENSE = {
 
 @functools.cache
 def look_up(name: str, place: str = "gf") -> Answer:
-    """Return what to write instead of a name that a place does not have.
+    """Return the answer to a name that a place does not have.
 
     Args:
         name: What another framework calls it.

@@ -146,7 +146,7 @@ def raise_unmade(name: str, target: str) -> NoReturn:
 
 
 def hint_for_call(name: str) -> str:
-    """Return what to write instead of a call of NumPy's function of a name, or ""."""
+    """Return the fix for a call of NumPy's function of a name, or ""."""
     return _fix(look_up(name), _call(call_at))
 
 
@@ -158,7 +158,7 @@ def _call(find: Callable[[FrameType], Written | None]) -> Written | None:
 
 @functools.cache
 def _fix(answer: Answer, written: Written | None, of: str = "") -> str:
-    """Return what to write, with the user's own arguments where they can be seen.
+    """Return the text of a fix, with the user's own arguments where they can be seen.
 
     Args:
         answer: What is known of the name.

@@ -95,7 +95,7 @@ def _axes(op: Op, rank: int) -> list[tuple[int, ...]]:
 
 
 def _unmoved(tensor: Tensor) -> Tensor:
-    """Return what a function was given that has moved the axis to sort along to the end."""
+    """Return the tensor as it was before a function moved the axis to sort along to the end."""
     node = tensor.node
     return node.inputs[0] if node.op.name == "permute_dims" else tensor
 

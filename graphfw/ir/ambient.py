@@ -72,7 +72,7 @@ def join_scope(outer: str, name: str) -> str:
 
 
 def as_name(name: object) -> str:
-    """Return what is given as a name.
+    """Return a name, which must be a string.
 
     Raises:
         ArgumentError: It is no string.

@@ -70,7 +70,7 @@ class BodyGraph(Graph):
         return self.captured[source]
 
     def standing_for(self, tensor: Tensor) -> Tensor | None:
-        """Return what stands here for a tensor of the graph around all bodies, or None."""
+        """Return this graph's tensor for one of the graph around all bodies, or None."""
         source = self.outer.standing_for(tensor)
         return None if source is None else self.captured.get(source)
 

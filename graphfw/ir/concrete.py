@@ -301,7 +301,7 @@ def _evaluated(tensor: Tensor, what: str) -> np.ndarray[Any, Any]:
 
 
 def _bytes_of(node: Node) -> int:
-    """Return what the outputs take; all dims are static."""
+    """Return the bytes of a node's outputs, all of whose dims are static."""
     return sum([int(t.nbytes) for t in node.types])
 
 

@@ -254,7 +254,7 @@ _MANY = 16
 
 
 def _parts(d: DimLike) -> list[DimLike]:
-    """Return what the text of a size names."""
+    """Return the sizes whose names the text of a size is made of."""
     atom = _composite(d)
     if atom is not None:
         return [arg for arg in atom.args if not isinstance(arg, int) and is_symbol(arg) is None]

@@ -213,7 +213,7 @@ class _Fork:
 
 
 _interrupts: list[KeyboardInterrupt] = []
-"""Those that are to come again."""
+"""The interrupts that are to come again."""
 
 
 def _insist(call: Callable[[], None]) -> None:
@@ -321,7 +321,7 @@ def _imported_elsewhere() -> list[str]:
 
 
 def _locks_of_properties() -> Iterator[RLock]:
-    """Yield what cached properties hold, before Python 3.12, while one is computed."""
+    """Yield the locks of cached properties, held before Python 3.12 while one is computed."""
     if sys.version_info >= (3, 12):
         return
     modules = [module for name, module in sys.modules.items() if name.startswith("graphfw")]

@@ -271,7 +271,7 @@ class Graph(Answering):
         del variable, loc
 
     def standing_for(self, tensor: Tensor) -> Tensor | None:
-        """Return what stands here for a tensor of the graph around all bodies, or None."""
+        """Return this graph's tensor for one of the graph around all bodies, or None."""
         return tensor
 
     def reads(self, tensor: Tensor) -> bool:

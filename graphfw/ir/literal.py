@@ -275,7 +275,7 @@ class Literal:
 
     @staticmethod
     def of(origin: Scaling) -> Literal:
-        """Return what is computed of another one, when it is first asked for."""
+        """Return the literal that is computed from another one, when it is first asked for."""
         made = Literal.__new__(Literal)
         made.origin, made._digest, made._array = origin, None, None
         return made

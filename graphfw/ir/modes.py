@@ -51,7 +51,7 @@ class FunctionMode:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        """Return what the call is to return; NotImplemented leaves it to the next mode, or `func`.
+        """Return the call's result; NotImplemented leaves it to the next mode, or `func`.
 
         Args:
             func: The public function that was called, such as `gf.add`.
@@ -118,7 +118,7 @@ def ask_modes(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> Any:
-    """Return what the innermost mode makes of a call, or else the next one, or the function."""
+    """Return a call's result from the innermost mode, or else the next one, or the function."""
     state, modes = _modes.get(), active_modes()
     around = modes
     if isinstance(state, _Call) and state.is_asked and state.function is function:
@@ -212,5 +212,5 @@ class ByIdentity:
 
 
 def modes_key() -> tuple[ByIdentity, ...]:
-    """Return what traces of a function depend on: the modes that its functions ask."""
+    """Return the part of a trace's key that is the modes which its functions ask."""
     return tuple(map(ByIdentity, active_modes())) if OPEN else ()

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def leaves(structure: Any) -> Iterator[Any]:
-    """Yield what stands in a nested structure, in order."""
+    """Yield the leaves of a nested structure, in order."""
     if isinstance(structure, Mapping):
         for value in structure.values():
             yield from leaves(value)

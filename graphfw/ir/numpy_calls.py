@@ -17,7 +17,7 @@ from graphfw.ir.functions import OVERRIDABLE
 
 @functools.cache
 def _named(name: str) -> str:
-    """Return what graphfw calls a function of NumPy's or SciPy's: most have the same name."""
+    """Return graphfw's name of a function of NumPy's or SciPy's: most have the same name."""
     return name if name in OVERRIDABLE else renamed(name).rpartition(".")[2]
 
 

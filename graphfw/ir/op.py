@@ -85,7 +85,7 @@ class Rng(NamedTuple):
     lane: int = 0
 
     def fold(self, iteration: int) -> Rng:
-        """Return what one iteration of a loop draws from.
+        """Return the random state of one iteration of a loop.
 
         By the finaliser of SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, "Fast splittable
         pseudorandom number generators", OOPSLA 2014).
@@ -313,7 +313,7 @@ class Op:
         return _of_one_element(dtype) if shape == () else (TensorType(dtype, shape),)
 
     def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
-        """Return what a run calls for inputs of these dtypes: `eval`, or a faster equivalent."""
+        """Return the function to run for inputs of these dtypes: `eval`, or a faster equivalent."""
         del dtypes
         return partial(self.eval, xp)
 
@@ -330,7 +330,7 @@ class Op:
         return (guessed,)
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
-        """Return what one execution takes: by default one operation an output element."""
+        """Return the cost of one execution: by default one operation an output element."""
         flops: DimLike = 0
         written: DimLike = 0
         for output in outputs:

@@ -377,7 +377,7 @@ class _Parser:
         return tensor
 
     def initializer(self, text: str) -> Initializer:
-        """Return what `HeNormal(mode='fan_in')` stands for; without parentheses, a function."""
+        """Return the initialiser of `HeNormal(mode='fan_in')`; without parentheses, a function."""
         name, parenthesis, arguments = text.partition("(")
         found = self.initializers.get(name) or INITIALIZERS.get(name)
         if found is None:

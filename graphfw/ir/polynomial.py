@@ -128,7 +128,7 @@ def divided(dividend: Terms, divisor: Terms) -> dict[Mono, int] | None:
 
 
 def degree_order(mono: Mono) -> tuple[int, Mono]:
-    """Return what orders products so that multiplying keeps the order, as long division needs."""
+    """Return a sorting key of products that multiplying keeps in order, as long division needs."""
     return len(mono), mono
 
 

@@ -153,7 +153,7 @@ def _clash_of_ints(shapes: Sequence[Shape]) -> list[tuple[int, int]]:
 
 
 def broadcast_batch(*shapes: Shape) -> Shape:
-    """Return what the dims before the last two, those of matrices, broadcast to."""
+    """Return the shape that all dims but the last two, those of matrices, broadcast to."""
     try:
         return broadcast(*[shape[:-2] for shape in shapes])
     except Requirement as failed:
@@ -184,7 +184,7 @@ def normalize_axis(axis: int, ndim: int) -> int:
 
 
 def _int_or_none(axis: Any) -> int | None:
-    """Return what is an int in any form, such as `np.int64`; None for all else."""
+    """Return an int in any form, such as `np.int64`, as Python's; None for all else."""
     if type(axis) is int:
         return axis
     if isinstance(axis, bool):

@@ -185,7 +185,7 @@ class Tensor(Operators):
         return self
 
     def _own_state(self) -> Any:
-        """Return what `_restore` needs besides the node; for subclasses."""
+        """Return the state that `_restore` needs besides the node; for subclasses."""
 
     def _restore(self, node: Node, index: int, state: Any) -> None:
         """Become an output of a node again, with what `_own_state` returned."""

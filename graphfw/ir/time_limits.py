@@ -114,7 +114,7 @@ def checked_timeout(timeout: object) -> float | None:
 
 
 def limited(seconds: float, call: Callable[..., T], *args: Any) -> T:
-    """Return what a function returns that may take some time; an outer limit holds, too.
+    """Return the result of a function that may take some time; an outer limit holds, too.
 
     Raises:
         RunTimeoutError: It takes longer.
@@ -163,7 +163,7 @@ def seconds_left() -> float | None:
 
 
 def holding(lock: RLock, call: Callable[..., T], *args: Any) -> T:
-    """Return what a function returns that is called with a lock, for a run that has a limit.
+    """Return the result of a function called with a lock, for a run that has a limit.
 
     Raises:
         TimeOverError: The lock is not free in time.

@@ -290,7 +290,7 @@ class InitialOf:
         self._variable = variable
 
     def __call__(self, shape: tuple[int, ...], dtype: DType) -> Any:
-        """Return what the other variable's initialiser returns for it."""
+        """Return the contents that the other variable's initialiser makes."""
         with ambient.override(ambient.current_scope, self._variable.name):
             return self._initial(shape, dtype)
 

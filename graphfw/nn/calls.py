@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def call(module: Module, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Return what a module's `forward` returns: see `Module.__call__`."""
+    """Return the result of a module's `forward`: see `Module.__call__`."""
     path = module.path
     outer = ambient.outer_scope.get()
     prefix = ambient.current_scope.get() if outer is None else outer

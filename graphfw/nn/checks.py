@@ -31,7 +31,7 @@ def checked_size(layer: str, what: str, value: Any) -> int:
 
 
 def near_divisor(count: int, *sizes: int) -> int:
-    """Return what divides all of some sizes and is nearest to a count; rather the smaller one."""
+    """Return the common divisor of sizes that is nearest to a count; rather the smaller one."""
     whole = math.gcd(*sizes)
     divisors = [n for n in range(1, whole + 1) if whole % n == 0]
     return min(divisors, key=lambda n: abs(n - count))

@@ -47,7 +47,7 @@ class Recurrence(ABC):
     states: ClassVar[tuple[str, ...]]
 
     def projected(self, x: Tensor, w: Weights) -> Tensor:
-        """Return what the input gives to the gates, for all steps at once.
+        """Return the input's share of the gates, for all steps at once.
 
         x: [*A, inputs] -> [*A, gates * hidden]
         """

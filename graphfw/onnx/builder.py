@@ -352,7 +352,7 @@ class Builder:
         return [values[t.node, t.index] for t in outputs]
 
     def value(self, tensor: Tensor) -> Val:
-        """Return what stands for a tensor above the node that is being written."""
+        """Return the ONNX value of a tensor above the node that is being written."""
         return self._values[tensor.node, tensor.index]
 
     def _written(self, node: Node) -> Sequence[Val]:
@@ -425,7 +425,7 @@ class Builder:
             self._depth -= 1
 
     def drawn(self, op: Op, draw: Callable[[], Val]) -> Val:
-        """Return what is drawn for an op; equal ops draw the same.
+        """Return the value of a draw; equal ops draw the same.
 
         Raises:
             Unsupported: It is in a loop or a branch, where others can't see what is drawn.

@@ -122,7 +122,7 @@ def holds(graph: gf.Graph, shapes: Mapping[Tensor, Sequence[int]]) -> bool:
 
 
 def _meant(sizes: Sequence[DimLike]) -> DimLike:
-    """Return what sizes should all be: a number if there is one, else what is said shortest."""
+    """Return the size that all should have: a number if there is one, else the shortest text."""
     known = [d for d in sizes if not isinstance(d, Dim)]
     return known[0] if known else min(sizes, key=lambda d: len(str(d)), default=1)
 

@@ -120,7 +120,7 @@ def _type_of(x: Any) -> TypeProto:
 
 
 def _schema(domain: str, name: str, version: int) -> Any:
-    """Return what ONNX says of an operator that it defines by others, else None."""
+    """Return ONNX's schema of an operator that it defines by others, else None."""
     schema = schema_of(domain, name, version)
     if schema is None:
         return None

@@ -86,7 +86,7 @@ def _is_in_body() -> bool:
 
 
 def _entries(node: Call, x: Tensor) -> list[DimLike | None] | None:
-    """Return what is known of a tensor's elements, one by one; None if not even their number."""
+    """Return the known elements of a tensor, one by one; None if not even their number is known."""
     value = node.facts.value(x)
     if value is not None:
         return [v if value.dtype == object else int(v) for v in value.reshape(-1)]

@@ -151,7 +151,7 @@ class Map:
 
 
 def as_value(value: Any, kind: onnx.TypeProto | None = None) -> Value:
-    """Return what a value that the user gives stands for.
+    """Return the value that the user gives, as tensors, strings, lists and maps.
 
     Args:
         value: An array, strings, a list, a dict, None.
@@ -192,7 +192,7 @@ _STRING = 8
 
 
 def tensors_of(value: Value) -> Iterator[Tensor]:
-    """Return what a run has to compute of a value."""
+    """Yield the tensors that a run has to compute for a value."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (Chosen, Maps)):

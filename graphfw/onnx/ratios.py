@@ -66,7 +66,7 @@ class Ratio:
         return Ratio(-(-self.top // self.under), 1)
 
     def integer(self) -> DimLike:
-        """Return what a cast to an integer makes of it.
+        """Return the integer that a cast makes of the ratio.
 
         Raises:
             TypeError: It may be negative: a cast rounds towards 0.

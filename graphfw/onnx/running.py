@@ -119,7 +119,7 @@ def _is_numbers(kind: onnx.TypeProto, fed: Any) -> bool:
 
 
 def given(value: Value, arrays: Iterator[Any]) -> Any:
-    """Return what an output is for the user.
+    """Return an output in the form that the user gets.
 
     Args:
         value: The output.

@@ -289,7 +289,7 @@ def _check_arguments(
 
 
 def _leaves(graph: Graph, fetches: Any) -> tuple[list[Tensor], list[Update], list[str]]:
-    """Return what is fetched, and the names that a dict gives to tensors, else ""."""
+    """Return the fetched tensors and updates, and the names that a dict gives them, else ""."""
     pairs = list(fetches.items()) if isinstance(fetches, Mapping) else [("", fetches)]
     tensors: list[Tensor] = []
     updates: list[Update] = []

@@ -38,7 +38,7 @@ def _newest() -> dict[str, int]:
 
 @functools.cache
 def schema_of(domain: str, name: str, version: int) -> Any:
-    """Return what ONNX says of an operator in an opset, or None."""
+    """Return ONNX's schema of an operator in an opset, or None."""
     try:
         return onnx.defs.get_schema(name, max_inclusive_version=version, domain=domain)
     except onnx.defs.SchemaError:
@@ -128,7 +128,7 @@ def _check_attributes(node: NodeProto, known: Mapping[str, int], required: froze
 
 
 def kind_of(value: Value) -> str:
-    """Return what a value is: "tensor", "strings", "sequence", "map" or "none"."""
+    """Return the kind of a value: "tensor", "strings", "sequence", "map" or "none"."""
     if isinstance(value, Tensor):
         return "tensor"
     if isinstance(value, Strings):

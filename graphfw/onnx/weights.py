@@ -75,7 +75,7 @@ class Wanted(NamedTuple):
 
 
 def read(file: BufferedReader, wanted: Sequence[Wanted]) -> list[Array] | None:
-    """Return what lies in a file, read-only; None if the file ends too early.
+    """Return arrays that are read from a file, read-only; None if the file ends too early.
 
     All of it is in one piece of memory, which the system gives sooner than many.
     """

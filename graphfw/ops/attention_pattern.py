@@ -63,7 +63,7 @@ class ComposedAttention:
 
     @classmethod
     def of(cls, node: Node, inputs: tuple[Tensor, ...]) -> ComposedAttention | None:
-        """Return what a node computes from these inputs, if it is attention."""
+        """Return the attention that a node computes from these inputs, if it is one."""
         if node.op.name != "matmul" or node.types[0].dtype not in (float32, float64):
             return None
         weights, v = inputs
@@ -166,7 +166,7 @@ def _takes(x: Tensor, name: str, inside: set[Node]) -> tuple[Tensor, ...]:
 
 
 def _softmax_of(x: Tensor, inside: set[Node]) -> Tensor | None:
-    """Return what x is the softmax of, along the last axis, as `gf.softmax` composes it."""
+    """Return the operand of a softmax along the last axis, composed as `gf.softmax` does."""
     if parts := _takes(x, "divide", inside):
         powers, total = parts
         shifted = _takes(powers, "exp", inside)
@@ -232,7 +232,7 @@ class _Masked(NamedTuple):
 
 
 def _masked(x: Tensor) -> _Masked | None:
-    """Return what x is, if it is scores with a mask."""
+    """Return the parts of masked scores, if x is such."""
     if _is(x, "add"):
         left, right = x.node.inputs
         scores, mask = (left, right) if _leads_to_product(left) else (right, left)

@@ -118,7 +118,7 @@ class Branch(Region):
 def _for_some(
     lanes: Lanes, mask: Tensor, body: Body, batched: Sequence[bool], inputs: Sequence[Tensor]
 ) -> Sequence[Tensor]:
-    """Return what a branch makes in the lanes that take it; in others, anything.
+    """Return a branch's results, right in the lanes that take it; in others, anything.
 
     It is computed if a lane takes it, on the values of such lanes: elsewhere it might fail.
     """

@@ -318,7 +318,7 @@ _REPEATS_FIX = "repeat each element 0 times or more"
 
 
 def _times(x: Tensor, repeats: TensorLike) -> int | np.ndarray[Any, Any] | Tensor:
-    """Return what `repeats` says: one number or an array of them; a tensor where runs tell."""
+    """Return `repeats` as one number or an array of them; a tensor where runs tell."""
     known = as_tensor(repeats)
     demand(
         known.dtype.is_integer and known.ndim <= 1,

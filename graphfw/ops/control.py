@@ -39,7 +39,7 @@ def cond(
     false_fn: Callable[..., Any],
     *operands: Any,
 ) -> Any:
-    """Return what one of two functions makes of the operands.
+    """Call one of two functions, by a condition, and return its result.
 
     Only that one is computed, unless both are a few elementwise operations: choosing afterwards is
     faster then.
@@ -75,7 +75,7 @@ def cond(
 
 @public
 def switch(index: TensorLike, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """Return what the function of number `index` makes of the operands; see `cond`.
+    """Call the function of number `index`, and return its result; see `cond`.
 
     An index that is out of range counts as the nearest that is not.
 

@@ -166,7 +166,7 @@ def _qr_gradient(g_q: Tensor, g_r: Tensor, q: Tensor, r: Tensor) -> Tensor:
 
 
 def _imaginary_diagonal(x: Tensor) -> Tensor | int:
-    """Return what makes the diagonal other than real, as that of R is."""
+    """Return the imaginary part of the diagonal, which that of R has not."""
     if not x.dtype.is_complex:
         return 0
     return 0.5 * diagonal_matrix(F.diagonal(x) - F.conj(F.diagonal(x)))

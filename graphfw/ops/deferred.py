@@ -41,7 +41,7 @@ class Deferred(NamedTuple):
 
 
 def terms(value: Tensor) -> list[Tensor]:
-    """Return what a value is the sum of."""
+    """Return the terms whose sum a value is."""
     node = value.node
     if node.op.name != "add" or any(t.type != value.type for t in node.inputs):
         return [value]
@@ -85,7 +85,7 @@ def _is_view(node: Node) -> bool:
 
 
 def _viewed(value: Tensor, stacked: Set[Tensor]) -> tuple[Tensor, list[Node]]:
-    """Return what a value is a view of, and the views, the outermost first."""
+    """Return the tensor that a value is a view of, and the views, the outermost first."""
     views: list[Node] = []
     while value not in stacked and _is_view(value.node):
         views.append(value.node)

@@ -84,7 +84,7 @@ def _has_bodies(node: Node) -> bool:
 
 
 def carrying(*traced: Traced) -> tuple[Traced, ...]:
-    """Return what has been traced with one more output, a token, if an effect is in one of them.
+    """Return traced functions with one more output, a token, if one of them has an effect.
 
     All of them have it then, as a branch's choices yield the same.
     """

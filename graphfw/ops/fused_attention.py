@@ -108,6 +108,6 @@ def summed_axes(shape: Shape, like: Shape) -> tuple[int, ...]:
 
 
 def _summed(xp: Any, x: Any, like: Any, dtype: Any) -> Any:
-    """Return what is added up so that it has an array's shape."""
+    """Return sums of x that have an array's shape."""
     axes = summed_axes(x.shape, like.shape)
     return xp.sum(x.astype(dtype, copy=False), axis=axes).reshape(like.shape).astype(x.dtype)

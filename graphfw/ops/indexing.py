@@ -92,7 +92,7 @@ def getitem(x: TensorLike, key: Any, /) -> Tensor:
 
 
 def key_steps(x: Tensor, key: Any) -> list[Step]:
-    """Return what a key does to x, one op after the other; steps that do nothing are left out."""
+    """Return the ops of a key on x, one after the other; those that do nothing are left out."""
     if isinstance(key, Tensor) and key.ndim == 0 and key.dtype.is_bool:
         return _chosen(x, key)
     items = _aligned(x, key if isinstance(key, tuple) else (key,))
@@ -179,7 +179,7 @@ _INDEX_FIX = "use ints, slices, None, ..., or tensors of integers or bools"
 
 
 def _items(x: Tensor, entry: Any) -> list[_Item]:
-    """Return what an entry means: one item, or for a boolean array one for each of its dims."""
+    """Return the items of an entry: one, or for a boolean array one for each of its dims."""
     if entry is None or entry is Ellipsis or isinstance(entry, (slice, Dim)):
         return [_Item(entry)]
     is_bool = isinstance(entry, (bool, np.bool_))
@@ -209,7 +209,7 @@ def _of_mask(x: Tensor, mask: Tensor) -> list[_Item]:
 
 
 def _chosen(x: Tensor, mask: Tensor) -> list[Step]:
-    """Return what a 0-d boolean does, alone: a new axis, with x or with nothing along it."""
+    """Return the ops of a 0-d boolean alone: a new axis, with x or with nothing along it."""
     (index,) = nonzero(reshape(mask, (1,)))
     lifted = (1, *x.shape)
     result = (*index.shape, *x.shape)

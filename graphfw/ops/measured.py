@@ -39,7 +39,7 @@ class Measuring(Op):
     vjp = NONDIFF
 
     def measured(self, *results: Any) -> tuple[int, ...]:
-        """Return what `dims` stand for, given the results' arrays."""
+        """Return the sizes of `dims`, given the results' arrays."""
         return (len(results[0]),)
 
     @property
@@ -48,7 +48,7 @@ class Measuring(Op):
         return tuple(map(str, self.dims))
 
     def most(self, *inputs: Shape) -> tuple[DimLike | None, ...]:
-        """Return what `dims` are at most, given the inputs' shapes; None where nothing tells."""
+        """Return upper bounds of `dims`, given the inputs' shapes; None where nothing tells."""
         return (TensorType(int64, inputs[0]).size,)
 
 
@@ -98,7 +98,7 @@ _DEPTH = 4
 
 
 def _what(x: Tensor, depth: int) -> Any:
-    """Return what is equal for tensors that are computed alike from the same ones."""
+    """Return a key that is equal for tensors which are computed alike from the same ones."""
     node = x.node
     if not depth or PURE not in node.op.traits:
         return node, x.index

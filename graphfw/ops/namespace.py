@@ -35,7 +35,7 @@ class _Info:
     """The result of `__array_namespace_info__()`: see the standard's inspection API."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Return what of the standard's optional parts is there."""
+        """Return the standard's optional parts, and whether each is there."""
         # Who asks for boolean indexing wants to write x[mask] = v as well.
         return {"boolean indexing": False, "data-dependent shapes": True, "max dimensions": 64}
 
@@ -67,7 +67,7 @@ class _Info:
 
 
 def __array_namespace_info__() -> _Info:
-    """Return what can be asked of this namespace, as the standard defines it.
+    """Return the namespace's own description, as the standard defines it.
 
     >>> import graphfw as gf
     >>> gf.__array_namespace_info__().default_dtypes()["real floating"]

@@ -338,7 +338,7 @@ def _stacks(
 
 
 def _stored(both: Reverse | Forward, wanted: Sequence[Tensor], free: set[Tensor]) -> list[Tensor]:
-    """Return what a loop must keep for that of its derivatives: no more than is needed.
+    """Return the tensors that a loop must keep for that of its derivatives: no more than is needed.
 
     What a view or an elementwise op makes of tensors that are at hand is made again instead.
     """

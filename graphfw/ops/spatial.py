@@ -102,7 +102,7 @@ class Sliding:
         return dim_max(needed - self.size - before, 0)
 
     def same(self) -> tuple[DimLike, DimLike]:
-        """Return what to add so that there are size/stride places, rounded up."""
+        """Return the padding with which there are size/stride places, rounded up."""
         total = self.missing(0, (self.size + self.stride - 1) // self.stride)
         return total // 2, total - total // 2
 

@@ -112,7 +112,7 @@ def require_correction(name: str, correction: Any) -> None:
 
 
 def degrees(count: DimLike, correction: float, like: Tensor) -> float | Dim | Tensor:
-    """Return what the squares' sum is divided by: count - correction, or 0 if that is negative."""
+    """Return the divisor of the squares' sum: count - correction, or 0 if that is negative."""
     if correction == int(correction):
         return dim_max(count - int(correction), 0)
     if isinstance(count, Dim):

@@ -41,7 +41,7 @@ KINDS: dict[str, Callable[[DType], bool]] = {
 """The values of a row's `accepts`."""
 
 FLOATS_ONLY = ("floating-point", "floating-point or complex")
-"""Those for which a public function converts integers to the default dtype."""
+"""The words of ops whose public functions convert integers to the default dtype."""
 
 SAMPLE_DTYPE = {"integer": "int32", "integer or bool": "int32", "complex": "complex64"}
 """The dtype that the tests draw for each of `KINDS`; float32 for those that are not here."""

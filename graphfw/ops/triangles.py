@@ -33,7 +33,7 @@ def is_triangle(x: Tensor, dims: Shape, below: float, above: float) -> bool:
 
 
 def _below_and_above(x: Tensor, dims: Shape, depth: int = _DEPTH) -> tuple[Array, Array] | None:
-    """Return what x is on and below the diagonal, and what above, where these are two numbers."""
+    """Return x's number on and below the diagonal and the one above, if it has just two."""
     value = fill_value(x)
     if value is not None:
         return value, value
@@ -66,7 +66,7 @@ def _constant_triangle(array: Array) -> tuple[Array, Array] | None:
 
 
 def _compared(op: Op, left: Tensor, right: Tensor) -> tuple[Array, Array] | None:
-    """Return what a comparison of the rows' numbers with the columns' is, either way round."""
+    """Return the two numbers of a comparison of rows' numbers with columns', either way round."""
     by_row = left.ndim > 1 and left.shape[-1] == 1
     row, column = (left, right) if by_row else (right, left)
     if row.ndim < 2 or row.shape[-1] != 1 or any(d != 1 for d in column.shape[:-1]):

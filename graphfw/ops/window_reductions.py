@@ -25,7 +25,7 @@ _PADDED: dict[str, Any] = {**SAMPLE, "before": (2,), "after": (1,)}
 
 
 def least(dtype: DType) -> float | int:
-    """Return what nothing is smaller than."""
+    """Return the least number of a dtype."""
     return -math.inf if dtype.is_floating else int(iinfo(dtype).min)
 
 
@@ -89,7 +89,7 @@ class WindowReduction(Padded):
         return super().cost(outputs, *inputs)._replace(flops=flops)
 
     def neutral(self, dtype: DType) -> float | int:
-        """Return what windows see outside of x."""
+        """Return the number that windows have outside of x."""
         return 0
 
     def seen(self, xp: Any, x: Any) -> Iterator[Any]:

@@ -134,11 +134,11 @@ class Optimizer(Answering, metaclass=ExplainedType):
     # What subclasses say.
 
     def slots(self) -> dict[str, float]:
-        """Return what is remembered for each parameter, with the values to begin with."""
+        """Return the names of each parameter's state variables, with their initial values."""
         return {}
 
     def shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
-        """Return what all parameters share in an update; `count` is 1 in the first, a float64."""
+        """Return the numbers that parameters share; `count` is 1 in the first update, a float64."""
         return (lr,)
 
     @abc.abstractmethod

@@ -75,7 +75,7 @@ def _order(entry: tuple[Node, int]) -> tuple[int, int]:
 
 
 def _content(op: Op) -> Any:
-    """Return what is equal for equal ops, avoiding a digest for the many small constants."""
+    """Return a key that is equal for equal ops, avoiding a digest for the many small constants."""
     if not isinstance(op, Constant):
         return op
     array = op.value.array

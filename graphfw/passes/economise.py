@@ -115,7 +115,7 @@ class _Choice:
         return len(between) <= _LONG
 
     def _stored(self) -> set[Node]:
-        """Return what must lie in memory beside its root: operands of what is dear."""
+        """Return the nodes that must lie in memory beside their root: operands of dear ones."""
         found: set[Node] = set()
         for reader in self._parts.trigger:
             for tensor in () if is_cheap(reader) else reader.inputs:
@@ -128,7 +128,7 @@ class _Choice:
     def _of_root(
         self, root: Node, wanted: Collection[Node], stored: Collection[Node], *, is_needed: bool
     ) -> set[Node]:
-        """Return what is computed again from a root: all that comes of it, or nothing.
+        """Return the nodes that are computed again from a root: all that come of it, or none.
 
         Args:
             root: The root.

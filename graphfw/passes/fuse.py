@@ -97,7 +97,7 @@ def partition(graph: Graph, natives: Natives) -> Partition:
 
 
 def _wanted(graph: Graph, facts: Facts) -> set[Node]:
-    """Return what must be in memory, too, of that: for outputs, products, references."""
+    """Return the nodes that must be in memory, too: for outputs, products, references."""
     tensors = list(graph.outputs)
     numbered: list[Tensor] = []
     for node in graph.nodes:

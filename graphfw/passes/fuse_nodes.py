@@ -168,11 +168,11 @@ class Facts:
         return [*[self.root_of(tensor) for tensor in self.read_by(node)], *self.waits(node)]
 
     def read_by(self, node: Node) -> tuple[Tensor, ...]:
-        """Return what a node reads: what pools a product, that which the product reads."""
+        """Return the tensors that a node reads: for a pooled product, those of the product."""
         return (product_of(node) if self.role[node] is Role.MATMUL else node).inputs
 
     def waits(self, node: Node) -> list[Tensor]:
-        """Return what must be computed before a node is, though it does not read it."""
+        """Return the tensors to compute before a node is, though it does not read them."""
         if not self.behind or self.behind.keys().isdisjoint(node.inputs):
             return []
         read = {self.root_of(tensor) for tensor in node.inputs}
@@ -384,7 +384,7 @@ class Facts:
         return Space(sizes, everything, tuple(reads))
 
     def reduction(self, node: Node) -> tuple[Tensor, tuple[int, ...]]:
-        """Return what a reduction reduces and along which axes: behind reshapes, where that goes.
+        """Return the operand and the axes of a reduction: behind reshapes, where that goes.
 
         The sum of [b, t, c] over b and t, where that is a reshape of [b*t, c], is the sum of this
         over the rows: it may be made where these are.

@@ -58,7 +58,7 @@ class _Again(NamedTuple):
 
 
 def _joined(parts: Sequence[_Again]) -> _Again:
-    """Return what computes several tensors."""
+    """Return one record of the nodes that compute several tensors."""
     return _Again(
         list(dict.fromkeys([node for part in parts for node in part.nodes])),
         list(dict.fromkeys([tensor for part in parts for tensor in part.frontier])),
@@ -186,7 +186,7 @@ class _Settling:
                         known_readers.setdefault(reader, False)
 
     def _expanded(self, tensor: Tensor, *, moves: bool, is_large: bool = False) -> _Again | None:
-        """Return what computes a tensor from what is in memory.
+        """Return the nodes that compute a tensor from those in memory.
 
         Those nodes are cheap, or the tensor is large, or nobody else needs them: then they move to
         the only reader.

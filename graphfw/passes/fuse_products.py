@@ -174,7 +174,7 @@ def _needed(
 def _beside(
     clusters: Clusters, cone: Collection[Node], last: Node, inside: set[Node]
 ) -> list[Node] | None:
-    """Return what of the cluster comes of the cone beside its last node, if it can move along.
+    """Return a cluster's nodes that come of the cone beside its last node, if they can move.
 
     Others read it from memory, where the product's kernel writes it then.
     """

@@ -58,7 +58,7 @@ class Choice:
         self.multiplied = self._operands()
 
     def _overrides(self, policy: Policy) -> dict[Node, Override]:
-        """Return what users say of the nodes."""
+        """Return the user's overrides of the nodes."""
         found: dict[Node, Override] = {}
         for node in reversed(self.nodes):
             said = found.get(node) or policy.said(node)
@@ -242,7 +242,7 @@ class Choice:
         return False
 
     def _operands(self) -> set[Node]:
-        """Return what products take in 16 bits, themselves or as a view."""
+        """Return the nodes that products read in 16 bits, themselves or as a view."""
         found: set[Node] = set()
         for node in self.nodes:
             if self.kinds[node] is not Kind.NARROW:

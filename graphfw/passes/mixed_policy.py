@@ -111,7 +111,7 @@ class Policy:
     overrides: tuple[Override, ...] = ()
 
     def said(self, node: Node) -> Override | None:
-        """Return what a user says of a node."""
+        """Return the user's override for a node, if there is one."""
         return next((one for one in reversed(self.overrides) if one.fits(node)), None)
 
     def check(self, graph: Graph) -> None:

@@ -200,7 +200,7 @@ def sum_of_windows(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 
 
 def _windows(sums: tuple[Tensor, ...]) -> list[tuple[SliceSet, Tensor]] | None:
-    """Return what sets windows in zeros, and to what, where a sum consists of such alone."""
+    """Return the windows set in zeros, and their values, where a sum consists of such alone."""
     found: list[tuple[SliceSet, Tensor]] = []
     todo = list(sums)
     while todo:

@@ -151,7 +151,7 @@ class Parts:
         self.wanted = [tensor for tensor in wanted if tensor.node not in late_anyway]
 
     def number(self, dim: DimLike) -> int:
-        """Return what a size is."""
+        """Return the number of a size."""
         return dim if isinstance(dim, int) else evaluate(dim, self.sizes)
 
     def _trigger(self, node: Node, late: Sequence[Tensor]) -> Tensor | None:
@@ -161,7 +161,7 @@ class Parts:
         return max(found, key=lambda t: self.order[t.node], default=None)
 
     def _late(self, nodes: Sequence[Node], outputs: Collection[Node]) -> set[Node]:
-        """Return what is cheap, comes of what is there anyway, and only the backward part needs.
+        """Return the cheap nodes that come of kept ones, and that only the backward part needs.
 
         It is computed where it is read: nothing is kept for it.
         """
@@ -243,7 +243,7 @@ class _Choice:
         return never | set(free[round(budget.share * len(free)) :])
 
     def _rank(self, dear: Sequence[Node]) -> Callable[[Node], tuple[float, float]]:
-        """Return what sorts nodes by what they take for each byte; equal ones spread evenly."""
+        """Return a sorting key of nodes: their time for each byte; equal ones spread evenly."""
         rate = {node: self._flops(node) / max(self._parts.nbytes[node], 1) for node in dear}
         count: Counter[float] = Counter()
         spread: dict[Node, float] = {}
@@ -258,7 +258,7 @@ class _Choice:
         return self._parts.number(node.op.cost(node.types, *[t.type for t in node.inputs]).flops)
 
     def _ends(self, dear: Collection[Node], segments: int) -> set[Node]:
-        """Return what is live where segments end: of dear nodes with about equally many bytes."""
+        """Return the nodes live where segments end, whose dear nodes have about equal bytes."""
         live = self._live()
         nbytes = self._parts.nbytes
         rooms = [sum([nbytes[node] for node in nodes]) for nodes in live]

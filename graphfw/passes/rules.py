@@ -96,7 +96,7 @@ class _Driver:
         self.by_op: dict[str, tuple[Rule, ...]] = {}
 
     def rewrite(self, node: Node, inputs: Outputs) -> Outputs | None:
-        """Return what replaces a node, settled, or None to keep it."""
+        """Return a node's replacement, settled, or None to keep it."""
         graph = current_graph()
         start = len(graph.nodes)
         made = self.first_hit(node, inputs)

@@ -316,7 +316,7 @@ def _resolved(dim: DimLike, known: Mapping[str, DimLike]) -> DimLike:
 
 
 def least_tolerance(nodes: Sequence[Node]) -> float:
-    """Return what 16-bit numbers inside a graph explain, in its results of any dtype: else 0."""
+    """Return the tolerance of results of any dtype with 16-bit numbers inside a graph: else 0."""
     least = 0.0
     for node in nodes:
         own = [_TOLERANCE[t.dtype.name] for t in node.types if t.dtype.is_low_precision]

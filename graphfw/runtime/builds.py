@@ -71,11 +71,11 @@ class Copies:
                 self._updates[update] = Update(pairs, main, update.loc)
 
     def of(self, leaf: Tensor | Update) -> Tensor | Update:
-        """Return what stands for a tensor or an update of the build."""
+        """Return this graph's tensor or update for one of the build."""
         return self._updates[leaf] if isinstance(leaf, Update) else self.tensor(leaf)
 
     def happening(self) -> list[Tensor | Update]:
-        """Return what happens at each call, whether or not it is returned.
+        """Return the effects and updates of each call, whether or not they are returned.
 
         What layers carry along is for the step that trains them.
         """
@@ -91,7 +91,7 @@ class Copies:
         return [*effects, *[new for old, new in self._updates.items() if old not in carried]]
 
     def tensor(self, tensor: Tensor) -> Tensor:
-        """Return what stands for a tensor of the build."""
+        """Return this graph's tensor for one of the build."""
         if isinstance(tensor, Variable):
             return self._twin(tensor)
         made = self._tensors.get(tensor.node)

@@ -78,7 +78,7 @@ class Cache:
         self._secret: bytes | None = None
 
     def load(self, name: str) -> bytes | None:
-        """Return what was stored under this name; None if nothing sound is there."""
+        """Return the bytes stored under this name; None if nothing sound is there."""
         folder = self._opened()
         if folder is None:
             return None

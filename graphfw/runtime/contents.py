@@ -43,7 +43,7 @@ class InitialContents:
         self._own: dict[tuple[str, TensorType], Tensor] = {}
 
     def of(self, variable: Variable) -> Array:
-        """Return what a variable begins with.
+        """Return the initial contents of a variable.
 
         Raises:
             SessionError: It has no initial value.
@@ -70,7 +70,7 @@ class InitialContents:
         return initial
 
     def _filled(self, initialiser: Initializer, variable: Variable) -> Tensor | Array:
-        """Return what an initialiser makes for a variable."""
+        """Return an initialiser's contents for a variable, described once for all like it."""
         text = _text_of_own(initialiser)
         if not text:
             return _described(initialiser, variable, variable.name)
@@ -97,7 +97,7 @@ class InitialContents:
 
 
 def _described(initialiser: Initializer, variable: Variable, scope: str) -> Tensor | Array:
-    """Return what an initialiser makes for a variable."""
+    """Return the contents that an initialiser makes for a variable."""
     # A graph of its own, so that draws depend on the name scope and nothing else.
     with Graph(), without_modes(), ambient.override(ambient.current_scope, scope):
         made = initialiser(variable.shape, variable.dtype)
@@ -119,7 +119,7 @@ _PLAIN = (bool, int, float, str)
 
 
 def assigned_contents(variable: Variable, value: Any) -> Array:
-    """Return what a user assigns to a variable, as an array of its dtype.
+    """Return the contents that a user assigns to a variable, as an array of its dtype.
 
     Raises:
         ShapeError, DTypeError: It does not fit.
@@ -219,7 +219,7 @@ def loaded(
     strict: bool,
     ignore_extra: bool,
 ) -> Loaded:
-    """Return what a state holds for variables, by their names.
+    """Return the contents that a state holds for variables, by their names.
 
     Args:
         state: Arrays by name.

@@ -94,7 +94,7 @@ def checked_options(
     winograd: bool,
     tune: bool,
 ) -> Options:
-    """Return what a session asks of its executor.
+    """Return a session's options for its executor.
 
     Raises:
         ArgumentError: One of them is wrong.
@@ -163,7 +163,7 @@ class Executable(abc.ABC):
         raise _unplanned("generates no code")
 
     def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
-        """Return what memory a run takes."""
+        """Return the memory that a run takes."""
         raise _unplanned("does not plan its memory")
 
     def profile(
@@ -276,7 +276,7 @@ class Executor(abc.ABC):
         return contents
 
     def from_kept(self, variable: Variable, array: Array) -> Array:
-        """Return what `to_kept` has returned in the variable's own type; perhaps as it is."""
+        """Return an array of `to_kept` in the variable's own type; perhaps as it is."""
         return array
 
     def release(self) -> None:  # noqa: B027  (most keep nothing)

@@ -290,7 +290,7 @@ class Function(Answering):
             raise
 
     def _static_key(self, name: str, value: Any) -> Hashable:
-        """Return what is equal for the values that one build serves."""
+        """Return a key that is equal for the values that one build serves."""
         if isinstance(value, (float, complex)):
             return type(value), repr(value)  # -0.0 is not 0.0, and NaN is NaN
         try:
@@ -306,7 +306,7 @@ class Function(Answering):
     # Building.
 
     def _planned(self, call: _Call) -> _Ready:
-        """Return what runs a call; it is built if there is none."""
+        """Return the plan of a call; it is built if there is none."""
         ready = self._known(call)
         if ready is None:
             with _building:
@@ -470,7 +470,7 @@ class _Ready(NamedTuple):
     pack: Callable[[Iterator[Any]], Any]
 
     def packed(self, values: Sequence[Any]) -> Any:
-        """Return what the function returns, from what the plan has computed."""
+        """Return the function's result, from the values that the plan has computed."""
         if self.slots is None:
             return self.pack(iter(values))
         return self.pack(iter([None if slot is None else values[slot] for slot in self.slots]))

@@ -19,7 +19,7 @@ _EXACT = frozenset({bool, int, str, bytes, type(None)})
 def glance(
     args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Hashable, ...] | None, list[Array]]:
-    """Return what is equal for calls that are as good as this one, and the arrays in it, in order.
+    """Return a key that is equal for calls as good as this one, and the arrays in it, in order.
 
     Calls with one key have arrays of the same dtypes and shapes in the same places, and otherwise
     equal arguments, in the same surroundings. The key may turn out not to be hashable.

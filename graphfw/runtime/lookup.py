@@ -59,7 +59,7 @@ class Fetched(NamedTuple):
 
 
 def all_fetched(graph: Graph, leaves: Iterable[Any]) -> Fetched:
-    """Return what is fetched, tensors and updates apart."""
+    """Return the fetched tensors and updates, apart."""
     found = Fetched([], [], [])
     for leaf in leaves:
         one = fetched(graph, leaf)

@@ -42,7 +42,7 @@ def packed(contents: Array) -> Array:
 
 
 def unpacked(variable: Variable, kept: Array) -> Array:
-    """Return what `packed` has made in the variable's own type."""
+    """Return an array of `packed` in the variable's own type."""
     if not is_packed(variable.dtype):
         return kept
     contents: Array = UnpackBits(variable.shape, variable.dtype).eval(np, kept)

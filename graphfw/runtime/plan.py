@@ -166,7 +166,7 @@ class Plan(Answering, Uncopied):
         return self._pack(iter([None if s is None else fetched[s] for s in self._slots]))
 
     def cost(self, *shapes: Given) -> PlanCost:
-        """Return what one run takes by the ops' own declarations.
+        """Return the cost of one run by the ops' own declarations.
 
         Args:
             shapes: The feeds' shapes, or the arrays, by position; without them it is symbolic.
@@ -231,7 +231,7 @@ class Plan(Answering, Uncopied):
         return found
 
     def _precision(self) -> list[str]:
-        """Return what a report says of mixed precision: nothing where there is none."""
+        """Return a report's lines on mixed precision: none where there is none."""
         if not self.program.mixing:
             return []
         *_, mixed = self.program.mixing
@@ -251,7 +251,7 @@ class Plan(Answering, Uncopied):
         return self._run.source()
 
     def memory(self, *shapes: Given) -> MemoryReport:
-        """Return what memory a run takes: print it for a table, plot its `timeline()`.
+        """Return the memory that a run takes: print it for a table, plot its `timeline()`.
 
         Args:
             shapes: The feeds' shapes, or the arrays, by position; not needed where all sizes are
@@ -325,7 +325,7 @@ class Plan(Answering, Uncopied):
         return self._session._profile(self.program, self._run, fed, sizes)
 
     def _sizes_of(self, shapes: Sequence[Given]) -> tuple[int, ...]:
-        """Return what the symbols stand for, given the feeds' shapes, or arrays of these shapes."""
+        """Return the numbers of the symbols, given the feeds' shapes, or arrays of these shapes."""
         if not shapes and not self.program.symbols:
             return ()
         found = []

@@ -19,7 +19,7 @@ def ready(
     debug: bool | Hook,
     unsettled: Unsettled | None = None,
 ) -> Executable:
-    """Return what runs a program.
+    """Return the executable of a program.
 
     Args:
         program: The program.

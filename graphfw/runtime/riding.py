@@ -38,7 +38,7 @@ def riding(graph: Graph, outputs: Sequence[Tensor], feeds: Sequence[Tensor]) -> 
 
 
 def _covered(graph: Graph, outputs: Sequence[Tensor]) -> set[Node]:
-    """Return what the outputs need, and what the gradients among that are gradients of."""
+    """Return the outputs' ancestors, and those of the results whose gradients are among them."""
     covered = set(ancestors(outputs))
     # Gradients of gradients come later in the list than what they are of.
     for found, ys in reversed(graph.gradients):

@@ -165,7 +165,7 @@ def _still_due(
     contents: Mapping[Variable, Any],
     now: Mapping[Variable, Any],
 ) -> dict[Variable, Any]:
-    """Return what is to be committed, also where this thread has written inside of the run.
+    """Return the values to commit, also where this thread has written inside of the run.
 
     Args:
         values: What the run has computed.

@@ -183,7 +183,7 @@ class StagedExecutable(Executable):
         return "\n\n".join([f"{title}\n\n{run.source()}" for title, run in pairs])
 
     def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
-        """Return what memory a run takes at most: as if all that is counted were there."""
+        """Return the memory that a run takes at most: as if all that is counted were there."""
         env = dict(zip(self.program.symbols, sizes, strict=True))
         reports = []
         for stage, run in zip(self.stages.stages, self._runs, strict=True):

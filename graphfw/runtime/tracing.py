@@ -93,7 +93,7 @@ def _called(
 
 
 def _parameter_names(fn: Callable[..., Any], count: int) -> list[str]:
-    """Return what to call the first placeholders of each argument."""
+    """Return the names of the first placeholders of each argument."""
     try:
         known = [
             p.name
@@ -106,7 +106,7 @@ def _parameter_names(fn: Callable[..., Any], count: int) -> list[str]:
 
 
 def flat_results(returned: Any, name: str) -> list[Tensor | Update | None]:
-    """Return what a function has returned, leaf by leaf; numbers and arrays become constants.
+    """Return a function's results, leaf by leaf; numbers and arrays become constants.
 
     Raises:
         ArgumentError: A leaf is none of these.

@@ -81,7 +81,7 @@ class Call(NamedTuple):
         return self.ys.pack([_outward(t) for t in self.ys.tensors])
 
     def cotangents(self, value: Any) -> list[Tensor | None]:
-        """Return what the user gives as cotangents of the result.
+        """Return the cotangents that the user gives, one for each result.
 
         Raises:
             ArgumentError, GradientError, ShapeError, DTypeError: They don't fit.
@@ -89,7 +89,7 @@ class Call(NamedTuple):
         return self._matched("the cotangents", value, "fn's result", self.ys)
 
     def tangents(self, value: Any) -> list[Tensor | None]:
-        """Return what the user gives as tangents of the arguments.
+        """Return the tangents that the user gives, one for each argument.
 
         Raises:
             ArgumentError, GradientError, ShapeError, DTypeError: They don't fit.

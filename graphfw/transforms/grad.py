@@ -73,7 +73,7 @@ def grad(
 
 
 def gradients(y: Tensor, xs: Sequence[Tensor], grad_y: Any = None) -> list[Tensor | None]:
-    """Return what `grad` does, for tensors; None for an x that no gradient reaches.
+    """Return the gradients of `grad`, for tensors; None for an x that no gradient reaches.
 
     For those who have another answer there than `grad` has: see `blocking`.
     """
@@ -135,7 +135,7 @@ def _targets(y: Tensor, xs: Tensor | Sequence[Tensor], missing: str) -> list[Ten
 
 
 def stand_in(x: Tensor) -> Tensor:
-    """Return what stands for a gradient where `collect_errors` goes on after a mistake."""
+    """Return the stand-in of a gradient where `collect_errors` goes on after a mistake."""
     zeros = F.zeros(x.shape, dtype=x.dtype)
     zeros.graph.poison(zeros.node)
     return zeros

@@ -153,7 +153,7 @@ def _arguments(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> I
 
 
 def _spread(what: str, axes: Any, value: Any, label: str) -> Iterator[_Leaf]:
-    """Yield what stands in a nested structure, each with its axis; `axes` may be less nested."""
+    """Yield the leaves of a nested structure with their axes; `axes` may be less nested."""
     is_axis = axes is None or (hasattr(axes, "__index__") and not isinstance(axes, bool))
     parts: dict[Any, Any] | None = None
     if isinstance(value, Mapping):

@@ -32,7 +32,7 @@ sys.exit(found[0] if found else 0)
 
 @pytest.fixture
 def script(tmp_path):
-    """Return what runs the script with a Python that does as it is told, by words of commands."""
+    """Return a function that runs the script with a Python that answers by words of commands."""
     python = tmp_path / "python"
     python.write_text(STUB.format(python=sys.executable), "utf-8")
     python.chmod(0o755)

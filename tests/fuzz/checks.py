@@ -211,7 +211,7 @@ def _loss(xp: Any, outputs: Sequence[Any]) -> Any:
 
 
 class _References:
-    """What another library makes of a program, and how far noise moves that.
+    """Another library's results of a program, and how far noise moves them.
 
     Attributes:
         outputs: What NumPy computes; None where it can't.
@@ -276,7 +276,7 @@ class _References:
         return [outside(x) for x in self._how.reference(program, xp, list(inputs))]
 
     def _gradients(self, noise: float, *, twice: bool) -> list[Array]:
-        """Return what PyTorch finds, or nothing where there is no PyTorch."""
+        """Return PyTorch's gradients, or none where there is no PyTorch."""
         xp = _torch()
         if xp is None:
             return []

@@ -104,7 +104,7 @@ SMOOTH: list[Draw] = [
         "xp.matmul(xp.softmax(xp.matmul(x, xp.matrix_transpose(y)), axis=-1), z)",
     )],
 ]  # fmt: skip
-"""Those whose derivatives exist nearly everywhere, and whose results stay small."""
+"""Functions whose derivatives exist nearly everywhere, and whose results stay small."""
 
 
 def _put(rng: np.random.Generator, ndim: int) -> tuple[str, Callable[..., Any], int]:

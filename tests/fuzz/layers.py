@@ -182,7 +182,7 @@ BODIES: Sequence[Callable[[Any, Any, Any, int], Any]] = (
     lambda xp, c, x, axis: xp.cumulative_sum(c * 0.2, axis=axis) - x,
     lambda xp, c, x, axis: xp.sin(c) + xp.sum(c * x) * 0.01,
 )
-"""What a trip makes of what it carries and of what is around the loop: the same shape again."""
+"""A trip's next carry, of the carry and of tensors around the loop: the same shape again."""
 
 ROWS: Sequence[Callable[[Any, Any, Any], Any]] = (
     lambda xp, c, r: c,
@@ -194,7 +194,7 @@ ROWS: Sequence[Callable[[Any, Any, Any], Any]] = (
     lambda xp, c, r: xp.flip(c, axis=0) * r,
     lambda xp, c, r: xp.sin(c[None]) + r,
 )
-"""What a trip yields, of what it carries and of its row."""
+"""A trip's outputs, of its carry and its row."""
 
 
 def loop(rng: np.random.Generator, ndim: int) -> Drawn:

@@ -51,7 +51,7 @@ def _windows(
     dilation: Sequence[int],
     fill: float = 0.0,
 ) -> Array:
-    """Return what each window sees.  x: [N, C, *S] -> [N, C, *T, *K]"""
+    """Return each window's elements.  x: [N, C, *S] -> [N, C, *T, *K]"""
     x = np.pad(x, [(0, 0), (0, 0), *padding], constant_values=fill)
     reach = [d * (size - 1) + 1 for size, d in zip(sizes, dilation, strict=True)]
     axes = tuple(range(2, x.ndim))

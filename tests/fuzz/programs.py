@@ -41,7 +41,7 @@ class Program:
     by_rows: tuple[bool, ...] = ()
     """Which inputs have as many rows as the first."""
     rounded: Callable[[Any], Any] | None = None
-    """What each value goes through, to see how far rounding moves the others."""
+    """A function of each value, to see how far rounding moves the others."""
 
     def values(self, xp: Any, inputs: Sequence[Any]) -> list[Any]:
         """Return the inputs and what each step gives."""
@@ -52,7 +52,7 @@ class Program:
         return found
 
     def results(self, xp: Any, inputs: Sequence[Any]) -> list[Any]:
-        """Return what no step reads."""
+        """Return the values that no step reads."""
         found = self.values(xp, inputs)
         read = {i for step in self.steps for i in step.args}
         return [x for i, x in enumerate(found) if i not in read and i >= len(inputs)]

@@ -133,7 +133,7 @@ def _images(rng: np.random.Generator, size: tuple[int, ...], classes: int) -> li
 
 
 def _optimiser(rng: np.random.Generator, torch: Any) -> tuple[Layer, Any, Any]:
-    """Return what it is in words, and how both sides make it."""
+    """Return an optimiser in words, and as both sides make it."""
     name = str(rng.choice(["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"]))
     rate = float(10 ** rng.uniform(-4, -2))
     options: dict[str, Any] = {"weight_decay": float(rng.choice([0.0, 0.01]))}

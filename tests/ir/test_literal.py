@@ -36,7 +36,7 @@ def test_each_element_counts(rng, size):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_signs_count(rng, dtype):
-    """Those of two numbers as well: the highest bits of words meet each other again and again."""
+    """Signs of two numbers count as well: the highest bits of words meet each other often."""
     array = rng.standard_normal(1 << 17).astype(dtype)
     found = {Literal(array).digest, Literal(-array).digest}
     for distance in 1 << np.arange(17):

@@ -399,7 +399,7 @@ def raise_at(number, function):
 
 
 def in_threads(function, *, started_before):
-    """Return what a function returns in a thread and a pool's worker that may run already."""
+    """Return a function's results in a thread and a pool's worker that may run already."""
     ready, results = threading.Event(), []
 
     def work():

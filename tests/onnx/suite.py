@@ -110,7 +110,7 @@ def _read(path: Path, kind: onnx.TypeProto) -> Any:
 
 
 def as_array(value: Any) -> Any:
-    """Return what the suite gives as an array or as a tensor's protobuf."""
+    """Return a value of the suite, an array or a tensor's protobuf, as an array."""
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 

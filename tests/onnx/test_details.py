@@ -1,4 +1,4 @@
-"""What operators do that ONNX's suite has no case of, beside ONNX Runtime."""
+"""Operators where ONNX's suite has no case, beside ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is given along with a model: shapes, values, outputs, feeds; and what is wrong with it."""
+"""Arguments beside a model: shapes, values, outputs, feeds; and mistakes in them."""
 
 from __future__ import annotations
 

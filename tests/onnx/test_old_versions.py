@@ -130,7 +130,7 @@ def older(name):
 @pytest.mark.slow  # half a minute
 @pytest.mark.parametrize("share", range(8))
 def test_the_suite_s_cases_in_older_opsets(tmp_path, monkeypatch, share):
-    """Those of the newest opset, where ONNX Runtime takes them for an older one as well."""
+    """Cases of the newest opset serve where ONNX Runtime takes them for an older one as well."""
     monkeypatch.setenv("GRAPHFW_JIT", "0")
     done = 0
     for case in list(cases("node").values())[share::8]:

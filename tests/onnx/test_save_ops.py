@@ -26,7 +26,7 @@ WITHOUT = frozenset(
 those on complex numbers alone, which test_save_pairs.py is about."""
 
 GIVEN = frozenset(["placeholder", "variable", "random_bits"])
-"""Those that are inputs, and what is not computed."""
+"""Ops that are inputs, or compute nothing."""
 
 
 def is_complex(one: Declared) -> bool:
@@ -73,7 +73,7 @@ def compare(one: Declared, types, op, rng, tmp_path, opset: int) -> None:
 
 
 def fed(dtype: DType) -> DType:
-    """Return what is fed instead: the runtime's Python has none of ml_dtypes' dtypes."""
+    """Return the dtype fed instead: the runtime's Python has none of ml_dtypes' dtypes."""
     return float32 if dtype is bfloat16 or dtype.is_storage else dtype
 
 

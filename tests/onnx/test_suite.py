@@ -87,7 +87,7 @@ DRAWN = [name for name in reasons() if name not in SIXTEEN]
 
 
 def given(case):
-    """Return what a case feeds, by name, and what it wants."""
+    """Return a case's feeds, by name, and its expected results."""
     inputs, outputs = case.data_sets[0]
     names = [info.name for info in case.model.graph.input]
     return dict(zip(names, map(as_array, inputs), strict=True)), [*map(as_array, outputs)]

@@ -130,7 +130,7 @@ def test_dropout_is_composed(rng: np.random.Generator) -> None:
 
 
 def test_nan_and_infinity(rng: np.random.Generator) -> None:
-    """What a query sees spoils its row; what it does not see in its scores does not."""
+    """Keys that a query sees spoil its row; others do not."""
     q, k, v = (rng.normal(size=(6, 4)) for _ in range(3))
     k[4] = np.nan
     with np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-"""What every op promises, checked on every op's own cases."""
+"""The promises of every op, checked on every op's own cases."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_inferred_type_is_evaluated_type(declared: Declared, rng: np.random.Gene
 
 @with_dims
 def test_dims_of_size_0_and_1(declared: Declared, rng: np.random.Generator):
-    """What a rule accepts for a symbol works for every size, or is refused once it is known."""
+    """Shapes accepted for a symbol work for every size, or are refused once it is known."""
     names = sorted(declared.symbols)
     changes = [{name: size} for name in names for size in (0, 1)]
     changes += [dict.fromkeys(names, size) for size in (0, 1)]

@@ -34,7 +34,7 @@ def at_once(function: Any, *xs: Any) -> Any:
 
 
 def compiled(function: Any, *xs: Any) -> Any:
-    """What compiled code makes of arrays of one size."""
+    """Return the compiled code's results for arrays of one size."""
     with gf.Graph() as g:
         given = [gf.placeholder(("n",), x.dtype.name) for x in xs]
         y = function(*given)

@@ -103,7 +103,7 @@ def arguments(name: str, dtype: Any) -> np.ndarray:
 
 
 def compiled(name: str) -> Callable[..., Any]:
-    """What compiled code makes of arrays; called as the functions of `FUNCTIONS` are."""
+    """Return a function that runs compiled code, called as the functions of `FUNCTIONS` are."""
 
     def run(_: Any, x: np.ndarray) -> Any:
         with gf.Graph() as g:

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @pytest.fixture(autouse=True)
 def _digits() -> Iterator[None]:
-    """What mpmath has at hand, and no floating-point exception passes unseen but underflow."""
+    """Compute in 60 digits, and let no floating-point exception pass unseen but underflow."""
     with mpmath.workdps(60), np.errstate(all="raise", under="ignore"):
         yield
 
@@ -90,7 +90,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], float, tuple[Any, ...]]] = {
     "y0": (lambda x: mpmath.bessely(0, x), 12, BESSEL),
     "y1": (lambda x: mpmath.bessely(1, x), 12, BESSEL),
 }
-"""What a function is exactly; its error in float64 in ULP, as docs/special.md has it; arguments.
+"""The exact function; its error in float64 in ULP, as docs/special.md has it; arguments.
 
 The errors of J and Y are in units of their amplitude.
 """

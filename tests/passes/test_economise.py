@@ -1,4 +1,4 @@
-"""What is not kept because the backward part can compute it from what is: no value, no time."""
+"""Tensors that the backward part computes again instead of keeping them."""
 
 from collections import Counter
 
@@ -37,7 +37,7 @@ def normed(h, w, v):
 
 
 def turned(h, w, v):
-    """What a product reads is another's result in another order."""
+    """Return a block whose second product reads the first one's result in another order."""
     inner = gf.erf(h @ w)
     parts = gf.swapaxes(gf.reshape(inner, (inner.shape[0], 8, 7)), 1, 2)
     return h + gf.reshape(parts, (inner.shape[0], INNER)) @ v

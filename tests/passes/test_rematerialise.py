@@ -66,7 +66,7 @@ def test_cheap_tensors_come_again_and_products_do_not():
 
 
 def test_the_last_layer_has_nothing_to_wait_for():
-    """What gradients read first is read as soon as it is there: nothing would be saved."""
+    """The last layer's tensors are read as soon as they are there: nothing would be saved."""
     g, x, outputs = mlp(layers=1)
     graph = passed(g, outputs)
     _, one = rematerialised(graph)
@@ -176,7 +176,7 @@ def test_any_sizes_choose_something_right(size):
 
 
 def test_a_barrier_costs_nothing():
-    """What is behind it lies where it lay; who reads it waits and is no part of what is before."""
+    """Its results lie where its operands lay; their readers wait, in kernels of their own."""
     with gf.Graph() as g:
         x, y = [gf.placeholder(("n", 7), name=n) for n in "xy"]
         kept = gf.exp(x)

@@ -1,4 +1,4 @@
-"""What may be fed, how it is converted, and how sizes are found and checked."""
+"""Values that may be fed, how they are converted, and how sizes are found and checked."""
 
 import ml_dtypes
 import numpy as np

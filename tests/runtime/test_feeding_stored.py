@@ -1,4 +1,4 @@
-"""What is fed and assigned where dtypes for storage are on either side."""
+"""Feeds and assignments where dtypes for storage are on either side."""
 
 import numpy as np
 import pytest

@@ -24,7 +24,7 @@ def executor(request, monkeypatch):
 
 
 def both(g, executor, fetches, feeds):
-    """What node by node gives, and what compiled code does."""
+    """Return the results node by node, and those of compiled code."""
     with gf.Session(g, debug=True) as here, gf.Session(g, executor=executor) as there:
         wanted = here.run(fetches, feeds)
         return wanted, [there.run(fetches, feeds, host=True) for _ in range(4)][-1]

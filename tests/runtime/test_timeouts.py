@@ -15,7 +15,7 @@ from graphfw.runtime.meta_executor import MetaExecutor
 
 @pytest.fixture(autouse=True)
 def unverified(monkeypatch):
-    """What would never end can't be evaluated to verify the passes' work."""
+    """A run that would never end can't be evaluated to verify the passes' work."""
     monkeypatch.delenv("GRAPHFW_VERIFY", raising=False)
 
 

@@ -149,7 +149,7 @@ class Checks:
         check(given, len(regions), flag[0] if flag else None, seed())
 
     def found(self, pointers: Sequence[Pointer], rooms: Sequence[Room], shared: int) -> str:
-        """Return what the last launch did wrong; "" where that is nothing."""
+        """Return the faults of the last launch; "" where there are none."""
         begin, dynamic = ctypes.POINTER(_Fault)(), ctypes.c_size_t()
         self._machine.gf_faults.restype = ctypes.c_size_t
         count = self._machine.gf_faults(ctypes.byref(begin), ctypes.byref(dynamic))

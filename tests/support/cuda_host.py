@@ -195,7 +195,7 @@ def _precompiled(is_checked: bool) -> Path:
 
 
 def _compiled(text: str, how: list[str], suffix: str) -> Path:
-    """Return what the compiler makes, of standard input: by an earlier run, where that is kept."""
+    """Return the compiler's output for a text: from an earlier run, where that is kept."""
     command = [compiler(), *_FLAGS, *how, f"-I{_HERE}"]
     content = "\0".join([text, *[one.read_text("utf-8") for one in _TEXTS], *command])
     _FOLDER.mkdir(parents=True, exist_ok=True)

@@ -240,7 +240,7 @@ PROGRAMS: dict[str, tuple[Callable[[], Iterator[gf.Tensor]], dict[str, Any]]] = 
 
 
 def reports(properties: dict[str, Any], folder: str) -> dict[str, str]:
-    """Return what each program's plan says, on a GPU with these properties.
+    """Return the text of each program's plan, on a GPU with these properties.
 
     The stand-in for CuPy has its compute capability. Under "run", what cuDNN says to plans being
     run: there is no handle. Under "kept", a line for each plan of attention: how long it takes to

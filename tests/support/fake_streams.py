@@ -203,7 +203,7 @@ def elapsed(first: FakeEvent, last: FakeEvent) -> float:
 
 
 def stream_names(streams: Streams) -> types.SimpleNamespace:
-    """Return what `cupy.cuda` has of all this."""
+    """Return the names of `cupy.cuda` for streams, graphs and events."""
 
     class Stream:
         begin_capture = FakeStream.begin_capture

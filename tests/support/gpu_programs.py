@@ -34,13 +34,13 @@ def trained(dropout: float = 0.3) -> tuple[gf.Graph, gf.Tensor, gf.Tensor, gf.Up
 
 
 def data(rng: np.random.Generator, n: int = 5) -> np.ndarray[Any, Any]:
-    """Return what `chain` is fed."""
+    """Return the feed of `chain`."""
     return rng.normal(size=(n, 8)).astype(np.float32)
 
 
 def on_cpu(
     g: gf.Graph, fetches: Any, feeds: Sequence[Mapping[Any, Any]]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return what runs give on the CPU, one after the other, and what the variables are then."""
+    """Return the results of runs on the CPU, one after the other, and the variables then."""
     with gf.Session(g, seed=3) as session:
         return [session.run(fetches, feed) for feed in feeds], session.state_dict()

@@ -21,7 +21,7 @@ from tests.support.kernel_interpreter import Array, new_array
 def computed(
     op: Op, *arrays: Array, precision: Precision = "highest", wide: bool = False
 ) -> tuple[Array, list[str]]:
-    """Return what kernels that are written by hand make of arrays, and the kernels' names.
+    """Return the result of hand-written kernels for arrays, and the kernels' names.
 
     Of each kernel only the variant is compiled that is launched.
 

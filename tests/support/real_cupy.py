@@ -77,7 +77,7 @@ class _Compiler:
         self._options[program] = options
 
     def image(self, program: int) -> bytes:
-        """Return what `cuModuleLoadData` of the stand-in takes."""
+        """Return the image that `cuModuleLoadData` of the stand-in takes."""
         source, options = self._sources[program], self._options[program]
         if "batch_scan" in source:
             _not_here()  # some of its threads have ended where others wait for all

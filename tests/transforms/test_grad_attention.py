@@ -252,7 +252,7 @@ def test_who_reads_the_weights_gets_them(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("inner", ["scores", "weights", "transposed"])
 def test_gradients_of_what_is_inside(inner: str, rng: np.random.Generator) -> None:
-    """What is asked for must be found on the way: these compositions stay."""
+    """Gradients of tensors inside must be found on the way: these compositions stay."""
     with gf.Graph() as graph:
         q, k, v = (gf.placeholder((2, 6, 4), gf.float64, name=name) for name in "qkv")
         transposed = k.mT

@@ -146,7 +146,7 @@ def test_derivatives_of_second_order(rng: np.random.Generator):
 
 
 def test_paths_around_the_function(rng: np.random.Generator):
-    """What is computed around it from `w` is part of the gradient with respect to `w`."""
+    """Tensors computed around it from `w` are part of the gradient with respect to `w`."""
     w, x = floats(rng, 3), floats(rng, 4, 3)
     slope = gf.grad(gf.sum(gf.sin(w) ** 3), w)
     hessian = gf.vmap(lambda e: gf.grad(gf.sum(slope * e), w))(gf.eye(3))

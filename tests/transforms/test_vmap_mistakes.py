@@ -1,4 +1,4 @@
-"""What `vmap` says of what it can not map."""
+"""Errors of `vmap` for functions that it can not map."""
 
 from __future__ import annotations
 

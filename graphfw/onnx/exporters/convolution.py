@@ -161,7 +161,7 @@ def _turned(b: Builder, node: Node, weight: Val) -> Val:
 
 
 def _before_turning(w: Tensor, groups: DimLike) -> Tensor | None:
-    """Return what `ops.correlation.turned` was given, if that has made w."""
+    """Return the weights before `ops.correlation.turned` turned them, if it has made w."""
     steps = ["permute_dims"] if groups == 1 else ["reshape", "permute_dims", "reshape"]
     axes = [1, 0] if groups == 1 else [0, 2, 1]
     if any(size != 1 for size in w.shape[2:]):

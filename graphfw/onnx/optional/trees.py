@@ -187,7 +187,7 @@ def _read(node: Call, what: str, targets: int) -> _Trees:
 def _tables(
     node: Call, targets: int, count: int, leaves: Array, ids: Any, weights: Array
 ) -> tuple[Array, Array]:
-    """Return what each node gives to each target, and whether it does."""
+    """Return each leaf's weights for all targets, and whether it has one for each."""
     places = np.asarray(ids, np.int64)
     node.require(len(places) == len(weights) == len(leaves), "its leaves' numbers don't fit")
     node.require(0 < targets and targets * count <= _MOST_WEIGHTS, f"it has {targets} targets")

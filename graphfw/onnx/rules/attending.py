@@ -153,7 +153,7 @@ def _joined(x: Tensor) -> Tensor:
 
 
 def _masked(node: Call, mask: Tensor | None, keys: DimLike) -> Tensor | None:
-    """Return what is added to the scores for a mask of ints.
+    """Return the addend of the scores for a mask of ints.
 
     mask: [B, S] or [B, T, S] with 1 for keys to see, or [B] with the numbers of keys
     """

@@ -66,7 +66,7 @@ def padding(
     stride: Sequence[int],
     dilation: Sequence[int],
 ) -> Pairs:
-    """Return what a node adds before and after each spatial dim."""
+    """Return a node's padding before and after each spatial dim."""
     node.require(
         len(sizes) == len(kernel),
         f"{counted(len(kernel), 'size')} don't fit {counted(len(sizes), 'dim')}",

@@ -175,7 +175,7 @@ def _divisor(b: Builder, node: Node, y: Val) -> tuple[Val, Val | None]:
 
 
 def _rest(b: Builder, x: Val, y: Val) -> Val:
-    """Return what a division leaves, with the sign of y."""
+    """Return the remainder of a division, with the sign of y."""
     if x.dtype.is_integer:
         return b("Mod", x, y)
     zero = b.scalar(0, x.dtype)

@@ -41,7 +41,7 @@ def _gather_nd(node: Call, x: Tensor, indices: Tensor) -> Tensor:
 
 
 def _key(node: Call, x: Tensor, indices: Tensor, batch_dims: int = 0) -> tuple[Tensor, ...]:
-    """Return what indexes a tensor at the tuples in the last dim of indices."""
+    """Return the key that indexes a tensor at the tuples in the last dim of indices."""
     count = indices.shape[-1] if indices.ndim else 0
     node.require(
         isinstance(count, int) and 0 <= batch_dims < indices.ndim and count + batch_dims <= x.ndim,

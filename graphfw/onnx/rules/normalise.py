@@ -50,7 +50,7 @@ def _by_statistics(
 
 
 def _known_statistics(arrays: Sequence[Array], epsilon: float, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what x is multiplied by and what is added, laid along axis 1, each rounded once.
+    """Return the factor and the addend of x, laid along axis 1, each rounded once.
 
     Networks have hundreds of these, and each of them would be a dozen nodes to fold.
     """

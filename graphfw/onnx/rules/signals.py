@@ -82,7 +82,7 @@ _MOST_BINS = 1 << 16
 def _mel_weight_matrix(
     node: Call, bins: Tensor, length: Tensor, rate: Tensor, low: Tensor, high: Tensor
 ) -> Tensor:
-    """Return what weighs frequencies into bins of the mel scale.  -> [length // 2 + 1, bins]"""
+    """Return the weights of frequencies in bins of the mel scale.  -> [length // 2 + 1, bins]"""
     count, size, hz = (node.integer(x, "a size") for x in (bins, length, rate))
     node.require(0 < count <= _MOST_BINS and 0 < size <= _MOST_BINS and hz > 0, "a size is wrong")
     edges = [node.real(x, "a frequency") for x in (low, high)]

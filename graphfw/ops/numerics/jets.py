@@ -36,7 +36,7 @@ class Jet(NamedTuple):
 
     @classmethod
     def linear(cls, value: Any, slope: Any, order: Powers) -> Jet:
-        """Return what moves in proportion to the first variable."""
+        """Return a jet with a value and a slope in the first variable."""
         return cls({(0, 0): value, (1, 0): slope} if order[0] else {(0, 0): value}, order)
 
     def values(self) -> tuple[Any, ...]:

@@ -152,7 +152,7 @@ def piecewise(
 
 
 def written(compute: Callable[..., Any], k: Any, *xs: Any) -> Any:
-    """Return what `k` writes for `compute`, of float64 values that it has.
+    """Return the expression that `k` writes for `compute`, of float64 values that it has.
 
     Args:
         compute: The function.

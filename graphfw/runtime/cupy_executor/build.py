@@ -343,7 +343,7 @@ class Build(Plan):
         return self.view(tensor).storage
 
     def nodes_of(self, code: GpuCode) -> list[Node]:
-        """Return what a kernel computes, in all steps that it is the code of."""
+        """Return the nodes that a kernel computes, in all steps that it is the code of."""
         steps = [one.step for one, _ in self._all_kernels()]
         return [node for step in steps if step.code == code for node in step.nodes]
 
@@ -394,7 +394,7 @@ def _is_region(item: Item) -> TypeGuard[ReferenceStep]:
 
 
 def passes(capability: str) -> list[Pass]:
-    """Return what is done behind all other passes, for a GPU of this compute capability."""
+    """Return the passes behind all others, for a GPU of this compute capability."""
     asks = not attention.why_not(capability)
     found: list[Pass] = [attention.AttentionByResult()] if asks else []
     if not pixels.why_not():

@@ -99,7 +99,7 @@ class Worth(NamedTuple):
 def worth(
     layout: Layout, build: Build, slot_of: Mapping[Storage, int], on_device: Collection[int] = ()
 ) -> Worth:
-    """Return what it would bring to record a run.
+    """Return the gain of recording a run.
 
     Args:
         layout: At which sizes.

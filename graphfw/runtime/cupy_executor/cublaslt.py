@@ -279,7 +279,7 @@ class CublasLt:
 
 
 def _epilogue(op: FusedProduct | None) -> int:
-    """Return what cuBLASLt calls what is done besides."""
+    """Return cuBLASLt's name of an epilogue."""
     if op is None:
         return PLAIN
     if op.sums:

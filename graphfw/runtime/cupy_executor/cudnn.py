@@ -149,7 +149,7 @@ class CudnnCode(ABC):
 
     @abstractmethod
     def question(self, params: Sequence[int]) -> Question | str:
-        """Return what cuDNN is asked; or why it can't be asked."""
+        """Return the question to cuDNN; or why it can't be asked."""
 
 
 def asked_step(

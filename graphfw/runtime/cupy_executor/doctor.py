@@ -22,7 +22,7 @@ _EXTRA = 'pip install "cupy-cuda12x[ctk]" or "cupy-cuda13x[ctk]"'
 
 
 def findings() -> Iterator[Finding]:
-    """Yield what is there, one thing after the other; what depends on something missing is not."""
+    """Yield the findings, one after the other; none that depends on something missing."""
     driver = _driver()
     if driver is None:
         yield Finding(

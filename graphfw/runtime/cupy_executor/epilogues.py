@@ -120,7 +120,7 @@ class _Finder:
         unit.results["result"] = node.outputs[0]
 
     def _reader(self, unit: _Unit) -> Node | None:
-        """Return what alone reads the result so far."""
+        """Return the only reader of the result so far."""
         result = unit.results["result"]
         readers = self._readers.get(result, ())
         if result in self._demanded or len(readers) != 1 or readers[0] in self._taken:
@@ -163,7 +163,7 @@ class _Finder:
                         return
 
     def _same_rows(self, tensor: Tensor) -> list[Tensor]:
-        """Return what has the rows of a matrix, in whatever shape, and all this in float32."""
+        """Return the tensors with a matrix's rows, in whatever shape, also those in float32."""
         found = [tensor]
         if tensor.node.op.name == "reshape":
             found += [x for x in tensor.node.inputs if x.shape[-1:] == tensor.shape[-1:]]
@@ -237,7 +237,7 @@ def _is_product(node: Node) -> bool:
 
 
 def _other_addend(node: Node | None, tensor: Tensor) -> Tensor | None:
-    """Return what a node adds to a tensor, if it adds, and not the tensor itself."""
+    """Return the tensor that a node adds to another one, if it adds two."""
     if node is None or node.op.name != "add":
         return None
     a, b = node.inputs
@@ -313,7 +313,7 @@ def _match_inputs(pattern: Node, node: Node, found: dict[Tensor, Tensor]) -> boo
 
 
 def _ordered(graph: Graph, units: Sequence[_Unit]) -> list[_Work] | None:
-    """Return what is to be done, in order: that of the graph, but where a unit needs something.
+    """Return the work in order: that of the graph, but where a unit needs something.
 
     Units drop what they would keep and nothing reads. None if a unit needs what it makes.
     """

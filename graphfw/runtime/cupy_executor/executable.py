@@ -287,7 +287,7 @@ class GpuExecutable(Executable):
         return self._capturing.drop() or found
 
     def _prepared(self, layout: Layout, inputs: Sequence[Any], version: int) -> Made:
-        """Return what has been made once, of the variables' present contents."""
+        """Return the operands that are prepared once, of the variables' present contents."""
         return self._preparation.provide(inputs[len(self.program.feeds) :], version, layout)
 
     def _drawn(self, layout: Layout) -> list[int]:
@@ -355,7 +355,7 @@ class GpuExecutable(Executable):
         return frozenset(self.build.outside)
 
     def _fetched(self, run: Run) -> list[Any]:
-        """Return what is fetched; each array is the caller's."""
+        """Return the fetched arrays; each is the caller's."""
         found = []
         for storage, shape in zip(self.build.fetched, run.layout.shapes, strict=False):
             slot = self._slot(storage)

@@ -391,7 +391,7 @@ class Layouts:
     def _ready(
         self, one: Work, env: dict[str, int], place: _Where, loose: frozenset[int] = _NONE
     ) -> list[Native | Evaluated]:
-        """Return what a piece of work is at these sizes; nothing where there is nothing to do."""
+        """Return the launches and calls of some work at these sizes; none where there is none."""
         if isinstance(one, Node):
             op = one.op.bind(env)
             xp = np if is_at_home(one) else self.device.cupy

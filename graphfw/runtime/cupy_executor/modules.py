@@ -36,7 +36,7 @@ class Modules:
         return found
 
     def settle(self) -> Any:
-        """Return what joins a run's flag and its session's word: see `late`."""
+        """Return the kernel that joins a run's flag and its session's word: see `late`."""
         return self._module(spare=False, wide=False).get_function(SETTLE)
 
     def _module(self, *, spare: bool, wide: bool) -> Any:

@@ -72,7 +72,7 @@ class Preparation:
         self._constants: dict[int, Any] = {}
 
     def provide(self, variables: Sequence[Any], version: int, layout: Layout) -> Made:
-        """Return what belongs to some contents of variables, for the current stream to read.
+        """Return operands prepared of some contents of variables, for the current stream to read.
 
         Args:
             variables: The arrays of the program's variables.

@@ -169,7 +169,7 @@ def _names(one: Work) -> str:
 
 
 def labels(build: Build) -> list[Label]:
-    """Return what each step is called in a profile, those of bodies behind the others.
+    """Return the name of each step in a profile, those of bodies behind the others.
 
     How fast a GPU could be is not known.
     """
@@ -183,7 +183,7 @@ def labels(build: Build) -> list[Label]:
 
 
 def memory(build: Build, layout: Layout, *, in_place: bool) -> MemoryReport:
-    """Return what memory a run takes.
+    """Return the memory that a run takes.
 
     Args:
         build: The program.

@@ -174,7 +174,7 @@ class Worker:
         self._after: Callable[[object], None] = _nothing
 
     def room(self, layout: Layout, make: Callable[[], Any]) -> Any:
-        """Return what a function makes, which may take memory that runs can do without.
+        """Return the result of a function which may take memory that runs can do without.
 
         Raises:
             ExecutionError: There is too little memory nevertheless.

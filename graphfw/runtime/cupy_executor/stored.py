@@ -128,7 +128,7 @@ def _has_stored(node: Node) -> bool:
 
 
 def from_home(cupy: Any, value: Any, dtype: DType) -> Any:
-    """Return what NumPy has computed as a CuPy array."""
+    """Return a result of NumPy's as a CuPy array."""
     return cupy.asarray(np.asarray(value).view(array_dtype(dtype)))
 
 

@@ -52,7 +52,7 @@ def collect(*, wait: bool = False) -> bool:
 
 
 def key_of(stream: Any) -> Key:
-    """Return what tells a stream, which this thread uses, from others."""
+    """Return a key that tells a stream, which this thread uses, from others."""
     return stream.ptr, threading.get_ident() if stream.ptr == PER_THREAD else 0
 
 

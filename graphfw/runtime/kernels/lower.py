@@ -179,7 +179,7 @@ class _Lowering:
         return result
 
     def _after(self, group: Group) -> tuple[Storage, ...]:
-        """Return what a group must not run before, because of barriers."""
+        """Return the storages that must be written before a group runs, because of barriers."""
         inside = set(group.nodes)
         found = dict.fromkeys([t for node in group.nodes for t in self.facts.waits(node)])
         waits = [self.facts.layout_of(t).root for t in found if t.node not in inside]
@@ -341,7 +341,7 @@ class _Lowering:
         return Product(node, nodes, left, right, product, epilogue, fixed)
 
     def _epilogue(self, group: Group, node: Node) -> Epilogue | None:
-        """Return what a group does to a product's elements, if it can be done piece by piece."""
+        """Return a group as the epilogue of a product, if that can be computed piece by piece."""
         values = Values(group, self.facts, node.outputs[0])
         draft = drafted(values, group.outputs, ())
         rows = len(values.axes) - len([dim for dim in columns_of(node) if dim != 1])

@@ -104,7 +104,7 @@ def can_follow(group: Group, facts: Facts) -> bool:
 
 
 def following(group: Group, facts: Facts, tensors: Sequence[Tensor]) -> Draft | None:
-    """Return what a group does, if it takes each element of these tensors where it computes it."""
+    """Return the draft of a group that takes each element of these tensors where it computes it."""
     if any(tuple([d for d in t.shape if d != 1]) != group.sizes for t in tensors):
         return None
     draft = drafted(Values(group, facts), group.outputs, ())

@@ -116,7 +116,7 @@ class _InARow:
         return place._replace(strides=(*rest, *([(self._row, last)] if last != 0 else [])))
 
     def _variable(self, variable: Variable) -> Variable:
-        """Return what stands for a variable: a lane's, or one whose value depends on lanes."""
+        """Return the replacement of a variable: a lane's, or one whose value depends on lanes."""
         if isinstance(variable, Computed):
             return Computed(self._swap(variable.value), variable.extent)
         return self._computed.get(variable, variable)

@@ -252,7 +252,7 @@ def roots_of(statement: Statement) -> tuple[Expr, ...]:
 
 
 def variables_of(expr: Element | Drawn | At) -> tuple[Variable, ...]:
-    """Return what an index depends on."""
+    """Return the variables that an index depends on."""
     if isinstance(expr, At):
         return tuple(expr.index.terms)
     return tuple([variable for variable, _ in expr.place.strides])

@@ -68,7 +68,7 @@ def with_tables(draft: Draft, most: int) -> Draft:
 
 
 def _bits(const: Const) -> bytes:
-    """Return what tells numbers apart: 0.0 equals -0.0."""
+    """Return the bytes that tell numbers apart: 0.0 equals -0.0."""
     return np.asarray(const.value, const.dtype.dtype).tobytes()
 
 

@@ -75,7 +75,7 @@ class KernelTarget(Protocol):
         ...
 
     def drawn(self, key: str) -> tuple[Storage, int]:
-        """Return what a run draws from, and where in it the key of a stream is: see `ir.Draw`."""
+        """Return the storage of a run's draws, and the place of a stream's key: see `ir.Draw`."""
         ...
 
 

@@ -157,7 +157,7 @@ class TripValues:
         return [_behind_views(x, at) for at in every]
 
     def _needed(self, root: Tensor, index: Index) -> list[Entry]:
-        """Return what an element is computed from."""
+        """Return the elements that an element is computed from."""
         node = root.node
         if root in self._places or not node.inputs:
             return []
@@ -181,7 +181,7 @@ class TripValues:
         return self.reduced(node, index, [[Affine(n, {}) for n in each] for each in numbers])
 
     def _of_gather(self, root: Tensor, index: Index) -> list[Entry]:
-        """Return what names an element and, once that is known, the element too."""
+        """Return the indices that name an element and, once they are known, the element too."""
         node, entry = root.node, (root, index)
         x, *indices = node.inputs
         assert isinstance(node.op, Gather)

@@ -103,7 +103,7 @@ class _Names:
         self._uses: Counter[Expr] = Counter()
         self._texts: dict[Expr, str] = {}
         self._open: set[Expr] = set()
-        """Those whose text is put in brackets where it is an operand."""
+        """The expressions whose text is put in brackets where it is an operand."""
         self._named = 0
         self._lines: list[str] = []
         for item in kernel.body:

@@ -77,7 +77,7 @@ class Compiled:
         )
 
     def own(self, sizes: Sizes) -> tuple[int, ...]:
-        """Return what its own symbols stand for."""
+        """Return the numbers of its own symbols."""
         return tuple([sizes[name] for name in self.program.symbols])
 
     def nbytes(self, sizes: Sizes) -> int:

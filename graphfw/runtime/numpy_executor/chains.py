@@ -34,7 +34,7 @@ class Source(NamedTuple):
     offset: int
 
     def behind(self, nbytes: int) -> Source:
-        """Return what lies so many bytes behind."""
+        """Return the source so many bytes behind."""
         return Source(self.word, self.offset + nbytes)
 
 
@@ -73,7 +73,7 @@ class Chain:
         self._loops.append(trips)
 
     def work(self, run: Run) -> Work:
-        """Return what a loop is given, with the body's tables."""
+        """Return a loop's argument, with the body's tables."""
         links = self._laid([*chain.from_iterable(self._links)])
         here = self._laid([len(self._links), links, runner_address(), loop_address()])
         return Work(_address(), here, run, tuple(self._loops), self)

@@ -38,7 +38,7 @@ def by_estimate(strategies: Sequence[Strategy]) -> list[Step]:
 
 
 def estimated(strategies: Sequence[Strategy], how: str) -> list[Step]:
-    """Return what `by_estimate` does, with another reason."""
+    """Return the steps of the strategy that should be the fastest, with a reason."""
     best = min(strategies, key=lambda one: one.seconds)
     estimates = {one.name: one.seconds for one in strategies}
     return chosen(best.make(), Choice(best.name, how, estimates, {}))

@@ -48,7 +48,7 @@ class CompiledExecutable(NativeExecutable):
         return reports.least_seconds(self.build, sizes)
 
     def labels(self) -> Labels:
-        """Return what the native steps are called, and take, for all sizes."""
+        """Return the names and the costs of the native steps, for all sizes."""
         return reports.labels(self.build)
 
     def source(self) -> str:

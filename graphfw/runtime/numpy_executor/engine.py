@@ -428,7 +428,7 @@ class _Worker(threading.Thread):
                 self._made = error
 
     def made(self) -> Bundle:
-        """Return what a thread that has ended has made, or raise what it has raised."""
+        """Return the result of a thread that has ended, or raise its error."""
         if self._made is None:  # the thread was lost in a fork
             return self._work()
         if isinstance(self._made, Exception):

@@ -75,7 +75,7 @@ class Loaded:
         return (*inputs, self.drawn(rng)) if self.is_random else inputs
 
     def drawn(self, rng: Rng) -> Array:
-        """Return what a run draws from."""
+        """Return the step and the keys of a run's draws."""
         return self._draws.array(rng)
 
 
@@ -320,7 +320,7 @@ class Execution:
 def _evaluation(
     node: Node, sizes: dict[str, int]
 ) -> Callable[[Sequence[Array], Rng], Sequence[Array]]:
-    """Return what computes a node by its op's `eval`."""
+    """Return a function that computes a node by its op's `eval`."""
     op = node.op.bind(sizes)
     call = op.kernel(np, *[t.dtype for t in node.inputs])
     is_random = RANDOM in op.traits

@@ -65,7 +65,7 @@ class Labels(NamedTuple):
 
 
 def recalled_labels(cache: Cache, key: str) -> Labels | None:
-    """Return what is kept beside the recipe of a key; None where nothing is."""
+    """Return the labels kept beside the recipe of a key; None where there are none."""
     content = cache.load(_name(key))
     if content is None:
         return None

@@ -59,7 +59,7 @@ class _Variant:
         return Layouts(self.build.recipe, [0] * len(self.build.recipe.functions))
 
     def memory(self, sizes: Sequence[int], threads: int) -> MemoryReport:
-        """Return what memory a run takes.
+        """Return the memory that a run takes.
 
         Raises:
             ArithmeticError: A size divides by 0.
@@ -117,7 +117,7 @@ class LimitedExecutable(Executable):
         return self._as_it_is.executable.source()
 
     def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
-        """Return what a run takes: where no variant keeps the limit, of the program as it is."""
+        """Return the memory of a run: where no variant keeps the limit, of the program as it is."""
         variant = self._choice(sizes, in_place=True) or self._as_it_is
         return variant.memory(sizes, self._threads)
 

@@ -129,7 +129,7 @@ def machine() -> Machine:
 
 
 def _native() -> Machine:
-    """Return what this process runs on."""
+    """Return the machine of this process."""
     import llvmlite
     import llvmlite.binding as llvm
 
@@ -145,7 +145,7 @@ def _native() -> Machine:
 
 @functools.cache
 def tiles_here() -> Literal["amx"] | None:
-    """Return what multiplies matrix tiles on this machine; None for nothing."""
+    """Return the unit that multiplies matrix tiles on this machine; None where there is none."""
     if _may_use_tiles():
         # Not at the top: it generates code, and what runs on other machines does without.
         trust = import_module("graphfw.runtime.numpy_executor.matmul.trust")

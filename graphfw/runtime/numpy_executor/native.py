@@ -33,7 +33,7 @@ _PAUSE = {
 _CLOCK = 10_000_000
 """Ticks between two questions whether a run should end: about 10 ms. Those of the clock are ns."""
 _COUNTER = 1 << 25
-"""Those of the counter of an x86-64 processor, of which a second has 1 to 5 thousand millions."""
+"""Counts of an x86-64 processor's counter, of which a second has 1 to 5 thousand millions."""
 _MANY_CELLS = 32
 """Cells of little work after which a caller looks at the clock."""
 

@@ -150,7 +150,7 @@ class NativeExecutable(Executable):
         return found
 
     def described(self, sizes: tuple[int, ...]) -> list[Described]:
-        """Return what each step is called, and takes."""
+        """Return the name and the cost of each step."""
         raise NotImplementedError
 
     @contextmanager

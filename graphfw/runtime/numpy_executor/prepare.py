@@ -108,7 +108,7 @@ class Preparation:
         return inputs[number - self._recipe.fixed]
 
     def _batches(self) -> Iterator[list[PreparedPart]]:
-        """Yield what is computed together, so that few constants lie in memory twice."""
+        """Yield the parts computed together, so that few constants lie in memory twice."""
         batch: list[PreparedPart] = []
         size = 0
         for part in self._recipe.prepared:
@@ -153,7 +153,7 @@ class Preparation:
         return dict(zip(results, pieces, strict=True))
 
     def _tables(self, parts: Sequence[PreparedPart]) -> tuple[Tables, list[int]]:
-        """Return what computes operands, and the numbers of the arrays that it is given."""
+        """Return the tables that compute operands, and the numbers of the arrays they are given."""
         numbers: list[int] = []
         calls: list[Call] = []
         for part in parts:

@@ -35,7 +35,7 @@ class Rates:
         self.cached = max(cached, bandwidth)
 
     def seconds(self, flops: float, moved: float) -> float:
-        """Return what it takes at least: the larger of computing and moving."""
+        """Return the least time of some work: the larger of computing and moving."""
         rate = self.cached if self._fits(moved) else self.bandwidth
         return max(flops / self.speed, moved / rate)
 

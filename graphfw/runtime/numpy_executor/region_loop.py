@@ -69,7 +69,7 @@ class LoopRegion:
         return sum([nbytes_of(t, sizes) for body in self.op.passes[:-1] for t in body.outputs])
 
     def carry_makers(self, sizes: Sizes) -> list[Maker]:
-        """Return what makes arrays for the carries."""
+        """Return the makers of arrays for the carries."""
         pairs = zip(self._carries, self.op.passes[0].outputs, strict=True)
         return [recycler.maker(shape_of(t, sizes), nbytes_of(t, sizes)) for recycler, t in pairs]
 

@@ -81,24 +81,24 @@ class ScanRegion:
         return NativeScan(self, sizes, trips)
 
     def stack_makers(self, sizes: Sizes, trips: int) -> list[Maker]:
-        """Return what makes arrays for the stacks of `rest`."""
+        """Return the makers of arrays for the stacks of `rest`."""
         pairs = zip(self._stacks, self.rest, strict=True)
         return [_rows_maker(recycler, t, sizes, trips) for recycler, t in pairs]
 
     def history_makers(self, sizes: Sizes, trips: int) -> list[Maker]:
-        """Return what makes arrays for the histories."""
+        """Return the makers of arrays for the histories."""
         outputs = self.body.body.outputs
         return [_rows_maker(self._carries[i], outputs[i], sizes, trips + 1) for i in self.histories]
 
     def carry_maker(self, carry: int, sizes: Sizes) -> Maker:
-        """Return what makes arrays for a carry."""
+        """Return the maker of arrays for a carry."""
         tensor = self.body.body.outputs[carry]
         return self._carries[carry].maker(shape_of(tensor, sizes), nbytes_of(tensor, sizes))
 
     def results(
         self, carry: Iterable[T], rest: Iterable[T], history_from: Callable[[int, int], T]
     ) -> list[T]:
-        """Return what the node yields; the stacks of carries are rows of their histories.
+        """Return the node's outputs; the stacks of carries are rows of their histories.
 
         Args:
             carry: The last carry.
@@ -265,5 +265,5 @@ class NativeScan:
 
 
 def _rows_maker(recycler: Recycler, tensor: Tensor, sizes: Sizes, count: int) -> Maker:
-    """Return what makes arrays of so many rows, each like a tensor."""
+    """Return the maker of arrays of so many rows, each like a tensor."""
     return recycler.maker((count, *shape_of(tensor, sizes)), count * nbytes_of(tensor, sizes))

@@ -42,7 +42,7 @@ class CompiledRegion:
             self.how = "Python makes its trips"
 
     def ready(self, sizes: Sizes) -> ReadyRegion:
-        """Return what computes the node at some sizes."""
+        """Return a function that computes the node at some sizes."""
         return partial(self._computed, self._kind.ready(sizes), sizes)
 
     def _computed(
@@ -79,7 +79,7 @@ class CompiledRegion:
         return sum(body.nbytes(sizes) for body in self.bodies)
 
     def per_trip(self, sizes: Sizes, place: str) -> Iterator[PerTrip]:
-        """Yield what trips of unknown number leave behind, those of loops in the bodies, too."""
+        """Yield the memory that each trip of a loop leaves behind, of loops in the bodies, too."""
         own = self._kind.per_trip(sizes) if isinstance(self._kind, LoopRegion) else 0
         if own:
             yield PerTrip(own, self._op.name, place)

@@ -52,7 +52,7 @@ def label_of(step: Step | Node, regions: Mapping[Node, CompiledRegion]) -> str:
 
 
 def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
-    """Return what memory a run takes."""
+    """Return the memory that a run takes."""
     env = layout.sizes
     end = max(len(build.levels) - 1, 0)
     entries: list[Entry] = []
@@ -122,7 +122,7 @@ def _work(step: Step | Node) -> tuple[DimLike, DimLike]:
 
 
 def cost_of(step: Step | Node, env: Mapping[str, int]) -> StepCost:
-    """Return what a step takes."""
+    """Return the cost of a step."""
     flops, moved = [evaluate(work, env) for work in _work(step)]
     return StepCost(flops, moved, rates().seconds(flops, moved))
 
@@ -189,7 +189,7 @@ def described(build: Build, sizes: Mapping[str, int]) -> list[Described]:
 
 
 def labels(build: Build) -> Labels:
-    """Return what the native steps are called, and take, for all sizes."""
+    """Return the names and the costs of the native steps, for all sizes."""
     work = [size for step in build.steps for size in _work(step)]
     return Labels(
         tuple([label_of(step, build.regions) for step in build.steps]),

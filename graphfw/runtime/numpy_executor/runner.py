@@ -208,7 +208,7 @@ class Run:
         return call if native.reads_arrays else functools.partial(self._slowly, call)
 
     def record_of(self, first: int, count: int, lock: int = _GIVEN_UP) -> Record:
-        """Return what says to the runner which waves to compute, on which run.
+        """Return a record that tells the runner which waves to compute, on which run.
 
         Args:
             first: A number of a wave.
@@ -247,7 +247,7 @@ class Run:
         self._state[9] = 0 if self._records is None else self._records.ctypes.data
 
     def records(self) -> NDArray[np.void]:
-        """Return what was noted, of dtype `RECORD`, and forget it."""
+        """Return the records noted so far, of dtype `RECORD`, and forget them."""
         if self._records is None:
             return np.empty(0, RECORD)
         count = min(self._records[:2])

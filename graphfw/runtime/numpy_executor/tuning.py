@@ -102,7 +102,7 @@ class Tuner:
         return min(max(1 << self.weights.bit_length(), _LEAST), _CACHES)
 
     def _key(self, ways: Mapping[str, Sequence[Step]]) -> str:
-        """Return what the times of some strategies are kept under."""
+        """Return the key that the times of some strategies are kept under."""
         parts = [f"{self._threads} threads {self._between} bytes"]
         for name, steps in ways.items():
             parts.append(name)
@@ -138,7 +138,7 @@ def _is_known(step: Step) -> bool:
 
 
 def _prepared(steps: Sequence[Step]) -> list[Step]:
-    """Return what prepares the operands of steps."""
+    """Return the steps that prepare the operands of others."""
     found = {s: s.step for step in steps for s in step.operands if isinstance(s, Prepared)}
     return list(found.values())
 
@@ -208,7 +208,7 @@ class _Trial:
         return {name: sorted(times[1:])[len(times) // 4] for name, times in taken.items()}
 
     def _run(self, levels: Sequence[Sequence[Step]]) -> Run:
-        """Return what runs the steps of each level together, level by level."""
+        """Return a run of the steps, level by level, those of a level together."""
         waves = [Wave([self._call(step) for step in steps]) for steps in levels]
         run = Run(Tables(waves, len(self._arrays), 0), self._threads)
         run.bases[:] = [array.ctypes.data for array in self._arrays]

@@ -46,7 +46,7 @@ class Moves(NamedTuple):
 
 
 def moves_of(node: Node, inputs: Sequence[View], output: View) -> Moves | None:
-    """Return what a `concat`, `roll`, `slice` or `slice_set` copies; None if it is too much."""
+    """Return the copies of a `concat`, `roll`, `slice` or `slice_set`; None if too many."""
     if node.op.name == "concat":
         parts = misplaced(node, inputs, output)
         return Moves([Box(x, place.offset, place.strides) for x, place in parts])

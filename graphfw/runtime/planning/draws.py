@@ -44,7 +44,7 @@ class Draws:
         return self._places[key]
 
     def array(self, rng: Rng) -> Array:
-        """Return what a run draws from."""
+        """Return the step and the keys of a run's draws."""
         known = self._known
         if known is None or known[0] != rng.seed:
             words = [stream_key(rng.seed, key) for key in self._places]

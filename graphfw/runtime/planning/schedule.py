@@ -97,7 +97,7 @@ def _reads(item: Item, storage_of: Callable[[Tensor], Storage]) -> list[Storage]
 
 
 def written(item: Item) -> list[Storage]:
-    """Return what a step makes."""
+    """Return the storages that a step writes."""
     if isinstance(item, ReferenceStep):
         return list(item.node.outputs)
     return [s for s, is_new in zip(item.operands, item.written, strict=True) if is_new]

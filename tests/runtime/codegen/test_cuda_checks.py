@@ -1,4 +1,4 @@
-"""What is checked of kernels with GRAPHFW_TEST_CHECK: faults are found, and nothing else is."""
+"""Checks of kernels with GRAPHFW_TEST_CHECK: they find faults, and nothing else."""
 
 import functools
 import re

@@ -40,7 +40,7 @@ def kernel_of(form, body, *dtypes, split=None):
 
 
 def elements(rng, step, key, dtype, first, count):
-    """What a run draws from, and elements of a stream from the first one on."""
+    """Return the words of a run's draws, and elements of a stream from the first one on."""
     keys = [int(word) for word in rng.integers(0, 2**32, 2)] if key is None else key
     drawn = np.array([step, 0, 0, keys[0] | keys[1] << 32], np.uint64).view(np.int64)
     each = 16 // dtype.itemsize

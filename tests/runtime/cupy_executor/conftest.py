@@ -32,7 +32,7 @@ def library(fake, monkeypatch):
 
 @pytest.fixture
 def session(fake):
-    """Return what makes sessions on the stand-in; they are closed at the end."""
+    """Return a function that makes sessions on the stand-in; they are closed at the end."""
     made = []
 
     def make(g, **options):

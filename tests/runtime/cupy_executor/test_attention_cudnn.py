@@ -22,7 +22,7 @@ def recent(library):
 
 @pytest.fixture
 def check(library, session, rng):
-    """Return what compares with the CPU; it says what the plan says, and which graphs ran."""
+    """Return a function that compares with the CPU, and returns the plan's text and the graphs."""
 
     def compared(g, fetches, **options):
         feeds = {}
@@ -291,7 +291,7 @@ def test_recorded_runs(library, check):
 
 
 def test_plans_are_kept_on_disk(library, check, monkeypatch, tmp_path):
-    """What one session has had compiled is not compiled for another one."""
+    """A plan compiled by one session is not compiled for another one."""
     monkeypatch.setenv("GRAPHFW_CACHE", str(tmp_path))
     known = {}
 

@@ -111,7 +111,7 @@ ENDINGS = {
 @pytest.mark.parametrize("name", ENDINGS)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_what_follows(dtype, name, library, session, rng):
-    """What cuDNN knows is a part of it; what it does not is a kernel behind it."""
+    """Operations that cuDNN knows are a part of it; others are kernels behind it."""
     end, operations, kernels = ENDINGS[name]
     g, x, w, b, r, y = ended(dtype, end)
     kind = np.dtype(dtype)

@@ -28,7 +28,7 @@ needs_cudnn = pytest.mark.skipif(not _is_there(), reason="needs nvidia-cudnn-fro
 
 @pytest.fixture(scope="module")
 def planned():
-    """Return what is planned for a GPU."""
+    """Return a function that plans for a GPU."""
     known = {}
 
     def plan(gpu):

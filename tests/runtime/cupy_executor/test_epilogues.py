@@ -1,4 +1,4 @@
-"""What products take up: which graphs, with which numbers, and what happens where they can't."""
+"""Epilogues of products: which graphs have them, with which numbers, and which can't."""
 
 import numpy as np
 import pytest

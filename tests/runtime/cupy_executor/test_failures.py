@@ -1,4 +1,4 @@
-"""What the CuPy executor says where something is missing or fails."""
+"""Errors of the CuPy executor where something is missing or fails."""
 
 import re
 import sys
@@ -117,7 +117,7 @@ def test_bfloat16_that_cupy_lacks(fake, monkeypatch, version, numpys):
 
 
 class DynamicLibNotFoundError(RuntimeError):
-    """What `cuda.pathfinder`, by which CuPy 14 looks for libraries, raises."""
+    """The error of `cuda.pathfinder`, by which CuPy 14 looks for libraries."""
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_the_ops_in_sessions(library, session, rng):
 
 
 class Net:
-    """What small networks are made of, with weights that are drawn.
+    """The layers of small networks, with weights that are drawn.
 
     Args:
         rng: What draws.
@@ -141,7 +141,7 @@ def grouped(net, x):
 
 
 def squeezed(net, x):
-    """What is summed up over places is needed for all of them, behind products."""
+    """Return scores of a network with a gate, made of a mean over all places."""
     x = net.conv(x, 8)
     gate = gf.sigmoid(gf.mean(x, axis=tuple(range(2, x.ndim))) @ net.weight(8, 8))
     gate = gf.reshape(gate, (*gate.shape, *[1] * (x.ndim - 2)))
@@ -190,7 +190,7 @@ def is_by_pixel(dim, stride):
 
 
 def result(own, fetches, feeds, runs):
-    """Return what runs fetch, and the variables behind them."""
+    """Return the fetched arrays of runs, and the variables behind them."""
     found = [own.run(fetches, feeds, host=True) for _ in range(runs)]
     arrays = [np.asarray(one) for row in found for one in row if one is not None]
     return [*arrays, *[np.asarray(own[v]) for v in own.graph.variables]]
@@ -333,7 +333,7 @@ def test_nodes_at_the_edge_are_left_out_where_that_saves_edges(library, session,
 
 
 def test_checkpoints(library, session, rng):
-    """What is computed again for gradients hangs behind barriers, through which images pass."""
+    """Tensors computed again for gradients hang behind barriers, through which images pass."""
     with gf.Graph() as g:
         x, w = given((2, 3, 6, 5)), given((3, 3, 3, 3))
         block = gf.checkpoint(lambda x: gf.tanh(gf.conv(gf.tanh(gf.conv(x, w)), w, padding=1)))
@@ -417,7 +417,7 @@ def test_other_dtypes_are_left(library, session, rng):
 
 
 def random_conv(rng, x):
-    """Return what a random convolution makes of images, or None, mostly."""
+    """Return the result of a random convolution of images, or None, mostly."""
     if rng.random() > 0.4:
         return None
     c, rank, groups = x.shape[1], x.ndim - 2, 1
@@ -432,7 +432,7 @@ def random_conv(rng, x):
 
 
 def random_step(rng, images):
-    """Return what a random operation makes of images, of which there may be several."""
+    """Return the result of a random operation on images, of which there may be several."""
     x = images[rng.integers(len(images))]
     n, c, *space = x.shape
     like = [y for y in images if y.shape == x.shape]

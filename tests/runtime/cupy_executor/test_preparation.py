@@ -1,4 +1,4 @@
-"""What runs read that is made once for many of them, and when it is made again."""
+"""Operands prepared once for many runs, and when they are prepared again."""
 
 import numpy as np
 import pytest

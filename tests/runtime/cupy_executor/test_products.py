@@ -230,7 +230,7 @@ def test_numbers_are_those_of_the_headers(file, numbers):
 
 
 class HostSide:
-    """What of the library itself works without a GPU: all but products and the search for them."""
+    """The library's functions that work without a GPU: all but products and the search for them."""
 
     def __init__(self, library):
         self._library = library

@@ -50,7 +50,7 @@ def recurrent(width=4, batch=2, reverse=False):
 
 
 def fed(inputs, rng):
-    """Return what `recurrent` is fed."""
+    """Return the feeds of `recurrent`."""
     return dict(zip(inputs, [normal(rng, *s) for s in [(6, 2, 4), (2, 4), (4, 4)]], strict=True))
 
 

@@ -13,7 +13,7 @@ from tests.runtime.numpy_executor.special_runs import DTYPES, LAYOUTS, NUMBERS, 
 
 
 def computed(op, arrays, layouts=(), *, symbolic=False):
-    """Return what the plan of an op makes of arrays that lie in some ways, and how it does that."""
+    """Return a plan's result of one op for arrays in some layouts, and how it is computed."""
     y, feeds, fed = node_of(op, arrays, layouts, symbolic=symbolic)
     with gf.Session(y.graph, executor="cupy") as session:
         plan = session.compile(y, feeds)

@@ -1,4 +1,4 @@
-"""What ops say of one element, `Op.scalar`, against what they compute of arrays, `Op.eval`."""
+"""Ops of one element, `Op.scalar`, against ops of arrays, `Op.eval`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIELDS: dict[str, list[tuple[int, ...]]] = {
     "gammainc": [(), (True,), (False, 1)],
     "polygamma": [(1,)],
 }
-"""What ops with attributes are made with, for each form that they have in kernels."""
+"""Attributes of ops that have some, for each form that they have in kernels."""
 
 
 class Given(Expr):

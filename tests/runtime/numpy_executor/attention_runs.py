@@ -73,7 +73,7 @@ def agree(values: list[Array], op: Any, inputs: Any, slack: float = 1) -> None:
 
 
 def run_natively(op: Op, inputs: Sequence[Array], order: int = 1) -> list[Array]:
-    """Return what the steps of an op compute from arrays, which are read as they lie."""
+    """Return the results of an op's steps for arrays, which are read as they lie."""
     outputs = [np.full(shape, 99, dtype) for shape, dtype in _types(op, inputs)]
     run_into(op, inputs, outputs, order)
     return outputs

@@ -61,7 +61,7 @@ def close(got, op, x, w, what=""):
 
 
 def convolved_by(choose, op, x, w, *, order=1, fixed=False, **how):
-    """Return what the steps that are chosen make of arrays; nothing is written beside it."""
+    """Return the result of the chosen steps for arrays; nothing is written beside it."""
     memory = {}
     image, kernels = view_of(x, memory), view_of(w, memory)
     shape = (x.shape[0], w.shape[0], *op.places)

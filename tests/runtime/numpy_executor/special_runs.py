@@ -26,7 +26,7 @@ def same(got, wanted):
 
 
 def node_of(op, arrays, layouts=(), *, symbolic=False):
-    """Return what an op makes of inputs that lie in some ways, and the feeds and their arrays."""
+    """Return an op's result for inputs in some layouts, and the feeds and their arrays."""
     layouts = (*layouts, *["plain"] * (len(arrays) - len(layouts)))
     names = {}
     with gf.Graph():
@@ -59,7 +59,7 @@ def assert_native(plan):
 
 
 def computed(op, arrays, layouts=(), *, symbolic=False):
-    """Return what native code makes of arrays, which it reads as they lie."""
+    """Return the result of native code for arrays, which it reads as they lie."""
     plan, fed = plan_of(op, arrays, layouts, symbolic=symbolic)
     return plan(*fed)
 

@@ -101,7 +101,7 @@ def test_places_of_configurations(rng):
 
 
 def test_loads_begin_at_a_row(rng):
-    """What a fault has interrupted goes on at the row that it has come to."""
+    """A load that a fault has interrupted goes on at the row that it has come to."""
     memory, got = rng.integers(1, 256, (16, 64), np.uint8), np.zeros((2, 16, 64), np.uint8)
     store = "tilestored %tmm0, (%rcx,%r14,1)"
     lines = [

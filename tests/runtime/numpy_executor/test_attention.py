@@ -423,7 +423,7 @@ def test_sizes_may_be_symbols() -> None:
 
 
 def test_short_sequences_need_no_memory(rng: np.random.Generator) -> None:
-    """What one cell a head computes is packed in scratch memory."""
+    """The operands of heads with one cell are packed in scratch memory."""
     for time, expected in ((128, 1), (129, 2)):
         x = operands(rng, (time, 128, 64, 64))
         shapes = [(time, 64), (time,), (time,)]

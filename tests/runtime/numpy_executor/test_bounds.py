@@ -1,4 +1,4 @@
-"""What native code writes to: nothing beside its outputs, whatever is computed together."""
+"""Native code writes nothing beside its outputs, whatever is computed together."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What gradients of pooling take, as native steps, against the ops' own eval."""
+"""Gradients of pooling as native steps, against the ops' own eval."""
 
 import numpy as np
 import pytest

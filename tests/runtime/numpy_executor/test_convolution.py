@@ -33,7 +33,7 @@ def compiling(monkeypatch):
 
 
 def by(way):
-    """Return what chooses the strategy of a name; the first where it does not serve."""
+    """Return a function that chooses the strategy of a name; the first where it does not serve."""
 
     def choose(strategies):
         return next((s for s in strategies if s.name == way), strategies[0]).make()
@@ -181,7 +181,7 @@ FOLLOWING = {
     "other columns": lambda y, b, r: gf.softmax(gf.reshape(y, (*y.shape[:2], -1)), axis=-1),
     "two readers": lambda y, b, r: (gf.sum(y), gf.relu(y + r)),
 }
-"""What follows a convolution: functions of it, of a bias, and of something like it."""
+"""Functions behind a convolution: of its result, of a bias, and of another tensor like it."""
 
 
 @ways

@@ -28,7 +28,7 @@ sessions = pytest.mark.skipif(AVX512 is not host(), reason="other kernels are ru
 
 
 def by(name):
-    """Return what chooses the strategy of a name."""
+    """Return a function that chooses the strategy of a name."""
     return lambda strategies: next(s for s in strategies if s.name == name).make()
 
 

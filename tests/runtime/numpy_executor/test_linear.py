@@ -49,7 +49,7 @@ def products(x, n):
 
 
 class Work:
-    """What compiling a graph has taken.
+    """The work of compiling a graph.
 
     Attributes:
         calls: How many functions were called.

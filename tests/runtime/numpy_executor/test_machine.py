@@ -12,7 +12,7 @@ WIDE = Machine("x86_64-unknown-linux-gnu", "sapphirerapids", f"{FEATURES},+sse4.
 
 @pytest.fixture
 def chosen(monkeypatch):
-    """Return what makes the machine anew from the environment."""
+    """Return a function that makes the machine anew from the environment."""
     monkeypatch.setattr(module, "_native", lambda: WIDE)
 
     def choose(bits):

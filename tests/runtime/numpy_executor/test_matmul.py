@@ -305,7 +305,7 @@ def test_few_of_an_unknown_number_of_rows_with_a_sum_in_pieces(rng):
 @pytest.mark.skipif(not host().large, reason="the processor has no such stores")
 @pytest.mark.parametrize("begin", [0, 3])
 def test_large_results_of_epilogues_go_past_the_caches(begin, rng):
-    """Those that are aligned; results that are known to be small have no code for that."""
+    """Aligned results go past them; results known to be small have no code for that."""
     m, n, k = 70, 256, 20
     a, b = random(rng, (m, k), "float32"), random(rng, (k, n), "float32")
     bias = rng.standard_normal(n).astype("float32")

@@ -24,7 +24,7 @@ def spinning(cells: int, turns: int, threads: int, waves: int = 1) -> tuple[Run,
 
 
 def script(text: str, *, seconds: float = 60) -> str:
-    """Return what a Python process prints; it must end well, and in time."""
+    """Return the output of a Python process; it must end well, and in time."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", text],
         capture_output=True,

@@ -23,7 +23,7 @@ from graphfw.runtime.numpy_executor.native_executable import RecalledExecutable
 from graphfw.runtime.numpy_executor.recipe import restored
 
 ENGINES = []
-"""What has been used stays: the runner may be code of any of them."""
+"""The engines that have been used stay: the runner may be code of any of them."""
 
 
 def use(cache, monkeypatch):

@@ -1,4 +1,4 @@
-"""What compiled plans say about themselves is what happens."""
+"""Reports of compiled plans agree with what happens."""
 
 import itertools
 import json

@@ -56,7 +56,7 @@ def steps_of(plan):
 
 
 def written_dtypes(plan):
-    """What is written to memory."""
+    """Return the dtypes of the arrays that a plan writes."""
     return {
         storage.dtype.name
         for step in steps_of(plan)

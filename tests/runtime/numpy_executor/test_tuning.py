@@ -26,7 +26,7 @@ from graphfw.runtime.numpy_executor.tuning import Tuner
 from graphfw.runtime.planning.copies import copied
 
 ENGINES = []
-"""What has been used stays: the runner may be code of any of them."""
+"""The engines that have been used stay: the runner may be code of any of them."""
 
 
 def forget(folder, monkeypatch):
@@ -396,7 +396,7 @@ def test_switches_are_on_or_off(name, value):
 
 
 def estimates(shape, kernel, *, fixed=True, stride=1, dtype=gf.float32, groups=1):
-    """What a convolution's strategies should take."""
+    """Return the estimated times of a convolution's strategies."""
     with gf.Graph() as g:
         x = gf.placeholder(shape, dtype, name="x")
         ones = np.ones(kernel, dtype.dtype)

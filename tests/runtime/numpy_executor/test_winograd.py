@@ -41,7 +41,7 @@ def name(request):
 
 
 def named(name):
-    """Return what chooses a strategy by its name."""
+    """Return a function that chooses a strategy by its name."""
 
     def choose(strategies):
         return next(one for one in strategies if one.name == name).make()
@@ -279,7 +279,7 @@ FOLLOWING = {
     "along one spatial dim": lambda y, b, r: y + r[:1, :1, :, :1],
     "two readers": lambda y, b, r: (gf.sum(y), gf.relu(y + r)),
 }
-"""What follows a convolution: functions of it, of a bias, and of something like it."""
+"""Functions behind a convolution: of its result, of a bias, and of another tensor like it."""
 
 
 @pytest.mark.parametrize("batch", [1, 3])

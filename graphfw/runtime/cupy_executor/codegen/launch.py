@@ -309,7 +309,7 @@ class _Sizes:
         self.inner = math.prod([self.extents[axis.name] for axis in kernel.inner])
 
     def number(self, size: Size) -> int:
-        """Return what a size is."""
+        """Return the number of a size."""
         return number_of(size, self.params)
 
     def cells(self) -> int:

@@ -28,7 +28,7 @@ _ARGUMENTS = 480
 
 
 def kind_of(launch: Launch) -> tuple[object, ...] | None:
-    """Return what launches that are to become one have in common; None where it stays one."""
+    """Return the key of launches that can become one; None where a launch stays one."""
     is_plain = launch.pieces == 1 and not (launch.scratch or launch.counters)
     if not is_plain or launch.variant not in TOGETHER or not 0 < launch.grid <= _SMALL:
         return None

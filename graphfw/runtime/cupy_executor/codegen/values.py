@@ -188,7 +188,7 @@ class Values:
                 self._scopes[-1][expr] = self._written(expr)
 
     def value(self, expr: Expr) -> str:
-        """Return what an expression is called."""
+        """Return the name of an expression in the code."""
         known = self._known(expr)
         assert known is not None, "it was not written"
         return known
@@ -284,5 +284,5 @@ def _times(a: str, b: str) -> str:
 
 
 def number_of(size: Size, params: Sequence[int]) -> int:
-    """Return what a size is."""
+    """Return the number of a size."""
     return params[size.number] if isinstance(size, Param) else size

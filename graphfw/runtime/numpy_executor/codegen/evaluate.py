@@ -88,7 +88,7 @@ class Evaluator:
         return str(size) if isinstance(size, int) else self._params[size.number]
 
     def scalar(self, level: int) -> Primitives:
-        """Return what writes scalar functions at a level."""
+        """Return the writer of scalar functions at a level."""
         return Primitives(self.writer, 1, level)
 
     def int64(self, instruction: str, a: str, b: str, level: int) -> str:

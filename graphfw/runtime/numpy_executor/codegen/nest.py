@@ -225,7 +225,7 @@ class Nest:
         evaluator.masks = ()
 
     def _steps(self) -> tuple[list[Shape], Shape]:
-        """Return what one step computes, as long as there is enough left, and what at the end.
+        """Return the shapes of steps, as long as enough elements are left, and the one at the end.
 
         At the end it is vectors under masks, or else single elements. With "columns" each step goes
         through all rows, so they are few, and not much wider than what is left.
