@@ -11,6 +11,8 @@ import pytest
 
 from graphfw.ir.functions import FUNCTIONS
 from graphfw.ir.op import REGISTRY
+from graphfw.passes import pipelines
+from graphfw.runtime.numpy_executor import pipeline
 
 DOCS = Path(__file__).parent.parent / "docs"
 FIGURES = DOCS / "benchmarks"
@@ -99,6 +101,21 @@ def test_tests_that_are_named_are_there():
             assert f"def {name}(" in file.read_text("utf-8") or not name, (
                 f"{page.name} names {name}"
             )
+
+
+def test_files_that_are_named_are_there():
+    root = DOCS.parent
+    files = [f"/{path.relative_to(root).as_posix()}" for path in root.glob("*/**/*.*")]
+    for page in INTERNALS:
+        for path in re.findall(r"`((?:\.\./)?[\w/]+\.(?:py|ll|cuh))`", page.read_text("utf-8")):
+            found = any(file.endswith(f"/{path.removeprefix('../')}") for file in files)
+            assert found, f"{page.name} names {path}"
+
+
+def test_every_pass_is_described():
+    text = (DOCS / "internals" / "ir.md").read_text("utf-8")
+    for each in (*pipelines.DEFAULT, *pipeline.passes()):
+        assert f"`{each.name}`" in text, each.name
 
 
 def test_lines_are_short():
