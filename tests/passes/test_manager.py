@@ -22,7 +22,7 @@ from graphfw.passes.manager import Report, run_pipeline, table
 from graphfw.passes.pipelines import DEFAULT, SIMPLIFY
 from graphfw.passes.prune import Prune
 from graphfw.passes.rules import RuleSet, rule
-from graphfw.passes.values import same_values
+from graphfw.passes.values import evaluated, same_values
 from tests.passes.helpers import graph_of, raw
 
 
@@ -189,6 +189,23 @@ class TestValues:
         with pytest.raises(PassError) as failure:
             run_pipeline(graph, [Wrong()], verify="values")
         assert failure.value.summary == ("the pass wrong failed: it changes the value of output 0")
+
+    def test_a_pass_that_changes_nothing_is_not_evaluated(self, monkeypatch):
+        evaluations = []
+
+        def counted(graph, draw):
+            evaluations.append(graph)
+            return evaluated(graph, draw)
+
+        monkeypatch.setattr("graphfw.passes.values.evaluated", counted)
+        graph = graph_of("exp(x) * 1", takes="x: float32[3]")
+        run_pipeline(graph, [], verify="values")
+        first = len(evaluations)
+        assert first > 0
+        run_pipeline(graph, [Fold()], verify="values")
+        assert len(evaluations) == 2 * first
+        self.check(graph, *SIMPLIFY.rules)
+        assert len(evaluations) == 4 * first
 
     def test_a_pass_whose_graph_cannot_be_evaluated_is_named(self):
         @rule("exp", before="", after="")
