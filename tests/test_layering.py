@@ -130,9 +130,11 @@ def imports(source: str, package: str) -> list[Import]:
             stack += [(child, in_function, True) for child in node.body]
             stack += [(child, in_function, type_checking) for child in node.orelse]
             continue
-        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         stack += [
-            (child, in_function or inside, type_checking) for child in ast.iter_child_nodes(node)
+            (child, in_function or inside, type_checking)
+            for child in ast.iter_child_nodes(node)
+            if not isinstance(child, ast.expr)  # an import is a statement, and lies in others
         ]
     return found
 

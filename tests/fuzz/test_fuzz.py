@@ -45,7 +45,7 @@ def test_a_wrong_function_is_found_and_can_be_replayed(kind, monkeypatch, capsys
         monkeypatch.setattr(gf, one, wrong)
         monkeypatch.setattr(gf, other, right)
     kinds = {kind: KINDS[kind]}
-    failed = next(seed for seed in range(40) if run(kinds, range(seed, seed + 1), 1.0, None))
+    failed = next(seed for seed in range(1, 40) if run(kinds, range(seed, seed + 1), 1.0, None))
     printed = capsys.readouterr().out
     assert f"python -m tests.fuzz --replay {kind}:{failed}\n" in printed
     assert "x0: (" in printed, "the program is shown"

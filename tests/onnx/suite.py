@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
+import os
+import pickle
 import sys
 import warnings
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from google import protobuf
 from onnx import numpy_helper
 
 import graphfw.onnx
@@ -19,6 +23,7 @@ KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "real")
 
 PASSING = Path(__file__).with_name("passing.txt")
 _SKIPS = Path(__file__).with_name("skips.txt")
+_KEPT = Path(__file__).parents[2] / ".pytest_cache" / "onnx"
 
 
 def reasons() -> dict[str, str]:
@@ -35,7 +40,27 @@ def reasons() -> dict[str, str]:
 
 @functools.cache
 def cases(kind: str = "node") -> dict[str, Any]:
-    """Return the suite's cases by name."""
+    """Return the suite's cases by name.
+
+    ONNX computes those of operators anew, which takes six seconds, so that they are kept for the
+    next process.
+    """
+    if kind != "node":
+        return _made(kind)
+    versions = f"{onnx.__version__}-{np.__version__}-{protobuf.__version__}"
+    path = _KEPT / f"onnx-{versions}-{sys.version_info.major}.{sys.version_info.minor}.pickle"
+    with contextlib.suppress(FileNotFoundError):
+        kept: dict[str, Any] = pickle.loads(path.read_bytes())
+        return kept
+    made = _made(kind)
+    _KEPT.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_bytes(pickle.dumps(made))
+    part.rename(path)
+    return made
+
+
+def _made(kind: str) -> dict[str, Any]:
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
