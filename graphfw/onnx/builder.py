@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,10 @@ class Val(NamedTuple):
 
     name: str
     dtype: DType
+
+
+LAST = np.iinfo(np.int64).min
+"""As the end of a slice that goes backwards: behind the first element."""
 
 
 class Names:
@@ -316,6 +321,14 @@ class Builder:
 
     # What is the same in many exporters.
 
+    def accumulated(self, x: Val) -> Val:
+        """Return it in the dtype in which sums of it are accumulated."""
+        return self.cast(x, float32) if x.dtype.is_low_precision else x
+
+    def measure(self, dim: DimLike, x: Val, axis: int) -> None:
+        """Say that a symbol is the size of a value along an axis."""
+        self.symbol(str(dim), partial(self, "Shape", x, dtype=int64, start=axis, end=axis + 1))
+
     def reshape(self, x: Val, dims: Shape) -> Val:
         """Give the elements another shape."""
         symbolic = [axis for axis, d in enumerate(dims) if isinstance(d, Dim)]
@@ -445,3 +458,15 @@ def described(name: str, kind: TensorType) -> ValueInfoProto:
     """Return a value's name with its type; symbolic sizes keep their names."""
     dims = [str(d) if isinstance(d, Dim) else d for d in kind.shape]
     return helper.make_tensor_value_info(name, number_of(kind.dtype), dims)
+
+
+def fields(node: Node) -> Any:
+    """Return a node's op, whose fields are read."""
+    return node.op
+
+
+def positions(b: Builder, count: DimLike, start: DimLike = 0, step: int = 1) -> Val:
+    """Return start, start + step, …"""
+    if not isinstance(count, Dim) and not isinstance(start, Dim) and count <= 64:
+        return b.ints([start + step * i for i in range(count)])
+    return b("Range", b.size(start), b.size(start + count * step), b.size(step), dtype=int64)

@@ -25,7 +25,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Update, Variable
 from graphfw.ir.walk import ancestors
-from graphfw.onnx import exporters
+from graphfw.onnx import rules
 from graphfw.onnx.builder import Builder, Names, Problem, Val, described
 from graphfw.onnx.errors import OnnxError, Unsupported
 from graphfw.onnx.rewriting import ordered, pruned, read, rename
@@ -438,4 +438,4 @@ def _check(path: Path) -> None:
         raise OnnxError(f"ONNX's checker refuses the model: {error}") from None
 
 
-__all__ = ["exporters", "save"]
+__all__ = ["rules", "save"]

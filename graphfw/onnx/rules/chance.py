@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import graphfw as gf
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.dtype import float32, int64
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.onnx.builder import Builder, Val, fields
+from graphfw.onnx.errors import Unsupported
 from graphfw.onnx.node import Call
-from graphfw.onnx.table import reads
+from graphfw.onnx.table import reads, writes
 from graphfw.onnx.types import dtype_of
 
 
@@ -48,3 +51,25 @@ def _dropout(
         return x, gf.ones_like(x, dtype=gf.bool if node.version >= 10 else x.dtype)
     kept = gf.random.uniform(x.shape, dtype=x.dtype) >= rate
     return gf.where(kept, x / (1 - rate), gf.zeros_like(x)), kept
+
+
+@writes("random_bits")
+def _write_random_bits(b: Builder, node: Node) -> Val:
+    """Put bits together from numbers below 2^16, which floats hold."""
+    op = fields(node)
+    if not b.draws:
+        raise Unsupported("")
+
+    def draw() -> Val:
+        like = b("Expand", b.scalar(0, float32), b.shape(op.dims))
+        total: Val | None = None
+        for _ in range(2 * op.words):
+            number = b("RandomUniformLike", like, low=0.0, high=65536.0)
+            part = b.cast(b("Min", b("Floor", number), b.scalar(65535, float32)), int64)
+            total = (
+                part if total is None else b("Add", b("Mul", total, b.scalar(65536, int64)), part)
+            )
+        assert total is not None
+        return b.cast(total, node.types[0].dtype)
+
+    return b.drawn(op, draw)

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 import graphfw as gf
 from graphfw.errors import ArgumentError, DTypeError, ShapeError, counted
+from graphfw.ir.body import Body
 from graphfw.ir.dim import DimLike
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.dtype import bool_, int64
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import TensorType
+from graphfw.onnx.builder import LAST, Builder, Val, fields, positions
 from graphfw.onnx.errors import OnnxError, ValueNeeded
-from graphfw.onnx.fitting import alike, joined
+from graphfw.onnx.fitting import alike
 from graphfw.onnx.node import Call, Value
-from graphfw.onnx.table import reads
+from graphfw.onnx.table import reads, writes
 
 _MOST_TRIPS = 10_000
 """Of a loop that is written out trip by trip."""
@@ -34,6 +40,23 @@ def _if(node: Call, condition: Tensor) -> tuple[Value, ...]:
             node.facts.inputs(condition),
         ) from error
     return made
+
+
+@writes("branch")
+def _write_branch(b: Builder, node: Node, number: Val, *inputs: Val) -> Sequence[Val]:
+    """A choice of two at a time: the first if the number is 0 or less, and so on."""
+    kinds = list(node.types)
+
+    def chosen(bodies: Sequence[Body], first: int) -> Sequence[Val]:
+        if len(bodies) == 1:
+            return _body(b, bodies[0], inputs)
+        is_this = b("LessOrEqual", number, b.scalar(first, number.dtype), dtype=bool_)
+        then = b.body("then", (), lambda: _body(b, bodies[0], inputs), kinds)
+        other = b.body("else", (), lambda: chosen(bodies[1:], first + 1), kinds)
+        dtypes = [kind.dtype for kind in kinds]
+        return b.many("If", [is_this], dtypes, then_branch=then, else_branch=other)
+
+    return chosen(fields(node).choices, 0)
 
 
 # Loops
@@ -167,6 +190,121 @@ def _written_out(
     return (*carried, *[gf.stack(row) for row in rows])
 
 
+@writes("loop")
+def _write_loop(b: Builder, node: Node, *inputs: Val) -> list[Val]:
+    """One Loop for each pass over the trips.
+
+    Each but the last also stacks what later passes are given of a trip: what it began with, and
+    what it yielded besides.
+    """
+    op = fields(node)
+    firsts, captures = op.split(inputs)
+    is_last = len(op.passes) - 1
+    results: list[Val] = []
+    stacks: list[Val] = []
+    trips: Val | None = None
+    for number, (body, first) in enumerate(zip(op.passes, firsts, strict=True)):
+        own = _Pass(b, body, list(first), stacks, list(captures), keeps=number < is_last)
+        if number == 0:
+            made = own.while_true(op.condition)
+            trips = made.pop(0)
+        else:
+            assert trips is not None
+            made = own.over(trips, op.backwards[number])
+        results += made[: len(first)]
+        stacks = [*stacks, *made[len(first) :]]
+    return results
+
+
+class _Pass:
+    """One pass of a loop, being written."""
+
+    def __init__(
+        self,
+        b: Builder,
+        body: Body,
+        first: list[Val],
+        stacks: list[Val],
+        captures: list[Val],
+        keeps: bool,
+    ) -> None:
+        self.b = b
+        self.body = body
+        self.first = first
+        self.stacks = stacks
+        self.captures = captures
+        self.keeps = keeps
+        self.carries: list[Tensor] = list(body.parameters[1 : 1 + len(first)])
+        self.kinds = [t.type for t in self.carries]
+        yielded = [t.type for t in body.outputs[len(first) :]]
+        self.kept = [*self.kinds, *yielded] if keeps else []
+
+    def while_true(self, condition: Body) -> list[Val]:
+        """Write the first pass; return the number of trips, the last carries and the stacks."""
+        b = self.b
+
+        def goes_on(carry: Sequence[Val]) -> Val:
+            return _body(b, condition, [*carry, *self.captures])[0]
+
+        count = b.fresh("count", int64)
+
+        def trip(number: Val, carry: Sequence[Val]) -> list[Val]:
+            made = self._trip(number, carry, [])
+            more = b("Add", count, b.scalar(1, int64))
+            own, rest = made[: len(carry)], made[len(carry) :]
+            return [goes_on(own), more, *own, *rest]
+
+        start = goes_on(self.first)
+        return self._written(None, start, [(count, _NUMBER, b.scalar(0, int64))], trip)
+
+    def over(self, trips: Val, backwards: bool) -> list[Val]:
+        """Write a later pass, of as many trips; return the last carries and the stacks."""
+        b = self.b
+
+        def trip(number: Val, carry: Sequence[Val]) -> list[Val]:
+            at = number
+            if backwards:
+                at = b("Sub", b("Sub", trips, b.scalar(1, int64)), number)
+            elements = [b("Gather", stack, at, axis=0) for stack in self.stacks]
+            return [b.constant(True), *self._trip(at, carry, elements)]
+
+        made = self._written(trips, None, [], trip)
+        if not backwards or not self.keeps:
+            return made
+        # Later passes find each trip at its number.
+        turned = [_reversed(b, stack) for stack in made[len(self.first) :]]
+        return [*made[: len(self.first)], *turned]
+
+    def _trip(self, at: Val, carry: Sequence[Val], elements: Sequence[Val]) -> list[Val]:
+        made = _body(self.b, self.body, [at, *carry, *elements, *self.captures])
+        own, rest = made[: len(carry)], made[len(carry) :]
+        return [*own, *([*carry, *rest] if self.keeps else [])]
+
+    def _written(
+        self,
+        trips: Val | None,
+        start: Val | None,
+        more: Sequence[tuple[Val, TensorType, Val]],
+        trip: Callable[[Val, Sequence[Val]], list[Val]],
+    ) -> list[Val]:
+        b = self.b
+        number, on = b.fresh("trip", int64), b.fresh("on", bool_)
+        states = [b.fresh("carry", kind.dtype) for kind in self.kinds]
+        given = [(number, _NUMBER), (on, _FLAG)]
+        given += [(value, kind) for value, kind, _ in more]
+        given += list(zip(states, self.kinds, strict=True))
+        carried = [*[kind for _, kind, _ in more], *self.kinds]
+        body = b.body("trip", given, lambda: trip(number, states), [_FLAG, *carried, *self.kept])
+        kinds = [*carried, *self.kept]
+        inputs = [trips, start, *[value for _, _, value in more], *self.first]
+        return b.many("Loop", inputs, [kind.dtype for kind in kinds], body=body)
+
+
+def _reversed(b: Builder, x: Val) -> Val:
+    minus = b.ints([-1])
+    return b("Slice", x, minus, b.ints([LAST]), b.ints([0]), minus)
+
+
 @reads("Scan")
 def _scan(node: Call, *inputs: Tensor) -> tuple[Tensor, ...]:
     if node.version > 8:
@@ -207,95 +345,53 @@ def _laid(
     return tuple([gf.flip(x, axis=0) if f else x for x, f in zip(made, flips, strict=True)])
 
 
-# Sequences: lists, whose lengths are known
-
-
-@reads("SequenceEmpty", "SequenceConstruct")
-def _sequence(node: Call, *items: Value) -> tuple[Value]:
-    return (list(items),)
-
-
-@reads("SequenceAt")
-def _at(node: Call, items: list[Value], place: Tensor) -> Value:
-    return items[_place(node, place, len(items))]
-
-
-@reads("SequenceErase")
-def _erase(node: Call, items: list[Value], place: Tensor | None = None) -> tuple[Value]:
-    at = len(items) - 1 if place is None else _place(node, place, len(items))
-    return (items[:at] + items[at + 1 :],)
-
-
-@reads("SequenceInsert")
-def _insert(
-    node: Call, items: list[Value], item: Value, place: Tensor | None = None
-) -> tuple[Value]:
-    count = len(items)
-    at = count if place is None else node.integer(place, "the place")
-    if not -count <= at <= count:
-        raise OnnxError(f"SequenceInsert: there is no place {at} in a sequence of {count}")
-    at += count if at < 0 else 0
-    return ([*items[:at], item, *items[at:]],)
-
-
-def _place(node: Call, place: Tensor, count: int) -> int:
-    at = node.integer(place, "the place")
-    if not -count <= at < count:
-        raise OnnxError(f"{node.op_type}: there is no place {at} in a sequence of {count}")
-    return at % count
-
-
-@reads("SequenceLength")
-def _length(node: Call, items: list[Value]) -> Tensor:
-    return gf.constant(len(items))
-
-
-@reads("SplitToSequence")
-def _split_to_sequence(node: Call, x: Tensor, sizes: Tensor | None = None) -> tuple[Value]:
-    axis, size = node.attr("axis", 0), x.shape[node.attr("axis", 0)]
-    if not isinstance(size, int):
-        raise ShapeError(
-            "SplitToSequence: the size of the axis must be known when the model is loaded",
-            fix="say it when you load: shapes={name: (…)}",
-        )
-    if sizes is None:
-        parts = gf.split(x, size, axis=axis)
-        return (list(parts if node.attr("keepdims", 1) else (gf.squeeze(p, axis) for p in parts)),)
-    lengths = node.ints(sizes, "the sizes")
-    if not sizes.ndim:  # one size for all parts but the last
-        lengths = tuple([min(lengths[0], size - at) for at in range(0, size, lengths[0])])
-    places = [sum(lengths[: i + 1]) for i in range(len(lengths) - 1)]
-    return (list(gf.split(x, places, axis=axis)) if places else [x],)
-
-
-@reads("ConcatFromSequence")
-def _concat_from_sequence(node: Call, items: list[Tensor]) -> Tensor:
-    axis = node.attr("axis")
-    if node.attr("new_axis", 0):
-        return gf.stack(joined(items), axis=axis)
-    return gf.concat(joined(items, node.axis(axis, items[0].ndim)), axis=axis)
-
-
-@reads("SequenceMap")
-def _sequence_map(node: Call, items: list[Value], *others: Value) -> tuple[Value, ...]:
-    body = node.attr("body")
-    rows = [
-        node.subgraph(body, [item, *[o[i] if isinstance(o, list) else o for o in others]])
-        for i, item in enumerate(items)
+@writes("scan")
+def _write_scan(b: Builder, node: Node, *inputs: Val) -> list[Val]:
+    """ONNX's Scan; the trips' numbers are one sequence more."""
+    op = fields(node)
+    if op.length == 0:  # ONNX Runtime refuses to scan nothing
+        empty = [np.zeros(k.shape, k.dtype.dtype) for k in node.types[op.carries :]]
+        return [*inputs[: op.carries], *map(b.constant, empty)]
+    carried, sequences = inputs[: op.carries], inputs[op.carries : op.carries + op.sequences]
+    captures = inputs[op.carries + op.sequences :]
+    number, *rest = op.body.parameters
+    own = rest[: op.carries + op.sequences]
+    carries, elements = own[: op.carries], own[op.carries :]
+    given = [
+        (b.fresh(name, t.dtype), t.type)
+        for name, some in (("carry", carries), ("trip", [number]), ("element", elements))
+        for t in some
     ]
-    return tuple([[row[i] for row in rows] for i in range(len(body.output))])
+    values = [value for value, _ in given]
+    states, trip, each = values[: op.carries], values[op.carries], values[op.carries + 1 :]
+    body = b.body(
+        "trip",
+        given,
+        lambda: _body(b, op.body, [trip, *states, *each, *captures]),
+        [t.type for t in op.body.outputs],
+    )
+    stacks = len(op.body.outputs) - op.carries
+    backwards = int(op.backwards)
+    return b.many(
+        "Scan",
+        [*carried, positions(b, op.length), *sequences],
+        [kind.dtype for kind in node.types],
+        body=body,
+        num_scan_inputs=1 + op.sequences,
+        scan_input_directions=[backwards] * (1 + op.sequences),
+        **({"scan_output_directions": [backwards] * stacks} if stacks else {}),
+    )
 
 
-# Optionals: None, or the value
+@writes("checkpoint")
+def _write_checkpoint(b: Builder, node: Node, *inputs: Val) -> list[Val]:
+    return _body(b, fields(node).body, inputs)
 
 
-@reads("OptionalHasElement")
-def _has_element(node: Call, x: Value = None) -> Tensor:
-    return gf.constant(x is not None)
+def _body(b: Builder, body: Body, inputs: Sequence[Val]) -> list[Val]:
+    return b.inline(body.parameters, body.outputs, inputs)
 
 
-@reads("OptionalGetElement")
-def _element(node: Call, x: Value) -> tuple[Value]:
-    if x is None:
-        raise OnnxError("OptionalGetElement: the optional has no value")
-    return (x,)
+_NUMBER = TensorType(int64, ())
+
+_FLAG = TensorType(bool_, ())

@@ -7,11 +7,17 @@ from typing import Any
 
 import graphfw as gf
 from graphfw.errors import ShapeError, counted
-from graphfw.ir.dim import DimLike, dim_max
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.build import emit
+from graphfw.ir.dim import Dim, DimLike, dim_max
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import Shape, TensorType
+from graphfw.onnx.builder import LAST, Builder, Val, fields
+from graphfw.onnx.errors import Unsupported
 from graphfw.onnx.fitting import sized
 from graphfw.onnx.node import Call
-from graphfw.onnx.table import reads
+from graphfw.onnx.table import reads, writes
+from graphfw.ops.windows import Windows
 
 Pairs = list[tuple[DimLike, DimLike]]
 
@@ -91,6 +97,100 @@ def _same(size: DimLike, kernel: int, stride: int, dilation: int, lower: bool) -
     return (total - small, small) if lower else (small, total - small)
 
 
+@writes("conv")
+def _write_conv(b: Builder, node: Node, x: Val, weight: Val) -> Val:
+    op = fields(node)
+    _check(op)
+    sizes, kernel = node.inputs[0].shape[2:], node.inputs[1].shape[2:]
+    if set(op.spreads) == {1} and x.dtype.is_floating:
+        return _sliding(b, op, x, weight, sizes, kernel)
+    turned = _transposed(b, node, x, weight)
+    if turned is not None:
+        return turned
+    x, sizes = _spread(b, op, x, node.inputs[0].shape)
+    if x.dtype.is_floating:
+        return _sliding(b, op, x, weight, sizes, kernel)
+    return _of_integers(b, node, x, weight, sizes)
+
+
+def _of_integers(b: Builder, node: Node, x: Val, weight: Val, sizes: Shape) -> Val:
+    """Write a product of matrices: ONNX's Conv is for floats.  sizes: those of x by now"""
+    op, kinds = fields(node), [t.type for t in node.inputs]
+    axes = zip(sizes, kinds[1].shape[2:], op.places, op.before, op.strides, op.dilations,
+               strict=True)  # fmt: skip
+    exact = [_elements_behind(*axis) for axis in axes]
+    x = b("Pad", x, b.shape((0, 0, *op.before, 0, 0, *exact)))
+    seen = [n + e + s for n, e, s in zip(op.before, exact, sizes, strict=True)]
+    kinds[0] = TensorType(x.dtype, (*kinds[0].shape[:2], *seen))
+    return b.expand(lambda *xs: _products(op, *xs), [x, weight], kinds)[0]
+
+
+def _products(op: Any, x: Tensor, weight: Tensor) -> Tensor:
+    """x: [N, C, *S], just what the windows see, weight: [O, C/G, *K] -> [N, O, *P]"""
+    kernel = tuple([int(size) for size in weight.shape[2:]])
+    seen = emit(Windows(kernel, op.strides, op.dilations), x)
+    batch, terms = x.shape[0], size_of(weight.shape[1:])
+    groups, places = max(op.groups, 1), size_of(op.places)
+    columns = gf.reshape(seen, (batch, groups, terms, places))
+    rows = gf.reshape(weight, (groups, weight.shape[0] // groups, terms))
+    return gf.reshape(rows @ columns, (batch, weight.shape[0], *op.places))
+
+
+def _check(op: Any) -> None:
+    if isinstance(op.groups, Dim):
+        raise Unsupported(f"{counted(op.groups, 'group')}, whose number must be fixed")
+
+
+def _sliding(b: Builder, op: Any, x: Val, weight: Val, sizes: Shape, kernel: Shape) -> Val:
+    """Write a Conv whose windows begin `before` x and are in as many places as wanted."""
+    axes = list(zip(sizes, kernel, op.places, op.before, op.strides, op.dilations, strict=True))
+    ends = [_end(*axis) for axis in axes]
+    pads: Sequence[int]
+    if any(end is None for end in ends) or any(isinstance(n, Dim) or n < 0 for n in op.before):
+        # What Conv can't say: x is padded, or cut, to just what the windows see.
+        exact = [_elements_behind(*axis) for axis in axes]
+        x = b("Pad", x, b.shape((0, 0, *op.before, 0, 0, *exact)))
+        pads = [0] * (2 * len(axes))
+    else:
+        pads = [*op.before, *[end for end in ends if end is not None]]
+    return b(
+        "Conv",
+        x,
+        weight,
+        strides=op.strides,
+        dilations=op.dilations,
+        pads=pads,
+        group=max(op.groups, 1),
+    )
+
+
+def _elements_behind(
+    size: DimLike, kernel: DimLike, places: DimLike, before: DimLike, stride: int, dilation: int
+) -> DimLike:
+    """Return how many elements the last window sees behind x; negative if it sees not all of x."""
+    return (places - 1) * stride + (kernel - 1) * dilation + 1 - before - size
+
+
+def _end(
+    size: DimLike, kernel: DimLike, places: DimLike, before: DimLike, stride: int, dilation: int
+) -> int | None:
+    """Return a number of zeros behind x with which the windows have so many places, or None."""
+    extent = (kernel - 1) * dilation + 1
+    missing = _elements_behind(size, kernel, places, before, stride, dilation)
+    if isinstance(missing, int):
+        return max(missing, 0) if missing > -stride else None
+    if isinstance(extent, Dim):
+        return None
+    return next(
+        (
+            end
+            for end in range(extent + stride)
+            if (size + before + end - extent) // stride + 1 == places
+        ),
+        None,
+    )
+
+
 @reads("ConvTranspose")
 def _conv_transpose(node: Call, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
     kernel = _kernel(node, w)
@@ -139,6 +239,116 @@ def _split(total: DimLike, lower: bool) -> tuple[DimLike, DimLike]:
 def _missing(cut: DimLike) -> DimLike:
     """Return the cut where it is negative."""
     return min(cut, 0) if isinstance(cut, int) else 0
+
+
+def _transposed(b: Builder, node: Node, x: Val, weight: Val) -> Val | None:
+    """Write a ConvTranspose where there is one of these sizes."""
+    op, kernel = fields(node), node.inputs[1].shape[2:]
+    if set(op.strides) != {1} or set(op.spreads) == {1} or not x.dtype.is_floating:
+        return None
+    pads, extra = [], []
+    for size, k, places, before, dilation, spread in zip(
+        node.inputs[0].shape[2:], kernel, op.places, op.before, op.dilations, op.spreads,
+        strict=True,
+    ):  # fmt: skip
+        begin = (k - 1) * dilation - before
+        end = spread * (size - 1) + (k - 1) * dilation + 1 - begin - places
+        if isinstance(begin, Dim) or isinstance(end, Dim) or begin < 0 or -end >= spread:
+            return None
+        pads.append((begin, max(end, 0)))
+        extra.append(max(-end, 0))
+    return b(
+        "ConvTranspose",
+        x,
+        _turned(b, node, weight),
+        strides=op.spreads,
+        dilations=op.dilations,
+        pads=[*[begin for begin, _ in pads], *[end for _, end in pads]],
+        output_padding=extra,
+        group=max(op.groups, 1),
+    )
+
+
+def _turned(b: Builder, node: Node, weight: Val) -> Val:
+    """Return the weight as ConvTranspose has it: [O, C/G, *K] -> [C, O/G, *K], reversed in K."""
+    op, w = fields(node), node.inputs[1]
+    groups, kernel = op.groups, w.shape[2:]
+    wanted = (node.inputs[0].shape[1], w.shape[0] // groups, *kernel)
+    source = _before_turning(w, groups)
+    if source is not None and source.shape == wanted:
+        return b.value(source)
+    axes = list(range(2, w.ndim))
+    ends = b.ints([LAST] * len(axes))
+    minus = b.ints([-1] * len(axes))
+    flipped = b("Slice", weight, minus, ends, b.ints(axes), minus)
+    if groups == 1:
+        return b("Transpose", flipped, perm=[1, 0, *axes])
+    parts = b.reshape(flipped, (groups, w.shape[0] // groups, w.shape[1], *kernel))
+    swapped = b("Transpose", parts, perm=[0, 2, 1, *[axis + 1 for axis in axes]])
+    return b.reshape(swapped, wanted)
+
+
+def _before_turning(w: Tensor, groups: DimLike) -> Tensor | None:
+    """Return the weights before `ops.correlation.turned` turned them, if it has made w."""
+    steps = ["permute_dims"] if groups == 1 else ["reshape", "permute_dims", "reshape"]
+    axes = [1, 0] if groups == 1 else [0, 2, 1]
+    if any(size != 1 for size in w.shape[2:]):
+        steps.append("flip")
+    for step in steps:
+        op: Any = w.node.op
+        if op.name != step:
+            return None
+        if step == "permute_dims" and list(op.axes) != [*axes, *range(len(axes), len(op.axes))]:
+            return None
+        flipped = [axis for axis, size in enumerate(w.shape) if axis > 1 and size != 1]
+        if step == "flip" and list(op.axes) != flipped:
+            return None
+        w = w.node.inputs[0]
+    return w
+
+
+def _spread(b: Builder, op: Any, x: Val, shape: Shape) -> tuple[Val, Shape]:
+    """Put zeros between the elements of x: `spread` - 1 behind each but the last."""
+    dims = list(shape)
+    for axis, spread in enumerate(op.spreads, 2):
+        if spread == 1:
+            continue
+        wide = b("Unsqueeze", x, b.ints([axis + 1]))
+        behind = [0] * (len(dims) + 1)
+        behind[axis + 1] = spread - 1
+        dims[axis] = dims[axis] * spread
+        filled = b("Pad", wide, b.ints([*[0] * (len(dims) + 1), *behind]))
+        x = b.reshape(filled, tuple(dims))
+        dims[axis] = dims[axis] - (spread - 1)
+        x = b("Slice", x, b.ints([0]), b.ints([1 - spread]), b.ints([axis]))
+    return x, tuple(dims[2:])
+
+
+@writes("conv_weight")
+def _write_conv_weight(b: Builder, node: Node, x: Val, y: Val) -> Val:
+    """Write a Conv over x whose kernel is y; N and the channels exchange their roles.
+
+    What moves the window, the stride, is how far the kernel's elements are apart, and the reverse.
+    """
+    op = fields(node)
+    _check(op)
+    groups = max(op.groups, 1)
+    batch, channels, *_ = node.inputs[0].shape
+    axes = list(range(2, node.inputs[0].ndim))
+    x, sizes = _spread(b, op, x, node.inputs[0].shape)
+    swap = [1, 0, *axes]
+    if groups == 1:
+        source = b("Transpose", x, perm=swap)
+    else:
+        parts = b.reshape(x, (batch, groups, channels // groups, *sizes))
+        moved = b("Transpose", parts, perm=[2, 1, 0, *[axis + 1 for axis in axes]])
+        source = b.reshape(moved, (channels // groups, groups * batch, *sizes))
+    kernel = b("Transpose", y, perm=swap)
+    backwards = type(op)(
+        op.places, op.before, op.dilations, op.strides, (1,) * len(axes), op.groups
+    )
+    made = _sliding(b, backwards, source, kernel, sizes, node.inputs[1].shape[2:])
+    return b("Transpose", made, perm=swap)
 
 
 _MOST_TAPS = 1024
@@ -195,16 +405,3 @@ def _deform_conv(
     weight = gf.reshape(w, (groups, w.shape[0] // groups, w.shape[1], count))
     y = gf.reshape(gf.einsum("ngckhw,gock->ngohw", columns, weight), (n, w.shape[0], height, width))
     return y if bias is None else y + gf.reshape(bias, (-1, 1, 1))
-
-
-@reads("Col2Im")
-def _col2im(node: Call, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
-    kernel = node.ints(block, "the block's shape")
-    stride, dilation = steps(node, len(kernel))
-    sizes = node.dims(image, "the image's shape")
-    pads = node.numbers("pads", (0,) * 2 * len(kernel))
-    pairs = list(zip(pads[: len(kernel)], pads[len(kernel) :], strict=True))
-    whole = [n + low + high for n, (low, high) in zip(sizes, pairs, strict=True)]
-    y = gf.fold(x, whole, kernel, stride=stride, dilation=dilation)
-    cut = [slice(low, low + n) for n, (low, _) in zip(sizes, pairs, strict=True)]
-    return y[(slice(None), slice(None), *cut)]

@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import graphfw as gf
 from graphfw.errors import counted
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.constants import constant_array
+from graphfw.ir.dtype import bool_, int64
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import Shape
+from graphfw.onnx.builder import Builder, Val, fields, positions
+from graphfw.onnx.errors import needs_opset
 from graphfw.onnx.fitting import sized
-from graphfw.onnx.measuring import dims_of, is_measured
 from graphfw.onnx.node import Call
-from graphfw.onnx.table import reads
-from graphfw.ops.measured import NonZero, measure
+from graphfw.onnx.table import reads, writes
 
 
 @reads("Gather", moves=True)
 def _gather(node: Call, x: Tensor, indices: Tensor) -> Tensor:
     return gf.take(x, indices, axis=node.attr("axis", 0))
+
+
+@writes("gather")
+def _write_gather(b: Builder, node: Node, x: Val, *indices: Val) -> Val:
+    axis, shape = fields(node).axis, node.inputs[0].shape
+    if len(indices) == 1:
+        index = indices[0] if indices[0].dtype.name == "int32" else b.cast(indices[0], int64)
+        return b("Gather", x, index, axis=axis)
+    end = axis + len(indices)
+    joined = b.reshape(x, (*shape[:axis], size_of(shape[axis:end]), *shape[end:]))
+    place = joined_index(b, indices, shape[axis:end])
+    return b("Gather", joined, place, axis=axis)
+
+
+def joined_index(b: Builder, indices: Sequence[Val], sizes: Shape, *, from_end: bool = True) -> Val:
+    """Return indices of several axes as those of one, counted from the front.
+
+    Where they count `from_end`, a negative one counts from the end.
+    """
+    total: Val | None = None
+    for index, size in zip(indices, sizes, strict=True):
+        wide = b.cast(index, int64)
+        if from_end and index.dtype.kind == "int":
+            is_negative = b("Less", wide, b.scalar(0, int64), dtype=bool_)
+            wide = b("Where", is_negative, b("Add", wide, b.size(size)), wide)
+        total = wide if total is None else b("Add", b("Mul", total, b.size(size)), wide)
+    assert total is not None
+    return total
 
 
 @reads("GatherElements", moves=True)
@@ -90,6 +123,66 @@ def _reduced(node: Call, x: Tensor, key: tuple[Any, ...], updates: Tensor) -> Te
     return put[how](x, key, updates)
 
 
+@writes("index_add", "index_max", "index_min", "index_set")
+def write_put(b: Builder, node: Node, x: Val, values: Val, *indices: Val) -> Val:
+    """Scatter along the first axis, which the indexed ones become together."""
+    axis, shape = fields(node).axis, node.inputs[0].shape
+    end, named = axis + len(indices), node.inputs[1].ndim - (len(shape) - len(indices))
+    size = size_of(shape[axis:end])
+    rest = (*shape[:axis], *shape[end:])
+    place = b("Unsqueeze", joined_index(b, indices, shape[axis:end]), b.ints([-1]))
+    front = b.reshape(x, (*shape[:axis], size, *shape[end:]))
+    order = [axis, *range(axis), *range(axis + 1, len(rest) + 1)]
+    names = [*range(axis, axis + named)]
+    others = [i for i in range(node.inputs[1].ndim) if i not in names]
+    if axis:
+        front = b("Transpose", front, perm=order)
+        values = b("Transpose", values, perm=[*names, *others])
+    made = _scattered(b, node, front, place, values)
+    if axis:
+        back = sorted(range(len(order)), key=order.__getitem__)
+        made = b("Transpose", made, perm=back)
+    return b.reshape(made, shape) if len(indices) > 1 else made
+
+
+def _scattered(b: Builder, node: Node, x: Val, place: Val, values: Val) -> Val:
+    """x: [J, *R], place: [*I, 1], values: [*I, *R] -> [J, *R]"""
+    if node.op.name != "index_set":
+        how = node.op.name.removeprefix("index_")
+        if how != "add" and b.opset < 18:
+            raise needs_opset(f"the {how} of what is put at one place", 18)
+        return b("ScatterND", x, place, values, reduction=how)
+    if _names_each_once(node.inputs[2:]):
+        return b("ScatterND", x, place, values)
+    if b.opset < 18:
+        raise needs_opset("which of two values is put at one place", 18)
+    # Of those put at one place the last counts: find which that is, then take it from there.
+    index, shape = node.inputs[2:], node.inputs[0].shape
+    axis = fields(node).axis
+    named = node.inputs[1].shape[axis : node.inputs[1].ndim - (len(shape) - axis - len(index))]
+    count, size = size_of(named), size_of(shape[axis : axis + len(index)])
+    rest = (*shape[:axis], *shape[axis + len(index) :])
+    none = b("Expand", b.scalar(-1, int64), b.shape((size,)))
+    order = b.reshape(positions(b, count), named)
+    last = b("ScatterND", none, place, order, reduction="max")
+    is_put = b("GreaterOrEqual", last, b.scalar(0, int64), dtype=bool_)
+    # One row more, so that there is one to take where nothing is put.
+    row = b("Expand", b.scalar(0, x.dtype), b.shape((1, *rest)))
+    rows = b("Concat", b.reshape(values, (count, *rest)), row, axis=0)
+    taken = b("Gather", rows, last, axis=0)
+    mask = b("Reshape", is_put, b.ints([-1, *[1] * len(rest)]))
+    return b("Where", mask, taken, x)
+
+
+def _names_each_once(indices: Sequence[Tensor]) -> bool:
+    if all(t.type.size == 1 for t in indices):
+        return True
+    array = constant_array(indices[0])
+    if array is None or len(indices) > 1 or (array < 0).any():
+        return False
+    return len(np.unique(array)) == array.size
+
+
 @reads("TensorScatter", moves=True)
 def _tensor_scatter(
     node: Call, past: Tensor, update: Tensor, starts: Tensor | None = None
@@ -120,71 +213,6 @@ def _one_hot(node: Call, indices: Tensor, depth: Tensor, values: Tensor) -> Tens
     hot = gf.one_hot(places, count, dtype=gf.bool, axis=node.attr("axis", -1))
     hot = gf.logical_and(hot, gf.expand_dims(inside, node.attr("axis", -1)))
     return gf.where(hot, values[1], values[0])
-
-
-@reads("Compress", moves=True)
-def _compress(node: Call, x: Tensor, condition: Tensor) -> Tensor:
-    if is_measured(node, condition):
-        (places,) = gf.nonzero(condition)
-    else:
-        places = gf.constant(np.flatnonzero(node.known(condition, "the condition")))
-    axis = node.attr("axis", None)
-    if axis is None:
-        return gf.take(gf.reshape(x, (-1,)), places, axis=0)
-    return gf.take(x, places, axis=axis)
-
-
-@reads("NonZero")
-def _nonzero(node: Call, x: Tensor) -> Tensor:
-    if _is_nonzero_throughout(node, x):  # so exporters count: 0, 1, … up to a size
-        places = [gf.arange(size) for size in x.shape]
-        return gf.stack([gf.reshape(p, (-1,)) for p in gf.meshgrid(*places, indexing="ij")])
-    if is_measured(node, x):
-        return measure(NonZero, ["nonzero"], x if x.ndim else gf.reshape(x, (1,)))[0]
-    return gf.constant(np.stack(np.nonzero(np.atleast_1d(node.known(x, "x")))).astype(np.int64))
-
-
-def _is_nonzero_throughout(node: Call, x: Tensor) -> bool:
-    """Whether x is one number that is not 0, repeated over a shape that need not be known."""
-    if x.node.op.name != "broadcast_to":
-        return False
-    value = node.facts.value(x.node.inputs[0])
-    return value is not None and value.size == 1 and bool(np.all(value != 0))
-
-
-@reads("Unique")
-def _unique(node: Call, x: Tensor) -> tuple[Tensor, ...]:
-    axis = node.attr("axis", None)
-    if axis is None and is_measured(node, x):
-        return _measured_unique(x, bool(node.attr("sorted", 1)))
-    value = node.known(x, "x")
-    values, first, inverse, counts = np.unique(value, True, True, True, axis=axis)
-    if not node.attr("sorted", 1):
-        order = np.argsort(first)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        values = np.take(values, order, axis=axis or 0)
-        first, counts, inverse = first[order], counts[order], rank[inverse]
-    others = [gf.constant(v.reshape(-1).astype(np.int64)) for v in (first, inverse, counts)]
-    return (gf.constant(values), *others)
-
-
-def _measured_unique(x: Tensor, is_sorted: bool) -> tuple[Tensor, ...]:
-    found = gf.unique_all(gf.reshape(x, (-1,)))
-    if is_sorted:
-        return found
-    order = gf.argsort(found.indices)
-    ordered = [gf.take(each, order, axis=0) for each in (found.values, found.indices, found.counts)]
-    values, first, counts = ordered
-    return values, first, gf.take(gf.argsort(order), found.inverse_indices, axis=0), counts
-
-
-@reads("TopK")
-def _top_k(node: Call, x: Tensor, k: Tensor | None = None) -> tuple[Tensor, ...]:
-    count = node.attr("k") if k is None else dims_of(node, gf.reshape(k, (1,)), "k")[0]
-    largest = bool(node.attr("largest", 1))
-    made = gf.topk(x, count, axis=node.attr("axis", -1), largest=largest)
-    return made.values, made.indices
 
 
 @reads("ReverseSequence", moves=True)

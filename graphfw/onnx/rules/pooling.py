@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import graphfw as gf
+from graphfw.ir.build import emit
+from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.dtype import float32
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import Shape
+from graphfw.onnx.builder import Builder, Val, fields
 from graphfw.onnx.node import Call
 from graphfw.onnx.rules.convolution import Pairs, padding, steps
-from graphfw.onnx.table import reads
+from graphfw.onnx.rules.indexing import joined_index, write_put
+from graphfw.onnx.table import composes, reads, writes
+from graphfw.ops.window_reductions import least
+from graphfw.ops.windows import Fold, Windows
 
 
 def _window(node: Call, x: Tensor) -> tuple[tuple[int, ...], dict[str, Any], Pairs]:
@@ -65,6 +75,45 @@ def _average_pool(node: Call, x: Tensor) -> Tensor:
     )
 
 
+_POOLED = ("float16", "bfloat16", "float32")
+
+
+@writes("window_max", "window_sum")
+def _write_pooled(b: Builder, node: Node, x: Val) -> Val:
+    op, shape = fields(node), node.inputs[0].shape
+    rank = len(op.window)
+    lead = len(shape) - rank
+    is_max = node.op.name == "window_max"
+    fits = x.dtype.name in (*_POOLED, *(("float64", "int8", "uint8") if is_max else ()))
+    # Padding is numbers there, and not as wide as the window has elements.
+    ends = zip(op.before, op.after, op.window, strict=True)
+    fits &= all(isinstance(b + a, int) and max(b, a) < size for b, a, size in ends)
+    if not fits or rank > 3 or (b.opset < 19 and not is_max and set(op.dilations) != {1}):
+        return b.expand(lambda t: _pooled_by_reduction(op, t), [x], [node.inputs[0].type])[0]
+    if lead != 2:
+        x = b.reshape(x, (size_of(shape[:lead]), 1, *shape[lead:]))
+    options = {"kernel_shape": op.window, "strides": op.strides}
+    pads = [*op.before, *op.after]
+    if any(pads):
+        options["pads"] = pads
+    if set(op.dilations) != {1}:
+        options["dilations"] = op.dilations
+    if is_max:
+        made = b("MaxPool", x, **options)
+    else:
+        mean = b("AveragePool", b.cast(x, float32), count_include_pad=1, **options)
+        count = b.scalar(math.prod(op.window), float32)
+        made = b.cast(b("Mul", mean, count), x.dtype)
+    return made if lead == 2 else b.reshape(made, node.types[0].shape)
+
+
+def _pooled_by_reduction(op: Any, x: Tensor) -> Tensor:
+    axis = x.ndim - len(op.window)
+    if op.name == "window_max":
+        return gf.max(_seen(op, x, least(x.dtype)), axis=axis)
+    return gf.sum(_seen(op, x), axis=axis, dtype=x.dtype)
+
+
 @reads("LpPool")
 def _lp_pool(node: Call, x: Tensor) -> Tensor:
     kernel, how, pads = _window(node, x)
@@ -102,3 +151,132 @@ def _max_unpool(node: Call, x: Tensor, places: Tensor, shape: Tensor | None = No
     wanted = node.dims(shape, "the shape")
     more = [(0, w - n) for w, n in zip(wanted[2:], sizes, strict=True)]
     return gf.pad(y, [(0, 0), (0, 0), *more])
+
+
+@writes("max_unpool")
+def _write_max_unpool(b: Builder, node: Node, x: Val, values: Val, *indices: Val) -> Val:
+    """MaxUnpool into zeros, by a kernel that makes it the sizes there are."""
+    op, shape = fields(node), node.inputs[0].shape
+    kernel = [
+        size - (count - 1) * step
+        for size, count, step in zip(op.dims, op.places, op.strides, strict=True)
+    ]
+    fill = fill_value(node.inputs[0])
+    fits = len(indices) == len(shape) and values.dtype.name in ("float32", "bfloat16")
+    fits &= fill is not None and not fill.any()
+    if not fits or not all(isinstance(size, int) and size > 0 for size in kernel):
+        return write_put(b, node, x, values, *indices)
+    planes = size_of(node.inputs[1].shape[:-1])
+    places = b.reshape(joined_index(b, indices, shape, from_end=False), (planes, 1, *op.places))
+    laid = b.reshape(values, (planes, 1, *op.places))
+    made = b("MaxUnpool", laid, places, kernel_shape=kernel, strides=op.strides)
+    return b.reshape(made, shape)
+
+
+@composes("windows")
+def _write_windows(op: Any, x: Tensor) -> Tensor:
+    rank = len(op.window)
+    lead = x.ndim - rank
+    for place in reversed(range(rank)):
+        x = gf.take(x, _indices(op, place, x.shape[lead + place]), axis=lead + place)
+    inside = [lead + 2 * i for i in range(rank)]
+    return gf.permute_dims(x, [*range(lead), *inside, *[i + 1 for i in inside]])
+
+
+def _indices(op: Any, place: int, size: Any) -> Tensor:
+    """Return which element of a dim each of the window is in each place.  -> [window, P]"""
+    count = op.places((*[1] * place, size, *[1] * (len(op.window) - place - 1)))[place]
+    starts = gf.arange(count) * op.strides[place]
+    inside = gf.arange(op.window[place]) * op.dilations[place]
+    return gf.add(gf.expand_dims(inside, axis=1), starts)
+
+
+def _seen(op: Any, x: Tensor, outside: float = 0) -> Tensor:
+    """Return the elements of the window in all places.  [*B, *S] -> [*B, K, *P]"""
+    lead = x.ndim - len(op.window)
+    x = gf.pad(x, [*[(0, 0)] * lead, *op.pairs], constant_values=outside)
+    seen = emit(Windows(op.window, op.strides, op.dilations), x)
+    places = seen.shape[lead + len(op.window) :]
+    return gf.reshape(seen, (*seen.shape[:lead], size_of(op.window), *places))
+
+
+@composes("window_argmax")
+def _write_argmax(op: Any, x: Tensor) -> Tensor:
+    return gf.argmax(_seen(op, x, least(x.dtype)), axis=x.ndim - len(op.window))
+
+
+@composes("window_take")
+def _write_take(op: Any, x: Tensor, number: Tensor) -> Tensor:
+    axis = x.ndim - len(op.window)
+    is_it = _is_number(op, number, axis)
+    return gf.sum(gf.where(is_it, _seen(op, x), 0), axis=axis, dtype=x.dtype)
+
+
+@composes("window_put")
+def _write_put(op: Any, x: Tensor, number: Tensor) -> Tensor:
+    lead = x.ndim - len(op.window)
+    each = gf.where(_is_number(op, number, lead), gf.expand_dims(x, axis=lead), 0)
+    laid = gf.reshape(each, (*x.shape[:lead], *op.window, *x.shape[lead:]))
+    whole = emit(Fold(op.window, op.strides, op.dilations, op.wider(op.dims)), laid)
+    inside: Tensor = op.inside(whole, op.dims)
+    return inside
+
+
+def _is_number(op: Any, number: Tensor, axis: int) -> Tensor:
+    """Say which element of the window the numbers are.  [*B, *P] -> [*B, K, *P]"""
+    numbers = gf.reshape(gf.arange(size_of(op.window)), (-1, *[1] * len(op.window)))
+    return gf.expand_dims(gf.astype(number, gf.int64), axis=axis) == numbers
+
+
+@reads("Col2Im")
+def _col2im(node: Call, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
+    kernel = node.ints(block, "the block's shape")
+    stride, dilation = steps(node, len(kernel))
+    sizes = node.dims(image, "the image's shape")
+    pads = node.numbers("pads", (0,) * 2 * len(kernel))
+    pairs = list(zip(pads[: len(kernel)], pads[len(kernel) :], strict=True))
+    whole = [n + low + high for n, (low, high) in zip(sizes, pairs, strict=True)]
+    y = gf.fold(x, whole, kernel, stride=stride, dilation=dilation)
+    cut = [slice(low, low + n) for n, (low, _) in zip(sizes, pairs, strict=True)]
+    return y[(slice(None), slice(None), *cut)]
+
+
+@writes("fold")
+def _write_fold(b: Builder, node: Node, x: Val) -> Val:
+    op, shape = fields(node), node.inputs[0].shape
+    rank = len(op.window)
+    lead, places = shape[: len(shape) - 2 * rank], shape[len(shape) - rank :]
+    # ONNX Runtime's Col2Im puts dilated windows in the wrong places but where there are two dims.
+    spread = rank != 2 and set(op.dilations) != {1}
+    if x.dtype.name not in _POOLED or b.opset < 18 or 0 in places or spread:
+        return b.expand(lambda t: _by_products(op, t), [x], [node.inputs[0].type])[0]
+    rows = b.reshape(x, (size_of(lead), size_of(op.window), size_of(places)))
+    made = b(
+        "Col2Im",
+        b.cast(rows, float32),
+        b.shape(op.dims),
+        b.ints(op.window),
+        dilations=op.dilations,
+        strides=op.strides,
+        pads=[0] * (2 * rank),
+    )
+    return b.reshape(b.cast(made, x.dtype), node.types[0].shape)
+
+
+def _by_products(op: Any, x: Tensor) -> Tensor:
+    """Add up dim by dim: a matrix of 0 and 1 says where the window's elements lie."""
+    rank = len(op.window)
+    lead = x.ndim - 2 * rank
+    pairs = [axis for i in range(rank) for axis in (lead + i, lead + rank + i)]
+    x = gf.permute_dims(x, [*range(lead), *pairs])
+    front = x.shape[:lead]
+    trailing: Shape = ()
+    for place in reversed(range(rank)):
+        size = op.dims[place]
+        index = gf.reshape(_indices(op, place, size), (1, -1))
+        where = gf.astype(gf.expand_dims(gf.arange(size), axis=1) == index, x.dtype)
+        before = x.shape[: lead + 2 * place]
+        x = gf.reshape(x, (*before, index.shape[1], size_of(trailing)))
+        trailing = (size, *trailing)
+        x = gf.reshape(where @ x, (*before, *trailing))
+    return gf.reshape(x, (*front, *op.dims))

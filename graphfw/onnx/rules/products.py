@@ -1,16 +1,24 @@
-"""Products of matrices."""
+"""Products of matrices, and determinants."""
 
 from __future__ import annotations
 
 import graphfw as gf
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.onnx.builder import Builder, Val
 from graphfw.onnx.node import Call
-from graphfw.onnx.table import reads
+from graphfw.onnx.table import Rule, reads, two_way, writes
+
+two_way(Rule("Det", gf.linalg.det))
 
 
 @reads("MatMul")
 def _matmul(node: Call, a: Tensor, b: Tensor) -> Tensor:
     return gf.matmul(a, b)
+
+
+@writes("matmul")
+def _write_matmul(b: Builder, node: Node, x1: Val, x2: Val) -> Val:
+    return b.cast(b("MatMul", b.accumulated(x1), b.accumulated(x2)), x1.dtype)
 
 
 @reads("Gemm")
@@ -32,8 +40,3 @@ def _scaled(x: Tensor, by: float) -> Tensor:
 @reads("Einsum")
 def _einsum(node: Call, *xs: Tensor) -> Tensor:
     return gf.einsum(node.attr("equation"), *xs)
-
-
-@reads("Det")
-def _det(node: Call, x: Tensor) -> Tensor:
-    return gf.linalg.det(x)

@@ -1,14 +1,18 @@
-"""Operators that make one value of many, and those that look along an axis."""
+"""Reductions, cumulative sums, and operators along an axis."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import graphfw as gf
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.build import emit
+from graphfw.ir.dtype import bool_, int32, int64
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.onnx.builder import Builder, Val, fields
 from graphfw.onnx.node import Call
-from graphfw.onnx.table import reads
+from graphfw.onnx.table import Attribute, Rule, flag, reads, write_only, writes
+from graphfw.ops.cumulative import CumulativeProd, CumulativeSum
 
 
 def _log_sum(x: Tensor, **how: Any) -> Tensor:
@@ -79,6 +83,44 @@ def _reduce(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
     return gf.astype(made, x.dtype)
 
 
+def _write_reduced(b: Builder, kind: str, x: Val, axes: Sequence[int], keepdims: bool) -> Val:
+    """Reduce along axes; before opset 18 most operators have them as an attribute."""
+    if not axes:
+        return x
+    if kind != "ReduceSum" and b.opset < 18:
+        return b(kind, x, axes=axes, keepdims=int(keepdims))
+    return b(kind, x, b.ints(axes), keepdims=int(keepdims))
+
+
+@writes("sum", "prod", "max", "min")
+def _write_reduction(b: Builder, node: Node, x: Val) -> Val:
+    op = fields(node)
+    made = _write_reduced(
+        b, f"Reduce{node.op.name.title()}", b.accumulated(x), op.axes, op.keepdims
+    )
+    return b.cast(made, x.dtype)
+
+
+@writes("all", "any")
+def _write_truth(b: Builder, node: Node, x: Val) -> Val:
+    """Count: of no elements all are true, and none is."""
+    op = fields(node)
+    if not op.axes:
+        return x
+    counted = b("Not", x) if node.op.name == "all" else x
+    count = _write_reduced(b, "ReduceSum", b.cast(counted, int32), op.axes, op.keepdims)
+    found = b("Greater", count, b.scalar(0, int32), dtype=bool_)
+    return b("Not", found) if node.op.name == "all" else found
+
+
+_ARG = {"axis": Attribute("axis"), "keepdims": flag("keepdims")}
+
+write_only(
+    Rule("ArgMax", gf.argmax, _ARG, result=gf.int64),
+    Rule("ArgMin", gf.argmin, _ARG, result=gf.int64),
+)
+
+
 @reads("ArgMax", "ArgMin")
 def _arg(node: Call, x: Tensor) -> Tensor:
     axis, keepdims = node.attr("axis", 0), bool(node.attr("keepdims", 1))
@@ -91,18 +133,22 @@ def _arg(node: Call, x: Tensor) -> Tensor:
 
 @reads("CumSum", "CumProd")
 def _cumulative(node: Call, x: Tensor, axis: Tensor) -> Tensor:
-    along = node.integer(axis, "the axis")
-    function = gf.cumulative_sum if node.op_type == "CumSum" else gf.cumulative_prod
-    backwards = bool(node.attr("reverse", 0))
-    if backwards:
-        x = gf.flip(x, axis=along)
-    exclusive = bool(node.attr("exclusive", 0))
-    made = function(x, axis=along, dtype=x.dtype, include_initial=exclusive)
-    if exclusive:
-        key: list[Any] = [slice(None)] * x.ndim
-        key[node.axis(along, x.ndim)] = slice(0, -1)
-        made = made[tuple(key)]
-    return gf.flip(made, axis=along) if backwards else made
+    op = CumulativeSum if node.op_type == "CumSum" else CumulativeProd
+    along = node.axis(node.integer(axis, "the axis"), x.ndim)
+    return emit(op(along, bool(node.attr("reverse", 0)), bool(node.attr("exclusive", 0))), x)
+
+
+@writes("cumulative_sum")
+def _write_cumulative_sum(b: Builder, node: Node, x: Val) -> Val:
+    op = fields(node)
+    made = b(
+        "CumSum",
+        b.accumulated(x),
+        b.constant(op.axis, int64),
+        exclusive=int(op.exclusive),
+        reverse=int(op.reverse),
+    )
+    return b.cast(made, x.dtype)
 
 
 # Along an axis

@@ -2,98 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 import graphfw as gf
 from graphfw.errors import ShapeError, counted
+from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import Dim, DimLike, always_ge, always_le, dim_max
-from graphfw.ir.tensor import Tensor
-from graphfw.onnx.errors import OnnxError
+from graphfw.ir.dtype import bool_
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.onnx.builder import LAST, Builder, Val, fields, positions
 from graphfw.onnx.fitting import expanded, joined, reshaped
-from graphfw.onnx.measuring import clipped, dims_of, is_measured, measured, resolved
-from graphfw.onnx.node import Call, Strings, Value, as_value
-from graphfw.onnx.table import reads
-from graphfw.onnx.types import dtype_of
-
-# Tensors out of nothing
-
-
-@reads("Constant")
-def _constant(node: Call) -> Value:
-    for name in ("value", "sparse_value"):
-        if name in node.attributes:
-            return as_value(node.attr(name))
-    for name, dtype in (("int", np.int64), ("float", np.float32)):
-        for suffix in ("", "s"):
-            if f"value_{name}{suffix}" in node.attributes:
-                return gf.constant(np.asarray(node.attr(f"value_{name}{suffix}"), dtype))
-    for name in ("value_string", "value_strings"):
-        if name in node.attributes:
-            return Strings(node.attr(name))
-    raise OnnxError("Constant: it has no value")
-
-
-@reads("ConstantOfShape")
-def _constant_of_shape(node: Call, shape: Tensor) -> Tensor:
-    value = node.attr("value", np.zeros(1, np.float32))
-    return gf.full(dims_of(node, shape, "the shape"), gf.constant(value.reshape(())))
-
-
-@reads("EyeLike")
-def _eye_like(node: Call, x: Tensor) -> Tensor:
-    dtype = dtype_of(node.attr("dtype")) if "dtype" in node.attributes else x.dtype
-    node.require(x.ndim == 2, f"x has {counted(x.ndim, 'dim')}, not 2")
-    return gf.eye(*x.shape, k=node.attr("k", 0), dtype=dtype)
-
-
-@reads("Range")
-def _range(node: Call, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
-    bounds = (start, limit, delta)
-    is_open = any(node.facts.value(x) is None for x in bounds)
-    if is_open and node.facts.measures and is_measured(node, *bounds):
-        return _measured_range(node, *bounds)
-    if start.dtype.is_floating:
-        first, last, step = (node.real(x, "a bound") for x in (start, limit, delta))
-        node.require(step and math.isfinite((last - first) / step), "its step is 0, or a bound is")
-        count = max(math.ceil((last - first) / step), 0)
-        return start + gf.astype(gf.arange(count), start.dtype) * delta
-    begin, end = node.dim(start, "the start"), node.dim(limit, "the limit")
-    by = node.integer(delta, "the step")
-    node.require(by, "its step is 0")
-    return gf.arange(begin, end, by, dtype=start.dtype)
-
-
-def _measured_range(node: Call, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
-    start, limit, delta = (gf.reshape(x, ()) for x in (start, limit, delta))
-    # Integers are divided exactly; -(-a // b) rounds up.
-    is_real = start.dtype.is_floating
-    count = gf.ceil((limit - start) / delta) if is_real else -((start - limit) // delta)
-    (size,) = measured(node, gf.reshape(gf.maximum(gf.astype(count, gf.int64), 0), (1,)), "its end")
-    return start + gf.astype(gf.arange(size), start.dtype) * delta
-
-
-@reads("Shape")
-def _shape(node: Call, x: Tensor | Strings) -> Tensor:
-    return _sizes(x.shape[slice(node.attr("start", 0), node.attr("end", None))])
-
-
-@reads("Size")
-def _size(node: Call, x: Tensor | Strings) -> Tensor:
-    size: DimLike = 1
-    for dim in x.shape:
-        size = size * dim
-    return gf.asarray(size, dtype=gf.int64)
-
-
-def _sizes(shape: Sequence[DimLike]) -> Tensor:
-    if all(isinstance(dim, int) for dim in shape):
-        return gf.constant(np.asarray(shape, np.int64))
-    return gf.stack([gf.asarray(dim, dtype=gf.int64) for dim in shape])
-
+from graphfw.onnx.measuring import clipped, dims_of, resolved
+from graphfw.onnx.node import Call, Value
+from graphfw.onnx.table import Attribute, Rule, reads, two_way, writes
 
 # Other shapes
 
@@ -109,6 +31,11 @@ def _reshape(node: Call, x: Tensor, shape: Tensor | None = None) -> Tensor:
         node.require(0 not in dims[x.ndim :], f"x has no axis for each 0 of the new shape {dims}")
         dims = tuple([x.shape[i] if d == 0 else d for i, d in enumerate(dims)])
     return reshaped(x, dims)
+
+
+@writes("reshape")
+def _write_reshape(b: Builder, node: Node, x: Val) -> Val:
+    return b.reshape(x, node.types[0].shape)
 
 
 @reads("Flatten", moves=True)
@@ -153,9 +80,7 @@ def _squeeze(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
     return gf.squeeze(gf.assert_shape(x, sizes) if sizes != list(x.shape) else x, places)
 
 
-@reads("Transpose", moves=True)
-def _transpose(node: Call, x: Tensor) -> Tensor:
-    return gf.permute_dims(x, node.attr("perm", None))
+two_way(Rule("Transpose", gf.permute_dims, {"axes": Attribute("perm")}, moves=True))
 
 
 @reads("Expand", moves=True)
@@ -163,9 +88,30 @@ def _expand(node: Call, x: Tensor, shape: Tensor) -> Tensor:
     return expanded(x, dims_of(node, shape, "the shape"))
 
 
+@writes("broadcast_to")
+def _write_broadcast(b: Builder, node: Node, x: Val) -> Val:
+    return b("Expand", x, b.shape(node.types[0].shape))
+
+
 @reads("Identity", "Optional")
 def _identity(node: Call, x: Value = None) -> Value:
     return x
+
+
+@writes("identity", "stop_gradient", "assert_shape")
+def _write_itself(b: Builder, node: Node, x: Val) -> Val:
+    return x
+
+
+@writes("barrier", "custom_gradient")
+def _write_first(b: Builder, node: Node, *xs: Val) -> list[Val]:
+    return list(xs[: fields(node).count])
+
+
+@writes("print", "check", "breakpoint")
+def _write_effect(b: Builder, node: Node, *xs: Val) -> Val:
+    """A model has no effects; what is computed with their tokens goes on."""
+    return b.constant(True)
 
 
 # Parts and wholes
@@ -175,6 +121,11 @@ def _identity(node: Call, x: Value = None) -> Value:
 def _concat(node: Call, *xs: Tensor) -> Tensor:
     axis = node.axis(node.attr("axis"), xs[0].ndim)
     return gf.concat(joined(xs, axis), axis=axis)
+
+
+@writes("concat")
+def _write_concat(b: Builder, node: Node, *xs: Val) -> Val:
+    return b("Concat", *xs, axis=fields(node).axis) if len(xs) > 1 else xs[0]
 
 
 @reads("Split", moves=True)
@@ -200,6 +151,15 @@ def _split(node: Call, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, 
     if places:
         return gf.split(x, places, axis=axis)
     return (x,)
+
+
+@writes("split")
+def _write_split(b: Builder, node: Node, x: Val) -> list[Val]:
+    op = fields(node)
+    if len(op.lengths) == 1:
+        return [x]
+    lengths = b.shape(op.lengths)
+    return b.many("Split", [x, lengths], [x.dtype] * len(op.lengths), axis=op.axis)
 
 
 @reads("Slice", moves=True)
@@ -258,6 +218,87 @@ def _window(start: DimLike, end: DimLike, step: int, size: DimLike) -> slice:
 def _near(place: DimLike) -> DimLike | None:
     """Return a bound; one that lies beyond any size becomes `_FAR`, or its negative."""
     return max(-_FAR, min(place, _FAR)) if isinstance(place, int) else place
+
+
+@writes("slice")
+def _write_slice(b: Builder, node: Node, x: Val) -> Val:
+    op = fields(node)
+    cut = [
+        (start, start + length * step, axis, step)
+        for axis, (start, length, step) in enumerate(op.axes())
+        if (start, length, step) != (0, node.inputs[0].shape[axis], 1)
+    ]
+    if not cut:
+        return x
+    starts, ends, axes, steps = zip(*cut, strict=True)
+    return b("Slice", x, b.shape(starts), b.shape(ends), b.ints(axes), b.ints(steps))
+
+
+@writes("slice_set")
+def _write_slice_set(b: Builder, node: Node, x: Val, values: Val) -> Val:
+    op, sizes = fields(node), node.inputs[0].shape
+    cut = [
+        axis
+        for axis, (start, length, step) in enumerate(op.axes())
+        if (start, length, step) != (0, sizes[axis], 1)
+    ]
+    if 0 in op.lengths:
+        return x
+    if not cut:
+        return values
+    fill = fill_value(node.inputs[0])
+    if fill is not None and set(op.steps) == {1}:
+        behind = [n - s - c for n, s, c in zip(sizes, op.starts, op.lengths, strict=True)]
+        return b("Pad", values, b.shape((*op.starts, *behind)), b.constant(fill))
+    return _chosen(b, node, x, values, cut)
+
+
+def _chosen(b: Builder, node: Node, x: Val, values: Val, cut: list[int]) -> Val:
+    """Spread the values along the axes that are cut, and take them where the window is."""
+    op, sizes = fields(node), node.inputs[0].shape
+    inside = None
+    for axis in cut:
+        start, length, step = op.starts[axis], op.lengths[axis], op.steps[axis]
+        offset = b("Sub", positions(b, sizes[axis]), b.dim(start))
+        last = b.dim((length - 1) * step)
+        within = b("Min", b("Max", offset, b.ints([0])), last)
+        values = b("Gather", values, b("Div", within, b.ints([step])), axis=axis)
+        hit = b("Equal", offset, b("Sub", within, b("Mod", within, b.ints([step]))), dtype=bool_)
+        hit = b("Reshape", hit, b.ints([-1, *[1] * (len(sizes) - 1 - axis)]))
+        inside = hit if inside is None else b("And", inside, hit)
+    assert inside is not None
+    return b("Where", inside, values, x)
+
+
+@writes("flip")
+def _write_flip(b: Builder, node: Node, x: Val) -> Val:
+    axes = fields(node).axes
+    ends = b.ints([LAST] * len(axes))
+    return b("Slice", x, b.ints([-1] * len(axes)), ends, b.ints(axes), b.ints([-1] * len(axes)))
+
+
+@writes("roll")
+def _write_roll(b: Builder, node: Node, x: Val) -> Val:
+    op = fields(node)
+    for shift, axis in zip(op.shifts, op.axes, strict=True):
+        size = node.types[0].shape[axis]
+        if size == 0:
+            continue
+        places = b("Sub", positions(b, size), b.dim(shift))
+        x = b("Gather", x, b("Mod", places, b.dim(size)), axis=axis)
+    return x
+
+
+@writes("diagonal")
+def _write_diagonal(b: Builder, node: Node, x: Val) -> Val:
+    offset = fields(node).offset
+    *lead, rows, columns = node.inputs[0].shape
+    flat = b.reshape(x, (*lead, rows * columns))
+    count = node.types[0].shape[-1]
+    along = positions(b, count)
+    first = b.dim(max(-offset, 0) * columns + max(offset, 0))
+    places = b("Add", b("Mul", along, b.dim(columns + 1)), first)
+    return b("Gather", flat, places, axis=len(lead))
 
 
 @reads("Tile", moves=True)

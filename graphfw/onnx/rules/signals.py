@@ -6,10 +6,13 @@ import numpy as np
 
 import graphfw as gf
 from graphfw.ir.dim import DimLike
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.dtype import int64
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.onnx.builder import Builder, Val, fields
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.node import Call
-from graphfw.onnx.table import reads
+from graphfw.onnx.rules.pairs import pair_type
+from graphfw.onnx.table import reads, writes
 from graphfw.onnx.types import dtype_of
 
 
@@ -100,3 +103,57 @@ def _mel_weight_matrix(
         for j in range(top, right):
             made[j, i] = (right - j) / (right - top)
     return gf.constant(made.astype(dtype_of(node.attr("output_datatype", 1)).dtype))
+
+
+# Transforms
+
+
+def _transform(
+    b: Builder, x: Val, axis: int, size: DimLike, norm: str, *, inverse: bool, onesided: int = 0
+) -> Val:
+    """x: pairs, or reals with one dim more, [*A, 2 or 1] -> pairs, [*A, 2]"""
+    back = int(inverse)
+    if b.opset < 20:
+        made = b("DFT", x, axis=axis, inverse=back, onesided=onesided)
+    else:
+        along = b.constant(np.array(axis))
+        made = b("DFT", x, None, along, inverse=back, onesided=onesided)
+    if norm == "backward":  # ONNX, too, divides by the size what is inverse
+        return made
+    count = b.cast(b.size(size), x.dtype)
+    factor = b("Sqrt", count) if norm == "ortho" else count
+    return b("Mul" if inverse else "Div", made, factor)
+
+
+@writes("fft", operands="complex")
+def _write_fft(b: Builder, node: Node, x: Val) -> Val:
+    op, shape = fields(node), node.inputs[0].shape
+    made = Val(x.name, x.dtype.real)
+    for axis in op.axes:
+        made = _transform(b, made, axis, shape[axis], op.norm, inverse=op.inverse)
+    return Val(made.name, x.dtype)
+
+
+@writes("rfft", operands="complex")
+def _write_rfft(b: Builder, node: Node, x: Val) -> Val:
+    op, shape = fields(node), node.inputs[0].shape
+    last = b("Unsqueeze", x, b.ints([-1]))
+    made = _transform(b, last, op.axis, shape[op.axis], op.norm, inverse=False, onesided=1)
+    return Val(made.name, node.types[0].dtype)
+
+
+@writes("irfft", operands="complex")
+def _write_irfft(b: Builder, node: Node, x: Val) -> Val:
+    """The real part of the transform of what rfft leaves out as well: conjugates, backwards."""
+    op = fields(node)
+    more = op.n - op.n // 2
+
+    def filled(pairs: Tensor) -> Tensor:
+        key = (*[slice(None)] * op.axis, slice(1, more))
+        others = gf.flip(pairs[key], axis=op.axis) * gf.asarray([1, -1], dtype=pairs.dtype)
+        return gf.concat([pairs, others], axis=op.axis)
+
+    real = Val(x.name, x.dtype.real)
+    (whole,) = b.expand(filled, [real], [pair_type(node.inputs[0].type)])
+    made = _transform(b, whole, op.axis, op.n, op.norm, inverse=True)
+    return b("Gather", made, b.scalar(0, int64), axis=-1)

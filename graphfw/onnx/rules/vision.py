@@ -9,12 +9,14 @@ import numpy as np
 
 import graphfw as gf
 from graphfw.ir.dim import DimLike
-from graphfw.ir.tensor import Tensor
-from graphfw.onnx.errors import OnnxError
+from graphfw.ir.dtype import float32, int64
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.onnx.builder import Builder, Val, fields
+from graphfw.onnx.errors import OnnxError, Unsupported
 from graphfw.onnx.fitting import matched
 from graphfw.onnx.measuring import is_measured
 from graphfw.onnx.node import Call
-from graphfw.onnx.table import reads
+from graphfw.onnx.table import reads, writes
 from graphfw.ops.measured import NonMaxSuppression, measure
 from graphfw.ops.rois import sampled
 
@@ -45,6 +47,26 @@ def _non_max_suppression(
         tensors = [gf.constant(node.known(x, "what it chooses from")) for x in tensors]
     centred = bool(node.attr("center_point_box", 0))
     return measure(NonMaxSuppression, ["boxes"], *tensors, centred=centred)[0]
+
+
+@writes("non_max_suppression")
+def _write_non_max_suppression(
+    b: Builder, node: Node, boxes: Val, scores: Val, *limits: Val
+) -> Val:
+    if boxes.dtype.name == "float64":
+        raise Unsupported("float64")
+    most, overlap, lowest = limits
+    given = [
+        b.cast(boxes, float32),
+        b.cast(scores, float32),
+        b.reshape(b.cast(most, int64), (1,)),
+        b.reshape(b.cast(overlap, float32), (1,)),
+        b.reshape(b.cast(lowest, float32), (1,)),
+    ]
+    centred = int(fields(node).centred)
+    (made,) = b.many("NonMaxSuppression", given, [int64], center_point_box=centred)
+    b.measure(fields(node).dims[0], made, 0)
+    return made
 
 
 @reads("RoiAlign")

@@ -11,12 +11,9 @@ import numpy as np
 
 import graphfw as gf
 from graphfw.ir.build import emit
-from graphfw.ir.dim import DimLike
-from graphfw.ir.dtype import int64
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
-from graphfw.onnx.builder import Builder, Val
-from graphfw.onnx.exporters.movement import fields
+from graphfw.onnx.builder import Builder, Val, fields
 from graphfw.onnx.table import writes
 
 Compose = Callable[..., Tensor]
@@ -35,7 +32,7 @@ def _paired(*names: str) -> Callable[[Compose], Compose]:
     def register(compose: Compose) -> Compose:
         @writes(*names, operands="complex")
         def write(b: Builder, node: Node, *inputs: Val) -> list[Val]:
-            kinds = [_pair(t.type) for t in node.inputs]
+            kinds = [pair_type(t.type) for t in node.inputs]
             reals = [Val(x.name, kind.dtype) for x, kind in zip(inputs, kinds, strict=True)]
             made = b.expand(lambda *xs: compose(node, *xs), reals, kinds)
             return [Val(y.name, kind.dtype) for y, kind in zip(made, node.types, strict=True)]
@@ -45,7 +42,8 @@ def _paired(*names: str) -> Callable[[Compose], Compose]:
     return register
 
 
-def _pair(kind: TensorType) -> TensorType:
+def pair_type(kind: TensorType) -> TensorType:
+    """Return the type of the pairs that stand for a complex tensor; a real one's is its own."""
     return TensorType(kind.dtype.real, (*kind.shape, 2)) if kind.dtype.is_complex else kind
 
 
@@ -108,57 +106,3 @@ def _divide(node: Node, a: Tensor, b: Tensor) -> Tensor:
 def _constant(node: Node) -> Tensor:
     array = fields(node).value.array
     return gf.constant(np.stack([array.real, array.imag], axis=-1))
-
-
-# Transforms
-
-
-def _transform(
-    b: Builder, x: Val, axis: int, size: DimLike, norm: str, *, inverse: bool, onesided: int = 0
-) -> Val:
-    """x: pairs, or reals with one dim more, [*A, 2 or 1] -> pairs, [*A, 2]"""
-    back = int(inverse)
-    if b.opset < 20:
-        made = b("DFT", x, axis=axis, inverse=back, onesided=onesided)
-    else:
-        along = b.constant(np.array(axis))
-        made = b("DFT", x, None, along, inverse=back, onesided=onesided)
-    if norm == "backward":  # ONNX, too, divides by the size what is inverse
-        return made
-    count = b.cast(b.size(size), x.dtype)
-    factor = b("Sqrt", count) if norm == "ortho" else count
-    return b("Mul" if inverse else "Div", made, factor)
-
-
-@writes("fft", operands="complex")
-def _fft(b: Builder, node: Node, x: Val) -> Val:
-    op, shape = fields(node), node.inputs[0].shape
-    made = Val(x.name, x.dtype.real)
-    for axis in op.axes:
-        made = _transform(b, made, axis, shape[axis], op.norm, inverse=op.inverse)
-    return Val(made.name, x.dtype)
-
-
-@writes("rfft", operands="complex")
-def _rfft(b: Builder, node: Node, x: Val) -> Val:
-    op, shape = fields(node), node.inputs[0].shape
-    last = b("Unsqueeze", x, b.ints([-1]))
-    made = _transform(b, last, op.axis, shape[op.axis], op.norm, inverse=False, onesided=1)
-    return Val(made.name, node.types[0].dtype)
-
-
-@writes("irfft", operands="complex")
-def _irfft(b: Builder, node: Node, x: Val) -> Val:
-    """The real part of the transform of what rfft leaves out as well: conjugates, backwards."""
-    op = fields(node)
-    more = op.n - op.n // 2
-
-    def filled(pairs: Tensor) -> Tensor:
-        key = (*[slice(None)] * op.axis, slice(1, more))
-        others = gf.flip(pairs[key], axis=op.axis) * gf.asarray([1, -1], dtype=pairs.dtype)
-        return gf.concat([pairs, others], axis=op.axis)
-
-    real = Val(x.name, x.dtype.real)
-    (whole,) = b.expand(filled, [real], [_pair(node.inputs[0].type)])
-    made = _transform(b, whole, op.axis, op.n, op.norm, inverse=True)
-    return b("Gather", made, b.scalar(0, int64), axis=-1)

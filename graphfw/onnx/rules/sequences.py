@@ -1,0 +1,104 @@
+"""Sequences and optionals: lists of values, and values that may be absent."""
+
+from __future__ import annotations
+
+import graphfw as gf
+from graphfw.errors import ShapeError
+from graphfw.ir.tensor import Tensor
+from graphfw.onnx.errors import OnnxError
+from graphfw.onnx.fitting import joined
+from graphfw.onnx.node import Call, Value
+from graphfw.onnx.table import reads
+
+# Sequences: lists, whose lengths are known
+
+
+@reads("SequenceEmpty", "SequenceConstruct")
+def _sequence(node: Call, *items: Value) -> tuple[Value]:
+    return (list(items),)
+
+
+@reads("SequenceAt")
+def _at(node: Call, items: list[Value], place: Tensor) -> Value:
+    return items[_place(node, place, len(items))]
+
+
+@reads("SequenceErase")
+def _erase(node: Call, items: list[Value], place: Tensor | None = None) -> tuple[Value]:
+    at = len(items) - 1 if place is None else _place(node, place, len(items))
+    return (items[:at] + items[at + 1 :],)
+
+
+@reads("SequenceInsert")
+def _insert(
+    node: Call, items: list[Value], item: Value, place: Tensor | None = None
+) -> tuple[Value]:
+    count = len(items)
+    at = count if place is None else node.integer(place, "the place")
+    if not -count <= at <= count:
+        raise OnnxError(f"SequenceInsert: there is no place {at} in a sequence of {count}")
+    at += count if at < 0 else 0
+    return ([*items[:at], item, *items[at:]],)
+
+
+def _place(node: Call, place: Tensor, count: int) -> int:
+    at = node.integer(place, "the place")
+    if not -count <= at < count:
+        raise OnnxError(f"{node.op_type}: there is no place {at} in a sequence of {count}")
+    return at % count
+
+
+@reads("SequenceLength")
+def _length(node: Call, items: list[Value]) -> Tensor:
+    return gf.constant(len(items))
+
+
+@reads("SplitToSequence")
+def _split_to_sequence(node: Call, x: Tensor, sizes: Tensor | None = None) -> tuple[Value]:
+    axis, size = node.attr("axis", 0), x.shape[node.attr("axis", 0)]
+    if not isinstance(size, int):
+        raise ShapeError(
+            "SplitToSequence: the size of the axis must be known when the model is loaded",
+            fix="say it when you load: shapes={name: (…)}",
+        )
+    if sizes is None:
+        parts = gf.split(x, size, axis=axis)
+        return (list(parts if node.attr("keepdims", 1) else (gf.squeeze(p, axis) for p in parts)),)
+    lengths = node.ints(sizes, "the sizes")
+    if not sizes.ndim:  # one size for all parts but the last
+        lengths = tuple([min(lengths[0], size - at) for at in range(0, size, lengths[0])])
+    places = [sum(lengths[: i + 1]) for i in range(len(lengths) - 1)]
+    return (list(gf.split(x, places, axis=axis)) if places else [x],)
+
+
+@reads("ConcatFromSequence")
+def _concat_from_sequence(node: Call, items: list[Tensor]) -> Tensor:
+    axis = node.attr("axis")
+    if node.attr("new_axis", 0):
+        return gf.stack(joined(items), axis=axis)
+    return gf.concat(joined(items, node.axis(axis, items[0].ndim)), axis=axis)
+
+
+@reads("SequenceMap")
+def _sequence_map(node: Call, items: list[Value], *others: Value) -> tuple[Value, ...]:
+    body = node.attr("body")
+    rows = [
+        node.subgraph(body, [item, *[o[i] if isinstance(o, list) else o for o in others]])
+        for i, item in enumerate(items)
+    ]
+    return tuple([[row[i] for row in rows] for i in range(len(body.output))])
+
+
+# Optionals: None, or the value
+
+
+@reads("OptionalHasElement")
+def _has_element(node: Call, x: Value = None) -> Tensor:
+    return gf.constant(x is not None)
+
+
+@reads("OptionalGetElement")
+def _element(node: Call, x: Value) -> tuple[Value]:
+    if x is None:
+        raise OnnxError("OptionalGetElement: the optional has no value")
+    return (x,)
