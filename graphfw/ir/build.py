@@ -49,16 +49,12 @@ def emit_all(
                 inputs = tuple([admitted(t, graph, op.name) for t in inputs])
                 break
     try:
-        types = op.infer(*[t.type for t in inputs])
+        types = op.infer(*[t.node.types[t.index] for t in inputs])
     except Requirement as failed:
         error = rendered(op, inputs if shown is None else shown, failed, graph)
         return graph.fail(error, op, inputs)
     except DTypeError as failed:
         return graph.fail(failed, op, inputs)
-    for tensor in inputs:
-        if types == tensor.node.types:
-            types = tensor.node.types
-            break
     loc = graph.provenance or capture(ambient.current_scope.get())
     stops = (
         op.vjp is not None

@@ -168,8 +168,7 @@ class Graph(Answering):
                 fix="enter the graph in the thread that builds it",
             )
         if outputs is None:
-            outputs = tuple([Tensor(node, i) for i in range(len(node.types))])
-            node.adopt_outputs(outputs)
+            outputs = node.make_outputs()
         if node.name:
             self._claim(node.name, outputs[0])
         self.nodes.append(node)
@@ -426,10 +425,7 @@ class _AmbientGraph(Graph):
     is_ambient = True
 
     def append(self, node: Node, outputs: tuple[Tensor, ...] | None = None) -> tuple[Tensor, ...]:
-        if outputs is None:
-            outputs = tuple([Tensor(node, i) for i in range(len(node.types))])
-            node.adopt_outputs(outputs)
-        return outputs
+        return node.make_outputs() if outputs is None else outputs
 
     def unique(self, name: str) -> str:
         with _opening:

@@ -238,6 +238,7 @@ class Op:
     labels: ClassVar[tuple[str, ...]] = ()
     remainders: ClassVar[tuple[int, ...]] = ()
     _defaults: ClassVar[dict[str, Any]] = {}
+    _inferred: ClassVar[list[tuple[tuple[TensorType, ...], tuple[TensorType, ...]]]]
 
     # The rules have the inputs as their parameters, so their signatures differ from op to op.
     shape: ClassVar[Callable[..., Any]]
@@ -252,18 +253,22 @@ class Op:
     source_index: ClassVar[Callable[..., Any] | None] = None
 
     def __init_subclass__(cls) -> None:
+        cls._inferred = [((), ())]
         own = [name for name, kind in cls.__annotations__.items() if not _is_of_class(kind)]
         cls.fields = (*cls.fields, *(n for n in own if n not in cls.fields))
         cls._defaults = {**cls._defaults, **{n: cls.__dict__[n] for n in own if n in cls.__dict__}}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        values = dict(zip(self.fields, args, strict=False))
-        fits = len(args) <= len(self.fields) and kwargs.keys().isdisjoint(values)
+        fields = self.fields
+        if not kwargs and len(args) == len(fields):  # quickly, as most ops are made
+            self.__dict__.update(zip(fields, args, strict=True))
+            return
+        values = dict(zip(fields, args, strict=False))
+        fits = len(args) <= len(fields) and kwargs.keys().isdisjoint(values)
         values.update(kwargs)
-        if len(values) != len(self.fields) or kwargs:
-            values = {**self._defaults, **values}
-            fits = fits and values.keys() == set(self.fields)
-            values = {name: values.get(name) for name in self.fields}
+        values = {**self._defaults, **values}
+        fits = fits and values.keys() == set(fields)
+        values = {name: values.get(name) for name in fields}
         if not fits:
             raise_refusal(TypeError(), type(self), args, kwargs)
         self.__dict__.update(values)
@@ -303,11 +308,22 @@ class Op:
         Raises:
             Requirement: The inputs don't fit.
         """
+        if self.fields:
+            return self._outputs(types)
+        # Most often those of the last time. Nodes also share the tuple: each object is work to
+        # collect.
+        known, outputs = self._inferred[0]
+        if known != types or not types:
+            outputs = self._outputs(types)
+            self._inferred[0] = types, outputs
+        return outputs
+
+    def _outputs(self, types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         shape = self.shape(*[t.shape for t in types])
         dtype = self.dtype(*[t.dtype for t in types])
         if self.multiple:
             return tuple(TensorType(d, s) for d, s in zip(dtype, shape, strict=True))
-        for given in types:  # most often one of these: each object is work to collect
+        for given in types:
             if given.dtype is dtype and given.shape == shape:
                 return (given,)
         return _of_one_element(dtype) if shape == () else (TensorType(dtype, shape),)

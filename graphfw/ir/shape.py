@@ -90,9 +90,14 @@ def broadcast(*shapes: Shape) -> Shape:
     A symbolic dim broadcasts against 1 and itself only: whether it equals 5 is not known when the
     graph is built, and guessing would give wrong gradients.
     """
-    if len(shapes) == 2:  # quickly, what is most common: equal shapes, a bias, a scalar
-        short, long = sorted(shapes, key=len)
-        if long[len(long) - len(short) :] == short:
+    # Quickly, what is most common: one shape, equal shapes, a bias, a scalar.
+    if len(shapes) == 1:
+        return shapes[0]
+    if len(shapes) == 2:
+        long, short = shapes
+        if len(short) > len(long):
+            long, short = short, long
+        if not short or long[-len(short) :] == short:
             return long
     ndim = max(map(len, shapes), default=0)
     result: list[DimLike] = []

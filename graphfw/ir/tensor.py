@@ -103,10 +103,21 @@ class Node:
             self.adopt_outputs(outputs)
         return outputs
 
+    def make_outputs(self) -> tuple[Tensor, ...]:
+        """Make the objects that stand for the outputs of a new node."""
+        if len(self.types) == 1:
+            outputs: tuple[Tensor, ...] = (Tensor(self),)
+        else:
+            outputs = tuple([Tensor(self, i) for i in range(len(self.types))])
+        self.adopt_outputs(outputs)
+        return outputs
+
     def adopt_outputs(self, outputs: tuple[Tensor, ...]) -> None:
         """Say which objects stand for the outputs; only for those that make nodes."""
-        refs = [weakref.ref(t) for t in outputs]
-        _set_outputs(self, refs[0] if len(refs) == 1 else tuple(refs))
+        if len(outputs) == 1:
+            _set_outputs(self, weakref.ref(outputs[0]))
+        else:
+            _set_outputs(self, tuple([weakref.ref(t) for t in outputs]))
 
     def __copy__(self) -> Node:
         return self  # immutable

@@ -13,7 +13,7 @@ from graphfw.ir.concrete import describe, is_concrete
 from graphfw.ir.dim import Dim, DimLike, always_le
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, int64, promote_all, promote_scalar
 from graphfw.ir.functions import F
-from graphfw.ir.literal import PYTHON_SCALARS, Literal, to_array
+from graphfw.ir.literal import PYTHON_SCALARS, scalar, to_array
 from graphfw.ir.shape import Requirement, listed_axes, normalize_axes, require, shape_text
 from graphfw.ir.sources import DimValue
 from graphfw.ir.tensor import Tensor
@@ -25,6 +25,9 @@ TensorLike: TypeAlias = Any
 Axes: TypeAlias = int | Sequence[int] | None
 
 T = TypeVar("T")
+
+_WEAK = (*PYTHON_SCALARS, Dim)
+"""The types of values that take the dtype of the tensors beside them."""
 
 
 def as_tensor(x: TensorLike, dtype: DType | None = None) -> Tensor:
@@ -38,7 +41,7 @@ def as_tensor(x: TensorLike, dtype: DType | None = None) -> Tensor:
         return emit(DimValue(x, dtype or int64))
     overrides.check(x)
     if isinstance(x, PYTHON_SCALARS):
-        return constant(Literal.taken(to_array(x, dtype)))
+        return constant(scalar(x, dtype))
     return constant(to_array(x))
 
 
@@ -77,7 +80,7 @@ def _are_of_one_dtype(xs: Sequence[TensorLike]) -> bool:
 
 def _strong(x: TensorLike) -> Tensor | None:
     """Return an array as a tensor; None for what is weak."""
-    return None if isinstance(x, (*PYTHON_SCALARS, Dim)) else as_tensor(x)
+    return None if isinstance(x, _WEAK) else as_tensor(x)
 
 
 def scalar_like(name: str, x: Any, dtype: DType) -> Tensor:

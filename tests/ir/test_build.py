@@ -16,6 +16,7 @@ from graphfw.ir.build import constant, emit, emit_all
 from graphfw.ir.graph import AMBIENT
 from graphfw.ir.op import REGISTRY
 from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import TensorType
 from graphfw.ir.walk import ancestors
 
 Add, MatMul = REGISTRY["add"], REGISTRY["matmul"]
@@ -34,6 +35,19 @@ def ops(graph: gf.Graph) -> list[str]:
 
 
 # What a node knows.
+
+
+def test_types_are_those_of_the_inputs_at_hand():
+    """An op without fields remembers the types that it inferred last."""
+    with gf.Graph():
+        x = gf.placeholder(("n", 3), name="x")
+        for _ in range(2):
+            for y in (x, x[0], gf.astype(x, gf.float64), x):
+                assert emit(Add(), y, y).type == y.type
+                assert emit(REGISTRY["sin"](), y).type == y.type
+                assert emit(REGISTRY["equal"](), y, y).type == TensorType(gf.bool, y.shape)
+        with pytest.raises(ShapeError):
+            emit(Add(), x, x[:, :2])
 
 
 def test_emit_infers_and_appends():

@@ -1,10 +1,14 @@
 """`Literal`: arrays that compare by content, and those that are computed of others."""
 
+import math
+
 import numpy as np
 import pytest
 
-from graphfw.ir.dtype import as_dtype
-from graphfw.ir.literal import Literal, Scaling
+import graphfw as gf
+from graphfw.errors import DTypeError
+from graphfw.ir.dtype import as_dtype, bool_, complex64, float32, int8, int32
+from graphfw.ir.literal import Literal, Scaling, scalar
 
 SIZES = (0, 1, 7, 1000, 32_767, 32_768, 40_961, 100_003)
 
@@ -111,3 +115,25 @@ def test_one_number_that_is_not_finite_is_seen(rng, place):
     source.reshape(-1)[place] = np.inf
     assert not Scaling(Literal(source), np.ones(7), 0).is_finite()
     assert not Scaling(Literal(source), np.ones(20_001), 1).is_finite()
+
+
+def test_equal_scalars_of_other_kinds_keep_their_bits():
+    """Literals of Python's numbers are kept, and 0.0 == -0.0 == False == 0."""
+    values = (0, False, 0.0, -0.0, np.float64(0.0), np.float64(-0.0), 1, True, 1.0, math.inf)
+    for value in (*values, -math.inf, math.nan, -math.nan):
+        array = scalar(value, float32).array
+        assert array.tobytes() == np.array(value, np.float32).tobytes()
+        assert array.dtype == np.float32
+    for dtype in (int32, bool_):
+        for value in (0, False, 1, True):
+            assert scalar(value, dtype).array.dtype == dtype.dtype
+            assert scalar(value, dtype).array == value
+    assert scalar(1 - 2j, complex64).array == 1 - 2j
+    with pytest.raises(DTypeError, match="does not fit"):
+        scalar(300, int8)
+
+
+def test_a_scalar_without_a_dtype_has_the_default_dtype_of_the_moment():
+    assert scalar(2.5, None).dtype == np.float32
+    with gf.default_dtype(gf.float64):
+        assert scalar(2.5, None).dtype == np.float64
