@@ -33,7 +33,7 @@ class Val(NamedTuple):
 
 
 LAST = np.iinfo(np.int64).min
-"""As the end of a slice that goes backwards: behind the first element."""
+"""The end of a slice that goes backwards through the first element."""
 
 
 class Names:
@@ -141,7 +141,7 @@ class Builder:
         arrays: The constants and the variables' contents by name.
         nodes: The nodes of the graph or body that is being written.
         sizes: Nodes that compute sizes, of the inputs' shapes, and of what nodes find out.
-        problems: What can't be said in ONNX.
+        problems: Nodes that can't be written in ONNX.
     """
 
     def __init__(self, opset: int, names: Iterable[str], *, draws: bool = False) -> None:
@@ -319,7 +319,7 @@ class Builder:
                 return self(name.title(), *map(self._computed, args))
         raise AssertionError(ast.dump(text))
 
-    # What is the same in many exporters.
+    # Forms that many writers share.
 
     def accumulated(self, x: Val) -> Val:
         """Return it in the dtype in which sums of it are accumulated."""

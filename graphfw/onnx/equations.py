@@ -1,4 +1,4 @@
-"""Which sizes of an operator's inputs are equal, so that what symbols leave open can be asserted.
+"""Equal sizes among an operator's inputs, asserted where symbols leave them open.
 
 In a model one input may say that a dim is `n` and another that it is 2, or `m`. Whoever computes
 with sizes alone finds out in each run whether they fit; here they are asserted to be equal where an
@@ -19,7 +19,7 @@ from graphfw.onnx.node import Call, Value
 Labels: TypeAlias = Sequence[Hashable]
 """A label for each dim of an input: dims with the same are equal; None: nothing is said of it."""
 
-Rule: TypeAlias = Callable[[Call, Sequence[Tensor | None]], Sequence[Labels]]
+Labelling: TypeAlias = Callable[[Call, Sequence[Tensor | None]], Sequence[Labels]]
 """Returns the labels of a node's inputs; of fewer, where nothing is said of the last ones."""
 
 
@@ -53,7 +53,7 @@ def _written(spec: str, x: Tensor | None) -> Labels:
     return [*before, *middle, *after]
 
 
-def _lettered(*specs: str) -> Rule:
+def _lettered(*specs: str) -> Labelling:
     def rule(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
         return [_written(spec, x) for spec, x in zip(specs, xs, strict=False)]
 
@@ -67,7 +67,7 @@ def _broadcast(x: Tensor | None, labels: Sequence[str]) -> Labels:
     return _unless_one(x.shape, labels[len(labels) - x.ndim :])
 
 
-def _product(first: int = 0, second: int = 1) -> Rule:
+def _product(first: int = 0, second: int = 1) -> Labelling:
     """Return the rule of a product of matrices, which are these inputs."""
 
     def rule(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
@@ -101,7 +101,7 @@ def _gemm(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     return [a, b, *[_broadcast(x, "mn") for x in xs[2:]]]
 
 
-def _convolution(x: int = 0, w: int = 1, bias: int = 2) -> Rule:
+def _convolution(x: int = 0, w: int = 1, bias: int = 2) -> Labelling:
     """Return the rule of a convolution, of which these are the inputs."""
 
     def rule(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
@@ -193,7 +193,7 @@ def _group_norm(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
 
 _CONTRIB = "com.microsoft"
 
-_RULES: dict[tuple[str, str], Rule] = {
+_RULES: dict[tuple[str, str], Labelling] = {
     ("", "BatchNormalization"): _lettered("nc*", "c", "c", "c", "c"),
     ("", "Conv"): _convolution(),
     ("", "ConvInteger"): _convolution(),

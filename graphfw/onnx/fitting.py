@@ -1,4 +1,4 @@
-"""Sizes that a model takes for equal, and that symbols alone don't show to be.
+"""Assertions that sizes are equal where a model assumes it and symbols alone don't show it.
 
 A model that halves an image five times and doubles it again adds tensors whose heights are
 (h + 15) // 16 and 2 * ((h + 31) // 32): equal for the heights that it is meant for. Such an

@@ -23,7 +23,7 @@ def own_functions(proto: onnx.ModelProto) -> dict[Key, FunctionProto]:
 
 
 _MOST_NODES = 200_000
-"""Nodes of a model with its functions expanded: there are bombs."""
+"""The most nodes of a model with its functions expanded: there are bombs."""
 
 
 def check_count(nodes: int) -> None:
@@ -63,7 +63,7 @@ def least_nodes(nodes: Iterable[NodeProto], own: Mapping[Key, FunctionProto], de
 
 
 _WITH_BODIES = (("", "If"), ("", "Loop"), ("", "Scan"))
-"""Operators that build one of their graphs at least."""
+"""Operators of which at least one body is built."""
 
 _OWN_ONLY = frozenset(["SequenceMap"])
 """Operators on sequences: ONNX's own functions for them crash where types are not known."""

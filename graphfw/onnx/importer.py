@@ -1,4 +1,4 @@
-"""From a model's protobuf to a graph."""
+"""Loading: a graph is built from a model's protobuf."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ Shapes = Mapping[str, Sequence[DimLike | str | None]]
 Trainable = bool | Callable[[str], bool]
 
 _MOST_VERSION = 1 << 16
-"""Of a domain that ONNX knows nothing of."""
+"""The newest opset of a domain that ONNX does not know."""
 
 _DEEPEST = 64
-"""Functions and bodies inside of one another."""
+"""The most functions and bodies inside of one another."""
 
 
 @explained
@@ -85,7 +85,7 @@ def load(
 
 @dataclass(frozen=True)
 class Place:
-    """Where a graph of nodes belongs to: what its operators mean, and what surrounds it."""
+    """The surroundings of a list of nodes: opsets, a function's attributes, the depth."""
 
     opsets: Mapping[str, int]
     attributes: Mapping[str, AttributeProto]
@@ -99,7 +99,7 @@ class Place:
 
 
 class Import:
-    """One model, made a graph.
+    """The graph of a model.
 
     Attributes:
         graph: The graph.
@@ -389,7 +389,7 @@ class Import:
         items = tuple(value)
         return tuple([v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in items])
 
-    # What graphfw doesn't know.
+    # Unknown operators.
 
     def _check_known(self, own: Sequence[NodeProto]) -> None:
         """Raise one error that names all operators which can't be built."""

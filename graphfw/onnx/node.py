@@ -76,7 +76,7 @@ class Chosen(Strings):
 
     @property
     def array(self) -> Any:
-        """They are not known.
+        """Refuse: the strings are not known.
 
         Raises:
             ValueNeeded: Always.
@@ -112,7 +112,7 @@ class Chosen(Strings):
 
 
 class Maps:
-    """A sequence of maps with the same keys: what ZipMap makes.
+    """A sequence of maps with the same keys, as ZipMap makes them.
 
     Attributes:
         labels: The keys.

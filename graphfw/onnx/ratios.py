@@ -1,4 +1,4 @@
-"""Quotients of sizes: what models compute scales from, `float(height) / float(x.shape[2])`.
+"""Quotients of sizes, of which models compute scales: `float(height) / float(x.shape[2])`.
 
 They are exact, whatever float a model computes them in: what comes of `h / w * w` is h.
 """

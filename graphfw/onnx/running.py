@@ -63,7 +63,7 @@ def run(
 
 
 def specialised(model: Model, feeds: Mapping[str, Any]) -> Import:
-    """Make a model a graph that runs on these feeds.
+    """Return the graph of a model that runs on these feeds.
 
     It is as general as it can be: the values of those inputs become part of it that it can't do
     without, and the inputs' sizes where the model's own symbols don't fit.

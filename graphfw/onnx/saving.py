@@ -1,4 +1,4 @@
-"""From a graph to a model's file."""
+"""Saving: a graph is written to a model's file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SMALLEST_OUTSIDE = 1024
 """Bytes from which on an array is kept in the file beside the model."""
 
 _PAGE = 4096
-"""Of what a place in that file is a multiple, so that it can be mapped into memory."""
+"""Offsets in that file are multiples of this, so that arrays can be mapped into memory."""
 
 
 @explained
@@ -114,7 +114,7 @@ def save(
 
 
 class Saving:
-    """A graph, made a model.
+    """The model of a graph.
 
     Attributes:
         proto: The model, without initializers.
@@ -158,7 +158,7 @@ class Saving:
         self.arrays = self._initializers()
 
     def _output_names(self, names: Sequence[str]) -> list[str]:
-        """Return other names for what goes straight through, and for what is fetched twice."""
+        """Return the outputs' names: one that an input or another output has gets ".out"."""
         taken = {*[t.name for t in self._program.feeds], *[v.name for v in self._held]}
         found: list[str] = []
         pairs = [*zip(names, self._fetches, strict=True)]
@@ -247,7 +247,7 @@ class Saving:
                 b.symbol(name, partial(b.dim, check.actual))
 
     def _name_outputs(self, values: Sequence[Val], names: Sequence[str]) -> None:
-        """Give what nodes make its name as an output; copy what is no node's, or fetched twice."""
+        """Give values the outputs' names; copy what no node makes, and what is fetched twice."""
         b = self._builder
         made = {name for node in b.nodes for name in node.output}
         renamed: dict[str, str] = {}

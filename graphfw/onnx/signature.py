@@ -1,4 +1,4 @@
-"""Whether a node is one of its operator's: its inputs and attributes, by what ONNX says of it.
+"""The check of a node's inputs and attributes against ONNX's schema of its operator.
 
 So that what builds an operator needs no checks of its own for inputs that are missing, sequences
 where tensors are wanted, and attributes that are unknown or of another type.
@@ -148,7 +148,7 @@ _WORDS = {
 
 
 class _Rules:
-    """ONNX's rules of an operator, laid out for checks."""
+    """The parts of an operator's schema that are checked."""
 
     def __init__(self, schema: Any) -> None:
         self.inputs = [(p.name, _kinds(p.types), p.option == _OPTIONAL) for p in schema.inputs]

@@ -18,7 +18,7 @@ _SINCE = {
     **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"), 19),
     **{"int4": 21, "uint4": 21, "float4_e2m1fn": 23, "float8_e8m0fnu": 24, "int2": 25, "uint2": 25},
 }
-"""From which opset on there are dtypes for storage."""
+"""The first opset of each dtype for storage."""
 
 
 def check_dtype(dtype: DType, opset: int) -> None:

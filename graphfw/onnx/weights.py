@@ -20,7 +20,7 @@ import numpy as np
 from graphfw.ir.literal import Array
 
 _LARGE = 1 << 14
-"""Bytes of a tensor that are worth it."""
+"""The least bytes of a tensor that is read apart."""
 
 _VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5
 _WINDOW = 1 << 16
@@ -70,7 +70,7 @@ class Wanted(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it has."""
+        """The number of bytes."""
         return math.prod(self.dims) * self.dtype.itemsize
 
 

@@ -20,7 +20,7 @@ from graphfw.onnx.table import reads
 ML = "ai.onnx.ml"
 
 POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-"""By the numbers that opset 5 has for them."""
+"""The post-transforms, in the order of the numbers that opset 5 has for them."""
 
 _MOST_KEYS = 1 << 20
 

@@ -19,7 +19,7 @@ _MOST_STATES = 10_000
 _MOST_REPEATS = 1000
 _DEEPEST = 100
 _MOST_WORK = 1 << 26
-"""States times characters."""
+"""The most states times characters of one match."""
 
 Range: TypeAlias = tuple[int, int]
 
@@ -119,7 +119,7 @@ class _Flags:
 
 
 class _Parser:
-    """From a pattern's text to a tree."""
+    """A parser of patterns, which returns a tree."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -23,11 +23,11 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 _KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 _LEAST = 1e-7
-"""Of the probability of one class against another, as in LIBSVM."""
+"""The least probability of one class against another, as in LIBSVM."""
 _MOST = 1 << 27
-"""Vectors times pairs of classes."""
+"""The most vectors times pairs of classes."""
 _TRIPS, _ERROR = 100, 0.005
-"""LIBSVM couples probabilities by so many trips at most, and until so small an error."""
+"""The most iterations by which LIBSVM couples probabilities, and the error at which it ends."""
 
 
 @reads("SVMRegressor", domain=ML)

@@ -201,7 +201,7 @@ def _tables(
 
 
 def _aggregated(node: Call, x: Tensor, trees: _Trees, how: str) -> Tensor:
-    """Join what the leaves give that each row comes to.  x: [N, F] -> [N, targets]
+    """Aggregate the weights of the leaves that each row reaches.  x: [N, F] -> [N, targets]
 
     All rows go down all trees at once, a level at a time.
     """

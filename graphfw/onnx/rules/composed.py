@@ -1,4 +1,4 @@
-"""Ops that ONNX doesn't have, by others that it has."""
+"""Ops that ONNX lacks, as compositions of others."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def _chain_divide(op: Any, a: Tensor, b: Tensor) -> Tensor:
 
 @composes("searchsorted")
 def _searchsorted(op: Any, x1: Tensor, x2: Tensor) -> Tensor:
-    """How many of the sorted elements are less, or not more."""
+    """Count the sorted elements that are less, or not more."""
     each = gf.expand_dims(x2, axis=-1)
     before = x1 < each if op.side == "left" else x1 <= each
     return gf.sum(gf.astype(before, gf.int64), axis=-1)
@@ -236,7 +236,7 @@ def _recurrence(op: Any, a: Tensor, b: Tensor) -> Tensor:
 
 @composes("resize")
 def _resize(op: Any, x: Tensor) -> Tensor:
-    """As many zeros as there are to be elements, then what is left of both."""
+    """Concatenate zeros where elements may be missing, and slice."""
     for axis, length in zip(op.axes, op.lengths, strict=True):
         front, size, back = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
         if not always_ge(size, length):

@@ -207,7 +207,7 @@ def _embed(
 
 @reads("RotaryEmbedding", domain=CONTRIB)
 def _rotary(node: Call, x: Tensor, places: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn pairs of elements by their place.  x: [B, T, heads * D] or [B, heads, T, D]"""
+    """Rotate pairs of elements by their position.  x: [B, T, heads * D] or [B, heads, T, D]"""
     width = 2 * cos.shape[1]
     if x.ndim == 3:
         heads = node.attr("num_heads", 0)

@@ -1,4 +1,4 @@
-"""Branches, loops, sequences and optionals."""
+"""Branches and loops: their bodies are graphs of attributes, which read values outside."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from graphfw.onnx.node import Call, Value
 from graphfw.onnx.table import reads, writes
 
 _MOST_TRIPS = 10_000
-"""Of a loop that is written out trip by trip."""
+"""The most iterations of a loop that is unrolled."""
 
 
 @reads("If")
@@ -44,7 +44,7 @@ def _if(node: Call, condition: Tensor) -> tuple[Value, ...]:
 
 @writes("branch")
 def _write_branch(b: Builder, node: Node, number: Val, *inputs: Val) -> Sequence[Val]:
-    """A choice of two at a time: the first if the number is 0 or less, and so on."""
+    """Write nested Ifs: the first branch if the number is 0 or less, and so on."""
     kinds = list(node.types)
 
     def chosen(bodies: Sequence[Body], first: int) -> Sequence[Val]:
@@ -63,7 +63,7 @@ def _write_branch(b: Builder, node: Node, number: Val, *inputs: Val) -> Sequence
 
 
 class _Open(Exception):
-    """Whether a loop goes on depends on what its body computes."""
+    """A loop's condition depends on its body's results."""
 
 
 @reads("Loop")
@@ -92,7 +92,7 @@ def _loop(
 
 
 Carry: TypeAlias = Callable[[Sequence[Value], Sequence[Tensor]], tuple[Any, ...]]
-"""From what a trip has made, and what it was given, to what is given to the next."""
+"""From an iteration's results and its carry to the next one's carry."""
 
 
 def _as_they_are(made: Sequence[Value], state: Sequence[Tensor]) -> tuple[Any, ...]:
@@ -192,7 +192,7 @@ def _written_out(
 
 @writes("loop")
 def _write_loop(b: Builder, node: Node, *inputs: Val) -> list[Val]:
-    """One Loop for each pass over the trips.
+    """Write one Loop for each pass over the iterations.
 
     Each but the last also stacks what later passes are given of a trip: what it began with, and
     what it yielded besides.
@@ -347,7 +347,7 @@ def _laid(
 
 @writes("scan")
 def _write_scan(b: Builder, node: Node, *inputs: Val) -> list[Val]:
-    """ONNX's Scan; the trips' numbers are one sequence more."""
+    """Write a Scan; the numbers of the iterations are one sequence more."""
     op = fields(node)
     if op.length == 0:  # ONNX Runtime refuses to scan nothing
         empty = [np.zeros(k.shape, k.dtype.dtype) for k in node.types[op.carries :]]

@@ -1,4 +1,4 @@
-"""Convolutions and what takes windows out of images."""
+"""Convolutions and their gradients."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _of_integers(b: Builder, node: Node, x: Val, weight: Val, sizes: Shape) -> V
 
 
 def _products(op: Any, x: Tensor, weight: Tensor) -> Tensor:
-    """x: [N, C, *S], just what the windows see, weight: [O, C/G, *K] -> [N, O, *P]"""
+    """Convolve by products.  x: [N, C, *S] without margins, weight: [O, C/G, *K] -> [N, O, *P]"""
     kernel = tuple([int(size) for size in weight.shape[2:]])
     seen = emit(Windows(kernel, op.strides, op.dilations), x)
     batch, terms = x.shape[0], size_of(weight.shape[1:])
@@ -352,7 +352,7 @@ def _write_conv_weight(b: Builder, node: Node, x: Val, y: Val) -> Val:
 
 
 _MOST_TAPS = 1024
-"""Elements of a deformed kernel: each is a part of the graph."""
+"""The most elements of a deformed kernel: each is a part of the graph."""
 
 
 @reads("DeformConv")

@@ -1,4 +1,4 @@
-"""Operators that read and write elements by their places."""
+"""Operators that read and write elements at indices."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def write_put(b: Builder, node: Node, x: Val, values: Val, *indices: Val) -> Val
 
 
 def _scattered(b: Builder, node: Node, x: Val, place: Val, values: Val) -> Val:
-    """x: [J, *R], place: [*I, 1], values: [*I, *R] -> [J, *R]"""
+    """Scatter rows.  x: [J, *R], place: [*I, 1], values: [*I, *R] -> [J, *R]"""
     if node.op.name != "index_set":
         how = node.op.name.removeprefix("index_")
         if how != "add" and b.opset < 18:

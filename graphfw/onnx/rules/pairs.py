@@ -1,4 +1,4 @@
-"""Complex numbers, which ONNX Runtime hardly has: as pairs of reals along one dim more, the last.
+"""Complex numbers as pairs of reals along a last dim more: ONNX Runtime hardly has them.
 
 They may occur between operations, not among a model's inputs, outputs and weights.
 """
@@ -23,7 +23,7 @@ _ALIKE = (
     *("index_set", "negative", "permute_dims", "reshape", "resize", "roll", "slice", "slice_set"),
     *("stop_gradient", "subtract", "sum", "where"),
 )
-"""Ops that do to real parts and to imaginary parts what they do to real numbers."""
+"""Ops that treat real parts and imaginary parts alike."""
 
 
 def _paired(*names: str) -> Callable[[Compose], Compose]:

@@ -1,4 +1,4 @@
-"""Pooling: the largest, the mean or a norm of what windows see."""
+"""Pooling and sliding windows: the largest, the mean or a norm of a window's elements."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _max_unpool(node: Call, x: Tensor, places: Tensor, shape: Tensor | None = No
 
 @writes("max_unpool")
 def _write_max_unpool(b: Builder, node: Node, x: Val, values: Val, *indices: Val) -> Val:
-    """MaxUnpool into zeros, by a kernel that makes it the sizes there are."""
+    """Write MaxUnpool into zeros, with the kernel that gives the op's sizes."""
     op, shape = fields(node), node.inputs[0].shape
     kernel = [
         size - (count - 1) * step

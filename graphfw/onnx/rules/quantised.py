@@ -1,4 +1,4 @@
-"""Quantised numbers: what they stand for, and products of them."""
+"""Quantised numbers: conversions and products."""
 
 from __future__ import annotations
 

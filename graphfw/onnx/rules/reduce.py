@@ -103,7 +103,7 @@ def _write_reduction(b: Builder, node: Node, x: Val) -> Val:
 
 @writes("all", "any")
 def _write_truth(b: Builder, node: Node, x: Val) -> Val:
-    """Count: of no elements all are true, and none is."""
+    """Write a count that is compared with 0: of no elements all are true, and none is."""
     op = fields(node)
     if not op.axes:
         return x

@@ -59,7 +59,7 @@ def _resize(
 
 
 _LARGEST = 1 << 24
-"""Of what a dim is resized to: places and weights are computed when the model is loaded."""
+"""The largest size of a resized dim: its weights are computed when the model is loaded."""
 
 
 def _resized(
@@ -125,7 +125,7 @@ _COORDINATES = {
     "pytorch_half_pixel": "pytorch_half_pixel",
     "tf_crop_and_resize": "tf_crop_and_resize",
 }
-"""ONNX's names of what places of the result mean in x."""
+"""ONNX's names of the rules from positions of the result to positions of x."""
 
 
 def _factors(node: Call, scales: Tensor | None) -> list[float | Ratio] | None:

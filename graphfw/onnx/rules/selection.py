@@ -120,7 +120,7 @@ def _top_k(node: Call, x: Tensor, k: Tensor | None = None) -> tuple[Tensor, ...]
 
 @writes("sort", "argsort")
 def _write_sort(b: Builder, node: Node, x: Val) -> Val:
-    """TopK of all; of those that tie the first comes first."""
+    """Write TopK of all elements, in which the first of equal ones comes first."""
     op = fields(node)
     count = b.dim(node.inputs[0].shape[op.axis])
     found = _top(b, x, count, op.axis, op.descending)

@@ -1,4 +1,4 @@
-"""Operators that make tensors, and those that only move elements."""
+"""Operators that only move elements."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _write_first(b: Builder, node: Node, *xs: Val) -> list[Val]:
 
 @writes("print", "check", "breakpoint")
 def _write_effect(b: Builder, node: Node, *xs: Val) -> Val:
-    """A model has no effects; what is computed with their tokens goes on."""
+    """Write a constant: a model has no effects."""
     return b.constant(True)
 
 

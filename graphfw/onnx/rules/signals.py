@@ -111,7 +111,7 @@ def _mel_weight_matrix(
 def _transform(
     b: Builder, x: Val, axis: int, size: DimLike, norm: str, *, inverse: bool, onesided: int = 0
 ) -> Val:
-    """x: pairs, or reals with one dim more, [*A, 2 or 1] -> pairs, [*A, 2]"""
+    """Write a transform of pairs, or reals with one dim more.  x: [*A, 2 or 1] -> pairs, [*A, 2]"""
     back = int(inverse)
     if b.opset < 20:
         made = b("DFT", x, axis=axis, inverse=back, onesided=onesided)
@@ -144,7 +144,7 @@ def _write_rfft(b: Builder, node: Node, x: Val) -> Val:
 
 @writes("irfft", operands="complex")
 def _write_irfft(b: Builder, node: Node, x: Val) -> Val:
-    """The real part of the transform of what rfft leaves out as well: conjugates, backwards."""
+    """Write a transform of all frequencies: those that rfft leaves out are conjugates, reversed."""
     op = fields(node)
     more = op.n - op.n // 2
 

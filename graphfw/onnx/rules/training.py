@@ -15,7 +15,7 @@ _DOMAIN = "ai.onnx.preview.training"
 
 @reads("Gradient", domain=_DOMAIN)
 def _gradient(node: Call, *given: Tensor) -> tuple[Tensor, ...]:
-    """Differentiate what is called `y` by what is called `xs`, where they are computed."""
+    """Differentiate the value `y` by the values `xs`, where they are computed."""
     xs = [node.named(name) for name in node.attr("xs")]
     if any(x is not value for x, value in zip(xs, given, strict=False)):
         raise OnnxError("Gradient: its inputs must be the tensors that it differentiates by")

@@ -108,7 +108,7 @@ def _roi_align(node: Call, x: Tensor, rois: Tensor, batches: Tensor) -> Tensor:
 
 
 _MOST_SAMPLES = 1 << 14
-"""Of a bin along one axis: places are computed when the model is loaded."""
+"""The largest bin along one axis: its elements are found when the model is loaded."""
 
 
 @reads("MaxRoiPool")
