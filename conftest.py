@@ -30,6 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_finish() -> None:
     _settle()
+    # Tests make much that lives shortly, and hypothesis looks at the clock at each collection.
+    gc.set_threshold(10_000, 10, 10)
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
