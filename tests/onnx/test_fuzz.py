@@ -30,10 +30,10 @@ def fuzzed(seed, count):
 
 
 def test_a_few_damaged_models():
-    ends = fuzzed(0, 300)
-    assert sum(ends.values()) == 300
-    assert ends["refused"] > 100
-    assert ends["run"] > 30
+    ends = fuzzed(0, 120)
+    assert sum(ends.values()) == 120
+    assert ends["refused"] > 40
+    assert ends["run"] > 12
 
 
 @pytest.mark.slow  # 5 to 10 seconds each

@@ -91,7 +91,7 @@ def test_what_runs_on_a_gpu_with_GRAPHFW_TEST_GPU(fake, monkeypatch):
     [
         pytest.param("sm_80", False, 2, marks=pytest.mark.slow),
         pytest.param("sm_80", True, 2, marks=pytest.mark.slow),
-        ("sm_90", False, 8),
+        ("sm_90", False, 24),
         pytest.param("sm_90", True, 2, marks=pytest.mark.slow),
     ],
 )
