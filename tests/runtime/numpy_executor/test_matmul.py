@@ -450,6 +450,23 @@ def test_no_part_of_long_sums_takes_long(m, n, k, batch):
     assert k / how.splits <= 2**20
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [float32, as_dtype("float64")])
+@pytest.mark.parametrize("may_split", [True, False])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "batch"),
+    [(6144, 6144, 6144, 1), (4096, 3000, 4097, 3), (33, 10**5, 10**5, 1), (5000, 5000, 5000, 100)],
+)
+def test_no_cell_takes_long(target, dtype, may_split, m, n, k, batch):
+    """A run is interrupted between cells."""
+    shape = shape_for(dtype, target)
+    how = cut(shape, PLAIN, (m, n, k), batch, may_split=may_split)
+    units, panels = -(-m // how.heights[0]), -(-n // shape.columns)
+    rows = -(-units // how.row_blocks) * how.heights[0]
+    columns = -(-panels // how.column_blocks) * shape.columns
+    assert rows * columns * k * how.group / how.splits <= 2**25 * shape.lanes
+
+
 def test_many_parts_of_long_sums(monkeypatch, rng):
     monkeypatch.setattr(plan, "_LONGEST_PART", 4096)
     plan._fixed.cache_clear()

@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
-from graphfw.runtime.numpy_executor.matmul.blocks import CHUNK_ROWS
+from graphfw.runtime.numpy_executor.matmul.blocks import CHUNK_ROWS, STRIP
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 _CELL = 4 << 20
@@ -19,8 +19,9 @@ _SMALLEST = 1 << 20
 _MOST_CELLS = 64
 """More are not needed to keep 16 threads busy."""
 
-_LONGEST = 1 << 30
-"""The most multiplications of a part, some 20 ms: only between cells is a run interrupted."""
+_LONGEST = 1 << 25
+"""The most multiplications of vectors in a cell, some 10 ms: only between cells is a run
+interrupted."""
 
 
 class Costs(NamedTuple):
@@ -161,14 +162,15 @@ def _fixed(
     cells = _cells(costs.work(m, n, k) * batch)
     if may_split and k >= 4 * _PART and -(-m // 64) * -(-n // 128) * batch < min(cells, 8):
         # Smaller blocks of the product would spend their time on packing.
-        return 1, 1, 1, _parts(costs, _PART, sizes)
+        return 1, 1, 1, _parts(shape, costs, _PART, sizes)
     if may_split and k >= 8 * _PART and m * n * batch <= _SPLIT:
         # Panels of a long k leave the cache before they are used again.
-        return 1, 1, 1, _parts(costs, 2 * _PART, sizes)
-    if batch >= cells:
-        return 1, 1, max(batch // cells, 1), 1
+        return 1, 1, 1, _parts(shape, costs, 2 * _PART, sizes)
+    members = min(batch // cells, _longest(shape) // max(costs.work(m, n, k), 1))
+    if members:
+        return 1, 1, members, 1
     wanted = -(-cells // max(batch, 1))
-    return *_blocks(shape, costs, height, sizes, wanted), 1, 1
+    return *_brief(shape, costs, height, sizes, _blocks(shape, costs, height, sizes, wanted)), 1, 1
 
 
 def _cells(work: int) -> int:
@@ -176,10 +178,15 @@ def _cells(work: int) -> int:
     return max(1, min(_MOST_CELLS, max(work // _CELL, min(8, work // _SMALLEST))))
 
 
-def _parts(costs: Costs, least: int, sizes: tuple[int, int, int, int]) -> int:
+def _longest(shape: Shape) -> int:
+    """How much work of a cell takes some 10 ms, in multiplications."""
+    return _LONGEST * shape.lanes
+
+
+def _parts(shape: Shape, costs: Costs, least: int, sizes: tuple[int, int, int, int]) -> int:
     """Into how many parts of some least length k is cut: 16, or what makes none too long."""
     m, n, k, _ = sizes
-    longest = max(min(_LONGEST * k // max(costs.work(m, n, k), 1), _LONGEST_PART), least)
+    longest = max(min(_longest(shape) * k // max(costs.work(m, n, k), 1), _LONGEST_PART), least)
     return max(min(k // least, 16), -(-k // longest))
 
 
@@ -187,7 +194,7 @@ def _blocks(
     shape: Shape, costs: Costs, height: int, sizes: tuple[int, int, int, int], wanted: int
 ) -> tuple[int, int]:
     """Blocks of rows and of columns such that 2, 4 or 8 threads finish soon."""
-    m, n, k, batch = sizes
+    m, n, _, batch = sizes
     units, panels = -(-m // height), -(-n // shape.columns)
     if m <= 4:
         # Long pieces of the rows of b are read faster.
@@ -197,15 +204,56 @@ def _blocks(
         for columns in _counts(panels, 2 * wanted // rows):
             if rows * columns < wanted // 2:
                 continue
-            largest = costs.work(
-                min(-(-units // rows) * height, m), min(-(-panels // columns) * shape.columns, n), k
-            )
+            largest = _largest(shape, costs, height, sizes, (rows, columns))
             # 1 << 16: what claiming a cell costs.
             cells, largest = rows * columns * batch, largest + (1 << 16)
             time = sum([-(-cells // threads) * largest * threads for threads in (2, 4, 8)])
             if time < least:
                 best, least = (rows, columns), time
     return best
+
+
+def _brief(
+    shape: Shape,
+    costs: Costs,
+    height: int,
+    sizes: tuple[int, int, int, int],
+    blocks: tuple[int, int],
+) -> tuple[int, int]:
+    """As many blocks, or more where these would take too long.
+
+    Of columns as long as a block has a strip of panels, for all of its rows are multiplied by the
+    same ones; then of rows, for rows are read again for each block of columns; then of columns.
+    """
+    rows, columns = blocks
+    units, panels = _ceil(sizes[0], height), _ceil(sizes[1], shape.columns)
+
+    def times() -> int:
+        return _ceil(_largest(shape, costs, height, sizes, (rows, columns)), _longest(shape))
+
+    columns = max(columns, min(columns * times(), panels // STRIP))
+    rows = min(rows * times(), units)
+    columns = min(columns * times(), panels)
+    return rows, columns
+
+
+def _largest(
+    shape: Shape,
+    costs: Costs,
+    height: int,
+    sizes: tuple[int, int, int, int],
+    blocks: tuple[int, int],
+) -> int:
+    """How long the largest of some blocks of rows and of columns takes."""
+    m, n, k, _ = sizes
+    rows = _ceil(_ceil(m, height), blocks[0]) * height
+    columns = _ceil(_ceil(n, shape.columns), blocks[1]) * shape.columns
+    return costs.work(min(rows, m), min(columns, n), k)
+
+
+def _ceil(number: int, step: int) -> int:
+    """How many steps a number takes, and at least one."""
+    return max(-(-number // step), 1)
 
 
 def _counts(units: int, most: int) -> list[int]:
