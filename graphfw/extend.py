@@ -21,8 +21,8 @@ from graphfw.ir.rebuild import derive, rebuild
 from graphfw.ir.shape import broadcast, reduced, require
 from graphfw.ops.batching import Lanes, along_axes, leading
 from graphfw.passes.base import Pass
+from graphfw.passes.control_flow import OptimiseBodies
 from graphfw.passes.manager import run_pipeline
-from graphfw.passes.regions import OptimiseBodies
 from graphfw.passes.rules import RuleSet, rule
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Executable, Executor, Options

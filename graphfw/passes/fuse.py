@@ -17,12 +17,12 @@ from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_clusters import Clusters
-from graphfw.passes.fuse_columns import part_narrow
+from graphfw.passes.fuse_concats import join_parts
 from graphfw.passes.fuse_cycles import break_cycles
-from graphfw.passes.fuse_joins import join_parts
 from graphfw.passes.fuse_nodes import Facts, Natives, Role
 from graphfw.passes.fuse_outputs import Outputs, settled
 from graphfw.passes.fuse_products import attach_products
+from graphfw.passes.split_column_reductions import part_narrow
 
 _ANEW = (Role.RECIPE, Role.UNPACK)
 """Ops that are computed anew wherever kernels read them."""

@@ -10,7 +10,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_loops import Axes, Loops, Reduction, loops_of
 from graphfw.passes.fuse_nodes import Facts, Read, Role, Space
-from graphfw.passes.fuse_reduced import takes_up
+from graphfw.passes.fuse_row_reductions import takes_up
 
 _CODE = 128
 """A kernel has no more code, in nodes of an instruction or two: compilers take long over large

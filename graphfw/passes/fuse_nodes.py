@@ -18,9 +18,8 @@ from graphfw.ir.walk import users
 from graphfw.ops.counting import Arange
 from graphfw.ops.reduce import ArgExtreme, Reduction
 from graphfw.ops.selection import Gather, Gathering, IndexAdd
-from graphfw.passes.fuse_counts import counted_place
+from graphfw.passes.fuse_iota import counted_place
 from graphfw.passes.fuse_pools import PRODUCTS, pools_alone, product_of
-from graphfw.passes.fuse_short import Short, is_short, written_out
 from graphfw.passes.fuse_views import (
     Layout,
     axes_before,
@@ -30,6 +29,7 @@ from graphfw.passes.fuse_views import (
     unreduced,
     view_of,
 )
+from graphfw.passes.unroll_reductions import Short, is_short, written_out
 
 _RECIPE = 8
 """So many nodes may be computed anew wherever they are read, if they read no memory."""

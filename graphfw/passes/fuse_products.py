@@ -23,7 +23,7 @@ from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_nodes import Role
 from graphfw.passes.fuse_pools import columns_of
-from graphfw.passes.fuse_reduced import part_lines
+from graphfw.passes.fuse_row_reductions import part_lines
 from graphfw.passes.fuse_views import contiguous
 
 

@@ -9,12 +9,7 @@ from __future__ import annotations
 from graphfw.passes import arithmetic, movement
 from graphfw.passes.attention import ComposeAttention, FuseAttention
 from graphfw.passes.base import Pass
-from graphfw.passes.cse import CSE
-from graphfw.passes.economise import Economise
-from graphfw.passes.fold import Fold
-from graphfw.passes.joins import NestJoins
-from graphfw.passes.prune import Prune
-from graphfw.passes.regions import (
+from graphfw.passes.control_flow import (
     HoistInvariants,
     InlineCheckpoints,
     MergeScans,
@@ -22,9 +17,14 @@ from graphfw.passes.regions import (
     PruneRegions,
     SelectBranches,
 )
+from graphfw.passes.cse import CSE
+from graphfw.passes.dce import Prune
+from graphfw.passes.fold_constants import Fold
+from graphfw.passes.fold_scale_into_weights import ScaleWeights
+from graphfw.passes.nest_concats import NestJoins
+from graphfw.passes.rematerialise_elementwise import Economise
 from graphfw.passes.rules import RuleSet
-from graphfw.passes.stacks import SplitStacks
-from graphfw.passes.weights import ScaleWeights
+from graphfw.passes.scalarise_stacks import SplitStacks
 
 SIMPLIFY = RuleSet("simplify", (*arithmetic.RULES, *movement.RULES))
 

@@ -13,8 +13,8 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.rebuild import derive
+from graphfw.passes.bisect_passes import Trial, blamed_pass, difference, values_of
 from graphfw.passes.manager import chosen_passes
-from graphfw.passes.suspects import Trial, blamed_pass, difference, values_of
 from graphfw.passes.values import Draw, Unknown, Value, warn_of_unknown
 from graphfw.runtime.executor import Claim, Executable, Executor, Replayed
 from graphfw.runtime.memory import MemoryReport

@@ -12,9 +12,9 @@ from graphfw.ir.op import lookup
 from graphfw.ir.rebuild import derive
 from graphfw.ir.tensor import Tensor
 from graphfw.passes.attention import ComposeAttention, FuseAttention
+from graphfw.passes.dce import Prune
 from graphfw.passes.manager import run_pipeline
 from graphfw.passes.pipelines import DEFAULT
-from graphfw.passes.prune import Prune
 from tests.passes.helpers import ops_of
 
 NAMES = {

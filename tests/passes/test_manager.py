@@ -17,10 +17,10 @@ from graphfw.ir.tensor import Node
 from graphfw.ir.types import TensorType
 from graphfw.passes.base import Pass
 from graphfw.passes.cse import CSE
-from graphfw.passes.fold import Fold
+from graphfw.passes.dce import Prune
+from graphfw.passes.fold_constants import Fold
 from graphfw.passes.manager import Report, run_pipeline, table
 from graphfw.passes.pipelines import DEFAULT, SIMPLIFY
-from graphfw.passes.prune import Prune
 from graphfw.passes.rules import RuleSet, rule
 from graphfw.passes.values import evaluated, same_values
 from tests.passes.helpers import graph_of, raw

@@ -9,10 +9,10 @@ from graphfw.ir.functions import F
 from graphfw.ir.op import REGISTRY, Rng
 from graphfw.ir.rebuild import derive, rebuild
 from graphfw.passes import pipelines
+from graphfw.passes.bisect_passes import Trial, difference, explained
 from graphfw.passes.cse import CSE
 from graphfw.passes.pipelines import DEFAULT, SIMPLIFY
 from graphfw.passes.rules import RuleSet, rule
-from graphfw.passes.suspects import Trial, difference, explained
 from graphfw.passes.values import Draw, Unknown
 from graphfw.runtime import first_run
 

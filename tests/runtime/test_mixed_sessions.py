@@ -8,7 +8,7 @@ from graphfw.errors import ArgumentError, PassError
 from graphfw.ir.dtype import bfloat16, float16
 from graphfw.ir.op import nested
 from graphfw.ir.rebuild import rebuild
-from graphfw.passes.prune import Prune
+from graphfw.passes.dce import Prune
 
 KINDS = ("mixed-bf16", "mixed-fp16")
 UNIT = {"mixed-bf16": 2.0**-8, "mixed-fp16": 2.0**-11}

@@ -24,7 +24,7 @@ from graphfw.ops.counting import Arange
 from graphfw.ops.draws import RandomBits
 from graphfw.ops.selection import Gather, Gathering, IndexAdd
 from graphfw.passes.fuse import Group
-from graphfw.passes.fuse_counts import counted_place
+from graphfw.passes.fuse_iota import counted_place
 from graphfw.passes.fuse_nodes import Facts, Role
 from graphfw.passes.fuse_views import contiguous, unreduced
 from graphfw.runtime.kernels.ir import Const, Expr, ReduceKind, Ref

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from graphfw.ir.tensor import Node
 from graphfw.passes import pipelines
 from graphfw.passes.base import Pass
-from graphfw.passes.pools import (
+from graphfw.passes.control_flow import OptimiseBodies
+from graphfw.passes.low_bit_gemv import SumRow
+from graphfw.passes.sink_pooling import (
     PoolFirst,
     RouteGradients,
     SumFirst,
     SumWithConvolution,
     WholeWindows,
 )
-from graphfw.passes.regions import OptimiseBodies
-from graphfw.passes.rows import SumRow
 from graphfw.runtime.numpy_executor import convolution
 from graphfw.runtime.numpy_executor.machine import tiles_here
 from graphfw.runtime.numpy_executor.matmul.tiles import tiles_for

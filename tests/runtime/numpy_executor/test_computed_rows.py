@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.passes.rows import SumRow
+from graphfw.passes.low_bit_gemv import SumRow
 from graphfw.runtime.numpy_executor.matmul import ahead
 
 

@@ -10,8 +10,8 @@ from graphfw.ir.functions import F
 from graphfw.ir.rebuild import derive
 from graphfw.ir.verify import verify
 from graphfw.passes.cse import CSE
-from graphfw.passes.fold import Fold
-from graphfw.passes.prune import Prune
+from graphfw.passes.dce import Prune
+from graphfw.passes.fold_constants import Fold
 from tests.passes.helpers import assert_same_bits, graph_of, hard_draw, ops_of, structure
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 import graphfw as gf
 from graphfw.ir.rebuild import derive
-from graphfw.passes.joins import NestJoins
+from graphfw.passes.nest_concats import NestJoins
 from graphfw.passes.values import Draw, evaluated
 
 

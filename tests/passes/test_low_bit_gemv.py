@@ -9,7 +9,7 @@ import pytest
 import graphfw as gf
 from graphfw.ir.concrete import evaluate
 from graphfw.ir.rebuild import derive
-from graphfw.passes.rows import SumRow
+from graphfw.passes.low_bit_gemv import SumRow
 from tests.passes.helpers import ops_of
 
 

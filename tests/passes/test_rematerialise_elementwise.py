@@ -8,9 +8,9 @@ import pytest
 import graphfw as gf
 from graphfw.ir.rebuild import derive
 from graphfw.ir.verify import verify
-from graphfw.passes import economise, pipelines
-from graphfw.passes.economise import Economise
+from graphfw.passes import pipelines, rematerialise_elementwise
 from graphfw.passes.manager import run_pipeline
+from graphfw.passes.rematerialise_elementwise import Economise
 
 WIDTH, INNER, LAYERS, ROWS = 24, 56, 5, 37
 DEFAULT = pipelines.DEFAULT
@@ -20,7 +20,7 @@ WITHOUT = pipelines.NODEWISE
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Have the pass see to small tensors, natively."""
-    monkeypatch.setattr(economise, "_LARGE", 1)
+    monkeypatch.setattr(rematerialise_elementwise, "_LARGE", 1)
     monkeypatch.setenv("GRAPHFW_JIT", "1")
 
 
@@ -187,7 +187,7 @@ def test_a_size_that_can_not_be_estimated(monkeypatch):
 
     def layer(h, w, v):
         n = h.shape[0]
-        spread = gf.broadcast_to(gf.sum(h @ w), (n // (n - economise._SIZE),))
+        spread = gf.broadcast_to(gf.sum(h @ w), (n // (n - rematerialise_elementwise._SIZE),))
         return biased(h, w, v) * gf.mean(spread)
 
     g, _, outputs = net(layer)

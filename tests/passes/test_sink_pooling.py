@@ -7,7 +7,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.rebuild import derive
-from graphfw.passes.pools import PoolFirst, SumFirst, SumWithConvolution, WholeWindows
+from graphfw.passes.sink_pooling import PoolFirst, SumFirst, SumWithConvolution, WholeWindows
 from graphfw.passes.values import Draw, evaluated
 
 

@@ -11,9 +11,7 @@ from graphfw.ops.branches import Branch
 from graphfw.ops.checkpoints import Checkpoint
 from graphfw.ops.scans import Scan
 from graphfw.ops.whiles import Loop
-from graphfw.passes.cse import CSE
-from graphfw.passes.pipelines import DEFAULT
-from graphfw.passes.regions import (
+from graphfw.passes.control_flow import (
     HoistInvariants,
     InlineCheckpoints,
     MergeScans,
@@ -21,6 +19,8 @@ from graphfw.passes.regions import (
     PruneRegions,
     SelectBranches,
 )
+from graphfw.passes.cse import CSE
+from graphfw.passes.pipelines import DEFAULT
 from graphfw.passes.values import Draw, evaluated
 from tests.passes.helpers import ops_of
 

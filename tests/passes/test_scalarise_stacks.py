@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphfw.ir.rebuild import derive
-from graphfw.passes.stacks import SplitStacks
+from graphfw.passes.scalarise_stacks import SplitStacks
 from tests.passes.helpers import assert_same_bits, graph_of, hard_draw, ops_of
 
 ROWS = "x: float32[4]; y: float32[4]; z: float32[3, 4]"
