@@ -58,14 +58,14 @@ _FEW_KEYS_IN_GRADIENTS = 32
 
 
 @record
-class ComposeAttention(Pass):
+class DecomposeAttention(Pass):
     """Replace the op `attention` and its gradient, where keys are known to be few, by other ops.
 
     It comes after `FuseAttention`, which would take it back: so all attention has become the op
     before, and forward and backward parts share their scores, however users wrote them.
     """
 
-    name = "compose-attention"
+    name = "decompose-attention"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         few = {n for n in graph.nodes if n.op.name == "attention" and _has_keys(n, _FEW_KEYS)}

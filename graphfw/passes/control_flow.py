@@ -1,6 +1,7 @@
-"""Loops and branches: equal loops become one, what nobody reads goes, bodies are optimised too.
+"""Passes over loops, branches and checkpoints.
 
-What is the same in all trips of a loop leaves it, and branches of little work become selections.
+Scans of the same iterations are fused, dead values of bodies are dropped, bodies are optimised,
+invariants are hoisted out of loops, and branches of little work become selections.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ class InlineCheckpoints(Pass):
 
 
 @record
-class MergeScans(Pass):
+class FuseScans(Pass):
     """Make one scan of those that differ only in what they stack.
 
-    The gradient of a scan is computed from one that also stacks what the backward trips read.
+    The gradient of a scan is computed from one that also stacks what the backward iterations read.
     """
 
-    name = "merge-scans"
+    name = "fuse-scans"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         groups: dict[object, list[Node]] = {}
@@ -111,13 +112,13 @@ def _merged(group: Sequence[Node], inputs: tuple[Tensor, ...]) -> dict[Place | i
 
 
 @record
-class PruneRegions(Pass):
-    """Drop what bodies compute and nobody reads, and what they are given and don't use.
+class EliminateDeadBodyValues(Pass):
+    """Drop values of bodies that nothing reads, and inputs that a body doesn't use.
 
-    A carry of a scan that no trip changes is given to it like anything else from outside.
+    A carry of a scan that no iteration changes becomes a captured value.
     """
 
-    name = "prune-regions"
+    name = "dce-bodies"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         if not _has_regions(graph):
@@ -195,7 +196,7 @@ def _smaller_branch(
 
 
 @record
-class SelectBranches(Pass):
+class ConvertIfs(Pass):
     """Compute all bodies of a branch and select, where they are so small that asking costs more.
 
     The loop around it can then be native as a whole. Of a branch whose number is a constant, that
@@ -207,7 +208,7 @@ class SelectBranches(Pass):
     """
 
     limit: int = 1 << 14
-    name = "select-branches"
+    name = "if-conversion"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         before = -1

@@ -1,4 +1,4 @@
-"""Dead code."""
+"""Dead-code elimination."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from graphfw.passes.base import Pass
 
 
 @record
-class Prune(Pass):
+class EliminateDeadCode(Pass):
     """Drop the nodes that no output needs."""
 
-    name = "prune"
+    name = "dce"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         dead = len(graph.nodes) - len(live_nodes(graph))

@@ -23,7 +23,7 @@ _TRIPS = 10_000
 
 
 @record
-class Fold(Pass):
+class FoldConstants(Pass):
     """Replace nodes whose inputs are all constants by their values.
 
     An op whose evaluation raises is kept: the run will raise, on its line.
@@ -40,7 +40,7 @@ class Fold(Pass):
     small_bytes: int = 1 << 12
     view_bytes: int = 1 << 16
 
-    name = "fold"
+    name = "fold-constants"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         if not any(self._folds(node, node.inputs) for node in graph.nodes):

@@ -1,4 +1,4 @@
-"""Constant weights that take over what multiplies and shifts each channel of their product.
+"""Constant factors and shifts of a product's channels are folded into its constant weights.
 
 A trained network's batch norm multiplies and shifts each channel of a convolution by constants:
 conv(x, w) * f + s is conv(x, w * f) + s, which goes over the data once less. The numbers are
@@ -33,10 +33,10 @@ _SIDES = {"add": (0, 1), "divide": (0,), "multiply": (0, 1), "subtract": (0,)}
 
 
 @record
-class ScaleWeights(Pass):
-    """Fold what multiplies and shifts a product's channels: at most one shift remains."""
+class FoldScaleIntoWeights(Pass):
+    """Fold factors and shifts of a product's channels into its weights; one shift may remain."""
 
-    name = "scale-weights"
+    name = "fold-scale-into-weights"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         nodes = live_nodes(graph)

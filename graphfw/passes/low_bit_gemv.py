@@ -1,4 +1,4 @@
-"""Products of one row with a matrix in few bits: sums of what it is multiplied by.
+"""Products of one row with a matrix in few bits (gemv) become reductions.
 
 Weights in 8 or 16 bits are widened to the dtype of their product, and scaled. In a product with one
 row each of them is read once, and reading is all that takes time: as a sum of products the row is
@@ -29,10 +29,10 @@ _LONG = 8
 
 
 @record
-class SumRow(Pass):
+class GemvToReduction(Pass):
     """Multiply one row, or one column, by a matrix in few bits as a sum of products."""
 
-    name = "sum-row"
+    name = "gemv-to-reduction"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         nodes = live_nodes(graph)

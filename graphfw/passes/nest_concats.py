@@ -1,7 +1,7 @@
-"""Joins that begin or end as another does: they are made of that one and what is left.
+"""Concatenations that begin or end as another does: they contain that one.
 
-A network in which each layer reads what all layers before have made joins the same tensors again
-and again. If a join is a part of the next one, executors may let it lie in its result.
+A network in which each layer reads the results of all layers before concatenates the same tensors
+again and again. If one concatenation is a part of the next, executors may let it lie in its result.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from graphfw.ops.combine import Concat
 from graphfw.passes.base import Pass
 
 
-class NestJoins(Pass):
+class NestConcats(Pass):
     """Let concat([a, b, c]) be concat([concat([a, b]), c]) where there is a concat([a, b])."""
 
-    name = "nest-joins"
+    name = "nest-concats"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        joins = [node for node in graph.nodes if node.op.name == "concat"]
-        if len(joins) < 2:
+        concats = [node for node in graph.nodes if node.op.name == "concat"]
+        if len(concats) < 2:
             return graph
-        parts = _parts(joins)
+        parts = _parts(concats)
         if not parts:
             return graph
         inner = {part.node for part in parts.values()}
@@ -76,10 +76,10 @@ class _Known:
         return found
 
 
-def _parts(joins: list[Node]) -> dict[Node, _Part]:
+def _parts(concats: list[Node]) -> dict[Node, _Part]:
     forward, backward = _Known(1), _Known(-1)
     found: dict[Node, _Part] = {}
-    for node in joins:
+    for node in concats:
         known = [(forward.longest(node), True), (backward.longest(node), False)]
         fitting = [_Part(part, is_first) for part, is_first in known if part is not None]
         if fitting:

@@ -7,24 +7,24 @@ are computed together, so that to compute one of them twice may cost nothing.
 from __future__ import annotations
 
 from graphfw.passes import arithmetic, movement
-from graphfw.passes.attention import ComposeAttention, FuseAttention
+from graphfw.passes.attention import DecomposeAttention, FuseAttention
 from graphfw.passes.base import Pass
 from graphfw.passes.control_flow import (
+    ConvertIfs,
+    EliminateDeadBodyValues,
+    FuseScans,
     HoistInvariants,
     InlineCheckpoints,
-    MergeScans,
     OptimiseBodies,
-    PruneRegions,
-    SelectBranches,
 )
 from graphfw.passes.cse import CSE
-from graphfw.passes.dce import Prune
-from graphfw.passes.fold_constants import Fold
-from graphfw.passes.fold_scale_into_weights import ScaleWeights
-from graphfw.passes.nest_concats import NestJoins
-from graphfw.passes.rematerialise_elementwise import Economise
+from graphfw.passes.dce import EliminateDeadCode
+from graphfw.passes.fold_constants import FoldConstants
+from graphfw.passes.fold_scale_into_weights import FoldScaleIntoWeights
+from graphfw.passes.nest_concats import NestConcats
+from graphfw.passes.rematerialise_elementwise import RematerialiseElementwise
 from graphfw.passes.rules import RuleSet
-from graphfw.passes.scalarise_stacks import SplitStacks
+from graphfw.passes.scalarise_stacks import ScalariseStacks
 
 SIMPLIFY = RuleSet("simplify", (*arithmetic.RULES, *movement.RULES))
 
@@ -32,11 +32,11 @@ SIMPLIFY = RuleSet("simplify", (*arithmetic.RULES, *movement.RULES))
 # then in what the rules have made plain.
 _FIRST: tuple[Pass, ...] = (
     InlineCheckpoints(),
-    MergeScans(),
-    PruneRegions(),
-    SelectBranches(),
+    FuseScans(),
+    EliminateDeadBodyValues(),
+    ConvertIfs(),
     FuseAttention(),
-    Fold(),
+    FoldConstants(),
     CSE(),
 )
 
@@ -44,19 +44,19 @@ _FIRST: tuple[Pass, ...] = (
 _PLAIN: tuple[Pass, ...] = (
     *_FIRST,
     SIMPLIFY,
-    SplitStacks(),
-    Fold(),
+    ScalariseStacks(),
+    FoldConstants(),
     CSE(),
     FuseAttention(),
-    ComposeAttention(),
-    ScaleWeights(),
-    PruneRegions(),
-    Prune(),
+    DecomposeAttention(),
+    FoldScaleIntoWeights(),
+    EliminateDeadBodyValues(),
+    EliminateDeadCode(),
 )
 
 NODEWISE: tuple[Pass, ...] = (*_PLAIN, OptimiseBodies(_PLAIN), HoistInvariants())
 
-DEFAULT: tuple[Pass, ...] = (*NODEWISE, NestJoins(), Economise())
+DEFAULT: tuple[Pass, ...] = (*NODEWISE, NestConcats(), RematerialiseElementwise())
 
 BEFORE_MIXED: tuple[Pass, ...] = (*_FIRST, OptimiseBodies(_FIRST))
 """The passes before mixed precision: forward and backward parts that compute the same are one."""

@@ -1,4 +1,4 @@
-"""Memory for nothing: what comes of one tensor, element by element, is not kept beside it.
+"""Rematerialisation of elementwise results: the backward part computes them again.
 
 Of `gelu(h)` the gradient needs `h` itself and, for a weight that it was multiplied by, the result.
 What computes the gradient from `h` has all that it takes to compute the result once more, so that
@@ -34,10 +34,10 @@ _LONG = 24
 
 
 @record
-class Economise(Pass):
+class RematerialiseElementwise(Pass):
     """Compute again in the backward part what comes of one tensor, where that is kept anyway."""
 
-    name: str = "economise"
+    name: str = "rematerialise-elementwise"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         if not any(node.loc.grad_of is not None for node in graph.nodes):

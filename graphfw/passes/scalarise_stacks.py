@@ -1,4 +1,4 @@
-"""Tensors put together only to be taken apart: `stack`, elementwise functions, `x[0]`, `x[1]`, …"""
+"""Scalarised stacks: `stack`, elementwise functions, then `x[0]`, `x[1]`, … need no stack."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Window: TypeAlias = tuple[int, DimLike, DimLike | None]
 
 
 @record
-class SplitStacks(Pass):
+class ScalariseStacks(Pass):
     """Compute the parts of a concatenation each by itself, where slices take them out again.
 
     f(concat([a, b]))[0] becomes f(a): nothing is written to memory and read again in pieces, so all
@@ -33,7 +33,7 @@ class SplitStacks(Pass):
     """
 
     parts: int = 8
-    name = "split-stacks"
+    name = "scalarise-stacks"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         if not any(node.op.name == "concat" for node in graph.nodes):

@@ -1,4 +1,4 @@
-"""Pooling moves towards the input: what stands before it is done to fewer elements.
+"""Pooling moves towards the input: the ops before it then compute fewer elements.
 
 max(relu(x + b)) is relu(max(x) + b), to the last bit: rounding keeps an order, too. So nothing
 stands between a convolution and what pools it. A sum moves before a convolution whose kernels have
@@ -46,10 +46,10 @@ _RISING = {
 
 
 @record
-class WholeWindows(Pass):
+class GlobalPoolToReduction(Pass):
     """Reduce planes that a window sees as a whole: that may be fused with what makes them."""
 
-    name = "whole-windows"
+    name = "global-pool-to-reduction"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
@@ -114,7 +114,7 @@ def _replaced(
 
 
 @record
-class PoolFirst(Pass):
+class SinkElementwiseBelowPool(Pass):
     """Pool convolutions before constants are added to them and they are cut off.
 
     Attributes:
@@ -122,7 +122,7 @@ class PoolFirst(Pass):
     """
 
     is_worth: Callable[[Node, Node], bool]
-    name = "pool-first"
+    name = "sink-elementwise-below-pool"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         def find(pool: Node, readers: _Readers) -> list[int] | None:
@@ -133,7 +133,7 @@ class PoolFirst(Pass):
 
 
 @record
-class SumFirst(Pass):
+class SinkConvBelowPool(Pass):
     """Add up what windows see before it is convolved, where kernels have one element.
 
     Attributes:
@@ -141,7 +141,7 @@ class SumFirst(Pass):
     """
 
     is_worth: Callable[[Node, Node], bool]
-    name = "sum-first"
+    name = "sink-conv-below-pool"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         def find(pool: Node, readers: _Readers) -> bool | None:
@@ -159,7 +159,7 @@ class SumFirst(Pass):
 
 
 @record
-class SumWithConvolution(Pass):
+class FuseConvReluPool(Pass):
     """Make a bias, a ReLU and a sum over windows behind a convolution one operation.
 
     Attributes:
@@ -167,7 +167,7 @@ class SumWithConvolution(Pass):
     """
 
     is_worth: Callable[[Node, Node], bool]
-    name = "sum-with-convolution"
+    name = "fuse-conv-relu-pool"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         def find(pool: Node, readers: _Readers) -> Array | None:
@@ -184,7 +184,7 @@ class SumWithConvolution(Pass):
 
 
 @record
-class RouteGradients(Pass):
+class FuseMaxPoolBackward(Pass):
     """Send gradients to the largest elements of windows in one go with finding these.
 
     Attributes:
@@ -192,7 +192,7 @@ class RouteGradients(Pass):
     """
 
     is_worth: Callable[[Node], bool]
-    name = "route-gradients"
+    name = "fuse-max-pool-backward"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         def find(put: Node, readers: _Readers) -> bool | None:

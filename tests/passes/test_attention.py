@@ -11,8 +11,8 @@ from graphfw.ir.build import emit_all
 from graphfw.ir.op import lookup
 from graphfw.ir.rebuild import derive
 from graphfw.ir.tensor import Tensor
-from graphfw.passes.attention import ComposeAttention, FuseAttention
-from graphfw.passes.dce import Prune
+from graphfw.passes.attention import DecomposeAttention, FuseAttention
+from graphfw.passes.dce import EliminateDeadCode
 from graphfw.passes.manager import run_pipeline
 from graphfw.passes.pipelines import DEFAULT
 from tests.passes.helpers import ops_of
@@ -23,7 +23,7 @@ NAMES = {
 }
 TRIANGLE = np.tri(5, 7, dtype=bool)
 DOWN = np.where(TRIANGLE, 0, -np.inf).astype(np.float32)
-FUSING = (*[one for one in DEFAULT if not isinstance(one, ComposeAttention)], Prune())
+FUSING = (*[one for one in DEFAULT if not isinstance(one, DecomposeAttention)], EliminateDeadCode())
 SEEN = "arange(q.shape[-2])[:, None] >= arange(k.shape[-2])"
 
 

@@ -12,12 +12,12 @@ from graphfw.ops.checkpoints import Checkpoint
 from graphfw.ops.scans import Scan
 from graphfw.ops.whiles import Loop
 from graphfw.passes.control_flow import (
+    ConvertIfs,
+    EliminateDeadBodyValues,
+    FuseScans,
     HoistInvariants,
     InlineCheckpoints,
-    MergeScans,
     OptimiseBodies,
-    PruneRegions,
-    SelectBranches,
 )
 from graphfw.passes.cse import CSE
 from graphfw.passes.pipelines import DEFAULT
@@ -92,7 +92,7 @@ def _gradient(x, w):
 def test_forward_trips_of_a_gradient_are_merged():
     given = Given(_gradient, row(5, 3), row(3))
     assert len(regions(given.graph, Scan)) == 3
-    made = given.after(MergeScans())
+    made = given.after(FuseScans())
     assert len(regions(made, Scan)) == 2
     assert given.hits["merged"] == 1
 
@@ -110,7 +110,7 @@ def test_scans_that_compute_different_things_stay_apart(other):
     given = Given(
         lambda x: [gf.scan(lambda c, e: (c + e, c), gf.zeros((3,)), x)[1], other(x)], row(4, 3)
     )
-    made = given.after(MergeScans())
+    made = given.after(FuseScans())
     assert made is given.graph
 
 
@@ -122,7 +122,7 @@ def test_unread_stack_and_what_it_takes_are_dropped():
         return gf.scan(lambda c, e: (c + e, gf.exp(e @ w)), gf.zeros((3,)), x)[0]
 
     given = Given(unread, row(4, 3), row(3, 7))
-    made = given.after(PruneRegions())
+    made = given.after(EliminateDeadBodyValues())
     (node,) = regions(made, Scan)
     assert body_ops(node) == ["add"]
     assert len(node.types) == 1
@@ -137,7 +137,7 @@ def test_carry_that_only_feeds_itself_is_dropped():
         return carry[0]
 
     given = Given(both, row(4, 3))
-    (node,) = regions(given.after(PruneRegions()), Scan)
+    (node,) = regions(given.after(EliminateDeadBodyValues()), Scan)
     assert node.op.carries == 1
     assert body_ops(node) == ["add"]
 
@@ -150,7 +150,7 @@ def test_carry_that_feeds_what_is_read_stays():
         return carry[0]
 
     given = Given(both, row(4, 3))
-    assert given.after(PruneRegions()).nodes[-1].op.carries == 2
+    assert given.after(EliminateDeadBodyValues()).nodes[-1].op.carries == 2
 
 
 def test_carry_that_never_changes_becomes_a_capture():
@@ -159,7 +159,7 @@ def test_carry_that_never_changes_becomes_a_capture():
         return [last, kept]
 
     given = Given(same, row(4, 3), row(3))
-    (node,) = regions(given.after(PruneRegions()), Scan)
+    (node,) = regions(given.after(EliminateDeadBodyValues()), Scan)
     assert (node.op.carries, node.op.sequences, len(node.inputs)) == (1, 1, 3)
 
 
@@ -168,7 +168,7 @@ def test_unread_result_of_a_branch_is_dropped():
         return gf.cond(p, lambda: (gf.sin(x), gf.exp(y)), lambda: (x, y))[0]
 
     given = Given(branch, True, row(3), row(4))
-    (node,) = regions(given.after(PruneRegions()), Branch)
+    (node,) = regions(given.after(EliminateDeadBodyValues()), Branch)
     assert body_ops(node) == ["sin"]
     assert len(node.inputs) == 2
 
@@ -180,7 +180,7 @@ def test_unread_result_of_a_branch_is_dropped():
 def test_small_branches_become_selections(index):
     choices = [gf.sin, lambda x: gf.where(x > 0, 1 / x, 0), lambda x: x]
     given = Given(lambda i, x: gf.switch(i, choices, x), index, row(3))
-    made = given.after(SelectBranches())
+    made = given.after(ConvertIfs())
     assert not regions(made, Branch)
     assert given.hits["selected"] == 1
 
@@ -189,7 +189,7 @@ def test_what_both_branches_hand_on_is_not_selected():
     def one(p, x, y):
         return gf.cond(p, lambda: (x, gf.exp(y)), lambda: (x, y))
 
-    made = Given(one, False, row(3), row(3)).after(SelectBranches())
+    made = Given(one, False, row(3), row(3)).after(ConvertIfs())
     assert ops_of(made).count("where") == 1
 
 
@@ -198,7 +198,7 @@ def test_branches_inside_branches_become_selections():
         return gf.cond(p, lambda: gf.cond(q, lambda: x * 2, lambda: gf.exp(x)), lambda: x)
 
     given = Given(nested, True, False, row(3))
-    assert not regions(given.after(SelectBranches()), Branch)
+    assert not regions(given.after(ConvertIfs()), Branch)
     assert given.hits["selected"] == 2
 
 
@@ -213,25 +213,25 @@ def test_branches_inside_branches_become_selections():
 )
 def test_branches_of_other_work_stay(costly):
     given = Given(lambda p, x: gf.cond(p, lambda: costly(x), lambda: x), False, row(3))
-    assert regions(given.after(SelectBranches()), Branch)
+    assert regions(given.after(ConvertIfs()), Branch)
 
 
 def test_branches_of_many_elements_stay():
     given = Given(lambda p, x: gf.cond(p, lambda: x * 2, lambda: x * 3), True, row(5, 5))
-    assert regions(given.after(SelectBranches(limit=49)), Branch)
-    assert not regions(given.after(SelectBranches(limit=50)), Branch)
+    assert regions(given.after(ConvertIfs(limit=49)), Branch)
+    assert not regions(given.after(ConvertIfs(limit=50)), Branch)
 
 
 def test_branches_of_unknown_size_stay():
     with gf.Graph() as graph:
         x, p = gf.placeholder(("n",)), gf.placeholder((), "bool")
         y = gf.cond(p, lambda: x * 2, lambda: x)
-    assert regions(SelectBranches()(derive(graph, [y])), Branch)
+    assert regions(ConvertIfs()(derive(graph, [y])), Branch)
 
 
 def test_a_constant_number_leaves_its_body_alone():
     given = Given(lambda x: gf.switch(1, [gf.sin, lambda x: x @ x, gf.exp], x), row(3, 3))
-    assert ops_of(given.after(SelectBranches()))[-1] == "matmul"
+    assert ops_of(given.after(ConvertIfs()))[-1] == "matmul"
 
 
 # What is the same in all trips

@@ -10,8 +10,8 @@ from graphfw.ir.functions import F
 from graphfw.ir.rebuild import derive
 from graphfw.ir.verify import verify
 from graphfw.passes.cse import CSE
-from graphfw.passes.dce import Prune
-from graphfw.passes.fold_constants import Fold
+from graphfw.passes.dce import EliminateDeadCode
+from graphfw.passes.fold_constants import FoldConstants
 from tests.passes.helpers import assert_same_bits, graph_of, hard_draw, ops_of, structure
 
 
@@ -26,17 +26,17 @@ class TestPrune:
     def test_drops_what_no_output_needs(self):
         graph = graph_of("exp(x)", "x * 2", takes="x: float32[3]")
         graph.outputs = graph.outputs[:1]
-        after, hits = run(Prune(), graph)
+        after, hits = run(EliminateDeadCode(), graph)
         assert ops_of(after) == ["placeholder", "exp"]
         assert hits == {"dropped": 2}
 
     def test_keeps_a_check_that_an_output_needs(self):
         graph = graph_of("assert_shape(x, (4, 3)) * 2", takes="x: float32[n, 3]")
-        assert run(Prune(), graph)[0] is graph
+        assert run(EliminateDeadCode(), graph)[0] is graph
 
     def test_nothing_to_do_returns_the_graph_itself(self):
         graph = graph_of("exp(x)", takes="x: float32[3]")
-        assert run(Prune(), graph) == (graph, {})
+        assert run(EliminateDeadCode(), graph) == (graph, {})
 
 
 class TestFold:
@@ -47,23 +47,23 @@ class TestFold:
             turned, small = gf.permute_dims(gf.constant(w), (1, 0)), gf.constant(w[:3].copy())
             y, z = x @ turned, x @ gf.permute_dims(small, (1, 0))
             other = gf.exp(turned)
-        after, hits = run(Fold(), derive(graph, [y, z]))
+        after, hits = run(FoldConstants(), derive(graph, [y, z]))
         assert ops_of(after).count("permute_dims") == 1
         assert hits == {"folded": 1}
         for outputs in ([y, turned], [y, other]):  # others would compute it in each run
-            assert "permute_dims" not in ops_of(run(Fold(), derive(graph, outputs))[0])
+            assert "permute_dims" not in ops_of(run(FoldConstants(), derive(graph, outputs))[0])
 
     def test_computes_what_depends_on_constants_alone(self, rng):
         graph = graph_of("x + exp(asarray([1.0, 2.0]) * 3)", takes="x: float32[2]")
-        after, hits = run(Fold(), graph)
-        after, _ = run(Prune(), after)
+        after, hits = run(FoldConstants(), graph)
+        after, _ = run(EliminateDeadCode(), after)
         assert sorted(ops_of(after)) == ["add", "constant", "placeholder"]
         assert hits == {"folded": 2}
         assert_same_bits(graph, after, hard_draw(graph, rng))
 
     def test_folds_what_has_several_outputs_or_no_inputs(self):
         graph = graph_of("arange(5) * 2", takes="")
-        after, _ = run(Prune(), run(Fold(), graph)[0])
+        after, _ = run(EliminateDeadCode(), run(FoldConstants(), graph)[0])
         assert ops_of(after) == ["constant"]
         np.testing.assert_array_equal(after.nodes[0].op.value.array, np.arange(5) * 2)
 
@@ -80,27 +80,27 @@ class TestFold:
     )
     def test_leaves_alone(self, expression):
         graph = graph_of(expression, takes="x: float32[3]; y: float32[n]")
-        assert run(Fold(), graph) == (graph, {})
+        assert run(FoldConstants(), graph) == (graph, {})
 
     @pytest.mark.parametrize("limit", [100, 100_000, np.inf])
     def test_leaves_long_loops_to_the_run(self, limit):
         with gf.Graph() as g:
             count = gf.while_loop(lambda n: n < limit, lambda n: n + 1.0, 0.0)
-        after, _ = run(Prune(), run(Fold(), derive(g, [count]))[0])
+        after, _ = run(EliminateDeadCode(), run(FoldConstants(), derive(g, [count]))[0])
         assert ops_of(after)[-1] == ("constant" if limit == 100 else "loop")
 
     def test_limits_are_options(self):
         graph = graph_of("asarray([1.0] * 100) * 2", takes="")
-        assert run(Fold(max_bytes=399), graph)[1] == {}
-        assert run(Fold(max_bytes=400), graph)[1] == {"folded": 1}
+        assert run(FoldConstants(max_bytes=399), graph)[1] == {}
+        assert run(FoldConstants(max_bytes=400), graph)[1] == {"folded": 1}
         grown = graph_of("asarray([[1.0]] * 10) * np.ones(10, 'float32')", takes="")
-        assert run(Fold(small_bytes=399), grown)[1] == {}
-        assert run(Fold(small_bytes=400), grown)[1] == {"folded": 1}
+        assert run(FoldConstants(small_bytes=399), grown)[1] == {}
+        assert run(FoldConstants(small_bytes=400), grown)[1] == {"folded": 1}
 
     def test_random_draws_stay(self):
         with gf.Graph() as g:
             y = gf.random.normal((3,)) * 2
-        assert run(Fold(), derive(g, [y]))[1].get("folded", 0) == 0
+        assert run(FoldConstants(), derive(g, [y]))[1].get("folded", 0) == 0
 
     def test_an_evaluation_that_raises_is_left_to_run_time(self, monkeypatch):
         def boom(self, xp, x):
@@ -108,19 +108,19 @@ class TestFold:
 
         graph = graph_of("exp(asarray([1.0]))", takes="")
         monkeypatch.setattr(type(graph.outputs[0].node.op), "eval", boom)
-        after, hits = run(Fold(), graph)
+        after, hits = run(FoldConstants(), graph)
         assert hits == {}
         assert ops_of(after) == ["constant", "exp"]
 
     def test_results_are_contiguous_and_keep_their_place(self):
         graph = graph_of("permute_dims(asarray([[1.0, 2.0], [3.0, 4.0]]), (1, 0))", takes="")
-        after, _ = run(Fold(), graph)
+        after, _ = run(FoldConstants(), graph)
         (node,) = [n for n in after.nodes if n.op.value.array[0, 1] == 3]
         assert node.op.value.array.flags.c_contiguous
         assert node.loc == graph.outputs[0].node.loc
 
     def test_warnings_of_the_evaluation_are_silent(self):
-        after, hits = run(Fold(), graph_of("log(asarray([0.0, -1.0]))", takes=""))
+        after, hits = run(FoldConstants(), graph_of("log(asarray([0.0, -1.0]))", takes=""))
         assert hits == {"folded": 1}
         assert after.outputs[0].node.op.value.array[0] == -np.inf
 

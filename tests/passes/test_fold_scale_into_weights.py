@@ -1,4 +1,4 @@
-"""`ScaleWeights`: constant factors and shifts of channels go into constant weights."""
+"""`FoldScaleIntoWeights`: constant factors and shifts of channels go into constant weights."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""`SumRow`: products of one row with a matrix in few bits are sums, fused with what widens it."""
+"""`GemvToReduction`: a row times a matrix in few bits is a sum, fused with what widens it."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ import pytest
 import graphfw as gf
 from graphfw.ir.concrete import evaluate
 from graphfw.ir.rebuild import derive
-from graphfw.passes.low_bit_gemv import SumRow
+from graphfw.passes.low_bit_gemv import GemvToReduction
 from tests.passes.helpers import ops_of
 
 
@@ -53,7 +53,7 @@ def test_values(rng, form, dtype):
         found = session.run(y, feeds)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     hits = Counter()
-    after = SumRow().run(derive(g, [y]), hits)
+    after = GemvToReduction().run(derive(g, [y]), hits)
     if form in ("a batch", "blocks", "read twice"):
         assert hits["summed"] == 1
         assert "matmul" not in ops_of(after)
@@ -108,4 +108,4 @@ def test_others_stay(other):
         w, x = gf.placeholder(shape, dtype, name="w"), gf.placeholder((65,), name="x")
         y = make(w, x)
     graph = derive(g, [y])
-    assert SumRow().run(graph, Counter()) is graph
+    assert GemvToReduction().run(graph, Counter()) is graph

@@ -17,8 +17,8 @@ from graphfw.ir.tensor import Node
 from graphfw.ir.types import TensorType
 from graphfw.passes.base import Pass
 from graphfw.passes.cse import CSE
-from graphfw.passes.dce import Prune
-from graphfw.passes.fold_constants import Fold
+from graphfw.passes.dce import EliminateDeadCode
+from graphfw.passes.fold_constants import FoldConstants
 from graphfw.passes.manager import Report, run_pipeline, table
 from graphfw.passes.pipelines import DEFAULT, SIMPLIFY
 from graphfw.passes.rules import RuleSet, rule
@@ -91,9 +91,11 @@ class TestFailures:
     def test_a_failing_pass_is_named_with_those_before_it(self):
         graph = graph_of("exp(x)", takes="x: float32[3]")
         with pytest.raises(PassError) as failure:
-            run_pipeline(graph, [Fold(), CSE(), Failing(), Prune()], verify="off")
+            passes = [FoldConstants(), CSE(), Failing(), EliminateDeadCode()]
+            run_pipeline(graph, passes, verify="off")
         text = str(failure.value)
-        assert "the pass failing failed (after fold, cse): ZeroDivisionError: no luck" in text
+        failed = "the pass failing failed (after fold-constants, cse)"
+        assert f"{failed}: ZeroDivisionError: no luck" in text
         assert "GRAPHFW_STOP_AFTER=2" in text
         assert isinstance(failure.value.__cause__, ZeroDivisionError)
 
@@ -109,20 +111,22 @@ class TestFailures:
 
     def test_a_pass_that_breaks_the_graph_is_named(self):
         graph = graph_of("exp(x)", takes="x: float32[3]")
-        with pytest.raises(PassError, match=r"wrong-type failed \(after fold\): it broke"):
-            run_pipeline(graph, [Fold(), WrongType(), Prune()], verify="each")
+        with pytest.raises(PassError, match=r"wrong-type failed \(after fold-constants\): it bro"):
+            run_pipeline(graph, [FoldConstants(), WrongType(), EliminateDeadCode()], verify="each")
 
     def test_at_level_ends_the_passes_are_named_together(self):
         graph = graph_of("exp(x)", takes="x: float32[3]")
-        with pytest.raises(PassError, match="one of the passes fold, wrong-type broke the graph"):
-            run_pipeline(graph, [Fold(), WrongType()], verify="ends")
-        run_pipeline(graph, [Fold(), WrongType()], verify="off")
+        with pytest.raises(
+            PassError, match="one of the passes fold-constants, wrong-type broke the graph"
+        ):
+            run_pipeline(graph, [FoldConstants(), WrongType()], verify="ends")
+        run_pipeline(graph, [FoldConstants(), WrongType()], verify="off")
 
     def test_a_graph_that_was_broken_before_is_no_passes_fault(self):
         graph = graph_of("exp(x)", takes="x: float32[3]")
         graph.nodes.reverse()
         with pytest.raises(VerifyError, match="before it is made"):
-            run_pipeline(graph, [Prune()], verify="ends")
+            run_pipeline(graph, [EliminateDeadCode()], verify="ends")
 
 
 class TestLevels:
@@ -147,8 +151,8 @@ class TestLevels:
     def test_stop_after(self, monkeypatch):
         graph = graph_of("exp(x)", takes="x: float32[3]")
         monkeypatch.setenv("GRAPHFW_STOP_AFTER", "2")
-        result = run_pipeline(graph, [Fold(), CSE(), Failing()])
-        assert [report.name for report in result.reports] == ["fold", "cse"]
+        result = run_pipeline(graph, [FoldConstants(), CSE(), Failing()])
+        assert [report.name for report in result.reports] == ["fold-constants", "cse"]
         monkeypatch.setenv("GRAPHFW_STOP_AFTER", "-1")
         with pytest.raises(ArgumentError, match="GRAPHFW_STOP_AFTER='-1' is not a number"):
             run_pipeline(graph, [])
@@ -156,14 +160,15 @@ class TestLevels:
 
 class TestValues:
     def check(self, graph, *rules):
-        return run_pipeline(graph, [Fold(), RuleSet("rules", rules)], verify="values")
+        return run_pipeline(graph, [FoldConstants(), RuleSet("rules", rules)], verify="values")
 
     def test_a_wrong_rule_is_named_with_the_output(self):
         graph = graph_of("x * 1", "exp(x + 2.0)", takes="x: float32[3, n]")
         with pytest.raises(PassError) as failure:
             self.check(graph, *SIMPLIFY.rules, drop_any_constant)
         text = str(failure.value)
-        assert "the pass rules failed (after fold): it changes the value of output 1" in text
+        failed = "the pass rules failed (after fold-constants)"
+        assert f"{failed}: it changes the value of output 1" in text
         assert "by the rule drop_any_constant" in text
         assert "float32[3, n]" in text
         assert "on sample inputs the element [0, 0] was" in text
@@ -202,7 +207,7 @@ class TestValues:
         run_pipeline(graph, [], verify="values")
         first = len(evaluations)
         assert first > 0
-        run_pipeline(graph, [Fold()], verify="values")
+        run_pipeline(graph, [FoldConstants()], verify="values")
         assert len(evaluations) == 2 * first
         self.check(graph, *SIMPLIFY.rules)
         assert len(evaluations) == 4 * first
@@ -313,18 +318,18 @@ def test_same_values(a, b, same):
 class TestDumps:
     def test_texts_before_and_after_each_pass(self, tmp_path):
         graph = graph_of("x * 1", takes="x: float32[3]")
-        result = run_pipeline(graph, [SIMPLIFY, Prune()], dump=tmp_path / "dumps")
+        result = run_pipeline(graph, [SIMPLIFY, EliminateDeadCode()], dump=tmp_path / "dumps")
         folder = tmp_path / "dumps" / "0000"
         assert sorted(p.name for p in folder.iterdir()) == [
-            "00-input.txt", "01-simplify.txt", "02-prune.txt",
+            "00-input.txt", "01-simplify.txt", "02-dce.txt",
         ]  # fmt: skip
         assert (folder / "00-input.txt").read_text(encoding="utf-8") == f"{graph}\n"
-        assert (folder / "02-prune.txt").read_text(encoding="utf-8") == f"{result.graph}\n"
+        assert (folder / "02-dce.txt").read_text(encoding="utf-8") == f"{result.graph}\n"
 
     def test_each_run_has_a_folder_of_its_own(self, tmp_path, monkeypatch):
         monkeypatch.setenv("GRAPHFW_DUMP", str(tmp_path))
         for _ in range(3):
-            run_pipeline(graph_of("x * 1", takes="x: float32[3]"), [Prune()])
+            run_pipeline(graph_of("x * 1", takes="x: float32[3]"), [EliminateDeadCode()])
         assert sorted(p.name for p in tmp_path.iterdir()) == ["0000", "0001", "0002"]
 
     def test_a_folder_that_cannot_be_made_is_said(self, tmp_path, monkeypatch):
@@ -333,7 +338,7 @@ class TestDumps:
         for place in (tmp_path / "file", tmp_path / "file" / "dumps"):
             monkeypatch.setenv("GRAPHFW_DUMP", str(place))
             with pytest.raises(ArgumentError) as caught:
-                run_pipeline(graph, [Prune()])
+                run_pipeline(graph, [EliminateDeadCode()])
             assert caught.value.summary.startswith(f"can't write graphs to {str(place)!r}: ")
             assert "GRAPHFW_DUMP" in caught.value.fix
             assert isinstance(caught.value.__cause__, OSError)
@@ -344,14 +349,16 @@ class TestDumps:
 
         monkeypatch.setattr(Path, "write_text", full)
         with pytest.raises(ArgumentError, match="0000': No space left on device"):
-            run_pipeline(graph_of("x * 1", takes="x: float32[3]"), [Prune()], dump=tmp_path)
+            run_pipeline(
+                graph_of("x * 1", takes="x: float32[3]"), [EliminateDeadCode()], dump=tmp_path
+            )
 
     def test_a_failing_pass_leaves_the_graph_it_was_given(self, tmp_path):
         graph = graph_of("x * 1", takes="x: float32[3]")
         with pytest.raises(PassError):
-            run_pipeline(graph, [Fold(), Failing()], dump=tmp_path)
+            run_pipeline(graph, [FoldConstants(), Failing()], dump=tmp_path)
         assert sorted(p.name for p in (tmp_path / "0000").iterdir()) == [
-            "00-input.txt", "01-fold.txt",
+            "00-input.txt", "01-fold-constants.txt",
         ]  # fmt: skip
 
 

@@ -6,13 +6,13 @@ import numpy as np
 
 import graphfw as gf
 from graphfw.ir.rebuild import derive
-from graphfw.passes.nest_concats import NestJoins
+from graphfw.passes.nest_concats import NestConcats
 from graphfw.passes.values import Draw, evaluated
 
 
 def nested(g, outputs):
     """Return the rewritten graph, and the number of inputs of its joins."""
-    graph = NestJoins().run(derive(g, outputs), Counter())
+    graph = NestConcats().run(derive(g, outputs), Counter())
     return graph, [len(node.inputs) for node in graph.nodes if node.op.name == "concat"]
 
 

@@ -10,7 +10,7 @@ from graphfw.ir.rebuild import derive
 from graphfw.ir.verify import verify
 from graphfw.passes import pipelines, rematerialise_elementwise
 from graphfw.passes.manager import run_pipeline
-from graphfw.passes.rematerialise_elementwise import Economise
+from graphfw.passes.rematerialise_elementwise import RematerialiseElementwise
 
 WIDTH, INNER, LAYERS, ROWS = 24, 56, 5, 37
 DEFAULT = pipelines.DEFAULT
@@ -88,7 +88,7 @@ def economised(g, outputs):
     """Return the passed graph before and after, and what is computed again."""
     graph = run_pipeline(derive(g, outputs), WITHOUT).graph
     hits = Counter()
-    result = Economise().run(graph, hits)
+    result = RematerialiseElementwise().run(graph, hits)
     verify(result)
     assert [t.type for t in result.outputs] == [t.type for t in graph.outputs]
     return graph, result, hits
@@ -145,7 +145,7 @@ def test_a_second_time_finds_nothing(layer):
     g, _, outputs = net(layer)
     _, result, _ = economised(g, outputs)
     hits = Counter()
-    assert Economise().run(result, hits) is result
+    assert RematerialiseElementwise().run(result, hits) is result
 
 
 def test_small_tensors_are_kept(monkeypatch):
@@ -206,7 +206,9 @@ def test_any_number_of_threads_gives_the_same(layer, monkeypatch, rng):
 
 def test_a_plan_says_so(monkeypatch):
     plan = plan_of(monkeypatch, DEFAULT, biased)
-    (line,) = [line for line in plan.explain().splitlines() if line.startswith("economise")]
+    (line,) = [
+        line for line in plan.explain().splitlines() if line.startswith("rematerialise-elementwise")
+    ]
     assert f"tanh {LAYERS - 1}" in line
 
 
@@ -214,7 +216,7 @@ def test_nothing_is_computed_twice_node_by_node(monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "0")
     lines = plan_of(monkeypatch, DEFAULT, biased).explain().splitlines()
     assert [line for line in lines if line.startswith("simplify")]
-    assert not [line for line in lines if line.startswith("economise")]
+    assert not [line for line in lines if line.startswith("rematerialise-elementwise")]
 
 
 @pytest.mark.parametrize("level", ["values", "first-run"])

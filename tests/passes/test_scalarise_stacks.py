@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphfw.ir.rebuild import derive
-from graphfw.passes.scalarise_stacks import SplitStacks
+from graphfw.passes.scalarise_stacks import ScalariseStacks
 from tests.passes.helpers import assert_same_bits, graph_of, hard_draw, ops_of
 
 ROWS = "x: float32[4]; y: float32[4]; z: float32[3, 4]"
@@ -15,7 +15,7 @@ ROWS = "x: float32[4]; y: float32[4]; z: float32[3, 4]"
 def split(*expressions, takes=ROWS, **options):
     graph = graph_of(*expressions, takes=takes)
     hits = Counter()
-    made = SplitStacks(**options).run(graph, hits)
+    made = ScalariseStacks(**options).run(graph, hits)
     assert_same_bits(graph, made, hard_draw(graph, np.random.default_rng(0)))
     return graph, made if made is graph else derive(made, made.outputs), hits
 

@@ -7,13 +7,18 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.rebuild import derive
-from graphfw.passes.sink_pooling import PoolFirst, SumFirst, SumWithConvolution, WholeWindows
+from graphfw.passes.sink_pooling import (
+    FuseConvReluPool,
+    GlobalPoolToReduction,
+    SinkConvBelowPool,
+    SinkElementwiseBelowPool,
+)
 from graphfw.passes.values import Draw, evaluated
 
 
 def moved(g, y, is_worth=lambda conv, pool: True):
     """Return the rewritten graph, and the names of what it computes."""
-    graph = PoolFirst(is_worth).run(derive(g, [y]), Counter())
+    graph = SinkElementwiseBelowPool(is_worth).run(derive(g, [y]), Counter())
     inputs = ("placeholder", "constant")
     return graph, [node.op.name for node in graph.nodes if node.op.name not in inputs]
 
@@ -59,7 +64,7 @@ def test_others_stay(rng, step):
         _, y = image_and_conv(rng)
         pooled = gf.max_pool(OTHERS[step](y), 3, stride=2)
     graph = derive(g, [pooled])
-    assert PoolFirst(lambda conv, pool: True).run(graph, Counter()) is graph
+    assert SinkElementwiseBelowPool(lambda conv, pool: True).run(graph, Counter()) is graph
 
 
 def test_what_is_read_elsewhere_stays(rng):
@@ -68,11 +73,11 @@ def test_what_is_read_elsewhere_stays(rng):
         y = gf.relu(y)
         pooled = gf.max_pool(y, 2) + gf.mean(y)
     graph = derive(g, [pooled])
-    assert PoolFirst(lambda conv, pool: True).run(graph, Counter()) is graph
+    assert SinkElementwiseBelowPool(lambda conv, pool: True).run(graph, Counter()) is graph
 
 
 def summed_first(g, y, is_worth=lambda conv, pool: True):
-    graph = SumFirst(is_worth).run(derive(g, [y]), Counter())
+    graph = SinkConvBelowPool(is_worth).run(derive(g, [y]), Counter())
     return graph, [node.op.name for node in graph.nodes]
 
 
@@ -89,7 +94,7 @@ def test_sums_move_before_kernels_of_one_element(rng, groups, padding):
     new, old = (evaluated(one, Draw(feeds, {}))[0] for one in (graph, derive(g, [pooled])))
     np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-5)
     graph = derive(g, [pooled])
-    assert SumFirst(lambda conv, pool: False).run(graph, Counter()) is graph
+    assert SinkConvBelowPool(lambda conv, pool: False).run(graph, Counter()) is graph
 
 
 CONVOLUTIONS = {
@@ -108,7 +113,7 @@ def test_other_sums_stay(rng, how):
         w = gf.asarray(rng.standard_normal((6, 4, 1, 1), dtype=np.float32))
         pooled = gf.avg_pool(CONVOLUTIONS[how](x, w), 2)
     graph = derive(g, [pooled])
-    assert SumFirst(lambda conv, pool: True).run(graph, Counter()) is graph
+    assert SinkConvBelowPool(lambda conv, pool: True).run(graph, Counter()) is graph
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -117,7 +122,7 @@ def test_a_window_that_sees_all_is_a_reduction(rng, pool, dtype):
     with gf.Graph() as g:
         x = gf.placeholder(("n", 3, 5, 4), dtype, name="x")
         y = pool(x, (5, 4))
-    graph = WholeWindows().run(derive(g, [y]), Counter())
+    graph = GlobalPoolToReduction().run(derive(g, [y]), Counter())
     assert not any(node.op.name.startswith("window") for node in graph.nodes)
     assert graph.outputs[0].type == y.type
     feeds = {x.node: rng.standard_normal((2, 3, 5, 4)).astype(dtype)}
@@ -138,7 +143,7 @@ def test_other_windows_stay(pool):
     with gf.Graph() as g:
         y = pool(gf.placeholder((2, 3, 5, 4), name="x"))
     graph = derive(g, [y])
-    assert WholeWindows().run(graph, Counter()) is graph
+    assert GlobalPoolToReduction().run(graph, Counter()) is graph
 
 
 @pytest.mark.parametrize("side", ["left", "right", "none"])
@@ -149,11 +154,11 @@ def test_sums_of_relus_join_the_convolution(rng, side):
         y = {"left": lambda: b + y, "right": lambda: y + b, "none": lambda: y}[side]()
         pooled = gf.avg_pool(gf.relu(y), 2)
     old = derive(g, [pooled])
-    graph = SumWithConvolution(lambda conv, pool: True).run(old, Counter())
+    graph = FuseConvReluPool(lambda conv, pool: True).run(old, Counter())
     names = [node.op.name for node in graph.nodes]
     assert "window_relu_sum" in names
     assert not {"add", "relu", "window_sum"} & set(names)
     feeds = {x.node: rng.standard_normal((2, 3, 9, 10)).astype(np.float32)}
     new, wanted = (evaluated(one, Draw(feeds, {}))[0] for one in (graph, old))
     np.testing.assert_allclose(new, wanted, rtol=1e-6, atol=1e-6)
-    assert SumWithConvolution(lambda conv, pool: False).run(old, Counter()) is old
+    assert FuseConvReluPool(lambda conv, pool: False).run(old, Counter()) is old

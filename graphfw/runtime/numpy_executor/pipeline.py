@@ -8,30 +8,30 @@ from graphfw.ir.tensor import Node
 from graphfw.passes import pipelines
 from graphfw.passes.base import Pass
 from graphfw.passes.control_flow import OptimiseBodies
-from graphfw.passes.low_bit_gemv import SumRow
+from graphfw.passes.low_bit_gemv import GemvToReduction
 from graphfw.passes.sink_pooling import (
-    PoolFirst,
-    RouteGradients,
-    SumFirst,
-    SumWithConvolution,
-    WholeWindows,
+    FuseConvReluPool,
+    FuseMaxPoolBackward,
+    GlobalPoolToReduction,
+    SinkConvBelowPool,
+    SinkElementwiseBelowPool,
 )
 from graphfw.runtime.numpy_executor import convolution
 from graphfw.runtime.numpy_executor.machine import tiles_here
 from graphfw.runtime.numpy_executor.matmul.tiles import tiles_for
 
-_ROWS = (SumRow(),)
+_ROWS = (GemvToReduction(),)
 
 
 def passes() -> Sequence[Pass]:
     """Return them, in order."""
     return (
         *pipelines.DEFAULT,
-        WholeWindows(),
-        SumFirst(_sums),
-        SumWithConvolution(_pools),
-        PoolFirst(_pools),
-        RouteGradients(_routes),
+        GlobalPoolToReduction(),
+        SinkConvBelowPool(_sums),
+        FuseConvReluPool(_pools),
+        SinkElementwiseBelowPool(_pools),
+        FuseMaxPoolBackward(_routes),
         *_ROWS,
         OptimiseBodies(_ROWS),
     )

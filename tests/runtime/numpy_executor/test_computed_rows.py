@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.passes.low_bit_gemv import SumRow
+from graphfw.passes.low_bit_gemv import GemvToReduction
 from graphfw.runtime.numpy_executor.matmul import ahead
 
 
@@ -14,7 +14,7 @@ def native(monkeypatch):
     """Compile products, also of one row with a matrix that others read: else these are sums."""
     monkeypatch.setenv("GRAPHFW_JIT", "1")
     monkeypatch.setenv("GRAPHFW_CACHE", "off")  # a recipe does not know of that
-    monkeypatch.setattr(SumRow, "run", lambda self, graph, hits: graph)
+    monkeypatch.setattr(GemvToReduction, "run", lambda self, graph, hits: graph)
 
 
 def both(g, y, right, feeds, threads=2):
