@@ -12,6 +12,7 @@ from graphfw.ir.dtype import (
     float32,
     float64,
     int8,
+    int16,
     int32,
     int64,
     uint8,
@@ -75,6 +76,25 @@ def test_elementwise_with_a_broadcast_row(dtype, target, rng):
     n, m = 3, 139
     arrays = [random(rng, dtype, n * m), random(rng, dtype, m), np.ones(n * m, dtype.dtype)]
     check(kernel, arrays, [n, m, 2], target=target)
+
+
+NARROWED = [(int64, int32), (int64, int8), (int32, int16), (int32, bool_), (float32, bfloat16)]
+
+
+@EITHER
+@pytest.mark.parametrize("form", ["rows", "columns"])
+@pytest.mark.parametrize(("dtype", "narrow"), NARROWED, ids=str)
+def test_narrowed_rows_of_a_known_length_end_where_they_end(dtype, narrow, form, target, rng):
+    """One lane is left of a vector: LLVM 22 would store it as wide as it was before."""
+    for length in (1, 17, 65):
+        store = Store(1, at(i=length, j=1), k.cast(Load(dtype, 0, at(i=1)), narrow))
+        body = (Loop((store,)),) if form == "rows" else (store,)
+        axes = {"inner": (Axis("j", length),)}
+        if form == "columns":
+            axes = {"outer": (Axis("i", ROWS), Axis("j", length)), "inner": ()}
+        kernel = rows(body, dtype, narrow, form=form, **axes)
+        arrays = [random(rng, dtype, 4), np.ones(4 * length, narrow.dtype)]
+        check(kernel, arrays, [4, length, 1], target=target)
 
 
 @EITHER

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
+from graphfw.ir.dtype import DType
 from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
@@ -134,6 +135,14 @@ class Facts:
         """Yield all accesses to buffers and streams."""
         yield from (expr.access for expr in self.exprs if isinstance(expr, Draw | Load))
         yield from (s.access for s in self.statements() if isinstance(s, Store | Accumulate))
+
+    def stored(self) -> Iterator[DType]:
+        """Yield the dtypes of what is written to memory."""
+        for statement in self.statements():
+            if isinstance(statement, Store | Accumulate):
+                yield self.kernel.buffers[statement.buffer].dtype
+            elif isinstance(statement, Keep):
+                yield statement.value.dtype
 
     def _axis_place(self, name: str) -> Place:
         return Place(self.levels[name], name == self.vector_axis)

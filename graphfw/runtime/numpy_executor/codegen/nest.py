@@ -35,7 +35,13 @@ from graphfw.runtime.numpy_executor.codegen.reductions import (
     State,
     folded,
 )
-from graphfw.runtime.numpy_executor.codegen.registers import iota, register, splat, vector
+from graphfw.runtime.numpy_executor.codegen.registers import (
+    iota,
+    memory,
+    register,
+    splat,
+    vector,
+)
 from graphfw.runtime.numpy_executor.codegen.streams import Streams
 from graphfw.runtime.numpy_executor.codegen.target import Target
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
@@ -70,6 +76,12 @@ class Nest:
         self._past_caches: frozenset[Store] = frozenset()
         self._large = target.large
         self._evaluator = Evaluator(self._facts, writer)
+        # Where LLVM 22 knows that a mask has one lane, a store of integers that were cut to fewer
+        # bits writes all bits that they had before: 4 bytes of a bfloat16. So masks of kernels with
+        # such stores are hidden from it.
+        self._stores_narrow = any(
+            [memory(dtype) in ("i8", "i16", "i32") for dtype in self._facts.stored()]
+        )
         self._line = "0"
         self._is_first = ""
         self._is_last = ""
@@ -253,6 +265,8 @@ class Nest:
         lanes, vectors = self._evaluator.shape
         operands = [("i64", left), ("i64", str(lanes * vectors))]
         left = self.writer.call("i64", "llvm.smin.i64", operands, level)
+        if self._stores_narrow:
+            left = self.writer.let(f'call i64 asm "", "=r,0"(i64 {left})', level)
         # As bytes, where they suffice: one comparison serves vectors of all widths. But they have
         # to fill a register: of a part of one AVX-512 compares the rest, too, and where LLVM spills
         # that mask, stores of bytes write what it has for lanes that there are none of.
