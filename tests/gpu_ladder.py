@@ -242,7 +242,7 @@ RUNGS: Mapping[str, Rung] = {
         check,
         "a gather whose check fails",
         f"the flag that kernels raise ({_HERE}/codegen/values.py, checked), who reads it when "
-        "(late.py), and the guard of what writes variables (codegen/code.py)",
+        "(deferred_check.py), and the guard of what writes variables (codegen/code.py)",
     ),
     "mlp": Rung(
         mlp,

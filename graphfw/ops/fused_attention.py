@@ -1,7 +1,7 @@
 """The gradient of attention from the result itself, as a GPU's library wants it.
 
 Nobody writes it, and nothing differentiates it: the CuPy executor makes it of the ops that a graph
-has, after all other passes (`runtime/cupy_executor/attention/by_result.py`).
+has, after all other passes (`runtime/cupy_executor/attention/pass_result.py`).
 """
 
 from __future__ import annotations

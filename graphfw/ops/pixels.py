@@ -1,7 +1,7 @@
 """Convolutions of images that lie pixel by pixel: the channels of a place side by side.
 
 Nobody writes these ops, and nothing differentiates them: the CuPy executor makes them of `conv` and
-`conv_weight`, after all other passes (`runtime/cupy_executor/convolution/pixels.py`).
+`conv_weight`, after all other passes (`runtime/cupy_executor/convolution/channels_last.py`).
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ from graphfw.runtime import feeding
 from graphfw.runtime.array_executor import ArrayExecutable, Step
 from graphfw.runtime.cupy_executor import failures
 from graphfw.runtime.cupy_executor.capture import Capturing
+from graphfw.runtime.cupy_executor.deferred_check import Halts
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.executable import GpuExecutable
-from graphfw.runtime.cupy_executor.late import Halts
 from graphfw.runtime.cupy_executor.staging import Piece
 from graphfw.runtime.cupy_executor.stored import (
     Edge,

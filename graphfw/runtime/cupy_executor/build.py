@@ -21,9 +21,9 @@ from graphfw.passes.base import Pass
 from graphfw.passes.fuse import partition
 from graphfw.runtime.cupy_executor import attention
 from graphfw.runtime.cupy_executor.codegen import CudaCode, GpuCode, HandCode, module
+from graphfw.runtime.cupy_executor.codegen.batched_launch import MANY, TOGETHER
 from graphfw.runtime.cupy_executor.codegen.launch import wherever
-from graphfw.runtime.cupy_executor.codegen.together import MANY, TOGETHER
-from graphfw.runtime.cupy_executor.convolution import pixels, wanted
+from graphfw.runtime.cupy_executor.convolution import channels_last, wanted
 from graphfw.runtime.cupy_executor.cudnn import CudnnCode
 from graphfw.runtime.cupy_executor.epilogues import FuseEpilogues
 from graphfw.runtime.cupy_executor.products import ProductCode
@@ -397,8 +397,8 @@ def passes(capability: str) -> list[Pass]:
     """Return the passes behind all others, for a GPU of this compute capability."""
     asks = not attention.why_not(capability)
     found: list[Pass] = [attention.AttentionByResult()] if asks else []
-    if not pixels.why_not():
-        found.append(pixels.PixelByPixel())  # which makes products
+    if not channels_last.why_not():
+        found.append(channels_last.PixelByPixel())  # which makes products
     return [*found, FuseEpilogues()]
 
 

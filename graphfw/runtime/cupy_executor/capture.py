@@ -17,9 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphfw.ir import locks
-from graphfw.runtime.cupy_executor.build import Build
-from graphfw.runtime.cupy_executor.layouts import Layout
-from graphfw.runtime.cupy_executor.ready import (
+from graphfw.runtime.cupy_executor.bound_plan import (
     Native,
     Part,
     Ready,
@@ -28,6 +26,8 @@ from graphfw.runtime.cupy_executor.ready import (
     Wave,
     launches_of,
 )
+from graphfw.runtime.cupy_executor.build import Build
+from graphfw.runtime.cupy_executor.layouts import Layout
 from graphfw.runtime.cupy_executor.regions import ReadyRegion
 from graphfw.runtime.cupy_executor.runs import Run
 from graphfw.runtime.cupy_executor.streams import PER_THREAD, Key, key_of

@@ -17,14 +17,14 @@ from graphfw.ops.effects import quiet
 from graphfw.ops.selection import names_nothing
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.cupy_executor import failures, reports
+from graphfw.runtime.cupy_executor.bound_plan import Part
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.capture import RUNS, USELESS, Capturing, Instance, read_by, worth
+from graphfw.runtime.cupy_executor.deferred_check import Given, Halts, Late, changed, pass_on
 from graphfw.runtime.cupy_executor.device import Device
-from graphfw.runtime.cupy_executor.late import Given, Halts, Late, changed, pass_on
+from graphfw.runtime.cupy_executor.hoisted import Made, Preparation
 from graphfw.runtime.cupy_executor.layouts import Layout, Layouts
-from graphfw.runtime.cupy_executor.preparation import Made, Preparation
 from graphfw.runtime.cupy_executor.profiling import events_of
-from graphfw.runtime.cupy_executor.ready import Part
 from graphfw.runtime.cupy_executor.regions import RefusedError
 from graphfw.runtime.cupy_executor.runs import Run, Worker
 from graphfw.runtime.cupy_executor.stored import Edge, array_dtype

@@ -16,7 +16,19 @@ from graphfw.ir.collecting import without_collection
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
-from graphfw.runtime.cupy_executor.batches import batched
+from graphfw.runtime.cupy_executor.batched_launch import batched
+from graphfw.runtime.cupy_executor.bound_plan import (
+    Cleared,
+    Evaluated,
+    Native,
+    Part,
+    Place,
+    Ready,
+    ReadyCudnn,
+    ReadyProduct,
+    launches_of,
+    parts_of,
+)
 from graphfw.runtime.cupy_executor.build import (
     Asked,
     Build,
@@ -31,18 +43,6 @@ from graphfw.runtime.cupy_executor.codegen.launch import wherever
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.modules import Modules
 from graphfw.runtime.cupy_executor.products import RESULT
-from graphfw.runtime.cupy_executor.ready import (
-    Cleared,
-    Evaluated,
-    Native,
-    Part,
-    Place,
-    Ready,
-    ReadyCudnn,
-    ReadyProduct,
-    launches_of,
-    parts_of,
-)
 from graphfw.runtime.cupy_executor.regions import ReadyRegion, RegionCode
 from graphfw.runtime.cupy_executor.regions.common import rounded
 from graphfw.runtime.cupy_executor.stored import is_at_home

@@ -7,8 +7,8 @@ from typing import Any
 from graphfw.ir import locks
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.codegen import GpuCode, Launch
+from graphfw.runtime.cupy_executor.deferred_check import SETTLE
 from graphfw.runtime.cupy_executor.device import Device
-from graphfw.runtime.cupy_executor.late import SETTLE
 
 
 class Modules:
@@ -36,7 +36,7 @@ class Modules:
         return found
 
     def settle(self) -> Any:
-        """Return the kernel that joins a run's flag and its session's word: see `late`."""
+        """Return the kernel that joins a run's flag and the session's word (`deferred_check`)."""
         return self._module(spare=False, wide=False).get_function(SETTLE)
 
     def _module(self, *, spare: bool, wide: bool) -> Any:

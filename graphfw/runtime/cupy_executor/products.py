@@ -15,7 +15,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.fused_products import FusedProduct
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import CudaCode
-from graphfw.runtime.cupy_executor.unfused import unfused_steps
+from graphfw.runtime.cupy_executor.fallback_kernels import unfused_steps
 from graphfw.runtime.kernels.lower import with_batch
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.kernels.views import is_whole

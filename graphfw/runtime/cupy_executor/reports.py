@@ -18,8 +18,8 @@ from graphfw.runtime.cupy_executor.build import (
     Multiplied,
     Work,
 )
-from graphfw.runtime.cupy_executor.codegen.together import kind_of
-from graphfw.runtime.cupy_executor.convolution import CONVOLUTIONS, pixels
+from graphfw.runtime.cupy_executor.codegen.batched_launch import kind_of
+from graphfw.runtime.cupy_executor.convolution import CONVOLUTIONS, channels_last
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.layouts import Layout
 from graphfw.runtime.cupy_executor.regions import ReadyRegion
@@ -46,7 +46,7 @@ def explain(build: Build, layout: Layout | None, device: Device) -> str:
     if not convolutions and any([node.op.name in CONVOLUTIONS for node in nodes]):
         reason = cudnn.why_not() or "it would not do them better"
         lines.append(f"cuDNN is asked for no convolution: {reason}")
-    lines += pixels.said(build.program.graph)
+    lines += channels_last.said(build.program.graph)
     of_attention = [node for node in nodes if node.op.name in attention.NAMES]
     lines += attention.said(of_attention, device.capability)
     return "\n".join(lines)

@@ -17,12 +17,7 @@ from graphfw.ir.literal import Array
 from graphfw.ir.op import ALIAS, RANDOM, Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.cupy_executor import failures
-from graphfw.runtime.cupy_executor.build import Build
-from graphfw.runtime.cupy_executor.device import Device
-from graphfw.runtime.cupy_executor.late import Given
-from graphfw.runtime.cupy_executor.layouts import Frame, Layout, Layouts
-from graphfw.runtime.cupy_executor.products import RESULT
-from graphfw.runtime.cupy_executor.ready import (
+from graphfw.runtime.cupy_executor.bound_plan import (
     Cleared,
     Evaluated,
     Native,
@@ -31,6 +26,11 @@ from graphfw.runtime.cupy_executor.ready import (
     ReadyCudnn,
     ReadyProduct,
 )
+from graphfw.runtime.cupy_executor.build import Build
+from graphfw.runtime.cupy_executor.deferred_check import Given
+from graphfw.runtime.cupy_executor.device import Device
+from graphfw.runtime.cupy_executor.layouts import Frame, Layout, Layouts
+from graphfw.runtime.cupy_executor.products import RESULT
 from graphfw.runtime.cupy_executor.regions import ReadyRegion, RefusedError
 from graphfw.runtime.cupy_executor.regions.common import Spot
 from graphfw.runtime.cupy_executor.staging import Piece

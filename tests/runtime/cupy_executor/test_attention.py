@@ -10,8 +10,8 @@ import graphfw as gf
 from graphfw.ir.build import emit_all
 from graphfw.ir.op import Op, lookup
 from graphfw.passes.fuse_views import contiguous
-from graphfw.runtime.cupy_executor.attention import kind
-from graphfw.runtime.cupy_executor.attention.kind import WIDEST, Kind, Mask
+from graphfw.runtime.cupy_executor.attention import config
+from graphfw.runtime.cupy_executor.attention.config import WIDEST, Kind, Mask
 from graphfw.runtime.cupy_executor.codegen import HandCode, Launch, module
 from graphfw.runtime.cupy_executor.target import alone_steps
 from graphfw.runtime.kernels.steps import Step, Storage, View
@@ -228,7 +228,7 @@ def test_few_wide_queries(dtype, width, rng):
 
 
 def test_where_there_is_much_to_do_blocks_have_many_rows(monkeypatch, rng):
-    monkeypatch.setattr(kind, "_BUSY", 8)
+    monkeypatch.setattr(config, "_BUSY", 8)
     launches = check(draw(rng, "float32", (150, 8), (40, 8), (40, 8)), causal=True)
     assert [one.variant.split("x")[0] for one in launches] == ["128", "128", "64"]
     launches = check(draw(rng, "bfloat16", (3, 75, 64), (3, 150, 64), (3, 150, 64)), causal=True)

@@ -14,7 +14,7 @@ from graphfw.runtime.cupy_executor import target
 from graphfw.runtime.cupy_executor.codegen import module
 from graphfw.runtime.cupy_executor.convolution import codes, fused_conv_steps
 from graphfw.runtime.cupy_executor.convolution.codes import engine
-from graphfw.runtime.cupy_executor.convolution.finishing import Finish
+from graphfw.runtime.cupy_executor.convolution.epilogue import Finish
 from graphfw.runtime.cupy_executor.target import alone_steps
 from graphfw.runtime.kernels.steps import View
 from tests.support.cuda_compilers import compiled

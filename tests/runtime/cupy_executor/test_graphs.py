@@ -8,8 +8,8 @@ import pytest
 import graphfw as gf
 from graphfw.errors import ArgumentError
 from graphfw.runtime.cupy_executor import capture
+from graphfw.runtime.cupy_executor.bound_plan import Ready, ReadyProduct
 from graphfw.runtime.cupy_executor.codegen import NOTHING
-from graphfw.runtime.cupy_executor.ready import Ready, ReadyProduct
 from tests.strict_xp import plain_array, strict_array
 from tests.support.gpu_programs import chain, data, on_cpu, trained
 

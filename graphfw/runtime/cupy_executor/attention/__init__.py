@@ -1,7 +1,7 @@
 """Attention and its gradient on a GPU, without a tensor of queries by keys."""
 
-from graphfw.runtime.cupy_executor.attention.by_result import AttentionByResult
-from graphfw.runtime.cupy_executor.attention.preferred import said, why_not
+from graphfw.runtime.cupy_executor.attention.cudnn_choice import said, why_not
+from graphfw.runtime.cupy_executor.attention.pass_result import AttentionByResult
 from graphfw.runtime.cupy_executor.attention.steps import (
     attention_backward_steps,
     attention_grad_steps,

@@ -53,7 +53,7 @@ struct gf_no_mask {};
 template <class X, class Y> struct gf_same { enum { value = false }; };
 template <class X> struct gf_same<X, X> { enum { value = true }; };
 
-// The kind of an attention; see `kind.py`, whose fields these are.
+// The kind of an attention; see `config.py`, whose fields these are.
 template <
     class ENGINE, int WIDTH_, int VALUE_WIDTH_, int LEAD_, bool CAUSAL_, class MASK_,
     bool MASK_HAS_ROWS_, bool MASK_IN_ROWS_, gf_u64 SCALE, int WARPS, int SPLIT_, int M_,

@@ -10,9 +10,9 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.attention.axes import joined, strides_of
-from graphfw.runtime.cupy_executor.attention.kind import WIDEST, Kind, Mask, Role, form_of
-from graphfw.runtime.cupy_executor.attention.numbers import delta_step, sum_step, zeros_step
-from graphfw.runtime.cupy_executor.attention.preferred import declined, preferred
+from graphfw.runtime.cupy_executor.attention.config import WIDEST, Kind, Mask, Role, form_of
+from graphfw.runtime.cupy_executor.attention.cudnn_choice import declined, preferred
+from graphfw.runtime.cupy_executor.attention.row_statistics import delta_step, sum_step, zeros_step
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.limits import Precision

@@ -5,7 +5,7 @@ is written by hand. `PRELUDE` is what all sources share.
 """
 
 from graphfw.runtime.cupy_executor.codegen.code import PRELUDE, CudaCode, GpuCode, module
-from graphfw.runtime.cupy_executor.codegen.hand import HandCode, Variant
+from graphfw.runtime.cupy_executor.codegen.handwritten import HandCode, Variant
 from graphfw.runtime.cupy_executor.codegen.launch import NOTHING, Launch, variants
 
 __all__ = [

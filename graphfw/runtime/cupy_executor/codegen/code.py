@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 from graphfw.ir.dim import DimLike
 from graphfw.ops.numerics.library import FUNCTIONS
+from graphfw.runtime.cupy_executor.codegen.batched_launch import MANY, together_lines
 from graphfw.runtime.cupy_executor.codegen.forms import can_split, form_of, tiled, vector_width
-from graphfw.runtime.cupy_executor.codegen.hand import HandCode
+from graphfw.runtime.cupy_executor.codegen.handwritten import HandCode
 from graphfw.runtime.cupy_executor.codegen.launch import (
     SPLIT,
     VECTOR,
@@ -25,7 +26,6 @@ from graphfw.runtime.cupy_executor.codegen.launch import (
 from graphfw.runtime.cupy_executor.codegen.library import definition
 from graphfw.runtime.cupy_executor.codegen.nest import Nest
 from graphfw.runtime.cupy_executor.codegen.tiles import tile_lines
-from graphfw.runtime.cupy_executor.codegen.together import MANY, together_lines
 from graphfw.runtime.cupy_executor.codegen.types import memory
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
@@ -87,7 +87,7 @@ class CudaCode:
     def source(self, wanted: Collection[str] | None = None) -> str:
         """Return the definitions of its functions, of all variants or those that are wanted.
 
-        Of those for several launches (see `together`), only what is wanted.
+        Of those for several launches (see `batched_launch`), only what is wanted.
         """
         kernel = self.kernel
         kinds = [f"{'' if b.written else 'const '}{memory(b.dtype)}*" for b in kernel.buffers]

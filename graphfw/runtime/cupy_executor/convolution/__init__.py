@@ -1,7 +1,8 @@
 """Convolutions, their gradients, and pooling: by kernels written by hand, or by cuDNN."""
 
 from graphfw.runtime.cupy_executor.convolution.cudnn import wanted
-from graphfw.runtime.cupy_executor.convolution.described import CONVOLUTIONS, Numerics
+from graphfw.runtime.cupy_executor.convolution.cudnn_choice import with_cudnn
+from graphfw.runtime.cupy_executor.convolution.cudnn_descriptor import CONVOLUTIONS, Numerics
 from graphfw.runtime.cupy_executor.convolution.gradient import conv_weight_steps
 from graphfw.runtime.cupy_executor.convolution.lowering import (
     conv_steps,
@@ -14,7 +15,6 @@ from graphfw.runtime.cupy_executor.convolution.pooling import (
     put_steps,
     take_steps,
 )
-from graphfw.runtime.cupy_executor.convolution.preferred import with_cudnn
 
 __all__ = [
     "CONVOLUTIONS",

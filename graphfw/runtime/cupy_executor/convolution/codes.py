@@ -12,7 +12,7 @@ from graphfw.ir.dtype import DType, float32
 from graphfw.runtime.cupy_executor.codegen import NOTHING, HandCode, Launch, Variant
 from graphfw.runtime.cupy_executor.codegen.launch import launch
 from graphfw.runtime.cupy_executor.codegen.types import memory
-from graphfw.runtime.cupy_executor.convolution.finishing import Finish
+from graphfw.runtime.cupy_executor.convolution.epilogue import Finish
 from graphfw.runtime.kernels.ir import Buffer
 
 RANK = 3

@@ -10,7 +10,7 @@ from typing import Any
 from graphfw.ir.dtype import DType
 from graphfw.ir.graph import Graph
 from graphfw.runtime.cupy_executor import cudnn
-from graphfw.runtime.cupy_executor.convolution.described import (
+from graphfw.runtime.cupy_executor.convolution.cudnn_descriptor import (
     CONVOLUTIONS,
     MADE,
     OPERANDS,
@@ -48,7 +48,7 @@ class CudnnConv(cudnn.CudnnCode):
     Attributes:
         kind: What is made.
         dtype: Of all operands; sums of 16-bit floats are made in float32.
-        strides: See `described`.
+        strides: See `cudnn_descriptor`.
         dilations: See there.
         numerics: What it may be computed by.
         by_pixel: Whether images and filters lie pixel by pixel.

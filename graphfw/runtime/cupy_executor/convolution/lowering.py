@@ -33,7 +33,7 @@ from graphfw.runtime.cupy_executor.convolution.common import (
     spatial_dims,
     told,
 )
-from graphfw.runtime.cupy_executor.convolution.finishing import Finish
+from graphfw.runtime.cupy_executor.convolution.epilogue import Finish
 from graphfw.runtime.cupy_executor.products import ProductCode, Sizes
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp, View
 from graphfw.runtime.limits import Precision

@@ -13,9 +13,9 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.planning.arena import ALIGNMENT
 
 if TYPE_CHECKING:
+    from graphfw.runtime.cupy_executor.bound_plan import Place
     from graphfw.runtime.cupy_executor.build import Build
     from graphfw.runtime.cupy_executor.layouts import Layout, Layouts
-    from graphfw.runtime.cupy_executor.ready import Place
     from graphfw.runtime.cupy_executor.runs import Run, Worker
 
 Sizes: TypeAlias = Mapping[str, int]

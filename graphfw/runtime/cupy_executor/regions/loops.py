@@ -28,8 +28,8 @@ from graphfw.runtime.cupy_executor.regions.common import (
 )
 
 if TYPE_CHECKING:
+    from graphfw.runtime.cupy_executor.bound_plan import Place
     from graphfw.runtime.cupy_executor.layouts import Layouts
-    from graphfw.runtime.cupy_executor.ready import Place
     from graphfw.runtime.cupy_executor.runs import Run, Worker
 
 

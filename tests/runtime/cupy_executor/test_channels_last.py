@@ -15,8 +15,8 @@ from graphfw.ops.pixels import PixelConv, PixelConvWeight
 from graphfw.passes.fuse_views import contiguous
 from graphfw.passes.manager import run_pipeline
 from graphfw.passes.pipelines import SIMPLIFY
-from graphfw.runtime.cupy_executor.convolution.carriers import is_asked
-from graphfw.runtime.cupy_executor.convolution.pixels import PixelByPixel, Region
+from graphfw.runtime.cupy_executor.convolution.channels_last import PixelByPixel, Region
+from graphfw.runtime.cupy_executor.convolution.channels_last_ops import is_asked
 from tests.runtime.cupy_executor.test_convolution import check, drawn, facts, random_op
 
 

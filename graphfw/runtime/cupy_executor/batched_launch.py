@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias
 
+from graphfw.runtime.cupy_executor.bound_plan import Evaluated, Native, Ready
 from graphfw.runtime.cupy_executor.build import Launched, Work
 from graphfw.runtime.cupy_executor.codegen import GpuCode, Launch
-from graphfw.runtime.cupy_executor.codegen.together import joined, kind_of, most
-from graphfw.runtime.cupy_executor.ready import Evaluated, Native, Ready
+from graphfw.runtime.cupy_executor.codegen.batched_launch import joined, kind_of, most
 
 _Step: TypeAlias = "tuple[int, int, Native | Evaluated]"
 """With its level, and the number of the piece of work that it belongs to."""

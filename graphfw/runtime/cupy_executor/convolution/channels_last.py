@@ -27,7 +27,7 @@ from graphfw.ops.pixels import PixelCorrelation, channels_second, pixels_last
 from graphfw.ops.reduce import Reduction
 from graphfw.passes.base import Pass
 from graphfw.runtime.cupy_executor import cudnn
-from graphfw.runtime.cupy_executor.convolution.carriers import (
+from graphfw.runtime.cupy_executor.convolution.channels_last_ops import (
     CHANNELS,
     Carrier,
     carrier,
@@ -36,7 +36,7 @@ from graphfw.runtime.cupy_executor.convolution.carriers import (
     moves,
     turned,
 )
-from graphfw.runtime.cupy_executor.convolution.described import CONVOLUTIONS
+from graphfw.runtime.cupy_executor.convolution.cudnn_descriptor import CONVOLUTIONS
 from graphfw.runtime.limits import switched_off
 
 

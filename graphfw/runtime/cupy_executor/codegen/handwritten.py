@@ -13,8 +13,8 @@ To add one for an op:
    set `*failed` to 1, `cells=1`.
 
 `tests/support/cuda_kernels.py` runs such steps on the CPU as it does generated ones (`run_by_hand`;
-tests/runtime/cupy_executor/test_hand.py is an example), and has GPUs' compilers take them. With
-GRAPHFW_TEST_CHECK=1 such tests find races, and accesses that are out of place.
+tests/runtime/cupy_executor/test_handwritten.py is an example), and has GPUs' compilers take them.
+With GRAPHFW_TEST_CHECK=1 such tests find races, and accesses that are out of place.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 import graphfw as gf
 from graphfw.errors import ExecutionError
 from graphfw.runtime import unsettled
-from graphfw.runtime.cupy_executor.late import Late
+from graphfw.runtime.cupy_executor.deferred_check import Late
 from tests.strict_xp import plain_array, strict_array
 from tests.support.fake_streams import FakeEvent, FakeStream
 from tests.support.gpu_programs import on_cpu, trained

@@ -8,8 +8,8 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node
 from graphfw.runtime.cupy_executor import cudnn
 from graphfw.runtime.cupy_executor.attention.axes import knows_lengths, strides_of
+from graphfw.runtime.cupy_executor.attention.config import form_of
 from graphfw.runtime.cupy_executor.attention.cudnn import CudnnAttention
-from graphfw.runtime.cupy_executor.attention.kind import form_of
 from graphfw.runtime.kernels.steps import Step, View
 
 _SINCE = 90

@@ -16,8 +16,8 @@ from graphfw.runtime.cupy_executor.convolution.common import (
     result_in,
 )
 from graphfw.runtime.cupy_executor.convolution.cudnn import CudnnConv
-from graphfw.runtime.cupy_executor.convolution.described import MADE, Numerics, terms
-from graphfw.runtime.cupy_executor.convolution.endings import ending
+from graphfw.runtime.cupy_executor.convolution.cudnn_descriptor import MADE, Numerics, terms
+from graphfw.runtime.cupy_executor.convolution.cudnn_epilogue import ending
 from graphfw.runtime.cupy_executor.convolution.lowering import behind_step
 from graphfw.runtime.cupy_executor.cudnn import asked_step
 from graphfw.runtime.cupy_executor.products import ProductCode
