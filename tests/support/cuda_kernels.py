@@ -9,7 +9,13 @@ import numpy as np
 
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Node
-from graphfw.runtime.cupy_executor.codegen import CudaCode, GpuCode, HandCode, module, variants
+from graphfw.runtime.cupy_executor.codegen import (
+    CudaCode,
+    GpuCode,
+    HandwrittenCode,
+    module,
+    variants,
+)
 from graphfw.runtime.cupy_executor.codegen.launch import Launch, launch, takes_vectors
 from graphfw.runtime.cupy_executor.target import alone_steps
 from graphfw.runtime.kernels.ir import Kernel
@@ -61,7 +67,7 @@ def execute(steps: Sequence[Step], **options: Any) -> Callable[..., None]:
             for storage, written in zip(step.operands, step.written, strict=True)
         ]
         params = [evaluate(p, sizes) for p in step.params]
-        if isinstance(step.code, HandCode):
+        if isinstance(step.code, HandwrittenCode):
             found = run_by_hand(step.code, arrays, params, source)
         else:
             found = run_all(step.code, arrays, params, source, **options)
@@ -114,7 +120,7 @@ def run_all(
 
 
 def run_by_hand(
-    code: HandCode, arrays: Sequence[Array], params: Sequence[int], source: str = ""
+    code: HandwrittenCode, arrays: Sequence[Array], params: Sequence[int], source: str = ""
 ) -> list[Array]:
     """Run a kernel that is written by hand as it is launched; return the buffers afterwards.
 

@@ -16,7 +16,7 @@ from graphfw.passes.fuse import Partition
 from graphfw.passes.manager import run_pipeline
 from graphfw.passes.pipelines import DEFAULT
 from graphfw.passes.values import Draw, evaluated
-from graphfw.runtime.cupy_executor.codegen import CudaCode, HandCode
+from graphfw.runtime.cupy_executor.codegen import CudaCode, HandwrittenCode
 from graphfw.runtime.kernels.lower import Item
 from graphfw.runtime.kernels.steps import ReferenceStep, Step
 from graphfw.runtime.numpy_executor.codegen import KernelCode
@@ -72,7 +72,7 @@ def assert_lowered(
     target.most_numbers = most_numbers
     graph, groups, items = lowered(g, outputs, target)
     feeds = draw(graph, sizes)
-    kernels = KernelCode | CudaCode | HandCode
+    kernels = KernelCode | CudaCode | HandwrittenCode
     steps = [s for s in items if isinstance(s, Step) and isinstance(s.code, kernels)]
     run = {
         "interpreted": lambda steps: None,

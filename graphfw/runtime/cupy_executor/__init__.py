@@ -22,10 +22,10 @@ from graphfw.runtime import feeding
 from graphfw.runtime.array_executor import ArrayExecutable, Step
 from graphfw.runtime.cupy_executor import failures
 from graphfw.runtime.cupy_executor.capture import Capturing
-from graphfw.runtime.cupy_executor.deferred_check import Halts
+from graphfw.runtime.cupy_executor.deferred_check import SessionFlags
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.executable import GpuExecutable
-from graphfw.runtime.cupy_executor.staging import Piece
+from graphfw.runtime.cupy_executor.staging import HostArray
 from graphfw.runtime.cupy_executor.stored import (
     Edge,
     StoredArray,
@@ -50,7 +50,7 @@ class CupyExecutor(Executor):
         self._device = _find_device(self._cupy, device)
         self._gpu = Device(self._cupy, self._device)
         self._capturing = Capturing(self._cupy)
-        self._halts = Halts(self._gpu)
+        self._halts = SessionFlags(self._gpu)
 
     def load(self, program: Program, options: Options) -> Executable:
         failures.require_bfloat16(self._cupy, program)
@@ -115,7 +115,7 @@ class CupyExecutor(Executor):
             dtype = as_dtype(array.dtype)
             empty = self._cupy.empty(array.shape, array_dtype(dtype))
             made = self._gpu.streams.lasting(empty)
-            self._gpu.staging.send([Piece(array, 0)], made.data.ptr, stream)
+            self._gpu.staging.send([HostArray(array, 0)], made.data.ptr, stream)
             self._gpu.streams.has_written(stream)
             return StoredArray(made, dtype) if dtype.is_storage else made
 

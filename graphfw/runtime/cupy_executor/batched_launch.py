@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias
 
-from graphfw.runtime.cupy_executor.bound_plan import Evaluated, Native, Ready
-from graphfw.runtime.cupy_executor.build import Launched, Work
+from graphfw.runtime.cupy_executor.bound_plan import BoundKernel, Evaluated, Native
+from graphfw.runtime.cupy_executor.build import KernelStep, Work
 from graphfw.runtime.cupy_executor.codegen import GpuCode, Launch
 from graphfw.runtime.cupy_executor.codegen.batched_launch import joined, kind_of, most
 
@@ -30,15 +30,19 @@ def batched(
         alike: The symbols of kernels that have functions for several launches.
         function: Returns what is launched.
     """
-    groups: dict[tuple[object, ...], list[tuple[int, Launched, Ready]]] = {}
+    groups: dict[tuple[object, ...], list[tuple[int, KernelStep, BoundKernel]]] = {}
     for place, (level, number, one) in enumerate(steps):
         piece = work[number]
-        if isinstance(one, Ready) and isinstance(piece, Launched) and piece.code.symbol in alike:
+        if (
+            isinstance(one, BoundKernel)
+            and isinstance(piece, KernelStep)
+            and piece.code.symbol in alike
+        ):
             kind = kind_of(one.launch)
             if kind is not None:
                 key = (level, piece.code.symbol, kind)
                 groups.setdefault(key, []).append((place, piece, one))
-    joint: dict[int, Ready] = {}
+    joint: dict[int, BoundKernel] = {}
     gone: set[int] = set()
     for group in groups.values():
         _, piece, first = group[0]
@@ -57,13 +61,13 @@ def batched(
 
 def _one(
     code: GpuCode,
-    some: Sequence[Ready],
+    some: Sequence[BoundKernel],
     count: int,
     function: Callable[[GpuCode, Launch], Any],
-) -> Ready:
+) -> BoundKernel:
     launch = joined([one.launch for one in some])
     # The function has arguments for so many; those that are left over are never looked at.
     every = [*some, *[some[0]] * (count - len(some))]
     operands = [place for one in every for place in one.operands]
     params = [param for one in every for param in one.params]
-    return Ready(function(code, launch), launch, operands, params)
+    return BoundKernel(function(code, launch), launch, operands, params)

@@ -11,10 +11,10 @@ from graphfw.ir.tensor import Node
 from graphfw.runtime.cupy_executor.codegen import Launch
 from graphfw.runtime.cupy_executor.cublaslt import Product
 from graphfw.runtime.cupy_executor.cudnn import CudnnPlan
-from graphfw.runtime.cupy_executor.regions import ReadyRegion
+from graphfw.runtime.cupy_executor.regions import BoundRegion
 
 
-class Place(NamedTuple):
+class StorageAddress(NamedTuple):
     """Where a storage lies in a run: in the arena, or in an array of its own.
 
     Attributes:
@@ -25,12 +25,12 @@ class Place(NamedTuple):
     slot: int
     offset: int
 
-    def behind(self, nbytes: int) -> Place:
+    def behind(self, nbytes: int) -> StorageAddress:
         """Return the place so many bytes behind it."""
-        return Place(self.slot, self.offset + nbytes)
+        return StorageAddress(self.slot, self.offset + nbytes)
 
 
-class Ready(NamedTuple):
+class BoundKernel(NamedTuple):
     """A kernel at known sizes.
 
     Attributes:
@@ -42,11 +42,11 @@ class Ready(NamedTuple):
 
     function: Any
     launch: Launch
-    operands: list[Place]
+    operands: list[StorageAddress]
     params: list[np.int64]
 
 
-class ReadyProduct(NamedTuple):
+class BoundProduct(NamedTuple):
     """A matrix product at known sizes.
 
     Attributes:
@@ -56,11 +56,11 @@ class ReadyProduct(NamedTuple):
     """
 
     product: Product | None
-    operands: list[Place]
+    operands: list[StorageAddress]
     nbytes: int
 
 
-class ReadyCudnn(NamedTuple):
+class BoundCudnn(NamedTuple):
     """A step of cuDNN at known sizes.
 
     Attributes:
@@ -69,7 +69,7 @@ class ReadyCudnn(NamedTuple):
     """
 
     plan: CudnnPlan
-    operands: list[Place]
+    operands: list[StorageAddress]
 
 
 class Cleared(NamedTuple):
@@ -96,13 +96,13 @@ class Evaluated(NamedTuple):
     call: Any
 
 
-Native: TypeAlias = "Ready | ReadyProduct | ReadyCudnn | Cleared | ReadyRegion"
+Native: TypeAlias = "BoundKernel | BoundProduct | BoundCudnn | Cleared | BoundRegion"
 """A piece that can be part of a CUDA graph: one launch, or the trips of a loop."""
 
 Wave: TypeAlias = "list[Native]"
 """Launches that need not wait for one another, but for the memory that they share."""
 
-Part: TypeAlias = "list[Wave] | Evaluated | ReadyRegion"
+Part: TypeAlias = "list[Wave] | Evaluated | BoundRegion"
 """A stretch of launches, or what lies between two of them: it can't be part of a CUDA graph."""
 
 
@@ -115,7 +115,7 @@ def parts_of(steps: Sequence[tuple[int, int, Native | Evaluated]]) -> list[Part]
     parts: list[Part] = []
     before = work = None
     for level, number, one in steps:
-        if isinstance(one, Evaluated) or (isinstance(one, ReadyRegion) and one.alone):
+        if isinstance(one, Evaluated) or (isinstance(one, BoundRegion) and one.alone):
             parts.append(one)
             continue
         if not parts or not isinstance(parts[-1], list):
@@ -138,6 +138,6 @@ def launches_of(part: Part) -> int:
 
 
 def _launches(one: Native) -> int:
-    if isinstance(one, ReadyRegion):
+    if isinstance(one, BoundRegion):
         return one.launches
-    return max(1, len(one.plan.parts)) if isinstance(one, ReadyCudnn) else 1
+    return max(1, len(one.plan.parts)) if isinstance(one, BoundCudnn) else 1

@@ -20,7 +20,7 @@ from graphfw.ops.regions import Region
 from graphfw.passes.base import Pass
 from graphfw.passes.fuse import partition
 from graphfw.runtime.cupy_executor import attention
-from graphfw.runtime.cupy_executor.codegen import CudaCode, GpuCode, HandCode, module
+from graphfw.runtime.cupy_executor.codegen import CudaCode, GpuCode, HandwrittenCode, module
 from graphfw.runtime.cupy_executor.codegen.batched_launch import MANY, TOGETHER
 from graphfw.runtime.cupy_executor.codegen.launch import wherever
 from graphfw.runtime.cupy_executor.convolution import channels_last, wanted
@@ -43,33 +43,33 @@ from graphfw.runtime.planning.schedule import Level, Lifetime, schedule, written
 from graphfw.runtime.program import Program, body_program, without_passes
 
 
-class Launched(NamedTuple):
+class KernelStep(NamedTuple):
     """A step that is a kernel."""
 
     step: Step
     code: GpuCode
 
 
-class Multiplied(NamedTuple):
+class GemmStep(NamedTuple):
     """A step that is a matrix product."""
 
     step: Step
     code: ProductCode
 
     @property
-    def otherwise(self) -> list[Launched]:
+    def otherwise(self) -> list[KernelStep]:
         """The kernels that follow the plain product where cuBLASLt does no more than that."""
         return [_launched(step) for step in self.code.otherwise]
 
 
-class Looped(NamedTuple):
+class RegionStep(NamedTuple):
     """A step that is a loop or a branch."""
 
     step: Step
     code: RegionCode
 
 
-class Asked(NamedTuple):
+class CudnnStep(NamedTuple):
     """A step for which cuDNN is asked."""
 
     step: Step
@@ -86,7 +86,7 @@ class Asked(NamedTuple):
         return [_work(step) for step in self.code.otherwise]
 
 
-Work: TypeAlias = "Launched | Multiplied | Asked | Looped | Node"
+Work: TypeAlias = "KernelStep | GemmStep | CudnnStep | RegionStep | Node"
 """The work of a run at one moment: launch kernels, multiply, run bodies, or call an op's
 `eval`."""
 
@@ -234,7 +234,7 @@ class Build(Plan):
         steps = [one.step for one in self.work if not isinstance(one, Node)]
         self.can_fail = any(
             [
-                one.code.can_fail if isinstance(one, Looped) else one.step.can_fail
+                one.code.can_fail if isinstance(one, RegionStep) else one.step.can_fail
                 for one in self.work
                 if not isinstance(one, Node)
             ]
@@ -261,8 +261,8 @@ class Build(Plan):
     @cached_property
     def rigid(self) -> frozenset[Storage]:
         """Storage for code that wants addresses as well aligned as arrays' are."""
-        steps = [one.step for one in self.work if not isinstance(one, Node | Launched)]
-        steps += [one.step for one, _ in self._kernels() if isinstance(one.code, HandCode)]
+        steps = [one.step for one in self.work if not isinstance(one, Node | KernelStep)]
+        steps += [one.step for one, _ in self._kernels() if isinstance(one.code, HandwrittenCode)]
         return frozenset([storage for step in steps for storage in step.operands])
 
     def reads(self, storage: Storage) -> bool:
@@ -285,7 +285,7 @@ class Build(Plan):
         if writer not in readers:
             return True
         one = self.work[writer]
-        if not isinstance(one, Launched):
+        if not isinstance(one, KernelStep):
             return False
         operands, pairs = one.step.operands, one.step.in_place
         safe = {old for new, old in pairs if operands[new] is result}
@@ -300,7 +300,9 @@ class Build(Plan):
     @property
     def inner(self) -> list[Build]:
         """The bodies of loops and branches, and the bodies in these."""
-        own = [build for one in self.work if isinstance(one, Looped) for build in one.code.builds]
+        own = [
+            build for one in self.work if isinstance(one, RegionStep) for build in one.code.builds
+        ]
         return [found for build in own for found in (build, *build.inner)]
 
     @cached_property
@@ -347,22 +349,24 @@ class Build(Plan):
         steps = [one.step for one, _ in self._all_kernels()]
         return [node for step in steps if step.code == code for node in step.nodes]
 
-    def _all_kernels(self) -> Iterator[tuple[Launched, bool]]:
+    def _all_kernels(self) -> Iterator[tuple[KernelStep, bool]]:
         """Yield the kernels, those of bodies, too; see `_kernels`."""
         for build in (self, *self.inner):
             yield from build._kernels()
 
-    def _kernels(self) -> Iterator[tuple[Launched, bool]]:
+    def _kernels(self) -> Iterator[tuple[KernelStep, bool]]:
         """Yield the kernels, and of each whether libraries may make do without it."""
         for one in (*self.once.work, *self.work):
-            if isinstance(one, Launched):
+            if isinstance(one, KernelStep):
                 yield one, False
-            elif isinstance(one, Multiplied):
+            elif isinstance(one, GemmStep):
                 yield from [(other, one.code.is_exact) for other in one.otherwise]
-            elif isinstance(one, Asked):
+            elif isinstance(one, CudnnStep):
                 # cuBLASLt does nothing of it: that is known before, and cuDNN not asked.
-                yield from [(other, False) for other in one.behind if isinstance(other, Launched)]
-                yield from [(other, True) for other in one.otherwise if isinstance(other, Launched)]
+                yield from [(other, False) for other in one.behind if isinstance(other, KernelStep)]
+                yield from [
+                    (other, True) for other in one.otherwise if isinstance(other, KernelStep)
+                ]
 
     @property
     def outputs(self) -> list[Storage]:
@@ -411,11 +415,11 @@ def _body(options: Options, capability: str, body: Body, captures: int) -> Build
     return Build(without_passes(replace(program, source=graph)), options, capability, is_body=True)
 
 
-def _is_generated(one: Work) -> TypeGuard[Launched]:
-    return isinstance(one, Launched) and isinstance(one.code, CudaCode)
+def _is_generated(one: Work) -> TypeGuard[KernelStep]:
+    return isinstance(one, KernelStep) and isinstance(one.code, CudaCode)
 
 
-def _possible(one: Launched) -> Sequence[str]:
+def _possible(one: KernelStep) -> Sequence[str]:
     """Return the variants that a kernel may be launched as, some of whose sizes are not known."""
     code = one.code
     return code.possible(one.step.params) if isinstance(code, CudaCode) else code.variants
@@ -433,11 +437,11 @@ def _copy_of(storage: Storage) -> tuple[Step, Storage]:
 
 def _work(step: Step) -> Work:
     if isinstance(step.code, ProductCode):
-        return Multiplied(step, step.code)
+        return GemmStep(step, step.code)
     if isinstance(step.code, RegionCode):
-        return Looped(step, step.code)
+        return RegionStep(step, step.code)
     if isinstance(step.code, CudnnCode):
-        return Asked(step, step.code)
+        return CudnnStep(step, step.code)
     return _launched(step)
 
 
@@ -447,9 +451,9 @@ def _guarded(step: Step) -> Step:
     return replace(step, code=replace(step.code, is_guarded=True))
 
 
-def _launched(step: Step) -> Launched:
-    assert isinstance(step.code, CudaCode | HandCode)
-    return Launched(step, step.code)
+def _launched(step: Step) -> KernelStep:
+    assert isinstance(step.code, CudaCode | HandwrittenCode)
+    return KernelStep(step, step.code)
 
 
 def _constants(read: Sequence[Storage]) -> dict[Storage, Array]:

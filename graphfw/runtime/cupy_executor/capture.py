@@ -18,17 +18,17 @@ import numpy as np
 
 from graphfw.ir import locks
 from graphfw.runtime.cupy_executor.bound_plan import (
+    BoundCudnn,
+    BoundKernel,
+    BoundProduct,
     Native,
     Part,
-    Ready,
-    ReadyCudnn,
-    ReadyProduct,
     Wave,
     launches_of,
 )
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.layouts import Layout
-from graphfw.runtime.cupy_executor.regions import ReadyRegion
+from graphfw.runtime.cupy_executor.regions import BoundRegion
 from graphfw.runtime.cupy_executor.runs import Run
 from graphfw.runtime.cupy_executor.streams import PER_THREAD, Key, key_of
 from graphfw.runtime.kernels.steps import Storage
@@ -133,13 +133,13 @@ def _lanes(wave: Wave) -> list[Wave]:
 
 
 def _uses_scratch(one: Native) -> bool:
-    if isinstance(one, Ready):
+    if isinstance(one, BoundKernel):
         return bool(one.launch.scratch or one.launch.counters)
-    if isinstance(one, ReadyRegion):
+    if isinstance(one, BoundRegion):
         return True  # what it hands from trip to trip lies where that of others does
-    if isinstance(one, ReadyCudnn):
+    if isinstance(one, BoundCudnn):
         return one.plan.workspace > 0
-    return isinstance(one, ReadyProduct) and one.product is not None and one.product.workspace > 0
+    return isinstance(one, BoundProduct) and one.product is not None and one.product.workspace > 0
 
 
 class Workspace:

@@ -98,7 +98,7 @@ def shown_version(number: int) -> str:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
-class Question(NamedTuple):
+class CudnnRequest(NamedTuple):
     """A computation that cuDNN is asked for, at given sizes.
 
     Attributes:
@@ -119,7 +119,7 @@ class Question(NamedTuple):
     barred: tuple[str, ...] = ()
     since: int = OLDEST
     parts: tuple[tuple[int, ...], ...] = ()
-    smaller: tuple[Question, ...] = ()
+    smaller: tuple[CudnnRequest, ...] = ()
     kept: str = ""
 
 
@@ -148,7 +148,7 @@ class CudnnCode(ABC):
         """The step's name in reports."""
 
     @abstractmethod
-    def question(self, params: Sequence[int]) -> Question | str:
+    def question(self, params: Sequence[int]) -> CudnnRequest | str:
         """Return the question to cuDNN; or why it can't be asked."""
 
 
@@ -192,7 +192,7 @@ class CudnnPlan(NamedTuple):
         graph: What cuDNN has made of it.
         offsets: Where each operand begins in its storage, in bytes.
         workspace: The bytes that it needs besides.
-        parts: See `Question`.
+        parts: See `CudnnRequest`.
     """
 
     graph: Any
@@ -269,7 +269,7 @@ class Cudnn:
                 first = f"{first}; in {counted(len(one.parts), 'part')}: {plan}"
         return first
 
-    def _built(self, asked: Question) -> CudnnPlan | str:
+    def _built(self, asked: CudnnRequest) -> CudnnPlan | str:
         try:
             graph = asked.graph(self._cudnn, self._where)
             graph.validate()
@@ -294,7 +294,7 @@ class Cudnn:
             self._keep(name, graph)
         return CudnnPlan(graph, asked.offsets, workspace, asked.parts)
 
-    def _compile(self, graph: Any, asked: Question) -> None:
+    def _compile(self, graph: Any, asked: CudnnRequest) -> None:
         """Have a graph be planned by one of the ways that are allowed."""
         modes, notes = self._cudnn.heur_mode, self._cudnn.numerical_note
         graph.create_execution_plans([modes.A, modes.FALLBACK])
@@ -303,7 +303,7 @@ class Cudnn:
         graph.check_support()
         graph.build_plans()
 
-    def _name(self, graph: Any, asked: Question) -> str:
+    def _name(self, graph: Any, asked: CudnnRequest) -> str:
         """Return under what name a graph's plan is kept: a hash of all that it depends on."""
         versions = self._cudnn.__version__, self._cudnn.backend_version()
         allowed = _NEVER, asked.barred, WORKSPACE

@@ -17,7 +17,7 @@ import numpy as np
 from graphfw.errors import ExecutionError
 from graphfw.runtime.cupy_executor import failures
 from graphfw.runtime.cupy_executor.device import Device
-from graphfw.runtime.cupy_executor.staging import Coming
+from graphfw.runtime.cupy_executor.staging import PendingCopy
 from graphfw.runtime.unsettled import Outcome, Unsettled
 
 SETTLE = "gf_settle"
@@ -26,7 +26,7 @@ SETTLE = "gf_settle"
 _BLOCK = (32, 1)
 
 
-class Halts:
+class SessionFlags:
     """For each session the word that keeps its runs from writing variables.
 
     Args:
@@ -47,7 +47,7 @@ class Halts:
         return found
 
 
-class Late(Outcome):
+class DeferredOutcome(Outcome):
     """The outcome of a run whose flag is read later.
 
     Args:
@@ -60,7 +60,7 @@ class Late(Outcome):
         self._device = device
         self._word = word
         self._refusal = refusal
-        self._coming: Coming | None = None
+        self._coming: PendingCopy | None = None
 
     def begin(self, function: Any, flags: int) -> None:
         """Pass a run's flag on, and have it copied home.
@@ -110,7 +110,7 @@ class Late(Outcome):
         return self._word is not None and bool(self._device.cupy.asnumpy(self._word)[0])
 
 
-class Given(NamedTuple):
+class RunFeeds(NamedTuple):
     """The feeds of a run.
 
     Attributes:

@@ -19,7 +19,7 @@ from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.codegen import GpuCode
 from graphfw.runtime.cupy_executor.codegen.launch import SHARED
 from graphfw.runtime.cupy_executor.cublaslt import CublasLt, load
-from graphfw.runtime.cupy_executor.regions.common import WELL, Spot
+from graphfw.runtime.cupy_executor.regions.common import WELL, GpuAddress
 from graphfw.runtime.cupy_executor.staging import Staging
 from graphfw.runtime.cupy_executor.streams import Streams
 
@@ -59,7 +59,7 @@ class Device:
         """Return a context in which CuPy works on this GPU."""
         return self.cupy.cuda.Device(self.number)
 
-    def numbers(self, count: int) -> Spot:
+    def numbers(self, count: int) -> GpuAddress:
         """Return where the numbers from 0 on lie, so many or more: int64, 16 bytes apart."""
         with self._lock:
             if not self._numbers or self._numbers[-1].size < 2 * count:
@@ -69,7 +69,7 @@ class Device:
                 self._numbers.append(self.cupy.asarray(pairs.reshape(-1)))
                 self.cupy.cuda.get_current_stream().synchronize()  # others may read them, too
             array = self._numbers[-1]
-            return Spot(array.data.ptr, array, 0)
+            return GpuAddress(array.data.ptr, array, 0)
 
     @property
     def capability(self) -> str:

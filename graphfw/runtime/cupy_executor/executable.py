@@ -20,9 +20,15 @@ from graphfw.runtime.cupy_executor import failures, reports
 from graphfw.runtime.cupy_executor.bound_plan import Part
 from graphfw.runtime.cupy_executor.build import Build
 from graphfw.runtime.cupy_executor.capture import RUNS, USELESS, Capturing, Instance, read_by, worth
-from graphfw.runtime.cupy_executor.deferred_check import Given, Halts, Late, changed, pass_on
+from graphfw.runtime.cupy_executor.deferred_check import (
+    DeferredOutcome,
+    RunFeeds,
+    SessionFlags,
+    changed,
+    pass_on,
+)
 from graphfw.runtime.cupy_executor.device import Device
-from graphfw.runtime.cupy_executor.hoisted import Made, Preparation
+from graphfw.runtime.cupy_executor.hoisted import HoistedArrays, HoistedRuns
 from graphfw.runtime.cupy_executor.layouts import Layout, Layouts
 from graphfw.runtime.cupy_executor.profiling import events_of
 from graphfw.runtime.cupy_executor.regions import RefusedError
@@ -48,7 +54,7 @@ class GpuExecutable(Executable):
         options: Options,
         device: Device,
         capturing: Capturing,
-        halts: Halts,
+        halts: SessionFlags,
     ) -> None:
         self.program = program
         self.device = device
@@ -69,7 +75,7 @@ class GpuExecutable(Executable):
         kept = program.variables or self.build.once.kept
         self._reads = bool(kept) or self.layouts.holds_constants
         self._worker = Worker(self.build, self.layouts, device, self._spare)
-        self._preparation = Preparation(self.build, self.layouts, device, self._worker)
+        self._preparation = HoistedRuns(self.build, self.layouts, device, self._worker)
 
     def __call__(
         self,
@@ -120,7 +126,9 @@ class GpuExecutable(Executable):
 
     # Runs by themselves.
 
-    def _by_itself(self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: Made) -> list[Any]:
+    def _by_itself(
+        self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: HoistedArrays
+    ) -> list[Any]:
         run, given = self._begun(layout, inputs, rng, made)
         self._worker.work(run, layout.parts, rng)
         fetched = self._fetched(run)
@@ -132,8 +140,8 @@ class GpuExecutable(Executable):
         return fetched
 
     def _begun(
-        self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: Made
-    ) -> tuple[Run, Given]:
+        self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: HoistedArrays
+    ) -> tuple[Run, RunFeeds]:
         """Return a run that has its inputs, in memory of its own, and these for later."""
         host = [n for n, a in enumerate(inputs) if not isinstance(a, self._xp.ndarray)]
         frame = layout.frame([*self._drawn(layout), *host])
@@ -159,7 +167,7 @@ class GpuExecutable(Executable):
         self,
         layout: Layout,
         inputs: Sequence[Any],
-        made: Made,
+        made: HoistedArrays,
         claim: Claim | None,
         stream: Any,
     ) -> Instance | None:
@@ -183,7 +191,7 @@ class GpuExecutable(Executable):
         return self._made(layout, inputs, made, stream)
 
     def _made(
-        self, layout: Layout, inputs: Sequence[Any], made: Made, stream: Any
+        self, layout: Layout, inputs: Sequence[Any], made: HoistedArrays, stream: Any
     ) -> Instance | None:
         """Make an instance; returns None where that is not worth it, or can't be."""
         build, program = self.build, self.program
@@ -286,7 +294,7 @@ class GpuExecutable(Executable):
         found = collect(wait=True)
         return self._capturing.drop() or found
 
-    def _prepared(self, layout: Layout, inputs: Sequence[Any], version: int) -> Made:
+    def _prepared(self, layout: Layout, inputs: Sequence[Any], version: int) -> HoistedArrays:
         """Return the operands that are prepared once, of the variables' present contents."""
         return self._preparation.provide(inputs[len(self.program.feeds) :], version, layout)
 
@@ -308,7 +316,7 @@ class GpuExecutable(Executable):
             self._unsettled.settle()
 
     def _require_later(
-        self, run: Run, fetched: Sequence[Any], given: Given, inputs: Sequence[Any], rng: Rng
+        self, run: Run, fetched: Sequence[Any], given: RunFeeds, inputs: Sequence[Any], rng: Rng
     ) -> None:
         """Have the session raise an error where a check has failed, once that is known.
 
@@ -335,7 +343,7 @@ class GpuExecutable(Executable):
             home = [*fed[: len(self.program.feeds)], *variables]
             return changed(self._refused(home, sizes, rng))
 
-        late = Late(self.device, word, refusal)
+        late = DeferredOutcome(self.device, word, refusal)
         step = rng.step if self.program.is_random else None
         unsettled.add(late, fetched, updates=updates, step=step)
         late.begin(settle, run.flags)
@@ -476,7 +484,7 @@ class GpuExecutable(Executable):
                 streams.has_read(stream)
         return profile(events, reports.labels(self.build))
 
-    def _apart(self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: Made) -> Run:
+    def _apart(self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: HoistedArrays) -> Run:
         """Return a run that changes nothing."""
         run, _ = self._begun(layout, inputs, rng, made)
         self._hold_new(run, self.build.updated, layout.shapes[len(self.build.fetched) :])

@@ -81,7 +81,7 @@ def _rest(op: FusedProduct, result: TensorType, types: tuple[TensorType, ...]) -
     outputs = dict(zip(graph.outputs[count:], op.results, strict=True))
     outputs = {tensor: name for tensor, name in outputs.items() if tensor not in known}
     graph = derive(graph, list(outputs))
-    target = _Kernels()
+    target = _KernelsOnly()
     steps = []
     for item in lower(graph, partition(graph, CanCompile(target)), target):
         assert isinstance(item, Step)
@@ -92,7 +92,7 @@ def _rest(op: FusedProduct, result: TensorType, types: tuple[TensorType, ...]) -
     return _Rest(steps, known | outputs)
 
 
-class _Kernels:
+class _KernelsOnly:
     """A target that makes kernels, and nothing else."""
 
     most_numbers = sys.maxsize

@@ -22,7 +22,7 @@ from graphfw.runtime.planning.once import known_bytes
 _NO_RNG = Rng(0, 0)
 
 
-class Made(NamedTuple):
+class HoistedArrays(NamedTuple):
     """The arrays that have been made once.
 
     Attributes:
@@ -43,10 +43,10 @@ class Made(NamedTuple):
         return (self.memory,) if self.sources else ()
 
 
-_NOTHING = Made(None, {}, (), 0)
+_NOTHING = HoistedArrays(None, {}, (), 0)
 
 
-class Preparation:
+class HoistedRuns:
     """Makes once what runs of a program need: see `planning.once`.
 
     It is made anew when variables have other contents. Where these went over the old ones nobody
@@ -66,12 +66,12 @@ class Preparation:
         self._device = device
         self._worker = worker
         self._lock = locks.reentrant()
-        self._made: Made | None = None
+        self._made: HoistedArrays | None = None
         numbers = {variable: number for number, variable in enumerate(build.program.variables)}
         self._sources = {variable: numbers[variable] for variable in self._plan.variables}
         self._constants: dict[int, Any] = {}
 
-    def provide(self, variables: Sequence[Any], version: int, layout: Layout) -> Made:
+    def provide(self, variables: Sequence[Any], version: int, layout: Layout) -> HoistedArrays:
         """Return operands prepared of some contents of variables, for the current stream to read.
 
         Args:
@@ -94,8 +94,8 @@ class Preparation:
         return made
 
     def _new(
-        self, before: Made | None, variables: Sequence[Any], version: int, layout: Layout
-    ) -> Made:
+        self, before: HoistedArrays | None, variables: Sequence[Any], version: int, layout: Layout
+    ) -> HoistedArrays:
         xp, own = self._device.cupy, self._layouts.once
         arrays = [variables[number] for number in self._sources.values()]
         if before is None or any(
@@ -114,7 +114,9 @@ class Preparation:
         self._worker.work(run, own.parts, _NO_RNG)
         return made
 
-    def _placed(self, sources: Sequence[weakref.ref[Any]], version: int, layout: Layout) -> Made:
+    def _placed(
+        self, sources: Sequence[weakref.ref[Any]], version: int, layout: Layout
+    ) -> HoistedArrays:
         """Return new memory for what is kept."""
         xp = self._device.cupy
         sizes = [known_bytes(storage) for storage in self._plan.kept]
@@ -124,7 +126,7 @@ class Preparation:
         for storage, begin, size in zip(self._plan.kept, begins, sizes, strict=False):
             piece = memory[begin : begin + size].view(array_dtype(storage.dtype))
             pieces[self._layouts.slot_of[storage]] = self._device.streams.lasting(piece)
-        return Made(memory, pieces, sources, version)
+        return HoistedArrays(memory, pieces, sources, version)
 
     def _read_constants(self) -> dict[int, Any]:
         """Return the constants that are read, by slot; they stay if they will be read again."""

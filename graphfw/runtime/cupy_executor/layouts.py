@@ -18,23 +18,23 @@ from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
 from graphfw.runtime.cupy_executor.batched_launch import batched
 from graphfw.runtime.cupy_executor.bound_plan import (
+    BoundCudnn,
+    BoundKernel,
+    BoundProduct,
     Cleared,
     Evaluated,
     Native,
     Part,
-    Place,
-    Ready,
-    ReadyCudnn,
-    ReadyProduct,
+    StorageAddress,
     launches_of,
     parts_of,
 )
 from graphfw.runtime.cupy_executor.build import (
-    Asked,
     Build,
-    Looped,
-    Multiplied,
+    CudnnStep,
+    GemmStep,
     Plan,
+    RegionStep,
     Work,
 )
 from graphfw.runtime.cupy_executor.codegen import CudaCode, Launch
@@ -43,7 +43,7 @@ from graphfw.runtime.cupy_executor.codegen.launch import wherever
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.modules import Modules
 from graphfw.runtime.cupy_executor.products import RESULT
-from graphfw.runtime.cupy_executor.regions import ReadyRegion, RegionCode
+from graphfw.runtime.cupy_executor.regions import BoundRegion, RegionCode
 from graphfw.runtime.cupy_executor.regions.common import rounded
 from graphfw.runtime.cupy_executor.stored import is_at_home
 from graphfw.runtime.kernels.steps import Storage
@@ -55,7 +55,7 @@ _LAYOUTS = 256
 _NONE: frozenset[int] = frozenset()
 
 
-_Where: TypeAlias = "Callable[[Storage], Place]"
+_Where: TypeAlias = "Callable[[Storage], StorageAddress]"
 """Says where storages lie."""
 
 
@@ -134,14 +134,14 @@ class Layout:
         return found
 
     @cached_property
-    def regions(self) -> list[ReadyRegion]:
+    def regions(self) -> list[BoundRegion]:
         """The loops and branches, in order."""
-        return [step for step in self.steps if isinstance(step, ReadyRegion)]
+        return [step for step in self.steps if isinstance(step, BoundRegion)]
 
     @property
     def launches(self) -> int:
         """How many launches it is, as far as that is known."""
-        driven = [part.launches for part in self.parts if isinstance(part, ReadyRegion)]
+        driven = [part.launches for part in self.parts if isinstance(part, BoundRegion)]
         return sum(driven) + sum(map(launches_of, self.parts))
 
     @property
@@ -150,7 +150,7 @@ class Layout:
         for part in self.parts:
             if isinstance(part, Evaluated):
                 return f"CuPy computes {part.node.op.name}"
-            if isinstance(part, ReadyRegion):
+            if isinstance(part, BoundRegion):
                 return f"{part.node.op.name}: {part.alone}"
         return ""
 
@@ -210,12 +210,12 @@ class Layouts:
         if self.constants:
             device.cupy.cuda.get_current_stream().synchronize()  # runs on others read them
         # A library that is missing is missed now.
-        asked = [one for one in (*once.work, *build.work) if isinstance(one, Asked)]
+        asked = [one for one in (*once.work, *build.work) if isinstance(one, CudnnStep)]
         self._cudnn = device.by_cudnn if asked else None
         self._inside: dict[RegionCode, list[Layouts]] = {
             one.code: [Layouts(body, device, self.modules) for body in one.code.builds]
             for one in build.work
-            if isinstance(one, Looped)
+            if isinstance(one, RegionStep)
         }
 
     @property
@@ -334,18 +334,18 @@ class Layouts:
             for number, (some, level) in enumerate(zip(ready, plan.level_of, strict=True))
             for one in some
         ]
-        launches = [one.launch for *_, one in steps if isinstance(one, Ready)]
+        launches = [one.launch for *_, one in steps if isinstance(one, BoundKernel)]
         products = [
-            one.product for *_, one in steps if isinstance(one, ReadyProduct) and one.product
+            one.product for *_, one in steps if isinstance(one, BoundProduct) and one.product
         ]
-        regions = [one for *_, one in steps if isinstance(one, ReadyRegion)]
+        regions = [one for *_, one in steps if isinstance(one, BoundRegion)]
         drawn = self._words(regions)
         if drawn:
             nbytes[self.drawn] = 8 * drawn
         inside, total = total, total + max([region.nbytes for region in regions], default=0)
-        users: list[Launch | ReadyRegion] = [*launches, *regions]
+        users: list[Launch | BoundRegion] = [*launches, *regions]
         scratch = max([one.scratch for one in users], default=0)
-        asked = [one.plan.workspace for *_, one in steps if isinstance(one, ReadyCudnn)]
+        asked = [one.plan.workspace for *_, one in steps if isinstance(one, BoundCudnn)]
         scratch = rounded(max([scratch, *[product.workspace for product in products], *asked]))
         counters = max([one.counters for one in users], default=0)
         is_whole = not self.build.is_body
@@ -378,7 +378,7 @@ class Layouts:
             needed=arena + sum([nbytes[self.slot_of[s]] for s in self.build.outputs]),
         )
 
-    def _words(self, regions: Sequence[ReadyRegion]) -> int:
+    def _words(self, regions: Sequence[BoundRegion]) -> int:
         """Return how many words a run draws from: its own, then those of bodies."""
         draws = self.build.draws
         count = evaluate(draws.storage.size, {}) if draws else 0
@@ -398,15 +398,15 @@ class Layouts:
             return [Evaluated(one, op.kernel(xp, *[t.dtype for t in one.inputs]))]
         params = [evaluate(size, env) for size in one.step.params]
         operands = [place(storage) for storage in one.step.operands]
-        if isinstance(one, Multiplied):
+        if isinstance(one, GemmStep):
             return self._ready_product(one, params, operands, env, place)
-        if isinstance(one, Asked):
+        if isinstance(one, CudnnStep):
             assert self._cudnn is not None
             plan = self._cudnn.plan(one.code, params)
             others = one.otherwise if isinstance(plan, str) else one.behind
             after = [ready for other in others for ready in self._ready(other, env, place)]
-            return after if isinstance(plan, str) else [ReadyCudnn(plan, operands), *after]
-        if isinstance(one, Looped):
+            return after if isinstance(plan, str) else [BoundCudnn(plan, operands), *after]
+        if isinstance(one, RegionStep):
             pairs = zip(operands, one.step.operands, params, strict=False)
             given = [at.behind(begin * storage.dtype.itemsize) for at, storage, begin in pairs]
             given = [*given[: len(one.code.node.inputs)], *operands[len(one.code.node.inputs) :]]
@@ -417,13 +417,13 @@ class Layouts:
         if not launch.grid:
             return []
         function = self.modules.function(one.code, launch)
-        return [Ready(function, launch, operands, [np.int64(param) for param in params])]
+        return [BoundKernel(function, launch, operands, [np.int64(param) for param in params])]
 
     def _ready_product(
         self,
-        one: Multiplied,
+        one: GemmStep,
         params: Sequence[int],
-        operands: list[Place],
+        operands: list[StorageAddress],
         env: dict[str, int],
         place: _Where,
     ) -> list[Native | Evaluated]:
@@ -433,17 +433,21 @@ class Layouts:
         products, nbytes = self.device.products, batch * m * n * one.code.out.itemsize
         product = products.product(one.code, params) if k else None
         if product is not None or one.code.op is None:
-            return [ReadyProduct(product, operands, nbytes)]
+            return [BoundProduct(product, operands, nbytes)]
         sizes = [*params[:-3], 0, 0, 0]  # what follows finds the plain product in a row
         plain = products.product(one.code.plain, sizes) if k else None
         operands[RESULT] = operands[one.code.apart]
         after = [ready for other in one.otherwise for ready in self._ready(other, env, place)]
-        return [ReadyProduct(plain, operands, nbytes), *after]
+        return [BoundProduct(plain, operands, nbytes), *after]
 
-    def place(self, storage: Storage, offsets: Sequence[int]) -> Place:
+    def place(self, storage: Storage, offsets: Sequence[int]) -> StorageAddress:
         """Return where a storage lies in a run, given where the blocks of the arena do."""
         return self._place(self.build, offsets, storage)
 
-    def _place(self, plan: Plan, offsets: Sequence[int], storage: Storage) -> Place:
+    def _place(self, plan: Plan, offsets: Sequence[int], storage: Storage) -> StorageAddress:
         slot = self.slot_of.get(storage)
-        return Place(-1, offsets[plan.block_of[storage]]) if slot is None else Place(slot, 0)
+        return (
+            StorageAddress(-1, offsets[plan.block_of[storage]])
+            if slot is None
+            else StorageAddress(slot, 0)
+        )

@@ -11,18 +11,18 @@ from graphfw.ir.variable import Variable
 from graphfw.runtime.cupy_executor import attention, cudnn
 from graphfw.runtime.cupy_executor.attention.cudnn import CudnnAttention
 from graphfw.runtime.cupy_executor.build import (
-    Asked,
     Build,
-    Launched,
-    Looped,
-    Multiplied,
+    CudnnStep,
+    GemmStep,
+    KernelStep,
+    RegionStep,
     Work,
 )
 from graphfw.runtime.cupy_executor.codegen.batched_launch import kind_of
 from graphfw.runtime.cupy_executor.convolution import CONVOLUTIONS, channels_last
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.layouts import Layout
-from graphfw.runtime.cupy_executor.regions import ReadyRegion
+from graphfw.runtime.cupy_executor.regions import BoundRegion
 from graphfw.runtime.cupy_executor.stored import is_at_home
 from graphfw.runtime.kernels.steps import Storage, Temp
 from graphfw.runtime.limits import shown_bytes
@@ -41,7 +41,7 @@ def explain(build: Build, layout: Layout | None, device: Device) -> str:
         device: The GPU.
     """
     lines = _lines(build, layout, device)
-    nodes = [node for one in build.work if isinstance(one, Launched) for node in one.step.nodes]
+    nodes = [node for one in build.work if isinstance(one, KernelStep) for node in one.step.nodes]
     convolutions, _ = _asked_for(build)
     if not convolutions and any([node.op.name in CONVOLUTIONS for node in nodes]):
         reason = cudnn.why_not() or "it would not do them better"
@@ -54,18 +54,20 @@ def explain(build: Build, layout: Layout | None, device: Device) -> str:
 
 def _asked_for(build: Build) -> tuple[int, int]:
     """Return for how many convolutions cuDNN is asked, and for how many steps of attention."""
-    asked = [isinstance(one.code, CudnnAttention) for one in build.work if isinstance(one, Asked)]
+    asked = [
+        isinstance(one.code, CudnnAttention) for one in build.work if isinstance(one, CudnnStep)
+    ]
     return asked.count(False), asked.count(True)
 
 
 def _lines(build: Build, layout: Layout | None, device: Device) -> list[str]:
     env = None if layout is None else layout.sizes
-    kernels = sum([isinstance(one, Launched) for one in build.work])
+    kernels = sum([isinstance(one, KernelStep) for one in build.work])
     others = sum([isinstance(one, Node) for one in build.work])
     convolutions, attentions = _asked_for(build)
-    regions = sum([isinstance(one, Looped) for one in build.work])
+    regions = sum([isinstance(one, RegionStep) for one in build.work])
     products = len(build.work) - kernels - others - convolutions - attentions - regions
-    kinds = len({one.code.key for one in build.work if isinstance(one, Launched)})
+    kinds = len({one.code.key for one in build.work if isinstance(one, KernelStep)})
     lines = [
         f"{counted(kernels, 'kernel')} of {kinds} kinds; {products} products by cuBLASLt; "
         + (f"{convolutions} convolutions by cuDNN where it has a way; " if convolutions else "")
@@ -76,9 +78,9 @@ def _lines(build: Build, layout: Layout | None, device: Device) -> list[str]:
     known = {} if layout is None else {region.node: region for region in layout.regions}
     along = {} if layout is None else _along(build, layout)
     for number, one in enumerate(build.work):
-        region = known.get(one.code.node) if isinstance(one, Looped) else None
+        region = known.get(one.code.node) if isinstance(one, RegionStep) else None
         lines.append(f"{number:>4}  {_line(one, env, device, region)}{along.get(number, '')}")
-        bodies = one.code.builds if isinstance(one, Looped) else ()
+        bodies = one.code.builds if isinstance(one, RegionStep) else ()
         at = [None for _ in bodies] if region is None else region.bodies
         for body, own in zip(bodies, at, strict=True):
             lines += [f"      | {line}" for line in _lines(body, own, device)]
@@ -92,7 +94,7 @@ def _lines(build: Build, layout: Layout | None, device: Device) -> list[str]:
     return "\n".join(lines).splitlines()
 
 
-def _how(region: ReadyRegion | None) -> str:
+def _how(region: BoundRegion | None) -> str:
     """Say who makes the trips of a loop, or chooses a body."""
     if region is None:
         return "its bodies are compiled"
@@ -104,7 +106,7 @@ def _along(build: Build, layout: Layout) -> dict[int, str]:
     """Say of kernels that are part of another's launch of which, by number."""
     launched, found, first = {*layout.numbers}, {}, {}
     for number, (one, level) in enumerate(zip(build.work, build.level_of, strict=True)):
-        if not isinstance(one, Launched) or one.code.symbol not in build.alike:
+        if not isinstance(one, KernelStep) or one.code.symbol not in build.alike:
             continue
         kind = kind_of(one.code.launch([evaluate(s, layout.sizes) for s in one.step.params]))
         alike = level, one.code.symbol, kind
@@ -123,18 +125,18 @@ def _listed(variables: Sequence[Variable]) -> str:
 
 
 def _line(
-    one: Work, env: Mapping[str, int] | None, device: Device, region: ReadyRegion | None = None
+    one: Work, env: Mapping[str, int] | None, device: Device, region: BoundRegion | None = None
 ) -> str:
     if isinstance(one, Node):
         whose = "NumPy, as CuPy lacks its dtypes" if is_at_home(one) else "CuPy"
         return f"{one.op.name}: by {whose}, made at {place_of(one)}"
-    if isinstance(one, Multiplied):
+    if isinstance(one, GemmStep):
         made = ", ".join([place_of(node) for node in one.step.nodes])
         return f"{one.code.title}: by cuBLASLt, made at {made}"
     what = _names(one)
-    if isinstance(one, Looped):
+    if isinstance(one, RegionStep):
         return f"{what}: {_how(region)}, made at {place_of(one.code.node)}"
-    if isinstance(one, Asked):
+    if isinstance(one, CudnnStep):
         return f"{what}: {_asked(one, env, device)}"
     if env is None:
         return f"{what}: {' or '.join(one.code.variants)}"
@@ -145,7 +147,7 @@ def _line(
     return f"{what}: {launch.variant}, {size}{', 64-bit indices' if launch.is_wide else ''}"
 
 
-def _asked(one: Asked, env: Mapping[str, int] | None, device: Device) -> str:
+def _asked(one: CudnnStep, env: Mapping[str, int] | None, device: Device) -> str:
     """Say what computes a step for which cuDNN is asked, and why."""
     if env is None:
         return "by cuDNN where it has a way at given sizes, else by kernels"
@@ -241,7 +243,7 @@ def memory(build: Build, layout: Layout, *, in_place: bool) -> MemoryReport:
     return report(entries, build.levels, layout.inside, sum(new) if in_place else 0, per_trip)
 
 
-def _regions_in(layout: Layout) -> Iterator[ReadyRegion]:
+def _regions_in(layout: Layout) -> Iterator[BoundRegion]:
     """Yield the loops and branches, and those in their bodies."""
     for region in layout.regions:
         yield region

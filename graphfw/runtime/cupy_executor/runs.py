@@ -18,22 +18,22 @@ from graphfw.ir.op import ALIAS, RANDOM, Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.cupy_executor import failures
 from graphfw.runtime.cupy_executor.bound_plan import (
+    BoundCudnn,
+    BoundProduct,
     Cleared,
     Evaluated,
     Native,
     Part,
-    Place,
-    ReadyCudnn,
-    ReadyProduct,
+    StorageAddress,
 )
 from graphfw.runtime.cupy_executor.build import Build
-from graphfw.runtime.cupy_executor.deferred_check import Given
+from graphfw.runtime.cupy_executor.deferred_check import RunFeeds
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.layouts import Frame, Layout, Layouts
 from graphfw.runtime.cupy_executor.products import RESULT
-from graphfw.runtime.cupy_executor.regions import ReadyRegion, RefusedError
-from graphfw.runtime.cupy_executor.regions.common import Spot
-from graphfw.runtime.cupy_executor.staging import Piece
+from graphfw.runtime.cupy_executor.regions import BoundRegion, RefusedError
+from graphfw.runtime.cupy_executor.regions.common import GpuAddress
+from graphfw.runtime.cupy_executor.staging import HostArray
 from graphfw.runtime.cupy_executor.stored import array_dtype, from_home, is_at_home, to_home
 from graphfw.runtime.kernels.steps import Storage
 
@@ -70,7 +70,7 @@ class Run:
         self.flags: int = 0 if layout.flags < 0 else self.base + layout.flags
         if around is not None:
             self.scratch, self.flags = around.scratch, around.flags
-        self.spots: dict[int, Spot] = {}
+        self.spots: dict[int, GpuAddress] = {}
         self._bodies: dict[Layout, Run] = {}
         self.addresses = [0] * len(layout.nbytes)
         self.arrays: list[Any] = [None] * len(layout.nbytes)
@@ -100,37 +100,37 @@ class Run:
                 found.hold(slot, constant)
         return found
 
-    def inside(self, offset: int) -> Spot:
+    def inside(self, offset: int) -> GpuAddress:
         """Return a place behind the arena, where bodies lie."""
         begin = self.layout.inside + offset
-        return Spot(self.base + begin, self.memory, begin)
+        return GpuAddress(self.base + begin, self.memory, begin)
 
-    def spot(self, place: Place) -> Spot:
+    def spot(self, place: StorageAddress) -> GpuAddress:
         """Return where something lies."""
         slot, offset = place
         if slot < 0:
-            return Spot(self.base + offset, self.memory, offset)
+            return GpuAddress(self.base + offset, self.memory, offset)
         if self.arrays[slot] is not None:
-            return Spot(self.addresses[slot], self.arrays[slot], 0).behind(offset)
+            return GpuAddress(self.addresses[slot], self.arrays[slot], 0).behind(offset)
         known = self.spots.get(slot)
         if known is None:
-            known = Spot(self.addresses[slot], self.memory, self.frame.offsets[slot])
+            known = GpuAddress(self.addresses[slot], self.memory, self.frame.offsets[slot])
         return known.behind(offset)
 
-    def lie(self, slot: int, spot: Spot) -> None:
+    def lie(self, slot: int, spot: GpuAddress) -> None:
         """Have a slot be somewhere in other memory."""
         self.spots[slot] = spot
         self.addresses[slot] = spot.address
 
-    def draw_from(self, spot: Spot) -> None:
+    def draw_from(self, spot: GpuAddress) -> None:
         """Say where it finds what it draws from, if it does."""
         if self.layout.drawn:
             self.lie(self.layout.of.drawn, spot)
 
     @property
-    def drawn(self) -> Spot:
+    def drawn(self) -> GpuAddress:
         """Where it finds what it draws from."""
-        return self.spot(Place(self.layout.of.drawn, 0))
+        return self.spot(StorageAddress(self.layout.of.drawn, 0))
 
     def hold(self, slot: int, array: Any) -> None:
         """Have a slot be an array."""
@@ -186,7 +186,7 @@ class Worker:
                 return self.room(layout, make)
             raise failures.too_large(self._build, self._layouts, layout, self._xp) from error
 
-    def give(self, run: Run, inputs: Sequence[Any], rng: Rng) -> Given:
+    def give(self, run: Run, inputs: Sequence[Any], rng: Rng) -> RunFeeds:
         """Give a run what it begins with: each goes where the frame says, or stays where it is.
 
         Args:
@@ -203,7 +203,7 @@ class Worker:
         if run.layout.drawn:
             table = np.empty(run.layout.drawn, np.int64)
             run.layout.fill(rng, table, 0)
-            pieces.append(Piece(table, offsets[self._layouts.drawn]))
+            pieces.append(HostArray(table, offsets[self._layouts.drawn]))
         for slot, array in enumerate(inputs):
             if isinstance(array, self._xp.ndarray):
                 kept[slot] = weakref.ref(array)
@@ -213,13 +213,13 @@ class Worker:
                 else:
                     self.copy(run.addresses[slot], array.data.ptr, array.nbytes)
             else:
-                pieces.append(Piece(array, offsets[slot]))
+                pieces.append(HostArray(array, offsets[slot]))
         stream = self._xp.cuda.get_current_stream()
         copies = self._device.staging.send(pieces, run.base, stream)
         at_home = [slot for slot, one in enumerate(kept) if one is None]
         for slot, array in zip(at_home, copies[len(copies) - len(at_home) :], strict=True):
             kept[slot] = array
-        return Given(kept)
+        return RunFeeds(kept)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         """Copy bytes from one address of the GPU to another."""
@@ -253,7 +253,7 @@ class Worker:
                 self._region(part, run, rng)
             self._after(part)
 
-    def _region(self, one: ReadyRegion, run: Run, rng: Rng) -> None:
+    def _region(self, one: BoundRegion, run: Run, rng: Rng) -> None:
         try:
             one.run(self, run, rng)
         except ExecutionError as error:
@@ -270,15 +270,15 @@ class Worker:
         for one in steps:
             if isinstance(one, Cleared):
                 runtime.memsetAsync(base + one.offset, 0, one.nbytes, stream)
-            elif isinstance(one, ReadyRegion):
+            elif isinstance(one, BoundRegion):
                 one.run(self, run, _NO_RNG)  # it lies in memory already
             else:
                 at = [
                     base + offset if slot < 0 else addresses[slot] for slot, offset in one.operands
                 ]
-                if isinstance(one, ReadyProduct):
+                if isinstance(one, BoundProduct):
                     self._multiply(one, at, run.scratch, stream)
-                elif isinstance(one, ReadyCudnn):
+                elif isinstance(one, BoundCudnn):
                     self._device.by_cudnn.run(one.plan, at, run.scratch, stream)
                 else:
                     launch = one.launch
@@ -319,17 +319,17 @@ class Worker:
             raise RefusedError
         return found
 
-    def send(self, array: Array, spot: Spot) -> None:
+    def send(self, array: Array, spot: GpuAddress) -> None:
         """Bring an array of the host to a place in the GPU's memory."""
         stream = self._xp.cuda.get_current_stream()
-        self._device.staging.send([Piece(array, 0)], spot.address, stream)
+        self._device.staging.send([HostArray(array, 0)], spot.address, stream)
 
     def bytes(self, count: int) -> Any:
         """Return new memory."""
         return self._xp.empty(count, np.uint8)
 
     def _multiply(
-        self, one: ReadyProduct, addresses: Sequence[int], scratch: int, stream: int
+        self, one: BoundProduct, addresses: Sequence[int], scratch: int, stream: int
     ) -> None:
         if one.product is None:
             self._xp.cuda.runtime.memsetAsync(addresses[RESULT], 0, one.nbytes, stream)

@@ -23,7 +23,7 @@ _SENT: defaultdict[int, deque[tuple[Any, Any]]] = defaultdict(deque)
 that of closed sessions, too, as CuPy would hand it out again."""
 
 
-class Piece(NamedTuple):
+class HostArray(NamedTuple):
     """An array of the host that a run is given.
 
     Attributes:
@@ -35,12 +35,12 @@ class Piece(NamedTuple):
     offset: int
 
 
-class Coming(NamedTuple):
-    """A few bytes of the GPU on their way home.
+class PendingCopy(NamedTuple):
+    """A copy of a few bytes from the GPU to the host, not finished yet.
 
     Attributes:
-        event: Says when they are here.
-        room: Where, as bytes.
+        event: The end of the copy.
+        room: The memory of the host that it writes, as bytes.
     """
 
     event: Any
@@ -59,7 +59,7 @@ class Staging:
         self._cupy = cupy
         self._sent = _SENT[number]
 
-    def send(self, pieces: Sequence[Piece], base: int, stream: Any) -> list[Array]:
+    def send(self, pieces: Sequence[HostArray], base: int, stream: Any) -> list[Array]:
         """Copy arrays to a piece of the GPU's memory: those that lie side by side there, together.
 
         The caller's arrays are free at once; the copies that are returned stay as they are.
@@ -77,7 +77,7 @@ class Staging:
                 begin = end
         return copies
 
-    def _send(self, pieces: Sequence[Piece], base: int, stream: Any) -> list[Array]:
+    def _send(self, pieces: Sequence[HostArray], base: int, stream: Any) -> list[Array]:
         first, last = pieces[0].offset, pieces[-1]
         nbytes = last.offset + last.array.nbytes - first
         if not nbytes:
@@ -118,14 +118,14 @@ class Staging:
             for row, begin in zip(rows, begins, strict=False)
         ]
 
-    def coming(self, address: int, stream: Any) -> Coming:
+    def coming(self, address: int, stream: Any) -> PendingCopy:
         """Begin to copy an int32 home."""
         runtime = self._cupy.cuda.runtime
         memory, room = self._room(4)
         runtime.memcpyAsync(memory.ptr, address, 4, runtime.memcpyDeviceToHost, stream.ptr)
         event = self._cupy.cuda.Event(disable_timing=True)
         event.record(stream)
-        return Coming(event, room)
+        return PendingCopy(event, room)
 
     def numbers(self, places: Sequence[tuple[int, DType]], stream: Any) -> list[int]:
         """Return numbers at addresses of the GPU, once all that was launched before is done."""
@@ -150,7 +150,7 @@ class Staging:
         return memory, np.frombuffer(memory, np.uint8, nbytes)
 
 
-def _adjoin(one: Piece, other: Piece) -> bool:
+def _adjoin(one: HostArray, other: HostArray) -> bool:
     return other.offset <= _rounded(one.offset + one.array.nbytes)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Sizes: TypeAlias = Mapping[str, int]
 
-ReadyRegion: TypeAlias = "Callable[[Sequence[Array], Rng], Sequence[Array]]"
+BoundRegion: TypeAlias = "Callable[[Sequence[Array], Rng], Sequence[Array]]"
 """Computes a node at known sizes; for one thread at a time."""
 
 Maker: TypeAlias = "Callable[[], Array]"

@@ -14,12 +14,12 @@ from graphfw.ir.op import Rng
 from graphfw.ops.whiles import Loop
 from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor.bodies import (
+    BoundRegion,
     Compiled,
     FailedError,
     Maker,
     NotNativeError,
     ReadyBody,
-    ReadyRegion,
     Sizes,
     nbytes_of,
     new_version,
@@ -54,7 +54,7 @@ class LoopRegion:
         )
         self._carries = [Recycler(t.dtype.dtype) for t in op.passes[0].outputs[: op.carries[0]]]
 
-    def ready(self, sizes: Sizes) -> ReadyRegion:
+    def ready(self, sizes: Sizes) -> BoundRegion:
         if self.is_native:
             with suppress(NotNativeError):
                 return self.native(sizes)

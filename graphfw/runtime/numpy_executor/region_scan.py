@@ -18,12 +18,12 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ops.scans import Scan
 from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor.bodies import (
+    BoundRegion,
     Compiled,
     FailedError,
     Maker,
     NotNativeError,
     ReadyBody,
-    ReadyRegion,
     Sizes,
     nbytes_of,
     new_version,
@@ -68,7 +68,7 @@ class ScanRegion:
         self._carries = [Recycler(t.dtype.dtype) for t in carried]
         self._stacks = [Recycler(t.dtype.dtype) for t in self.rest]
 
-    def ready(self, sizes: Sizes) -> ReadyRegion:
+    def ready(self, sizes: Sizes) -> BoundRegion:
         if self.is_native:
             with suppress(NotNativeError):
                 return self.native(sizes)

@@ -16,7 +16,7 @@ from graphfw.ops.scans import Scan
 from graphfw.ops.whiles import Loop
 from graphfw.runtime.executor import Options
 from graphfw.runtime.memory import PerTrip
-from graphfw.runtime.numpy_executor.bodies import Compiled, FailedError, ReadyRegion, Sizes
+from graphfw.runtime.numpy_executor.bodies import BoundRegion, Compiled, FailedError, Sizes
 from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.numpy_executor.region_loop import LoopRegion, NativeLoop
 from graphfw.runtime.numpy_executor.region_scan import NativeScan, ScanRegion
@@ -41,12 +41,12 @@ class CompiledRegion:
         else:
             self.how = "Python makes its trips"
 
-    def ready(self, sizes: Sizes) -> ReadyRegion:
+    def ready(self, sizes: Sizes) -> BoundRegion:
         """Return a function that computes the node at some sizes."""
         return partial(self._computed, self._kind.ready(sizes), sizes)
 
     def _computed(
-        self, call: ReadyRegion, sizes: Sizes, arrays: Sequence[Array], rng: Rng
+        self, call: BoundRegion, sizes: Sizes, arrays: Sequence[Array], rng: Rng
     ) -> Sequence[Array]:
         try:
             return call(arrays, rng)
@@ -100,7 +100,7 @@ class _Branch:
             [Compiled(body, 0, options, arenas, is_trip=False) for body in op.choices]
         )
 
-    def ready(self, sizes: Sizes) -> ReadyRegion:
+    def ready(self, sizes: Sizes) -> BoundRegion:
         return partial(self._chosen, [body.own(sizes) for body in self.bodies])
 
     def _chosen(

@@ -12,7 +12,7 @@ from graphfw.ir.op import Op, lookup
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.attention import config
 from graphfw.runtime.cupy_executor.attention.config import WIDEST, Kind, Mask
-from graphfw.runtime.cupy_executor.codegen import HandCode, Launch, module
+from graphfw.runtime.cupy_executor.codegen import HandwrittenCode, Launch, module
 from graphfw.runtime.cupy_executor.target import alone_steps
 from graphfw.runtime.kernels.steps import Step, Storage, View
 from tests.support.cuda_compilers import compiled
@@ -207,7 +207,7 @@ def test_operands_that_are_copied(rng):
     memory: dict[Storage, Array] = {}
     inputs = [q.swapaxes(-1, -2), k[..., ::2], v]
     steps, _ = steps_of(lookup("attention")(False, None), inputs, "highest", memory)
-    assert [isinstance(step.code, HandCode) for step in steps] == [False, False, True]
+    assert [isinstance(step.code, HandwrittenCode) for step in steps] == [False, False, True]
     check(inputs)
 
 

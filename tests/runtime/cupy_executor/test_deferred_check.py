@@ -9,7 +9,7 @@ import pytest
 import graphfw as gf
 from graphfw.errors import ExecutionError
 from graphfw.runtime import unsettled
-from graphfw.runtime.cupy_executor.deferred_check import Late
+from graphfw.runtime.cupy_executor.deferred_check import DeferredOutcome
 from tests.strict_xp import plain_array, strict_array
 from tests.support.fake_streams import FakeEvent, FakeStream
 from tests.support.gpu_programs import on_cpu, trained
@@ -332,7 +332,7 @@ def test_an_interrupt_keeps_no_later_run_from_writing(session, waits, monkeypatc
     gpu = session(g)
     gpu.run(train, {words: GOOD[0]})
     before = gpu["scale"]
-    begin = Late.begin
+    begin = DeferredOutcome.begin
 
     def interrupted(late, function, flags):
         if moment == "after":
@@ -340,10 +340,10 @@ def test_an_interrupt_keeps_no_later_run_from_writing(session, waits, monkeypatc
             late._coming = None
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Late, "begin", interrupted)
+    monkeypatch.setattr(DeferredOutcome, "begin", interrupted)
     with pytest.raises(KeyboardInterrupt):
         gpu.run(train, {words: BAD})
-    monkeypatch.setattr(Late, "begin", begin)
+    monkeypatch.setattr(DeferredOutcome, "begin", begin)
     if moment == "after":
         with pytest.raises(ExecutionError, match="index 11 is out of range"):
             gpu.wait()

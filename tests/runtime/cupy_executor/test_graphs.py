@@ -8,7 +8,7 @@ import pytest
 import graphfw as gf
 from graphfw.errors import ArgumentError
 from graphfw.runtime.cupy_executor import capture
-from graphfw.runtime.cupy_executor.bound_plan import Ready, ReadyProduct
+from graphfw.runtime.cupy_executor.bound_plan import BoundKernel, BoundProduct
 from graphfw.runtime.cupy_executor.codegen import NOTHING
 from tests.strict_xp import plain_array, strict_array
 from tests.support.gpu_programs import chain, data, on_cpu, trained
@@ -87,10 +87,10 @@ def test_arrays_of_the_gpu_are_copied_where_the_graph_reads(fake, session, rng):
 
 def test_kernels_that_share_scratch_memory_go_one_after_the_other():
     def kernel(**facts):
-        return Ready(None, NOTHING._replace(**facts), [], [])
+        return BoundKernel(None, NOTHING._replace(**facts), [], [])
 
     plain = [kernel() for _ in range(20)]
-    sharing = [kernel(scratch=8), kernel(counters=1), ReadyProduct(None, [], 4)]
+    sharing = [kernel(scratch=8), kernel(counters=1), BoundProduct(None, [], 4)]
     assert capture._lanes(plain[:3]) == [[one] for one in plain[:3]]
     assert capture._lanes(sharing[:2]) == [sharing[:2]]
     first, *others = capture._lanes([plain[0], sharing[0], *plain[1:], sharing[1], sharing[2]])

@@ -6,7 +6,7 @@ import pytest
 import graphfw as gf
 from graphfw.ir.dtype import float32
 from graphfw.runtime.cupy_executor import target
-from graphfw.runtime.cupy_executor.codegen import NOTHING, HandCode, Launch, Variant, module
+from graphfw.runtime.cupy_executor.codegen import NOTHING, HandwrittenCode, Launch, Variant, module
 from graphfw.runtime.kernels.ir import Buffer
 from graphfw.runtime.kernels.steps import Step
 from tests.strict_xp import plain_array
@@ -41,7 +41,7 @@ def launching(params):
     return Launch(name, min(rows, 4), 1, (64, 1), 4 * columns, 0, 0, False)
 
 
-CODE = HandCode(
+CODE = HandwrittenCode(
     name="backwards",
     text=BACKWARDS,
     buffers=(Buffer(float32, False), Buffer(float32, True)),
@@ -88,7 +88,9 @@ def test_what_machine_code_is_made_of():
     source = module([CODE, CODE], {CODE.symbol: {"twice"}})
     assert f"{CODE.symbol}_twice(" in source
     assert f"{CODE.symbol}_once(" not in source
-    other = HandCode("backwards", BACKWARDS + " ", CODE.buffers, 2, CODE.functions, launching)
+    other = HandwrittenCode(
+        "backwards", BACKWARDS + " ", CODE.buffers, 2, CODE.functions, launching
+    )
     assert len({CODE.symbol, other.symbol}) == len({CODE.key, other.key}) == 2
 
 

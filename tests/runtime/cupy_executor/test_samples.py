@@ -12,7 +12,7 @@ from graphfw.ir.build import emit, emit_all
 from graphfw.ir.op import RANDOM, SOURCE
 from graphfw.ir.rebuild import derive
 from graphfw.passes.values import Draw, evaluated
-from graphfw.runtime.cupy_executor.codegen import CudaCode, HandCode, module
+from graphfw.runtime.cupy_executor.codegen import CudaCode, HandwrittenCode, module
 from tests.runtime.kernels.test_lower_random import graph_of
 from tests.support import kernel_interpreter
 from tests.support.cuda_compilers import compiled
@@ -48,7 +48,7 @@ def programs(part):
 
 def kernels(part):
     steps = [step for _, _, _, _, items in programs(part) for step in items]
-    return [s for s in steps if isinstance(getattr(s, "code", None), CudaCode | HandCode)]
+    return [s for s in steps if isinstance(getattr(s, "code", None), CudaCode | HandwrittenCode)]
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_pinned_memory_is_kept_until_it_is_copied(fake, monkeypatch):
     stream = fake.cuda.get_current_stream()
 
     def send(number):
-        piece = staging.Piece(np.arange(16, dtype=np.float32), 0)
+        piece = staging.HostArray(np.arange(16, dtype=np.float32), 0)
         made[number].send([piece], target.data.ptr, stream)
         return len(staging._SENT[number])
 
@@ -125,7 +125,7 @@ def test_pieces_that_lie_side_by_side_go_together(fake):
         (np.arange(12, dtype=np.float32).reshape(3, 4).T, 128),
         (np.array([True, False]), 512),
     ]
-    pieces = [staging.Piece(*one) for one in arrays]
+    pieces = [staging.HostArray(*one) for one in arrays]
     made.send(pieces, target.data.ptr, fake.cuda.get_current_stream())
     assert fake.copied == [(H2D, 128 + 48), (H2D, 2)]
     for array, offset in arrays:

@@ -15,7 +15,7 @@ from graphfw.ir.dtype import DType, bfloat16, float16, float32, float64
 from graphfw.ir.tensor import Node
 from graphfw.ops.attention_core import Attention, AttentionGrad
 from graphfw.ops.fused_attention import AttentionBackward
-from graphfw.runtime.cupy_executor.codegen import NOTHING, HandCode, Launch, Variant
+from graphfw.runtime.cupy_executor.codegen import NOTHING, HandwrittenCode, Launch, Variant
 from graphfw.runtime.cupy_executor.codegen.types import memory
 from graphfw.runtime.kernels.ir import Buffer
 from graphfw.runtime.limits import Precision
@@ -200,9 +200,9 @@ class Kind:
         numbers = 6 * columns if self.role == "keys" else 0
         return elements * self.dtype.itemsize + numbers * self.wide.itemsize
 
-    def code(self) -> HandCode:
+    def code(self) -> HandwrittenCode:
         """Return the kernel; its operands and integers are those that `steps` lays out."""
-        return HandCode(
+        return HandwrittenCode(
             name=f"attention_{self.role}",
             text=_TEXT,
             buffers=self._buffers,

@@ -89,13 +89,13 @@ class CudnnAttention(cudnn.CudnnCode):
         """Return the dtype of an operand."""
         return float32 if name == "lse" else self.dtype
 
-    def question(self, params: Sequence[int]) -> cudnn.Question | str:
+    def question(self, params: Sequence[int]) -> cudnn.CudnnRequest | str:
         told = _told(self, iter(params))
         if isinstance(told, str):
             return told
         return self._asked(told, (1, 1))._replace(smaller=tuple(self._smaller(told)))
 
-    def _asked(self, told: Mapping[str, _Lying], parts: tuple[int, int]) -> cudnn.Question:
+    def _asked(self, told: Mapping[str, _Lying], parts: tuple[int, int]) -> cudnn.CudnnRequest:
         """Return what is asked for one of so many parts of the batches, and of the heads."""
         offsets, begins, part = [], [], {}
         for name, one in told.items():
@@ -112,7 +112,7 @@ class CudnnAttention(cudnn.CudnnCode):
                     for j in range(parts[1])
                 ]
             )
-        return cudnn.Question(
+        return cudnn.CudnnRequest(
             graph=partial(_graph, self, part),
             offsets=tuple(offsets),
             since=_SINCE,
@@ -120,7 +120,7 @@ class CudnnAttention(cudnn.CudnnCode):
             kept=f"{self.key} {part}",
         )
 
-    def _smaller(self, told: Mapping[str, _Lying]) -> Iterator[cudnn.Question]:
+    def _smaller(self, told: Mapping[str, _Lying]) -> Iterator[cudnn.CudnnRequest]:
         """Yield what may be asked where all would take too much memory: so few parts as will do.
 
         On a Hopper GPU a gradient that is the same in each run keeps those of the scores, in 16

@@ -1,11 +1,11 @@
 """From kernels to CUDA C++.
 
-`CudaCode` is the code of a kernel: its source, and how it is launched; `HandCode` that of one that
-is written by hand. `PRELUDE` is what all sources share.
+`CudaCode` is the code of a kernel: its source, and how it is launched; `HandwrittenCode` that of
+one that is written by hand. All sources share `PRELUDE`.
 """
 
 from graphfw.runtime.cupy_executor.codegen.code import PRELUDE, CudaCode, GpuCode, module
-from graphfw.runtime.cupy_executor.codegen.handwritten import HandCode, Variant
+from graphfw.runtime.cupy_executor.codegen.handwritten import HandwrittenCode, Variant
 from graphfw.runtime.cupy_executor.codegen.launch import NOTHING, Launch, variants
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "PRELUDE",
     "CudaCode",
     "GpuCode",
-    "HandCode",
+    "HandwrittenCode",
     "Launch",
     "Variant",
     "module",

@@ -13,7 +13,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ops.numerics.library import FUNCTIONS
 from graphfw.runtime.cupy_executor.codegen.batched_launch import MANY, together_lines
 from graphfw.runtime.cupy_executor.codegen.forms import can_split, form_of, tiled, vector_width
-from graphfw.runtime.cupy_executor.codegen.handwritten import HandCode
+from graphfw.runtime.cupy_executor.codegen.handwritten import HandwrittenCode
 from graphfw.runtime.cupy_executor.codegen.launch import (
     SPLIT,
     VECTOR,
@@ -123,7 +123,7 @@ class CudaCode:
         return "\n".join([*lines, ""])
 
 
-GpuCode: TypeAlias = "CudaCode | HandCode"
+GpuCode: TypeAlias = "CudaCode | HandwrittenCode"
 """The code of a kernel, generated or written by hand."""
 
 
@@ -138,7 +138,9 @@ def module(codes: Iterable[GpuCode], wanted: Mapping[str, Collection[str]] | Non
     sources = [
         code.source(None if wanted is None else wanted[symbol]) for symbol, code in found.items()
     ]
-    texts = dict.fromkeys([code.text for code in found.values() if isinstance(code, HandCode)])
+    texts = dict.fromkeys(
+        [code.text for code in found.values() if isinstance(code, HandwrittenCode)]
+    )
     called = [name for name in FUNCTIONS if any([f"gf_{name}(" in source for source in sources])]
     return "\n".join([PRELUDE, *map(definition, called), *texts, *sources])
 

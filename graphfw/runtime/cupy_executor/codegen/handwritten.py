@@ -1,13 +1,13 @@
-"""`HandCode`: a kernel that is written by hand in CUDA C++, beside those that are generated.
+"""`HandwrittenCode`: a kernel that is written by hand in CUDA C++, beside those that are generated.
 
 To add one for an op:
 
 1. Write a function, as `template <...> GF void gf_...(const float* x, float* y, gf_i64 n, int*
    failed, char* scratch)`, in a `.cuh` file of its folder. What prelude.cuh has is there: groups of
    threads, joins in a fixed order, 16-bit floats, `gf_index`, `gf_dynamic()`.
-2. Make a `HandCode`: that text, the buffers, how many run-time integers there are, the calls that
-   make variants of the function, and what chooses among these at given sizes and says how it is
-   launched.
+2. Make a `HandwrittenCode`: that text, the buffers, how many run-time integers there are, the
+   calls that make variants of the function, and what chooses among these at given sizes and says
+   how it is launched.
 3. Return steps with this code from a function in the table `_ALONE` of `cupy_executor.target`.
    Operands, `written`, and params are as of any other step; `can_fail=True` where the function may
    set `*failed` to 1, `cells=1`.
@@ -50,7 +50,7 @@ class Variant(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HandCode:
+class HandwrittenCode:
     """The code of a kernel that is written by hand.
 
     Attributes:

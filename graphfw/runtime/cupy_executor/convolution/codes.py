@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from graphfw.ir.dtype import DType, float32
-from graphfw.runtime.cupy_executor.codegen import NOTHING, HandCode, Launch, Variant
+from graphfw.runtime.cupy_executor.codegen import NOTHING, HandwrittenCode, Launch, Variant
 from graphfw.runtime.cupy_executor.codegen.launch import launch
 from graphfw.runtime.cupy_executor.codegen.types import memory
 from graphfw.runtime.cupy_executor.convolution.epilogue import Finish
@@ -177,7 +177,7 @@ def over(count: int, name: str, *reach: int) -> Launch:
 
 
 @cache
-def pack_code(engine: Engine, rank: int) -> HandCode:
+def pack_code(engine: Engine, rank: int) -> HandwrittenCode:
     """Return the code that lays out kernels: see `gf_conv_pack`."""
     kind = memory(engine.dtype)
     call = f"gf_conv_pack<{kind}, {rank}, {'true' if engine.by_depth else 'false'}>"
@@ -188,7 +188,7 @@ def pack_code(engine: Engine, rank: int) -> HandCode:
         reach = begin + abs(output_gap) * outputs * groups + abs(channel_gap) * channels
         return over(classes * groups * lines * lead, "packing", reach)
 
-    return HandCode(
+    return HandwrittenCode(
         "conv_pack",
         _FORWARD,
         (Buffer(engine.dtype, False), Buffer(engine.dtype, True)),
@@ -198,7 +198,7 @@ def pack_code(engine: Engine, rank: int) -> HandCode:
     )
 
 
-def conv_code(engine: Engine, rank: int, finish: Finish | None) -> HandCode:
+def conv_code(engine: Engine, rank: int, finish: Finish | None) -> HandwrittenCode:
     """Return the code of convolutions: see `gf_conv_with`; without `finish` that of pieces."""
     if finish is None:
         text, call = _FORWARD, "gf_conv_pieces<{}, " + f"{rank}>"
@@ -234,7 +234,7 @@ def conv_code(engine: Engine, rank: int, finish: Finish | None) -> HandCode:
         largest = max(reach + dims.reach(), of_kernels, written, _reach(finish, params))
         return _launched(tile, others * _tiles(tile, outputs, images * most), largest)
 
-    return HandCode(
+    return HandwrittenCode(
         "conv",
         text,
         (Buffer(engine.dtype, False), Buffer(engine.dtype, False), *endings),
@@ -253,7 +253,7 @@ def _reach(finish: Finish | None, params: Sequence[int]) -> int:
 
 
 @cache
-def weight_code(engine: Engine, rank: int) -> HandCode:
+def weight_code(engine: Engine, rank: int) -> HandwrittenCode:
     """Return the code of the gradient of kernels: see `gf_conv_weight`."""
     call = "gf_conv_weight<{}, " + f"{rank}>"
 
@@ -271,7 +271,7 @@ def weight_code(engine: Engine, rank: int) -> HandCode:
         largest = max(reach + dims.reach(), of_y + depth, pieces * groups * outputs * columns)
         return _launched(tile, groups * pieces * _tiles(tile, outputs, columns), largest)
 
-    return HandCode(
+    return HandwrittenCode(
         "conv_weight",
         _GRADIENT,
         (Buffer(engine.dtype, False), Buffer(engine.dtype, False), Buffer(engine.sums, True)),
@@ -295,7 +295,7 @@ def _launched(tile: Tile, blocks: int, largest: int) -> Launch:
 
 
 @cache
-def add_code(sums: DType, result: DType) -> HandCode:
+def add_code(sums: DType, result: DType) -> HandwrittenCode:
     """Return the code that adds up what pieces have found: see `gf_add_pieces`."""
 
     def launching(params: Sequence[int]) -> Launch:
@@ -303,7 +303,7 @@ def add_code(sums: DType, result: DType) -> HandCode:
         return over(count, "adding", params[0] * count)
 
     call = f"gf_add_pieces<{memory(sums)}, {memory(result)}>"
-    return HandCode(
+    return HandwrittenCode(
         "conv_add",
         _FORWARD,
         (Buffer(sums, False), Buffer(result, True)),
@@ -313,7 +313,9 @@ def add_code(sums: DType, result: DType) -> HandCode:
     )
 
 
-def depthwise_code(engine: Engine, rank: int, finish: Finish, *, is_spread: bool) -> HandCode:
+def depthwise_code(
+    engine: Engine, rank: int, finish: Finish, *, is_spread: bool
+) -> HandwrittenCode:
     """Return the code of convolutions channel by channel: see `gf_depthwise_with`."""
     name, kind = f"gf_depthwise{rank}{finish.name}", memory(engine.dtype)
     arguments = f"{kind}, {memory(engine.sums)}, {rank}, IS_SPREAD, EACH"
@@ -344,7 +346,7 @@ def depthwise_code(engine: Engine, rank: int, finish: Finish, *, is_spread: bool
         name, is_wide = "four" if each == 4 else "one", largest >= _NARROW
         return Launch(name, grid, 1, (_THREADS, 1), 0, 0, 0, is_wide)
 
-    return HandCode(
+    return HandwrittenCode(
         "depthwise",
         "\n".join([_DEPTHWISE, *lines]),
         (Buffer(engine.dtype, False), Buffer(engine.dtype, False), *finish.buffers),
@@ -355,7 +357,7 @@ def depthwise_code(engine: Engine, rank: int, finish: Finish, *, is_spread: bool
 
 
 @cache
-def depthwise_weight_code(engine: Engine, rank: int) -> HandCode:
+def depthwise_weight_code(engine: Engine, rank: int) -> HandwrittenCode:
     """Return the code of the gradient of such kernels: see `gf_depthwise_weight`."""
     kinds = f"{memory(engine.dtype)}, {memory(engine.sums)}, {rank}"
 
@@ -373,7 +375,7 @@ def depthwise_weight_code(engine: Engine, rank: int) -> HandCode:
         blocks = -(-taps // _TAPS) * outputs * pieces
         return Launch("block", blocks, 1, (_THREADS, 1), 0, 0, 0, is_wide)
 
-    return HandCode(
+    return HandwrittenCode(
         "depthwise_weight",
         _DEPTHWISE,
         (Buffer(engine.dtype, False), Buffer(engine.dtype, False), Buffer(engine.sums, True)),

@@ -78,14 +78,14 @@ class CudnnConv(cudnn.CudnnCode):
         """The names of the operands, without those of `behind` and `otherwise`."""
         return (*OPERANDS, *self.extras)
 
-    def question(self, params: Sequence[int]) -> cudnn.Question | str:
+    def question(self, params: Sequence[int]) -> cudnn.CudnnRequest | str:
         item = self.dtype.itemsize
         window = self.strides, self.dilations
         told = described(params, window, item, by_pixel=self.by_pixel)
         if isinstance(told, str):
             return told
         offsets = [one.offset * item for one in (told.image, told.filter, told.response)]
-        return cudnn.Question(
+        return cudnn.CudnnRequest(
             partial(_graph, self, told), (*offsets, *[0 for _ in self.extras]), tuple(_barred(self))
         )
 

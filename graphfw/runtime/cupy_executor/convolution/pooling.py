@@ -13,7 +13,13 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.window_reductions import WindowPut
 from graphfw.ops.windows import Fold, Windowed
 from graphfw.passes.fuse_views import contiguous
-from graphfw.runtime.cupy_executor.codegen import NOTHING, CudaCode, HandCode, Launch, Variant
+from graphfw.runtime.cupy_executor.codegen import (
+    NOTHING,
+    CudaCode,
+    HandwrittenCode,
+    Launch,
+    Variant,
+)
 from graphfw.runtime.cupy_executor.codegen.types import memory, register
 from graphfw.runtime.cupy_executor.convolution.codes import RANK, dims_from, over, text_of
 from graphfw.runtime.kernels.ir import Buffer
@@ -166,7 +172,7 @@ def _told(
 
 
 @cache
-def _reduce_code(name: str, dtype: DType, result: DType) -> HandCode:
+def _reduce_code(name: str, dtype: DType, result: DType) -> HandwrittenCode:
     held = register(dtype)
     call = f"{memory(dtype)}, {held}, {_JOINS[name].format(held)}, {memory(result)}"
     buffers = (Buffer(dtype, False), Buffer(result, True))
@@ -174,20 +180,20 @@ def _reduce_code(name: str, dtype: DType, result: DType) -> HandCode:
 
 
 @cache
-def _take_code(dtype: DType, numbers: DType) -> HandCode:
+def _take_code(dtype: DType, numbers: DType) -> HandwrittenCode:
     buffers = (Buffer(dtype, False), Buffer(numbers, False), Buffer(dtype, True))
     return _code("window_take", f"gf_window_take<{memory(dtype)}, {memory(numbers)}>", buffers)
 
 
 @cache
-def _put_code(dtype: DType, numbers: DType) -> HandCode:
+def _put_code(dtype: DType, numbers: DType) -> HandwrittenCode:
     buffers = (Buffer(dtype, False), Buffer(numbers, False), Buffer(dtype, True))
     call = f"gf_window_put<{memory(dtype)}, {register(dtype)}, {memory(numbers)}>"
     return _code("window_put", call, buffers, is_back=True)
 
 
 @cache
-def _fold_code(dtype: DType) -> HandCode:
+def _fold_code(dtype: DType) -> HandwrittenCode:
     buffers = (Buffer(dtype, False), Buffer(dtype, True))
     call = f"gf_fold<{memory(dtype)}, {register(dtype)}>"
     return _code("fold", call, buffers, more=RANK, is_back=True)
@@ -195,7 +201,7 @@ def _fold_code(dtype: DType) -> HandCode:
 
 def _code(
     name: str, call: str, buffers: tuple[Buffer, ...], *, more: int = 0, is_back: bool = False
-) -> HandCode:
+) -> HandwrittenCode:
     """Return the code of a kernel; `more`: of how many run-time integers besides.
 
     With `is_back` elements of the result are those of dims, not places.
@@ -216,4 +222,4 @@ def _code(
         return over(count, "elements", reach + apart, placed)
 
     variants = (Variant("elements", call, 256),)
-    return HandCode(name, _TEXT, buffers, 5 + 7 * RANK + more, variants, launching)
+    return HandwrittenCode(name, _TEXT, buffers, 5 + 7 * RANK + more, variants, launching)

@@ -10,15 +10,15 @@ from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
 from graphfw.ops.branches import Branch
 from graphfw.runtime.cupy_executor.regions.common import (
+    BoundRegion,
     Maker,
-    ReadyRegion,
     RegionCode,
     Sizes,
     laid_out,
 )
 
 if TYPE_CHECKING:
-    from graphfw.runtime.cupy_executor.bound_plan import Place
+    from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
     from graphfw.runtime.cupy_executor.layouts import Layouts
     from graphfw.runtime.cupy_executor.runs import Run, Worker
 
@@ -35,17 +35,17 @@ class BranchCode(RegionCode):
         self,
         env: Sizes,
         params: Sequence[int],
-        operands: Sequence[Place],
+        operands: Sequence[StorageAddress],
         inside: Sequence[Layouts],
-    ) -> ReadyRegion:
-        return ReadyBranch(self.node, env, operands, inside)
+    ) -> BoundRegion:
+        return BoundBranch(self.node, env, operands, inside)
 
 
-class ReadyBranch(ReadyRegion):
+class BoundBranch(BoundRegion):
     """A branch at known sizes."""
 
     def __init__(
-        self, node: Node, env: Sizes, operands: Sequence[Place], inside: Sequence[Layouts]
+        self, node: Node, env: Sizes, operands: Sequence[StorageAddress], inside: Sequence[Layouts]
     ) -> None:
         super().__init__(node, operands, [laid_out(layouts, env) for layouts in inside])
         self.alone = "Python reads which body is to be taken"

@@ -13,7 +13,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.planning.arena import ALIGNMENT
 
 if TYPE_CHECKING:
-    from graphfw.runtime.cupy_executor.bound_plan import Place
+    from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
     from graphfw.runtime.cupy_executor.build import Build
     from graphfw.runtime.cupy_executor.layouts import Layout, Layouts
     from graphfw.runtime.cupy_executor.runs import Run, Worker
@@ -32,7 +32,7 @@ class RefusedError(Exception):
     """A body refuses what it is given: the reference path knows the message."""
 
 
-class Spot(NamedTuple):
+class GpuAddress(NamedTuple):
     """A place in the GPU's memory.
 
     Attributes:
@@ -45,9 +45,9 @@ class Spot(NamedTuple):
     holder: Any
     offset: int
 
-    def behind(self, nbytes: int) -> Spot:
+    def behind(self, nbytes: int) -> GpuAddress:
         """Return the place so many bytes behind it."""
-        return Spot(self.address + nbytes, self.holder, self.offset + nbytes)
+        return GpuAddress(self.address + nbytes, self.holder, self.offset + nbytes)
 
 
 Maker: TypeAlias = "Callable[[Body, int], Build]"
@@ -91,9 +91,9 @@ class RegionCode(ABC):
         self,
         env: Sizes,
         params: Sequence[int],
-        operands: Sequence[Place],
+        operands: Sequence[StorageAddress],
         inside: Sequence[Layouts],
-    ) -> ReadyRegion:
+    ) -> BoundRegion:
         """Return it at known sizes.
 
         Args:
@@ -104,7 +104,7 @@ class RegionCode(ABC):
         """
 
 
-class ReadyRegion(ABC):
+class BoundRegion(ABC):
     """A loop or a branch at known sizes.
 
     Behind the arena of the program that it is part of there is room for the arena of a body, and
@@ -128,7 +128,7 @@ class ReadyRegion(ABC):
     outside = 0
 
     def __init__(
-        self, node: Node, operands: Sequence[Place], bodies: Sequence[Layout | None]
+        self, node: Node, operands: Sequence[StorageAddress], bodies: Sequence[Layout | None]
     ) -> None:
         self.node = node
         self.operands = operands
@@ -190,7 +190,7 @@ class ReadyRegion(ABC):
             raise RefusedError
         return run.body(layout)
 
-    def begun(self, worker: Worker, run: Run, number: int, captures: Sequence[Spot]) -> Run:
+    def begun(self, worker: Worker, run: Run, number: int, captures: Sequence[GpuAddress]) -> Run:
         """Return the run of a body, which has its captures, and what is made of them once.
 
         Raises:

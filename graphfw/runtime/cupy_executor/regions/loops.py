@@ -16,11 +16,11 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.whiles import Loop
 from graphfw.runtime.cupy_executor.regions.common import (
     WELL,
+    BoundRegion,
+    GpuAddress,
     Maker,
-    ReadyRegion,
     RegionCode,
     Sizes,
-    Spot,
     bytes_of,
     laid_out,
     overwritten,
@@ -28,12 +28,12 @@ from graphfw.runtime.cupy_executor.regions.common import (
 )
 
 if TYPE_CHECKING:
-    from graphfw.runtime.cupy_executor.bound_plan import Place
+    from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
     from graphfw.runtime.cupy_executor.layouts import Layouts
     from graphfw.runtime.cupy_executor.runs import Run, Worker
 
 
-class LoopCode(RegionCode):
+class WhileRegionCode(RegionCode):
     """A loop with a condition, for all sizes. The bodies are the condition, then the passes.
 
     Attributes:
@@ -52,13 +52,13 @@ class LoopCode(RegionCode):
         self,
         env: Sizes,
         params: Sequence[int],
-        operands: Sequence[Place],
+        operands: Sequence[StorageAddress],
         inside: Sequence[Layouts],
-    ) -> ReadyRegion:
-        return ReadyLoop(self, env, operands, inside)
+    ) -> BoundRegion:
+        return BoundLoop(self, env, operands, inside)
 
 
-class ReadyLoop(ReadyRegion):
+class BoundLoop(BoundRegion):
     """A loop with a condition at known sizes.
 
     How many trips there are is known only behind them. So what they record for later passes lies in
@@ -66,7 +66,11 @@ class ReadyLoop(ReadyRegion):
     """
 
     def __init__(
-        self, code: LoopCode, env: Sizes, operands: Sequence[Place], inside: Sequence[Layouts]
+        self,
+        code: WhileRegionCode,
+        env: Sizes,
+        operands: Sequence[StorageAddress],
+        inside: Sequence[Layouts],
     ) -> None:
         super().__init__(code.node, operands, [laid_out(layouts, env) for layouts in inside])
         self.alone = "Python reads its condition before each trip"
@@ -93,13 +97,13 @@ class ReadyLoop(ReadyRegion):
         given = [run.spot(place) for place in self.operands[:inputs]]
         ends, _ = op.split([run.spot(place) for place in self.operands[inputs:]])
         carries, captures = op.split(given)
-        records: list[list[Spot]] = []
+        records: list[list[GpuAddress]] = []
         carry = self._first(worker, run, rng, carries[0], ends[0], captures, records)
         self._end(worker, carry, ends[0], 0)
         for number in range(1, len(op.passes)):
             carry = carries[number]
             order = range(len(records))
-            turns: list[list[Spot]] = []
+            turns: list[list[GpuAddress]] = []
             if order:
                 self.begun(worker, run, 1 + number, captures)
                 if number == len(op.passes) - 1:  # nobody is given what it makes
@@ -119,11 +123,11 @@ class ReadyLoop(ReadyRegion):
         worker: Worker,
         run: Run,
         rng: Rng,
-        carry: Sequence[Spot],
-        ends: Sequence[Spot],
-        captures: Sequence[Spot],
-        records: list[list[Spot]],
-    ) -> Sequence[Spot]:
+        carry: Sequence[GpuAddress],
+        ends: Sequence[GpuAddress],
+        captures: Sequence[GpuAddress],
+        records: list[list[GpuAddress]],
+    ) -> Sequence[GpuAddress]:
         """Make the trips while the condition holds; return the last carry."""
         only = len(self._code.op.passes) == 1
         self.begun(worker, run, 0, captures)
@@ -145,7 +149,7 @@ class ReadyLoop(ReadyRegion):
             carry = new[: len(carry)]
         return carry
 
-    def _holds(self, worker: Worker, run: Run, rng: Rng, carry: Sequence[Spot]) -> bool:
+    def _holds(self, worker: Worker, run: Run, rng: Rng, carry: Sequence[GpuAddress]) -> bool:
         body, answer = self.started(run, 0), run.inside(self._answer)
         for slot, spot in enumerate(carry):
             body.lie(slot, spot)
@@ -161,8 +165,8 @@ class ReadyLoop(ReadyRegion):
         rng: Rng,
         number: int,
         trip: int,
-        given: Sequence[Spot],
-        made: Sequence[Spot],
+        given: Sequence[GpuAddress],
+        made: Sequence[GpuAddress],
     ) -> None:
         body = self.started(run, 1 + number)
         body.lie(0, self._device.numbers(trip + 1).behind(WELL * trip))
@@ -183,15 +187,15 @@ class ReadyLoop(ReadyRegion):
             worker.send(table, run.inside(self._table))
             body.draw_from(run.inside(self._table))
 
-    def _record(self, worker: Worker, run: Run, number: int) -> list[Spot]:
+    def _record(self, worker: Worker, run: Run, number: int) -> list[GpuAddress]:
         """Return new memory for what a trip of a pass yields."""
         sizes = [rounded(nbytes) for nbytes in self._results[number]]
         begins = [0, *accumulate(sizes)]
         memory = worker.room(run.layout, partial(worker.bytes, max(begins[-1], 1)))
-        return [Spot(memory.data.ptr + begin, memory, begin) for begin in begins[:-1]]
+        return [GpuAddress(memory.data.ptr + begin, memory, begin) for begin in begins[:-1]]
 
     def _end(
-        self, worker: Worker, carry: Sequence[Spot], ends: Sequence[Spot], number: int
+        self, worker: Worker, carry: Sequence[GpuAddress], ends: Sequence[GpuAddress], number: int
     ) -> None:
         """Bring the last carry where the node's results lie."""
         for spot, end, nbytes in zip(carry, ends, self._results[number], strict=False):

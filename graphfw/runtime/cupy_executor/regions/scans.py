@@ -16,22 +16,22 @@ from graphfw.ops.scans import Scan
 from graphfw.runtime.cupy_executor.regions.common import (
     MOST_LAUNCHES,
     WELL,
+    BoundRegion,
+    GpuAddress,
     Maker,
-    ReadyRegion,
     RegionCode,
     Sizes,
-    Spot,
     bytes_of,
     overwritten,
 )
 
 if TYPE_CHECKING:
-    from graphfw.runtime.cupy_executor.bound_plan import Place
+    from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
     from graphfw.runtime.cupy_executor.layouts import Layouts
     from graphfw.runtime.cupy_executor.runs import Run, Worker
 
 
-class Kept(NamedTuple):
+class CarryStack(NamedTuple):
     """A stack of all values of a carry: trips hand it on there, and the body need not copy it.
 
     Attributes:
@@ -43,7 +43,7 @@ class Kept(NamedTuple):
     is_new: bool
 
 
-class ScanCode(RegionCode):
+class ScanRegionCode(RegionCode):
     """A scan, for all sizes.
 
     The body yields the next carry, then the rows of the stacks that are of no carry. Params: as of
@@ -79,35 +79,35 @@ class ScanCode(RegionCode):
         self,
         env: Sizes,
         params: Sequence[int],
-        operands: Sequence[Place],
+        operands: Sequence[StorageAddress],
         inside: Sequence[Layouts],
-    ) -> ReadyRegion:
-        return ReadyScan(self, env, params[len(self.node.inputs) :], operands, inside[0])
+    ) -> BoundRegion:
+        return BoundScan(self, env, params[len(self.node.inputs) :], operands, inside[0])
 
 
 def _kept(
     given: Sequence[Tensor], carried: Sequence[Tensor], stacked: Sequence[Tensor]
-) -> dict[int, Kept]:
+) -> dict[int, CarryStack]:
     """Find the stacks of carries whose rows are where a carry may lie, one a carry at most."""
     carry_of = {t: (i, False) for i, t in enumerate(given)}
     carry_of.update({t: (i, True) for i, t in enumerate(carried)})
-    found: dict[int, Kept] = {}
+    found: dict[int, CarryStack] = {}
     for number, t in enumerate(stacked):
         if t in carry_of and divisible(t.type.size * t.dtype.itemsize, WELL):
             i, is_new = carry_of[t]
-            found.setdefault(i, Kept(number, is_new))
+            found.setdefault(i, CarryStack(number, is_new))
     return found
 
 
-class ReadyScan(ReadyRegion):
+class BoundScan(BoundRegion):
     """A scan at known sizes."""
 
     def __init__(
         self,
-        code: ScanCode,
+        code: ScanRegionCode,
         env: Sizes,
         strides: Sequence[int],
-        operands: Sequence[Place],
+        operands: Sequence[StorageAddress],
         layouts: Layouts,
     ) -> None:
         op = code.op
@@ -189,8 +189,8 @@ class ReadyScan(ReadyRegion):
         return self._trips - 1 - place if self._code.op.backwards else place
 
     def _target(
-        self, i: int, place: int, run: Run, ends: Sequence[Spot], stacks: Sequence[Spot]
-    ) -> Spot:
+        self, i: int, place: int, run: Run, ends: Sequence[GpuAddress], stacks: Sequence[GpuAddress]
+    ) -> GpuAddress:
         """Return where a trip writes a carry."""
         is_last = place == self._trips - 1
         kept = self._code.kept.get(i)
@@ -201,7 +201,7 @@ class ReadyScan(ReadyRegion):
         is_end = i not in self._turns or (self._trips - 1 - place) % 2 == 0
         return ends[i] if is_end else run.inside(self._turns[i])
 
-    def _results(self, trip: int, stacks: Sequence[Spot]) -> list[Spot]:
+    def _results(self, trip: int, stacks: Sequence[GpuAddress]) -> list[GpuAddress]:
         """Return where a trip writes its rows of the stacks."""
         first = self._code.op.carries
         return [stacks[k].behind(trip * self._rows[first + k]) for k in self._code.rest]
@@ -210,9 +210,9 @@ class ReadyScan(ReadyRegion):
         self,
         body: Run,
         trip: int,
-        carry: Sequence[Spot],
-        given: Sequence[Spot],
-        results: Sequence[Spot],
+        carry: Sequence[GpuAddress],
+        given: Sequence[GpuAddress],
+        results: Sequence[GpuAddress],
     ) -> None:
         """Say where the body finds what it takes in a trip, and where its results go."""
         if self._numbers is not None:

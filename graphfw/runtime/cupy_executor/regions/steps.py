@@ -13,8 +13,8 @@ from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.cupy_executor.regions.branches import BranchCode
 from graphfw.runtime.cupy_executor.regions.common import WELL, Maker, RegionCode
-from graphfw.runtime.cupy_executor.regions.loops import LoopCode
-from graphfw.runtime.cupy_executor.regions.scans import ScanCode
+from graphfw.runtime.cupy_executor.regions.loops import WhileRegionCode
+from graphfw.runtime.cupy_executor.regions.scans import ScanRegionCode
 from graphfw.runtime.kernels.lower import Target
 from graphfw.runtime.kernels.steps import ReferenceStep, Step, Storage, View
 from graphfw.runtime.planning.copies import copied
@@ -64,11 +64,11 @@ def region_steps(
 def _code(node: Node, make: Maker, target: Target) -> RegionCode:
     op = node.op
     if isinstance(op, Scan):
-        return ScanCode(node, make)
+        return ScanRegionCode(node, make)
     if isinstance(op, Branch):
         return BranchCode(node, make)
     assert isinstance(op, Loop)
-    return LoopCode(node, in_blocks(op, target), make)
+    return WhileRegionCode(node, in_blocks(op, target), make)
 
 
 def _copied(place: View, node: Node, steps: list[Step]) -> View:

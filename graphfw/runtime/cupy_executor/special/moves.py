@@ -10,7 +10,7 @@ from pathlib import Path
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.tensor import Node
-from graphfw.runtime.cupy_executor.codegen import NOTHING, HandCode, Launch, Variant
+from graphfw.runtime.cupy_executor.codegen import NOTHING, HandwrittenCode, Launch, Variant
 from graphfw.runtime.cupy_executor.codegen.types import memory
 from graphfw.runtime.cupy_executor.special.launches import THREADS, blocks_for, is_wide, reach
 from graphfw.runtime.kernels.ir import Buffer
@@ -60,7 +60,7 @@ def move_steps(
     ]
 
 
-def _code(dtype: DType, sources: int, boxes: tuple[tuple[int, int], ...]) -> HandCode:
+def _code(dtype: DType, sources: int, boxes: tuple[tuple[int, int], ...]) -> HandwrittenCode:
     """Return the kernel that copies boxes of a dtype.
 
     Args:
@@ -109,7 +109,7 @@ def _code(dtype: DType, sources: int, boxes: tuple[tuple[int, int], ...]) -> Han
             "        }",
             f"        left -= count{number};",
         ]
-    return HandCode(
+    return HandwrittenCode(
         name="moves",
         text=_TEXT,
         buffers=(Buffer(dtype, True), *[Buffer(dtype, False)] * sources),

@@ -13,7 +13,13 @@ from pathlib import Path
 
 from graphfw.ir.dtype import DType
 from graphfw.ir.tensor import Node
-from graphfw.runtime.cupy_executor.codegen import NOTHING, CudaCode, HandCode, Launch, Variant
+from graphfw.runtime.cupy_executor.codegen import (
+    NOTHING,
+    CudaCode,
+    HandwrittenCode,
+    Launch,
+    Variant,
+)
 from graphfw.runtime.cupy_executor.codegen.launch import BLOCKS
 from graphfw.runtime.cupy_executor.codegen.types import register
 from graphfw.runtime.cupy_executor.special.launches import (
@@ -56,7 +62,7 @@ def scan_steps(
     return [*walk.copies, step]
 
 
-def _code(dtype: DType, name: str, *, reverse: bool, exclusive: bool) -> HandCode:
+def _code(dtype: DType, name: str, *, reverse: bool, exclusive: bool) -> HandwrittenCode:
     traits = f"{str(reverse).lower()}, {str(exclusive).lower()}"
     kind = register(dtype)
     if name == "recurrence":
@@ -67,7 +73,7 @@ def _code(dtype: DType, name: str, *, reverse: bool, exclusive: bool) -> HandCod
     if name == "cumulative_sum":
         functions.append(Variant("rows", f"gf_cumulative_rows<{traits}, {kind}>", THREADS))
     inputs = 2 if name == "recurrence" else 1
-    return HandCode(
+    return HandwrittenCode(
         name=name,
         text=_TEXT,
         buffers=(Buffer(dtype, True), *[Buffer(dtype, False)] * inputs),

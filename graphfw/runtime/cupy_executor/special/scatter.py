@@ -15,7 +15,13 @@ from graphfw.ir.dtype import DType, int64
 from graphfw.ir.shape import broadcast, size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.selection import Putting
-from graphfw.runtime.cupy_executor.codegen import NOTHING, CudaCode, HandCode, Launch, Variant
+from graphfw.runtime.cupy_executor.codegen import (
+    NOTHING,
+    CudaCode,
+    HandwrittenCode,
+    Launch,
+    Variant,
+)
 from graphfw.runtime.cupy_executor.codegen.launch import BLOCKS
 from graphfw.runtime.cupy_executor.codegen.types import memory, register
 from graphfw.runtime.cupy_executor.special.launches import (
@@ -109,7 +115,7 @@ def _sorted(
     return [first, second], keys, order
 
 
-def _sort_code(dtypes: tuple[DType, ...], rank: int, *, from_end: bool) -> HandCode:
+def _sort_code(dtypes: tuple[DType, ...], rank: int, *, from_end: bool) -> HandwrittenCode:
     """Return the kernel that joins indices along axes to places along all of them, and sorts these.
 
     Args:
@@ -166,7 +172,7 @@ def _sort_code(dtypes: tuple[DType, ...], rank: int, *, from_end: bool) -> HandC
         grid = min(-(-count // _CHUNK), BLOCKS)
         return Launch("all", grid, 1, (_CHUNK, 1), 0, 0, 0, is_wide(count + _CHUNK, *lasts))
 
-    return HandCode(
+    return HandwrittenCode(
         name="places",
         text=_TEXT,
         buffers=(*[Buffer(int64, True)] * 2, *[Buffer(dtype, False) for dtype in dtypes]),
@@ -184,7 +190,7 @@ def _joined(params: Sequence[int]) -> Launch:
     return Launch("all", blocks_for(count), 1, (THREADS, 1), 0, 0, 0, is_wide(count + _CHUNK))
 
 
-_JOIN = HandCode(
+_JOIN = HandwrittenCode(
     name="join_chunks",
     text=_TEXT,
     buffers=(*[Buffer(int64, False)] * 2, *[Buffer(int64, True)] * 2),
@@ -194,7 +200,7 @@ _JOIN = HandCode(
 )
 
 
-def _put_code(dtype: DType, *, adds: bool) -> HandCode:
+def _put_code(dtype: DType, *, adds: bool) -> HandwrittenCode:
     """Return the kernel that makes the output."""
     width = _VECTOR // dtype.itemsize
     functions = []
@@ -225,7 +231,7 @@ def _put_code(dtype: DType, *, adds: bool) -> HandCode:
         grid = blocks_for(threads)
         return Launch(name, grid, 1, (THREADS, 1), 0, 0, 0, is_wide(*lasts))
 
-    return HandCode(
+    return HandwrittenCode(
         name="index_add" if adds else "index_set",
         text=_TEXT,
         buffers=(
