@@ -68,7 +68,7 @@ def form_of(node: Node) -> tuple[bool, float]:
     return node.op.causal, 1 / math.sqrt(width) if scale is None else scale
 
 
-class Tiles(NamedTuple):
+class BlockTiles(NamedTuple):
     """The tiles that a block computes at a time.
 
     Attributes:
@@ -100,7 +100,7 @@ class Tiles(NamedTuple):
 
 
 _TILES = [
-    Tiles(warps, split, m, n)
+    BlockTiles(warps, split, m, n)
     for split, warps, m, n in (
         *((1, 4, 2, 8), (1, 4, 2, 4), (1, 4, 1, 8), (1, 4, 1, 4), (1, 4, 1, 2)),
         *((2, 8, 1, 4), (2, 8, 1, 2), (2, 4, 1, 4), (2, 4, 1, 2), (2, 2, 1, 2), (4, 4, 1, 2)),
@@ -110,8 +110,8 @@ _TILES = [
 mean few waits."""
 
 _OF_FEW = [
-    *[Tiles(warps=1, split=1, m=1, n=n) for n in (8, 4, 2)],
-    *[Tiles(warps=2, split=2, m=1, n=n) for n in (4, 2)],
+    *[BlockTiles(warps=1, split=1, m=1, n=n) for n in (8, 4, 2)],
+    *[BlockTiles(warps=2, split=2, m=1, n=n) for n in (4, 2)],
 ]
 """As a decoder has few queries: so that no warp is without any."""
 
@@ -167,7 +167,7 @@ class Kind:
         return {"forward": 6, "queries": 8, "keys": 9}[self.role] + (self.mask is not None)
 
     @cached_property
-    def tiles(self) -> tuple[Tiles, ...]:
+    def tiles(self) -> tuple[BlockTiles, ...]:
         """The best tiles that there is room for, then those with fewer rows.
 
         Of the forward kernel the last ones are for few queries.
@@ -177,18 +177,18 @@ class Kind:
         found = [self._best(among) for among in (_TILES, narrow, few)]
         return tuple(dict.fromkeys([tiles for tiles in found if tiles is not None]))
 
-    def _best(self, among: Sequence[Tiles]) -> Tiles | None:
+    def _best(self, among: Sequence[BlockTiles]) -> BlockTiles | None:
         fitting = [tiles for tiles in among if self._fits(tiles)]
         beside_others = [t for t in fitting if self.shared(t) <= _SHARED_PER_WARP * min(t.warps, 4)]
         return next(iter(beside_others or fitting), None)
 
-    def _fits(self, tiles: Tiles) -> bool:
+    def _fits(self, tiles: BlockTiles) -> bool:
         # A thread copies 16 bytes of a row, at most.
         widest = max(self._padded(tiles)) * self.dtype.itemsize
         has_room = self._registers(tiles) <= _REGISTERS and self.shared(tiles) <= _SHARED
         return has_room and widest <= 16 * tiles.threads
 
-    def shared(self, tiles: Tiles) -> int:
+    def shared(self, tiles: BlockTiles) -> int:
         """Return how many bytes of memory of its own a block has, with these tiles."""
         pad = 16 // self.dtype.itemsize
         one, other = [width + pad for width in self._padded(tiles)]
@@ -211,7 +211,7 @@ class Kind:
             launching=self.launch,
         )
 
-    def _variant(self, tiles: Tiles) -> Variant:
+    def _variant(self, tiles: BlockTiles) -> Variant:
         mask = ("gf_no_mask", 0, 0)
         if self.mask is not None:
             mask = (memory(self.mask.dtype), int(self.mask.has_rows), int(self.mask.in_rows))
@@ -250,7 +250,7 @@ class Kind:
             is_wide=False,
         )
 
-    def _chosen(self, heads: int, rows: int) -> tuple[int, Tiles]:
+    def _chosen(self, heads: int, rows: int) -> tuple[int, BlockTiles]:
         """Return how many blocks have different rows, and their tiles."""
         grids = [(heads * -(-rows // tiles.rows), tiles) for tiles in self.tiles]
         if self.role == "forward":
@@ -277,11 +277,11 @@ class Kind:
         outputs = [Buffer(self.dtype, True)] * (2 if self.role == "keys" else 1)
         return (*inputs, *outputs, *mask)
 
-    def _padded(self, tiles: Tiles) -> list[int]:
+    def _padded(self, tiles: BlockTiles) -> list[int]:
         unit = 16 * tiles.split
         return [-(-width // unit) * unit for width in (self.width, self.value_width)]
 
-    def _registers(self, tiles: Tiles) -> int:
+    def _registers(self, tiles: BlockTiles) -> int:
         """Return how many registers of a thread hold sums and scores."""
         width, value_width = [padded // 8 // tiles.split for padded in self._padded(tiles)]
         numbers = {

@@ -95,14 +95,16 @@ class CudnnAttention(cudnn.CudnnCode):
             return told
         return self._asked(told, (1, 1))._replace(smaller=tuple(self._smaller(told)))
 
-    def _asked(self, told: Mapping[str, _Lying], parts: tuple[int, int]) -> cudnn.CudnnRequest:
+    def _asked(
+        self, told: Mapping[str, _OperandStrides], parts: tuple[int, int]
+    ) -> cudnn.CudnnRequest:
         """Return what is asked for one of so many parts of the batches, and of the heads."""
         offsets, begins, part = [], [], {}
         for name, one in told.items():
             item, (batch, head, row, _) = self.dtype_of(name).itemsize, one.strides
             batches, heads, count, width = one.shape
             sizes = batches // parts[0], heads // parts[1]
-            axes = _Axis(sizes[0], batch), _Axis(sizes[1], head), count
+            axes = _AttentionAxis(sizes[0], batch), _AttentionAxis(sizes[1], head), count
             part[name] = _lying(0, axes, row, width)
             offsets.append(one.offset * item)
             begins.append(
@@ -120,7 +122,7 @@ class CudnnAttention(cudnn.CudnnCode):
             kept=f"{self.key} {part}",
         )
 
-    def _smaller(self, told: Mapping[str, _Lying]) -> Iterator[cudnn.CudnnRequest]:
+    def _smaller(self, told: Mapping[str, _OperandStrides]) -> Iterator[cudnn.CudnnRequest]:
         """Yield what may be asked where all would take too much memory: so few parts as will do.
 
         On a Hopper GPU a gradient that is the same in each run keeps those of the scores, in 16
@@ -144,7 +146,7 @@ class CudnnAttention(cudnn.CudnnCode):
                     return
 
 
-class _Lying(NamedTuple):
+class _OperandStrides(NamedTuple):
     """How an operand lies, in elements: [B, H, T, D], of lse [B, H, T, 1]."""
 
     offset: int
@@ -152,7 +154,7 @@ class _Lying(NamedTuple):
     strides: tuple[int, ...]
 
 
-def _told(code: CudnnAttention, params: Iterator[int]) -> dict[str, _Lying] | str:
+def _told(code: CudnnAttention, params: Iterator[int]) -> dict[str, _OperandStrides] | str:
     """Return what cuDNN is told of each operand; or why it can't be told."""
     queries, keys = next(params), next(params)
     lead = [next(params) for _ in range(code.lead)]
@@ -180,26 +182,28 @@ def _told(code: CudnnAttention, params: Iterator[int]) -> dict[str, _Lying] | st
     return told
 
 
-class _Axis(NamedTuple):
+class _AttentionAxis(NamedTuple):
     """Batches or heads of an operand."""
 
     size: int
     stride: int
 
 
-def _lying(offset: int, axes: tuple[_Axis, _Axis, int], row: int, width: int) -> _Lying:
+def _lying(
+    offset: int, axes: tuple[_AttentionAxis, _AttentionAxis, int], row: int, width: int
+) -> _OperandStrides:
     """Return how an operand lies; strides that say nothing are as if it lay in a row."""
     batches, heads, count = axes
     row = row if count > 1 else width
     head = heads.stride if heads.size > 1 else count * row
     batch = batches.stride if batches.size > 1 else heads.size * head
     shape = (batches.size, heads.size, count, width)
-    return _Lying(offset, shape, (batch, head, row, 1))
+    return _OperandStrides(offset, shape, (batch, head, row, 1))
 
 
 def _split(
     lead: Sequence[int], along: Mapping[str, Sequence[int]]
-) -> dict[str, tuple[_Axis, _Axis]] | None:
+) -> dict[str, tuple[_AttentionAxis, _AttentionAxis]] | None:
     """Return of each operand the batches and the heads; None where strides can't say it.
 
     Heads of keys or values may be fewer: neighbours share one, and its gradient is the sum.
@@ -217,10 +221,10 @@ def _split(
         return None
     for order in permutations(range(len(dims))):
         for cut in (1, 0, *range(2, len(dims) + 1)):
-            found: dict[str, tuple[_Axis, _Axis]] = {}
+            found: dict[str, tuple[_AttentionAxis, _AttentionAxis]] = {}
             for name, own in zip(along, strides, strict=True):
                 batches, heads = [
-                    [_Axis(dims[axis], own[axis]) for axis in axes]
+                    [_AttentionAxis(dims[axis], own[axis]) for axis in axes]
                     for axes in (order[:cut], order[cut:])
                 ]
                 pair = _one(batches), _shared(heads) if name in _OF_KEYS else _one(heads)
@@ -234,17 +238,17 @@ def _split(
     return None
 
 
-def _one(axes: Sequence[_Axis]) -> _Axis | None:
+def _one(axes: Sequence[_AttentionAxis]) -> _AttentionAxis | None:
     """Return several axes as one, if that has one stride, which is not 0."""
     if not axes:
-        return _Axis(1, 1)
+        return _AttentionAxis(1, 1)
     apart = [a.stride != b.stride * b.size for a, b in pairwise(axes)]
     if axes[-1].stride == 0 or any(apart):
         return None
-    return _Axis(prod([axis.size for axis in axes]), axes[-1].stride)
+    return _AttentionAxis(prod([axis.size for axis in axes]), axes[-1].stride)
 
 
-def _shared(axes: Sequence[_Axis]) -> _Axis | None:
+def _shared(axes: Sequence[_AttentionAxis]) -> _AttentionAxis | None:
     """Return the same of heads, of which neighbours may be one."""
     different = [*axes]
     while different and different[-1].stride == 0:
@@ -253,7 +257,10 @@ def _shared(axes: Sequence[_Axis]) -> _Axis | None:
 
 
 def _graph(
-    code: CudnnAttention, told: Mapping[str, _Lying], library: Any, where: Mapping[str, Any]
+    code: CudnnAttention,
+    told: Mapping[str, _OperandStrides],
+    library: Any,
+    where: Mapping[str, Any],
 ) -> Any:
     """Describe attention or its gradient."""
     kinds = library.data_type

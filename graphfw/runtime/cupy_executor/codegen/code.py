@@ -24,7 +24,7 @@ from graphfw.runtime.cupy_executor.codegen.launch import (
     variants,
 )
 from graphfw.runtime.cupy_executor.codegen.library import definition
-from graphfw.runtime.cupy_executor.codegen.nest import Nest
+from graphfw.runtime.cupy_executor.codegen.nest import CudaNest
 from graphfw.runtime.cupy_executor.codegen.tiles import tile_lines
 from graphfw.runtime.cupy_executor.codegen.types import memory
 from graphfw.runtime.kernels.ir import Kernel
@@ -102,7 +102,7 @@ class CudaCode:
             *[f"// {line}" for line in self.key.splitlines()],
             f"template <{_parameters(kernel)}>",
             f"GF void {self.symbol}_body({signature}) {{",
-            *[*indices, *Nest(kernel).lines(), "}"],
+            *[*indices, *CudaNest(kernel).lines(), "}"],
         ]
         for variant in self.variants:
             if wanted is not None and variant not in wanted:

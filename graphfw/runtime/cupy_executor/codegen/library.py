@@ -17,7 +17,7 @@ def definition(function: str) -> str:
     """Return the definition of a function, `double gf_NAME(double x0, …)`."""
     arity, compute = FUNCTIONS[function]
     operands = [f"x{number}" for number in range(arity)]
-    values = _Values()
+    values = _CudaMathValues()
     result = written(compute, values, *operands)
     parameters = ", ".join([f"double {operand}" for operand in operands])
     head = f"__device__ double gf_{function}({parameters}) {{"
@@ -25,7 +25,7 @@ def definition(function: str) -> str:
     return "\n".join([head, *body, "}"])
 
 
-class _Values:
+class _CudaMathValues:
     """Makes variables of a function of CUDA C++, as `Scalars` makes expressions: their names."""
 
     def __init__(self) -> None:

@@ -27,8 +27,8 @@ from graphfw.runtime.cupy_executor.codegen.forms import (
 )
 from graphfw.runtime.cupy_executor.codegen.types import REDUCTIONS, memory, register
 from graphfw.runtime.cupy_executor.codegen.values import (
+    CudaValues,
     Statement,
-    Values,
     Varying,
     in_order,
     roots,
@@ -49,7 +49,7 @@ from graphfw.runtime.kernels.ir import (
 )
 
 
-class Nest:
+class CudaNest:
     """Writes the body of one kernel.
 
     Args:
@@ -59,7 +59,7 @@ class Nest:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.form = form_of(kernel)
-        self.values = Values(kernel)
+        self.values = CudaValues(kernel)
         axes = kernel.inner[-1:] if self.form == "elements" else kernel.inner
         self._varying = Varying(kernel, axes)
         self._keeps = [s for s in statements(kernel) if isinstance(s, Keep)]

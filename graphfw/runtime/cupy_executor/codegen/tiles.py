@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from graphfw.runtime.cupy_executor.codegen.forms import TILE, Tiled
 from graphfw.runtime.cupy_executor.codegen.types import memory
-from graphfw.runtime.cupy_executor.codegen.values import Values, in_order, roots
+from graphfw.runtime.cupy_executor.codegen.values import CudaValues, in_order, roots
 from graphfw.runtime.kernels.ir import Check, Kernel, Load, Loop, Store
 
 
 def tile_lines(kernel: Kernel, tiled: Tiled) -> list[str]:
     """Return the lines of a kernel's body, for blocks of `TILE` by some threads."""
-    values = Values(kernel)
+    values = CudaValues(kernel)
     (loop,) = kernel.body
     assert isinstance(loop, Loop)
     last = kernel.inner[-1]

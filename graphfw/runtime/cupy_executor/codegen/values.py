@@ -1,4 +1,4 @@
-"""`Values`: writes the expressions of a kernel, each once in the scope where it is needed."""
+"""`CudaValues`: writes the expressions of a kernel, each once in the scope where it is needed."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Varying:
         return isinstance(expr, Carried) or any([self._found[part] for part in parts(expr)])
 
 
-class Values:
+class CudaValues:
     """Writes lines of a function's body.
 
     Attributes:

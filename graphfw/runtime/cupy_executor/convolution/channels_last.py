@@ -29,7 +29,7 @@ from graphfw.passes.base import Pass
 from graphfw.runtime.cupy_executor import cudnn
 from graphfw.runtime.cupy_executor.convolution.channels_last_ops import (
     CHANNELS,
-    Carrier,
+    ChannelsLastForm,
     carrier,
     is_matrix_product,
     keeps_order,
@@ -90,7 +90,7 @@ class Region(NamedTuple):
         edges: The images that lie otherwise outside: what comes in, and what is read there.
     """
 
-    nodes: Mapping[Node, Carrier]
+    nodes: Mapping[Node, ChannelsLastForm]
     edges: Sequence[Tensor]
 
     @property
@@ -153,7 +153,7 @@ class _Edges:
         self._readers = users(nodes)
         self._demanded = demanded
 
-    def trim(self, inside: dict[Node, Carrier]) -> None:
+    def trim(self, inside: dict[Node, ChannelsLastForm]) -> None:
         """Leave out of a region what is no convolution and has more edges than it saves."""
         is_settled = False
         while not is_settled:
@@ -169,12 +169,12 @@ class _Edges:
                 else:
                     inside[node] = how
 
-    def of(self, inside: Mapping[Node, Carrier]) -> list[Tensor]:
+    def of(self, inside: Mapping[Node, ChannelsLastForm]) -> list[Tensor]:
         """Return the edges of a region."""
         around = dict.fromkeys([t for node in inside for t in (*node.inputs, *node.outputs)])
         return [tensor for tensor in around if self.is_edge(tensor, inside)]
 
-    def is_edge(self, tensor: Tensor, inside: Mapping[Node, Carrier]) -> bool:
+    def is_edge(self, tensor: Tensor, inside: Mapping[Node, ChannelsLastForm]) -> bool:
         """Whether an image is turned, for its readers or for the caller."""
         if not moves(tensor.shape):
             return False
@@ -196,7 +196,7 @@ def _reads(node: Node, tensor: Tensor) -> bool:
     return any([x is tensor for x in inputs])
 
 
-def _takes(node: Node, tensor: Tensor, inside: Mapping[Node, Carrier]) -> bool:
+def _takes(node: Node, tensor: Tensor, inside: Mapping[Node, ChannelsLastForm]) -> bool:
     """Whether a node takes an image pixel by pixel, and only so."""
     how, op = inside.get(node), node.op
     if how is None:
@@ -253,7 +253,7 @@ class _Rewriting:
         self._made.update(zip(node.outputs, outputs, strict=True))
         return tuple([turned(t, channels_second(t.ndim)) for t in outputs])
 
-    def _given(self, node: Node, how: Carrier, number: int, tensor: Tensor) -> Tensor:
+    def _given(self, node: Node, how: ChannelsLastForm, number: int, tensor: Tensor) -> Tensor:
         """Return what a node of a region is given, of an input as it was and as it is there."""
         before = node.inputs[number]
         if number in how.images:

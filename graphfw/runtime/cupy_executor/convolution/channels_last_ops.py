@@ -74,7 +74,7 @@ def by_pixel(tensor: Tensor, rank: int) -> Tensor:
     return turned(tensor, pixels_last(rank))
 
 
-class Carrier(NamedTuple):
+class ChannelsLastForm(NamedTuple):
     """A node that works on images as well pixel by pixel.
 
     Attributes:
@@ -90,7 +90,7 @@ class Carrier(NamedTuple):
     make: Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
 
 
-def carrier(node: Node) -> Carrier | None:
+def carrier(node: Node) -> ChannelsLastForm | None:
     """Return how a node works on images pixel by pixel; None where it does not."""
     op = node.op
     if ELEMENTWISE in op.traits and RANDOM not in op.traits:
@@ -119,7 +119,7 @@ def is_asked(node: Node) -> bool:
     return is_plain or (op.name == "conv" and all([stride == 1 for stride in op.strides]))
 
 
-def _elementwise(node: Node) -> Carrier | None:
+def _elementwise(node: Node) -> ChannelsLastForm | None:
     shape = node.types[0].shape
     if not moves(shape):
         return None
@@ -130,10 +130,10 @@ def _elementwise(node: Node) -> Carrier | None:
         given = [t if n in images else by_pixel(t, rank) for n, t in enumerate(inputs)]
         return emit_all(node.op, *given)
 
-    return Carrier(rank, images, True, make)
+    return ChannelsLastForm(rank, images, True, make)
 
 
-def _broadcast(node: Node, op: BroadcastTo) -> Carrier | None:
+def _broadcast(node: Node, op: BroadcastTo) -> ChannelsLastForm | None:
     (x,), rank = node.inputs, len(op.dims)
     if not moves(op.dims):
         return None
@@ -144,10 +144,10 @@ def _broadcast(node: Node, op: BroadcastTo) -> Carrier | None:
         x = inputs[0] if is_image else by_pixel(inputs[0], rank)
         return emit_all(BroadcastTo(dims), x)
 
-    return Carrier(rank, (0,) if is_image else (), True, make)
+    return ChannelsLastForm(rank, (0,) if is_image else (), True, make)
 
 
-def _convolution(node: Node, op: Correlation) -> Carrier:
+def _convolution(node: Node, op: Correlation) -> ChannelsLastForm:
     rank, is_product = len(op.places) + 2, is_matrix_product(node)
 
     def conv(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -167,8 +167,8 @@ def _convolution(node: Node, op: Correlation) -> Carrier:
         return (turned(made, channels_second(rank)),)
 
     if isinstance(op, ConvWeight):
-        return Carrier(rank, (0, 1), False, conv_weight)
-    return Carrier(rank, (0,), True, conv)
+        return ChannelsLastForm(rank, (0, 1), False, conv_weight)
+    return ChannelsLastForm(rank, (0,), True, conv)
 
 
 def is_matrix_product(node: Node) -> bool:
@@ -184,7 +184,7 @@ def is_matrix_product(node: Node) -> bool:
     return is_even and places == node.inputs[0].shape[2:]
 
 
-def _reduction(node: Node, op: Reduction) -> Carrier | None:
+def _reduction(node: Node, op: Reduction) -> ChannelsLastForm | None:
     (x,) = node.inputs
     if not moves(x.shape):
         return None
@@ -198,10 +198,10 @@ def _reduction(node: Node, op: Reduction) -> Carrier | None:
         made = emit(changed(op, axes=axes), *inputs)
         return (F.reshape(made, node.types[0].shape),)
 
-    return Carrier(x.ndim, (0,), False, make)
+    return ChannelsLastForm(x.ndim, (0,), False, make)
 
 
-def _windows(node: Node, op: Padded) -> Carrier | None:
+def _windows(node: Node, op: Padded) -> ChannelsLastForm | None:
     """Return how windows slide over images: the channels are one more dim, of which each sees one.
 
     Elements of windows have the numbers that they had.
@@ -220,7 +220,7 @@ def _windows(node: Node, op: Padded) -> Carrier | None:
     return _whole(node, changed(op, **fields))
 
 
-def _renamed(node: Node) -> Carrier | None:
+def _renamed(node: Node) -> ChannelsLastForm | None:
     """Return how ops work on images that name axes, or have something for each of them."""
     op, shapes = node.op, _shapes(node)
     rank = len(shapes[0]) if shapes else 0
@@ -237,19 +237,19 @@ def _renamed(node: Node) -> Carrier | None:
     return None
 
 
-def _barrier(node: Node, op: Barrier) -> Carrier | None:
+def _barrier(node: Node, op: Barrier) -> ChannelsLastForm | None:
     """Return how a barrier passes images on; what it waits for may lie anyhow."""
     rank, images = node.types[0].ndim, tuple(range(op.count))
     if any([kind.ndim != rank or not moves(kind.shape) for kind in node.types]):
         return None
-    return Carrier(rank, images, True, lambda inputs: emit_all(op, *inputs))
+    return ChannelsLastForm(rank, images, True, lambda inputs: emit_all(op, *inputs))
 
 
 def _shapes(node: Node) -> list[Shape]:
     return [*[tensor.shape for tensor in node.inputs], *[kind.shape for kind in node.types]]
 
 
-def _whole(node: Node, op: Op) -> Carrier:
+def _whole(node: Node, op: Op) -> ChannelsLastForm:
     """Return the carrier of a node all of whose inputs and outputs are images."""
     every = tuple(range(len(node.inputs)))
-    return Carrier(node.types[0].ndim, every, True, lambda inputs: emit_all(op, *inputs))
+    return ChannelsLastForm(node.types[0].ndim, every, True, lambda inputs: emit_all(op, *inputs))

@@ -39,7 +39,7 @@ _GRADIENT = "\n".join([_FORWARD, text_of("gradient.cuh")])
 _DEPTHWISE = text_of("windows.cuh", "depthwise.cuh")
 
 
-class Tile(NamedTuple):
+class BlockTile(NamedTuple):
     """A kind of tile: see tiles.cuh.
 
     Attributes:
@@ -72,14 +72,14 @@ class Engine(NamedTuple):
     dtype: DType
     sums: DType
     by_depth: bool
-    tiles: tuple[Tile, ...]
+    tiles: tuple[BlockTile, ...]
 
     @property
     def vector(self) -> int:
         """How many elements are read at once."""
         return 16 // self.dtype.itemsize
 
-    def tile(self, outputs: int, columns: int, others: int) -> Tile:
+    def tile(self, outputs: int, columns: int, others: int) -> BlockTile:
         """Return the tile for so many rows and columns, in so many products."""
         if len(self.tiles) == 1:
             return self.tiles[0]
@@ -117,7 +117,7 @@ def engine(dtype: DType, *, rounds: bool = False) -> Engine | None:
         return None
     item = dtype.itemsize
     tiles = [
-        Tile(
+        BlockTile(
             name,
             f"gf_fma_tile<{kind}, {m}, {n}, 16, {tm}, {tn}>",
             *(m, n, m // tm * (n // tn), 2 * 16 * (m + n + 16) * item),
@@ -129,15 +129,15 @@ def engine(dtype: DType, *, rounds: bool = False) -> Engine | None:
 
 def _tile(
     name: str, kind: str, m: int, n: int, depth: int, warp: tuple[int, int], item: int
-) -> Tile:
+) -> BlockTile:
     """Return a tile whose warps have so many rows and columns."""
     threads = 32 * m // warp[0] * n // warp[1]
     # Elements along the depth, or along the sides, in a row, with 8 more for the banks.
     elements = (m + n) * (depth + 8) if item == 2 else depth * (m + n + 16)
-    return Tile(name, kind, m, n, threads, 2 * elements * item)
+    return BlockTile(name, kind, m, n, threads, 2 * elements * item)
 
 
-def _tiles(tile: Tile, outputs: int, columns: int) -> int:
+def _tiles(tile: BlockTile, outputs: int, columns: int) -> int:
     return -(-outputs // tile.rows) * -(-columns // tile.columns)
 
 
@@ -289,7 +289,7 @@ def _variants(engine: Engine, call: str) -> tuple[Variant, ...]:
     )
 
 
-def _launched(tile: Tile, blocks: int, largest: int) -> Launch:
+def _launched(tile: BlockTile, blocks: int, largest: int) -> Launch:
     is_wide = largest >= _NARROW
     return Launch(tile.name, blocks, 1, (tile.threads, 1), tile.shared, 0, 0, is_wide)
 

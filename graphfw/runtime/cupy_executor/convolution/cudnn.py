@@ -14,10 +14,10 @@ from graphfw.runtime.cupy_executor.convolution.cudnn_descriptor import (
     CONVOLUTIONS,
     MADE,
     OPERANDS,
-    Described,
+    CudnnConvDescriptor,
     Kind,
-    Lying,
     Numerics,
+    OperandStrides,
     described,
 )
 from graphfw.runtime.executor import Options
@@ -90,7 +90,9 @@ class CudnnConv(cudnn.CudnnCode):
         )
 
 
-def _graph(code: CudnnConv, told: Described, library: Any, where: Mapping[str, Any]) -> Any:
+def _graph(
+    code: CudnnConv, told: CudnnConvDescriptor, library: Any, where: Mapping[str, Any]
+) -> Any:
     """Describe a convolution; the numbers of its operands are those of the code's, from 1."""
     kinds = library.data_type
     kind = getattr(kinds, cudnn.KINDS[code.dtype.name])
@@ -104,7 +106,7 @@ def _graph(code: CudnnConv, told: Described, library: Any, where: Mapping[str, A
     each = (1, channels, *[1 for _ in told.before])
     lying |= {"residual": told.response}
     usual = channels if code.by_pixel else 1
-    lying |= {"bias": Lying(0, each, (channels, 1, *[usual for _ in each[2:]]))}
+    lying |= {"bias": OperandStrides(0, each, (channels, 1, *[usual for _ in each[2:]]))}
 
     def given(name: str) -> Any:
         return graph.tensor(

@@ -44,7 +44,7 @@ class Numerics(NamedTuple):
     winograd: bool
 
 
-class Terms(NamedTuple):
+class CudnnConvForm(NamedTuple):
     """A convolution in these terms.
 
     Attributes:
@@ -69,7 +69,7 @@ class Terms(NamedTuple):
         return (*lying, *self.before)
 
 
-def terms(op: Correlation, x: View, other: View, out: View) -> Terms | None:
+def terms(op: Correlation, x: View, other: View, out: View) -> CudnnConvForm | None:
     """Return a convolution, or a gradient of kernels, in cuDNN's terms; None where it has none.
 
     Args:
@@ -81,18 +81,18 @@ def terms(op: Correlation, x: View, other: View, out: View) -> Terms | None:
     if isinstance(op, ConvWeight):
         if any(spread != 1 for spread in op.spreads):
             return None  # it would have to write its result backwards
-        return Terms("wgrad", x, out, other, op.before, op.strides)
+        return CudnnConvForm("wgrad", x, out, other, op.before, op.strides)
     assert isinstance(op, Conv)
     taps = zip(other.shape[2:], other.strides[2:], strict=True)
     is_forward = all([size == 1 or always_ge(stride, 0) for size, stride in taps])
     if is_forward and all(spread == 1 for spread in op.spreads):
-        return Terms("fprop", x, other, out, op.before, op.strides)
+        return CudnnConvForm("fprop", x, other, out, op.before, op.strides)
     back = _turned(other, op.groups)
     if back is None or any(stride != 1 for stride in op.strides):
         return None
     sizes = zip(op.dilations, other.shape[2:], op.before, strict=True)
     before = tuple([d * (k - 1) - b for d, k, b in sizes])
-    return Terms("dgrad", out, back, x, before, op.spreads)
+    return CudnnConvForm("dgrad", out, back, x, before, op.spreads)
 
 
 def _turned(weight: View, groups: DimLike) -> View | None:
@@ -117,7 +117,7 @@ def _turned(weight: View, groups: DimLike) -> View | None:
     return View(weight.storage, weight.offset + last, shape, strides)
 
 
-class Lying(NamedTuple):
+class OperandStrides(NamedTuple):
     """How an operand lies at given sizes, in elements."""
 
     offset: int
@@ -125,7 +125,7 @@ class Lying(NamedTuple):
     strides: tuple[int, ...]
 
 
-class Described(NamedTuple):
+class CudnnConvDescriptor(NamedTuple):
     """The description of a convolution for cuDNN at given sizes, with two spatial dims or three.
 
     Attributes:
@@ -136,9 +136,9 @@ class Described(NamedTuple):
         dilations: How far its elements are apart.
     """
 
-    image: Lying
-    filter: Lying
-    response: Lying
+    image: OperandStrides
+    filter: OperandStrides
+    response: OperandStrides
     before: list[int]
     behind: list[int]
     strides: list[int]
@@ -151,7 +151,7 @@ def described(
     itemsize: int,
     *,
     by_pixel: bool,
-) -> Described | str:
+) -> CudnnConvDescriptor | str:
     """Return what cuDNN is told; or why it can't be told.
 
     Args:
@@ -183,16 +183,16 @@ def described(
         for each, usual in ((before, 0), (behind, 0), (strides, 1), (dilations, 1)):
             each.insert(0, usual)
     image, kernel, response = [_plain(one, by_pixel=by_pixel) for one in operands]
-    return Described(image, kernel, response, before, behind, strides, dilations)
+    return CudnnConvDescriptor(image, kernel, response, before, behind, strides, dilations)
 
 
-def _taken(numbers: Iterator[int], rank: int) -> Lying:
+def _taken(numbers: Iterator[int], rank: int) -> OperandStrides:
     shape = tuple([next(numbers) for _ in range(rank)])
     strides = tuple([next(numbers) for _ in range(rank)])
-    return Lying(next(numbers), shape, strides)
+    return OperandStrides(next(numbers), shape, strides)
 
 
-def _plain(one: Lying, *, by_pixel: bool) -> Lying:
+def _plain(one: OperandStrides, *, by_pixel: bool) -> OperandStrides:
     """Return the same with two spatial dims at least, and strides that say nothing as usual."""
     shape, strides = list(one.shape), list(one.strides)
     if len(shape) == 3:
@@ -203,10 +203,10 @@ def _plain(one: Lying, *, by_pixel: bool) -> Lying:
         if shape[axis] == 1:
             strides[axis] = step
         step = strides[axis] * shape[axis]
-    return Lying(one.offset, tuple(shape), tuple(strides))
+    return OperandStrides(one.offset, tuple(shape), tuple(strides))
 
 
-def _overlaps(one: Lying) -> bool:
+def _overlaps(one: OperandStrides) -> bool:
     """Whether elements lie at one place, or backwards."""
     end = 0
     for stride, size in sorted(zip(one.strides, one.shape, strict=True)):

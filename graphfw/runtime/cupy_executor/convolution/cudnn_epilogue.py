@@ -13,7 +13,7 @@ from graphfw.runtime.kernels.ir import Access, Call, Expr, Load, Loop, Size, Sto
 from graphfw.runtime.kernels.steps import Epilogue, Storage
 
 
-class Ending(NamedTuple):
+class CudnnEpilogue(NamedTuple):
     """An epilogue that adds a bias, and perhaps an image.
 
     Attributes:
@@ -27,7 +27,7 @@ class Ending(NamedTuple):
     result: Storage
 
 
-def ending(epilogue: Epilogue, shape: Sequence[DimLike], *, by_pixel: bool) -> Ending | None:
+def ending(epilogue: Epilogue, shape: Sequence[DimLike], *, by_pixel: bool) -> CudnnEpilogue | None:
     """Return what an epilogue is, if cuDNN has convolutions that end so.
 
     It has those to which a bias is added, before it perhaps another image, and which perhaps end
@@ -64,7 +64,7 @@ def ending(epilogue: Epilogue, shape: Sequence[DimLike], *, by_pixel: bool) -> E
     assert result is not None
     extras = tuple([name for name in ("residual", "bias") if name in found])
     read = [storage for name in extras if (storage := found[name]) is not None]
-    return Ending(extras, tuple(read), result)
+    return CudnnEpilogue(extras, tuple(read), result)
 
 
 class _Reader:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.cupy_executor.codegen.types import memory
-from graphfw.runtime.cupy_executor.codegen.values import Values, in_order, roots, statements
+from graphfw.runtime.cupy_executor.codegen.values import CudaValues, in_order, roots, statements
 from graphfw.runtime.kernels.ir import Buffer, Kernel, Load, Store
 from graphfw.runtime.kernels.printer import show
 
@@ -84,7 +84,7 @@ class Finish(NamedTuple):
             lines.append(f"    y[row * {length} + {column}] = result;")
         if self.kernel is None:
             return lines
-        values = Values(self.kernel)
+        values = CudaValues(self.kernel)
         for axis in (*self.kernel.outer, *self.kernel.inner):
             values.index[axis.name] = "0"
         outer = [axis for axis in self.kernel.outer if axis.extent != 1]

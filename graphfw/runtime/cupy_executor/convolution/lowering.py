@@ -97,7 +97,7 @@ def fused_conv_steps(
     dims = spatial_dims(op, x.shape[2:], x.strides[2:], op.places, weight.shape[2:])
     matrix, steps = _matrix(node, op, found, weight, dims, spreads)
     parts = Temp(found.sums, pieces * size, "parts of sums")
-    ending = _Ending((parts,), (True,), None, ())
+    ending = _ConvEpilogue((parts,), (True,), None, ())
     if pieces == 1:
         ending = _ending(node, found, product, epilogue)
     step = Step(
@@ -180,7 +180,7 @@ def _conv_pieces(op: Conv, found: Engine, x: View, weight: View) -> int:
     return pieces_for(found, outputs, columns, op.groups * classes, depth // classes)
 
 
-class _Ending(NamedTuple):
+class _ConvEpilogue(NamedTuple):
     """How a convolution ends.
 
     Attributes:
@@ -200,14 +200,14 @@ class _Ending(NamedTuple):
 
 def _ending(
     node: Node, found: Engine, product: Storage | None, epilogue: Epilogue | None
-) -> _Ending:
+) -> _ConvEpilogue:
     own, by_pixel = () if product is None else (product,), is_by_pixel(node)
     if epilogue is None:
-        return _Ending(own, (True,), Finish(found.dtype, by_pixel=by_pixel), ())
+        return _ConvEpilogue(own, (True,), Finish(found.dtype, by_pixel=by_pixel), ())
     kernel = epilogue.kernel
     others = [n for n, s in enumerate(epilogue.operands) if s is not None]
     place = {buffer: 2 + len(own) + number for number, buffer in enumerate(others)}
-    return _Ending(
+    return _ConvEpilogue(
         operands=(*own, *[s for s in epilogue.operands if s is not None]),
         written=(*[True for _ in own], *[kernel.buffers[n].written for n in others]),
         finish=Finish(found.dtype, product is not None, by_pixel, kernel, epilogue.product),
@@ -319,7 +319,7 @@ def _as_it_lies(op: Conv, found: Engine, weight: View) -> _Matrix | None:
 
 
 def _depthwise(
-    op: Conv, nodes: tuple[Node, ...], found: Engine, x: View, weight: View, ending: _Ending
+    op: Conv, nodes: tuple[Node, ...], found: Engine, x: View, weight: View, ending: _ConvEpilogue
 ) -> Step:
     """Return the step of a convolution whose outputs see one channel each."""
     dims = spatial_dims(op, x.shape[2:], x.strides[2:], op.places, weight.shape[2:])
