@@ -19,7 +19,7 @@ from graphfw.loc import Loc
 from graphfw.passes.base import Pass, no_ambient
 from graphfw.passes.rules import RuleSet
 from graphfw.passes.values import (
-    Draw,
+    SampleInputs,
     Unknown,
     Value,
     evaluated,
@@ -36,8 +36,8 @@ _LOW_NOISE = 4
 """The same where there are 16-bit floats: sums of these are made in float32, and rounded once."""
 
 
-class Trial:
-    """The inputs of a run, and what its values are worth.
+class RealRun:
+    """The inputs of a run, and how far its values may differ.
 
     Sums in another order and functions that are a unit in the last place off are no mistakes. They
     mostly hide in the tolerance of `same_values`. Where they do not, because large numbers cancel
@@ -45,7 +45,7 @@ class Trial:
     last bits: what moves then is not determined any better.
     """
 
-    def __init__(self, draw: Draw) -> None:
+    def __init__(self, draw: SampleInputs) -> None:
         self.draw = draw
 
     def values(self, graph: Graph) -> list[Value]:
@@ -111,7 +111,7 @@ def _moves(a: Array, b: Array, moved: Sequence[Array], farther: int) -> bool:
     return same_values(a, b)
 
 
-def blamed_pass(source: Graph, passes: Sequence[Pass], trial: Trial) -> PassError | None:
+def blamed_pass(source: Graph, passes: Sequence[Pass], trial: RealRun) -> PassError | None:
     """Run passes one by one and return an error that names the first which changes a number."""
     with no_ambient():
         before, wanted = source, trial.values(source)
@@ -125,7 +125,7 @@ def blamed_pass(source: Graph, passes: Sequence[Pass], trial: Trial) -> PassErro
     return None
 
 
-def _error(one: Pass, before: Graph, after: Graph, output: int, trial: Trial) -> PassError:
+def _error(one: Pass, before: Graph, after: Graph, output: int, trial: RealRun) -> PassError:
     tensor = before.outputs[output]
     rule, found = "", None
     if isinstance(one, RuleSet):
@@ -149,7 +149,7 @@ def _error(one: Pass, before: Graph, after: Graph, output: int, trial: Trial) ->
 
 
 def _first_rewrite(
-    one: RuleSet, number: int, before: Graph, trial: Trial
+    one: RuleSet, number: int, before: Graph, trial: RealRun
 ) -> tuple[Node, str] | None:
     """Return the first node in whose place a rule puts something else."""
     made: list[tuple[Node, Sequence[Tensor]]] = []
@@ -172,7 +172,7 @@ def _first_rewrite(
     return None
 
 
-def _first_node(before: Graph, after: Graph, trial: Trial) -> tuple[Node, str] | None:
+def _first_node(before: Graph, after: Graph, trial: RealRun) -> tuple[Node, str] | None:
     """Return the first node of a graph of whose value nothing is left at its place."""
     shared = set(after.nodes)
     made = [t for node in before.nodes if node not in shared for t in node.outputs]
@@ -196,7 +196,9 @@ def _first_node(before: Graph, after: Graph, trial: Trial) -> tuple[Node, str] |
     return None
 
 
-def values_of(graph: Graph, tensors: Sequence[Tensor], draw: Draw) -> Mapping[Tensor, Value]:
+def values_of(
+    graph: Graph, tensors: Sequence[Tensor], draw: SampleInputs
+) -> Mapping[Tensor, Value]:
     """Return the values of tensors of a derived graph."""
     return dict(zip(tensors, evaluated(derive(graph, tensors), draw), strict=True))
 

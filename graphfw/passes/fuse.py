@@ -19,12 +19,12 @@ from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_concats import join_parts
 from graphfw.passes.fuse_cycles import break_cycles
-from graphfw.passes.fuse_nodes import Facts, Natives, Role
+from graphfw.passes.fuse_nodes import CompilableOps, FusionFacts, Role
 from graphfw.passes.fuse_outputs import Outputs, settled
 from graphfw.passes.fuse_products import attach_products
 from graphfw.passes.split_column_reductions import part_narrow
 
-_ANEW = (Role.RECIPE, Role.UNPACK)
+_ANEW = (Role.GENERATED, Role.UNPACK)
 """Ops that are computed anew wherever kernels read them."""
 
 GroupKind: TypeAlias = Literal["kernel", "matmul", "reference"]
@@ -66,22 +66,24 @@ class Partition:
     """
 
     groups: tuple[Group, ...]
-    facts: Facts
+    facts: FusionFacts
 
 
-def partition(graph: Graph, natives: Natives) -> Partition:
+def partition(graph: Graph, natives: CompilableOps) -> Partition:
     """Divide a graph's nodes into groups.
 
     Sources, views and what is computed anew wherever it is read belong to no group. The outputs of
     the graph, or the tensors that they are views of, are outputs of groups or sources.
     """
-    facts = Facts(graph, natives)
+    facts = FusionFacts(graph, natives)
     wanted = _wanted(graph, facts)
     idle = _idle(graph, facts)
     clusters = Clusters(facts, {node: i for i, node in enumerate(graph.nodes)})
     for node in graph.nodes:
         role = facts.role[node]
-        if role in (Role.SOURCE, Role.VIEW, Role.INSIDE) or (role in _ANEW and node not in wanted):
+        if role in (Role.SOURCE, Role.VIEW, Role.FUSED_CONV):
+            continue
+        if role in _ANEW and node not in wanted:
             continue
         if node in idle:
             continue
@@ -96,27 +98,27 @@ def partition(graph: Graph, natives: Natives) -> Partition:
     return Partition(tuple(groups), facts)
 
 
-def _wanted(graph: Graph, facts: Facts) -> set[Node]:
+def _wanted(graph: Graph, facts: FusionFacts) -> set[Node]:
     """Return the nodes that must be in memory, too: for outputs, products, references."""
     tensors = list(graph.outputs)
     numbered: list[Tensor] = []
     for node in graph.nodes:
         role = facts.role[node]
-        if role in (Role.MATMUL, Role.REFERENCE):
+        if role in (Role.MATMUL, Role.FALLBACK):
             tensors.extend(facts.read_by(node))
         elif node.op.name == "gather":
             numbered.append(node.inputs[0])
         elif role is Role.COPY:
             numbered.extend(node.inputs)
     roots = {facts.root_of(t).node for t in tensors}
-    recipes = {facts.root_of(t).node for t in numbered}
+    generated = {facts.root_of(t).node for t in numbered}
     return {
         *[node for node in roots if facts.role[node] in _ANEW],
-        *[node for node in recipes if facts.role[node] is Role.RECIPE],
+        *[node for node in generated if facts.role[node] is Role.GENERATED],
     }
 
 
-def _idle(graph: Graph, facts: Facts) -> set[Node]:
+def _idle(graph: Graph, facts: FusionFacts) -> set[Node]:
     """Return the nodes that only reductions need that compute them themselves."""
     idle = {node for short in facts.short.values() for node in short.inside}
     if not idle:
@@ -139,7 +141,7 @@ def _group(cluster: Cluster, clusters: Clusters, outputs: Outputs) -> Group:
     kind: GroupKind = "kernel"
     if cluster.product is not None:
         kind = "matmul"
-    elif clusters.facts.role[nodes[0]] is Role.REFERENCE:
+    elif clusters.facts.role[nodes[0]] is Role.FALLBACK:
         kind = "reference"
     inside = set(nodes)
     reasons = {

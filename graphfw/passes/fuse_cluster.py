@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from graphfw.ir.tensor import Node
-from graphfw.passes.fuse_loops import Axes, Reduction
+from graphfw.passes.fuse_loops import Axes, GroupReduction
 
 
 @dataclass(eq=False)
@@ -38,7 +38,7 @@ class Cluster:
     rows: Axes | None = None
     has_row_values: bool = False
     form: Literal["rows", "columns"] = "rows"
-    reductions: list[Reduction] = field(default_factory=list)
+    reductions: list[GroupReduction] = field(default_factory=list)
     product: Node | None = None
     closed: str = ""
     sources: set[Cluster] = field(default_factory=set)

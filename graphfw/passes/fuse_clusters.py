@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_cluster import Cluster
-from graphfw.passes.fuse_loops import Axes, Loops, Reduction, loops_of
-from graphfw.passes.fuse_nodes import Facts, Read, Role, Space
+from graphfw.passes.fuse_loops import Axes, GroupReduction, Loops, loops_of
+from graphfw.passes.fuse_nodes import FusionFacts, Read, Role, Space
 from graphfw.passes.fuse_row_reductions import takes_up
 
 _CODE = 128
@@ -51,7 +51,7 @@ class _Joint(NamedTuple):
     rows: Axes | None
     has_row_values: bool
     form: Literal["rows", "columns"]
-    reductions: list[Reduction]
+    reductions: list[GroupReduction]
 
 
 class Clusters:
@@ -68,7 +68,7 @@ class Clusters:
         with_products: Whether matrix products may be joined to: when all else is settled.
     """
 
-    def __init__(self, facts: Facts, places: dict[Node, int]) -> None:
+    def __init__(self, facts: FusionFacts, places: dict[Node, int]) -> None:
         self.facts = facts
         self.reads: dict[Node, tuple[Read, ...]] = {}
         self.axes: dict[Node, tuple[int, ...]] = {}
@@ -132,13 +132,13 @@ class Clusters:
             self._join_siblings(node)
 
     def _role_alone(self, node: Node) -> bool:
-        is_one = self.facts.role[node] in (Role.REFERENCE, Role.MATMUL, Role.COPY)
+        is_one = self.facts.role[node] in (Role.FALLBACK, Role.MATMUL, Role.COPY)
         return is_one or len(node.types) > 1
 
     def put_alone(self, node: Node) -> None:
         """Give a node a group of its own."""
         facts, role = self.facts, self.facts.role[node]
-        if role is Role.REFERENCE or len(node.types) > 1:
+        if role is Role.FALLBACK or len(node.types) > 1:
             why = "it is computed by itself"
             reads = tuple([Read(facts.root_of(t), None, why) for t in node.inputs])
             self._new(node, Space((), (), reads)).closed = why
@@ -183,7 +183,7 @@ class Clusters:
             is_place = node.op.combine in ("argmax", "argmin")
             whole, kept = frozenset(axes), frozenset(self.out[node])
             if self.facts.role[node] is Role.REDUCE:
-                cluster.reductions.append(Reduction(whole, kept, is_place))
+                cluster.reductions.append(GroupReduction(whole, kept, is_place))
                 loops = loops_of(axes, self.sizes, None, cluster.reductions)
                 if isinstance(loops, Loops):
                     cluster.rows, cluster.form = loops.rows, loops.form
@@ -327,12 +327,12 @@ class Clusters:
             return ALL_ROWS if is_result else OTHER_ROWS
         rows = next(iter(kinds), None)
         reductions = [
-            Reduction(self.resolved(r.source), self.resolved(r.result), r.is_place)
+            GroupReduction(self.resolved(r.source), self.resolved(r.result), r.is_place)
             for r in a.reductions
         ]
         for r in b.reductions:
             moved = self._translated(r.source, same), self._translated(r.result, same)
-            reductions.append(Reduction(*moved, r.is_place))
+            reductions.append(GroupReduction(*moved, r.is_place))
         if not takes_up(self.facts, a.product or b.product, order, rows, reductions):
             return "it is no function of one element of a matmul"
         loops = loops_of(order, self.sizes, rows, list(dict.fromkeys(reductions)))

@@ -23,14 +23,14 @@ def join_parts(clusters: Clusters, graph: Graph) -> None:
     """Give concatenations to the groups that compute all of their parts."""
     parts: Counter[Cluster] = Counter()
     for node in graph.nodes:
-        if node.op.name != "concat" or clusters.facts.role[node] is not Role.REFERENCE:
+        if node.op.name != "concat" or clusters.facts.role[node] is not Role.FALLBACK:
             continue
         alone, source = clusters.of(node), _source(clusters, node)
         if alone is not None and source is not None:
             if parts[source] + len(node.inputs) > _PARTS:
                 continue
             parts[source] += len(node.inputs)
-            clusters.facts.role[node] = Role.JOIN
+            clusters.facts.role[node] = Role.CONCAT
             alone.nodes, alone.sources, alone.into = [], set(), source
             source.nodes.append(node)
             source.high = max(source.high, clusters.places[node])

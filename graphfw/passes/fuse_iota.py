@@ -1,4 +1,4 @@
-"""Tensors whose elements say where they stand: 0, 1, 2, …"""
+"""Iota: tensors whose elements count, 0, 1, 2, …"""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _RANGE = 4096
 """Constants of so many elements at most are looked at to see whether they are 0, 1, 2, …"""
 
 
-def counted_place(root: Tensor, at: Index) -> Affine | None:
-    """Return the value of an element of a range as its place says it; None of other tensors."""
+def iota_value(root: Tensor, at: Index) -> Affine | None:
+    """Return the value of a range's element by its index; None for other tensors."""
     op = root.node.op
     if isinstance(op, Arange) and root.dtype.is_integer:
         return at[0] * op.step + op.start

@@ -20,7 +20,7 @@ _HOIST = 8
 """Shorter rows are not worth a loop of their own for what is computed once a row."""
 
 
-class Reduction(NamedTuple):
+class GroupReduction(NamedTuple):
     """A reduction inside a group, from some of the group's axes to fewer."""
 
     source: Axes
@@ -44,7 +44,7 @@ def loops_of(
     order: Sequence[int],
     sizes: Sequence[DimLike],
     rows: Axes | None,
-    reductions: Sequence[Reduction],
+    reductions: Sequence[GroupReduction],
 ) -> Loops | str:
     """Choose the loops, or say why there are none that fit.
 
@@ -91,7 +91,7 @@ def _chosen(
     order: Sequence[int],
     whole: Axes,
     sizes: Sequence[DimLike],
-    reductions: Sequence[Reduction],
+    reductions: Sequence[GroupReduction],
 ) -> Axes | None:
     """Choose the rows where the results of all reductions leave the group."""
     last = order[-1]

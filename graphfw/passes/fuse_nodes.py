@@ -18,10 +18,10 @@ from graphfw.ir.walk import users
 from graphfw.ops.counting import Arange
 from graphfw.ops.reduce import ArgExtreme, Reduction
 from graphfw.ops.selection import Gather, Gathering, IndexAdd
-from graphfw.passes.fuse_iota import counted_place
-from graphfw.passes.fuse_pools import PRODUCTS, pools_alone, product_of
+from graphfw.passes.fuse_iota import iota_value
+from graphfw.passes.fuse_pools import PRODUCTS, is_sole_pool, product_of
 from graphfw.passes.fuse_views import (
-    Layout,
+    TensorLayout,
     axes_before,
     own_layout,
     renamed,
@@ -35,7 +35,7 @@ _RECIPE = 8
 """So many nodes may be computed anew wherever they are read, if they read no memory."""
 
 
-class Natives(Protocol):
+class CompilableOps(Protocol):
     """The ops that can be compiled."""
 
     def scalar(self, node: Node) -> bool:
@@ -64,20 +64,20 @@ class Role(enum.Enum):
 
     SOURCE = "given"
     VIEW = "computes nothing: its input's memory is read in another order"
-    RECIPE = "is computed anew wherever it is read: a range, a size"
+    GENERATED = "is computed anew wherever it is read: a range, a size"
     UNPACK = "is read from packed bytes wherever it is read"
     POINTWISE = "an element of the output is a function of one of each input"
     REDUCE = "a reduction"
     COPY = "a view that does not lie regularly: it is copied"
     MATMUL = "a matrix product, or a convolution"
-    INSIDE = "a convolution that is computed with what pools it"
-    REFERENCE = "is computed by itself"
-    JOIN = "its parts are written where they belong, by what computes them"
+    FUSED_CONV = "a convolution that is computed with what pools it"
+    FALLBACK = "is computed by itself"
+    CONCAT = "its parts are written where they belong, by what computes them"
 
     __hash__ = object.__hash__
 
 
-_GIVEN = (Role.SOURCE, Role.RECIPE, Role.UNPACK)
+_GIVEN = (Role.SOURCE, Role.GENERATED, Role.UNPACK)
 
 
 class Read(NamedTuple):
@@ -109,7 +109,7 @@ class Space(NamedTuple):
     reads: tuple[Read, ...]
 
 
-class Picking(NamedTuple):
+class RowGather(NamedTuple):
     """A gather or index_add that names one place along the last axis of x for each row of x.
 
     Attributes:
@@ -121,7 +121,7 @@ class Picking(NamedTuple):
     dims: tuple[int | None, ...]
 
 
-class Facts:
+class FusionFacts:
     """The roles of a graph's nodes and the layouts of its tensors.
 
     Attributes:
@@ -134,24 +134,24 @@ class Facts:
             where they lie. Lowering says so.
     """
 
-    def __init__(self, graph: Graph, natives: Natives) -> None:
+    def __init__(self, graph: Graph, natives: CompilableOps) -> None:
         self.natives = natives
         self.role: dict[Node, Role] = {}
-        self.layout: dict[Tensor, Layout] = {}
+        self.layout: dict[Tensor, TensorLayout] = {}
         self.short: dict[Node, Short] = {}
         self.behind: dict[Tensor, tuple[Tensor, ...]] = {}
-        self.inside: dict[Tensor, Layout] = {}
+        self.inside: dict[Tensor, TensorLayout] = {}
         self._graph = graph
         self._reductions: dict[Node, tuple[Tensor, tuple[int, ...]]] = {}
         self._weight: dict[Node, int] = {}
         for node in graph.nodes:
             self.role[node] = self._role_of(node)
 
-    def layout_of(self, tensor: Tensor) -> Layout:
+    def layout_of(self, tensor: Tensor) -> TensorLayout:
         """Return where the elements of a tensor lie."""
         return self.inside.get(tensor) or self.layout_in_root(tensor)
 
-    def layout_in_root(self, tensor: Tensor) -> Layout:
+    def layout_in_root(self, tensor: Tensor) -> TensorLayout:
         """Return where they lie if the tensor behind all views has memory of its own."""
         return self.layout.get(tensor) or own_layout(tensor)
 
@@ -187,20 +187,20 @@ class Facts:
             return self._barrier(node)
         kinds = {t.dtype.kind for t in node.types} | {t.dtype.kind for t in node.inputs}
         if "complex" in kinds:
-            return self._view_or(node, Role.REFERENCE)
+            return self._view_or(node, Role.FALLBACK)
         if renames(node):
             # x[n] -> [n//3, 3] is checked when it runs.
             proved = op.name != "reshape" or node.inputs[0].type.size == node.types[0].size
-            return self._view_or(node, Role.COPY if proved else Role.REFERENCE)
+            return self._view_or(node, Role.COPY if proved else Role.FALLBACK)
         if op.name in ("arange", "dim_value"):
             return self._recipe(node)
         if op.name == "unpack_bits":
             is_given = self.role[self.root_of(node.inputs[0]).node] is Role.SOURCE
-            return Role.UNPACK if is_given else Role.REFERENCE
+            return Role.UNPACK if is_given else Role.FALLBACK
         if op.name in PRODUCTS:
-            return Role.MATMUL if self.natives.matmul(node) else Role.REFERENCE
+            return Role.MATMUL if self.natives.matmul(node) else Role.FALLBACK
         if self._is_pooled_product(node):
-            self.role[product_of(node)] = Role.INSIDE
+            self.role[product_of(node)] = Role.FUSED_CONV
             return Role.MATMUL
         if op.combine:
             short = self._written_out(node)
@@ -212,21 +212,21 @@ class Facts:
             return Role.POINTWISE
         if op.name == "index_add":
             base = fill_value(node.inputs[0])
-            return Role.POINTWISE if base is not None and self.picking(node) else Role.REFERENCE
+            return Role.POINTWISE if base is not None and self.picking(node) else Role.FALLBACK
         if ELEMENTWISE not in op.traits or not self.natives.scalar(node):
-            return Role.REFERENCE
+            return Role.FALLBACK
         weight = 1
         for tensor in node.inputs:
             root = self.root_of(tensor).node
-            if self.role[root] is Role.RECIPE:
+            if self.role[root] is Role.GENERATED:
                 weight += self._weight[root]
             elif fill_value(tensor) is None:
                 return Role.POINTWISE
         self._weight[node] = weight
-        return Role.RECIPE if 1 < weight <= _RECIPE else Role.POINTWISE
+        return Role.GENERATED if 1 < weight <= _RECIPE else Role.POINTWISE
 
     def _is_pooled_product(self, node: Node) -> bool:
-        if not pools_alone(node, self._users, self._kept):
+        if not is_sole_pool(node, self._users, self._kept):
             return False
         conv = product_of(node)
         is_free = self.role[conv] is Role.MATMUL and not self.waits(conv)
@@ -278,9 +278,9 @@ class Facts:
         op, to = node.op, node.types[0].dtype
         self._weight[node] = 1
         if isinstance(op, Arange) and always_ge(op.size, 0):
-            return Role.RECIPE
+            return Role.GENERATED
         # Other dtypes may not hold a size, of which eval makes an error.
-        return Role.RECIPE if to.name in ("int64", "float32", "float64") else Role.REFERENCE
+        return Role.GENERATED if to.name in ("int64", "float32", "float64") else Role.FALLBACK
 
     def _view_or(self, node: Node, otherwise: Role) -> Role:
         if not renames(node):
@@ -291,13 +291,13 @@ class Facts:
             renamed(t, standard_index(t)[0]) is not None for t in node.outputs
         )
         if not is_proved:
-            return Role.REFERENCE
+            return Role.FALLBACK
         if any(layout is None for layout in layouts):
-            return otherwise if len(layouts) == 1 else Role.REFERENCE
-        if self.role[source.root.node] is Role.RECIPE and any(
+            return otherwise if len(layouts) == 1 else Role.FALLBACK
+        if self.role[source.root.node] is Role.GENERATED and any(
             renamed(t, standard_index(t)[0]) is None for t in node.outputs
         ):
-            return Role.REFERENCE
+            return Role.FALLBACK
         for tensor, layout in zip(node.outputs, layouts, strict=True):
             assert layout is not None
             self.layout[tensor] = layout
@@ -319,7 +319,7 @@ class Facts:
             tensor = tensor.node.inputs[0]
         return tensor, found
 
-    def picking(self, node: Node) -> Picking | None:
+    def picking(self, node: Node) -> RowGather | None:
         """Return how a gather or index_add picks one place of each row, if that is what it does."""
         first = 1 if node.op.name == "gather" else 2
         x, indices = node.inputs[0], node.inputs[first:]
@@ -333,7 +333,7 @@ class Facts:
         dims: list[int | None] = [None] * len(named)
         for place, tensor in enumerate(indices[:-1], axis):
             root, at = self.follow(tensor, broadcast_index(index, tensor.shape))
-            counted = None if at is None else counted_place(root, at)
+            counted = None if at is None else iota_value(root, at)
             used = None if counted is None else counted.lone_variable
             if used is None or used.extent != x.shape[place]:
                 return None
@@ -342,7 +342,7 @@ class Facts:
         is_whole = all(d == 1 or dims[i] is not None for i, d in enumerate(named))
         if not is_whole or known != sorted(known) or len(known) < len(indices) - 1:
             return None
-        return Picking(indices[-1], tuple(dims))
+        return RowGather(indices[-1], tuple(dims))
 
     def space(self, node: Node, *, pick: bool = False) -> Space:
         """Return the loops of a node that computes.

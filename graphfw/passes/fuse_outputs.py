@@ -9,7 +9,7 @@ from typing import NamedTuple
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_clusters import Clusters
-from graphfw.passes.fuse_nodes import Facts, Natives, Read, Role
+from graphfw.passes.fuse_nodes import CompilableOps, FusionFacts, Read, Role
 
 _AGAIN = 6
 """So many nodes are computed again at most in place of reading one tensor."""
@@ -67,7 +67,7 @@ def _joined(parts: Sequence[_Again]) -> _Again:
 
 
 def settled(
-    clusters: Clusters, facts: Facts, natives: Natives, outputs: Sequence[Tensor]
+    clusters: Clusters, facts: FusionFacts, natives: CompilableOps, outputs: Sequence[Tensor]
 ) -> Outputs:
     """Decide what each cluster stores, and what its readers compute again."""
     return _Settling(clusters, facts, natives, outputs).result()
@@ -75,7 +75,11 @@ def settled(
 
 class _Settling:
     def __init__(
-        self, clusters: Clusters, facts: Facts, natives: Natives, outputs: Sequence[Tensor]
+        self,
+        clusters: Clusters,
+        facts: FusionFacts,
+        natives: CompilableOps,
+        outputs: Sequence[Tensor],
     ) -> None:
         self.clusters = clusters
         self.facts = facts

@@ -21,7 +21,7 @@ def columns_of(node: Node) -> Shape:
     return node.types[0].shape[2 if product_of(node).op.name == "conv" else -1 :]
 
 
-def pools_alone(node: Node, users: Mapping[Node, Sequence[Node]], kept: Set[Tensor]) -> bool:
+def is_sole_pool(node: Node, users: Mapping[Node, Sequence[Node]], kept: Set[Tensor]) -> bool:
     """Whether a node pools a convolution that nobody else reads, or keeps."""
     if node.op.name not in _POOLS:
         return False

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graphfw.ir.tensor import Node
-from graphfw.passes.fuse_loops import Axes, Loops, Reduction, loops_of
-from graphfw.passes.fuse_nodes import Facts
+from graphfw.passes.fuse_loops import Axes, GroupReduction, Loops, loops_of
+from graphfw.passes.fuse_nodes import FusionFacts
 
 if TYPE_CHECKING:
     from graphfw.passes.fuse_cluster import Cluster
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def takes_up(
-    facts: Facts,
+    facts: FusionFacts,
     product: Node | None,
     order: Sequence[int],
     rows: Axes | None,
-    reductions: Sequence[Reduction],
+    reductions: Sequence[GroupReduction],
 ) -> bool:
     """Whether a product, if there is one in a group, can take up what the group does.
 
@@ -48,7 +48,7 @@ def _lines(product: Node, order: Sequence[int]) -> Axes:
     return frozenset(order[: len(order) - len(columns)])
 
 
-def _is_along(one: Reduction, order: Sequence[int], lines: Axes) -> bool:
+def _is_along(one: GroupReduction, order: Sequence[int], lines: Axes) -> bool:
     """Whether a reduction is one over whole rows, of which there are several."""
     is_of_rows = one.source == frozenset(order) and one.result == lines
     return is_of_rows and bool(lines) and not one.is_place
@@ -73,7 +73,7 @@ def part_lines(clusters: Clusters, product: Node, reader: Cluster) -> bool:
     if not behind or not reads.isdisjoint(behind) or clusters.picks & set(reader.nodes):
         return False
     reductions = [
-        Reduction(clusters.resolved(r.source), clusters.resolved(r.result), r.is_place)
+        GroupReduction(clusters.resolved(r.source), clusters.resolved(r.result), r.is_place)
         for r in reader.reductions
     ]
     along = [one for one in reductions if _is_along(one, order, lines)]

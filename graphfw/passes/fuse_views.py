@@ -17,7 +17,7 @@ _CHAIN = 16
 """So many views of views are seen through; then there is a copy, so that walks stay short."""
 
 
-class Layout(NamedTuple):
+class TensorLayout(NamedTuple):
     """Where a tensor's elements lie.
 
     Attributes:
@@ -43,12 +43,12 @@ def contiguous(shape: Sequence[DimLike]) -> tuple[DimLike, ...]:
     return tuple(reversed(strides))
 
 
-def own_layout(tensor: Tensor) -> Layout:
+def own_layout(tensor: Tensor) -> TensorLayout:
     """Return the layout of a tensor that is computed or given."""
-    return Layout(tensor, 0, contiguous(tensor.shape), 0)
+    return TensorLayout(tensor, 0, contiguous(tensor.shape), 0)
 
 
-def view_of(tensor: Tensor, source: Layout) -> Layout | None:
+def view_of(tensor: Tensor, source: TensorLayout) -> TensorLayout | None:
     """Return how the output of an op that renames elements lies, given how its input does.
 
     None where it can't be seen as lying regularly: it needs a copy.
@@ -70,10 +70,10 @@ def view_of(tensor: Tensor, source: Layout) -> Layout | None:
         offset = offset + place.offset * stride
         for variable, coefficient in place.terms.items():
             steps[variable] = steps[variable] + coefficient * stride
-    return Layout(source.root, offset, tuple(steps.values()), source.depth + 1)
+    return TensorLayout(source.root, offset, tuple(steps.values()), source.depth + 1)
 
 
-def source_of(tensor: Tensor, place: Layout) -> Layout | None:
+def source_of(tensor: Tensor, place: TensorLayout) -> TensorLayout | None:
     """Return how the input of an op that renames elements must lie for its output to lie so.
 
     None where the output has not all elements of the input, or these would not lie regularly.

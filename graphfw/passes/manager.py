@@ -33,7 +33,7 @@ and sessions compare the first run of each plan with the graph as it was before 
 
 
 @record
-class Report:
+class PassReport:
     """The effect of one pass.
 
     Attributes:
@@ -52,11 +52,11 @@ class Report:
 
 
 @record
-class Result:
+class PassResult:
     """A graph that passes have rewritten, and what they did."""
 
     graph: Graph
-    reports: tuple[Report, ...]
+    reports: tuple[PassReport, ...]
 
 
 def run_pipeline(
@@ -66,7 +66,7 @@ def run_pipeline(
     verify: Level | None = None,
     dump: str | os.PathLike[str] | None = None,
     all_passes: bool = False,
-) -> Result:
+) -> PassResult:
     """Run passes over a derived graph, one after the other.
 
     Args:
@@ -93,7 +93,7 @@ def run_pipeline(
         )
     level = chosen_level(verify)
     folder = _dump_folder(dump)
-    reports: list[Report] = []
+    reports: list[PassReport] = []
     right: set[Node] = set()
     with no_ambient():
         if level != "off":
@@ -112,13 +112,13 @@ def run_pipeline(
             _write(folder, len(reports), one.name, graph)
         if level in ("ends", "first-run"):
             _check(graph, right, f"one of the passes {', '.join(r.name for r in reports)}")
-    return Result(graph, tuple(reports))
+    return PassResult(graph, tuple(reports))
 
 
-def table(reports: Sequence[Report]) -> str:
+def table(reports: Sequence[PassReport]) -> str:
     """Return reports as a table of text.
 
-    >>> print(table([Report("cse", 12, 9, {"merged": 3}, 0.25)]))
+    >>> print(table([PassReport("cse", 12, 9, {"merged": 3}, 0.25)]))
     pass    nodes     ms  rewrites
     cse   12 -> 9   0.25  merged 3
     total 12 -> 9   0.25
@@ -137,7 +137,7 @@ def table(reports: Sequence[Report]) -> str:
     )
 
 
-def _run(one: Pass, graph: Graph) -> tuple[Graph, Report]:
+def _run(one: Pass, graph: Graph) -> tuple[Graph, PassReport]:
     hits: Counter[str] = Counter()
     start = time.perf_counter()
     result = one.run(graph, hits)
@@ -149,7 +149,7 @@ def _run(one: Pass, graph: Graph) -> tuple[Graph, Report]:
             f"it changed the outputs from {_types(graph)} to {_types(result)}",
             fix="keep the outputs' order, shapes and dtypes, as graphfw.extend.rebuild does",
         )
-    return result, Report(one.name, len(graph.nodes), len(result.nodes), dict(hits), ms)
+    return result, PassReport(one.name, len(graph.nodes), len(result.nodes), dict(hits), ms)
 
 
 def _types(graph: Graph) -> str:
@@ -169,7 +169,7 @@ def _check(graph: Graph, right: set[Node], who: str) -> None:
 
 
 @contextmanager
-def _blamed(one: Pass, reports: Sequence[Report]) -> Iterator[None]:
+def _blamed(one: Pass, reports: Sequence[PassReport]) -> Iterator[None]:
     """Turn any failure into an error that names the pass and those before it."""
     try:
         yield

@@ -29,8 +29,8 @@ from graphfw.ops.regions import Region
 from graphfw.ops.scans import Scan
 from graphfw.ops.whiles import Loop
 from graphfw.passes.base import Pass
-from graphfw.passes.mixed_choice import Choice
-from graphfw.passes.mixed_policy import VIEWS, Kind, Policy, is_wide_operand
+from graphfw.passes.mixed_choice import PrecisionChoice
+from graphfw.passes.mixed_policy import VIEWS, Policy, PrecisionKind, is_wide_operand
 
 _SMALL = 64
 """Constants of so many elements are converted here; larger ones by a cast, when passes fold it."""
@@ -94,7 +94,7 @@ class _Mixing:
         self, owner: MixedPrecision, graph: Graph, weak: Collection[Node], hits: Counter[str]
     ) -> None:
         self._owner = owner
-        self._choice = Choice(owner.policy, graph, weak)
+        self._choice = PrecisionChoice(owner.policy, graph, weak)
         self._graph = graph
         self._hits = hits
         self._new: dict[Node, tuple[Tensor, ...]] = {}
@@ -122,7 +122,7 @@ class _Mixing:
     def _rewritten(self, node: Node, derived: Graph) -> tuple[Tensor, ...]:
         op, kind = node.op, self._choice.kinds[node]
         inputs: Sequence[Tensor]
-        if kind is Kind.PASSES:
+        if kind is PrecisionKind.PASSES:
             inputs = [self._here(t) for t in node.inputs]
         elif SOURCE not in op.traits and self._choice.computes_narrow(node):
             inputs = self._narrow_inputs(node)
@@ -153,9 +153,9 @@ class _Mixing:
         if said is not None:
             return f"{said.pattern!r} is to be {said.dtype.name}"
         kind = self._choice.kinds[node]
-        if kind is Kind.NARROW:
+        if kind is PrecisionKind.NARROW:
             return f"{name} computes in {self._choice.low.name}"
-        if kind is not Kind.FOLLOWS:
+        if kind is not PrecisionKind.FOLLOWS:
             return f"{name} takes float32" if isinstance(node.op, Region) else f"{name} is float32"
         if self._choice.computes_narrow(node):
             return f"{name} goes along with {self._choice.low.name}"
@@ -215,7 +215,7 @@ class _Mixing:
         node, key = tensor.node, (tensor.node, tensor.index, self._choice.low)
         if key in self._converted:
             return self._converted[key]
-        if node.op.name in VIEWS and self._choice.kinds[node] is Kind.FOLLOWS:
+        if node.op.name in VIEWS and self._choice.kinds[node] is PrecisionKind.FOLLOWS:
             # What it is a view of is converted, once for all views.
             made = emit(node.op, self._narrow(node.inputs[0], reader))
         elif node in self._choice.weak and node.op.name == "astype":

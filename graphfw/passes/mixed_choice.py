@@ -23,10 +23,17 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
 from graphfw.ops.regions import Region
-from graphfw.passes.mixed_policy import KINDS, VIEWS, Kind, Override, Policy, is_wide_operand
+from graphfw.passes.mixed_policy import (
+    KINDS,
+    VIEWS,
+    Override,
+    Policy,
+    PrecisionKind,
+    is_wide_operand,
+)
 
 
-class Choice:
+class PrecisionChoice:
     """The choice that a policy makes in a graph, or in the body of a loop or a branch.
 
     Args:
@@ -70,11 +77,11 @@ class Choice:
                 found.setdefault(node.inputs[0].node, said)
         return found
 
-    def _kind(self, node: Node) -> Kind:
+    def _kind(self, node: Node) -> PrecisionKind:
         said = self.said.get(node)
         if said is not None:
-            return Kind.NARROW if said.dtype is self.low else Kind.WIDE
-        return KINDS.get(node.op.name, Kind.WIDE)
+            return PrecisionKind.NARROW if said.dtype is self.low else PrecisionKind.WIDE
+        return KINDS.get(node.op.name, PrecisionKind.WIDE)
 
     def _found_readers(self, graph: Graph) -> dict[Node, list[tuple[Node | None, int]]]:
         """Return who reads each node, as which operand; None for the graph's outputs."""
@@ -91,7 +98,7 @@ class Choice:
         if self._is_weak(node):
             self.weak.add(node)
         kind = self.kinds[node]
-        if kind is Kind.PASSES:
+        if kind is PrecisionKind.PASSES:
             found = tuple([self._low_here(t) for t in node.inputs[: len(node.types)]])
         elif SOURCE not in node.op.traits and self.is_narrow(node):
             found = self._narrow_outputs(node)
@@ -104,9 +111,9 @@ class Choice:
     def is_narrow(self, node: Node) -> bool:
         """Say whether a node would compute in 16 bits, going by its inputs."""
         floats = [t for t in node.inputs if t.dtype is float32]
-        if self.kinds[node] is Kind.NARROW:
+        if self.kinds[node] is PrecisionKind.NARROW:
             return bool(floats)
-        if self.kinds[node] is not Kind.FOLLOWS:
+        if self.kinds[node] is not PrecisionKind.FOLLOWS:
             return False
         others = [t for t in floats if not self._low_here(t)]
         if len(others) < len(floats) and all(t.node in self.weak for t in others):
@@ -130,7 +137,7 @@ class Choice:
 
         In the backward part also of smaller ones alone, as the gradient of a mean is.
         """
-        if self.kinds[node] is not Kind.FOLLOWS or not _makes_floats(node):
+        if self.kinds[node] is not PrecisionKind.FOLLOWS or not _makes_floats(node):
             return False
         if node.op.name in VIEWS:
             return node.inputs[0].node in self._derived
@@ -175,7 +182,7 @@ class Choice:
             (tensor,) = node.outputs
             is_weight = isinstance(tensor, Variable) and tensor.trainable
             return is_weight or node in self.weak or self._goes_along(tensor)
-        if self.kinds[node] is not Kind.FOLLOWS:
+        if self.kinds[node] is not PrecisionKind.FOLLOWS:
             return name == "astype" and node.inputs[0].dtype.is_bool
         return name in VIEWS and node.inputs[0].node in self.weak
 
@@ -183,7 +190,7 @@ class Choice:
         """Say whether a constant may be rounded: one number if 16 bits hold it, many in range."""
         array = constant_array(tensor)
         kinds = [self.kinds[reader] for reader, _ in self._readers[tensor.node] if reader]
-        if array is None or Kind.FOLLOWS not in kinds:  # products convert what they are given
+        if array is None or PrecisionKind.FOLLOWS not in kinds:  # products convert their operands
             return False
         with np.errstate(over="ignore"):
             rounded = array.astype(self.low.dtype).astype(np.float32)
@@ -195,7 +202,7 @@ class Choice:
     def _widen(self) -> None:
         """Let compute in float32 what would be rounded on its way to where float32 is wanted."""
         for node in reversed(self.nodes):
-            if self.kinds[node] is not Kind.FOLLOWS or not any(self._is_low[node]):
+            if self.kinds[node] is not PrecisionKind.FOLLOWS or not any(self._is_low[node]):
                 continue
             if self._moves_less(node) or self._is_bias(node):
                 continue
@@ -224,18 +231,18 @@ class Choice:
         (above,) = [t.node for t in node.inputs if t.node not in self.weak]
         while above.op.name in VIEWS:
             above = above.inputs[0].node
-        return self.kinds[above] is Kind.NARROW
+        return self.kinds[above] is PrecisionKind.NARROW
 
     def _wants_low(self, reader: Node | None, number: int) -> bool | None:
         """Say whether a reader takes 16 bits, or (None) what it is given."""
         if reader is None:
             return False
         kind = self.kinds[reader]
-        if kind is Kind.NARROW:
+        if kind is PrecisionKind.NARROW:
             return not is_wide_operand(reader, number)
-        if kind is Kind.PASSES:
+        if kind is PrecisionKind.PASSES:
             return True
-        if kind is Kind.FOLLOWS:
+        if kind is PrecisionKind.FOLLOWS:
             if not _makes_floats(reader):
                 return None
             return any(self._is_low[reader])
@@ -245,7 +252,7 @@ class Choice:
         """Return the nodes that products read in 16 bits, themselves or as a view."""
         found: set[Node] = set()
         for node in self.nodes:
-            if self.kinds[node] is not Kind.NARROW:
+            if self.kinds[node] is not PrecisionKind.NARROW:
                 continue
             for number, tensor in enumerate(node.inputs):
                 above = tensor.node

@@ -26,7 +26,7 @@ MixedName: TypeAlias = Literal["mixed-bf16", "mixed-fp16"]
 _DTYPES: Mapping[str, DType] = {"mixed-bf16": bfloat16, "mixed-fp16": float16}
 
 
-class Kind(enum.Enum):
+class PrecisionKind(enum.Enum):
     """How an operation's dtype is chosen."""
 
     NARROW = "computes in 16 bits"
@@ -54,10 +54,10 @@ _CHOICES = (
     *("isfinite", "isinf", "isnan", "signbit"),
 )
 
-KINDS: Mapping[str, Kind] = {
-    **dict.fromkeys(_PRODUCTS, Kind.NARROW),
-    **dict.fromkeys((*_ARITHMETIC, *VIEWS, *_MOVEMENT, *_CHOICES), Kind.FOLLOWS),
-    **dict.fromkeys(("barrier", "custom_gradient"), Kind.PASSES),
+KINDS: Mapping[str, PrecisionKind] = {
+    **dict.fromkeys(_PRODUCTS, PrecisionKind.NARROW),
+    **dict.fromkeys((*_ARITHMETIC, *VIEWS, *_MOVEMENT, *_CHOICES), PrecisionKind.FOLLOWS),
+    **dict.fromkeys(("barrier", "custom_gradient"), PrecisionKind.PASSES),
 }
 """Of the operations by name; what is not here is WIDE."""
 

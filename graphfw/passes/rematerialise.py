@@ -80,10 +80,10 @@ class Rematerialise(Pass):
     name = "rematerialise"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        parts = Parts(graph, self.sizes)
+        parts = ForwardBackward(graph, self.sizes)
         if not parts.wanted:
             return graph
-        again = _Choice(parts, self.budget).again()
+        again = _BudgetedChoice(parts, self.budget).again()
         if not again:
             return graph
         return rebuild(graph, Rewriting(parts, again, hits))
@@ -110,7 +110,7 @@ def _is_plain(node: Node) -> bool:
     return is_view(node) or ELEMENTWISE in node.op.traits
 
 
-class Parts:
+class ForwardBackward:
     """The forward and the backward part of a graph.
 
     Attributes:
@@ -193,10 +193,10 @@ def _small(sizes: Sequence[int]) -> int:
     return found
 
 
-class _Choice:
+class _BudgetedChoice:
     """Finds what is computed again."""
 
-    def __init__(self, parts: Parts, budget: Budget) -> None:
+    def __init__(self, parts: ForwardBackward, budget: Budget) -> None:
         self._parts = parts
         self._nodes = ancestors(parts.wanted, stop=parts.given.__contains__)
         self._kept = self._banned(budget)
@@ -309,7 +309,7 @@ def _can_repeat(op: Op) -> bool:
 class Rewriting:
     """Makes the graph again, with copies of what is computed again, just before they are read."""
 
-    def __init__(self, parts: Parts, again: set[Node], hits: Counter[str]) -> None:
+    def __init__(self, parts: ForwardBackward, again: set[Node], hits: Counter[str]) -> None:
         self._parts = parts
         self._again = again
         self._hits = hits

@@ -18,7 +18,7 @@ from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.ir.walk import ancestors
 from graphfw.passes.base import Pass
-from graphfw.passes.rematerialise import Parts, Rewriting, is_cheap, is_view
+from graphfw.passes.rematerialise import ForwardBackward, Rewriting, is_cheap, is_view
 
 _SIZE = 64
 """The size that an unknown dim counts as. Which tensors are chosen depends on it, no value does."""
@@ -43,21 +43,21 @@ class RematerialiseElementwise(Pass):
         if not any(node.loc.grad_of is not None for node in graph.nodes):
             return graph
         try:
-            parts = Parts(graph, defaultdict(lambda: _SIZE))
+            parts = ForwardBackward(graph, defaultdict(lambda: _SIZE))
         except ZeroDivisionError:  # a size that there is for other sizes only
             return graph
-        again = _Choice(parts, {tensor.node for tensor in graph.outputs}).again()
+        again = _ElementwiseChoice(parts, {tensor.node for tensor in graph.outputs}).again()
         return rebuild(graph, Rewriting(parts, again, hits)) if again else graph
 
 
-class _Choice:
+class _ElementwiseChoice:
     """Finds what is computed again.
 
     Each tensor of the forward part has a root: the one large tensor that it comes of, element by
     element. What comes of several is its own root, and these are its origins.
     """
 
-    def __init__(self, parts: Parts, outputs: set[Node]) -> None:
+    def __init__(self, parts: ForwardBackward, outputs: set[Node]) -> None:
         self._parts = parts
         self._outputs = outputs
         self._sizes: dict[Node, int] = {}

@@ -44,7 +44,7 @@ _RNG = Rng(0, 0)
 
 
 @record
-class Draw:
+class SampleInputs:
     """Inputs of a graph.
 
     Attributes:
@@ -154,7 +154,7 @@ def first_rule(one: RuleSet, before: Graph, differs: Callable[[Graph], bool]) ->
     return None
 
 
-def evaluated(graph: Graph, draw: Draw) -> list[Value]:
+def evaluated(graph: Graph, draw: SampleInputs) -> list[Value]:
     """Return the outputs' values by each op's reference `eval`; drop values after use."""
     nodes = live_nodes(graph)
     uses = Counter(t.node for node in nodes for t in node.inputs)
@@ -187,7 +187,7 @@ def _value(values: Mapping[Node, tuple[Any, ...] | Unknown], tensor: Tensor) -> 
     return own if isinstance(own, Unknown) else own[tensor.index]
 
 
-def _results(node: Node, inputs: Sequence[Any], draw: Draw) -> tuple[Any, ...] | Unknown:
+def _results(node: Node, inputs: Sequence[Any], draw: SampleInputs) -> tuple[Any, ...] | Unknown:
     """Return a node's outputs; what is not known of its inputs is not known of them."""
     for x in inputs:
         if isinstance(x, Unknown):
@@ -226,7 +226,7 @@ def _moved(array: Array, noise: np.random.Generator) -> Array:
     return np.where(np.trunc(array) == array, array, moved)
 
 
-def _draws(graph: Graph) -> tuple[list[Draw], list[list[Value]]]:
+def _draws(graph: Graph) -> tuple[list[SampleInputs], list[list[Value]]]:
     """Return inputs that the graph accepts, ordinary ones and special floats, with its outputs."""
     failure: Exception | None = None
     for size in _SIZES:
@@ -248,7 +248,7 @@ def _draws(graph: Graph) -> tuple[list[Draw], list[list[Value]]]:
     ) from failure
 
 
-def _draw(graph: Graph, size: int | None, ints: tuple[int, int], special: bool) -> Draw:
+def _draw(graph: Graph, size: int | None, ints: tuple[int, int], special: bool) -> SampleInputs:
     rng = np.random.default_rng(len(graph.nodes))
     sizes = _sizes(graph, size)
     feeds = {
@@ -256,7 +256,7 @@ def _draw(graph: Graph, size: int | None, ints: tuple[int, int], special: bool) 
         for node in live_nodes(graph)
         if SOURCE in node.op.traits and PURE not in node.op.traits
     }
-    return Draw(feeds, sizes)
+    return SampleInputs(feeds, sizes)
 
 
 def _shape(node: Node, sizes: Mapping[str, int]) -> tuple[int, ...]:

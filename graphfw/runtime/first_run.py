@@ -13,9 +13,9 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.rebuild import derive
-from graphfw.passes.bisect_passes import Trial, blamed_pass, difference, values_of
+from graphfw.passes.bisect_passes import RealRun, blamed_pass, difference, values_of
 from graphfw.passes.manager import chosen_passes
-from graphfw.passes.values import Draw, Unknown, Value, warn_of_unknown
+from graphfw.passes.values import SampleInputs, Unknown, Value, warn_of_unknown
 from graphfw.runtime.executor import Claim, Executable, Executor, Replayed
 from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.places import places_of
@@ -58,8 +58,8 @@ class FirstRun(Executable):
         outputs = self._run(inputs, sizes, rng, version, None)
         program = self._program
         tensors = (*program.feeds, *program.variables)
-        trial = Trial(
-            Draw(
+        trial = RealRun(
+            SampleInputs(
                 {t.node: self._host(a) for t, a in zip(tensors, inputs, strict=True)},
                 dict(zip(program.symbols, sizes, strict=True)),
                 rng,
@@ -99,7 +99,7 @@ class FirstRun(Executable):
         return self._run.blame(inputs, sizes, rng)
 
 
-def _wanted(source: Graph, trial: Trial) -> list[Value]:
+def _wanted(source: Graph, trial: RealRun) -> list[Value]:
     try:
         return trial.values(source)
     except Exception as error:
@@ -112,7 +112,7 @@ def _wanted(source: Graph, trial: Trial) -> list[Value]:
 
 
 def _blamed_step(
-    program: Program, replayed: Iterator[Replayed], output: int, trial: Trial
+    program: Program, replayed: Iterator[Replayed], output: int, trial: RealRun
 ) -> VerifyError:
     """Return an error that names the first step which does not give what its nodes do."""
     graph = program.graph

@@ -22,7 +22,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Update, Variable
 from graphfw.loc import Loc
 from graphfw.passes.base import Pass
-from graphfw.passes.manager import Level, Report, Result, chosen_level, run_pipeline
+from graphfw.passes.manager import Level, PassReport, PassResult, chosen_level, run_pipeline
 from graphfw.runtime.riding import riding
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ class Program:
     passes: Passes
     is_trip: bool = False
     casts: tuple[Cast, ...] = ()
-    rewriting: tuple[Report, ...] = ()
-    mixing: tuple[Report, ...] = ()
+    rewriting: tuple[PassReport, ...] = ()
+    mixing: tuple[PassReport, ...] = ()
     is_staged: bool = False
 
     @property
@@ -108,7 +108,7 @@ class Program:
         return self._result.graph
 
     @property
-    def reports(self) -> tuple[Report, ...]:
+    def reports(self) -> tuple[PassReport, ...]:
         """The effect of each pass."""
         return (*self.rewriting, *self.mixing, *self._result.reports)
 
@@ -131,8 +131,8 @@ class Program:
         return _copied(self.graph.outputs)
 
     @property
-    def _result(self) -> Result:
-        found: Result | None = self.__dict__.get("_passed")
+    def _result(self) -> PassResult:
+        found: PassResult | None = self.__dict__.get("_passed")
         if found is None:
             # Only now: who has the code already needs no passes.
             passes = self.passes()
@@ -320,7 +320,7 @@ def body_program(body: Body, lasting: int, *, is_trip: bool) -> Program:
 
 def without_passes(program: Program) -> Program:
     """Return a program whose graph is the source as it is."""
-    program.__dict__["_passed"] = Result(program.source, ())
+    program.__dict__["_passed"] = PassResult(program.source, ())
     return program
 
 

@@ -14,7 +14,7 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.op import REGISTRY
 from graphfw.ir.rebuild import derive, live_nodes
 from graphfw.ir.types import parse_type
-from graphfw.passes.values import Draw, evaluated
+from graphfw.passes.values import SampleInputs, evaluated
 
 
 def raw(name, *inputs, **fields):
@@ -65,7 +65,7 @@ def ops_of(graph: Graph) -> list[str]:
 SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, 3e38, 0.1, 65504.0, 2.5]
 
 
-def hard_draw(graph: Graph, rng: np.random.Generator, n: int = 4) -> Draw:
+def hard_draw(graph: Graph, rng: np.random.Generator, n: int = 4) -> SampleInputs:
     """Inputs full of special floats and of integers that overflow."""
     feeds = {}
     for node in live_nodes(graph):
@@ -87,10 +87,10 @@ def hard_draw(graph: Graph, rng: np.random.Generator, n: int = 4) -> Draw:
                 array.imag = rng.choice(SPECIAL, shape)
         with np.errstate(all="ignore"):
             feeds[node] = np.asarray(array).astype(dtype.dtype)
-    return Draw(feeds, {"n": n})
+    return SampleInputs(feeds, {"n": n})
 
 
-def assert_same_bits(before: Graph, after: Graph, draw: Draw) -> None:
+def assert_same_bits(before: Graph, after: Graph, draw: SampleInputs) -> None:
     """The outputs agree bit for bit, but for the bits inside a NaN."""
     for a, b in zip(evaluated(before, draw), evaluated(after, draw), strict=True):
         assert a.shape == b.shape

@@ -21,7 +21,7 @@ from graphfw.passes.control_flow import (
 )
 from graphfw.passes.cse import CSE
 from graphfw.passes.pipelines import DEFAULT
-from graphfw.passes.values import Draw, evaluated
+from graphfw.passes.values import SampleInputs, evaluated
 from tests.passes.helpers import ops_of
 
 
@@ -41,7 +41,7 @@ class Given:
         """The graph after a pass, which has kept its values."""
         hits = Counter()
         made = one.run(self.graph, hits)
-        draw = Draw(self.feeds, {})
+        draw = SampleInputs(self.feeds, {})
         for a, b in zip(evaluated(self.graph, draw), evaluated(made, draw), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
         self.hits = hits
@@ -353,6 +353,6 @@ def test_all_passes_together_keep_values():
     graph = given.graph
     for one in DEFAULT:
         graph = one.run(graph, Counter())
-    draw = Draw(given.feeds, {})
+    draw = SampleInputs(given.feeds, {})
     for a, b in zip(evaluated(given.graph, draw), evaluated(graph, draw), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

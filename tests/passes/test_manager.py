@@ -19,7 +19,7 @@ from graphfw.passes.base import Pass
 from graphfw.passes.cse import CSE
 from graphfw.passes.dce import EliminateDeadCode
 from graphfw.passes.fold_constants import FoldConstants
-from graphfw.passes.manager import Report, run_pipeline, table
+from graphfw.passes.manager import PassReport, run_pipeline, table
 from graphfw.passes.pipelines import DEFAULT, SIMPLIFY
 from graphfw.passes.rules import RuleSet, rule
 from graphfw.passes.values import evaluated, same_values
@@ -71,7 +71,7 @@ def test_reports_and_their_table():
 
 
 def test_table_lists_hits_by_name():
-    text = table([Report("a", 3, 2, {"y": 1, "x": 2}, 1.0), Report("long", 2, 2, {}, 0.5)])
+    text = table([PassReport("a", 3, 2, {"y": 1, "x": 2}, 1.0), PassReport("long", 2, 2, {}, 0.5)])
     assert text.splitlines() == [
         "pass   nodes     ms  rewrites",
         "a     3 -> 2   1.00  x 2, y 1",

@@ -9,15 +9,15 @@ from graphfw.ir.dtype import bfloat16, float32
 from graphfw.ir.op import EFFECT, REGISTRY
 from graphfw.ir.rebuild import derive
 from graphfw.ops.regions import Region
-from graphfw.passes.mixed_policy import _WIDE_OPERANDS, KINDS, VIEWS, Kind
-from graphfw.passes.values import Draw, evaluated
+from graphfw.passes.mixed_policy import _WIDE_OPERANDS, KINDS, VIEWS, PrecisionKind
+from graphfw.passes.values import SampleInputs, evaluated
 from tests.support.mixed_graphs import mixed
 from tests.support.samples import declared
 
 
 def test_every_name_in_the_table_is_an_op():
     assert set(KINDS) <= set(REGISTRY)
-    assert {name for name in VIEWS if KINDS[name] is not Kind.FOLLOWS} == set()
+    assert {name for name in VIEWS if KINDS[name] is not PrecisionKind.FOLLOWS} == set()
     for name, operands in _WIDE_OPERANDS.items():
         assert operands <= set(REGISTRY[name].labels)
 
@@ -41,22 +41,22 @@ def test_every_op_computes_with_inputs_of_16_bits(one, rng):
         # By an override these have 16 bits, and hold the same numbers.
         rounded = [gf.identity(t, name=f"low{i}") for i, t in enumerate(given)]
         outputs = emit_all(sample.op, *rounded)
-        kind = KINDS.get(sample.op.name, Kind.WIDE)
-        if kind is not Kind.WIDE:  # read in 16 bits, or they would be computed in float32
+        kind = KINDS.get(sample.op.name, PrecisionKind.WIDE)
+        if kind is not PrecisionKind.WIDE:  # read in 16 bits, or they would be computed in float32
             first, *others = outputs
             if first.dtype is float32:
                 first = gf.identity(gf.identity(first), name="low")
             outputs = [first, *others]
     found, _ = mixed(g, outputs, {"low*": "bfloat16"})
     feeds = {t.node: a for t, a in zip(given, arrays, strict=True)}
-    values = evaluated(found, Draw(feeds, {}))
-    if kind is not Kind.WIDE:
+    values = evaluated(found, SampleInputs(feeds, {}))
+    if kind is not PrecisionKind.WIDE:
         inside = [n for n in found.nodes if n.op.name == sample.op.name]
         assert bfloat16 in {t.dtype for n in inside for t in n.inputs}
-    expected = evaluated(derive(g, outputs), Draw(feeds, {}))
+    expected = evaluated(derive(g, outputs), SampleInputs(feeds, {}))
     for value, wanted in zip(values, expected, strict=True):
         assert value.dtype == wanted.dtype
-        is_wide = kind is Kind.WIDE and not isinstance(sample.op, Region)
+        is_wide = kind is PrecisionKind.WIDE and not isinstance(sample.op, Region)
         if is_wide or not np.issubdtype(wanted.dtype, np.floating):
             np.testing.assert_array_equal(value, wanted)
         else:

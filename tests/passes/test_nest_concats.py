@@ -7,7 +7,7 @@ import numpy as np
 import graphfw as gf
 from graphfw.ir.rebuild import derive
 from graphfw.passes.nest_concats import NestConcats
-from graphfw.passes.values import Draw, evaluated
+from graphfw.passes.values import SampleInputs, evaluated
 
 
 def nested(g, outputs):
@@ -29,8 +29,8 @@ def test_each_is_a_part_of_the_next(rng):
     assert counts == [2, 2, 2, 2, 2]
     feeds = {t.node: rng.standard_normal((3, 4), dtype=np.float32) for t in (a, b, c, d)}
     for new, old in zip(
-        evaluated(graph, Draw(feeds, {})),
-        evaluated(derive(g, outputs), Draw(feeds, {})),
+        evaluated(graph, SampleInputs(feeds, {})),
+        evaluated(derive(g, outputs), SampleInputs(feeds, {})),
         strict=True,
     ):
         np.testing.assert_array_equal(new, old)

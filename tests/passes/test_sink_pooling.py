@@ -13,7 +13,7 @@ from graphfw.passes.sink_pooling import (
     SinkConvBelowPool,
     SinkElementwiseBelowPool,
 )
-from graphfw.passes.values import Draw, evaluated
+from graphfw.passes.values import SampleInputs, evaluated
 
 
 def moved(g, y, is_worth=lambda conv, pool: True):
@@ -44,7 +44,7 @@ def test_rising_steps_move(rng, step):
     assert names[:2] == ["conv", "window_max"]
     assert sorted(names) == sorted(moved(g, pooled, lambda conv, pool: False)[1])
     feeds = {x.node: rng.standard_normal(x.shape, dtype=np.float32)}
-    new, old = (evaluated(one, Draw(feeds, {}))[0] for one in (graph, derive(g, [pooled])))
+    new, old = (evaluated(one, SampleInputs(feeds, {}))[0] for one in (graph, derive(g, [pooled])))
     np.testing.assert_array_equal(new, old)
 
 
@@ -91,7 +91,7 @@ def test_sums_move_before_kernels_of_one_element(rng, groups, padding):
     graph, names = summed_first(g, pooled)
     assert names.index("window_sum") < names.index("conv")
     feeds = {x.node: rng.standard_normal((2, 4, 9, 8), dtype=np.float32)}
-    new, old = (evaluated(one, Draw(feeds, {}))[0] for one in (graph, derive(g, [pooled])))
+    new, old = (evaluated(one, SampleInputs(feeds, {}))[0] for one in (graph, derive(g, [pooled])))
     np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-5)
     graph = derive(g, [pooled])
     assert SinkConvBelowPool(lambda conv, pool: False).run(graph, Counter()) is graph
@@ -126,7 +126,7 @@ def test_a_window_that_sees_all_is_a_reduction(rng, pool, dtype):
     assert not any(node.op.name.startswith("window") for node in graph.nodes)
     assert graph.outputs[0].type == y.type
     feeds = {x.node: rng.standard_normal((2, 3, 5, 4)).astype(dtype)}
-    new, old = (evaluated(one, Draw(feeds, {}))[0] for one in (graph, derive(g, [y])))
+    new, old = (evaluated(one, SampleInputs(feeds, {}))[0] for one in (graph, derive(g, [y])))
     np.testing.assert_allclose(new, old, rtol=1e-3 if dtype == "float16" else 1e-5, atol=1e-5)
 
 
@@ -159,6 +159,6 @@ def test_sums_of_relus_join_the_convolution(rng, side):
     assert "window_relu_sum" in names
     assert not {"add", "relu", "window_sum"} & set(names)
     feeds = {x.node: rng.standard_normal((2, 3, 9, 10)).astype(np.float32)}
-    new, wanted = (evaluated(one, Draw(feeds, {}))[0] for one in (graph, old))
+    new, wanted = (evaluated(one, SampleInputs(feeds, {}))[0] for one in (graph, old))
     np.testing.assert_allclose(new, wanted, rtol=1e-6, atol=1e-6)
     assert FuseConvReluPool(lambda conv, pool: False).run(old, Counter()) is old

@@ -9,11 +9,11 @@ from graphfw.ir.functions import F
 from graphfw.ir.op import REGISTRY, Rng
 from graphfw.ir.rebuild import derive, rebuild
 from graphfw.passes import pipelines
-from graphfw.passes.bisect_passes import Trial, difference, explained
+from graphfw.passes.bisect_passes import RealRun, difference, explained
 from graphfw.passes.cse import CSE
 from graphfw.passes.pipelines import DEFAULT, SIMPLIFY
 from graphfw.passes.rules import RuleSet, rule
-from graphfw.passes.values import Draw, Unknown
+from graphfw.passes.values import SampleInputs, Unknown
 from graphfw.runtime import first_run
 
 
@@ -56,8 +56,8 @@ def test_what_is_right_passes_and_goes_on_as_without(net, rng):
 def test_only_the_first_run_is_compared(net, rng, monkeypatch):
     g, x, *_, loss, step = net
     calls = []
-    real = first_run.Trial.values
-    monkeypatch.setattr(Trial, "values", lambda self, graph: calls.append(1) or real(self, graph))
+    real = first_run.RealRun.values
+    monkeypatch.setattr(RealRun, "values", lambda self, graph: calls.append(1) or real(self, graph))
     with gf.Session(g, verify="first-run") as session:
         plan = session.compile([loss, step], feeds=[x])
         for n in (4, 4, 5):
@@ -212,8 +212,8 @@ def test_failing_operations_fail_as_ever():
 
 def trial_of(fetches, feeds):
     graph = gf.Session(fetches[0].node.graph, "meta").compile(list(fetches), list(feeds)).program
-    draw = Draw({t.node: a for t, a in feeds.items()}, {}, Rng(0, 0))
-    return graph.graph, Trial(draw)
+    draw = SampleInputs({t.node: a for t, a in feeds.items()}, {}, Rng(0, 0))
+    return graph.graph, RealRun(draw)
 
 
 def test_cancelling_sums_may_differ_as_far_as_their_last_bits_reach(rng):
@@ -287,9 +287,9 @@ def test_a_loop_that_the_last_bits_may_keep_going_is_no_difference():
         # Each trip computes with numbers that are moved by their last bits, so it is never 0.
         _, trips = gf.while_loop(lambda v: v[0] - x != 0, lambda v: (x * 1.5 / 1.5, v[1] + 1),
                                  (x + 1, 0))  # fmt: skip
-    draw = Draw({x.node: np.array(1.3, np.float32)}, {}, trips=30)
+    draw = SampleInputs({x.node: np.array(1.3, np.float32)}, {}, trips=30)
     graph = derive(g, [trips])
-    trial = Trial(draw)
+    trial = RealRun(draw)
     wanted = trial.values(graph)
     assert trial.first_difference(graph, wanted, wanted) is None
     assert explained(wanted[0], wanted[0] + 1, [Unknown(graph.nodes[-1], 30)])

@@ -15,7 +15,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse import Partition
 from graphfw.passes.manager import run_pipeline
 from graphfw.passes.pipelines import DEFAULT
-from graphfw.passes.values import Draw, evaluated
+from graphfw.passes.values import SampleInputs, evaluated
 from graphfw.runtime.cupy_executor.codegen import CudaCode, HandwrittenCode
 from graphfw.runtime.kernels.lower import Item
 from graphfw.runtime.kernels.steps import ReferenceStep, Step
@@ -81,7 +81,7 @@ def assert_lowered(
     }[how](steps)
     found = kernel_interpreter.run(graph, groups, items, feeds, sizes, run)
     for tensor, a, b in zip(
-        graph.outputs, found, evaluated(graph, Draw(feeds, sizes)), strict=True
+        graph.outputs, found, evaluated(graph, SampleInputs(feeds, sizes)), strict=True
     ):
         assert a.shape == b.shape
         assert a.dtype == b.dtype

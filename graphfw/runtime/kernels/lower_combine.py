@@ -12,7 +12,7 @@ from graphfw.ir.affine import Variable
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.passes.fuse import Group
-from graphfw.passes.fuse_nodes import Facts, Role
+from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Expr, Ref
 from graphfw.runtime.kernels.lower_loops import (
@@ -90,7 +90,7 @@ def _result(expr: Expr, results: dict[Tensor, Expr]) -> Expr | None:
     return None
 
 
-def can_follow(group: Group, facts: Facts) -> bool:
+def can_follow(group: Group, facts: FusionFacts) -> bool:
     """Whether a group is elementwise, so that it may be done where lines are joined.
 
     Not so a gather: its index says where it reads, and there no result is put in.
@@ -103,7 +103,7 @@ def can_follow(group: Group, facts: Facts) -> bool:
     )
 
 
-def following(group: Group, facts: Facts, tensors: Sequence[Tensor]) -> Draft | None:
+def following(group: Group, facts: FusionFacts, tensors: Sequence[Tensor]) -> Draft | None:
     """Return the draft of a group that takes each element of these tensors where it computes it."""
     if any(tuple([d for d in t.shape if d != 1]) != group.sizes for t in tensors):
         return None

@@ -17,14 +17,14 @@ from graphfw.ops.combine import Concat
 from graphfw.passes.fuse import Group, Partition
 from graphfw.passes.fuse_nodes import Role
 from graphfw.passes.fuse_pools import columns_of
-from graphfw.passes.fuse_views import Layout, source_of, view_of
+from graphfw.passes.fuse_views import TensorLayout, source_of, view_of
 
 _RUN = 16
 """So many elements at least lie in a row: to write fewer takes longer than to copy them."""
 
 
 class Joins:
-    """Says where parts of joins lie: in `Facts.inside`.
+    """Says where parts of joins lie: in `FusionFacts.inside`.
 
     Args:
         graph: The graph.
@@ -62,10 +62,10 @@ class Joins:
         begin: DimLike = 0
         for x in node.inputs:
             offset = whole.offset + begin * whole.strides[axis]
-            self._put(x, Layout(whole.root, offset, whole.strides, 0))
+            self._put(x, TensorLayout(whole.root, offset, whole.strides, 0))
             begin = begin + x.shape[axis]
 
-    def _put(self, tensor: Tensor, place: Layout) -> None:
+    def _put(self, tensor: Tensor, place: TensorLayout) -> None:
         """Let a tensor lie at a place, if what computes it can write it there."""
         facts = self._facts
         while tensor in facts.layout:
@@ -96,14 +96,14 @@ class Joins:
         role = self._facts.role[tensor.node]
         if role is Role.MATMUL:  # by an epilogue, which runs along columns
             return any([dim != 1 for dim in columns_of(tensor.node)])
-        return role in (Role.POINTWISE, Role.JOIN)
+        return role in (Role.POINTWISE, Role.CONCAT)
 
 
 def _is_join(group: Group) -> bool:
     return group.kind == "reference" and group.nodes[0].op.name == "concat"
 
 
-def _is_worth(tensor: Tensor, place: Layout) -> bool:
+def _is_worth(tensor: Tensor, place: TensorLayout) -> bool:
     """Whether enough elements lie in a row."""
     run: DimLike = 1
     for dim, stride in zip(reversed(tensor.shape), reversed(place.strides), strict=True):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse import Group
-from graphfw.passes.fuse_nodes import Facts, Role
+from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.runtime.kernels.ir import Kernel, Loop, Param, Store
 from graphfw.runtime.kernels.lower_loops import Draft, Stored, drafted, postorder, roots_of
 from graphfw.runtime.kernels.lower_steps import KernelTarget, finished
@@ -17,7 +17,7 @@ from graphfw.runtime.kernels.steps import Prologue
 
 
 def multiplied(
-    group: Group, readers: Collection[Group], facts: Facts, demanded: Collection[Tensor]
+    group: Group, readers: Collection[Group], facts: FusionFacts, demanded: Collection[Tensor]
 ) -> Node | None:
     """Return the matrix product that alone reads what a group computes, as one of its operands.
 
@@ -47,7 +47,7 @@ def multiplied(
 
 
 def prologue(
-    group: Group, facts: Facts, target: KernelTarget, *, is_right: bool
+    group: Group, facts: FusionFacts, target: KernelTarget, *, is_right: bool
 ) -> Prologue | None:
     """Settle an elementwise group row by row; None where it can't be computed piece by piece.
 

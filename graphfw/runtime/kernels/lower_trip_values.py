@@ -20,7 +20,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.combine import Concat
 from graphfw.ops.scans import Scan
 from graphfw.ops.selection import Gather, SliceSet
-from graphfw.passes.fuse_nodes import Facts
+from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.passes.fuse_views import own_layout, renamed, renames, unreduced
 from graphfw.runtime.kernels.ir import Carried, Expr
 from graphfw.runtime.kernels.lower_values import (
@@ -63,7 +63,7 @@ class TripValues:
             index of the element.
     """
 
-    def __init__(self, op: Scan, inputs: Sequence[Tensor], facts: Facts) -> None:
+    def __init__(self, op: Scan, inputs: Sequence[Tensor], facts: FusionFacts) -> None:
         self.trip = Variable("trip", op.length)
         before = index_of(self.trip)
         self.number: Affine = op.length - 1 - before if op.backwards else before

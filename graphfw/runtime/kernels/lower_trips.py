@@ -21,7 +21,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.scans import Scan
-from graphfw.passes.fuse_nodes import Facts
+from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Call, Carried, Expr, Ref
 from graphfw.runtime.kernels.lower_lanes import in_a_row
@@ -51,7 +51,7 @@ Labels: TypeAlias = tuple[Variable | None, ...]
 """For each axis of a tensor the lanes that it runs along; None where elements are values apart."""
 
 
-def trip_steps(node: Node, facts: Facts, target: KernelTarget) -> list[Step]:
+def trip_steps(node: Node, facts: FusionFacts, target: KernelTarget) -> list[Step]:
     """Return the steps of a scan whose trips are one kernel, or nothing.
 
     Args:
@@ -111,7 +111,7 @@ class _Trips:
         MisfitError: There are none.
     """
 
-    def __init__(self, node: Node, facts: Facts, seed: int, apart: frozenset[int]) -> None:
+    def __init__(self, node: Node, facts: FusionFacts, seed: int, apart: frozenset[int]) -> None:
         assert isinstance(node.op, Scan)
         self._node = node
         self._outputs = node.op.body.outputs

@@ -24,8 +24,8 @@ from graphfw.ops.counting import Arange
 from graphfw.ops.draws import RandomBits
 from graphfw.ops.selection import Gather, Gathering, IndexAdd
 from graphfw.passes.fuse import Group
-from graphfw.passes.fuse_iota import counted_place
-from graphfw.passes.fuse_nodes import Facts, Role
+from graphfw.passes.fuse_iota import iota_value
+from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.passes.fuse_views import contiguous, unreduced
 from graphfw.runtime.kernels.ir import Const, Expr, ReduceKind, Ref
 from graphfw.runtime.kernels.scalars import Scalars
@@ -124,7 +124,7 @@ class Values:
         nonzero: Sizes that must not be 0, as something is chosen along them.
     """
 
-    def __init__(self, group: Group, facts: Facts, product: Tensor | None = None) -> None:
+    def __init__(self, group: Group, facts: FusionFacts, product: Tensor | None = None) -> None:
         self.group = group
         self.facts = facts
         self.product = product
@@ -140,7 +140,7 @@ class Values:
         self._known: dict[tuple[Tensor, Index], Expr] = {}
         self._fills: dict[Tensor, Expr | None] = {}
         for node in group.nodes:
-            if facts.role[node] is not Role.JOIN:
+            if facts.role[node] is not Role.CONCAT:
                 self._make(node)
 
     # Indices.
@@ -164,7 +164,7 @@ class Values:
             index = self.standard(run)
             place = placed(root, index, offset, contiguous(run.shape))
             return [(place, K.cast(self._known[tensor, index], tensor.dtype))]
-        if self.facts.role[node] is not Role.JOIN:
+        if self.facts.role[node] is not Role.CONCAT:
             index = self.standard(tensor)
             value = K.cast(self.value(tensor, index), tensor.dtype)
             return [(placed(root, index, offset, strides), value)]
@@ -204,7 +204,7 @@ class Values:
         """Say whether elements of a root are read from memory, which checks where they lie."""
         if root in self._inside or root.node in self._anew or self._fill(root) is not None:
             return False
-        return self.facts.role[root.node] is not Role.RECIPE
+        return self.facts.role[root.node] is not Role.GENERATED
 
     def _fill(self, root: Tensor) -> Expr | None:
         if root not in self._fills:
@@ -333,7 +333,7 @@ class Values:
     def _named(self, node: Node, tensor: Tensor, index: Index, size: DimLike) -> Affine:
         """Return the place along a dim of a size that an element of an index tensor names."""
         root, at = self.facts.follow(tensor, index)
-        place = None if at is None else counted_place(root, at)
+        place = None if at is None else iota_value(root, at)
         if place is not None and tensor.dtype.is_integer:
             only = next(iter(place.terms), None)
             if only is not None and place == index_of(only) and always_ge(size, only.extent):

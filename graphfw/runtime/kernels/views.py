@@ -8,12 +8,12 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.combine import Concat
-from graphfw.passes.fuse_nodes import Facts
+from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import View
 
 
-def view(tensor: Tensor, facts: Facts) -> View:
+def view(tensor: Tensor, facts: FusionFacts) -> View:
     """Return how a tensor lies in the storage of what computes it: a source, or a group's output.
 
     A tensor that views nothing is its own storage.

@@ -14,7 +14,7 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import Rng
 from graphfw.ir.records import record
-from graphfw.passes.manager import Report, run_pipeline
+from graphfw.passes.manager import PassReport, run_pipeline
 from graphfw.passes.rematerialise import BUDGETS, Budget, Rematerialise
 from graphfw.runtime.executor import Claim, Executable, Options, Replayed
 from graphfw.runtime.limits import shown_bytes
@@ -43,7 +43,7 @@ class _Variant:
 
     program: Program
     build: Build
-    report: Report | None
+    report: PassReport | None
     options: Options
     arenas: Arenas
 

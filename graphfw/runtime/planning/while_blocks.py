@@ -15,7 +15,7 @@ from graphfw.ir.types import TensorType
 from graphfw.ops.args import as_tensor
 from graphfw.ops.scans import Scan
 from graphfw.ops.whiles import Loop
-from graphfw.passes.fuse_nodes import Facts
+from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.runtime.kernels.lower import CanCompile, Target
 from graphfw.runtime.kernels.lower_trips import trip_steps
 
@@ -47,7 +47,7 @@ def in_blocks(loop: Loop, target: Target) -> Loop:
         carry, captures = state[:count], state[count:]
         made = emit_all(scan, *carry, as_tensor(True), number * _BLOCK, *captures)
     blocks = Body(given, made[:count])
-    facts = Facts(blocks.graph, CanCompile(target))
+    facts = FusionFacts(blocks.graph, CanCompile(target))
     if not trip_steps(made[0].node, facts, target):
         return loop
     return Loop(loop.condition, (blocks,), loop.carries, loop.backwards)

@@ -11,7 +11,7 @@ import graphfw as gf
 from graphfw.ir.build import emit, emit_all
 from graphfw.ir.op import RANDOM, SOURCE
 from graphfw.ir.rebuild import derive
-from graphfw.passes.values import Draw, evaluated
+from graphfw.passes.values import SampleInputs, evaluated
 from graphfw.runtime.cupy_executor.codegen import CudaCode, HandwrittenCode, module
 from tests.runtime.kernels.test_lower_random import graph_of
 from tests.support import kernel_interpreter
@@ -60,7 +60,7 @@ def test_values(part):
         arrays = sample.bound().draw(np.random.default_rng(3))
         feeds = {x.node: a for x, a in zip(xs, arrays, strict=True) if x.node in graph.nodes}
         found = kernel_interpreter.run(graph, groups, items, feeds, sample.sizes, run)
-        wanted = evaluated(graph, Draw(feeds, sample.sizes))
+        wanted = evaluated(graph, SampleInputs(feeds, sample.sizes))
         for a, b in zip(found, wanted, strict=True):
             assert (a.shape, a.dtype) == (b.shape, b.dtype)
             if a.dtype.kind in "biu":

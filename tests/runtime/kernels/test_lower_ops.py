@@ -8,7 +8,7 @@ from graphfw.ir.build import emit, emit_all
 from graphfw.ir.functions import F
 from graphfw.ir.op import RANDOM, SOURCE
 from graphfw.ir.rebuild import derive
-from graphfw.passes.values import Draw, evaluated
+from graphfw.passes.values import SampleInputs, evaluated
 from tests.support import kernel_interpreter
 from tests.support.grouped import family, grouped
 from tests.support.kernel_interpreter import Failed
@@ -40,7 +40,7 @@ def test_samples(sample):
         groups, items = kernel_interpreter.compiled(graph, Native())
         run = execute([s for s in items if hasattr(s, "code") and hasattr(s.code, "kernel")])
         found = kernel_interpreter.run(graph, groups, items, feeds, sizes, run)
-        for a, b in zip(found, evaluated(graph, Draw(feeds, sizes)), strict=True):
+        for a, b in zip(found, evaluated(graph, SampleInputs(feeds, sizes)), strict=True):
             assert a.shape == b.shape
             assert a.dtype == b.dtype
             if a.dtype.kind in "biu":
