@@ -169,10 +169,10 @@ class _ChannelDropout(Dropout):
         layer = type(self).__name__
         tensor = floats(layer, x)
         check_rank(layer, self.rank, tensor)
-        if self.rate == 0 or not self.is_training:
+        if self.p == 0 or not self.is_training:
             return tensor
         ones = F.ones((*tensor.shape[:2], *[1] * self.rank), dtype=tensor.dtype)
-        return tensor * dropout(ones, self.rate)
+        return tensor * dropout(ones, self.p)
 
 
 class Dropout1d(_ChannelDropout):

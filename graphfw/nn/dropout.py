@@ -13,26 +13,26 @@ class Dropout(Module):
     """In training, zero elements at random and scale up the others.  [*A] -> [*A]
 
     Args:
-        rate: The probability of being dropped, in [0, 1).
+        p: The probability of being dropped, in [0, 1).
         name: See `Module`.
 
     Raises:
-        ArgumentError: rate is outside [0, 1).
+        ArgumentError: p is outside [0, 1).
     """
 
-    def __init__(self, rate: float = 0.5, *, name: str | None = None) -> None:
+    def __init__(self, p: float = 0.5, *, name: str | None = None) -> None:
         super().__init__(name=name)
         demand(
-            0 <= rate < 1,
-            f"Dropout: rate={rate} must be at least 0 and below 1",
-            fix=rate_fix("rate", rate),
+            0 <= p < 1,
+            f"Dropout: p={p} must be at least 0 and below 1",
+            fix=rate_fix("p", p),
         )
-        self.rate = rate
+        self.p = p
 
     def forward(self, x: TensorLike) -> Tensor:
         """Drop.  x: [*A] -> [*A]"""
-        return dropout(x, self.rate, training=self.rate > 0 and self.is_training)
+        return dropout(x, self.p, training=self.p > 0 and self.is_training)
 
     def extra_repr(self) -> str:
-        """Say the rate."""
-        return f"rate={self.rate}"
+        """Say the probability."""
+        return f"p={self.p}"

@@ -96,7 +96,7 @@ def test_linear_mistakes_are_collected():
         (lambda: nn.Linear(gf.placeholder(("n",)).shape[0], 3), "is a dim that is not known yet"),
         (lambda: nn.Embedding(3, -1), "Embedding: embedding_dim=-1 must be 1 or more"),
         (lambda: nn.Embedding(3, 1, 3), "padding_idx=3 is none of 3 rows"),
-        (lambda: nn.Dropout(20), "Dropout: rate=20 must be at least 0 and below 1"),
+        (lambda: nn.Dropout(20), "Dropout: p=20 must be at least 0 and below 1"),
         (lambda: nn.GroupNorm(3, 16), "use groups=2, which divides 16"),
         (lambda: nn.Conv2d(12, 18, 3, groups=4), "use groups=3, which divides both"),
         (lambda: nn.BatchNorm(3, momentum=0), "momentum=0 must be above 0 and at most 1"),
@@ -127,6 +127,13 @@ def test_dropout_fix(make, rate, fix):
     with pytest.raises(gf.ArgumentError) as caught:
         make(rate)
     assert caught.value.fix.endswith(fix)
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d])
+def test_the_probability_was_called_rate(layer):
+    with pytest.raises(gf.CallError) as caught:
+        layer(rate=0.2)
+    assert caught.value.fix == f"{layer.__name__}(p=0.2)"
 
 
 # Embedding.

@@ -435,7 +435,7 @@ Sequential(
   (2): Sequential(
     (norm): BatchNorm(128, momentum=0.1, eps=1e-05, affine=True)  # 256 parameters, \
 256 not trained
-    (drop): Dropout(rate=0.2)
+    (drop): Dropout(p=0.2)
   )  # 256 parameters, 256 not trained
   (3): Scale(gain: float32[2], count: int64[])  # 2 parameters, 1 not trained
 )  # 8,578 parameters, 257 not trained"""
