@@ -209,7 +209,8 @@ def loop(rng: np.random.Generator, ndim: int) -> Drawn:
         if kind == 1:
             return xp.while_loop(
                 lambda v: v[1] < trips, lambda v: (body(xp, v[0], x, axis), v[1] + 1),
-                (x, xp.sum(x) * 0)
+                # Of 16 bits a sum of x itself may be infinite, and the count NaN.
+                (x, xp.sum(xp.tanh(x) * 1e-3) * 0)
             )[0]  # fmt: skip
         return xp.while_loop(
             lambda v: xp.sum(v[1] * v[1]) > 0.01,
