@@ -167,7 +167,7 @@ def _sliding(b: Builder, op: Any, x: Val, weight: Val, sizes: Shape, kernel: Sha
 def _elements_behind(
     size: DimLike, kernel: DimLike, places: DimLike, before: DimLike, stride: int, dilation: int
 ) -> DimLike:
-    """Return how many elements the last window sees behind x; negative if it sees not all of x."""
+    """Return the padding at the end that the last window reads; negative if it leaves out input."""
     return (places - 1) * stride + (kernel - 1) * dilation + 1 - before - size
 
 

@@ -49,7 +49,7 @@ def _max_pool(node: Call, x: Tensor) -> Any:
 
 
 def _first_places(x: Tensor, sizes: Sequence[DimLike]) -> Tensor:
-    """Return how many elements stand before each plane of a tensor with x's batch and channels."""
+    """Return the flat index at which each plane of `sizes` begins, by x's batch and channels."""
     size: Any = 1
     for dim in sizes:
         size = size * dim
@@ -184,7 +184,7 @@ def _write_windows(op: Any, x: Tensor) -> Tensor:
 
 
 def _indices(op: Any, place: int, size: Any) -> Tensor:
-    """Return which element of a dim each of the window is in each place.  -> [window, P]"""
+    """Return the index that each tap of the window reads at each position.  -> [window, P]"""
     count = op.places((*[1] * place, size, *[1] * (len(op.window) - place - 1)))[place]
     starts = gf.arange(count) * op.strides[place]
     inside = gf.arange(op.window[place]) * op.dilations[place]
