@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 import graphfw as gf
-from tests.fuzz.__main__ import passes, run
+from tests.fuzz.__main__ import passes, run, watch
 from tests.fuzz.checks import KINDS, seen
 from tests.fuzz.routes import laid_out, parsed
 from tests.fuzz.training import training
@@ -62,6 +64,33 @@ def test_cases_take_turns(capsys):
     ran.clear()
     assert run(kinds, range(7, 100), -1.0, None) == 0
     assert not ran
+
+
+def test_each_case_is_noted_before_it_runs():
+    order = []
+    kinds = {name: lambda seed, name=name: order.append((name, seed)) for name in "ab"}
+    run(kinds, range(7, 100), 1.0, cases=2, begin=order.append)
+    lines = [f"python -m tests.fuzz --replay {case}" for case in ("a:7", "b:8")]
+    assert order == [lines[0], ("a", 7), lines[1], ("b", 8)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_a_worker_that_a_signal_ends_is_reported(capfd):
+    worker = """if True:
+        import os, signal, sys
+        from pathlib import Path
+        from tests.fuzz.__main__ import run
+        ended = {"vmap": lambda seed: seed == 8 and os.kill(os.getpid(), signal.SIGSEGV)}
+        run(ended, range(7, 100), 1.0, 2, Path(sys.argv[2]).write_text)
+    """
+    command = [sys.executable, "-c", worker]
+    fine = [sys.executable, "-c", ""]
+    assert watch([fine, command]) == 1
+    assert capfd.readouterr().out == "ENDED by SIGSEGV: python -m tests.fuzz --replay vmap:8\n\n"
+    assert watch([[sys.executable, "-c", "import os; os.abort()"]]) == 1
+    assert capfd.readouterr().out == "ENDED by SIGABRT: before its first case\n\n"
+    assert watch([fine, fine]) == 0
+    assert not capfd.readouterr().out
 
 
 def test_numbers_are_the_same_in_other_layouts():

@@ -118,15 +118,16 @@ def _is_one_zero(array: Array) -> bool:
     return not any(array.strides) and not any(array[(slice(1),) * array.ndim].tobytes())
 
 
-def aligned(nbytes: int, make: Callable[..., Array] = np.empty) -> Array:
+def aligned(nbytes: int, make: Callable[..., Array] = np.empty, boundary: int = ALIGNMENT) -> Array:
     """Return bytes that begin at a cache line; large pieces at a large page.
 
     Args:
         nbytes: How many.
-        make: What makes arrays with what they are to hold at first, of a size and a dtype.
+        make: Makes arrays with what they are to hold at first, of a size and a dtype.
+        boundary: Small pieces begin at a multiple of it.
     """
     if nbytes < _MANY_PAGES:
-        return _aligned(make(nbytes + ALIGNMENT, np.uint8), nbytes, ALIGNMENT)
+        return _aligned(make(nbytes + boundary, np.uint8), nbytes, boundary)
     _possible(nbytes)
     # The end, too: the system gives what is beside large pages as hundreds of small ones.
     room = -(-nbytes // LARGE_PAGE) * LARGE_PAGE

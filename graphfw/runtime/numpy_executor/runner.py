@@ -29,6 +29,7 @@ from graphfw.runtime.numpy_executor.native import (
     MAX_WORKERS,
     RunnerCode,
 )
+from graphfw.runtime.numpy_executor.recycle import aligned
 from graphfw.runtime.numpy_executor.watch import poll_address, watch_address
 
 Words: TypeAlias = "NDArray[np.int64]"
@@ -146,7 +147,7 @@ class Run:
         self._resolved = _words(schedule.first_operand[-1])
         self.scratch = self.threads * schedule.scratch
         # Memory that no thread touches is not taken from the system.
-        self._scratch = _words(self.scratch // 8 if owns_scratch else 0)
+        self._scratch = aligned(self.scratch if owns_scratch else 0, boundary=_ALIGNMENT)
         self._records: Words | None = None
         self._state = _words(_STATE)
         self._state[:9] = [
@@ -337,10 +338,8 @@ forks.in_child(_after_fork)
 
 
 def _words(count: int) -> Words:
-    """Return zeros, aligned to cache lines."""
-    room = np.zeros(count + _ALIGNMENT // 8, np.int64)
-    start = -room.ctypes.data % _ALIGNMENT // 8
-    return room[start : start + count]
+    """Return zeros."""
+    return aligned(8 * count, np.zeros, _ALIGNMENT).view(np.int64)
 
 
 def _filled(values: Sequence[int]) -> Words:
