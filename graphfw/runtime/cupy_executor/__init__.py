@@ -31,9 +31,9 @@ from graphfw.runtime.cupy_executor.stored import (
     StoredArray,
     array_dtype,
     bytes_of,
-    from_home,
-    is_at_home,
-    to_home,
+    runs_on_host,
+    to_device,
+    to_host,
 )
 from graphfw.runtime.executor import Claim, Executable, Executor, Options
 from graphfw.runtime.limits import compiles
@@ -138,7 +138,7 @@ class CupyExecutor(Executor):
     @contextmanager
     def _working(self) -> Iterator[None]:
         """Work on the GPU, and tell where it fails."""
-        with self._gpu.current(), failures.told(self._gpu):
+        with self._gpu.current(), failures.translated(self._gpu):
             yield
 
 
@@ -159,7 +159,7 @@ class _OnDevice(ArrayExecutable):
         claim: Claim | None,
     ) -> list[Any]:
         cupy = self._gpu.cupy
-        with self._gpu.current(), failures.told(self._gpu):
+        with self._gpu.current(), failures.translated(self._gpu):
             given = [cupy.asarray(array) for array in self._edge.taken(inputs)]
             try:
                 return self._edge.handed(super().__call__(given, sizes, rng, version, claim))
@@ -171,22 +171,22 @@ class _OnDevice(ArrayExecutable):
                 raise
 
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
-        home = self._edge.at_home(self.xp, inputs)
-        return ArrayExecutable(self.program, np).blame(home, sizes, rng)
+        host = self._edge.to_host_copies(self.xp, inputs)
+        return ArrayExecutable(self.program, np).blame(host, sizes, rng)
 
     def _constant(self, node: Node) -> Any:
-        return from_home(self.xp, node.op.eval(np), node.types[0].dtype)
+        return to_device(self.xp, node.op.eval(np), node.types[0].dtype)
 
     def _step(self, node: Node, op: Op, freed: tuple[int, ...], into: int | None) -> Step:
-        if not is_at_home(node, has_kernels=False):
+        if not runs_on_host(node, has_kernels=False):
             return super()._step(node, op, freed, into)
         call = op.kernel(np, *[tensor.dtype for tensor in node.inputs])
 
         def computed(*arrays: Any, **random: Any) -> Any:
             pairs = zip(arrays, node.inputs, strict=True)
-            found = call(*[to_home(self.xp, a, t.dtype) for a, t in pairs], **random)
+            found = call(*[to_host(self.xp, a, t.dtype) for a, t in pairs], **random)
             values = zip(found if op.multiple else (found,), node.types, strict=True)
-            made = [from_home(self.xp, value, kind.dtype) for value, kind in values]
+            made = [to_device(self.xp, value, kind.dtype) for value, kind in values]
             return made if op.multiple else made[0]
 
         return super()._step(node, op, freed, None)._replace(call=computed, into=None)

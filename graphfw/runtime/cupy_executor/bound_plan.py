@@ -9,7 +9,7 @@ import numpy as np
 
 from graphfw.ir.tensor import Node
 from graphfw.runtime.cupy_executor.codegen import Launch
-from graphfw.runtime.cupy_executor.cublaslt import Product
+from graphfw.runtime.cupy_executor.cublaslt import BoundGemm
 from graphfw.runtime.cupy_executor.cudnn import CudnnPlan
 from graphfw.runtime.cupy_executor.regions import BoundRegion
 
@@ -25,7 +25,7 @@ class StorageAddress(NamedTuple):
     slot: int
     offset: int
 
-    def behind(self, nbytes: int) -> StorageAddress:
+    def offset_by(self, nbytes: int) -> StorageAddress:
         """Return the place so many bytes behind it."""
         return StorageAddress(self.slot, self.offset + nbytes)
 
@@ -55,7 +55,7 @@ class BoundProduct(NamedTuple):
         nbytes: The bytes of the result.
     """
 
-    product: Product | None
+    product: BoundGemm | None
     operands: list[StorageAddress]
     nbytes: int
 
@@ -85,7 +85,7 @@ class Cleared(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """A node at known sizes that CuPy computes, or NumPy: see `is_at_home`.
+    """A node at known sizes that CuPy computes, or NumPy: see `runs_on_host`.
 
     Attributes:
         node: The node.

@@ -22,7 +22,7 @@ from graphfw.passes.fuse import partition
 from graphfw.runtime.cupy_executor import attention
 from graphfw.runtime.cupy_executor.codegen import CudaCode, GpuCode, HandwrittenCode, module
 from graphfw.runtime.cupy_executor.codegen.batched_launch import MANY, TOGETHER
-from graphfw.runtime.cupy_executor.codegen.launch import wherever
+from graphfw.runtime.cupy_executor.codegen.launch import without_alignment
 from graphfw.runtime.cupy_executor.convolution import channels_last, wanted
 from graphfw.runtime.cupy_executor.cudnn import CudnnCode
 from graphfw.runtime.cupy_executor.epilogues import FuseEpilogues
@@ -57,9 +57,9 @@ class GemmStep(NamedTuple):
     code: ProductCode
 
     @property
-    def otherwise(self) -> list[KernelStep]:
+    def fallback(self) -> list[KernelStep]:
         """The kernels that follow the plain product where cuBLASLt does no more than that."""
-        return [_launched(step) for step in self.code.otherwise]
+        return [_launched(step) for step in self.code.fallback]
 
 
 class RegionStep(NamedTuple):
@@ -76,14 +76,14 @@ class CudnnStep(NamedTuple):
     code: CudnnCode
 
     @property
-    def behind(self) -> list[Work]:
+    def epilogue(self) -> list[Work]:
         """The work that follows where cuDNN computes it."""
-        return [_work(step) for step in self.code.behind]
+        return [_work(step) for step in self.code.epilogue]
 
     @property
-    def otherwise(self) -> list[Work]:
+    def fallback(self) -> list[Work]:
         """The work in its place where cuDNN does not."""
-        return [_work(step) for step in self.code.otherwise]
+        return [_work(step) for step in self.code.fallback]
 
 
 Work: TypeAlias = "KernelStep | GemmStep | CudnnStep | RegionStep | Node"
@@ -91,7 +91,7 @@ Work: TypeAlias = "KernelStep | GemmStep | CudnnStep | RegionStep | Node"
 `eval`."""
 
 
-class Plan(Protocol):
+class GpuSteps(Protocol):
     """The steps of a run in their order, and where they find memory.
 
     Attributes:
@@ -115,7 +115,7 @@ class Plan(Protocol):
     can_fail: bool
 
 
-class Preparing(Plan):
+class HoistedProgram(GpuSteps):
     """The work done once for many runs: see `planning.once`.
 
     Args:
@@ -151,7 +151,7 @@ class Preparing(Plan):
         )
 
 
-class Build(Plan):
+class GpuProgram(GpuSteps):
     """A compiled program, for all sizes.
 
     Args:
@@ -206,7 +206,7 @@ class Build(Plan):
         fixed = [variable for variable in program.variables if variable not in updated]
         made = {*self.fetched, *[storage for _, storage in updates]}
         prepared = once(items, self.storage_of, fixed, made)
-        self.once = Preparing(prepared.steps, prepared.kept, fixed)
+        self.once = HoistedProgram(prepared.steps, prepared.kept, fixed)
         plan = schedule(
             prepared.rest,
             self.storage_of,
@@ -298,7 +298,7 @@ class Build(Plan):
         return frozenset([storage for storage, is_new in pairs if not is_new])
 
     @property
-    def inner(self) -> list[Build]:
+    def inner(self) -> list[GpuProgram]:
         """The bodies of loops and branches, and the bodies in these."""
         own = [
             build for one in self.work if isinstance(one, RegionStep) for build in one.code.builds
@@ -330,7 +330,7 @@ class Build(Plan):
             params = [size for size in one.step.params if isinstance(size, int)]
             is_known = len(params) == len(one.step.params)
             names = [one.code.launch(params).variant] if is_known else _possible(one)
-            found.update(names, map(wherever, names) if loose else ())
+            found.update(names, map(without_alignment, names) if loose else ())
         alike = frozenset.union(*[build.alike for build in (self, *self.inner)])
         for symbol in alike & wanted.keys():
             wanted[symbol] |= {f"{name}{MANY}" for name in wanted[symbol].intersection(TOGETHER)}
@@ -360,12 +360,14 @@ class Build(Plan):
             if isinstance(one, KernelStep):
                 yield one, False
             elif isinstance(one, GemmStep):
-                yield from [(other, one.code.is_exact) for other in one.otherwise]
+                yield from [(other, one.code.is_exact) for other in one.fallback]
             elif isinstance(one, CudnnStep):
                 # cuBLASLt does nothing of it: that is known before, and cuDNN not asked.
-                yield from [(other, False) for other in one.behind if isinstance(other, KernelStep)]
                 yield from [
-                    (other, True) for other in one.otherwise if isinstance(other, KernelStep)
+                    (other, False) for other in one.epilogue if isinstance(other, KernelStep)
+                ]
+                yield from [
+                    (other, True) for other in one.fallback if isinstance(other, KernelStep)
                 ]
 
     @property
@@ -400,19 +402,21 @@ def _is_region(item: Item) -> TypeGuard[ReferenceStep]:
 def passes(capability: str) -> list[Pass]:
     """Return the passes behind all others, for a GPU of this compute capability."""
     asks = not attention.why_not(capability)
-    found: list[Pass] = [attention.AttentionByResult()] if asks else []
+    found: list[Pass] = [attention.PassAttentionResult()] if asks else []
     if not channels_last.why_not():
-        found.append(channels_last.PixelByPixel())  # which makes products
+        found.append(channels_last.PropagateChannelsLast())  # which makes products
     return [*found, FuseEpilogues()]
 
 
-def _body(options: Options, capability: str, body: Body, captures: int) -> Build:
+def _body(options: Options, capability: str, body: Body, captures: int) -> GpuProgram:
     """Compile what a loop or a branch computes; captures are to it what variables are to a plan."""
     program = body_program(body, captures, is_trip=False)
     graph = program.source
     for one in passes(capability):  # others have been in the bodies
         graph = one(graph)
-    return Build(without_passes(replace(program, source=graph)), options, capability, is_body=True)
+    return GpuProgram(
+        without_passes(replace(program, source=graph)), options, capability, is_body=True
+    )
 
 
 def _is_generated(one: Work) -> TypeGuard[KernelStep]:

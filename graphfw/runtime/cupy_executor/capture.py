@@ -26,10 +26,10 @@ from graphfw.runtime.cupy_executor.bound_plan import (
     Wave,
     launches_of,
 )
-from graphfw.runtime.cupy_executor.build import Build
-from graphfw.runtime.cupy_executor.layouts import Layout
+from graphfw.runtime.cupy_executor.build import GpuProgram
+from graphfw.runtime.cupy_executor.layouts import GpuLayout
 from graphfw.runtime.cupy_executor.regions import BoundRegion
-from graphfw.runtime.cupy_executor.runs import Run
+from graphfw.runtime.cupy_executor.runs import RunMemory
 from graphfw.runtime.cupy_executor.streams import PER_THREAD, Key, key_of
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.limits import shown_bytes, switched_off
@@ -97,7 +97,10 @@ class Worth(NamedTuple):
 
 
 def worth(
-    layout: Layout, build: Build, slot_of: Mapping[Storage, int], on_device: Collection[int] = ()
+    layout: GpuLayout,
+    build: GpuProgram,
+    slot_of: Mapping[Storage, int],
+    on_device: Collection[int] = (),
 ) -> Worth:
     """Return the gain of recording a run.
 
@@ -182,7 +185,7 @@ class Instance:
 
     def __init__(
         self,
-        run: Run,
+        run: RunMemory,
         workspace: Workspace,
         variables: Sequence[Any],
         updated: Sequence[Any],
@@ -223,7 +226,7 @@ class Capturing:
         self._cupy = cupy
         self._lock = locks.reentrant()
         self._streams: list[Any] = []
-        self._instances: OrderedDict[tuple[Layout, Key], Instance] = OrderedDict()
+        self._instances: OrderedDict[tuple[GpuLayout, Key], Instance] = OrderedDict()
         self._workspaces: dict[Key, Workspace] = {}
 
     def why_not(self, stream: Any) -> str:
@@ -285,7 +288,7 @@ class Capturing:
         event.record(stream)
         return event
 
-    def find(self, layout: Layout, key: Key) -> Instance | None:
+    def find(self, layout: GpuLayout, key: Key) -> Instance | None:
         """Return the instance of a layout on a stream, if there is one."""
         with self._lock:
             found = self._instances.get((layout, key))
@@ -293,7 +296,7 @@ class Capturing:
                 self._instances.move_to_end((layout, key))
             return found
 
-    def add(self, layout: Layout, key: Key, instance: Instance) -> None:
+    def add(self, layout: GpuLayout, key: Key, instance: Instance) -> None:
         """Keep an instance; the one that has not been used for the longest time goes."""
         with self._lock:
             self._instances[layout, key] = instance
@@ -304,7 +307,7 @@ class Capturing:
             for unused in self._workspaces.keys() - used:
                 del self._workspaces[unused]
 
-    def instances_of(self, layout: Layout) -> list[Instance]:
+    def instances_of(self, layout: GpuLayout) -> list[Instance]:
         """Return the instances of a layout, on all streams."""
         with self._lock:
             return [found for (own, _), found in self._instances.items() if own is layout]

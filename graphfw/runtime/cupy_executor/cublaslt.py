@@ -52,7 +52,7 @@ class Heuristic(ctypes.Structure):
     )
 
 
-class Operand(NamedTuple):
+class GemmOperand(NamedTuple):
     """A matrix by columns, or a batch of them.
 
     Attributes:
@@ -66,7 +66,7 @@ class Operand(NamedTuple):
     layout: ctypes.c_void_p
 
 
-class Product(NamedTuple):
+class BoundGemm(NamedTuple):
     """A product that is ready to run: D = f(A B + beta C).
 
     Attributes:
@@ -80,7 +80,7 @@ class Product(NamedTuple):
     """
 
     description: ctypes.c_void_p
-    matrices: tuple[Operand, Operand, Operand, Operand]
+    matrices: tuple[GemmOperand, GemmOperand, GemmOperand, GemmOperand]
     pointers: dict[int, int]
     beta: int
     algorithm: Heuristic
@@ -99,10 +99,10 @@ class CublasLt:
         self._library = library
         self._handle = ctypes.c_void_p()
         self._lock = locks.reentrant()
-        self._known: dict[tuple[ProductCode, tuple[int, ...]], Product | None] = {}
+        self._known: dict[tuple[ProductCode, tuple[int, ...]], BoundGemm | None] = {}
         self._call("cublasLtCreate", ctypes.byref(self._handle))
 
-    def product(self, code: ProductCode, params: Sequence[int]) -> Product | None:
+    def product(self, code: ProductCode, params: Sequence[int]) -> BoundGemm | None:
         """Prepare a product of these sizes: see `products.Sizes`.
 
         cuBLASLt knows matrices by columns. What lies row by row is the transposed one so, and
@@ -123,7 +123,7 @@ class CublasLt:
                 self._known[key] = self._prepared(code, params)
             return self._known[key]
 
-    def run(self, one: Product, operands: Sequence[int], workspace: int, stream: int) -> None:
+    def run(self, one: BoundGemm, operands: Sequence[int], workspace: int, stream: int) -> None:
         """Launch a product; all memory is given by address."""
         factor = ctypes.c_double if one.is_double else ctypes.c_float
         a, b, c, d = [
@@ -144,7 +144,7 @@ class CublasLt:
                 ctypes.c_void_p(stream),
             )
 
-    def _prepared(self, code: ProductCode, params: Sequence[int]) -> Product | None:
+    def _prepared(self, code: ProductCode, params: Sequence[int]) -> BoundGemm | None:
         if not code.is_exact:
             return None
         m, n, k, batch, a, a_lead, a_batch, b, b_lead, b_batch, *others = params
@@ -154,14 +154,14 @@ class CublasLt:
         first = (k, n) if code.b_across else (n, k)
         second = (m, k) if code.a_across else (k, m)
         layout = self._layout(out, (n, m), d_lead or n, batch, d_batch or m * n)
-        result = Operand(RESULT, d * code.out.itemsize, layout)
+        result = GemmOperand(RESULT, d * code.out.itemsize, layout)
         added = result
         if "residual" in code.operands:
             layout = self._layout(out, (n, m), c_lead, batch, 0)
-            added = Operand(code.operands.index("residual"), c * code.out.itemsize, layout)
+            added = GemmOperand(code.operands.index("residual"), c * code.out.itemsize, layout)
         matrices = (
-            Operand(1, b * item, self._layout(kind, first, b_lead, batch, b_batch)),
-            Operand(0, a * item, self._layout(kind, second, a_lead, batch, a_batch)),
+            GemmOperand(1, b * item, self._layout(kind, first, b_lead, batch, b_batch)),
+            GemmOperand(0, a * item, self._layout(kind, second, a_lead, batch, a_batch)),
             added,
             result,
         )
@@ -179,7 +179,7 @@ class CublasLt:
                 "instead",
             )
         beta, is_double = int(added is not result), code.dtype.name == "float64"
-        return Product(description, matrices, pointers, beta, found, found.workspace, is_double)
+        return BoundGemm(description, matrices, pointers, beta, found, found.workspace, is_double)
 
     def _description(self, code: ProductCode) -> ctypes.c_void_p:
         compute = COMPUTE_64F if code.dtype.name == "float64" else COMPUTE_32F
@@ -244,7 +244,7 @@ class CublasLt:
         return made
 
     def _algorithm(
-        self, description: ctypes.c_void_p, matrices: Sequence[Operand]
+        self, description: ctypes.c_void_p, matrices: Sequence[GemmOperand]
     ) -> Heuristic | None:
         preference = ctypes.c_void_p()
         self._call("cublasLtMatmulPreferenceCreate", ctypes.byref(preference))

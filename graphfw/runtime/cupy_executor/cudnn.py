@@ -126,16 +126,16 @@ class CudnnRequest(NamedTuple):
 class CudnnCode(ABC):
     """A step of cuDNN, if it has a way at given sizes, and otherwise of graphfw's own kernels.
 
-    A step's operands are those of the graph, then what else `behind` and `otherwise` read and
+    A step's operands are those of the graph, then what else `epilogue` and `fallback` read and
     write.
 
     Attributes:
-        behind: What follows what cuDNN computes.
-        otherwise: What does all of it where cuDNN does not.
+        epilogue: What follows what cuDNN computes.
+        fallback: What does all of it where cuDNN does not.
     """
 
-    behind: tuple[Step, ...]
-    otherwise: tuple[Step, ...]
+    epilogue: tuple[Step, ...]
+    fallback: tuple[Step, ...]
 
     @property
     def key(self) -> str:
@@ -148,11 +148,11 @@ class CudnnCode(ABC):
         """The step's name in reports."""
 
     @abstractmethod
-    def question(self, params: Sequence[int]) -> CudnnRequest | str:
-        """Return the question to cuDNN; or why it can't be asked."""
+    def request(self, params: Sequence[int]) -> CudnnRequest | str:
+        """Return the request to cuDNN; or why there can be none."""
 
 
-def asked_step(
+def cudnn_step(
     nodes: tuple[Node, ...],
     code: CudnnCode,
     operands: Sequence[Storage],
@@ -168,7 +168,11 @@ def asked_step(
         written: Which of them it makes.
         params: See the code.
     """
-    steps, own, needed = (*code.behind, *code.otherwise), frozenset(operands), dict[Storage, bool]()
+    steps, own, needed = (
+        (*code.epilogue, *code.fallback),
+        frozenset(operands),
+        dict[Storage, bool](),
+    )
     for step in steps:
         for storage, is_new in zip(step.operands, step.written, strict=True):
             if storage not in own:
@@ -254,7 +258,7 @@ class Cudnn:
                 ) from error
 
     def _planned(self, code: CudnnCode, params: Sequence[int]) -> CudnnPlan | str:
-        asked = code.question(params)
+        asked = code.request(params)
         if isinstance(asked, str):
             return asked
         version = self._cudnn.backend_version()

@@ -63,7 +63,7 @@ class DeferredOutcome(Outcome):
         self._coming: PendingCopy | None = None
 
     def begin(self, function: Any, flags: int) -> None:
-        """Pass a run's flag on, and have it copied home.
+        """Pass a run's flag on, and have it copied to the host.
 
         Args:
             function: What passes it on.
@@ -84,17 +84,21 @@ class DeferredOutcome(Outcome):
     def has_failed(self) -> bool:
         if self._device.lost:
             return True
-        with self._device.current(), failures.told(self._device):
+        with self._device.current(), failures.translated(self._device):
             return self._flag_is_up()
 
     def error(self) -> ExecutionError | None:
-        with self._device.current(), failures.told(self._device), np.errstate(all="ignore"):
+        with (
+            self._device.current(),
+            failures.translated(self._device),
+            np.errstate(all="ignore"),
+        ):
             return self._refusal() if self._flag_is_up() else None
 
     def resume(self) -> None:
         if self._word is None or self._device.lost:
             return
-        with self._device.current(), failures.told(self._device):
+        with self._device.current(), failures.translated(self._device):
             runtime = self._device.cupy.cuda.runtime
             runtime.deviceSynchronize()
             stream = self._device.cupy.cuda.get_current_stream()

@@ -15,13 +15,13 @@ from graphfw.ir import locks
 from graphfw.ir.literal import Array
 from graphfw.runtime.cache import Cache, folder
 from graphfw.runtime.cupy_executor import cudnn, failures
-from graphfw.runtime.cupy_executor.build import Build
+from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.codegen import GpuCode
 from graphfw.runtime.cupy_executor.codegen.launch import SHARED
 from graphfw.runtime.cupy_executor.cublaslt import CublasLt, load
 from graphfw.runtime.cupy_executor.regions.common import WELL, GpuAddress
 from graphfw.runtime.cupy_executor.staging import Staging
-from graphfw.runtime.cupy_executor.streams import Streams
+from graphfw.runtime.cupy_executor.streams import StreamEvents
 
 OPTIONS = ("--std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-w")
 """How kernels are compiled: without contraction of products and sums, and without flushing of
@@ -41,7 +41,7 @@ class Device:
     Attributes:
         cupy: The module.
         number: Which GPU.
-        staging: What copies arrays to it and home.
+        staging: Copies arrays to it and back to the host.
         streams: What its streams have to wait for.
         lost: What CUDA said when it failed for good; empty while it works.
     """
@@ -50,7 +50,7 @@ class Device:
         self.cupy = cupy
         self.number = number
         self.staging = Staging(cupy, number)
-        self.streams = Streams(cupy)
+        self.streams = StreamEvents(cupy)
         self.lost = ""
         self._lock = locks.reentrant()
         self._numbers: list[Any] = []
@@ -101,7 +101,7 @@ class Device:
         with self.current():
             return cudnn.Cudnn(cudnn.load(), repr(told))
 
-    def functions(self, build: Build, codes: Sequence[GpuCode], *, wide: bool) -> Any:
+    def functions(self, build: GpuProgram, codes: Sequence[GpuCode], *, wide: bool) -> Any:
         """Compile kernels of a program, or find them on disk.
 
         Args:
@@ -135,7 +135,7 @@ class Device:
         loaded.load(binary)
         return loaded
 
-    def _compiled(self, build: Build, source: str, options: Sequence[str]) -> bytes:
+    def _compiled(self, build: GpuProgram, source: str, options: Sequence[str]) -> bytes:
         nvrtc = self.cupy.cuda.nvrtc
         program = nvrtc.createProgram(source, "graphfw.cu", [], [])
         try:

@@ -18,7 +18,7 @@ from graphfw.ops.selection import names_nothing
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.cupy_executor import failures, reports
 from graphfw.runtime.cupy_executor.bound_plan import Part
-from graphfw.runtime.cupy_executor.build import Build
+from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.capture import RUNS, USELESS, Capturing, Instance, read_by, worth
 from graphfw.runtime.cupy_executor.deferred_check import (
     DeferredOutcome,
@@ -29,10 +29,10 @@ from graphfw.runtime.cupy_executor.deferred_check import (
 )
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.hoisted import HoistedArrays, HoistedRuns
-from graphfw.runtime.cupy_executor.layouts import Layout, Layouts
+from graphfw.runtime.cupy_executor.layouts import GpuLayout, GpuLayouts
 from graphfw.runtime.cupy_executor.profiling import events_of
 from graphfw.runtime.cupy_executor.regions import RefusedError
-from graphfw.runtime.cupy_executor.runs import Run, Worker
+from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 from graphfw.runtime.cupy_executor.stored import Edge, array_dtype
 from graphfw.runtime.cupy_executor.streams import collect, key_of
 from graphfw.runtime.executor import Claim, Executable, Options
@@ -68,9 +68,9 @@ class GpuExecutable(Executable):
         self._xp = device.cupy
         self._edge = Edge(program)
         with without_collection():
-            self.build = Build(program, options, device.capability)
-        with device.current(), failures.told(device):
-            self.layouts = Layouts(self.build, device)
+            self.build = GpuProgram(program, options, device.capability)
+        with device.current(), failures.translated(device):
+            self.layouts = GpuLayouts(self.build, device)
             self._constants = self.layouts.constants
         kept = program.variables or self.build.once.kept
         self._reads = bool(kept) or self.layouts.holds_constants
@@ -89,7 +89,7 @@ class GpuExecutable(Executable):
         inputs = self._edge.taken(inputs)
         if not self._may_be_late:
             self._settle()
-        with self.device.current(), failures.told(self.device), np.errstate(all="ignore"):
+        with self.device.current(), failures.translated(self.device), np.errstate(all="ignore"):
             layout = self._layout(inputs, sizes, rng, claim)
             layout.runs += 1
             stream = self._xp.cuda.get_current_stream()
@@ -118,7 +118,7 @@ class GpuExecutable(Executable):
 
     def _layout(
         self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, claim: Claim | None = None
-    ) -> Layout:
+    ) -> GpuLayout:
         try:
             return self.layouts.at(sizes, lambda layout: self._check(layout, claim))
         except ArithmeticError:
@@ -127,7 +127,7 @@ class GpuExecutable(Executable):
     # Runs by themselves.
 
     def _by_itself(
-        self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: HoistedArrays
+        self, layout: GpuLayout, inputs: Sequence[Any], rng: Rng, made: HoistedArrays
     ) -> list[Any]:
         run, given = self._begun(layout, inputs, rng, made)
         self._worker.work(run, layout.parts, rng)
@@ -140,18 +140,19 @@ class GpuExecutable(Executable):
         return fetched
 
     def _begun(
-        self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: HoistedArrays
-    ) -> tuple[Run, RunFeeds]:
+        self, layout: GpuLayout, inputs: Sequence[Any], rng: Rng, made: HoistedArrays
+    ) -> tuple[RunMemory, RunFeeds]:
         """Return a run that has its inputs, in memory of its own, and these for later."""
         host = [n for n, a in enumerate(inputs) if not isinstance(a, self._xp.ndarray)]
         frame = layout.frame([*self._drawn(layout), *host])
-        run = Run(layout, frame, self._worker.room(layout, partial(self._bytes, frame.nbytes)))
+        memory = self._worker.room(layout, partial(self._bytes, frame.nbytes))
+        run = RunMemory(layout, frame, memory)
         for slot, array in [*self._constants.items(), *made.arrays.items()]:
             run.hold(slot, array)
         self._hold_new(run, self.build.fetched, layout.shapes)
         return run, self._worker.give(run, inputs, rng)
 
-    def _written_anew(self, run: Run, rng: Rng) -> list[Any]:
+    def _written_anew(self, run: RunMemory, rng: Rng) -> list[Any]:
         """Write new contents of variables to arrays of their own, and return these."""
         updated, layout = self.build.updated, run.layout
         if not updated:
@@ -165,7 +166,7 @@ class GpuExecutable(Executable):
 
     def _instance(
         self,
-        layout: Layout,
+        layout: GpuLayout,
         inputs: Sequence[Any],
         made: HoistedArrays,
         claim: Claim | None,
@@ -177,10 +178,10 @@ class GpuExecutable(Executable):
         if layout.refused or (layout.runs <= RUNS and not updates):
             return None
         if updates and claim is None:
-            layout.told = "variables can't be written over: new contents are looked at first"
+            layout.uncaptured = "variables can't be written over: new contents are looked at first"
             return None
-        layout.told = capturing.why_not(stream)
-        if layout.told:
+        layout.uncaptured = capturing.why_not(stream)
+        if layout.uncaptured:
             return None
         found = capturing.find(layout, key_of(stream))
         lasting = [*inputs[len(self.program.feeds) :], *made.changing]
@@ -191,7 +192,7 @@ class GpuExecutable(Executable):
         return self._made(layout, inputs, made, stream)
 
     def _made(
-        self, layout: Layout, inputs: Sequence[Any], made: HoistedArrays, stream: Any
+        self, layout: GpuLayout, inputs: Sequence[Any], made: HoistedArrays, stream: Any
     ) -> Instance | None:
         """Make an instance; returns None where that is not worth it, or can't be."""
         build, program = self.build, self.program
@@ -225,7 +226,7 @@ class GpuExecutable(Executable):
         except self._xp.cuda.memory.OutOfMemoryError:
             layout.refused = "the GPU has too little memory"
             return None
-        run = Run(layout, frame, workspace.memory)
+        run = RunMemory(layout, frame, workspace.memory)
         lasting = [*enumerate(variables, count), *self._constants.items(), *made.arrays.items()]
         for slot, array in lasting:
             run.hold(slot, array)
@@ -269,7 +270,7 @@ class GpuExecutable(Executable):
         list(map(call, (instance.final.launch, done.fill), (stream, 1)))
         return [*fetched, *instance.updated]
 
-    def _graph(self, instance: Instance, number: int, part: Part, run: Run) -> Any:
+    def _graph(self, instance: Instance, number: int, part: Part, run: RunMemory) -> Any:
         """Return the graph of a part; None where it has none, or not yet."""
         if number not in instance.graphs:
             if run.layout.runs <= RUNS or not instance.records(number):
@@ -277,7 +278,7 @@ class GpuExecutable(Executable):
             instance.graphs[number] = self._recorded(run, part)
         return instance.graphs[number]
 
-    def _recorded(self, run: Run, part: Part) -> Any:
+    def _recorded(self, run: RunMemory, part: Part) -> Any:
         """Return a graph of a stretch of launches; None where CUDA refuses to record it."""
         assert isinstance(part, list)
         refused: tuple[type[Exception], ...] = (*failures.lasting(self._xp), ExecutorError)
@@ -294,18 +295,18 @@ class GpuExecutable(Executable):
         found = collect(wait=True)
         return self._capturing.drop() or found
 
-    def _prepared(self, layout: Layout, inputs: Sequence[Any], version: int) -> HoistedArrays:
+    def _prepared(self, layout: GpuLayout, inputs: Sequence[Any], version: int) -> HoistedArrays:
         """Return the operands that are prepared once, of the variables' present contents."""
         return self._preparation.provide(inputs[len(self.program.feeds) :], version, layout)
 
-    def _drawn(self, layout: Layout) -> list[int]:
+    def _drawn(self, layout: GpuLayout) -> list[int]:
         """Return the slot of what is drawn from, if anything is."""
         return [self.layouts.drawn] if layout.drawn else []
 
     def _slot(self, storage: Storage) -> int:
         return self.layouts.slot_of[storage]
 
-    def _require(self, run: Run, inputs: Sequence[Any], rng: Rng) -> None:
+    def _require(self, run: RunMemory, inputs: Sequence[Any], rng: Rng) -> None:
         """Raise an error where a check has failed; this is what a run waits for, if anything."""
         if self.build.can_fail and self._worker.failed(run):
             raise self._refusal(inputs, tuple(run.layout.sizes.values()), rng)
@@ -316,7 +317,12 @@ class GpuExecutable(Executable):
             self._unsettled.settle()
 
     def _require_later(
-        self, run: Run, fetched: Sequence[Any], given: RunFeeds, inputs: Sequence[Any], rng: Rng
+        self,
+        run: RunMemory,
+        fetched: Sequence[Any],
+        given: RunFeeds,
+        inputs: Sequence[Any],
+        rng: Rng,
     ) -> None:
         """Have the session raise an error where a check has failed, once that is known.
 
@@ -340,8 +346,8 @@ class GpuExecutable(Executable):
             fed = given.arrays()
             if fed is None:
                 return changed(None)
-            home = [*fed[: len(self.program.feeds)], *variables]
-            return changed(self._refused(home, sizes, rng))
+            host = [*fed[: len(self.program.feeds)], *variables]
+            return changed(self._refused(host, sizes, rng))
 
         late = DeferredOutcome(self.device, word, refusal)
         step = rng.step if self.program.is_random else None
@@ -349,7 +355,7 @@ class GpuExecutable(Executable):
         late.begin(settle, run.flags)
 
     def _hold_new(
-        self, run: Run, storages: Iterable[Storage], shapes: Iterable[tuple[int, ...]]
+        self, run: RunMemory, storages: Iterable[Storage], shapes: Iterable[tuple[int, ...]]
     ) -> None:
         """Give outputs arrays of their own, but for those that CuPy makes, or graphs know."""
         for storage, shape in zip(storages, shapes, strict=False):
@@ -362,7 +368,7 @@ class GpuExecutable(Executable):
     def _outside(self) -> frozenset[Storage]:
         return frozenset(self.build.outside)
 
-    def _fetched(self, run: Run) -> list[Any]:
+    def _fetched(self, run: RunMemory) -> list[Any]:
         """Return the fetched arrays; each is the caller's."""
         found = []
         for storage, shape in zip(self.build.fetched, run.layout.shapes, strict=False):
@@ -378,7 +384,7 @@ class GpuExecutable(Executable):
     def _bytes(self, count: int) -> Any:
         return self._xp.empty(count, np.uint8)
 
-    def _check(self, layout: Layout, claim: Claim | None) -> None:
+    def _check(self, layout: GpuLayout, claim: Claim | None) -> None:
         """Look at a new layout; refuse one that takes more memory than the session may."""
         layout.is_unchecked = names_nothing(self.program.source, layout.sizes)
         if self._limit is not None:
@@ -394,7 +400,7 @@ class GpuExecutable(Executable):
         return ArrayExecutable(self.program, np)
 
     def _at_home(self, inputs: Sequence[Any]) -> Sequence[Array]:
-        return self._edge.at_home(self._xp, inputs)
+        return self._edge.to_host_copies(self._xp, inputs)
 
     def _refusal(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
         """Say what is wrong with values or sizes: the reference path has the messages."""
@@ -421,7 +427,7 @@ class GpuExecutable(Executable):
             steps = reports.explain(self.build, self._known(sizes), self.device)
         return f"{steps}\n{self._graphs(sizes)}"
 
-    def _known(self, sizes: tuple[int, ...] | None) -> Layout | None:
+    def _known(self, sizes: tuple[int, ...] | None) -> GpuLayout | None:
         """Return the layout of some sizes; None where they are unknown, or there is no such run."""
         try:
             return None if sizes is None else self.layouts.at(sizes)
@@ -439,8 +445,8 @@ class GpuExecutable(Executable):
             layout = self._known(sizes)
             if layout is None:
                 return "no CUDA graphs: there is no run of these sizes"
-        if layout.refused or layout.told:
-            return f"no CUDA graphs: {layout.refused or layout.told}"
+        if layout.refused or layout.uncaptured:
+            return f"no CUDA graphs: {layout.refused or layout.uncaptured}"
         instances = self._capturing.instances_of(layout)
         if not instances:
             found = worth(layout, self.build, self.layouts.slot_of)
@@ -456,7 +462,7 @@ class GpuExecutable(Executable):
         with self.device.current():
             return self._memory(self.layouts.known(sizes) or self.layouts.made(sizes))
 
-    def _memory(self, layout: Layout) -> MemoryReport:
+    def _memory(self, layout: GpuLayout) -> MemoryReport:
         in_place = not self._capturing.why_not(self._xp.cuda.get_current_stream())
         return reports.memory(self.build, layout, in_place=in_place)
 
@@ -465,7 +471,7 @@ class GpuExecutable(Executable):
     ) -> Profile:
         streams = self.device.streams
         inputs = self._edge.taken(inputs)
-        with self.device.current(), failures.told(self.device), np.errstate(all="ignore"):
+        with self.device.current(), failures.translated(self.device), np.errstate(all="ignore"):
             layout = self._layout(inputs, sizes, rng)
             stream = self._xp.cuda.get_current_stream()
             streams.reads(stream)
@@ -484,7 +490,9 @@ class GpuExecutable(Executable):
                 streams.has_read(stream)
         return profile(events, reports.labels(self.build))
 
-    def _apart(self, layout: Layout, inputs: Sequence[Any], rng: Rng, made: HoistedArrays) -> Run:
+    def _apart(
+        self, layout: GpuLayout, inputs: Sequence[Any], rng: Rng, made: HoistedArrays
+    ) -> RunMemory:
         """Return a run that changes nothing."""
         run, _ = self._begun(layout, inputs, rng, made)
         self._hold_new(run, self.build.updated, layout.shapes[len(self.build.fetched) :])

@@ -13,7 +13,7 @@ from graphfw.errors import ExecutionError, ExecutorError, GraphfwError
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import bfloat16
 from graphfw.ir.tensor import Tensor
-from graphfw.runtime.cupy_executor.build import Build
+from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.codegen import GpuCode
 from graphfw.runtime.limits import shown_bytes
 from graphfw.runtime.places import place_of
@@ -21,7 +21,7 @@ from graphfw.runtime.program import Program
 
 if TYPE_CHECKING:
     from graphfw.runtime.cupy_executor.device import Device
-    from graphfw.runtime.cupy_executor.layouts import Layout, Layouts
+    from graphfw.runtime.cupy_executor.layouts import GpuLayout, GpuLayouts
 
 _HOST = 'use executor="numpy"'
 _NO_DEVICE = 100  # cudaErrorNoDevice
@@ -109,7 +109,7 @@ def without_library(what: str, error: Exception) -> ExecutorError:
     )
 
 
-def not_compiled(build: Build, log: str, architecture: str) -> ExecutorError:
+def not_compiled(build: GpuProgram, log: str, architecture: str) -> ExecutorError:
     """Say which kernel was refused, what it computes, and where that was written."""
     every = [*build.codes, *build.spare]
     guilty = next((code for code in every if code.symbol in log), None)
@@ -124,11 +124,13 @@ def not_compiled(build: Build, log: str, architecture: str) -> ExecutorError:
     )
 
 
-def _made(build: Build, code: GpuCode) -> list[str]:
+def _made(build: GpuProgram, code: GpuCode) -> list[str]:
     return [f"  {node.op.name} made at {place_of(node)}" for node in build.nodes_of(code)]
 
 
-def too_large(build: Build, layouts: Layouts, layout: Layout, cupy: Any) -> ExecutionError:
+def too_large(
+    build: GpuProgram, layouts: GpuLayouts, layout: GpuLayout, cupy: Any
+) -> ExecutionError:
     """Say what a run wanted, what is large in it, what there was, and what would fit."""
     free, total = cupy.cuda.runtime.memGetInfo()
     sizes = layout.sizes
@@ -158,7 +160,7 @@ def too_large(build: Build, layouts: Layouts, layout: Layout, cupy: Any) -> Exec
     )
 
 
-def _fitting(layouts: Layouts, sizes: Mapping[str, int], name: str, free: int) -> int:
+def _fitting(layouts: GpuLayouts, sizes: Mapping[str, int], name: str, free: int) -> int:
     """Return the largest size of a dim below this one with which a run fits; 0 if there is none."""
     low, high = 0, sizes[name]
     while high - low > 1:
@@ -177,7 +179,7 @@ def lasting(cupy: Any) -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def told(device: Device) -> Iterator[None]:
+def translated(device: Device) -> Iterator[None]:
     """Turn what CUDA says into an error of graphfw, which says whether it goes on."""
     if device.lost:
         raise _lost(device)

@@ -11,10 +11,10 @@ import numpy as np
 
 from graphfw.ir import locks
 from graphfw.ir.op import Rng
-from graphfw.runtime.cupy_executor.build import Build
+from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.device import Device
-from graphfw.runtime.cupy_executor.layouts import Frame, Layout, Layouts
-from graphfw.runtime.cupy_executor.runs import Run, Worker
+from graphfw.runtime.cupy_executor.layouts import Frame, GpuLayout, GpuLayouts
+from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 from graphfw.runtime.cupy_executor.stored import array_dtype
 from graphfw.runtime.planning.arena import ALIGNMENT
 from graphfw.runtime.planning.once import known_bytes
@@ -60,7 +60,9 @@ class HoistedRuns:
         worker: What does its work.
     """
 
-    def __init__(self, build: Build, layouts: Layouts, device: Device, worker: Worker) -> None:
+    def __init__(
+        self, build: GpuProgram, layouts: GpuLayouts, device: Device, worker: Worker
+    ) -> None:
         self._plan = build.once
         self._layouts = layouts
         self._device = device
@@ -71,7 +73,7 @@ class HoistedRuns:
         self._sources = {variable: numbers[variable] for variable in self._plan.variables}
         self._constants: dict[int, Any] = {}
 
-    def provide(self, variables: Sequence[Any], version: int, layout: Layout) -> HoistedArrays:
+    def provide(self, variables: Sequence[Any], version: int, layout: GpuLayout) -> HoistedArrays:
         """Return operands prepared of some contents of variables, for the current stream to read.
 
         Args:
@@ -94,7 +96,11 @@ class HoistedRuns:
         return made
 
     def _new(
-        self, before: HoistedArrays | None, variables: Sequence[Any], version: int, layout: Layout
+        self,
+        before: HoistedArrays | None,
+        variables: Sequence[Any],
+        version: int,
+        layout: GpuLayout,
     ) -> HoistedArrays:
         xp, own = self._device.cupy, self._layouts.once
         arrays = [variables[number] for number in self._sources.values()]
@@ -106,7 +112,7 @@ class HoistedRuns:
             self._device.streams.overwrites(xp.cuda.get_current_stream())
             made = before._replace(version=version)
         room = self._worker.room(layout, lambda: xp.empty(max(own.arena, 1), np.uint8))
-        run = Run(own, Frame({}, (), own.arena), room)
+        run = RunMemory(own, Frame({}, (), own.arena), room)
         for slot, array in [*made.arrays.items(), *self._read_constants().items()]:
             run.hold(slot, array)
         for variable, array in zip(self._sources, arrays, strict=True):
@@ -115,7 +121,7 @@ class HoistedRuns:
         return made
 
     def _placed(
-        self, sources: Sequence[weakref.ref[Any]], version: int, layout: Layout
+        self, sources: Sequence[weakref.ref[Any]], version: int, layout: GpuLayout
     ) -> HoistedArrays:
         """Return new memory for what is kept."""
         xp = self._device.cupy

@@ -30,22 +30,22 @@ from graphfw.runtime.cupy_executor.bound_plan import (
     parts_of,
 )
 from graphfw.runtime.cupy_executor.build import (
-    Build,
     CudnnStep,
     GemmStep,
-    Plan,
+    GpuProgram,
+    GpuSteps,
     RegionStep,
     Work,
 )
 from graphfw.runtime.cupy_executor.codegen import CudaCode, Launch
 from graphfw.runtime.cupy_executor.codegen.launch import launch as launch_of
-from graphfw.runtime.cupy_executor.codegen.launch import wherever
+from graphfw.runtime.cupy_executor.codegen.launch import without_alignment
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.modules import Modules
 from graphfw.runtime.cupy_executor.products import RESULT
 from graphfw.runtime.cupy_executor.regions import BoundRegion, RegionCode
 from graphfw.runtime.cupy_executor.regions.common import rounded
-from graphfw.runtime.cupy_executor.stored import is_at_home
+from graphfw.runtime.cupy_executor.stored import runs_on_host
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.planning.arena import Arena
 from graphfw.runtime.planning.once import known_bytes
@@ -75,7 +75,7 @@ class Frame(NamedTuple):
 
 
 @dataclass(eq=False)
-class Layout:
+class GpuLayout:
     """Everything that depends on the sizes.
 
     Attributes:
@@ -92,7 +92,7 @@ class Layout:
         drawn: How many words a run draws from, in bodies, too.
         parts: What a run does before new contents of variables are written.
         final: What writes these: one stretch of launches, or nothing.
-        numbers: Of all that a run does, in order: which piece of `Build.work` it is; -1: none.
+        numbers: Of all that a run does, in order: which piece of `GpuProgram.work` it is; -1: none.
         shapes: The outputs'.
         nbytes: The bytes of each slot.
         needed: The bytes that a run takes: the arena and the outputs.
@@ -100,10 +100,10 @@ class Layout:
         is_unchecked: Whether kernels do not look at some indices, as they name elements of size 0.
         useless: How many instances in a row have been of use to one run only.
         refused: Why runs of these sizes are to have no CUDA graphs; empty where they may.
-        told: Why the last one had none, which may be otherwise with the next.
+        uncaptured: Why the last one had none, which may be otherwise with the next.
     """
 
-    of: Layouts
+    of: GpuLayouts
     sizes: dict[str, int]
     offsets: list[int]
     inside: int
@@ -123,7 +123,7 @@ class Layout:
     is_unchecked: bool = False
     useless: int = 0
     refused: str = ""
-    told: str = ""
+    uncaptured: str = ""
 
     @property
     def steps(self) -> list[Native | Evaluated]:
@@ -173,7 +173,7 @@ class Layout:
         return Frame(offsets, fixed, max(end, 1))
 
 
-class Layouts:
+class GpuLayouts:
     """Makes layouts, and keeps those of sizes that have been seen lately.
 
     Args:
@@ -190,11 +190,11 @@ class Layouts:
         constants: The constants that are read, by slot.
     """
 
-    def __init__(self, build: Build, device: Device, modules: Modules | None = None) -> None:
+    def __init__(self, build: GpuProgram, device: Device, modules: Modules | None = None) -> None:
         self.build = build
         self.device = device
         self._lock = locks.reentrant()
-        self._known: OrderedDict[tuple[int, ...], Layout] = OrderedDict()
+        self._known: OrderedDict[tuple[int, ...], GpuLayout] = OrderedDict()
         self.modules = Modules(build, device) if modules is None else modules
         self._arena: Arena | None = None
         program = build.program
@@ -212,8 +212,8 @@ class Layouts:
         # A library that is missing is missed now.
         asked = [one for one in (*once.work, *build.work) if isinstance(one, CudnnStep)]
         self._cudnn = device.by_cudnn if asked else None
-        self._inside: dict[RegionCode, list[Layouts]] = {
-            one.code: [Layouts(body, device, self.modules) for body in one.code.builds]
+        self._inside: dict[RegionCode, list[GpuLayouts]] = {
+            one.code: [GpuLayouts(body, device, self.modules) for body in one.code.builds]
             for one in build.work
             if isinstance(one, RegionStep)
         }
@@ -224,7 +224,9 @@ class Layouts:
         inside = [body for bodies in self._inside.values() for body in bodies]
         return bool(self.constants) or any([body.holds_constants for body in inside])
 
-    def at(self, sizes: tuple[int, ...], check: Callable[[Layout], None] | None = None) -> Layout:
+    def at(
+        self, sizes: tuple[int, ...], check: Callable[[GpuLayout], None] | None = None
+    ) -> GpuLayout:
         """Return the layout of some sizes.
 
         Args:
@@ -248,11 +250,11 @@ class Layouts:
                     self._known.popitem(last=False)
         return layout
 
-    def known(self, sizes: tuple[int, ...]) -> Layout | None:
+    def known(self, sizes: tuple[int, ...]) -> GpuLayout | None:
         """Return the layout of some sizes, if there have been runs of them lately."""
         return self._known.get(sizes)
 
-    def made(self, sizes: tuple[int, ...]) -> Layout:
+    def made(self, sizes: tuple[int, ...]) -> GpuLayout:
         """Lay out some sizes.
 
         Raises:
@@ -262,7 +264,7 @@ class Layouts:
             return self._laid_out(dict(zip(self.build.program.symbols, sizes, strict=True)))
 
     @cached_property
-    def once(self) -> Layout:
+    def once(self) -> GpuLayout:
         """The work done once for many runs, which depends on no sizes."""
         plan = self.build.once
         blocks = [evaluate(size, {}) for size in plan.nbytes]
@@ -270,7 +272,7 @@ class Layouts:
             nothing = [0 for _ in self.slot_of]
             return self._layout(plan, {}, Arena(plan.blocks, blocks), nothing, [])
 
-    def body(self, env: Mapping[str, int], loose: frozenset[int] = _NONE) -> Layout:
+    def body(self, env: Mapping[str, int], loose: frozenset[int] = _NONE) -> GpuLayout:
         """Lay out a body.
 
         Args:
@@ -307,7 +309,7 @@ class Layouts:
         storage = list(self.slot_of)[slot]
         return evaluate(storage.size, env) * storage.dtype.itemsize
 
-    def _laid_out(self, env: dict[str, int], loose: frozenset[int] = _NONE) -> Layout:
+    def _laid_out(self, env: dict[str, int], loose: frozenset[int] = _NONE) -> GpuLayout:
         build = self.build
         if self._arena is None:
             self._arena = Arena(build.blocks, [evaluate(size, env) for size in build.nbytes])
@@ -317,13 +319,13 @@ class Layouts:
 
     def _layout(
         self,
-        plan: Plan,
+        plan: GpuSteps,
         env: dict[str, int],
         memory: Arena,
         nbytes: list[int],
         shapes: list[tuple[int, ...]],
         loose: frozenset[int] = _NONE,
-    ) -> Layout:
+    ) -> GpuLayout:
         offsets, total = memory.offsets([evaluate(size, env) for size in plan.nbytes])
         if 0 in [evaluate(size, env) for size in plan.nonzero]:
             raise ArithmeticError
@@ -359,7 +361,7 @@ class Layouts:
         ]
         cleared = [(-1, -1, Cleared(total + scratch, flags))] if flags else []
         arena = total + scratch + flags if is_whole else total
-        return Layout(
+        return GpuLayout(
             of=self,
             sizes=env,
             offsets=offsets,
@@ -394,7 +396,7 @@ class Layouts:
         """Return the launches and calls of some work at these sizes; none where there is none."""
         if isinstance(one, Node):
             op = one.op.bind(env)
-            xp = np if is_at_home(one) else self.device.cupy
+            xp = np if runs_on_host(one) else self.device.cupy
             return [Evaluated(one, op.kernel(xp, *[t.dtype for t in one.inputs]))]
         params = [evaluate(size, env) for size in one.step.params]
         operands = [place(storage) for storage in one.step.operands]
@@ -403,17 +405,17 @@ class Layouts:
         if isinstance(one, CudnnStep):
             assert self._cudnn is not None
             plan = self._cudnn.plan(one.code, params)
-            others = one.otherwise if isinstance(plan, str) else one.behind
+            others = one.fallback if isinstance(plan, str) else one.epilogue
             after = [ready for other in others for ready in self._ready(other, env, place)]
             return after if isinstance(plan, str) else [BoundCudnn(plan, operands), *after]
         if isinstance(one, RegionStep):
             pairs = zip(operands, one.step.operands, params, strict=False)
-            given = [at.behind(begin * storage.dtype.itemsize) for at, storage, begin in pairs]
+            given = [at.offset_by(begin * storage.dtype.itemsize) for at, storage, begin in pairs]
             given = [*given[: len(one.code.node.inputs)], *operands[len(one.code.node.inputs) :]]
             return [one.code.ready(env, params, given, self._inside[one.code])]
         launch = one.code.launch(params)
         if isinstance(one.code, CudaCode) and not loose.isdisjoint([at.slot for at in operands]):
-            launch = launch_of(one.code.kernel, params, wherever(launch.variant))
+            launch = launch_of(one.code.kernel, params, without_alignment(launch.variant))
         if not launch.grid:
             return []
         function = self.modules.function(one.code, launch)
@@ -437,14 +439,14 @@ class Layouts:
         sizes = [*params[:-3], 0, 0, 0]  # what follows finds the plain product in a row
         plain = products.product(one.code.plain, sizes) if k else None
         operands[RESULT] = operands[one.code.apart]
-        after = [ready for other in one.otherwise for ready in self._ready(other, env, place)]
+        after = [ready for other in one.fallback for ready in self._ready(other, env, place)]
         return [BoundProduct(plain, operands, nbytes), *after]
 
     def place(self, storage: Storage, offsets: Sequence[int]) -> StorageAddress:
         """Return where a storage lies in a run, given where the blocks of the arena do."""
         return self._place(self.build, offsets, storage)
 
-    def _place(self, plan: Plan, offsets: Sequence[int], storage: Storage) -> StorageAddress:
+    def _place(self, plan: GpuSteps, offsets: Sequence[int], storage: Storage) -> StorageAddress:
         slot = self.slot_of.get(storage)
         return (
             StorageAddress(-1, offsets[plan.block_of[storage]])

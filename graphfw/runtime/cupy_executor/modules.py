@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphfw.ir import locks
-from graphfw.runtime.cupy_executor.build import Build
+from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.codegen import GpuCode, Launch
 from graphfw.runtime.cupy_executor.deferred_check import SETTLE
 from graphfw.runtime.cupy_executor.device import Device
@@ -19,7 +19,7 @@ class Modules:
         device: What runs it.
     """
 
-    def __init__(self, build: Build, device: Device) -> None:
+    def __init__(self, build: GpuProgram, device: Device) -> None:
         self._build = build
         self._device = device
         self._lock = locks.reentrant()

@@ -31,7 +31,7 @@ RESULT = 2
 """Which operand of a product is its result."""
 
 
-class Sizes(NamedTuple):
+class ProductSizes(NamedTuple):
     """The run-time integers of a product: lengths, and distances in elements.
 
     Attributes:
@@ -74,7 +74,7 @@ class ProductCode:
     """A batch of products a @ b, by cuBLASLt.
 
     Operands: a, b, the result; with `op` what its others are, then what its other results are, then
-    what else `otherwise` reads and writes. Params: `Sizes`.
+    what else `fallback` reads and writes. Params: `ProductSizes`.
 
     Attributes:
         dtype: Of a and b; products of 16-bit floats are added up in float32.
@@ -83,7 +83,7 @@ class ProductCode:
         b_across: Whether b does.
         precision: See `Options`.
         op: What else is to be done; then it is one product.
-        otherwise: What does it after the `plain` product, where cuBLASLt does not.
+        fallback: What does it after the `plain` product, where cuBLASLt does not.
         apart: Which operand the plain product goes to then, in a row.
     """
 
@@ -93,7 +93,7 @@ class ProductCode:
     b_across: bool
     precision: Precision
     op: FusedProduct | None = None
-    otherwise: tuple[Step, ...] = field(default=(), compare=False, repr=False)
+    fallback: tuple[Step, ...] = field(default=(), compare=False, repr=False)
     apart: int = field(default=RESULT, compare=False, repr=False)
 
     @property
@@ -112,7 +112,7 @@ class ProductCode:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """The names of the operands, without those of `otherwise`."""
+        """The names of the operands, without those of `fallback`."""
         if self.op is None:
             return ("a", "b", "result")
         return ("a", "b", "result", *self.op.others, *self.op.results[1:])
@@ -131,10 +131,10 @@ class ProductCode:
         """The part that is always done by cuBLASLt: the product, and what is added to it."""
         assert self.op is not None
         op = FusedProduct(residual=True, widens=self.op.widens) if self.op.residual else None
-        return replace(self, op=op, otherwise=(), apart=RESULT)
+        return replace(self, op=op, fallback=(), apart=RESULT)
 
 
-class _Operand(NamedTuple):
+class _GemmOperand(NamedTuple):
     """A batch of matrices as cuBLASLt takes it."""
 
     view: View
@@ -164,7 +164,7 @@ def product_steps(
         code=ProductCode(out.dtype, out.dtype, a.is_across, b.is_across, precision),
         operands=(a.view.storage, b.view.storage, place.view.storage),
         written=(False, False, True),
-        params=Sizes(
+        params=ProductSizes(
             *(rows, columns, depth, batch),
             *(a.view.offset, a.lead, a.batch),
             *(b.view.offset, b.lead, b.batch),
@@ -198,7 +198,7 @@ def fused_product_steps(
     b = _operand(given["b"], node, steps)
     made = {name: view.storage for name, view in zip(op.results, outputs, strict=True)}
     storages: dict[str, Storage] = {"a": a.view.storage, "b": b.view.storage, **made}
-    params = Sizes(
+    params = ProductSizes(
         *(size_of((*dims, rows)), columns, a.view.shape[-1], 1),
         *(a.view.offset, a.lead, 0),
         *(b.view.offset, b.lead, 0),
@@ -218,9 +218,9 @@ def fused_product_steps(
         why = "a product that is not yet where it belongs"
         apart.append(Temp(place.view.storage.dtype, size_of(node.types[0].shape), why))
         whole["result"] = apart[0]
-    otherwise = unfused_steps(node, whole)
+    fallback = unfused_steps(node, whole)
     if apart:
-        otherwise.append(put(apart[0], place.view, (node,), CudaCode))
+        fallback.append(put(apart[0], place.view, (node,), CudaCode))
     code = ProductCode(
         node.inputs[0].dtype,
         node.types[0].dtype,
@@ -228,14 +228,14 @@ def fused_product_steps(
         b.is_across,
         precision,
         op,
-        tuple(otherwise),
+        tuple(fallback),
     )
     operands = [storages[name] for name in code.operands]
     if apart:
         code = replace(code, apart=len(operands))
         operands += apart
     known = {*operands}
-    others = dict.fromkeys([s for other in otherwise for s in other.operands if s not in known])
+    others = dict.fromkeys([s for other in fallback for s in other.operands if s not in known])
     step = Step(
         nodes=(node,),
         code=code,
@@ -251,7 +251,7 @@ def fused_product_steps(
     return [*steps, step]
 
 
-def _result(view: View) -> _Operand | None:
+def _result(view: View) -> _GemmOperand | None:
     """Return a result as cuBLASLt writes it, if it does; in a larger array 16 bytes at once."""
     found = _as_it_lies(view)
     if found is None or found.is_across:
@@ -264,7 +264,7 @@ def _result(view: View) -> _Operand | None:
     return found
 
 
-def _rows_of(view: View, node: Node, steps: list[Step], *, may_lie_across: bool) -> _Operand:
+def _rows_of(view: View, node: Node, steps: list[Step], *, may_lie_across: bool) -> _GemmOperand:
     """Return a batch of matrices whose rows are those of one; copied first if they are not."""
     *dims, rows, _ = view.shape
     found = _as_it_lies(view)
@@ -281,12 +281,12 @@ def _whole(view: View, node: Node, steps: list[Step]) -> Storage:
     return _copied(view, node, steps)
 
 
-def _operand(view: View, node: Node, steps: list[Step]) -> _Operand:
+def _operand(view: View, node: Node, steps: list[Step]) -> _GemmOperand:
     """Return an operand, copied first if it lies otherwise than cuBLASLt takes it."""
     return _as_it_lies(view) or _laid_out(view, node, steps)
 
 
-def _laid_out(view: View, node: Node, steps: list[Step]) -> _Operand:
+def _laid_out(view: View, node: Node, steps: list[Step]) -> _GemmOperand:
     temp = _copied(view, node, steps)
     found = _as_it_lies(View(temp, 0, view.shape, contiguous(view.shape)))
     assert found is not None
@@ -299,16 +299,16 @@ def _copied(view: View, node: Node, steps: list[Step]) -> Storage:
     return temp
 
 
-def _as_it_lies(view: View) -> _Operand | None:
+def _as_it_lies(view: View) -> _GemmOperand | None:
     *dims, rows, columns = view.shape
     *batch_strides, down, along = view.strides
     batch = _joined(dims, batch_strides)
     if batch is None:
         return None
     if (along == 1 or columns == 1) and (rows == 1 or _leads(down, view)):
-        return _Operand(view, False, columns if rows == 1 else down, batch)
+        return _GemmOperand(view, False, columns if rows == 1 else down, batch)
     if (down == 1 or rows == 1) and (columns == 1 or _leads(along, view)):
-        return _Operand(view, True, rows if columns == 1 else along, batch)
+        return _GemmOperand(view, True, rows if columns == 1 else along, batch)
     return None
 
 
@@ -329,7 +329,7 @@ def _joined(dims: Sequence[DimLike], strides: Sequence[DimLike]) -> DimLike | No
     return last if always_ge(last, 0) else None
 
 
-def _is_tall(a: _Operand, dims: Sequence[DimLike], rows: DimLike) -> bool:
+def _is_tall(a: _GemmOperand, dims: Sequence[DimLike], rows: DimLike) -> bool:
     """Whether the matrices of a batch lie below each other like one."""
     return not a.is_across and size_of(dims) != 1 and a.batch == rows * a.lead
 

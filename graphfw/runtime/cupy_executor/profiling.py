@@ -6,9 +6,9 @@ from threading import Event as Gate
 from typing import Any
 
 from graphfw.ir.op import Rng
-from graphfw.runtime.cupy_executor.build import Build
-from graphfw.runtime.cupy_executor.layouts import Layout
-from graphfw.runtime.cupy_executor.runs import Run, Worker
+from graphfw.runtime.cupy_executor.build import GpuProgram
+from graphfw.runtime.cupy_executor.layouts import GpuLayout
+from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 from graphfw.runtime.profile import Event
 
 _AHEAD = 256
@@ -18,7 +18,7 @@ _PATIENCE = 10.0
 """Seconds after which the GPU goes on, whatever happens."""
 
 
-def events_of(worker: Worker, run: Run, rng: Rng, cupy: Any) -> list[Event]:
+def events_of(worker: Worker, run: RunMemory, rng: Rng, cupy: Any) -> list[Event]:
     """Make a run, and return when each of its steps began and ended.
 
     The GPU is kept waiting until steps are launched: it would wait for each launch otherwise, and
@@ -59,18 +59,18 @@ def events_of(worker: Worker, run: Run, rng: Rng, cupy: Any) -> list[Event]:
     ]
 
 
-def _numbers(layout: Layout) -> dict[int, int]:
+def _numbers(layout: GpuLayout) -> dict[int, int]:
     """Return the number of each step, by its identity: those of bodies come behind the others'.
 
     A loop's own is what happens between and behind its body's; what is done once has none.
     """
-    begins: dict[Build, int] = {}
+    begins: dict[GpuProgram, int] = {}
     end = 0
     for build in (layout.of.build, *layout.of.build.inner):
         begins[build] = end
         end += len(build.work)
     found: dict[int, int] = {}
-    left: list[Layout | None] = [layout]
+    left: list[GpuLayout | None] = [layout]
     while left:
         one = left.pop()
         if one is None:

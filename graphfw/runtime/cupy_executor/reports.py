@@ -11,9 +11,9 @@ from graphfw.ir.variable import Variable
 from graphfw.runtime.cupy_executor import attention, cudnn
 from graphfw.runtime.cupy_executor.attention.cudnn import CudnnAttention
 from graphfw.runtime.cupy_executor.build import (
-    Build,
     CudnnStep,
     GemmStep,
+    GpuProgram,
     KernelStep,
     RegionStep,
     Work,
@@ -21,9 +21,9 @@ from graphfw.runtime.cupy_executor.build import (
 from graphfw.runtime.cupy_executor.codegen.batched_launch import kind_of
 from graphfw.runtime.cupy_executor.convolution import CONVOLUTIONS, channels_last
 from graphfw.runtime.cupy_executor.device import Device
-from graphfw.runtime.cupy_executor.layouts import Layout
+from graphfw.runtime.cupy_executor.layouts import GpuLayout
 from graphfw.runtime.cupy_executor.regions import BoundRegion
-from graphfw.runtime.cupy_executor.stored import is_at_home
+from graphfw.runtime.cupy_executor.stored import runs_on_host
 from graphfw.runtime.kernels.steps import Storage, Temp
 from graphfw.runtime.limits import shown_bytes
 from graphfw.runtime.memory import Entry, Kind, MemoryReport, PerTrip, report
@@ -32,7 +32,7 @@ from graphfw.runtime.planning.once import known_bytes
 from graphfw.runtime.profile import Label
 
 
-def explain(build: Build, layout: Layout | None, device: Device) -> str:
+def explain(build: GpuProgram, layout: GpuLayout | None, device: Device) -> str:
     """Return a line for each step: what it computes, and how its threads go about it.
 
     Args:
@@ -52,7 +52,7 @@ def explain(build: Build, layout: Layout | None, device: Device) -> str:
     return "\n".join(lines)
 
 
-def _asked_for(build: Build) -> tuple[int, int]:
+def _asked_for(build: GpuProgram) -> tuple[int, int]:
     """Return for how many convolutions cuDNN is asked, and for how many steps of attention."""
     asked = [
         isinstance(one.code, CudnnAttention) for one in build.work if isinstance(one, CudnnStep)
@@ -60,7 +60,7 @@ def _asked_for(build: Build) -> tuple[int, int]:
     return asked.count(False), asked.count(True)
 
 
-def _lines(build: Build, layout: Layout | None, device: Device) -> list[str]:
+def _lines(build: GpuProgram, layout: GpuLayout | None, device: Device) -> list[str]:
     env = None if layout is None else layout.sizes
     kernels = sum([isinstance(one, KernelStep) for one in build.work])
     others = sum([isinstance(one, Node) for one in build.work])
@@ -102,7 +102,7 @@ def _how(region: BoundRegion | None) -> str:
     return f"{region.how}, {who}"
 
 
-def _along(build: Build, layout: Layout) -> dict[int, str]:
+def _along(build: GpuProgram, layout: GpuLayout) -> dict[int, str]:
     """Say of kernels that are part of another's launch of which, by number."""
     launched, found, first = {*layout.numbers}, {}, {}
     for number, (one, level) in enumerate(zip(build.work, build.level_of, strict=True)):
@@ -128,7 +128,7 @@ def _line(
     one: Work, env: Mapping[str, int] | None, device: Device, region: BoundRegion | None = None
 ) -> str:
     if isinstance(one, Node):
-        whose = "NumPy, as CuPy lacks its dtypes" if is_at_home(one) else "CuPy"
+        whose = "NumPy, as CuPy lacks its dtypes" if runs_on_host(one) else "CuPy"
         return f"{one.op.name}: by {whose}, made at {place_of(one)}"
     if isinstance(one, GemmStep):
         made = ", ".join([place_of(node) for node in one.step.nodes])
@@ -152,7 +152,7 @@ def _asked(one: CudnnStep, env: Mapping[str, int] | None, device: Device) -> str
     if env is None:
         return "by cuDNN where it has a way at given sizes, else by kernels"
     plan = device.by_cudnn.plan(one.code, [evaluate(size, env) for size in one.step.params])
-    others = one.otherwise if isinstance(plan, str) else one.behind
+    others = one.fallback if isinstance(plan, str) else one.epilogue
     lines = [f"\n        {_line(other, env, device)}" for other in others]
     if isinstance(plan, str):
         return f"by kernels, since {plan}:{''.join(lines)}"
@@ -170,7 +170,7 @@ def _names(one: Work) -> str:
     return " ".join(counted) or "a copy"
 
 
-def labels(build: Build) -> list[Label]:
+def labels(build: GpuProgram) -> list[Label]:
     """Return the name of each step in a profile, those of bodies behind the others.
 
     How fast a GPU could be is not known.
@@ -184,7 +184,7 @@ def labels(build: Build) -> list[Label]:
     return found
 
 
-def memory(build: Build, layout: Layout, *, in_place: bool) -> MemoryReport:
+def memory(build: GpuProgram, layout: GpuLayout, *, in_place: bool) -> MemoryReport:
     """Return the memory that a run takes.
 
     Args:
@@ -243,7 +243,7 @@ def memory(build: Build, layout: Layout, *, in_place: bool) -> MemoryReport:
     return report(entries, build.levels, layout.inside, sum(new) if in_place else 0, per_trip)
 
 
-def _regions_in(layout: Layout) -> Iterator[BoundRegion]:
+def _regions_in(layout: GpuLayout) -> Iterator[BoundRegion]:
     """Yield the loops and branches, and those in their bodies."""
     for region in layout.regions:
         yield region

@@ -26,15 +26,15 @@ from graphfw.runtime.cupy_executor.bound_plan import (
     Part,
     StorageAddress,
 )
-from graphfw.runtime.cupy_executor.build import Build
+from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.deferred_check import RunFeeds
 from graphfw.runtime.cupy_executor.device import Device
-from graphfw.runtime.cupy_executor.layouts import Frame, Layout, Layouts
+from graphfw.runtime.cupy_executor.layouts import Frame, GpuLayout, GpuLayouts
 from graphfw.runtime.cupy_executor.products import RESULT
 from graphfw.runtime.cupy_executor.regions import BoundRegion, RefusedError
 from graphfw.runtime.cupy_executor.regions.common import GpuAddress
 from graphfw.runtime.cupy_executor.staging import HostArray
-from graphfw.runtime.cupy_executor.stored import array_dtype, from_home, is_at_home, to_home
+from graphfw.runtime.cupy_executor.stored import array_dtype, runs_on_host, to_device, to_host
 from graphfw.runtime.kernels.steps import Storage
 
 _NOTHING = np.uint64(0)
@@ -42,7 +42,7 @@ _NOTHING = np.uint64(0)
 _NO_RNG = Rng(0, 0)
 
 
-class Run:
+class RunMemory:
     """The memory of a run.
 
     Args:
@@ -54,13 +54,13 @@ class Run:
     Attributes:
         scratch: The address of scratch memory.
         flags: The address of flags and counters; 0 where there are none.
-        spots: For slots that are neither in `memory` nor arrays, where they lie.
+        borrowed: For slots that are neither in `memory` nor arrays, their addresses.
         addresses: Where each slot lies, as far as that is known yet.
         arrays: For slots that do not lie in `memory`, the arrays.
     """
 
     def __init__(
-        self, layout: Layout, frame: Frame, memory: Any, around: Run | None = None
+        self, layout: GpuLayout, frame: Frame, memory: Any, around: RunMemory | None = None
     ) -> None:
         self.layout = layout
         self.frame = frame
@@ -70,32 +70,32 @@ class Run:
         self.flags: int = 0 if layout.flags < 0 else self.base + layout.flags
         if around is not None:
             self.scratch, self.flags = around.scratch, around.flags
-        self.spots: dict[int, GpuAddress] = {}
-        self._bodies: dict[Layout, Run] = {}
+        self.borrowed: dict[int, GpuAddress] = {}
+        self._bodies: dict[GpuLayout, RunMemory] = {}
         self.addresses = [0] * len(layout.nbytes)
         self.arrays: list[Any] = [None] * len(layout.nbytes)
         for slot, offset in frame.offsets.items():
             self.addresses[slot] = self.base + offset
 
-    def another(self) -> Run:
+    def another(self) -> RunMemory:
         """Return a run that begins as this one, in the same memory."""
-        made = Run.__new__(Run)
+        made = RunMemory.__new__(RunMemory)
         made.__dict__.update(
             self.__dict__,
             addresses=self.addresses.copy(),
             arrays=self.arrays.copy(),
-            spots={},
+            borrowed={},
             _bodies={},
         )
         return made
 
-    def body(self, layout: Layout) -> Run:
+    def body(self, layout: GpuLayout) -> RunMemory:
         """Return the run of a body, whose memory is part of this one's: one has it at a time."""
         found = self._bodies.get(layout)
         if found is None:
             memory = self.bytes_at(self.layout.inside, max(layout.arena, 1))
             frame = Frame({}, layout.of.handed, layout.arena)
-            found = self._bodies[layout] = Run(layout, frame, memory, self)
+            found = self._bodies[layout] = RunMemory(layout, frame, memory, self)
             for slot, constant in layout.of.constants.items():
                 found.hold(slot, constant)
         return found
@@ -105,21 +105,21 @@ class Run:
         begin = self.layout.inside + offset
         return GpuAddress(self.base + begin, self.memory, begin)
 
-    def spot(self, place: StorageAddress) -> GpuAddress:
+    def address_of(self, place: StorageAddress) -> GpuAddress:
         """Return where something lies."""
         slot, offset = place
         if slot < 0:
             return GpuAddress(self.base + offset, self.memory, offset)
         if self.arrays[slot] is not None:
-            return GpuAddress(self.addresses[slot], self.arrays[slot], 0).behind(offset)
-        known = self.spots.get(slot)
+            return GpuAddress(self.addresses[slot], self.arrays[slot], 0).offset_by(offset)
+        known = self.borrowed.get(slot)
         if known is None:
             known = GpuAddress(self.addresses[slot], self.memory, self.frame.offsets[slot])
-        return known.behind(offset)
+        return known.offset_by(offset)
 
     def lie(self, slot: int, spot: GpuAddress) -> None:
         """Have a slot be somewhere in other memory."""
-        self.spots[slot] = spot
+        self.borrowed[slot] = spot
         self.addresses[slot] = spot.address
 
     def draw_from(self, spot: GpuAddress) -> None:
@@ -130,7 +130,7 @@ class Run:
     @property
     def drawn(self) -> GpuAddress:
         """Where it finds what it draws from."""
-        return self.spot(StorageAddress(self.layout.of.drawn, 0))
+        return self.address_of(StorageAddress(self.layout.of.drawn, 0))
 
     def hold(self, slot: int, array: Any) -> None:
         """Have a slot be an array."""
@@ -146,7 +146,7 @@ class Run:
         array = self.arrays[slot]
         if array is not None:
             return array
-        spot = self.spots.get(slot)
+        spot = self.borrowed.get(slot)
         if spot is not None:
             held = spot.holder.reshape(-1).view(np.uint8)
             return held[spot.offset : spot.offset + self.layout.nbytes[slot]].view(dtype)
@@ -164,7 +164,7 @@ class Worker:
     """
 
     def __init__(
-        self, build: Build, layouts: Layouts, device: Device, spare: Callable[[], bool]
+        self, build: GpuProgram, layouts: GpuLayouts, device: Device, spare: Callable[[], bool]
     ) -> None:
         self._build = build
         self._layouts = layouts
@@ -173,7 +173,7 @@ class Worker:
         self._xp = device.cupy
         self._after: Callable[[object], None] = _nothing
 
-    def room(self, layout: Layout, make: Callable[[], Any]) -> Any:
+    def room(self, layout: GpuLayout, make: Callable[[], Any]) -> Any:
         """Return the result of a function which may take memory that runs can do without.
 
         Raises:
@@ -186,7 +186,7 @@ class Worker:
                 return self.room(layout, make)
             raise failures.too_large(self._build, self._layouts, layout, self._xp) from error
 
-    def give(self, run: Run, inputs: Sequence[Any], rng: Rng) -> RunFeeds:
+    def give(self, run: RunMemory, inputs: Sequence[Any], rng: Rng) -> RunFeeds:
         """Give a run what it begins with: each goes where the frame says, or stays where it is.
 
         Args:
@@ -216,8 +216,8 @@ class Worker:
                 pieces.append(HostArray(array, offsets[slot]))
         stream = self._xp.cuda.get_current_stream()
         copies = self._device.staging.send(pieces, run.base, stream)
-        at_home = [slot for slot, one in enumerate(kept) if one is None]
-        for slot, array in zip(at_home, copies[len(copies) - len(at_home) :], strict=True):
+        on_host = [slot for slot, one in enumerate(kept) if one is None]
+        for slot, array in zip(on_host, copies[len(copies) - len(on_host) :], strict=True):
             kept[slot] = array
         return RunFeeds(kept)
 
@@ -234,7 +234,7 @@ class Worker:
         made._after = after
         return made
 
-    def work(self, run: Run, parts: Iterable[Part], rng: Rng) -> None:
+    def work(self, run: RunMemory, parts: Iterable[Part], rng: Rng) -> None:
         """Do what some parts say.
 
         Args:
@@ -253,7 +253,7 @@ class Worker:
                 self._region(part, run, rng)
             self._after(part)
 
-    def _region(self, one: BoundRegion, run: Run, rng: Rng) -> None:
+    def _region(self, one: BoundRegion, run: RunMemory, rng: Rng) -> None:
         try:
             one.run(self, run, rng)
         except ExecutionError as error:
@@ -261,7 +261,7 @@ class Worker:
                 raise
             raise concrete.failed(one.node, (), error) from error
 
-    def launch(self, steps: Iterable[Native], run: Run) -> None:
+    def launch(self, steps: Iterable[Native], run: RunMemory) -> None:
         """Launch steps, one after the other."""
         runtime = self._xp.cuda.runtime
         stream: int = self._xp.cuda.get_current_stream().ptr
@@ -288,7 +288,7 @@ class Worker:
                     one.function(grid, launch.block, args, shared_mem=launch.shared)
             self._after(one)
 
-    def rehearse(self, part: Part, run: Run) -> None:
+    def rehearse(self, part: Part, run: RunMemory) -> None:
         """Launch a stretch of guarded kernels so that they do nothing.
 
         CUDA loads the code of a kernel at its first launch, which it could not do while it records.
@@ -300,13 +300,13 @@ class Worker:
         for wave in part:
             self.launch(wave, run)
 
-    def failed(self, run: Run) -> bool:
+    def failed(self, run: RunMemory) -> bool:
         """Whether a check of a run has failed; waits for all that has been launched."""
         stream = self._xp.cuda.get_current_stream()
         (flag,) = self._device.staging.numbers([(run.flags, int32)], stream)
         return bool(flag)
 
-    def read(self, address: int, dtype: DType, run: Run) -> int:
+    def read(self, address: int, dtype: DType, run: RunMemory) -> int:
         """Return a number of the GPU, once all that was launched before is done.
 
         Raises:
@@ -336,13 +336,13 @@ class Worker:
         else:
             self._device.products.run(one.product, addresses, scratch, stream)
 
-    def evaluate(self, one: Evaluated, run: Run, rng: Rng) -> None:
-        """Compute a node with CuPy's functions, or at home."""
-        node, xp, at_home = one.node, self._xp, is_at_home(one.node)
+    def evaluate(self, one: Evaluated, run: RunMemory, rng: Rng) -> None:
+        """Compute a node with CuPy's functions, or on the host."""
+        node, xp, on_host = one.node, self._xp, runs_on_host(one.node)
         arrays = [self._array(tensor, run) for tensor in node.inputs]
-        if at_home:
+        if on_host:
             pairs = zip(arrays, node.inputs, strict=True)
-            arrays = [to_home(xp, array, tensor.dtype) for array, tensor in pairs]
+            arrays = [to_host(xp, array, tensor.dtype) for array, tensor in pairs]
         random = {"rng": rng} if RANDOM in node.op.traits else {}
         untouched = (xp.cuda.memory.OutOfMemoryError, *failures.lasting(xp))
 
@@ -360,13 +360,13 @@ class Worker:
         result = self.room(run.layout, computed)
         results = result if node.op.multiple else (result,)
         for tensor, value in zip(node.outputs, results, strict=True):
-            array = from_home(xp, value, tensor.dtype) if at_home else xp.asarray(value)
+            array = to_device(xp, value, tensor.dtype) if on_host else xp.asarray(value)
             # A view may be of memory that is written again.
             if ALIAS in node.op.traits or array.base is not None:
                 array = xp.array(array, order="C")
             self._put(run, run.layout.of.slot_of[tensor], self._device.in_a_row(array))
 
-    def _put(self, run: Run, slot: int, array: Any) -> None:
+    def _put(self, run: RunMemory, slot: int, array: Any) -> None:
         """Have a slot be an array; where CUDA graphs know an address of it, it is copied there."""
         run.arrays[slot] = array
         if slot not in run.frame.fixed:
@@ -374,7 +374,7 @@ class Worker:
         else:
             self.copy(run.addresses[slot], array.data.ptr, array.nbytes)
 
-    def _array(self, tensor: Tensor, run: Run) -> Any:
+    def _array(self, tensor: Tensor, run: RunMemory) -> Any:
         """Return a tensor as an array, which may be a view of memory that will be written again."""
         storage, offset, shape, strides = run.layout.of.build.view(tensor)
         env = run.layout.sizes
@@ -382,7 +382,7 @@ class Worker:
         steps = tuple([evaluate(stride, env) for stride in strides])
         return self._device.viewed(self._held(storage, run), evaluate(offset, env), dims, steps)
 
-    def _held(self, storage: Storage, run: Run) -> Any:
+    def _held(self, storage: Storage, run: RunMemory) -> Any:
         slot, begin = run.layout.of.place(storage, run.layout.offsets)
         if slot >= 0:
             return run.flat(slot, array_dtype(storage.dtype))

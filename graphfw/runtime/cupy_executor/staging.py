@@ -14,7 +14,7 @@ from graphfw.ir.literal import Array
 from graphfw.runtime.planning.arena import ALIGNMENT
 
 _MOST = 64 << 20
-"""Bytes of results that are copied home through pinned memory."""
+"""Bytes of results that are copied to the host through pinned memory."""
 
 _LOCK = locks.reentrant()
 
@@ -48,7 +48,7 @@ class PendingCopy(NamedTuple):
 
 
 class Staging:
-    """Copies arrays to a GPU and home. The caller's arrays are free again at once.
+    """Copies arrays from the host to a GPU and back. The caller's arrays are free again at once.
 
     Args:
         cupy: The module.
@@ -119,7 +119,7 @@ class Staging:
         ]
 
     def coming(self, address: int, stream: Any) -> PendingCopy:
-        """Begin to copy an int32 home."""
+        """Begin to copy an int32 to the host."""
         runtime = self._cupy.cuda.runtime
         memory, room = self._room(4)
         runtime.memcpyAsync(memory.ptr, address, 4, runtime.memcpyDeviceToHost, stream.ptr)

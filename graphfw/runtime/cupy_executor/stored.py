@@ -19,7 +19,7 @@ from graphfw.runtime.program import Program
 class StoredArray:
     """An array on a GPU of a dtype that CuPy lacks: what a run is fed, returns, or keeps.
 
-    `get()` or `gf.to_numpy` brings it home. To compute with it elsewhere take its bytes:
+    `get()` or `gf.to_numpy` copies it to the host. To compute with it elsewhere take its bytes:
     `torch.from_dlpack(array.bytes).view(torch.float8_e4m3fn)`.
 
     Args:
@@ -82,8 +82,8 @@ class StoredArray:
 
     def get(self) -> Array:
         """Return a copy as a NumPy array."""
-        home: Array = self.bytes.get().view(self.dtype)
-        return home
+        host: Array = self.bytes.get().view(self.dtype)
+        return host
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         """Refuse, as CuPy does, to copy what nobody has asked to be copied."""
@@ -98,7 +98,7 @@ def array_dtype(dtype: DType) -> np.dtype[Any]:
     return (uint8 if dtype.is_storage else dtype).dtype
 
 
-def is_at_home(node: Node, *, has_kernels: bool = True) -> bool:
+def runs_on_host(node: Node, *, has_kernels: bool = True) -> bool:
     """Whether a node that no kernel computes is computed by NumPy: it would take bytes for numbers.
 
     So would functions of users, and what shows or checks values; others only move elements.
@@ -127,15 +127,15 @@ def _has_stored(node: Node) -> bool:
     return any([_has_stored(inner) for body in bodies for inner in body.graph.nodes])
 
 
-def from_home(cupy: Any, value: Any, dtype: DType) -> Any:
+def to_device(cupy: Any, value: Any, dtype: DType) -> Any:
     """Return a result of NumPy's as a CuPy array."""
     return cupy.asarray(np.asarray(value).view(array_dtype(dtype)))
 
 
-def to_home(cupy: Any, array: Any, dtype: DType) -> Array:
+def to_host(cupy: Any, array: Any, dtype: DType) -> Array:
     """Return a CuPy array as a NumPy array of what it stands for."""
-    home: Array = cupy.asnumpy(array).view(dtype.dtype)
-    return home
+    host: Array = cupy.asnumpy(array).view(dtype.dtype)
+    return host
 
 
 class Edge:
@@ -153,10 +153,10 @@ class Edge:
         """Return the inputs as arrays of CuPy or NumPy that have bytes."""
         return _replaced(inputs, self._inputs, lambda array, _: bytes_of(array))
 
-    def at_home(self, cupy: Any, inputs: Sequence[Any]) -> Sequence[Array]:
+    def to_host_copies(self, cupy: Any, inputs: Sequence[Any]) -> Sequence[Array]:
         """Return copies of the inputs as NumPy arrays."""
-        home = [cupy.asnumpy(array) for array in self.taken(inputs)]
-        return _replaced(home, self._inputs, lambda array, dtype: array.view(dtype.dtype))
+        host = [cupy.asnumpy(array) for array in self.taken(inputs)]
+        return _replaced(host, self._inputs, lambda array, dtype: array.view(dtype.dtype))
 
     def handed(self, outputs: Sequence[Any]) -> list[Any]:
         """Return the outputs as they are handed over."""

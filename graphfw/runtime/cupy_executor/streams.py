@@ -56,7 +56,7 @@ def key_of(stream: Any) -> Key:
     return stream.ptr, threading.get_ident() if stream.ptr == PER_THREAD else 0
 
 
-class Streams:
+class StreamEvents:
     """The events that streams have to wait for.
 
     What is launched on one stream happens in order; on two of them it need not. A run begins after

@@ -11,7 +11,7 @@ from graphfw.ir.build import emit_all
 from graphfw.ir.op import Op, lookup
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.attention import config
-from graphfw.runtime.cupy_executor.attention.config import WIDEST, Kind, Mask
+from graphfw.runtime.cupy_executor.attention.config import WIDEST, KernelConfig, Mask
 from graphfw.runtime.cupy_executor.codegen import HandwrittenCode, Launch, module
 from graphfw.runtime.cupy_executor.target import alone_steps
 from graphfw.runtime.kernels.steps import Step, Storage, View
@@ -265,7 +265,7 @@ def test_tiles_for_all_widths(dtype):
         for value_width in {1, width, widest}:
             for role in ("forward", "queries", "keys"):
                 fields = (getattr(gf, dtype), "highest", width, value_width, 0, False, 1.0, None)
-                one = Kind(role, *fields)
+                one = KernelConfig(role, *fields)
                 assert one.tiles
                 assert len({tiles.name for tiles in one.tiles}) == len(one.tiles)
                 assert max([one.shared(tiles) for tiles in one.tiles]) <= 99 << 10
@@ -273,7 +273,7 @@ def test_tiles_for_all_widths(dtype):
 
 def kinds(name: str, *, precision: str = "highest", mask: Mask | None = None) -> list[Any]:
     fields = (getattr(gf, name), precision, 64, 64, 2, True, 0.125, mask)
-    return [Kind(role, *fields).code() for role in ("forward", "queries", "keys")]
+    return [KernelConfig(role, *fields).code() for role in ("forward", "queries", "keys")]
 
 
 @pytest.mark.slow

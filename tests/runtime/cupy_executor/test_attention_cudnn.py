@@ -152,7 +152,7 @@ def test_what_nobody_reads_is_not_computed(check):
     """Delta is cuDNN's own; and rest is 0 only where a gradient may be by kernels."""
     g, fetches = attention((2, 3, 40, 8), causal=True)
     text, _ = check(g, fetches)
-    assert "attention-by-result" in text
+    assert "pass-attention-result" in text
     assert "sum" not in text
     assert text.count("scratch memory, then:\n        attention: ") == 1
     text, ran = check(g, fetches[:1])
@@ -390,7 +390,7 @@ def test_how_heads_lie(name, library):
     for operand in code.operands:
         along = {"k": keys, "v": values}.get(operand, others)
         params += [0, 1 if operand == "lse" else 8, *along]
-    asked = code.question(params)
+    asked = code.request(params)
     assert isinstance(asked, str) == (not wanted)
     if wanted:
         graph = asked.graph(library, {"handle": None})

@@ -15,7 +15,10 @@ from graphfw.ops.pixels import PixelConv, PixelConvWeight
 from graphfw.passes.fuse_views import contiguous
 from graphfw.passes.manager import run_pipeline
 from graphfw.passes.pipelines import SIMPLIFY
-from graphfw.runtime.cupy_executor.convolution.channels_last import PixelByPixel, Region
+from graphfw.runtime.cupy_executor.convolution.channels_last import (
+    ChannelsLastRegion,
+    PropagateChannelsLast,
+)
 from graphfw.runtime.cupy_executor.convolution.channels_last_ops import is_asked
 from tests.runtime.cupy_executor.test_convolution import check, drawn, facts, random_op
 
@@ -227,7 +230,7 @@ def test_networks(name, trains, library, session, rng, monkeypatch):
                 rtol=tolerance,
                 atol=tolerance * scale,
             )
-    assert turned_in(text) == TAKEN[name][trains]
+    assert permuted_in(text) == TAKEN[name][trains]
     assert " 0 operations by CuPy" in text
 
 
@@ -236,7 +239,7 @@ def test_a_mobilenet_stays_as_it_is(trains, library, session, rng):
     """Where each output sees one channel, images would be turned twice; else it has products."""
     g, fetches, feeds = described((mobilenet, 2, 8), rng, trains)
     text = session(g, precision="mixed-bf16").compile(fetches, feeds=[*feeds]).explain()
-    assert turned_in(text) == (0, 0)
+    assert permuted_in(text) == (0, 0)
     assert re.search(r"images lie channel after channel for \d+ convolutions: \d+ would be", text)
 
 
@@ -253,9 +256,9 @@ def compare(session, g, fetches, feeds, *, rtol=0.03, **options):
     return plan.explain(*[np.shape(array) for array in feeds.values()])
 
 
-def turned_in(text):
-    """Return how many convolutions are pixel by pixel, and how many images are turned."""
-    found = re.search(r"pixel-by-pixel .*convolutions (\d+), turned (\d+)", text)
+def permuted_in(text):
+    """Return how many convolutions are channels-last, and how many images are permuted."""
+    found = re.search(r"propagate-channels-last .*convolutions (\d+), permuted (\d+)", text)
     return (0, 0) if found is None else tuple(map(int, found.groups()))
 
 
@@ -274,7 +277,7 @@ def test_endings(library, session, rng):
     feeds = {x: drawn(rng, (2, 8, 6, 5), "e"), b: drawn(rng, (8,), "e")}
     feeds[x][0, 0, 2, 2] = np.nan
     text = compare(session, g, [y], feeds)
-    assert turned_in(text) == (3, 2)
+    assert permuted_in(text) == (3, 2)
     assert library.runs == [["conv_fprop"], ["conv_fprop", "add"], ["conv_fprop", "add", "add"]]
     assert "conv residual bias pixel by pixel by cuDNN" in text
     made = text.partition("made once, again when one of 3 variables has changed")[2]
@@ -295,7 +298,7 @@ def test_kernels_of_one_element_are_products_of_all_pixels(library, session, rng
     feeds = {one: drawn(rng, one.shape, "e") / 3 for one in (*w, *b)}
     feeds[x] = drawn(rng, (2, 8, 6, 5), "e")
     text = compare(session, g, [y, *gradients], feeds)
-    assert turned_in(text) == (11, 1)
+    assert permuted_in(text) == (11, 1)
     assert "matmul bias gelu: by cuBLASLt" in text
     assert "matmul residual bias: by cuBLASLt" in text
 
@@ -309,7 +312,7 @@ def test_what_is_fetched_inside_keeps_its_order(library, session, rng):
         c = gf.max(gf.conv(gf.conv(b, w[2]), w[3]), axis=1)
         (dx,) = gf.grad(gf.sum(c), [x])
     feeds = {x: drawn(rng, x.shape, "e"), **{one: drawn(rng, one.shape, "e") / 6 for one in w}}
-    assert turned_in(compare(session, g, [a, b, c, dx], feeds)) == (8, 4)
+    assert permuted_in(compare(session, g, [a, b, c, dx], feeds)) == (8, 4)
 
 
 def test_images_that_lie_so_already(library, session, rng):
@@ -320,7 +323,7 @@ def test_images_that_lie_so_already(library, session, rng):
         z = gf.conv(gf.permute_dims(x, (0, 3, 1, 2)), v)
     feeds = {one: drawn(rng, one.shape, "e") / 4 for one in (x, w, v)}
     text = compare(session, g, [y, z], feeds)
-    assert turned_in(text) == (2, 0)
+    assert permuted_in(text) == (2, 0)
     assert "permute_dims" not in text.partition("kernels of")[2]
 
 
@@ -329,7 +332,7 @@ def test_nodes_at_the_edge_are_left_out_where_that_saves_edges(library, session,
         a, b, w = given((2, 3, 6, 5)), given((2, 3, 6, 5)), given((3, 3, 3, 3))
         y = gf.max(gf.conv(gf.tanh(gf.conv(a + b, w)), w), axis=(2, 3))
     feeds = {one: drawn(rng, one.shape, "e") for one in (a, b, w)}
-    assert turned_in(compare(session, g, [y], feeds)) == (2, 1)
+    assert permuted_in(compare(session, g, [y], feeds)) == (2, 1)
 
 
 def test_checkpoints(library, session, rng):
@@ -340,7 +343,7 @@ def test_checkpoints(library, session, rng):
         y = gf.max(block(x) * 2.0, axis=(2, 3))
         (dw,) = gf.grad(gf.sum(y * y), [w])
     feeds = {one: drawn(rng, one.shape, "e") / 2 for one in (x, w)}
-    convolutions, turned = turned_in(compare(session, g, [y, dw], feeds))
+    convolutions, turned = permuted_in(compare(session, g, [y, dw], feeds))
     assert convolutions >= 7
     assert turned <= 2
 
@@ -409,7 +412,7 @@ def test_without_a_way_kernels_do_it(precision, library, session, rng):
 def test_other_dtypes_are_left(library, session, rng):
     g, fetches, feeds = described(NETS["grouped"], rng, trains=False)
     text = compare(session, g, fetches, feeds, rtol=1e-5)
-    assert turned_in(text) == (0, 0)
+    assert permuted_in(text) == (0, 0)
     assert "images lie" not in text
 
 
@@ -467,7 +470,7 @@ def random_step(rng, images):
 @pytest.mark.parametrize("number", range(6))
 def test_random_graphs(number, library, session, rng, monkeypatch):
     """Whatever is inside or outside, values stay what they are: by the passes, then by steps."""
-    monkeypatch.setattr(Region, "is_worth", True)
+    monkeypatch.setattr(ChannelsLastRegion, "is_worth", True)
     with gf.Graph() as g:
         size = [int(n) for n in rng.integers(1, 5, 1 + number % 3)]
         images = [given((2, int(rng.integers(1, 5)), *size)) for _ in range(2)]
@@ -478,7 +481,9 @@ def test_random_graphs(number, library, session, rng, monkeypatch):
         loss = sum([gf.sum(gf.tanh(gf.astype(x, "float32"))) for x in images[-4:]])
         wanted = [*feeds, *g.variables]
         outputs = [*ends, *gf.grad(loss, wanted, missing="zeros")]
-    made = run_pipeline(derive(g, outputs), [SIMPLIFY, PixelByPixel()], verify="values").graph
+    made = run_pipeline(
+        derive(g, outputs), [SIMPLIFY, PropagateChannelsLast()], verify="values"
+    ).graph
     assert not any([node.op.name == "conv" and is_asked(node) for node in made.nodes])
     if number < 3:
         compare(session, g, outputs, feeds)

@@ -14,7 +14,7 @@ from graphfw.runtime.cupy_executor import target
 from graphfw.runtime.cupy_executor.codegen import module
 from graphfw.runtime.cupy_executor.convolution import codes, fused_conv_steps
 from graphfw.runtime.cupy_executor.convolution.codes import engine
-from graphfw.runtime.cupy_executor.convolution.epilogue import Finish
+from graphfw.runtime.cupy_executor.convolution.epilogue import CudaEpilogue
 from graphfw.runtime.cupy_executor.target import alone_steps
 from graphfw.runtime.kernels.steps import View
 from tests.support.cuda_compilers import compiled
@@ -99,7 +99,7 @@ def test_random_arguments(dtype, weight, rng):
 def test_tiles(dtype, name, monkeypatch, rng):
     """Each kind of tile, more than one of it along each side, and odd ends."""
     monkeypatch.setattr(
-        codes.Engine,
+        codes.MultiplyInstructions,
         "tile",
         lambda self, *_: {t.name: t for t in self.tiles}.get(name, self.tiles[0]),
     )
@@ -306,8 +306,8 @@ ENGINES = [
 
 
 def codes_of(how, rank):
-    ends = Finish(how.dtype)
-    found = [codes.conv_code(how, rank, finish) for finish in (ends, None)]
+    ends = CudaEpilogue(how.dtype)
+    found = [codes.conv_code(how, rank, epilogue) for epilogue in (ends, None)]
     found += [codes.weight_code(how, rank), codes.add_code(how.sums, how.dtype)]
     found += [codes.pack_code(how, rank), codes.depthwise_weight_code(how, rank)]
     return [*found, *[codes.depthwise_code(how, rank, ends, is_spread=s) for s in (False, True)]]

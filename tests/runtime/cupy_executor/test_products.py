@@ -12,7 +12,7 @@ import graphfw as gf
 from graphfw.errors import ExecutorError
 from graphfw.ops.fused_products import FusedProduct
 from graphfw.runtime.cupy_executor import cublaslt as binding
-from graphfw.runtime.cupy_executor.products import ProductCode, Sizes
+from graphfw.runtime.cupy_executor.products import ProductCode, ProductSizes
 from tests.strict_xp import plain_array
 
 OPERANDS = {
@@ -264,7 +264,7 @@ def test_the_library_takes_what_it_is_told(op, dtype):
         for path in Path(folder).glob("*/lib/libcublasLt.so.*"):
             library = binding.CublasLt(HostSide(ctypes.CDLL(str(path))))
             code = ProductCode(dtype, dtype, True, False, "high", op)
-            found = library.product(code, Sizes(5, 16, 7, 1, 3, 5, 0, 0, 16, 0, 8, 20))
+            found = library.product(code, ProductSizes(5, 16, 7, 1, 3, 5, 0, 0, 16, 0, 8, 20))
             assert found.beta == (op is not None and op.residual)
             assert [one.number for one in found.matrices] == [1, 0, 3 if found.beta else 2, 2]
             return

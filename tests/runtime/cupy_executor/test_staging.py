@@ -8,7 +8,7 @@ import pytest
 import graphfw as gf
 from graphfw.errors import FeedError
 from graphfw.runtime.cupy_executor import staging
-from graphfw.runtime.cupy_executor.streams import Streams
+from graphfw.runtime.cupy_executor.streams import StreamEvents
 from tests.strict_xp import plain_array, strict_array
 from tests.support.fake_streams import FakeStream
 
@@ -106,7 +106,7 @@ def test_new_contents_wait_for_who_reads_the_old_ones(fake):
 
 
 def test_who_reads_is_waited_for_also_behind_contents_that_could_not_be_made(fake):
-    streams = Streams(fake)
+    streams = StreamEvents(fake)
     one, other, third = [fake.cuda.Stream() for _ in range(3)]
     streams.has_read(one)
     streams.overwrites(other)  # and then there is no memory for what is new

@@ -1,7 +1,7 @@
 """Attention and its gradient on a GPU, without a tensor of queries by keys."""
 
 from graphfw.runtime.cupy_executor.attention.cudnn_choice import said, why_not
-from graphfw.runtime.cupy_executor.attention.pass_result import AttentionByResult
+from graphfw.runtime.cupy_executor.attention.pass_result import PassAttentionResult
 from graphfw.runtime.cupy_executor.attention.steps import (
     attention_backward_steps,
     attention_grad_steps,
@@ -14,4 +14,4 @@ ASKED = {"attention": attention_steps, "attention_backward": attention_backward_
 NAMES = (*ASKED, "attention_grad")
 """The ops of attention."""
 
-__all__ = ["ASKED", "NAMES", "AttentionByResult", "attention_grad_steps", "said", "why_not"]
+__all__ = ["ASKED", "NAMES", "PassAttentionResult", "attention_grad_steps", "said", "why_not"]

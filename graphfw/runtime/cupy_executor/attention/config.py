@@ -131,7 +131,7 @@ class Mask(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kind:
+class KernelConfig:
     """The kind of a kernel.
 
     Attributes:

@@ -57,8 +57,8 @@ class CudnnAttention(cudnn.CudnnCode):
         lead: How many leading dims there are.
         causal: Query i sees keys 0 to i only.
         scale: The factor of the scores.
-        behind: See `CudnnCode`.
-        otherwise: See there.
+        epilogue: See `CudnnCode`.
+        fallback: See there.
     """
 
     is_gradient: bool
@@ -68,8 +68,8 @@ class CudnnAttention(cudnn.CudnnCode):
     lead: int
     causal: bool
     scale: float
-    behind: tuple[Step, ...] = field(default=(), compare=False, repr=False)
-    otherwise: tuple[Step, ...] = field(default=(), compare=False, repr=False)
+    epilogue: tuple[Step, ...] = field(default=(), compare=False, repr=False)
+    fallback: tuple[Step, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def title(self) -> str:
@@ -89,18 +89,18 @@ class CudnnAttention(cudnn.CudnnCode):
         """Return the dtype of an operand."""
         return float32 if name == "lse" else self.dtype
 
-    def question(self, params: Sequence[int]) -> cudnn.CudnnRequest | str:
-        told = _told(self, iter(params))
-        if isinstance(told, str):
-            return told
-        return self._asked(told, (1, 1))._replace(smaller=tuple(self._smaller(told)))
+    def request(self, params: Sequence[int]) -> cudnn.CudnnRequest | str:
+        operands = _operand_descriptors(self, iter(params))
+        if isinstance(operands, str):
+            return operands
+        return self._asked(operands, (1, 1))._replace(smaller=tuple(self._smaller(operands)))
 
     def _asked(
-        self, told: Mapping[str, _OperandStrides], parts: tuple[int, int]
+        self, operands: Mapping[str, _OperandStrides], parts: tuple[int, int]
     ) -> cudnn.CudnnRequest:
         """Return what is asked for one of so many parts of the batches, and of the heads."""
         offsets, begins, part = [], [], {}
-        for name, one in told.items():
+        for name, one in operands.items():
             item, (batch, head, row, _) = self.dtype_of(name).itemsize, one.strides
             batches, heads, count, width = one.shape
             sizes = batches // parts[0], heads // parts[1]
@@ -122,7 +122,7 @@ class CudnnAttention(cudnn.CudnnCode):
             kept=f"{self.key} {part}",
         )
 
-    def _smaller(self, told: Mapping[str, _OperandStrides]) -> Iterator[cudnn.CudnnRequest]:
+    def _smaller(self, operands: Mapping[str, _OperandStrides]) -> Iterator[cudnn.CudnnRequest]:
         """Yield what may be asked where all would take too much memory: so few parts as will do.
 
         On a Hopper GPU a gradient that is the same in each run keeps those of the scores, in 16
@@ -131,15 +131,15 @@ class CudnnAttention(cudnn.CudnnCode):
         """
         if not self.is_gradient:
             return
-        (batches, heads, queries, _), keys = told["q"].shape, told["k"].shape[2]
+        (batches, heads, queries, _), keys = operands["q"].shape, operands["k"].shape[2]
         scores = prod([-(-count // _TILE) * _TILE for count in (queries, keys)])
         each = 2 * (scores + keys * (self.width + self.value_width))
-        most = gcd(told["k"].shape[1], told["v"].shape[1])
+        most = gcd(operands["k"].shape[1], operands["v"].shape[1])
         pairs = [(n, 1) for n in range(2, batches + 1) if batches % n == 0]
         pairs += [(batches, n) for n in range(2, most + 1) if most % n == 0]
         for pair in pairs:
             if batches * heads // prod(pair) * each < cudnn.WORKSPACE:
-                asked = self._asked(told, pair)
+                asked = self._asked(operands, pair)
                 begins = [begin for part in asked.parts for begin in part]
                 if not any([begin % cudnn.ALIGNED for begin in begins]):
                     yield asked
@@ -154,8 +154,10 @@ class _OperandStrides(NamedTuple):
     strides: tuple[int, ...]
 
 
-def _told(code: CudnnAttention, params: Iterator[int]) -> dict[str, _OperandStrides] | str:
-    """Return what cuDNN is told of each operand; or why it can't be told."""
+def _operand_descriptors(
+    code: CudnnAttention, params: Iterator[int]
+) -> dict[str, _OperandStrides] | str:
+    """Return the strides of each operand; or why cuDNN takes none like these."""
     queries, keys = next(params), next(params)
     lead = [next(params) for _ in range(code.lead)]
     if 0 in (queries, keys, *lead):
@@ -168,7 +170,7 @@ def _told(code: CudnnAttention, params: Iterator[int]) -> dict[str, _OperandStri
     split = _split(lead, {name: own[2:] for name, own in numbers.items()})
     if split is None:
         return "the heads do not lie in an order that cuDNN takes"
-    told = {}
+    operands = {}
     for name, (offset, row, *_) in numbers.items():
         count = keys if name in _OF_KEYS else queries
         width = code.value_width if name in _OF_VALUES else code.width
@@ -178,8 +180,8 @@ def _told(code: CudnnAttention, params: Iterator[int]) -> dict[str, _OperandStri
         unit = 1 if name == "lse" else _UNIT
         if any([stride <= 0 or stride % unit for stride in one.strides[:3]]):
             return f"the rows of {name} do not lie as cuDNN takes them"
-        told[name] = one
-    return told
+        operands[name] = one
+    return operands
 
 
 class _AttentionAxis(NamedTuple):
@@ -258,13 +260,13 @@ def _shared(axes: Sequence[_AttentionAxis]) -> _AttentionAxis | None:
 
 def _graph(
     code: CudnnAttention,
-    told: Mapping[str, _OperandStrides],
+    operands: Mapping[str, _OperandStrides],
     library: Any,
     where: Mapping[str, Any],
 ) -> Any:
     """Describe attention or its gradient."""
     kinds = library.data_type
-    kind_of = {name: getattr(kinds, cudnn.KINDS[code.dtype_of(name).name]) for name in told}
+    kind_of = {name: getattr(kinds, cudnn.KINDS[code.dtype_of(name).name]) for name in operands}
     graph = library.pygraph(
         io_data_type=kind_of["q"],
         intermediate_data_type=kinds.FLOAT,
@@ -280,7 +282,7 @@ def _graph(
             data_type=kind_of[name],
             uid=number[name],
         )
-        for name, one in told.items()
+        for name, one in operands.items()
         if name not in code.made
     }
     options = {"attn_scale": code.scale}
@@ -303,5 +305,5 @@ def _graph(
         made = graph.sdpa(**given, generate_stats=True, **options)
     for name, tensor in zip(code.made, made, strict=True):
         tensor.set_output(True).set_data_type(kind_of[name]).set_uid(number[name])
-        tensor.set_dim(list(told[name].shape)).set_stride(list(told[name].strides))
+        tensor.set_dim(list(operands[name].shape)).set_stride(list(operands[name].strides))
     return graph

@@ -56,15 +56,15 @@ def declined(node: Node) -> str:
 
 
 def preferred(
-    node: Node, views: Sequence[View], *, behind: Sequence[Step] = (), otherwise: Sequence[Step]
+    node: Node, views: Sequence[View], *, epilogue: Sequence[Step] = (), fallback: Sequence[Step]
 ) -> Step:
     """Return a step that has others for where cuDNN does not compute it.
 
     Args:
         node: Attention for which it is asked, or its gradient; see `declined`.
         views: The operands of a `CudnnAttention`, lse as a matrix with one column.
-        behind: What follows what cuDNN computes.
-        otherwise: What does all of it where cuDNN does not.
+        epilogue: What follows what cuDNN computes.
+        fallback: What does all of it where cuDNN does not.
     """
     (*_, queries, width), (*_, keys, _), (*_, value_width) = [view.shape for view in views[:3]]
     lead = node.outputs[0].shape[:-2]
@@ -77,8 +77,8 @@ def preferred(
         value_width,
         len(lead),
         *form_of(node),
-        tuple(behind),
-        tuple(otherwise),
+        tuple(epilogue),
+        tuple(fallback),
     )
     params: list[DimLike] = [queries, keys, *lead]
     for view in views:
@@ -86,4 +86,4 @@ def preferred(
         params += [view.offset, row, *along]
     storages = [view.storage for view in views]
     written = [name in code.made for name in code.operands]
-    return cudnn.asked_step((node,), code, storages, written, tuple(params))
+    return cudnn.cudnn_step((node,), code, storages, written, tuple(params))

@@ -26,7 +26,7 @@ from graphfw.runtime.cupy_executor.attention.axes import knows_lengths
 
 
 @dataclass(frozen=True)
-class AttentionByResult(Pass):
+class PassAttentionResult(Pass):
     """Replace `attention_grad` by `attention_backward` where cuDNN may be asked for that.
 
     These are gradients of 16-bit floats without a mask, of lengths that are known. Where the logs
@@ -34,7 +34,7 @@ class AttentionByResult(Pass):
     and values that heads share are added up by it, if nothing else is done with them.
     """
 
-    name = "attention-by-result"
+    name = "pass-attention-result"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         found = [node for node in graph.nodes if _result(node, node.inputs) is not None]

@@ -10,7 +10,7 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.attention.axes import joined, strides_of
-from graphfw.runtime.cupy_executor.attention.config import WIDEST, Kind, Mask, Role, form_of
+from graphfw.runtime.cupy_executor.attention.config import WIDEST, KernelConfig, Mask, Role, form_of
 from graphfw.runtime.cupy_executor.attention.cudnn_choice import declined, preferred
 from graphfw.runtime.cupy_executor.attention.row_statistics import delta_step, sum_step, zeros_step
 from graphfw.runtime.cupy_executor.codegen import CudaCode
@@ -50,7 +50,7 @@ def attention_steps(
     own = _step(node, "forward", views, inputs[3:], precision)
     if read is not None and not declined(node):
         zeros = [zeros_step(node, outputs[2])] if node.outputs[2] in read else []
-        own = preferred(node, views[:5], behind=zeros, otherwise=[own])
+        own = preferred(node, views[:5], epilogue=zeros, fallback=[own])
     return [*steps, own]
 
 
@@ -104,7 +104,7 @@ def attention_backward_steps(
     own += [sum_step(node, made, view) for made, view in pairs if made is not view]
     if read is not None and not declined(node):
         views = (q, k, v, out, _as_column(lse), d_out, *outputs)
-        own = [preferred(node, views, otherwise=own)]
+        own = [preferred(node, views, fallback=own)]
     return [*steps, *own]
 
 
@@ -173,7 +173,7 @@ def _step(
         rows = [steps[0], *rows[1:3], *steps[3:]]
     assert isinstance(width, int)
     assert isinstance(value_width, int)
-    code = Kind(
+    code = KernelConfig(
         role=role,
         dtype=node.inputs[0].dtype,
         precision=precision,

@@ -41,7 +41,7 @@ _GROUPS = {
     "across": "gf_across",
     "apart": "gf_across",
     "sums": "gf_across",
-    "cells": "gf_block",
+    "items": "gf_block",
 }
 
 
@@ -156,6 +156,6 @@ def _arguments(kernel: Kernel, variant: str) -> str:
     if form_of(kernel) == "elements":
         return str(width)
     name = variant.removesuffix(VECTOR)
-    group = "gf_single" if (name, kernel.form) == ("cells", "columns") else _GROUPS[name]
+    group = "gf_single" if (name, kernel.form) == ("items", "columns") else _GROUPS[name]
     is_split = [str(variant in SPLIT).lower()] if can_split(kernel) else []
     return ", ".join([group, str(width), *is_split])

@@ -22,7 +22,7 @@ from graphfw.runtime.kernels.ir import (
     Store,
 )
 
-Form: TypeAlias = Literal["elements", "rows", "columns", "cells", "sums"]
+Form: TypeAlias = Literal["elements", "rows", "columns", "items", "sums"]
 
 _VECTOR = 16
 """How many bytes a thread reads or writes at once."""
@@ -46,7 +46,7 @@ def form_of(kernel: Kernel) -> Form:
             isinstance(s, Store | Check) or (isinstance(s, Accumulate) and s.inner) for s in found
         )
         is_whole = kernel.form == "rows" and kernel.split is None
-        return "sums" if only_sums and is_whole else "cells"
+        return "sums" if only_sums and is_whole else "items"
     if kernel.form == "columns":
         return "columns"
     return "elements" if is_flat and all(isinstance(s, Store | Check) for s in found) else "rows"
@@ -73,7 +73,7 @@ def can_split(kernel: Kernel) -> bool:
     )
 
 
-class Row(NamedTuple):
+class WideAccess(NamedTuple):
     """An access that takes several elements in a row at once.
 
     Attributes:
@@ -85,7 +85,7 @@ class Row(NamedTuple):
     multiples: tuple[Size, ...]
 
 
-def rows_of(kernel: Kernel) -> list[Row]:
+def rows_of(kernel: Kernel) -> list[WideAccess]:
     """Return the accesses of a kernel that may take several elements at once."""
     varying = Varying(kernel, kernel.inner[-1:])
     found = []
@@ -94,11 +94,11 @@ def rows_of(kernel: Kernel) -> list[Row]:
             last = kernel.inner[-1].name
             sizes = [stride for axis, stride in access.strides if axis != last]
             sizes += [access.offset, *[term.stride for term in access.terms]]
-            found.append(Row(number, tuple(sizes)))
+            found.append(WideAccess(number, tuple(sizes)))
     return found
 
 
-class Tiled(NamedTuple):
+class TransposedLoads(NamedTuple):
     """Loads of an elementwise kernel that take neighbours from far apart, as transposes do.
 
     Attributes:
@@ -110,7 +110,7 @@ class Tiled(NamedTuple):
     loads: tuple[tuple[int, Access], ...]
 
 
-def tiled(kernel: Kernel) -> Tiled | None:
+def tiled(kernel: Kernel) -> TransposedLoads | None:
     """Return the loads that are better made tile by tile; None where there are none."""
     if form_of(kernel) != "elements" or len(kernel.body) != 1:
         return None
@@ -124,13 +124,13 @@ def tiled(kernel: Kernel) -> Tiled | None:
     if len({*found.values()}) != 1 or len(found) > _TILES:
         return None
     axes = {axis.name: axis for axis in (*kernel.outer, *kernel.inner)}
-    return Tiled(axes[next(iter(found.values()))], tuple(found))
+    return TransposedLoads(axes[next(iter(found.values()))], tuple(found))
 
 
 def vector_width(kernel: Kernel) -> int:
     """Return how many elements in a row a thread takes at once; 1: no more."""
     form = form_of(kernel)
-    if form not in ("elements", "rows", "cells") or kernel.form == "columns" or has_carries(kernel):
+    if form not in ("elements", "rows", "items") or kernel.form == "columns" or has_carries(kernel):
         return 1
     sizes = [kernel.buffers[row.buffer].dtype.itemsize for row in rows_of(kernel)]
     return _VECTOR // max(sizes) if sizes and max(sizes) < _VECTOR else 1

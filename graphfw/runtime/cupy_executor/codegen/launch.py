@@ -75,7 +75,7 @@ _THREADS = {
     "split": 512,
     "across": 256,
     "apart": 256,
-    "cells": 512,
+    "items": 512,
     "sums": 256,
 }
 
@@ -85,16 +85,16 @@ def threads(variant: str) -> int:
     return _THREADS[variant.removesuffix(VECTOR)]
 
 
-def wherever(variant: str) -> str:
+def without_alignment(variant: str) -> str:
     """Return the variant that does the same wherever in memory elements lie.
 
-    >>> wherever("vector"), wherever("warp_vector"), wherever("tile")
+    >>> without_alignment("vector"), without_alignment("warp_vector"), without_alignment("tile")
     ('elements', 'warp', 'tile')
     """
     return "elements" if variant == "vector" else variant.removesuffix(VECTOR)
 
 
-_PLACES = {"block": 32, "cells": 32, "across": 256}
+_PLACES = {"block": 32, "items": 32, "across": 256}
 """How many values joins have room for where they have a block's memory: see prelude.cuh."""
 
 SPLIT = ("split", f"split{VECTOR}", "apart")
@@ -141,9 +141,9 @@ def variants(kernel: Kernel) -> tuple[str, ...]:
     if form == "elements":
         vector = ["vector"] if takes_vectors else []
         return ("elements", *vector, *(["tile"] if tiled(kernel) else []))
-    if form in ("rows", "cells") and kernel.form == "rows":
+    if form in ("rows", "items") and kernel.form == "rows":
         groups = ["warp", "block", *(["split"] if can_split(kernel) else [])]
-        groups = ["cells"] if form == "cells" else groups
+        groups = ["items"] if form == "items" else groups
         vectors = [f"{name}{VECTOR}" for name in groups] if takes_vectors else []
         return (*(["single"] if form == "rows" else []), *groups, *vectors)
     if form == "columns" and not has_carries(kernel):
@@ -163,7 +163,7 @@ def possible(kernel: Kernel, params: Sequence[DimLike]) -> tuple[str, ...]:
         vectors = [name for name in found if name.endswith("vector")]
         divides = [divisible(known(size), width) for size in _multiples(kernel)]
         needless = vectors if False in divides else []
-        needless = [wherever(name) for name in vectors] if all(divides) else needless
+        needless = [without_alignment(name) for name in vectors] if all(divides) else needless
         found = tuple([name for name in found if name not in needless])
     inner = math.prod([known(axis.extent) for axis in kernel.inner])
     if form_of(kernel) != "rows" or not isinstance(inner, int):
@@ -172,7 +172,7 @@ def possible(kernel: Kernel, params: Sequence[DimLike]) -> tuple[str, ...]:
         shares = ["single"] if inner <= _SHORT else ["warp"]
     else:
         shares = ["block", "split", *(["warp"] if inner < _LONG else [])]
-    return tuple([name for name in found if wherever(name) in shares])
+    return tuple([name for name in found if without_alignment(name) in shares])
 
 
 def launch(kernel: Kernel, params: Sequence[int], variant: str = "", pieces: int = 0) -> Launch:
@@ -186,12 +186,12 @@ def launch(kernel: Kernel, params: Sequence[int], variant: str = "", pieces: int
     """
     sizes = _Sizes(kernel, params)
     form = form_of(kernel)
-    cells = sizes.cells()
-    if cells == 0 or (form == "elements" and sizes.inner == 0):
+    items = sizes.items()
+    if items == 0 or (form == "elements" and sizes.inner == 0):
         return NOTHING
     chosen = variant or _chosen(kernel, form, sizes)
     per_group = kept_bytes(kernel) * sizes.inner
-    block, groups, needed = _geometry(kernel, chosen, sizes, cells)
+    block, groups, needed = _geometry(kernel, chosen, sizes, items)
     grid, count = min(-(-needed // groups), BLOCKS), 1
     shared = scratch = counters = 0
     if chosen in SPLIT:
@@ -225,8 +225,8 @@ def _chosen(kernel: Kernel, form: Form, sizes: _Sizes) -> str:
         if _is_worth_tiles(kernel, sizes):
             return "tile"
         return "vector" if sizes.take_vectors() else "elements"
-    if form in ("rows", "cells") and kernel.form == "rows":
-        name = _shared_by(kernel, sizes) if form == "rows" else "cells"
+    if form in ("rows", "items") and kernel.form == "rows":
+        name = _shared_by(kernel, sizes) if form == "rows" else "items"
         return f"{name}{VECTOR}" if name != "single" and sizes.take_vectors() else name
     if form == "columns":
         few = sizes.rows < _MANY_COLUMNS and sizes.inner >= 32
@@ -266,7 +266,7 @@ def takes_vectors(kernel: Kernel, params: Sequence[int]) -> bool:
 
 
 def _geometry(
-    kernel: Kernel, variant: str, sizes: _Sizes, cells: int
+    kernel: Kernel, variant: str, sizes: _Sizes, items: int
 ) -> tuple[tuple[int, int], int, int]:
     """Return a block's threads, how many groups it has, and how many groups there is work for."""
     most, width = threads(variant), vector_width(kernel) if variant.endswith("vector") else 1
@@ -287,13 +287,13 @@ def _geometry(
     if variant in ("across", "apart"):
         return (32, most // 32), 32, sizes.rows
     if variant == "sums":
-        return (32, most // 32), 1, cells * -(-sizes.inner // 32)
+        return (32, most // 32), 1, items * -(-sizes.inner // 32)
     side_by_side = sizes.inner // width
     side_by_side = sizes.number(kernel.per_cell) if kernel.form == "columns" else side_by_side
     count = max(32, min(most, -(-side_by_side // 32) * 32))
     if kernel.form == "columns":
-        return (count, 1), count, cells * count
-    return (count, 1), 1, cells if variant == "cells" else sizes.rows
+        return (count, 1), count, items * count
+    return (count, 1), 1, items if variant == "items" else sizes.rows
 
 
 class _Sizes:
@@ -312,8 +312,8 @@ class _Sizes:
         """Return the number of a size."""
         return number_of(size, self.params)
 
-    def cells(self) -> int:
-        """Return how many cells there are."""
+    def items(self) -> int:
+        """Return how many items there are."""
         kernel, per_cell = self.kernel, self.number(self.kernel.per_cell)
         if self.rows == 0:
             return 0
@@ -334,7 +334,7 @@ class _Sizes:
         """Whether an index may be too large for 32 bits."""
         lines = any(isinstance(s, Accumulate) for s in statements(self.kernel))
         reach = [self._reach(access) for access in self._accesses()]
-        lasts = [self.rows * self.inner, *([self.cells() * (self.inner + 32)] if lines else [])]
+        lasts = [self.rows * self.inner, *([self.items() * (self.inner + 32)] if lines else [])]
         return max([*lasts, self.rows, *reach]) >= NARROW
 
     def _reach(self, access: Access) -> int:

@@ -9,8 +9,8 @@ rows      What stands in a row needs other positions of it: a group of threads (
           rows are few and long, several blocks do.
 columns   A thread for each position of the outer axes, so that neighbours read neighbours; where
           these are few, eight threads share what stands in a column, or several blocks.
-cells     Rows leave partial results: a block for each cell.
-sums      The same where rows are only added up: a block for 32 positions of a cell.
+items     Rows leave partial results: a block for each item.
+sums      The same where rows are only added up: a block for 32 positions of an item.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class CudaNest:
             "rows": self._rows,
             "columns": self._rows,
             "sums": self._added,
-            "cells": self._columns_of_cells if kernel.form == "columns" else self._rows_of_cells,
+            "items": self._columns_of_items if kernel.form == "columns" else self._rows_of_items,
         }[self.form]()
         return values.lines
 
@@ -357,12 +357,12 @@ class CudaNest:
     # Cells
 
     @contextmanager
-    def _cells(self, number: str) -> Iterator[None]:
-        """Open the loop over cells, of which there are so many; keep sums for each."""
+    def _items(self, number: str) -> Iterator[None]:
+        """Open the loop over items, of which there are so many; keep sums for each."""
         values = self.values
-        values.write(f"const gf_index cells = {number};")
+        values.write(f"const gf_index items = {number};")
         with values.block(
-            "for (gf_index cell = (gf_index)blockIdx.x; cell < cells; cell += (gf_index)gridDim.x)"
+            "for (gf_index item = (gf_index)blockIdx.x; item < items; item += (gf_index)gridDim.x)"
         ):
             lasting = [s for s in statements(self.kernel) if isinstance(s, Accumulate)]
             for s in lasting:
@@ -376,7 +376,7 @@ class CudaNest:
                 joined = values.name("r")
                 kind = register(s.value.dtype)
                 values.write(f"const {kind} {joined} = gf_block::join<{_op(s)} >({name});")
-                self._write_line(s, "cell", joined, "threadIdx.x == 0")
+                self._write_line(s, "item", joined, "threadIdx.x == 0")
 
     def _write_line(self, s: Accumulate, first: str, value: str, condition: str) -> None:
         place, _ = self.values.place(s.access)
@@ -385,7 +385,7 @@ class CudaNest:
         self.values.write(f"if ({condition}) {text}")
 
     def _add(self, s: Accumulate, condition: str = "") -> None:
-        """Write that a sum of the cell takes up the value at hand."""
+        """Write that a sum of the item takes up the value at hand."""
         values, op, value = self.values, _op(s), self.values.value(s.value)
         if s in self._sums:
             text = f"{self._sums[s]} = {op}::join({self._sums[s]}, {value});"
@@ -405,7 +405,7 @@ class CudaNest:
         text = f"{found} = gf_memory<{kind}>::made({op}::join({old}, {value}));"
         values.write(f"if ({condition}) {text}" if condition else text)
 
-    def _rows_of_cells(self) -> None:
+    def _rows_of_items(self) -> None:
         values, kernel = self.values, self.kernel
         per_cell = values.size(kernel.per_cell)
         values.write(f"const gf_index blocks = (rows + {per_cell} - 1) / {per_cell};")
@@ -413,10 +413,10 @@ class CudaNest:
         if kernel.split is not None:
             split = values.size(kernel.split)
             pieces, begin, end = f"((inner + {split} - 1) / {split})", "left", "right"
-        with self._cells(f"blocks * {pieces}"):
-            values.write(f"const gf_index line = cell / {pieces};")
+        with self._items(f"blocks * {pieces}"):
+            values.write(f"const gf_index line = item / {pieces};")
             if kernel.split is not None:
-                values.write(f"const gf_index left = cell % {pieces} * {split};")
+                values.write(f"const gf_index left = item % {pieces} * {split};")
                 values.write(f"const gf_index right = min(left + {split}, inner);")
             values.write(f"const gf_index top = line * {per_cell};")
             values.write(f"const gf_index bottom = min(top + {per_cell}, rows);")
@@ -427,15 +427,15 @@ class CudaNest:
                 values.stand("row", kernel.outer)
                 self._body(begin, end)
 
-    def _columns_of_cells(self) -> None:
+    def _columns_of_items(self) -> None:
         values, kernel = self.values, self.kernel
         per_cell, last = values.size(kernel.per_cell), kernel.outer[-1]
         extent = values.size(last.extent)
         values.write(f"const gf_index blocks = ({extent} + {per_cell} - 1) / {per_cell};")
-        with self._cells(f"({values.product(kernel.outer[:-1])}) * blocks"):
-            values.write("const gf_index line = cell, others = cell / blocks;")
+        with self._items(f"({values.product(kernel.outer[:-1])}) * blocks"):
+            values.write("const gf_index line = item, others = item / blocks;")
             values.write("(void)line;")
-            values.write(f"const gf_index left = cell % blocks * {per_cell};")
+            values.write(f"const gf_index left = item % blocks * {per_cell};")
             values.write(f"const gf_index right = min(left + {per_cell}, (gf_index){extent});")
             values.stand("others", kernel.outer[:-1])
             with values.block(
@@ -455,9 +455,9 @@ class CudaNest:
         values, kernel = self.values, self.kernel
         per_cell = values.size(kernel.per_cell)
         values.write("const gf_index strips = (inner + 31) / 32;")
-        with self._cells(f"(rows + {per_cell} - 1) / {per_cell} * strips"):
-            values.write("const gf_index line = cell / strips;")
-            values.write("const gf_index own = cell % strips * 32 + (gf_index)threadIdx.x;")
+        with self._items(f"(rows + {per_cell} - 1) / {per_cell} * strips"):
+            values.write("const gf_index line = item / strips;")
+            values.write("const gf_index own = item % strips * 32 + (gf_index)threadIdx.x;")
             values.write("const bool on = own < inner;")
             values.write("const gf_index p = on ? own : inner - 1;")
             values.write(f"const gf_index top = line * {per_cell};")

@@ -6,13 +6,13 @@ lies across are neighbours in memory. So all that is read and written is in a ro
 
 from __future__ import annotations
 
-from graphfw.runtime.cupy_executor.codegen.forms import TILE, Tiled
+from graphfw.runtime.cupy_executor.codegen.forms import TILE, TransposedLoads
 from graphfw.runtime.cupy_executor.codegen.types import memory
 from graphfw.runtime.cupy_executor.codegen.values import CudaValues, in_order, roots
 from graphfw.runtime.kernels.ir import Check, Kernel, Load, Loop, Store
 
 
-def tile_lines(kernel: Kernel, tiled: Tiled) -> list[str]:
+def tile_lines(kernel: Kernel, tiled: TransposedLoads) -> list[str]:
     """Return the lines of a kernel's body, for blocks of `TILE` by some threads."""
     values = CudaValues(kernel)
     (loop,) = kernel.body

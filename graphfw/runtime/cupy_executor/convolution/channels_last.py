@@ -30,11 +30,11 @@ from graphfw.runtime.cupy_executor import cudnn
 from graphfw.runtime.cupy_executor.convolution.channels_last_ops import (
     CHANNELS,
     ChannelsLastForm,
-    carrier,
+    channels_last_form,
     is_matrix_product,
     keeps_order,
     moves,
-    turned,
+    permuted_as_needed,
 )
 from graphfw.runtime.cupy_executor.convolution.cudnn_descriptor import CONVOLUTIONS
 from graphfw.runtime.limits import switched_off
@@ -67,10 +67,10 @@ def said(graph: Graph) -> list[str]:
 
 
 @dataclass(frozen=True)
-class PixelByPixel(Pass):
+class PropagateChannelsLast(Pass):
     """Let the images of regions that have more convolutions than edges lie pixel by pixel."""
 
-    name = "pixel-by-pixel"
+    name = "propagate-channels-last"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         taken = [region for region in regions(graph) if region.is_worth]
@@ -78,11 +78,11 @@ class PixelByPixel(Pass):
             return graph
         for region in taken:
             hits["convolutions"] += region.convolutions
-            hits["turned"] += len(region.edges)
+            hits["permuted"] += len(region.edges)
         return rebuild(_Rewriting(graph, taken).result())  # without what is turned for nobody
 
 
-class Region(NamedTuple):
+class ChannelsLastRegion(NamedTuple):
     """Nodes that work on images, of which each shares one with another.
 
     Attributes:
@@ -110,12 +110,12 @@ class Region(NamedTuple):
         return self.wanting > len(self.edges)
 
 
-def regions(graph: Graph) -> list[Region]:
+def regions(graph: Graph) -> list[ChannelsLastRegion]:
     """Return the regions of a graph that have convolutions for which cuDNN is asked."""
     nodes = live_nodes(graph)
     if not any([node.op.name in CONVOLUTIONS for node in nodes]):
         return []
-    carriers = {node: how for node in nodes if (how := carrier(node)) is not None}
+    carriers = {node: how for node in nodes if (how := channels_last_form(node)) is not None}
     groups: dict[Node, list[Node]] = {node: [node] for node in carriers}
     for node, how in carriers.items():
         for number in how.images:
@@ -123,12 +123,12 @@ def regions(graph: Graph) -> list[Region]:
             source = carriers.get(tensor.node)
             if source is not None and source.makes and moves(tensor.shape):
                 _join(groups, groups[node], groups[tensor.node])
-    edges, found = _Edges(nodes, {*graph.outputs}), list[Region]()
+    edges, found = _Edges(nodes, {*graph.outputs}), list[ChannelsLastRegion]()
     for members in {id(group): {*group} for group in groups.values()}.values():
         if any([node.op.name in CONVOLUTIONS for node in members]):
             inside = {node: carriers[node] for node in nodes if node in members}
             edges.trim(inside)
-            found.append(Region(inside, edges.of(inside)))
+            found.append(ChannelsLastRegion(inside, edges.of(inside)))
     return found
 
 
@@ -228,7 +228,7 @@ class _Rewriting:
         taken: The regions.
     """
 
-    def __init__(self, graph: Graph, taken: Sequence[Region]) -> None:
+    def __init__(self, graph: Graph, taken: Sequence[ChannelsLastRegion]) -> None:
         self._graph = graph
         self._inside = {node: how for region in taken for node, how in region.nodes.items()}
         self._summed = self._from_sums()
@@ -244,21 +244,21 @@ class _Rewriting:
         how = self._inside.get(node)
         if how is None:
             if isinstance(node.op, PermuteDims) and isinstance(inputs[0].node.op, PermuteDims):
-                return (turned(inputs[0], node.op.axes),)
+                return (permuted_as_needed(inputs[0], node.op.axes),)
             return None
         given = [self._given(node, how, n, x) for n, x in enumerate(inputs)]
         outputs = how.make(given)
         if not how.makes:
             return outputs
         self._made.update(zip(node.outputs, outputs, strict=True))
-        return tuple([turned(t, channels_second(t.ndim)) for t in outputs])
+        return tuple([permuted_as_needed(t, channels_second(t.ndim)) for t in outputs])
 
     def _given(self, node: Node, how: ChannelsLastForm, number: int, tensor: Tensor) -> Tensor:
         """Return what a node of a region is given, of an input as it was and as it is there."""
         before = node.inputs[number]
         if number in how.images:
             if before not in self._made:
-                self._made[before] = _written(turned(tensor, pixels_last(how.rank)))
+                self._made[before] = _written(permuted_as_needed(tensor, pixels_last(how.rank)))
             return self._made[before]
         if isinstance(node.op, Conv) and not is_matrix_product(node):
             return self._laid_out(tensor)
@@ -282,11 +282,13 @@ class _Rewriting:
         if root not in self._laid:
             cast, rank = root.node.op, root.ndim
             source = root.node.inputs[0] if isinstance(cast, AsType) else root
-            made = emit(AsType(root.dtype), turned(source, pixels_last(rank)))
-            self._laid[root] = turned(made, channels_second(rank))
+            made = emit(AsType(root.dtype), permuted_as_needed(source, pixels_last(rank)))
+            self._laid[root] = permuted_as_needed(made, channels_second(rank))
         made = self._laid[root]
         for op in reversed(views):
-            made = turned(made, op.axes) if isinstance(op, PermuteDims) else emit(op, made)
+            made = (
+                permuted_as_needed(made, op.axes) if isinstance(op, PermuteDims) else emit(op, made)
+            )
         return made
 
     def _from_sums(self) -> set[Node]:

@@ -49,7 +49,7 @@ def moves(shape: Shape) -> bool:
     return len(shape) > 2 and not keeps_order(shape, pixels_last(len(shape)))
 
 
-def turned(tensor: Tensor, axes: Sequence[int]) -> Tensor:
+def permuted_as_needed(tensor: Tensor, axes: Sequence[int]) -> Tensor:
     """Return a tensor with its dims in another order, as little as may be done for it."""
     if isinstance(tensor.node.op, PermuteDims):
         axes = [tensor.node.op.axes[axis] for axis in axes]
@@ -71,7 +71,7 @@ def by_pixel(tensor: Tensor, rank: int) -> Tensor:
     whole = (1,) * (rank - tensor.ndim) + tensor.shape
     if tensor.ndim < rank:
         tensor = F.reshape(tensor, whole)
-    return turned(tensor, pixels_last(rank))
+    return permuted_as_needed(tensor, pixels_last(rank))
 
 
 class ChannelsLastForm(NamedTuple):
@@ -90,7 +90,7 @@ class ChannelsLastForm(NamedTuple):
     make: Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
 
 
-def carrier(node: Node) -> ChannelsLastForm | None:
+def channels_last_form(node: Node) -> ChannelsLastForm | None:
     """Return how a node works on images pixel by pixel; None where it does not."""
     op = node.op
     if ELEMENTWISE in op.traits and RANDOM not in op.traits:
@@ -155,7 +155,7 @@ def _convolution(node: Node, op: Correlation) -> ChannelsLastForm:
         if is_product:
             matrix = F.permute_dims(F.reshape(weight, weight.shape[:2]), (1, 0))
             return (F.matmul(x, matrix),)
-        return emit_all(PixelConv(*op.values), x, turned(weight, pixels_last(rank)))
+        return emit_all(PixelConv(*op.values), x, permuted_as_needed(weight, pixels_last(rank)))
 
     def conv_weight(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         x, y = inputs
@@ -164,7 +164,7 @@ def _convolution(node: Node, op: Correlation) -> ChannelsLastForm:
             rows, columns = [F.reshape(t, (size_of(t.shape[:-1]), t.shape[-1])) for t in (y, x)]
             return (F.reshape(F.matmul(F.permute_dims(rows, (1, 0)), columns), shape),)
         made = emit(PixelConvWeight(*op.values), x, y)
-        return (turned(made, channels_second(rank)),)
+        return (permuted_as_needed(made, channels_second(rank)),)
 
     if isinstance(op, ConvWeight):
         return ChannelsLastForm(rank, (0, 1), False, conv_weight)

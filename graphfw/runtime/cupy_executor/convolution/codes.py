@@ -12,7 +12,7 @@ from graphfw.ir.dtype import DType, float32
 from graphfw.runtime.cupy_executor.codegen import NOTHING, HandwrittenCode, Launch, Variant
 from graphfw.runtime.cupy_executor.codegen.launch import launch
 from graphfw.runtime.cupy_executor.codegen.types import memory
-from graphfw.runtime.cupy_executor.convolution.epilogue import Finish
+from graphfw.runtime.cupy_executor.convolution.epilogue import CudaEpilogue
 from graphfw.runtime.kernels.ir import Buffer
 
 RANK = 3
@@ -59,7 +59,7 @@ class BlockTile(NamedTuple):
     shared: int
 
 
-class Engine(NamedTuple):
+class MultiplyInstructions(NamedTuple):
     """The instructions that add up products of a dtype.
 
     Attributes:
@@ -94,7 +94,7 @@ _SIZES = (("large", 128, 128, 64, 32), ("small", 64, 64, 32, 32), ("flat", 32, 1
 
 
 @cache
-def engine(dtype: DType, *, rounds: bool = False) -> Engine | None:
+def engine(dtype: DType, *, rounds: bool = False) -> MultiplyInstructions | None:
     """Return what multiplies a dtype, if something does; with `rounds` float32 rounded to TF32."""
     kind = memory(dtype) if dtype.is_floating else ""
     if dtype.is_low_precision:
@@ -102,13 +102,13 @@ def engine(dtype: DType, *, rounds: bool = False) -> Engine | None:
             _tile(name, f"gf_mma_tile<{kind}, {m}, {n}, 32, {wm}, {wn}>", m, n, 32, (wm, wn), 2)
             for name, m, n, wm, wn in _SIZES
         ]
-        return Engine(dtype, float32, True, tuple(tiles))
+        return MultiplyInstructions(dtype, float32, True, tuple(tiles))
     if dtype is float32 and rounds:
         tiles = [
             _tile(name, f"gf_tf32_tile<{m}, {n}, 16, {wm}, {wn}>", m, n, 16, (wm, wn), 4)
             for name, m, n, wm, wn in _SIZES
         ]
-        return Engine(dtype, float32, False, tuple(tiles))
+        return MultiplyInstructions(dtype, float32, False, tuple(tiles))
     sizes = {
         "float": (("large", 128, 128, 8, 8), ("small", 64, 64, 8, 4), ("flat", 32, 128, 4, 8)),
         "double": (("small", 64, 64, 4, 4),),
@@ -124,7 +124,7 @@ def engine(dtype: DType, *, rounds: bool = False) -> Engine | None:
         )
         for name, m, n, tm, tn in sizes
     ]
-    return Engine(dtype, dtype, False, tuple(tiles))
+    return MultiplyInstructions(dtype, dtype, False, tuple(tiles))
 
 
 def _tile(
@@ -177,7 +177,7 @@ def over(count: int, name: str, *reach: int) -> Launch:
 
 
 @cache
-def pack_code(engine: Engine, rank: int) -> HandwrittenCode:
+def pack_code(engine: MultiplyInstructions, rank: int) -> HandwrittenCode:
     """Return the code that lays out kernels: see `gf_conv_pack`."""
     kind = memory(engine.dtype)
     call = f"gf_conv_pack<{kind}, {rank}, {'true' if engine.by_depth else 'false'}>"
@@ -198,25 +198,27 @@ def pack_code(engine: Engine, rank: int) -> HandwrittenCode:
     )
 
 
-def conv_code(engine: Engine, rank: int, finish: Finish | None) -> HandwrittenCode:
-    """Return the code of convolutions: see `gf_conv_with`; without `finish` that of pieces."""
-    if finish is None:
+def conv_code(
+    engine: MultiplyInstructions, rank: int, epilogue: CudaEpilogue | None
+) -> HandwrittenCode:
+    """Return the code of convolutions: see `gf_conv_with`; without `epilogue` that of pieces."""
+    if epilogue is None:
         text, call = _FORWARD, "gf_conv_pieces<{}, " + f"{rank}>"
-        endings, more = [Buffer(engine.sums, True)], 0
+        buffers, more = [Buffer(engine.sums, True)], 0
     else:
-        name = f"gf_conv{rank}{finish.name}"
+        name = f"gf_conv{rank}{epilogue.name}"
         head = f"template <class Tile>\nGF void {name}(const typename Tile::T* x, "
-        head += f"const typename Tile::T* kernels, {finish.parameters}, GF_CONV_PARAMS"
+        head += f"const typename Tile::T* kernels, {epilogue.parameters}, GF_CONV_PARAMS"
         lines = [
-            f"{head}{finish.numbers}, int* failed, char*) {{",
+            f"{head}{epilogue.numbers}, int* failed, char*) {{",
             "const gf_index total = (gf_index)groups * (gf_index)outputs;",
             f"const gf_index size = gf_some<{rank}>(GF_DIM(0), GF_DIM(1), GF_DIM(2)).places();",
             f"gf_conv_with<Tile, {rank}>(x, kernels, GF_CONV_ARGUMENTS, [&](gf_index, "
             "gf_index image, gf_index output, gf_index place, typename Tile::S sum) {",
-            *[*finish.lines(), "});\n}\n"],
+            *[*epilogue.lines(), "});\n}\n"],
         ]
         text, call = "\n".join([_FORWARD, *lines]), name + "<{}>"
-        endings, more = finish.buffers, finish.params
+        buffers, more = epilogue.buffers, epilogue.params
 
     def launching(params: Sequence[int]) -> Launch:
         images, groups, outputs, channels, begin, image_gap, channel_gap = params[:7]
@@ -231,29 +233,29 @@ def conv_code(engine: Engine, rank: int, finish: Finish | None) -> HandwrittenCo
         tile = engine.tile(outputs, images * most, others)
         reach = begin + images * abs(image_gap) + groups * channels * abs(channel_gap)
         of_kernels = kernels_begin + slot * groups * math.prod(classes)
-        largest = max(reach + dims.reach(), of_kernels, written, _reach(finish, params))
+        largest = max(reach + dims.reach(), of_kernels, written, _reach(epilogue, params))
         return _launched(tile, others * _tiles(tile, outputs, images * most), largest)
 
     return HandwrittenCode(
         "conv",
         text,
-        (Buffer(engine.dtype, False), Buffer(engine.dtype, False), *endings),
+        (Buffer(engine.dtype, False), Buffer(engine.dtype, False), *buffers),
         11 + 10 * RANK + more,
         _variants(engine, call),
         launching,
     )
 
 
-def _reach(finish: Finish | None, params: Sequence[int]) -> int:
+def _reach(epilogue: CudaEpilogue | None, params: Sequence[int]) -> int:
     """Return an index that is too large for 32 bits if what follows has such."""
-    if finish is None or finish.kernel is None:
+    if epilogue is None or epilogue.kernel is None:
         return 0
-    own = params[len(params) - finish.params :]
-    return _NARROW if launch(finish.kernel, own).is_wide else 0
+    own = params[len(params) - epilogue.params :]
+    return _NARROW if launch(epilogue.kernel, own).is_wide else 0
 
 
 @cache
-def weight_code(engine: Engine, rank: int) -> HandwrittenCode:
+def weight_code(engine: MultiplyInstructions, rank: int) -> HandwrittenCode:
     """Return the code of the gradient of kernels: see `gf_conv_weight`."""
     call = "gf_conv_weight<{}, " + f"{rank}>"
 
@@ -281,7 +283,7 @@ def weight_code(engine: Engine, rank: int) -> HandwrittenCode:
     )
 
 
-def _variants(engine: Engine, call: str) -> tuple[Variant, ...]:
+def _variants(engine: MultiplyInstructions, call: str) -> tuple[Variant, ...]:
     # With 128 registers for a thread there is room for several blocks, so that some multiply while
     # others wait for memory.
     return tuple(
@@ -314,20 +316,20 @@ def add_code(sums: DType, result: DType) -> HandwrittenCode:
 
 
 def depthwise_code(
-    engine: Engine, rank: int, finish: Finish, *, is_spread: bool
+    engine: MultiplyInstructions, rank: int, epilogue: CudaEpilogue, *, is_spread: bool
 ) -> HandwrittenCode:
     """Return the code of convolutions channel by channel: see `gf_depthwise_with`."""
-    name, kind = f"gf_depthwise{rank}{finish.name}", memory(engine.dtype)
+    name, kind = f"gf_depthwise{rank}{epilogue.name}", memory(engine.dtype)
     arguments = f"{kind}, {memory(engine.sums)}, {rank}, IS_SPREAD, EACH"
     lines = [
         f"template <bool IS_SPREAD, int EACH>\nGF void {name}(const {kind}* x, "
-        f"const {kind}* weight, {finish.parameters}, GF_DEPTHWISE_PARAMS{finish.numbers}, "
+        f"const {kind}* weight, {epilogue.parameters}, GF_DEPTHWISE_PARAMS{epilogue.numbers}, "
         "int* failed, char*) {",
         "const gf_index total = (gf_index)outputs;",
         f"const gf_index size = gf_some<{rank}>(GF_DIM(0), GF_DIM(1), GF_DIM(2)).places();",
         f"gf_depthwise_with<{arguments}>(x, weight, GF_DEPTHWISE_ARGUMENTS, [&](gf_index image, "
         f"gf_index output, gf_index place, {memory(engine.sums)} sum) {{",
-        *[*finish.lines(), "});\n}\n"],
+        *[*epilogue.lines(), "});\n}\n"],
     ]
     call = f"{name}<{'true' if is_spread else 'false'}"
 
@@ -341,7 +343,7 @@ def depthwise_code(
         warps = images * outputs * -(-size // (32 * each))
         reach = begin + images * abs(image_gap) + outputs * abs(channel_gap) + dims.reach()
         of_kernels = params[6] + outputs * abs(params[7])
-        largest = max(reach, of_kernels, 32 * each * warps, _reach(finish, params))
+        largest = max(reach, of_kernels, 32 * each * warps, _reach(epilogue, params))
         grid = min(-(-warps // (_THREADS // 32)), _BLOCKS)
         name, is_wide = "four" if each == 4 else "one", largest >= _NARROW
         return Launch(name, grid, 1, (_THREADS, 1), 0, 0, 0, is_wide)
@@ -349,15 +351,15 @@ def depthwise_code(
     return HandwrittenCode(
         "depthwise",
         "\n".join([_DEPTHWISE, *lines]),
-        (Buffer(engine.dtype, False), Buffer(engine.dtype, False), *finish.buffers),
-        8 + 9 * RANK + finish.params,
+        (Buffer(engine.dtype, False), Buffer(engine.dtype, False), *epilogue.buffers),
+        8 + 9 * RANK + epilogue.params,
         (Variant("one", f"{call}, 1>", _THREADS), Variant("four", f"{call}, 4>", _THREADS)),
         launching,
     )
 
 
 @cache
-def depthwise_weight_code(engine: Engine, rank: int) -> HandwrittenCode:
+def depthwise_weight_code(engine: MultiplyInstructions, rank: int) -> HandwrittenCode:
     """Return the code of the gradient of such kernels: see `gf_depthwise_weight`."""
     kinds = f"{memory(engine.dtype)}, {memory(engine.sums)}, {rank}"
 

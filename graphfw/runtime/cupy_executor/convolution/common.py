@@ -11,7 +11,12 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import Correlation
 from graphfw.ops.pixels import PixelCorrelation, channels_second
 from graphfw.passes.fuse_views import contiguous
-from graphfw.runtime.cupy_executor.convolution.codes import RANK, Engine, add_code, engine
+from graphfw.runtime.cupy_executor.convolution.codes import (
+    RANK,
+    MultiplyInstructions,
+    add_code,
+    engine,
+)
 from graphfw.runtime.kernels.steps import Step, Storage, View
 from graphfw.runtime.limits import Precision
 
@@ -29,7 +34,7 @@ _PADDING = (1, 0, 1, 1, 1, 1, 0)
 """A dim of one element, for kernels that are told of more dims than there are."""
 
 
-class SpatialDim(NamedTuple):
+class GpuSpatialDim(NamedTuple):
     """A spatial dim, as kernels are told of it: see `gf_dim` in windows.cuh."""
 
     size: DimLike
@@ -41,7 +46,7 @@ class SpatialDim(NamedTuple):
     before: DimLike
 
 
-def engine_of(node: Node, precision: Precision) -> Engine | None:
+def engine_of(node: Node, precision: Precision) -> MultiplyInstructions | None:
     """Return what multiplies for a node; None where there are no kernels for it."""
     if not 1 <= len(correlation(node).places) <= RANK:
         return None
@@ -94,20 +99,20 @@ def spatial_dims(
     gaps: Sequence[DimLike],
     places: Sequence[DimLike],
     kernels: Sequence[DimLike],
-) -> list[SpatialDim]:
+) -> list[GpuSpatialDim]:
     """Return the spatial dims of an op."""
     facts = zip(sizes, gaps, places, kernels, op.strides, op.dilations, op.before, strict=True)
-    return [SpatialDim(*fact) for fact in facts]
+    return [GpuSpatialDim(*fact) for fact in facts]
 
 
-def told(dims: Sequence[SpatialDim]) -> list[DimLike]:
+def dim_arguments(dims: Sequence[GpuSpatialDim]) -> list[DimLike]:
     """Return what kernels are told of dims."""
     numbers: list[DimLike] = [number for dim in dims for number in dim]
     return [*numbers, *_PADDING * (RANK - len(dims))]
 
 
 def pieces_for(
-    found: Engine, rows: DimLike, columns: DimLike, groups: DimLike, depth: DimLike
+    found: MultiplyInstructions, rows: DimLike, columns: DimLike, groups: DimLike, depth: DimLike
 ) -> int:
     """Return how many pieces to cut sums into, so that blocks are enough.
 
@@ -135,7 +140,7 @@ def pieces_of(blocks: DimLike, depth: DimLike) -> int:
 
 def added(
     node: Node,
-    found: Engine,
+    found: MultiplyInstructions,
     parts: Storage,
     to: Storage,
     pieces: int,

@@ -15,7 +15,7 @@ from graphfw.runtime.cupy_executor.convolution.cudnn_descriptor import (
     MADE,
     OPERANDS,
     CudnnConvDescriptor,
-    Kind,
+    CudnnConvKind,
     Numerics,
     OperandStrides,
     described,
@@ -41,8 +41,8 @@ def wanted(graph: Graph, options: Options) -> Numerics | None:
 class CudnnConv(cudnn.CudnnCode):
     """A convolution or a gradient of one, by cuDNN if that has a way at given sizes.
 
-    Operands: image, filter, response, then what `extras` read, then what else `behind` and
-    `otherwise` read and write. Params: of image, filter and response each the shape, the strides
+    Operands: image, filter, response, then what `extras` read, then what else `epilogue` and
+    `fallback` read and write. Params: of image, filter and response each the shape, the strides
     and the offset, in elements; then `before`.
 
     Attributes:
@@ -54,19 +54,19 @@ class CudnnConv(cudnn.CudnnCode):
         by_pixel: Whether images and filters lie pixel by pixel.
         extras: What is added to a response before it is written, in this order: "residual", an
             array like it; "bias", a value for each channel.
-        behind: See `CudnnCode`.
-        otherwise: See there.
+        epilogue: See `CudnnCode`.
+        fallback: See there.
     """
 
-    kind: Kind
+    kind: CudnnConvKind
     dtype: DType
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     numerics: Numerics
     by_pixel: bool = False
     extras: tuple[str, ...] = ()
-    behind: tuple[Step, ...] = field(default=(), compare=False, repr=False)
-    otherwise: tuple[Step, ...] = field(default=(), compare=False, repr=False)
+    epilogue: tuple[Step, ...] = field(default=(), compare=False, repr=False)
+    fallback: tuple[Step, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def title(self) -> str:
@@ -75,23 +75,27 @@ class CudnnConv(cudnn.CudnnCode):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """The names of the operands, without those of `behind` and `otherwise`."""
+        """The names of the operands, without those of `epilogue` and `fallback`."""
         return (*OPERANDS, *self.extras)
 
-    def question(self, params: Sequence[int]) -> cudnn.CudnnRequest | str:
+    def request(self, params: Sequence[int]) -> cudnn.CudnnRequest | str:
         item = self.dtype.itemsize
         window = self.strides, self.dilations
-        told = described(params, window, item, by_pixel=self.by_pixel)
-        if isinstance(told, str):
-            return told
-        offsets = [one.offset * item for one in (told.image, told.filter, told.response)]
+        descriptor = described(params, window, item, by_pixel=self.by_pixel)
+        if isinstance(descriptor, str):
+            return descriptor
+        offsets = [
+            one.offset * item for one in (descriptor.image, descriptor.filter, descriptor.response)
+        ]
         return cudnn.CudnnRequest(
-            partial(_graph, self, told), (*offsets, *[0 for _ in self.extras]), tuple(_barred(self))
+            partial(_graph, self, descriptor),
+            (*offsets, *[0 for _ in self.extras]),
+            tuple(_barred(self)),
         )
 
 
 def _graph(
-    code: CudnnConv, told: CudnnConvDescriptor, library: Any, where: Mapping[str, Any]
+    code: CudnnConv, descriptor: CudnnConvDescriptor, library: Any, where: Mapping[str, Any]
 ) -> Any:
     """Describe a convolution; the numbers of its operands are those of the code's, from 1."""
     kinds = library.data_type
@@ -101,10 +105,14 @@ def _graph(
         io_data_type=kind, intermediate_data_type=sums, compute_data_type=sums, **where
     )
     number = {name: n for n, name in enumerate(code.operands, 1)}
-    lying = {"image": told.image, "filter": told.filter, "response": told.response}
-    channels = told.response.shape[1]
-    each = (1, channels, *[1 for _ in told.before])
-    lying |= {"residual": told.response}
+    lying = {
+        "image": descriptor.image,
+        "filter": descriptor.filter,
+        "response": descriptor.response,
+    }
+    channels = descriptor.response.shape[1]
+    each = (1, channels, *[1 for _ in descriptor.before])
+    lying |= {"residual": descriptor.response}
     usual = channels if code.by_pixel else 1
     lying |= {"bias": OperandStrides(0, each, (channels, 1, *[usual for _ in each[2:]]))}
 
@@ -118,10 +126,10 @@ def _graph(
         )
 
     window = {
-        "pre_padding": told.before,
-        "post_padding": told.behind,
-        "stride": told.strides,
-        "dilation": told.dilations,
+        "pre_padding": descriptor.before,
+        "post_padding": descriptor.after,
+        "stride": descriptor.strides,
+        "dilation": descriptor.dilations,
     }
     if code.kind == "fprop":
         made = graph.conv_fprop(image=given("image"), weight=given("filter"), **window)

@@ -17,9 +17,9 @@ from graphfw.runtime.cupy_executor.convolution.common import (
 )
 from graphfw.runtime.cupy_executor.convolution.cudnn import CudnnConv
 from graphfw.runtime.cupy_executor.convolution.cudnn_descriptor import MADE, Numerics, terms
-from graphfw.runtime.cupy_executor.convolution.cudnn_epilogue import ending
-from graphfw.runtime.cupy_executor.convolution.lowering import behind_step
-from graphfw.runtime.cupy_executor.cudnn import asked_step
+from graphfw.runtime.cupy_executor.convolution.cudnn_epilogue import cudnn_epilogue
+from graphfw.runtime.cupy_executor.convolution.lowering import epilogue_step
+from graphfw.runtime.cupy_executor.cudnn import cudnn_step
 from graphfw.runtime.cupy_executor.products import ProductCode
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp, View
 
@@ -31,7 +31,7 @@ def with_cudnn(
     product: Storage | None,
     epilogue: Epilogue | None,
     numerics: Numerics,
-    otherwise: Sequence[Step],
+    fallback: Sequence[Step],
 ) -> Sequence[Step]:
     """Return one step that does what some steps do, which it has for where cuDNN does not.
 
@@ -45,7 +45,7 @@ def with_cudnn(
         product: See `fused_conv_steps`.
         epilogue: See there.
         numerics: What it may be computed by.
-        otherwise: The steps.
+        fallback: The steps.
     """
     op, (x, other) = correlation(node), by_channel(node, inputs)
     result = product
@@ -55,33 +55,35 @@ def with_cudnn(
     out = result_in(node, result)
     kernels = (out if isinstance(op, ConvWeight) else other).shape
     is_single = is_depthwise(op, kernels[0], kernels[1])
-    if not otherwise or is_single or isinstance(otherwise[-1].code, ProductCode):
-        return otherwise
-    told = terms(op, x, other, out)
-    if told is None:
-        return otherwise
+    if not fallback or is_single or isinstance(fallback[-1].code, ProductCode):
+        return fallback
+    form = terms(op, x, other, out)
+    if form is None:
+        return fallback
     extras: tuple[str, ...] = ()
     read: tuple[Storage, ...] = ()
-    behind: tuple[Step, ...] = ()
+    following: tuple[Step, ...] = ()
     if epilogue is not None:
-        is_alone = product is None and told.kind == "fprop"
-        found = ending(epilogue, out.shape, by_pixel=is_by_pixel(node)) if is_alone else None
+        is_alone = product is None and form.kind == "fprop"
+        found = (
+            cudnn_epilogue(epilogue, out.shape, by_pixel=is_by_pixel(node)) if is_alone else None
+        )
         if found is None:
-            behind = (behind_step(nodes, result, epilogue, size_of(columns_of(node))),)
+            following = (epilogue_step(nodes, result, epilogue, size_of(columns_of(node))),)
         else:
             extras, read = found.extras, found.read
-            told = told._replace(response=told.response._replace(storage=found.result))
+            form = form._replace(response=form.response._replace(storage=found.result))
     code = CudnnConv(
-        told.kind,
+        form.kind,
         node.types[0].dtype,
-        told.strides,
+        form.strides,
         op.dilations,
         numerics,
         is_by_pixel(node),
         extras,
-        behind,
-        tuple(otherwise),
+        following,
+        tuple(fallback),
     )
-    operands = (told.image.storage, told.filter.storage, told.response.storage, *read)
+    operands = (form.image.storage, form.filter.storage, form.response.storage, *read)
     written = [name == MADE[code.kind] for name in code.operands]
-    return [asked_step(nodes, code, operands, written, told.params)]
+    return [cudnn_step(nodes, code, operands, written, form.params)]

@@ -22,13 +22,13 @@ from graphfw.runtime.cupy_executor.cudnn import ALIGNED
 from graphfw.runtime.kernels.steps import View
 from graphfw.runtime.limits import Precision
 
-Kind: TypeAlias = Literal["fprop", "dgrad", "wgrad"]
+CudnnConvKind: TypeAlias = Literal["fprop", "dgrad", "wgrad"]
 
 CONVOLUTIONS = ("conv", "conv_weight", "pixel_conv", "pixel_conv_weight")
 """The ops that are such convolutions."""
 
 OPERANDS = ("image", "filter", "response")
-MADE: dict[Kind, str] = {"fprop": "response", "dgrad": "image", "wgrad": "filter"}
+MADE: dict[CudnnConvKind, str] = {"fprop": "response", "dgrad": "image", "wgrad": "filter"}
 """The output of each form."""
 
 
@@ -54,7 +54,7 @@ class CudnnConvForm(NamedTuple):
         strides: How far the filter moves.
     """
 
-    kind: Kind
+    kind: CudnnConvKind
     image: View
     filter: View
     response: View
@@ -131,7 +131,7 @@ class CudnnConvDescriptor(NamedTuple):
     Attributes:
         image: How it lies; so `filter` and `response`.
         before: How many zeros precede the image, in each spatial dim.
-        behind: How many follow it.
+        after: How many follow it.
         strides: How far the filter moves.
         dilations: How far its elements are apart.
     """
@@ -140,7 +140,7 @@ class CudnnConvDescriptor(NamedTuple):
     filter: OperandStrides
     response: OperandStrides
     before: list[int]
-    behind: list[int]
+    after: list[int]
     strides: list[int]
     dilations: list[int]
 
@@ -152,7 +152,7 @@ def described(
     *,
     by_pixel: bool,
 ) -> CudnnConvDescriptor | str:
-    """Return what cuDNN is told; or why it can't be told.
+    """Return the description for cuDNN; or why it takes no such convolution.
 
     Args:
         params: Those of a `CudnnConv`.
@@ -172,18 +172,18 @@ def described(
         if one.offset * itemsize % ALIGNED:
             return f"the {name} begins where no {ALIGNED} bytes begin"
     image, kernel, response = operands
-    behind = []
+    after = []
     sizes = (image.shape[2:], kernel.shape[2:], response.shape[2:])
     for size, taps, places, at, step, apart in zip(*sizes, before, strides, dilations, strict=True):
         missing = (places - 1) * step + (taps - 1) * apart + 1 - at - size
         if at < 0 or missing <= -step:
             return "it leaves out part of the image, which cuDNN can't be told"
-        behind.append(max(missing, 0))
+        after.append(max(missing, 0))
     if rank == 1:
-        for each, usual in ((before, 0), (behind, 0), (strides, 1), (dilations, 1)):
+        for each, usual in ((before, 0), (after, 0), (strides, 1), (dilations, 1)):
             each.insert(0, usual)
     image, kernel, response = [_plain(one, by_pixel=by_pixel) for one in operands]
-    return CudnnConvDescriptor(image, kernel, response, before, behind, strides, dilations)
+    return CudnnConvDescriptor(image, kernel, response, before, after, strides, dilations)
 
 
 def _taken(numbers: Iterator[int], rank: int) -> OperandStrides:

@@ -27,7 +27,9 @@ class CudnnEpilogue(NamedTuple):
     result: Storage
 
 
-def ending(epilogue: Epilogue, shape: Sequence[DimLike], *, by_pixel: bool) -> CudnnEpilogue | None:
+def cudnn_epilogue(
+    epilogue: Epilogue, shape: Sequence[DimLike], *, by_pixel: bool
+) -> CudnnEpilogue | None:
     """Return what an epilogue is, if cuDNN has convolutions that end so.
 
     It has those to which a bias is added, before it perhaps another image, and which perhaps end

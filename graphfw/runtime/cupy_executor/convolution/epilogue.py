@@ -12,7 +12,7 @@ from graphfw.runtime.kernels.ir import Buffer, Kernel, Load, Store
 from graphfw.runtime.kernels.printer import show
 
 
-class Finish(NamedTuple):
+class CudaEpilogue(NamedTuple):
     """The function of the elements of a result.
 
     Attributes:
@@ -31,7 +31,7 @@ class Finish(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name that tells functions with this ending from others."""
+        """The name that tells these functions from others."""
         if self.kernel is None:
             return f"_{self.dtype}{'_by_pixel' if self.by_pixel else ''}"
         text = f"{self.dtype} {self.keeps} {self.by_pixel} {self.product} {show(self.kernel)}"

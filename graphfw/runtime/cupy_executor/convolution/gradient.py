@@ -12,10 +12,11 @@ from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.cupy_executor.convolution.codes import depthwise_weight_code, weight_code
 from graphfw.runtime.cupy_executor.convolution.common import (
-    SpatialDim,
+    GpuSpatialDim,
     added,
     by_channel,
     correlation,
+    dim_arguments,
     engine_of,
     in_group,
     is_by_pixel,
@@ -23,7 +24,6 @@ from graphfw.runtime.cupy_executor.convolution.common import (
     pieces_for,
     pieces_of,
     spatial_dims,
-    told,
 )
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.limits import Precision
@@ -64,7 +64,7 @@ def conv_weight_steps(
             *(op.spreads, op.dilations, before),
             strict=True,
         )
-        dims = [SpatialDim(*fact) for fact in facts]
+        dims = [GpuSpatialDim(*fact) for fact in facts]
         rows, sees = channels, outputs_of
         gaps = ((taps - 1) * apart, rows * sees * taps, along, -apart, rows * taps)
         wide, kept = y, x
@@ -90,7 +90,7 @@ def conv_weight_steps(
             *(wide.offset, *wide.strides[:2]),
             *(kept.offset, *kept.strides[:2]),
             pieces,
-            *told(dims),
+            *dim_arguments(dims),
         ),
         cells=1,
     )

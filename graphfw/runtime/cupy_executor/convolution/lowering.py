@@ -15,26 +15,26 @@ from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.cupy_executor.convolution.codes import (
     RANK,
-    Engine,
+    MultiplyInstructions,
     conv_code,
     depthwise_code,
     pack_code,
 )
 from graphfw.runtime.cupy_executor.convolution.common import (
-    SpatialDim,
+    GpuSpatialDim,
     added,
     by_channel,
     correlation,
+    dim_arguments,
     engine_of,
     in_group,
     is_by_pixel,
     is_depthwise,
     pieces_for,
     spatial_dims,
-    told,
 )
-from graphfw.runtime.cupy_executor.convolution.epilogue import Finish
-from graphfw.runtime.cupy_executor.products import ProductCode, Sizes
+from graphfw.runtime.cupy_executor.convolution.epilogue import CudaEpilogue
+from graphfw.runtime.cupy_executor.products import ProductCode, ProductSizes
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp, View
 from graphfw.runtime.limits import Precision
 
@@ -89,32 +89,32 @@ def fused_conv_steps(
         if product is None:
             product = Temp(found.dtype, size, "sums of parts")
         steps = fused_conv_steps(node, (node,), *given, product, None, precision)
-        return [*steps, behind_step(nodes, product, epilogue, row)]
+        return [*steps, epilogue_step(nodes, product, epilogue, row)]
     if is_single:
-        return [_depthwise(op, nodes, found, x, weight, _ending(node, found, product, epilogue))]
+        return [_depthwise(op, nodes, found, x, weight, _epilogue(node, found, product, epilogue))]
     groups, channels, outputs_of = op.groups, weight.shape[1], in_group(weight.shape[0], op.groups)
     spreads = [_spread(*fact) for fact in zip(op.strides, op.dilations, op.spreads, strict=True)]
     dims = spatial_dims(op, x.shape[2:], x.strides[2:], op.places, weight.shape[2:])
     matrix, steps = _matrix(node, op, found, weight, dims, spreads)
     parts = Temp(found.sums, pieces * size, "parts of sums")
-    ending = _ConvEpilogue((parts,), (True,), None, ())
+    conv_epilogue = _ConvEpilogue((parts,), (True,), None, ())
     if pieces == 1:
-        ending = _ending(node, found, product, epilogue)
+        conv_epilogue = _epilogue(node, found, product, epilogue)
     step = Step(
         nodes=nodes,
-        code=conv_code(found, len(dims), ending.finish),
-        operands=(x.storage, matrix.storage, *ending.operands),
-        written=(False, False, *ending.written),
+        code=conv_code(found, len(dims), conv_epilogue.epilogue),
+        operands=(x.storage, matrix.storage, *conv_epilogue.operands),
+        written=(False, False, *conv_epilogue.written),
         params=(
             *(x.shape[0], groups, outputs_of, channels),
             *(x.offset, *x.strides[:2]),
             *(matrix.offset, matrix.lead, matrix.slot, pieces),
-            *told(dims),
-            *_told_spreads(spreads),
-            *ending.params,
+            *dim_arguments(dims),
+            *_spread_arguments(spreads),
+            *conv_epilogue.params,
         ),
         cells=1,
-        in_place=ending.in_place,
+        in_place=conv_epilogue.in_place,
     )
     steps.append(step)
     if pieces != 1:
@@ -131,7 +131,7 @@ def fused_conv_steps(
 def _as_products(
     op: Conv,
     nodes: tuple[Node, ...],
-    found: Engine,
+    found: MultiplyInstructions,
     x: View,
     weight: View,
     out: Storage,
@@ -161,7 +161,7 @@ def _as_products(
         code=ProductCode(found.dtype, found.dtype, is_across, False, precision),
         operands=(weight.storage, x.storage, out),
         written=(False, False, True),
-        params=Sizes(
+        params=ProductSizes(
             *(outputs, size_of(op.places), channels, x.shape[0]),
             *(weight.offset, lead, 0),
             *(x.offset, x.strides[1], x.strides[0]),
@@ -170,7 +170,7 @@ def _as_products(
     )
 
 
-def _conv_pieces(op: Conv, found: Engine, x: View, weight: View) -> int:
+def _conv_pieces(op: Conv, found: MultiplyInstructions, x: View, weight: View) -> int:
     """Return how many pieces to cut the sums of a convolution into."""
     classes = math.prod([s // math.gcd(s, t) for s, t in zip(op.spreads, op.strides, strict=True)])
     columns, depth = x.shape[0] * size_of(op.places) // classes, size_of(weight.shape[1:])
@@ -186,37 +186,37 @@ class _ConvEpilogue(NamedTuple):
     Attributes:
         operands: Besides its own.
         written: Which of these are written.
-        finish: What is done to sums; None: they are parts.
+        epilogue: What is done to sums; None: they are parts.
         params: What that takes.
         in_place: As of a `Step`.
     """
 
     operands: tuple[Storage, ...]
     written: tuple[bool, ...]
-    finish: Finish | None
+    epilogue: CudaEpilogue | None
     params: tuple[DimLike, ...]
     in_place: tuple[tuple[int, int], ...] = ()
 
 
-def _ending(
-    node: Node, found: Engine, product: Storage | None, epilogue: Epilogue | None
+def _epilogue(
+    node: Node, found: MultiplyInstructions, product: Storage | None, epilogue: Epilogue | None
 ) -> _ConvEpilogue:
     own, by_pixel = () if product is None else (product,), is_by_pixel(node)
     if epilogue is None:
-        return _ConvEpilogue(own, (True,), Finish(found.dtype, by_pixel=by_pixel), ())
+        return _ConvEpilogue(own, (True,), CudaEpilogue(found.dtype, by_pixel=by_pixel), ())
     kernel = epilogue.kernel
     others = [n for n, s in enumerate(epilogue.operands) if s is not None]
     place = {buffer: 2 + len(own) + number for number, buffer in enumerate(others)}
     return _ConvEpilogue(
         operands=(*own, *[s for s in epilogue.operands if s is not None]),
         written=(*[True for _ in own], *[kernel.buffers[n].written for n in others]),
-        finish=Finish(found.dtype, product is not None, by_pixel, kernel, epilogue.product),
+        epilogue=CudaEpilogue(found.dtype, product is not None, by_pixel, kernel, epilogue.product),
         params=epilogue.params_with(size_of(columns_of(node))),
         in_place=tuple([(place[out], place[read]) for out, read in epilogue.in_place]),
     )
 
 
-def behind_step(
+def epilogue_step(
     nodes: tuple[Node, ...], product: Storage, epilogue: Epilogue, row: DimLike
 ) -> Step:
     """Return the step that does to a product in memory, with rows so long, what follows it."""
@@ -236,7 +236,7 @@ def _spread(stride: int, dilation: int, spread: int) -> tuple[int, int, int]:
     return spread, spread // math.gcd(stride, spread), spread // math.gcd(dilation, spread)
 
 
-def _told_spreads(spreads: Sequence[tuple[int, int, int]]) -> list[int]:
+def _spread_arguments(spreads: Sequence[tuple[int, int, int]]) -> list[int]:
     numbers = [number for spread in spreads for number in spread]
     return [*numbers, *[1] * (3 * (RANK - len(spreads)))]
 
@@ -260,9 +260,9 @@ class _Matrix(NamedTuple):
 def _matrix(
     node: Node,
     op: Conv,
-    found: Engine,
+    found: MultiplyInstructions,
     weight: View,
-    dims: Sequence[SpatialDim],
+    dims: Sequence[GpuSpatialDim],
     spreads: Sequence[tuple[int, int, int]],
 ) -> tuple[_Matrix, list[Step]]:
     """Return kernels as matrices, and what lays them out."""
@@ -293,15 +293,15 @@ def _matrix(
         written=(False, True),
         params=(
             *(groups, outputs, channels, weight.offset, *weight.strides[:2], lines, lead),
-            *told(kernels),
-            *_told_spreads(spreads),
+            *dim_arguments(kernels),
+            *_spread_arguments(spreads),
         ),
         cells=1,
     )
     return _Matrix(memory, 0, lead, slot), [step]
 
 
-def _as_it_lies(op: Conv, found: Engine, weight: View) -> _Matrix | None:
+def _as_it_lies(op: Conv, found: MultiplyInstructions, weight: View) -> _Matrix | None:
     """Return kernels of one element where they are matrices as they lie."""
     outputs, channels, *taps = weight.shape
     down, along, *_ = weight.strides
@@ -319,26 +319,31 @@ def _as_it_lies(op: Conv, found: Engine, weight: View) -> _Matrix | None:
 
 
 def _depthwise(
-    op: Conv, nodes: tuple[Node, ...], found: Engine, x: View, weight: View, ending: _ConvEpilogue
+    op: Conv,
+    nodes: tuple[Node, ...],
+    found: MultiplyInstructions,
+    x: View,
+    weight: View,
+    conv_epilogue: _ConvEpilogue,
 ) -> Step:
     """Return the step of a convolution whose outputs see one channel each."""
     dims = spatial_dims(op, x.shape[2:], x.strides[2:], op.places, weight.shape[2:])
     is_spread = any(spread != 1 for spread in op.spreads)
     missing = RANK - len(dims)
-    assert ending.finish is not None
+    assert conv_epilogue.epilogue is not None
     return Step(
         nodes=nodes,
-        code=depthwise_code(found, len(dims), ending.finish, is_spread=is_spread),
-        operands=(x.storage, weight.storage, *ending.operands),
-        written=(False, False, *ending.written),
+        code=depthwise_code(found, len(dims), conv_epilogue.epilogue, is_spread=is_spread),
+        operands=(x.storage, weight.storage, *conv_epilogue.operands),
+        written=(False, False, *conv_epilogue.written),
         params=(
             *(x.shape[0], weight.shape[0], in_group(weight.shape[0], op.groups)),
             *(x.offset, *x.strides[:2], weight.offset, weight.strides[0]),
-            *told(dims),
+            *dim_arguments(dims),
             *(*weight.strides[2:], *[0] * missing),
             *(*op.spreads, *[1] * missing),
-            *ending.params,
+            *conv_epilogue.params,
         ),
         cells=1,
-        in_place=ending.in_place,
+        in_place=conv_epilogue.in_place,
     )

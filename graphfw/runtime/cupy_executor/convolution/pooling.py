@@ -51,7 +51,7 @@ def pool_steps(
     steps: list[Step] = []
     where = _where(x, len(op.window), node, steps)
     sizes = where.sizes
-    params = (*where.lead, *_told(op, sizes, where.gaps, op.places(sizes)))
+    params = (*where.lead, *_dim_arguments(op, sizes, where.gaps, op.places(sizes)))
     code = _reduce_code(op.name, x.storage.dtype, out.storage.dtype)
     step = Step((node,), code, (where.view.storage, out.storage), (False, True), params, cells=1)
     return [*steps, step]
@@ -67,7 +67,7 @@ def take_steps(
         return []
     steps: list[Step] = []
     where, number = _where(x, len(op.window), node, steps), _in_a_row(number, node, steps)
-    params = (*where.lead, *_told(op, where.sizes, where.gaps, op.places(where.sizes)))
+    params = (*where.lead, *_dim_arguments(op, where.sizes, where.gaps, op.places(where.sizes)))
     code = _take_code(x.storage.dtype, number.storage.dtype)
     operands = (where.view.storage, number.storage, out.storage)
     return [*steps, Step((node,), code, operands, (False, False, True), params, cells=1)]
@@ -83,7 +83,7 @@ def put_steps(
         return []
     steps: list[Step] = []
     where, number = _where(x, len(op.window), node, steps), _in_a_row(number, node, steps)
-    params = (*where.lead, *_told(op, op.dims, where.gaps, where.sizes))
+    params = (*where.lead, *_dim_arguments(op, op.dims, where.gaps, where.sizes))
     code = _put_code(x.storage.dtype, number.storage.dtype)
     operands = (where.view.storage, number.storage, out.storage)
     return [*steps, Step((node,), code, operands, (False, False, True), params, cells=1)]
@@ -100,7 +100,7 @@ def fold_steps(
     rank, steps = len(op.window), list[Step]()
     where = _where(x, 2 * rank, node, steps)
     places, missing = where.sizes[rank:], RANK - rank
-    told = _told(op, op.dims, where.gaps[rank:], places)
+    told = _dim_arguments(op, op.dims, where.gaps[rank:], places)
     params = (*where.lead, *told, *[0] * missing, *where.gaps[:rank])
     operands = (where.view.storage, out.storage)
     code = _fold_code(x.storage.dtype)
@@ -162,7 +162,7 @@ def _copied(view: View, node: Node, steps: list[Step]) -> View:
     return View(temp, 0, view.shape, contiguous(view.shape))
 
 
-def _told(
+def _dim_arguments(
     op: Windowed, sizes: Sequence[DimLike], gaps: Sequence[DimLike], places: Sequence[DimLike]
 ) -> list[DimLike]:
     """Return what kernels are told of dims: see `gf_dim` in windows.cuh."""

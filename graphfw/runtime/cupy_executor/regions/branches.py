@@ -19,8 +19,8 @@ from graphfw.runtime.cupy_executor.regions.common import (
 
 if TYPE_CHECKING:
     from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
-    from graphfw.runtime.cupy_executor.layouts import Layouts
-    from graphfw.runtime.cupy_executor.runs import Run, Worker
+    from graphfw.runtime.cupy_executor.layouts import GpuLayouts
+    from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 
 
 class BranchCode(RegionCode):
@@ -36,7 +36,7 @@ class BranchCode(RegionCode):
         env: Sizes,
         params: Sequence[int],
         operands: Sequence[StorageAddress],
-        inside: Sequence[Layouts],
+        inside: Sequence[GpuLayouts],
     ) -> BoundRegion:
         return BoundBranch(self.node, env, operands, inside)
 
@@ -45,7 +45,11 @@ class BoundBranch(BoundRegion):
     """A branch at known sizes."""
 
     def __init__(
-        self, node: Node, env: Sizes, operands: Sequence[StorageAddress], inside: Sequence[Layouts]
+        self,
+        node: Node,
+        env: Sizes,
+        operands: Sequence[StorageAddress],
+        inside: Sequence[GpuLayouts],
     ) -> None:
         super().__init__(node, operands, [laid_out(layouts, env) for layouts in inside])
         self.alone = "Python reads which body is to be taken"
@@ -63,16 +67,16 @@ class BoundBranch(BoundRegion):
             if body is not None:
                 body.fill(rng, table, begin + own)
 
-    def run(self, worker: Worker, run: Run, rng: Rng) -> None:
+    def run(self, worker: Worker, run: RunMemory, rng: Rng) -> None:
         count = len(self.node.inputs)
-        number, *given = [run.spot(place) for place in self.operands[:count]]
+        number, *given = [run.address_of(place) for place in self.operands[:count]]
         found = int(worker.read(number.address, self.node.inputs[0].dtype, run))
         chosen = min(max(found, 0), len(self.bodies) - 1)
         body = self.begun(worker, run, chosen, ())
         for slot, spot in enumerate(given):
             body.lie(slot, spot)
         for slot, place in zip(body.layout.of.handed, self.operands[count:], strict=True):
-            body.lie(slot, run.spot(place))
+            body.lie(slot, run.address_of(place))
         if body.layout.drawn:
-            body.draw_from(run.drawn.behind(self.begin + 8 * self._begins[chosen]))
+            body.draw_from(run.drawn.offset_by(self.begin + 8 * self._begins[chosen]))
         worker.work(body, body.layout.parts, rng)

@@ -14,9 +14,9 @@ from graphfw.runtime.planning.arena import ALIGNMENT
 
 if TYPE_CHECKING:
     from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
-    from graphfw.runtime.cupy_executor.build import Build
-    from graphfw.runtime.cupy_executor.layouts import Layout, Layouts
-    from graphfw.runtime.cupy_executor.runs import Run, Worker
+    from graphfw.runtime.cupy_executor.build import GpuProgram
+    from graphfw.runtime.cupy_executor.layouts import GpuLayout, GpuLayouts
+    from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 
 Sizes: TypeAlias = Mapping[str, int]
 
@@ -45,12 +45,12 @@ class GpuAddress(NamedTuple):
     holder: Any
     offset: int
 
-    def behind(self, nbytes: int) -> GpuAddress:
+    def offset_by(self, nbytes: int) -> GpuAddress:
         """Return the place so many bytes behind it."""
         return GpuAddress(self.address + nbytes, self.holder, self.offset + nbytes)
 
 
-Maker: TypeAlias = "Callable[[Body, int], Build]"
+Maker: TypeAlias = "Callable[[Body, int], GpuProgram]"
 """Compiles a body, given how many of its last parameters are captures: the same in all trips."""
 
 _NO_RNG = Rng(0, 0)
@@ -67,7 +67,7 @@ class RegionCode(ABC):
         builds: The bodies.
     """
 
-    def __init__(self, node: Node, builds: Sequence[Build]) -> None:
+    def __init__(self, node: Node, builds: Sequence[GpuProgram]) -> None:
         self.node = node
         self.builds = tuple(builds)
 
@@ -92,7 +92,7 @@ class RegionCode(ABC):
         env: Sizes,
         params: Sequence[int],
         operands: Sequence[StorageAddress],
-        inside: Sequence[Layouts],
+        inside: Sequence[GpuLayouts],
     ) -> BoundRegion:
         """Return it at known sizes.
 
@@ -128,7 +128,7 @@ class BoundRegion(ABC):
     outside = 0
 
     def __init__(
-        self, node: Node, operands: Sequence[StorageAddress], bodies: Sequence[Layout | None]
+        self, node: Node, operands: Sequence[StorageAddress], bodies: Sequence[GpuLayout | None]
     ) -> None:
         self.node = node
         self.operands = operands
@@ -152,7 +152,7 @@ class BoundRegion(ABC):
         """How it is computed, for reports."""
 
     @abstractmethod
-    def run(self, worker: Worker, run: Run, rng: Rng) -> None:
+    def run(self, worker: Worker, run: RunMemory, rng: Rng) -> None:
         """Compute it.
 
         Args:
@@ -179,7 +179,7 @@ class BoundRegion(ABC):
         self.nbytes += rounded(nbytes)
         return begin
 
-    def started(self, run: Run, number: int) -> Run:
+    def started(self, run: RunMemory, number: int) -> RunMemory:
         """Return the run of a body.
 
         Raises:
@@ -190,7 +190,9 @@ class BoundRegion(ABC):
             raise RefusedError
         return run.body(layout)
 
-    def begun(self, worker: Worker, run: Run, number: int, captures: Sequence[GpuAddress]) -> Run:
+    def begun(
+        self, worker: Worker, run: RunMemory, number: int, captures: Sequence[GpuAddress]
+    ) -> RunMemory:
         """Return the run of a body, which has its captures, and what is made of them once.
 
         Raises:
@@ -208,13 +210,13 @@ class BoundRegion(ABC):
         return body
 
 
-def overwritten(build: Build, parameters: Sequence[Tensor]) -> frozenset[int]:
+def overwritten(build: GpuProgram, parameters: Sequence[Tensor]) -> frozenset[int]:
     """Return the carries of a body, given its parameters for them, that trips may write over."""
     pairs = enumerate(zip(parameters, build.fetched, strict=False))
     return frozenset([i for i, (old, new) in pairs if build.may_overwrite(old, new)])
 
 
-def laid_out(layouts: Layouts, env: Sizes) -> Layout | None:
+def laid_out(layouts: GpuLayouts, env: Sizes) -> GpuLayout | None:
     """Lay out a body; return None where it can't be computed at these sizes, if it ever is."""
     try:
         return layouts.body(env)

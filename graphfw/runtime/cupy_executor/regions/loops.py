@@ -29,8 +29,8 @@ from graphfw.runtime.cupy_executor.regions.common import (
 
 if TYPE_CHECKING:
     from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
-    from graphfw.runtime.cupy_executor.layouts import Layouts
-    from graphfw.runtime.cupy_executor.runs import Run, Worker
+    from graphfw.runtime.cupy_executor.layouts import GpuLayouts
+    from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 
 
 class WhileRegionCode(RegionCode):
@@ -53,7 +53,7 @@ class WhileRegionCode(RegionCode):
         env: Sizes,
         params: Sequence[int],
         operands: Sequence[StorageAddress],
-        inside: Sequence[Layouts],
+        inside: Sequence[GpuLayouts],
     ) -> BoundRegion:
         return BoundLoop(self, env, operands, inside)
 
@@ -70,7 +70,7 @@ class BoundLoop(BoundRegion):
         code: WhileRegionCode,
         env: Sizes,
         operands: Sequence[StorageAddress],
-        inside: Sequence[Layouts],
+        inside: Sequence[GpuLayouts],
     ) -> None:
         super().__init__(code.node, operands, [laid_out(layouts, env) for layouts in inside])
         self.alone = "Python reads its condition before each trip"
@@ -91,11 +91,11 @@ class BoundLoop(BoundRegion):
         passes = len(self._code.op.passes)
         return f"trips of {self.launches} launches{f' in {passes} passes' if passes > 1 else ''}"
 
-    def run(self, worker: Worker, run: Run, rng: Rng) -> None:
+    def run(self, worker: Worker, run: RunMemory, rng: Rng) -> None:
         op = self._code.op
         inputs = len(self.node.inputs)
-        given = [run.spot(place) for place in self.operands[:inputs]]
-        ends, _ = op.split([run.spot(place) for place in self.operands[inputs:]])
+        given = [run.address_of(place) for place in self.operands[:inputs]]
+        ends, _ = op.split([run.address_of(place) for place in self.operands[inputs:]])
         carries, captures = op.split(given)
         records: list[list[GpuAddress]] = []
         carry = self._first(worker, run, rng, carries[0], ends[0], captures, records)
@@ -121,7 +121,7 @@ class BoundLoop(BoundRegion):
     def _first(
         self,
         worker: Worker,
-        run: Run,
+        run: RunMemory,
         rng: Rng,
         carry: Sequence[GpuAddress],
         ends: Sequence[GpuAddress],
@@ -149,7 +149,7 @@ class BoundLoop(BoundRegion):
             carry = new[: len(carry)]
         return carry
 
-    def _holds(self, worker: Worker, run: Run, rng: Rng, carry: Sequence[GpuAddress]) -> bool:
+    def _holds(self, worker: Worker, run: RunMemory, rng: Rng, carry: Sequence[GpuAddress]) -> bool:
         body, answer = self.started(run, 0), run.inside(self._answer)
         for slot, spot in enumerate(carry):
             body.lie(slot, spot)
@@ -161,7 +161,7 @@ class BoundLoop(BoundRegion):
     def _trip(
         self,
         worker: Worker,
-        run: Run,
+        run: RunMemory,
         rng: Rng,
         number: int,
         trip: int,
@@ -169,7 +169,7 @@ class BoundLoop(BoundRegion):
         made: Sequence[GpuAddress],
     ) -> None:
         body = self.started(run, 1 + number)
-        body.lie(0, self._device.numbers(trip + 1).behind(WELL * trip))
+        body.lie(0, self._device.numbers(trip + 1).offset_by(WELL * trip))
         for slot, spot in enumerate(given, 1):
             body.lie(slot, spot)
         for slot, spot in zip(body.layout.of.handed, made, strict=True):
@@ -179,7 +179,7 @@ class BoundLoop(BoundRegion):
         with in_trip(trip):
             worker.work(body, body.layout.parts, own)
 
-    def _draw(self, worker: Worker, run: Run, body: Run, rng: Rng) -> None:
+    def _draw(self, worker: Worker, run: RunMemory, body: RunMemory, rng: Rng) -> None:
         """Send what a body draws from."""
         if body.layout.drawn:
             table = np.empty(body.layout.drawn, np.int64)
@@ -187,7 +187,7 @@ class BoundLoop(BoundRegion):
             worker.send(table, run.inside(self._table))
             body.draw_from(run.inside(self._table))
 
-    def _record(self, worker: Worker, run: Run, number: int) -> list[GpuAddress]:
+    def _record(self, worker: Worker, run: RunMemory, number: int) -> list[GpuAddress]:
         """Return new memory for what a trip of a pass yields."""
         sizes = [rounded(nbytes) for nbytes in self._results[number]]
         begins = [0, *accumulate(sizes)]

@@ -27,8 +27,8 @@ from graphfw.runtime.cupy_executor.regions.common import (
 
 if TYPE_CHECKING:
     from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
-    from graphfw.runtime.cupy_executor.layouts import Layouts
-    from graphfw.runtime.cupy_executor.runs import Run, Worker
+    from graphfw.runtime.cupy_executor.layouts import GpuLayouts
+    from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 
 
 class CarryStack(NamedTuple):
@@ -80,7 +80,7 @@ class ScanRegionCode(RegionCode):
         env: Sizes,
         params: Sequence[int],
         operands: Sequence[StorageAddress],
-        inside: Sequence[Layouts],
+        inside: Sequence[GpuLayouts],
     ) -> BoundRegion:
         return BoundScan(self, env, params[len(self.node.inputs) :], operands, inside[0])
 
@@ -108,7 +108,7 @@ class BoundScan(BoundRegion):
         env: Sizes,
         strides: Sequence[int],
         operands: Sequence[StorageAddress],
-        layouts: Layouts,
+        layouts: GpuLayouts,
     ) -> None:
         op = code.op
         first = op.carries
@@ -159,14 +159,14 @@ class BoundScan(BoundRegion):
             for trip in range(self._trips):
                 body.fill(rng.fold(trip), table, begin + trip * self._drawn)
 
-    def run(self, worker: Worker, run: Run, rng: Rng) -> None:
+    def run(self, worker: Worker, run: RunMemory, rng: Rng) -> None:
         op, first = self._code.op, self._code.op.carries
-        spots = [run.spot(place) for place in self.operands]
-        given, made = spots[: len(self.node.inputs)], spots[len(self.node.inputs) :]
+        borrowed = [run.address_of(place) for place in self.operands]
+        given, made = borrowed[: len(self.node.inputs)], borrowed[len(self.node.inputs) :]
         ends, stacks = made[:first], made[first:]
         for i, (stack, is_new) in self._code.kept.items():
             if not is_new and self._trips:
-                begin = stacks[stack].behind(self._row(0) * self._rows[i])
+                begin = stacks[stack].offset_by(self._row(0) * self._rows[i])
                 worker.copy(begin.address, given[i].address, self._rows[i])
         carry = given[:first]
         if self._trips:
@@ -176,7 +176,7 @@ class BoundScan(BoundRegion):
                 new = [self._target(i, place, run, ends, stacks) for i in range(first)]
                 self._lie(body, trip, carry, given, [*new, *self._results(trip, stacks)])
                 if self._drawn:
-                    body.draw_from(run.drawn.behind(self.begin + 8 * trip * self._drawn))
+                    body.draw_from(run.drawn.offset_by(self.begin + 8 * trip * self._drawn))
                 with in_trip(trip):
                     self._trip(worker, run, body, rng.fold(trip))
                 carry = new
@@ -189,14 +189,19 @@ class BoundScan(BoundRegion):
         return self._trips - 1 - place if self._code.op.backwards else place
 
     def _target(
-        self, i: int, place: int, run: Run, ends: Sequence[GpuAddress], stacks: Sequence[GpuAddress]
+        self,
+        i: int,
+        place: int,
+        run: RunMemory,
+        ends: Sequence[GpuAddress],
+        stacks: Sequence[GpuAddress],
     ) -> GpuAddress:
         """Return where a trip writes a carry."""
         is_last = place == self._trips - 1
         kept = self._code.kept.get(i)
         if kept is not None and (kept.is_new or not is_last):
             row = self._row(place if kept.is_new else place + 1)
-            return stacks[kept.stack].behind(row * self._rows[i])
+            return stacks[kept.stack].offset_by(row * self._rows[i])
         # Turn by turn, so that the last one is where the scan's result lies.
         is_end = i not in self._turns or (self._trips - 1 - place) % 2 == 0
         return ends[i] if is_end else run.inside(self._turns[i])
@@ -204,11 +209,11 @@ class BoundScan(BoundRegion):
     def _results(self, trip: int, stacks: Sequence[GpuAddress]) -> list[GpuAddress]:
         """Return where a trip writes its rows of the stacks."""
         first = self._code.op.carries
-        return [stacks[k].behind(trip * self._rows[first + k]) for k in self._code.rest]
+        return [stacks[k].offset_by(trip * self._rows[first + k]) for k in self._code.rest]
 
     def _lie(
         self,
-        body: Run,
+        body: RunMemory,
         trip: int,
         carry: Sequence[GpuAddress],
         given: Sequence[GpuAddress],
@@ -216,19 +221,19 @@ class BoundScan(BoundRegion):
     ) -> None:
         """Say where the body finds what it takes in a trip, and where its results go."""
         if self._numbers is not None:
-            body.lie(0, self._numbers.behind(WELL * trip))
+            body.lie(0, self._numbers.offset_by(WELL * trip))
         for slot, spot in enumerate(carry, 1):
             body.lie(slot, spot)
         for i, stride in zip(self._code.sequences, self._strides, strict=True):
-            body.lie(1 + i, given[i].behind(trip * stride))
+            body.lie(1 + i, given[i].offset_by(trip * stride))
         for slot, spot in zip(body.layout.of.handed, results, strict=True):
             body.lie(slot, spot)
 
-    def _trip(self, worker: Worker, run: Run, body: Run, rng: Rng) -> None:
+    def _trip(self, worker: Worker, run: RunMemory, body: RunMemory, rng: Rng) -> None:
         layout = body.layout
         after = []
         for slot, begin in self._copies.items():
-            spot, copy, nbytes = body.spots[slot], run.inside(begin), layout.nbytes[slot]
+            spot, copy, nbytes = body.borrowed[slot], run.inside(begin), layout.nbytes[slot]
             body.lie(slot, copy)
             if slot in layout.of.handed:
                 after.append((spot.address, copy.address, nbytes))
