@@ -119,7 +119,10 @@ class ReadyBody:
     """
 
     def __init__(self, body: Compiled, sizes: Sizes) -> None:
-        layout = body.made.layout(body.own(sizes))
+        try:
+            layout = body.made.layout(body.own(sizes))
+        except ArithmeticError as error:  # a trip says why, if there is one
+            raise NotNativeError from error
         self._body = body
         self.run = body.made.ready_run(layout)
         self._inside: list[tuple[ReadyBody, int]] = []

@@ -302,6 +302,36 @@ def test_a_loop_goes_on_after_a_trip_that_failed() -> None:
                 plan([0, 1, 9, 3, 0], value)
 
 
+@pytest.mark.parametrize("kind", ["while", "scan", "nested"])
+def test_a_body_that_takes_no_elements_fails_only_in_a_trip(kind: str) -> None:
+    with gf.Graph() as graph:
+        x = gf.placeholder((3, "n"), gf.float32)
+        count = gf.placeholder((), gf.int64)
+        rows = gf.placeholder(("t",), gf.float32)
+
+        def scanned(carry: gf.Tensor) -> gf.Tensor:
+            return gf.scan(
+                lambda c, row: (c - gf.max(c, axis=1, keepdims=True), None), carry, rows
+            )[0]
+
+        if kind == "scan":
+            last = scanned(x)
+        else:
+            trip = scanned if kind == "nested" else gf.softmax
+            last, _ = gf.while_loop(
+                lambda state: state[1] < count, lambda state: (trip(state[0]), state[1] + 1), (x, 0)
+            )
+    empty = np.zeros((3, 0), np.float32)
+    with gf.Session(graph) as session:
+        plan = session.compile(last, feeds=[x, count, rows])
+        some, none = np.zeros(2, np.float32), np.zeros(0, np.float32)
+        assert plan(empty, 0, none).shape == (3, 0)
+        with pytest.raises(gf.ExecutionError, match="max: axis 1 has size 0"):
+            plan(empty, 2, some)
+        assert plan(empty, 0, none).shape == (3, 0)
+        assert plan(np.ones((3, 2), np.float32), 2, some).shape == (3, 2)
+
+
 def test_an_interrupted_loop_begins_anew() -> None:
     with gf.Graph() as graph:
         end = gf.placeholder((), gf.int64)
