@@ -1,4 +1,4 @@
-"""Compiled code on disk, found by its content. A cache that can't be read or written is no error.
+"""Compiled code on disk, found by its content. A cache that can't be written to is a warning.
 
 The folder is `GRAPHFW_CACHE`, or `graphfw` in the user's cache folder; `GRAPHFW_CACHE=off` is none.
 A file is written under another name and renamed, so that other processes see all of it or nothing,
@@ -97,12 +97,24 @@ class Cache:
         return body
 
     def store(self, name: str, body: bytes) -> None:
-        """Keep a byte string under a name, in place of what is there."""
-        if self.path is None:
+        """Keep a byte string under a name, in place of what is there.
+
+        Where the system refuses, the process is warned once.
+        """
+        path = self.path
+        if path is None:
             return
-        with contextlib.suppress(OSError):
-            private_folder.make(self.path)
-        folder = self._opened()
+        try:
+            self._store(path, name, body)
+        except OSError as error:
+            _warn_once(path, f"can't be written to, {error}", f"To keep it, {_ANOTHER}")
+            return
+        if crc32(name.encode()) % PRUNE_EVERY == 0:
+            self.prune()
+
+    def _store(self, path: Path, name: str, body: bytes) -> None:
+        private_folder.make(path)
+        folder = self._open(path)
         if folder is None:
             return
         written = folder / f".new-{os.getpid()}-{threading.get_ident()}-{name}"
@@ -112,9 +124,7 @@ class Cache:
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(written)
-            return
-        if crc32(name.encode()) % PRUNE_EVERY == 0:
-            self.prune()
+            raise
 
     def prune(self) -> None:
         """Delete the files that were not used for longest, until half of the limit is left."""
@@ -146,16 +156,24 @@ class Cache:
     def _opened(self) -> Path | None:
         """Return the folder, None where there is none, or none that may be used."""
         path = self.path
-        if path is None or self._secret is not None:
-            return path
         try:
+            return None if path is None else self._open(path)
+        except OSError:
+            return None  # it is made when something is stored
+
+    def _open(self, path: Path) -> Path | None:
+        """Read the folder's secret once; return the folder, None where it may not be used.
+
+        Raises:
+            OSError: It is not there, or its secret can be neither read nor made.
+        """
+        if self._secret is None:
             why = private_folder.why_unsafe(os.stat(path))
             self._secret = None if why else private_folder.secret(path)
-        except OSError:
-            return None
-        if self._secret is None:
-            self.path = None
-            _warn_once(path, why or f"others may know its file {private_folder.SECRET_NAME}")
+            if self._secret is None:
+                self.path = None
+                why = why or f"others may know its file {private_folder.SECRET_NAME}"
+                _warn_once(path, f"is not used, since {why}", fix_of(path))
         return self.path
 
     def _header(self, name: str, body: bytes) -> bytes:
@@ -169,21 +187,21 @@ _warned: set[Path] = set()
 """The folders that this process has warned of."""
 
 
-def _warn_once(path: Path, why: str) -> None:
+def _warn_once(path: Path, what: str, fix: str) -> None:
     if path in _warned:
         return
     _warned.add(path)
     warnings.warn(
-        f"the folder of compiled code {str(path)!r} is not used, since {why}: code is compiled "
-        f"again in each process. {fix_of(path)}",
+        f"the folder of compiled code {str(path)!r} {what}: code is compiled again in each "
+        f"process. {fix}",
         RuntimeWarning,
         stacklevel=2,
     )
 
 
+_ANOTHER = "name another folder by GRAPHFW_CACHE; GRAPHFW_CACHE=off keeps nothing"
+
+
 def fix_of(path: Path) -> str:
     """Return how to get a folder of compiled code that nobody else may write to."""
-    return (
-        f"Delete it ('rm -r {path}'), or name another folder by GRAPHFW_CACHE; "
-        "GRAPHFW_CACHE=off keeps nothing"
-    )
+    return f"Delete it ('rm -r {path}'), or {_ANOTHER}"

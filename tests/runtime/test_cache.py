@@ -72,20 +72,38 @@ def test_a_file_under_another_name_counts_as_absent(tmp_path: Path) -> None:
     assert cache.load("cd") is None
 
 
-def test_folders_that_cannot_be_made_are_no_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a folder")
-    cache = Cache(tmp_path / "file" / "cache")
-    cache.store("ab", b"content")
-    assert cache.load("ab") is None
-    cache.prune()
+@pytest.mark.parametrize("obstacle", ["a file above", "a folder in place of a file"])
+def test_what_cannot_be_written_is_said_once(tmp_path: Path, obstacle: str) -> None:
+    if obstacle == "a file above":
+        (tmp_path / "file").write_text("not a folder")
+        path = tmp_path / "file" / "cache"
+    else:
+        (tmp_path / "ab").mkdir()
+        path = tmp_path
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for cache in (Cache(path), Cache(path)):
+            cache.store("ab", b"content")
+            cache.store("ab", b"content")
+            assert cache.load("ab") is None
+            cache.prune()
+    (one,) = caught
+    said = str(one.message)
+    assert said.startswith(f"the folder of compiled code '{path}' can't be written to, [Errno ")
+    assert said.endswith(
+        ": code is compiled again in each process. To keep it, name another folder by "
+        "GRAPHFW_CACHE; GRAPHFW_CACHE=off keeps nothing"
+    )
+    assert path == tmp_path / "file" / "cache" or _stored(path) == ["ab"]  # nothing half-written
 
 
-def test_a_folder_in_place_of_a_file_is_no_error(tmp_path: Path) -> None:
-    (tmp_path / "ab").mkdir()
-    cache = Cache(tmp_path)
-    cache.store("ab", b"content")
-    assert cache.load("ab") is None
-    assert _stored(tmp_path) == ["ab"]  # nothing half-written stays
+def test_a_folder_that_is_not_there_yet_is_not_warned_of(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache = Cache(tmp_path / "new" / "cache")
+        assert cache.load("ab") is None
+        cache.store("ab", b"content")
+        assert cache.load("ab") == b"content"
 
 
 def test_none_is_no_cache() -> None:
