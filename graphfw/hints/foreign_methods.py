@@ -74,6 +74,8 @@ convert: x.numpy()
 """
 
 MODULE_TEXTS = """
+read layer.p: the probability of being dropped
+    rate
 the session chooses the machine: gf.Session(g, executor=…)
     to cuda cpu xpu ipu mtia to_empty share_memory
 set the precision of a session: gf.Session(g, precision="mixed-bf16")

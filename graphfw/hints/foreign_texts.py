@@ -69,7 +69,7 @@ write gf.take(table, indices)
     embedding_bag EmbeddingBag
 write x + gf.random.normal(x.shape, std=…)
     GaussianNoise
-write gf.dropout(x, rate)
+write gf.dropout(x, p)
     GaussianDropout AlphaDropout FeatureAlphaDropout alpha_dropout feature_alpha_dropout
     feature_dropout
 layers of 2 directions are gf.nn.LSTM(…, bidirectional=True)

@@ -58,7 +58,7 @@ class UnknownDtypeError(Exception):
     """An entry has a dtype that NumPy and graphfw do not have; the text says which."""
 
 
-class Entry(NamedTuple):
+class HeaderEntry(NamedTuple):
     """An array in a file.
 
     Attributes:
@@ -80,7 +80,7 @@ class Header(NamedTuple):
         metadata: The text beside them.
     """
 
-    entries: dict[str, Entry]
+    entries: dict[str, HeaderEntry]
     metadata: dict[str, str]
 
 
@@ -116,7 +116,9 @@ def read_header(file: FileIO) -> Header:
     if _LENGTH + length + position != size:
         raise HeaderError(f"it has {size} bytes instead of {_LENGTH + length + position}")
     entries = {
-        name: Entry(DTYPES[content[name]["dtype"]], tuple(content[name]["shape"]), positions[name])
+        name: HeaderEntry(
+            DTYPES[content[name]["dtype"]], tuple(content[name]["shape"]), positions[name]
+        )
         for name in sorted(content)
     }
     return Header(entries, metadata)

@@ -11,7 +11,7 @@ from graphfw.nn.module import Module, checked_module
 
 
 @explained
-class _Row(Module):
+class _OrderedModules(Module):
     """Modules in a row, found by position; those that were given no names are named "0", "1", …"""
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class _Row(Module):
         return self
 
 
-class Sequential(_Row):
+class Sequential(_OrderedModules):
     """Modules one after the other, each called with what the one before returns.
 
     Args:
@@ -106,7 +106,7 @@ class Sequential(_Row):
         return x
 
 
-class ModuleList(_Row):
+class ModuleList(_OrderedModules):
     """A list of modules, for a module to loop over in its `forward`; a plain list would hide them.
 
     Args:

@@ -38,7 +38,7 @@ def check_rank(layer: str, rank: int, x: Tensor) -> None:
     demand(x.ndim == rank + 2, message, {"x": x}, fix=fix, error=ShapeError)
 
 
-class _Kernels(Module):
+class _ConvWeights(Module):
     """The base of convolutions and their transposes: the weights, and the arguments."""
 
     rank: ClassVar[int]
@@ -109,7 +109,7 @@ def _channels(layer: str, inputs: int, outputs: int, groups: int) -> tuple[int, 
     return (*sizes, count)
 
 
-class _Conv(_Kernels):
+class _Conv(_ConvWeights):
     """A convolution with learnt kernels."""
 
     def __init__(
@@ -226,7 +226,7 @@ class Conv3d(_Conv):
     rank = 3
 
 
-class _ConvTranspose(_Kernels):
+class _ConvTranspose(_ConvWeights):
     """The transpose of a convolution, with learnt kernels."""
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.module import Module
-from graphfw.ops.activations import dropout, rate_fix
+from graphfw.ops.activations import dropout, probability_fix
 from graphfw.ops.args import TensorLike
 from graphfw.ops.composed import demand
 
@@ -25,7 +25,7 @@ class Dropout(Module):
         demand(
             0 <= p < 1,
             f"Dropout: p={p} must be at least 0 and below 1",
-            fix=rate_fix("p", p),
+            fix=probability_fix("p", p),
         )
         self.p = p
 

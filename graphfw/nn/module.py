@@ -18,7 +18,7 @@ from graphfw.ir.state_dict import StateDict
 from graphfw.ir.variable import Initializer, Variable
 from graphfw.nn import calls, states, text
 from graphfw.nn.checks import refuse_freezing
-from graphfw.nn.names import Names, names_of, snake_case
+from graphfw.nn.names import ModuleNames, names_of, snake_case
 
 if TYPE_CHECKING:
     from graphfw.runtime.session import Session
@@ -107,7 +107,7 @@ class Module(Answering, metaclass=_ModuleType):
     _parent: Module | None
     _attribute: str
     _is_named: bool
-    _names: Names
+    _names: ModuleNames
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make what registration needs: for a forgotten super().__init__() to do no harm."""

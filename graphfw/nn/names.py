@@ -17,7 +17,7 @@ _LOOKED_AT = 8
 where the last one ended, so that thousands of layers take no longer each than a few."""
 
 
-class Names:
+class ModuleNames:
     """The names of one graph's root modules, and which of its variables belong to a module."""
 
     def __init__(self, graph: Graph) -> None:
@@ -57,9 +57,9 @@ class Names:
             self._begin[wanted] = min(self._begin[wanted], int(number))
 
 
-def names_of(graph: Graph) -> Names:
+def names_of(graph: Graph) -> ModuleNames:
     """Return the names of a graph's modules."""
-    names: Names = graph.layers or Names(graph)
+    names: ModuleNames = graph.layers or ModuleNames(graph)
     graph.layers = names
     return names
 

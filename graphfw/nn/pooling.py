@@ -15,7 +15,7 @@ from graphfw.ops.spatial import Ints, Padding, each
 from graphfw.ops.unpooling import max_unpool
 
 
-class _Pool(Activation):
+class _PoolLayer(Activation):
     """The base: checks how many dims there are."""
 
     rank: ClassVar[int]
@@ -33,7 +33,7 @@ class _Pool(Activation):
         return super().forward(tensor)
 
 
-class _MaxPool(_Pool):
+class _MaxPool(_PoolLayer):
     """The largest of what a window sees."""
 
     function = "max_pool"
@@ -138,7 +138,7 @@ class MaxUnpool3d(_MaxUnpool):
     rank = 3
 
 
-class _AvgPool(_Pool):
+class _AvgPool(_PoolLayer):
     """The mean of what a window sees."""
 
     function = "avg_pool"
@@ -183,7 +183,7 @@ class AvgPool3d(_AvgPool):
     rank = 3
 
 
-class _LPPool(_Pool):
+class _LPPool(_PoolLayer):
     """The norm of what a window sees."""
 
     function = "lp_pool"
@@ -220,7 +220,7 @@ class LPPool3d(_LPPool):
     rank = 3
 
 
-class _AdaptiveAvgPool(_Pool):
+class _AdaptiveAvgPool(_PoolLayer):
     """The means of so many parts."""
 
     function = "adaptive_avg_pool"
@@ -247,7 +247,7 @@ class AdaptiveAvgPool3d(_AdaptiveAvgPool):
     rank = 3
 
 
-class _AdaptiveMaxPool(_Pool):
+class _AdaptiveMaxPool(_PoolLayer):
     """The largest of so many parts."""
 
     function = "adaptive_max_pool"

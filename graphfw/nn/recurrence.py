@@ -40,7 +40,7 @@ class Weights(NamedTuple):
     bias_hh: Variable | None
 
 
-class Recurrence(ABC):
+class CellRecurrence(ABC):
     """The computation of a step."""
 
     gates: ClassVar[int]
@@ -61,7 +61,7 @@ class Recurrence(ABC):
         """Return the next state.  z: [*B, gates * hidden], states: [*B, hidden]"""
 
 
-class RNNRecurrence(Recurrence):
+class RNNRecurrence(CellRecurrence):
     """An activation of what comes in and of the state."""
 
     gates = 1
@@ -75,7 +75,7 @@ class RNNRecurrence(Recurrence):
         return (self.activation(z + matmul(state[0], w.weight_hh)),)
 
 
-class LSTMRecurrence(Recurrence):
+class LSTMRecurrence(CellRecurrence):
     """Gates i, f, o and a cell; see `LSTM`."""
 
     gates = 4
@@ -89,7 +89,7 @@ class LSTMRecurrence(Recurrence):
         return sigmoid(leave) * tanh(c), c
 
 
-class GRURecurrence(Recurrence):
+class GRURecurrence(CellRecurrence):
     """Gates r, z and a new state; see `GRU`."""
 
     gates = 3
@@ -131,7 +131,7 @@ class Recurrent(Module):
 
     def __init__(
         self,
-        kind: Recurrence,
+        kind: CellRecurrence,
         input_size: int,
         hidden_size: int,
         bias: bool,

@@ -11,15 +11,15 @@ from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.checks import checked_size
 from graphfw.nn.recurrence import (
+    CellRecurrence,
     GRURecurrence,
     LSTMRecurrence,
-    Recurrence,
     Recurrent,
     State,
     Weights,
     rnn_recurrence,
 )
-from graphfw.ops.activations import dropout, rate_fix
+from graphfw.ops.activations import dropout, probability_fix
 from graphfw.ops.args import TensorLike, as_tensor, converted
 from graphfw.ops.combine import concat, stack
 from graphfw.ops.composed import demand
@@ -34,7 +34,7 @@ class _Layer(Recurrent):
 
     def __init__(
         self,
-        kind: Recurrence,
+        kind: CellRecurrence,
         input_size: int,
         hidden_size: int,
         num_layers: int,
@@ -49,7 +49,7 @@ class _Layer(Recurrent):
         me = type(self).__name__
         self.num_layers = checked_size(me, "num_layers", num_layers)
         message = f"{me}: dropout={dropout} must be at least 0 and below 1"
-        demand(0 <= dropout < 1, message, fix=rate_fix("dropout", dropout))
+        demand(0 <= dropout < 1, message, fix=probability_fix("dropout", dropout))
         message = f"{me}: dropout={dropout} is between layers, and there is one layer"
         fix = "use num_layers=2 or more, or gf.nn.Dropout after it"
         demand(not dropout or self.num_layers > 1, message, fix=fix)

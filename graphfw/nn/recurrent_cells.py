@@ -7,16 +7,16 @@ from typing import Any
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.variable import Variable
 from graphfw.nn.recurrence import (
+    CellRecurrence,
     GRURecurrence,
     LSTMRecurrence,
-    Recurrence,
     Recurrent,
     rnn_recurrence,
 )
 from graphfw.ops.args import TensorLike
 
 
-class _Cell(Recurrent):
+class _RecurrentStep(Recurrent):
     """One step of one layer."""
 
     weight_ih: Variable
@@ -26,7 +26,7 @@ class _Cell(Recurrent):
 
     def __init__(
         self,
-        kind: Recurrence,
+        kind: CellRecurrence,
         input_size: int,
         hidden_size: int,
         bias: bool,
@@ -57,7 +57,7 @@ class _Cell(Recurrent):
         return f"{self.input_size} -> {self.hidden_size}, bias={self.bias}"
 
 
-class RNNCell(_Cell):
+class RNNCell(_RecurrentStep):
     """One step of `RNN`.  x: [*B, input_size], h: [*B, hidden_size] -> h
 
     Args:
@@ -85,7 +85,7 @@ class RNNCell(_Cell):
         self.nonlinearity = nonlinearity
 
 
-class LSTMCell(_Cell):
+class LSTMCell(_RecurrentStep):
     """One step of `LSTM`.  x: [*B, input_size], (h, c): [*B, hidden_size] each -> (h, c)
 
     Args:
@@ -110,7 +110,7 @@ class LSTMCell(_Cell):
         super().__init__(LSTMRecurrence(), input_size, hidden_size, bias, dtype, name)
 
 
-class GRUCell(_Cell):
+class GRUCell(_RecurrentStep):
     """One step of `GRU`.  x: [*B, input_size], h: [*B, hidden_size] -> h
 
     Args:

@@ -407,35 +407,35 @@ def _total(powers: Tensor, axes: tuple[int, ...]) -> Tensor:
     return where(total == 0, 1, total)
 
 
-def rate_fix(option: str, rate: float) -> str:
+def probability_fix(option: str, p: float) -> str:
     """Say what to write for a probability outside [0, 1): from 2 on it is meant in percent."""
-    return f"use {option}={rate / 100:g}" if 2 <= rate < 100 else f"use {option}=0.5"
+    return f"use {option}={p / 100:g}" if 2 <= p < 100 else f"use {option}=0.5"
 
 
 @public
 def dropout(
-    x: TensorLike, /, rate: float = 0.5, *, training: bool = True, name: str | None = None
+    x: TensorLike, /, p: float = 0.5, *, training: bool = True, name: str | None = None
 ) -> Tensor:
-    """Set elements to 0 with probability `rate` and divide the others by 1 - rate.  x: [*A] -> [*A]
+    """Set elements to 0 with probability `p` and divide the others by 1 - p.  x: [*A] -> [*A]
 
     N. Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", 2014.
 
     Args:
         x: Floats.
-        rate: The probability of being dropped, in [0, 1).
+        p: The probability of being dropped, in [0, 1).
         training: When False, x is returned as it is.
         name: The name of the random stream; see `graphfw.random`.
 
     Raises:
-        ArgumentError: rate is outside [0, 1).
+        ArgumentError: p is outside [0, 1).
     """
     demand(
-        0 <= rate < 1,
-        f"dropout: rate={rate} must be at least 0 and below 1",
-        fix=rate_fix("rate", rate),
+        0 <= p < 1,
+        f"dropout: p={p} must be at least 0 and below 1",
+        fix=probability_fix("p", p),
     )
     tensor = floats("dropout", x)
-    if not training or rate == 0:
+    if not training or p == 0:
         return tensor
-    keep = random.bernoulli(1 - rate, shape=tensor.shape, name=name)
-    return where(keep, tensor / (1 - rate), 0)
+    keep = random.bernoulli(1 - p, shape=tensor.shape, name=name)
+    return where(keep, tensor / (1 - p), 0)

@@ -40,7 +40,7 @@ Moves: TypeAlias = list[tuple[Variable, Tensor]]
 """Variables with their new values."""
 
 
-class _State:
+class _OptimizerSlots:
     """The state of an optimiser in a graph: the number of updates made, and slots for variables."""
 
     def __init__(self, graph: Graph, name: str) -> None:
@@ -109,7 +109,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
     clip_norm: float | None = field(default=None, kw_only=True)
     clip_value: float | None = field(default=None, kw_only=True)
     name: str | None = field(default=None, kw_only=True)
-    _states: list[_State] = field(default_factory=list, init=False, repr=False)
+    _states: list[_OptimizerSlots] = field(default_factory=list, init=False, repr=False)
 
     _answers_as = "Optimizer"
     decoupled: ClassVar[bool] = False
@@ -222,11 +222,11 @@ class Optimizer(Answering, metaclass=ExplainedType):
 
     # How it works.
 
-    def _open(self, what: str) -> _State:
+    def _open(self, what: str) -> _OptimizerSlots:
         graph = open_graph("a training step")
         if not self._states or graph.succeeds(self._states[0].graph):
             name = self.name or type(self).__name__.lower()
-            self._states[:] = [_State(graph, name)]
+            self._states[:] = [_OptimizerSlots(graph, name)]
         state = self._states[0]
         if state.graph is not graph:
             raise GraphError(
@@ -316,7 +316,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
             gradients, _ = clip_by_global_norm(gradients, self.clip_norm)
         return gradients
 
-    def _moves(self, pairs: Sequence[tuple[Tensor, Variable]], state: _State) -> Moves:
+    def _moves(self, pairs: Sequence[tuple[Tensor, Variable]], state: _OptimizerSlots) -> Moves:
         """Return the new values of a group's parameters and of their slots."""
         lr = self._rate(state)
         decay = 1 - lr * self.weight_decay if self.decoupled else self.weight_decay
@@ -342,7 +342,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
             result += [(slots[name], value) for name, value in remembered.items()]
         return result
 
-    def _rate(self, state: _State) -> Scalar:
+    def _rate(self, state: _OptimizerSlots) -> Scalar:
         """Return the learning rate of the next update."""
         rate: Scalar = self.lr(converted(state.step, float64)) if callable(self.lr) else self.lr
         self._check_rate(rate)

@@ -24,7 +24,7 @@ from graphfw.optim.base import Moves, Optimizer
 from graphfw.optim.parameters import ParameterGroup, gradients_of
 
 
-class _State:
+class _LossScaleState:
     """The state in a graph: the scale, for how many steps it has held, how many it has cost."""
 
     def __init__(self, graph: Graph, name: str, initial: float) -> None:
@@ -102,7 +102,7 @@ class LossScale:
         self.interval = interval
         self._initial = initial
         self._name = name
-        self._state: _State | None = None
+        self._state: _LossScaleState | None = None
 
     def minimize(
         self,
@@ -175,10 +175,10 @@ class LossScale:
         own = [] if state is None else [state.scale, state.good_steps, state.skipped]
         return [*own, *self.optimizer.variables]
 
-    def _open(self) -> _State:
+    def _open(self) -> _LossScaleState:
         graph = open_graph("a loss scale")
         if self._state is None or graph.succeeds(self._state.graph):
-            self._state = _State(graph, self._name, self._initial)
+            self._state = _LossScaleState(graph, self._name, self._initial)
         if self._state.graph is not graph:
             raise GraphError(
                 "this LossScale belongs to another graph",

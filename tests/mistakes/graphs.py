@@ -218,8 +218,8 @@ def layers_in_a_plain_list():
     Model()
 
 
-@mistake(BUILD, gf.ArgumentError, "rate", fix="")
-def dropout_rate_in_percent():
+@mistake(BUILD, gf.ArgumentError, "p=50", fix="")
+def dropout_in_percent():
     x = gf.placeholder((3,), name="x")
     gf.dropout(x, 50)  # here
 

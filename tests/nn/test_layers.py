@@ -134,6 +134,15 @@ def test_the_probability_was_called_rate(layer):
     with pytest.raises(gf.CallError) as caught:
         layer(rate=0.2)
     assert caught.value.fix == f"{layer.__name__}(p=0.2)"
+    with pytest.raises(AttributeError) as missed:
+        _ = layer(0.2).rate
+    assert missed.value.fix == "read layer.p: the probability of being dropped"
+
+
+def test_the_probability_of_the_function_was_called_rate():
+    with pytest.raises(gf.CallError) as caught:
+        gf.dropout(gf.ones(3), rate=0.2)
+    assert caught.value.fix == "gf.dropout(gf.ones(3), p=0.2)"
 
 
 # Embedding.

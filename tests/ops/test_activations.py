@@ -209,9 +209,9 @@ def test_dropout_that_does_nothing() -> None:
 
 def test_argument_errors() -> None:
     x = gf.ones((3,))
-    with pytest.raises(ArgumentError, match="dropout: rate=1 must be at least 0 and below 1"):
+    with pytest.raises(ArgumentError, match="dropout: p=1 must be at least 0 and below 1"):
         gf.dropout(x, 1)
-    with pytest.raises(ArgumentError, match=r"rate=50 must[^\n]*\n(.*\n)*  fix  use rate=0.5"):
+    with pytest.raises(ArgumentError, match=r"p=50 must[^\n]*\n(.*\n)*  fix  use p=0.5"):
         gf.dropout(x, 50)
     with pytest.raises(ArgumentError, match='approximate=True must be "none" or "tanh"'):
         gf.gelu(x, approximate=True)

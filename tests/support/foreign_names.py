@@ -74,6 +74,7 @@ CLASSES = {
     "numpy.ndarray": "Tensor",
     "torch.nn.Module": "Module",
     "keras.Model": "Module",
+    "keras.layers.Dropout": "Module",
     "torch.optim.Optimizer": "Optimizer",
     "keras.optimizers.Optimizer": "Optimizer",
     "onnxruntime.InferenceSession": "Session",
@@ -89,6 +90,7 @@ CLASSES = {
 """Classes of other frameworks, with graphfw's that stand in their place."""
 
 LISTED = {
+    "keras.layers.Dropout": "rate",  # an attribute of its objects, not of the class
     "tensorflow.Graph": """
         add_to_collection add_to_collections as_default as_graph_def as_graph_element
         building_function clear_collection collections control_dependencies create_op device
