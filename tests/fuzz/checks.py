@@ -309,6 +309,8 @@ class _References:
             apart = max([abs(wanted - x).max(initial=0.0) for x in moved])
             if not np.isfinite(scale) or not np.isfinite(apart) or apart > p.most * scale:
                 return  # ill-conditioned: nothing can be said
+            if scale > gf.finfo(got.dtype).max:
+                return  # the reference is float64, and has a wider range
             off = abs(got.astype(np.float64) - wanted).max(initial=0.0)
         self._allowed[number] = allowed = p.least * scale + p.factor * apart
         assert off <= allowed, f"{what}, {got.dtype}: off by {off:g}, of {scale:g}\n{got}\n{wanted}"

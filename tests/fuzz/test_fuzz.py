@@ -56,6 +56,10 @@ def test_a_wrong_function_is_found_and_can_be_replayed(kind, monkeypatch, capsys
     assert passes(KINDS[kind], kind, failed)
 
 
+def test_values_beyond_the_range_of_a_dtype_are_not_compared():
+    KINDS["plain"](31001982)
+
+
 def test_cases_take_turns(capsys):
     ran = []
     kinds = {name: lambda seed, name=name: ran.append((name, seed)) for name in "ab"}
