@@ -102,7 +102,10 @@ def _length(x: Tensor, minlength: DimLike) -> DimLike:
 
 def _added_up(name: str, places: Tensor, added: Tensor, size: DimLike) -> Tensor:
     """Add up weights at places, which must be 0 or more and below the size.  -> [size]"""
-    refusal = f"{name}: an element is {{index}}, and there are {{size}} counts"
+    refusal = (
+        f"{name}: an element is {{index}}, and there are {{size}} counts\n"
+        "elements count from 0: give a length above the largest one"
+    )
     return emit(IndexAdd(0, refusal), F.zeros((size,), dtype=added.dtype), added, places)
 
 

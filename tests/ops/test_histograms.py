@@ -33,8 +33,10 @@ def test_bincount_of_what_a_run_tells():
         values = session.run([known, found], {x: np.zeros(0, np.int32)})
         assert [v.tolist() for v in values] == [[0] * 5, [0, 0]]
         for wrong in (5, -1):
-            with pytest.raises(gf.ExecutionError, match=f"an element is {wrong}, and there are 5"):
+            expected = f"an element is {wrong}, and there are 5"
+            with pytest.raises(gf.ExecutionError, match=expected) as caught:
                 session.run(known, {x: [0, wrong]})
+            assert caught.value.fix == "elements count from 0: give a length above the largest one"
 
 
 def test_bincount_in_a_batch():
