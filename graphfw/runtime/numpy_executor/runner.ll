@@ -104,6 +104,11 @@ entry:
   %little = icmp eq i64 %parallel, 0
   %many = select i1 %little, i64 ${many}, i64 1
   %left_at = getelementptr i64, ptr %run, i64 33
+  ; What a wave of little work has left of its many cells is too long a wait for long ones.
+  %before = load i64, ptr %left_at
+  %fits = icmp sle i64 %before, %many
+  %first = select i1 %fits, i64 %before, i64 %many
+  store i64 %first, ptr %left_at
   %w1 = getelementptr i64, ptr %wave, i64 1
   %end = load ptr, ptr %w1
   %begin = load ptr, ptr %wave

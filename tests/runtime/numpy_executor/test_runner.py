@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from graphfw.errors import RunTimeoutError
+from graphfw.ir import time_limits
 from graphfw.runtime.numpy_executor import native, runner
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.machine import Machine
@@ -164,6 +166,18 @@ def test_the_error_of_a_wave_that_is_not_shared() -> None:
     assert run.stretch(0, 2, hold=False)((counts,)) == 1
     assert run.stretch(1, 1, hold=False)((counts,)) == 2
     assert counts[0] == 6
+
+
+def test_little_work_does_not_put_the_question_off_whether_long_work_should_end() -> None:
+    count, spin = compile_codes([FAIL, SPIN])
+    never, long = 10**6, 10**7
+    little = Wave([Call(count, [(0, 0)], [never], 1)], parallel=False)
+    pair = Call(count, [(0, 8)], [never], 1), Call(spin, [], [long], 1)
+    run = Run(Tables([little, Wave(pair * 40)], 0, 1), 1)
+    counts = np.zeros(2, np.int64)
+    with pytest.raises(RunTimeoutError):
+        time_limits.limited(1e-9, run.stretch(0, 2, hold=False), (counts,))
+    assert counts[1] < 15  # those of a few ms each that fit between two questions
 
 
 def test_an_error_is_forgotten_by_the_next_run(threads: int) -> None:
