@@ -56,8 +56,9 @@ class Argument(NamedTuple):
     @property
     def is_dtype(self) -> bool:
         """Whether it is a dtype, as far as that can be seen."""
-        if self.value is UNKNOWN:
-            return self.text.rpartition(".")[2].rstrip("_0123456789") in _DTYPES
+        if self.value is UNKNOWN or isinstance(self.value, str):
+            name = self.value if isinstance(self.value, str) else self.text
+            return name.rpartition(".")[2].rstrip("_0123456789") in _DTYPES
         return isinstance(self.value, type) or (
             hasattr(self.value, "itemsize") and not self.is_array
         )
@@ -298,7 +299,8 @@ class _Correction:
         elif argument.is_array:
             return False
         else:
-            free = [p for p in free if not isinstance(p.default, bool) and p.name != "dtype"]
+            by_kind = ("dtype", "device")  # nobody gives a device without its name
+            free = [p for p in free if not isinstance(p.default, bool) and p.name not in by_kind]
         if free:
             self.by_name[free[0].name] = argument.text
         return bool(free)

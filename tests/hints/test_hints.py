@@ -29,6 +29,8 @@ CALLS = [
     (lambda: gf.sum(input=x, dim=0), "gf.sum(x, axis=0)"),
     (lambda: gf.zeros(3, 4), "gf.zeros((3, 4))"),
     (lambda: gf.zeros(3, 4, gf.int32), "gf.zeros((3, 4), dtype=gf.int32)"),
+    (lambda: gf.zeros((3, 4), "float64"), "gf.zeros((3, 4), dtype='float64')"),
+    (lambda: gf.zeros((3, 4), "f4"), "its arguments are: shape, dtype, device"),
     (lambda: gf.full(2, 3, 1.0), "gf.full((2, 3), 1.0)"),
     (lambda: gf.concat(a, b), "gf.concat([a, b])"),
     (lambda: gf.concat([a, b], 1), "gf.concat([a, b], axis=1)"),
