@@ -47,6 +47,8 @@ def to_numpy(values: Any) -> Any:
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
     if isinstance(value, Tensor):
+        if value.graph.is_ambient:
+            raise ArgumentError("to_numpy: a tensor is no result of a run", fix="tensor.numpy()")
         raise ArgumentError(
             "to_numpy: a tensor has no value", fix="fetch it: session.run(tensor, feeds)"
         )

@@ -123,6 +123,8 @@ def test_to_numpy():
         t = gf.placeholder((2,), name="t")
     with pytest.raises(ArgumentError, match="a tensor has no value"):
         gf.to_numpy(t)
+    with pytest.raises(ArgumentError, match=r"no result of a run(?s:.*)fix  tensor\.numpy\(\)"):
+        gf.to_numpy(gf.asarray([1.0]))  # has a value
     with pytest.raises(ArgumentError, match="can't be made a NumPy array"):
         gf.to_numpy(object())
 
