@@ -200,7 +200,8 @@ def transformed(way: str, seed: int) -> None:
             given = [x.astype(kind) for x in arrays]
             fed = dict(zip(feeds, given, strict=True))
             found = sessions.run(fetches, fed)
-            reference.compare(found, twice=twice)
+            # PyTorch's second gradients of long cumulative products take it gigabytes.
+            reference.compare(found, twice=twice and sizes["n"] != LARGE)
 
             if run == again:
                 check_routes(rng, g, fetches, fed, found, reference.near)
@@ -309,8 +310,10 @@ class _References:
             apart = max([abs(wanted - x).max(initial=0.0) for x in moved])
             if not np.isfinite(scale) or not np.isfinite(apart) or apart > p.most * scale:
                 return  # ill-conditioned: nothing can be said
-            if scale > gf.finfo(got.dtype).max:
-                return  # the reference is float64, and has a wider range
+            most = gf.finfo(got.dtype).max
+            # The reference is float64, and has a wider range, for squares on the way as well.
+            if scale > most or (scale > most**0.5 and not np.isfinite(got).all()):
+                return
             off = abs(got.astype(np.float64) - wanted).max(initial=0.0)
         self._allowed[number] = allowed = p.least * scale + p.factor * apart
         assert off <= allowed, f"{what}, {got.dtype}: off by {off:g}, of {scale:g}\n{got}\n{wanted}"

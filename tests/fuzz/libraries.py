@@ -31,6 +31,13 @@ def _softmax(x: Array, axis: int) -> Array:
     return e / e.sum(axis=axis, keepdims=True)
 
 
+def _einsum(equation: str, *operands: Array) -> Array:
+    # NumPy reads the first element even of an empty operand, which here is at an array's start.
+    return np.einsum(
+        equation, *[x if x.size else np.zeros(1, x.dtype)[:0].reshape(x.shape) for x in operands]
+    )
+
+
 def _logsumexp(x: Array, axis: int) -> Array:
     m = x.max(axis=axis, keepdims=True)
     return (m + np.log(np.exp(x - m).sum(axis=axis, keepdims=True))).squeeze(axis)
@@ -247,6 +254,7 @@ NUMPY = _portable(
         silu=lambda x: x / (1 + np.exp(-x)),
         gelu=lambda x: x * (1 + _ERF(x / math.sqrt(2))).astype(x.dtype) / 2,
         erf=lambda x: _ERF(x).astype(x.dtype),
+        einsum=_einsum,
         cumulative_max=_cumulative(np.maximum.accumulate),
         cumulative_min=_cumulative(np.minimum.accumulate),
         relu=lambda x: np.maximum(x, np.zeros_like(x)),
