@@ -1,15 +1,28 @@
-"""The arguments of cells of kernels that a test calls without the runner."""
+"""Calls of kernels' cells that a test makes without the runner."""
 
+import ctypes
 import functools
 
 from graphfw.runtime.numpy_executor.runner import Run, Tables
 
+CELL = ctypes.CFUNCTYPE(
+    ctypes.c_int32, *[ctypes.c_void_p] * 2, ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64
+)
+"""A native function that computes a cell."""
+
 
 @functools.cache
-def _run() -> Run:
-    return Run(Tables([], 0, 0), 1)
+def _run(ended: bool) -> Run:
+    run = Run(Tables([], 0, 0), 1)
+    run._state[12] = ended
+    return run
 
 
 def in_a_run() -> tuple[int, int]:
     """Return a run that goes on, and a thread other than the caller's, which would ask signals."""
-    return _run().address, 1
+    return _run(False).address, 1
+
+
+def in_an_ended_run() -> tuple[int, int]:
+    """Return a run in which another thread's cell has ended the call, and a thread."""
+    return _run(True).address, 1

@@ -47,7 +47,7 @@ from graphfw.runtime.numpy_executor.codegen import (
     scratch_bytes,
 )
 from graphfw.runtime.numpy_executor.machine import machine
-from tests.support.cells import in_a_run
+from tests.support.cells import CELL, in_a_run
 from tests.support.cuda_kernels import CudaTarget
 
 TARGETS = tuple([t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes])
@@ -55,10 +55,6 @@ TARGETS = tuple([t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vec
 
 with_avx512 = pytest.mark.skipif(host() is not AVX512, reason="what is faster depends on vectors")
 """For tests of what is taken for faster, with AVX-512."""
-
-_FUNCTION = ctypes.CFUNCTYPE(
-    ctypes.c_int32, *[ctypes.c_void_p] * 2, ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64
-)
 
 
 def at(offset: Size = 0, /, **strides: Size) -> Access:
@@ -168,7 +164,7 @@ def run(
     if isinstance(target, CudaTarget):
         return target.run(kernel, arrays, params)
     symbol = f"kernel{next(_numbers)}"
-    call = _FUNCTION(function(KernelCode(kernel, target).llvm(symbol), symbol))
+    call = CELL(function(KernelCode(kernel, target).llvm(symbol), symbol))
     pointers = (ctypes.c_void_p * (len(arrays) + 1))(*[x.ctypes.data for x in arrays])
     integers = (ctypes.c_int64 * (len(params) + 1))(*params)
     room = scratch_bytes(kernel, target)

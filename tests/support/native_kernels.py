@@ -13,12 +13,8 @@ from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.steps import Step, Storage
 from graphfw.runtime.numpy_executor.codegen import KernelCode, scratch_bytes
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from tests.support.cells import in_a_run
+from tests.support.cells import CELL, in_a_run
 from tests.support.kernel_interpreter import Array, Failed, Interpreted, new_array
-
-_CELL = ctypes.CFUNCTYPE(
-    ctypes.c_int32, *[ctypes.c_void_p] * 2, ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64
-)
 
 
 class Native(Interpreted):
@@ -50,7 +46,7 @@ def execute(steps: Sequence[Step]) -> Any:
         )
         scratch = np.zeros(evaluate(step.scratch, sizes) + 64, np.uint8)
         aligned = scratch.ctypes.data + (-scratch.ctypes.data) % 64
-        function = _CELL(addresses[step])
+        function = CELL(addresses[step])
         for cell in range(evaluate(step.cells, sizes)):
             if function(buffers, params, cell, aligned, *in_a_run()):
                 raise Failed

@@ -18,8 +18,8 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.numpy_executor.codegen import kernel_code, writer
-from graphfw.runtime.numpy_executor.runner import Run, Tables
 from tests.support import kernels
+from tests.support.cells import in_an_ended_run
 from tests.support.kernels import COLUMNS, MATRIX, ROWS, TARGETS, at, matrix_kernel, run
 
 k = Scalars()
@@ -98,9 +98,7 @@ def test_the_same_bits_whether_they_ask_or_not(name, target):
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_only_long_rows_are_left_where_the_run_has_ended(name, rng, monkeypatch):
-    ended = Run(Tables([], 0, 0), 1)
-    ended._state[12] = 1
-    monkeypatch.setattr(kernels, "in_a_run", lambda: (ended.address, 1))
+    monkeypatch.setattr(kernels, "in_a_run", in_an_ended_run)
     asking = dataclasses.replace(KERNELS[name], asks=True)
     assert made(rng, asking, 3, 1, None)[0] == 0
     assert made(rng, asking, 3, 1000, None)[0] > 0

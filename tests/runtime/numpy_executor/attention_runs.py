@@ -16,6 +16,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.attention.steps import attention_grad_steps, attention_steps
 from graphfw.runtime.numpy_executor.engine import compile_codes
+from tests.support.cells import CELL, in_a_run
 from tests.support.lying import lying, whole_of
 
 Array = np.ndarray[Any, Any]
@@ -140,12 +141,11 @@ def call_cells(
     order: int = 1,
 ) -> None:
     """Call a native function for all cells, the first one first or, with order -1, last."""
-    pointer = ctypes.c_void_p
-    function = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, ctypes.c_int64, pointer)(address)
-    operands = (pointer * max(1, len(buffers)))(*buffers)
+    function = CELL(address)
+    operands = (ctypes.c_void_p * max(1, len(buffers)))(*buffers)
     numbers = (ctypes.c_int64 * max(1, len(params)))(*params)
     room = np.empty(scratch + 64, np.uint8)
     start = room.ctypes.data + -room.ctypes.data % 64
     for cell in range(cells)[::order]:
         room[:] = 255  # NaN: what a kernel has not written it must not read
-        assert function(operands, numbers, cell, start) == 0
+        assert function(operands, numbers, cell, start, *in_a_run()) == 0

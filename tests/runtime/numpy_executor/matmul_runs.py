@@ -15,12 +15,10 @@ from graphfw.runtime.kernels.steps import Prepared, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.matmul import matmul_steps
 from graphfw.runtime.numpy_executor.recycle import aligned
+from tests.support.cells import CELL, in_a_run
 from tests.support.lying import lying, whole_of
 
 Array = np.ndarray[Any, Any]
-_CELL = ctypes.CFUNCTYPE(
-    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
-)
 
 
 def run(
@@ -51,7 +49,8 @@ def run(
         scratch = np.full(scratch_bytes + 128, 0xA5, np.uint8)
         skip = -scratch.ctypes.data % 64
         for cell in range(evaluate(step.cells, sizes))[::order]:
-            assert _CELL(address)(buffers, params, cell, scratch.ctypes.data + skip) == 0
+            start = scratch.ctypes.data + skip
+            assert CELL(address)(buffers, params, cell, start, *in_a_run()) == 0
         assert (scratch[skip + scratch_bytes :] == 0xA5).all()
 
 

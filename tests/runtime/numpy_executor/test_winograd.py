@@ -23,6 +23,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import shape_for
 from tests.runtime.numpy_executor.convolution_runs import convolved_by, drawn, op_for
 from tests.runtime.numpy_executor.matmul_runs import storage_of, view_of
 from tests.runtime.numpy_executor.special_runs import assert_native
+from tests.support.cells import CELL, in_a_run
 from tests.support.kernels import TARGETS, with_avx512
 
 ALGORITHMS = {"winograd-4x4": F4, "winograd-2x2": F2}
@@ -127,17 +128,14 @@ class MapsCode:
             values = transposed(body, self.shape, values)
         for i, value in enumerate(values):
             elements.store(value, body.at(y, i * line))
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        text = body.function(head, "ret i32 0")
-        return module([Function(text, declarations(self.shape), ())])
+        return module([Function(body.cell(symbol), declarations(self.shape), ())])
 
 
 def computed(code, x, rows):
     y = np.empty((rows, x.shape[1]), x.dtype)
     buffers = (ctypes.c_void_p * 2)(x.ctypes.data, y.ctypes.data)
-    kind = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, ctypes.c_int64, ctypes.c_void_p)
     (address,) = compile_codes([code])
-    assert kind(address)(buffers, None, 0, None) == 0
+    assert CELL(address)(buffers, None, 0, None, *in_a_run()) == 0
     return y
 
 

@@ -81,7 +81,7 @@ class _Backward(ScoresKernel):
         fill(f, t, self.parts, room, 0.0)
         first = f.mul(chunk, n["chunk"])
         end = f.low(n["keys"], f.add(first, n["chunk"]))
-        with f.loop(first, end, KEYS) as block:
+        with f.loop(first, end, KEYS, asks=True) as block:
             self._keys(block.index, f.low(str(KEYS), f.sub(end, block.index)))
 
     def _lay_out_scratch(self) -> None:
@@ -121,7 +121,7 @@ class _Backward(ScoresKernel):
         begin = "0"
         if self.code.causal:  # queries before the first key of the block see none of them
             begin = f.mul(f.div(key, str(QUERIES)), str(QUERIES))
-        with f.loop(begin, n["queries"], QUERIES) as block:
+        with f.loop(begin, n["queries"], QUERIES, asks=True) as block:
             queries = f.low(str(QUERIES), f.sub(n["queries"], block.index))
             self._queries(key, keys, block.index, queries)
         for name, source, width, padded, factor in (

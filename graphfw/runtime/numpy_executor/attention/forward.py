@@ -81,7 +81,7 @@ class _Forward(ScoresKernel):
         self.copy(self.q, "q", self.first, self.count, n["rows"], self.padded)
         self._find_operands()
         end = f.low(n["keys"], f.add(self.first, self.count)) if code.causal else n["keys"]
-        with f.loop("0", end, KEYS) as block:
+        with f.loop("0", end, KEYS, asks=True) as block:
             self._pack(block.index)
             with f.loop("0", self.count, t.rows) as strip:
                 limit = n["keys"]

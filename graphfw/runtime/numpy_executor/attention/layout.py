@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.text import Body
+from graphfw.runtime.numpy_executor.codegen.writer import CELL
 
 
 @record
@@ -58,6 +59,5 @@ def operands(f: Body, names: Sequence[str]) -> dict[str, str]:
     }
 
 
-_ARGUMENTS = "ptr %buffers, ptr %params, i64 %cell, ptr %scratch, ptr %run, i64 %thread"
-HEAD = f"define i32 @{{symbol}}({_ARGUMENTS})"
+HEAD = f"define i32 @{{symbol}}({CELL})"
 """The first line of a kernel."""

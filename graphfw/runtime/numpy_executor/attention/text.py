@@ -117,7 +117,13 @@ class Body:
 
     @contextmanager
     def loop(
-        self, begin: str, end: str, step: int = 1, carried: Sequence[tuple[str, str]] = ()
+        self,
+        begin: str,
+        end: str,
+        step: int = 1,
+        carried: Sequence[tuple[str, str]] = (),
+        *,
+        asks: bool = False,
     ) -> Iterator[Loop]:
         """Open a loop over `begin, begin + step, ...` below `end`.
 
@@ -126,6 +132,7 @@ class Body:
             end: What indices are below.
             step: Their distance.
             carried: Types and first values of what goes from turn to turn.
+            asks: Whether it asks before each turn but the first if the run should end.
         """
         self._names += 1
         label, before = f"loop{self._names}", self._block
@@ -137,6 +144,9 @@ class Body:
         self.do(f"{label}.body:")
         self._block = f"{label}.body"
         loop = Loop(names[0], names[1:])
+        if asks:
+            with self.when(self.let(f"icmp ne i64 {names[0]}, {begin}")):
+                self._ask()
         yield loop
         following = [self.add(names[0], str(step)), *loop.following]
         # As written: LLVM would take several times as long to compile what it unrolls.
@@ -182,18 +192,20 @@ class Body:
             with self.loop("0", end, step, carried) as loop:
                 yield loop
             return
-        with self.loop("0", end, step * PIECE, carried) as piece:
-            with self.when(self.let(f"icmp ne i64 {piece.index}, 0")):
-                poll = self.let(f"load ptr, ptr {self.at('i64', '%run', str(POLL))}")
-                answer = self.let(f"call i32 {poll}(ptr %run, i64 %thread)")
-                with self.when(self.let(f"icmp ne i32 {answer}, 0")):
-                    self.do("ret i32 1")
-                    self._block = ""
+        with self.loop("0", end, step * PIECE, carried, asks=True) as piece:
             stop = self.low(self.add(piece.index, str(step * PIECE)), end)
             inner = [(kind, v) for (kind, _), v in zip(carried, piece.values, strict=True)]
             with self.loop(piece.index, stop, step, inner) as loop:
                 yield loop
             piece.following = loop.values
+
+    def _ask(self) -> None:
+        """Leave the function, which computes a cell, with 1 if the run should end."""
+        poll = self.let(f"load ptr, ptr {self.at('i64', '%run', str(POLL))}")
+        answer = self.let(f"call i32 {poll}(ptr %run, i64 %thread)")
+        with self.when(self.let(f"icmp ne i32 {answer}, 0")):
+            self.do("ret i32 1")
+            self._block = ""
 
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:

@@ -15,9 +15,7 @@ from graphfw.runtime.numpy_executor.codegen import mathlib
 from graphfw.runtime.numpy_executor.codegen.facts import Facts, statements
 from graphfw.runtime.numpy_executor.codegen.nest import Nest, block_shape
 from graphfw.runtime.numpy_executor.codegen.target import Target, host
-from graphfw.runtime.numpy_executor.codegen.writer import METADATA, Writer
-
-_PARAMETERS = "ptr %buffers, ptr %params, i64 %cell, ptr %scratch, ptr %run, i64 %thread"
+from graphfw.runtime.numpy_executor.codegen.writer import CELL, METADATA, Writer
 
 
 class Function(NamedTuple):
@@ -73,7 +71,7 @@ class KernelCode:
     def _cell(self, head: str, *, asks: bool) -> Function:
         writer = Writer()
         Nest(self.kernel, writer, self.target).cell(asks=asks)
-        return _function(writer, f"{head}({_PARAMETERS})")
+        return _function(writer, f"{head}({CELL})")
 
     def _choice(self, symbol: str, short: str, long: str) -> Function:
         """Return the function that calls one for few inner positions, or one for many."""
@@ -81,8 +79,8 @@ class KernelCode:
         inner = Nest(self.kernel, writer, self.target).product(self.kernel.inner)
         is_long = writer.let(f"icmp sgt i64 {inner}, {LONG}", 0)
         way = writer.let(f"select i1 {is_long}, ptr @{long}, ptr @{short}", 0)
-        answer = writer.let(f"tail call i32 {way}({_PARAMETERS})", 0)
-        text = writer.function(f"define i32 @{symbol}({_PARAMETERS})", f"ret i32 {answer}")
+        answer = writer.let(f"tail call i32 {way}({CELL})", 0)
+        text = writer.function(f"define i32 @{symbol}({CELL})", f"ret i32 {answer}")
         return Function(text, {}, ())
 
 

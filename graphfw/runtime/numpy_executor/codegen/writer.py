@@ -13,6 +13,8 @@ PAST_CACHES = "!nontemporal !0"
 """Behind a store: that what is written shall not stay in a cache."""
 POLL = 14
 """The word of a run with the function that says whether it should end: see `runner.ll`."""
+CELL = "ptr %buffers, ptr %params, i64 %cell, ptr %scratch, ptr %run, i64 %thread"
+"""The arguments of a function that computes a cell: see `runner.ll`."""
 PIECE = 4096
 """Trips of a loop after which it asks."""
 _USUAL, _RARE = "!prof !1", "!prof !2"
@@ -111,6 +113,13 @@ class Writer:
         memory = any(["ptr" in kind for kind, _ in arguments])
         return self.let(text, level) if memory else self.pure(text, level)
 
+    def ask(self, level: int) -> None:
+        """Leave the function, which computes a cell, with 1 if the run should end."""
+        place = self.let(f"getelementptr i64, ptr %run, i64 {POLL}", level)
+        poll = self.let(f"load ptr, ptr {place}", level)
+        answer = self.let(f"call i32 {poll}(ptr %run, i64 %thread)", level)
+        self.fail_if(self.let(f"icmp ne i32 {answer}, 0", level), level)
+
     def fail_if(self, condition: str, level: int) -> None:
         """Leave the function with 1 where the condition holds."""
         self._can_fail = True
@@ -173,10 +182,7 @@ class Writer:
         more = self.let(f"icmp slt i64 {index}, {end}", level)
         self.line(f"br i1 {more}, label %{name}.ask, label %{name}.end, {_RARE}", level)
         self.line(f"{name}.ask:", level)
-        place = self.let(f"getelementptr i64, ptr %run, i64 {POLL}", level)
-        poll = self.let(f"load ptr, ptr {place}", level)
-        answer = self.let(f"call i32 {poll}(ptr %run, i64 %thread)", level)
-        self.fail_if(self.let(f"icmp ne i32 {answer}, 0", level), level)
+        self.ask(level)
         self._store_pause(pause, index, end, step, level)
         self.line(f"br label %{name}", level)
 

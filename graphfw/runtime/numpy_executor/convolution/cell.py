@@ -114,8 +114,7 @@ class PanelsCode(WithWindows):
             f"i64 {body.min(body.sub(k, begin), AT_ONCE)}, i64 {column}, "
             f"i64 {body.min(body.sub(n, column), width)}, ptr {to})"
         )
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        return calling(body.function(head, "ret i32 0"), self.shape, self.parts)
+        return calling(body.cell(symbol), self.shape, self.parts)
 
 
 def image_at(body: Body, shape: Shape, groups: str, member: str) -> str:

@@ -165,8 +165,7 @@ class _Choosing(Seeing):
         begin = body.mul("%cell", together)
         with body.loop(begin, body.min(body.add(begin, together), planes)) as plane:
             self.plane(plane)
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        return body.function(head, "ret i32 0")
+        return body.cell(symbol)
 
     def plane(self, plane: str) -> None:
         """Go through a plane, strip by strip; each is as wide as a vector."""

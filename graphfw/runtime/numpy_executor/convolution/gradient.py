@@ -112,8 +112,7 @@ class ResultsCode:
                 f", i64 {place}, i64 {output}, ptr {body.at(body.array('%buffers', 1, 'ptr'), to)}"
                 f", i64 0, i64 {places}, i64 {count})"
             )
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        return calling(body.function(head, "ret i32 0"), shape, self.parts)
+        return calling(body.cell(symbol), shape, self.parts)
 
 
 @record
@@ -196,7 +195,8 @@ class GradientCode:
         left = body.at(body.array("%buffers", 1, "ptr"), body.mul(panels, gap))
         begin = body.mul(number, chunk)
         end = body.min(body.add(begin, chunk), total)
-        with body.loop(begin, end, depth(self.shape)) as place, body.loop(0, together) as turn:
+        asking = body.loop(begin, end, depth(self.shape), asks=True)
+        with asking as place, body.loop(0, together) as turn:
             last = body.min(body.add(place, depth(self.shape)), end)
             wanted = body.add(body.mul(turn, span), first), count
             with body.loop(body.div(place, n), body.ceil(last, n)) as image:
@@ -212,8 +212,7 @@ class GradientCode:
         member = body.add(body.mul(number, groups), group)
         result = body.add(body.mul(member, m), row)
         self.store(body, (totals, plane), body.mul(result, k), rows, (first, count))
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        return calling(body.function(head, "ret i32 0"), self.shape, self.parts)
+        return calling(body.cell(symbol), self.shape, self.parts)
 
     def multiply(
         self, body: Body, left: str, gap: str, totals: str, sizes: tuple[str, str]

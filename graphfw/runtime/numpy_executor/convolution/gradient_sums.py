@@ -136,7 +136,7 @@ class _Sums:
             )
             to = body.at("%scratch", body.mul(product, self.code.plane * self.shape.size))
             with (
-                body.loop(0, pieces) as piece,
+                body.loop(0, pieces, asks=True) as piece,
                 body.loop(firsts[0], ends[0]) as down,
                 body.loop(firsts[1], ends[1]) as across,
             ):
@@ -147,8 +147,7 @@ class _Sums:
                 left_rows = body.sub(self.outputs, body.mul(down, width))
                 self.multiply(operands, there, (piece, pieces, tiles), left_rows)
         self.transform(body.mul(firsts[0], width), body.mul(firsts[1], width), part)
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        return body.function(head, "ret i32 0")
+        return body.cell(symbol)
 
     def matrix(self, operand: int, product: str, panels: str, tile: str) -> str:
         """Where the first panel of an operand begins, for one element of a tile."""

@@ -119,8 +119,7 @@ class _Tiles:
             here = body.at(to, body.mul(tile, shape.columns * shape.size))
             here = body.at(here, body.mul(body.sub(channel, first), shape.size))
             self.rows(here, plane)
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        return body.function(head, "ret i32 0")
+        return body.cell(symbol)
 
     def strip(self, image: str, channel: str, row: str) -> None:
         """Lay out what a row of tiles sees of a group of channels: `[line][column][channel]`."""

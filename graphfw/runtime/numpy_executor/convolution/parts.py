@@ -78,8 +78,7 @@ class PartsCode:
                     )
             there = body.at(to, body.mul(place, shape.stored.itemsize))
             stored.store_some(body.get(total, shape.vector), there, mask)
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        return module([Function(body.function(head, "ret i32 0"), declarations(shape), ())])
+        return module([Function(body.cell(symbol), declarations(shape), ())])
 
 
 def added(

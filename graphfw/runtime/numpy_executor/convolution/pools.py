@@ -187,8 +187,7 @@ class _Pool(Seeing):
                         else:
                             places = [*self.split(row, D.PLACES, self.dims[:-1]), place]
                             self.rows(image, places, run, here)
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        return body.function(head, "ret i32 0")
+        return body.cell(symbol)
 
     def plane(self, operand: str, places: tuple[int, int, int], at: tuple[str, str]) -> str:
         """Where a plane of an image begins."""

@@ -106,8 +106,7 @@ class _Route:
         end = body.min(body.add(begin, self.param(R.TOGETHER)), self.param(R.PLANES))
         with body.loop(begin, end) as plane:
             self.plane(plane)
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        return body.function(head, "ret i32 0")
+        return body.cell(symbol)
 
     def plane(self, plane: str) -> None:
         """Go through a plane row by row of places; what no window sees is 0."""

@@ -249,8 +249,7 @@ class _Image:
         flag = body.let(f"zext i1 {self.splitter.verdict()} to i64")
         flags = body.array("%buffers", 2, "ptr")
         body.line(f"store i64 {flag}, ptr {body.at(flags, body.mul('%cell', 8))}")
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        return body.function(head, "ret i32 0")
+        return body.cell(symbol)
 
     def row(self, x: str, pair: str, phase: str, row: str, to: str) -> None:
         """Write the words of a pair, in a row of a phase."""

@@ -157,8 +157,7 @@ class KernelPartsCode:
             body.set(sound, body.let(f"and i1 {body.get(sound, 'i1')}, {fits}"), "i1")
         flag = body.let(f"zext i1 {body.get(sound, 'i1')} to i64")
         body.line(f"store i64 {flag}, ptr {block}")
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        text = parts.split_a(split, self.tiles, END) + body.function(head, "ret i32 0")
+        text = parts.split_a(split, self.tiles, END) + body.cell(symbol)
         known = declarations(self.shape) | parts.splitting(split) | self.rows.declaration
         return module([Function(text, known, ())])
 

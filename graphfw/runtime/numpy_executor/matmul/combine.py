@@ -69,8 +69,7 @@ class CombineCode:
                 f"call i32 @epilogue(ptr {buffers}, ptr {body.at('%params', 8 * C.EPILOGUE)}, "
                 f"i64 {first}, i64 {last}, i64 0, i64 {n}, ptr %scratch)"
             )
-        head = f"define i32 @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch)"
-        return body.function(head, "ret i32 0")
+        return body.cell(symbol)
 
     def _sum(self, body: Body, parts: str, to: str, splits: tuple[str, str], count: str) -> None:
         """Add up the parts of some elements in a row, vector by vector, in the order of k."""

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.codegen.packed import Packed
 from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
-from graphfw.runtime.numpy_executor.codegen.writer import Writer
+from graphfw.runtime.numpy_executor.codegen.writer import CELL, Writer
 
 
 class Body:
@@ -111,9 +111,20 @@ class Body:
         place = self.let(f"getelementptr {kind}, ptr {pointer}, i64 {index}")
         return self.let(f"load {kind}, ptr {place}")
 
-    def loop(self, begin: str | int, end: str, step: str | int = 1) -> AbstractContextManager[str]:
-        """Repeat for `begin, begin + step, ...` below `end`; gives the index."""
-        return self._writer.loop(str(begin), end, str(step))
+    @contextmanager
+    def loop(
+        self, begin: str | int, end: str, step: str | int = 1, *, asks: bool = False
+    ) -> Iterator[str]:
+        """Repeat for `begin, begin + step, ...` below `end`; gives the index.
+
+        With `asks`, in a function that computes a cell, it asks before each iteration but the first
+        if the run should end.
+        """
+        with self._writer.loop(str(begin), end, str(step)) as index:
+            if asks:
+                with self.where(self.test("ne", index, begin)):
+                    self._writer.ask(self._writer.depth)
+            yield index
 
     def whole(
         self, slot: str, end: str, step: str | int, least: str | int | None = None
@@ -150,6 +161,10 @@ class Body:
     def opposite(self, bit: str) -> str:
         """Return a bit that is set where another is not."""
         return self.let(f"xor i1 {bit}, true")
+
+    def cell(self, symbol: str) -> str:
+        """Return the text of a function that computes a cell."""
+        return self._writer.function(f"define i32 @{symbol}({CELL})")
 
     def function(self, head: str, result: str = "ret void") -> str:
         """Return the text of the function; `head` is what stands before its body."""
