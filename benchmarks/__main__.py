@@ -2,8 +2,8 @@
 
 `python -m benchmarks sweep` measures a few functions over all sizes and plots them, `python -m
 benchmarks strategies` the ways to compute the layers of networks, `python -m benchmarks accuracy`
-how far networks' results are from those in float64, and `python -m benchmarks baseline COMMIT` a
-short list beside an earlier commit.
+how far networks' results are from those in float64, `python -m benchmarks interrupts` how soon
+Ctrl-C ends a run, and `python -m benchmarks baseline COMMIT` a short list beside an earlier commit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import accuracy, baseline, machine, report, strategies, sweep
+from benchmarks import accuracy, baseline, interrupts, machine, report, strategies, sweep
 from benchmarks.devices import DEVICES
 from benchmarks.registry import WORKLOADS
 from benchmarks.workers import Pool
@@ -28,7 +28,13 @@ UNFINISHED = 3
 
 def main() -> None:
     """Read the command line and run; the exit status is 1 if a contender failed."""
-    parts = {"accuracy": accuracy, "baseline": baseline, "strategies": strategies, "sweep": sweep}
+    parts = {
+        "accuracy": accuracy,
+        "baseline": baseline,
+        "interrupts": interrupts,
+        "strategies": strategies,
+        "sweep": sweep,
+    }
     if len(sys.argv) > 1 and sys.argv[1] in parts:
         parts[sys.argv[1]].main(sys.argv[2:])
         return
