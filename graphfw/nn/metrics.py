@@ -148,6 +148,8 @@ def _scored(
     message = f"{name}: target classes must be integers, not {classes.dtype.name}"
     is_one_hot = classes.shape == scores.shape
     fix = f"for one-hot rows use gf.argmax(target, axis={axis})" if is_one_hot else ""
+    if classes.ndim > scores.ndim:
+        fix = f"the scores come first: {name}(scores, target)"
     shown = {"logits": scores, "target": classes}
     wanted = reduced(scores.shape, (place,), keepdims=False)
     text = f"{name}: target must have shape {shape_text(wanted)}, not {shape_text(classes.shape)}"

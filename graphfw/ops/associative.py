@@ -12,7 +12,7 @@ from graphfw.ir.modes import as_called
 from graphfw.ir.shape import normalize_axis
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import ruled
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import callback, demand
 from graphfw.ops.structures import Structure
 
 __all__ = ["associative_scan"]
@@ -45,7 +45,8 @@ def associative_scan(
     >>> gf.associative_scan(gf.maximum, gf.asarray([1, 3, 2, 5, 4]))
     Tensor([1, 3, 3, 5, 5], dtype=int64)
     """
-    fn, given = as_called(fn, "associative_scan"), Structure.of(elems)
+    checked = callback("associative_scan", "fn", fn, "fn(a, b)")
+    fn, given = as_called(checked, "associative_scan"), Structure.of(elems)
     demand(bool(given.tensors), "associative_scan: elems has no tensor", fix="pass at least one")
     axes = [ruled("associative_scan", t, normalize_axis, axis, t.ndim) for t in given.tensors]
     tensors = [F.moveaxis(t, own, 0) for t, own in zip(given.tensors, axes, strict=True)]

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from graphfw.errors import ArgumentError, DTypeError, GraphfwError
+from graphfw.errors import (
+    ArgumentError,
+    CallError,
+    DTypeError,
+    GraphfwError,
+    a_type,
+    counted,
+)
 from graphfw.ir import concrete
 from graphfw.ir.dtype import DType, float32
 from graphfw.ir.functions import F
@@ -25,6 +35,55 @@ def demand(
         return
     shown = [concrete.describe(label, tensor) for label, tensor in (operands or {}).items()]
     raise error(message, operands=shown, fix=fix)
+
+
+def callback(what: str, name: str, function: Any, call: str) -> Callable[..., Any]:
+    """Return a function that a user has passed to `what`, with clear errors for wrong calls.
+
+    Args:
+        what: The public function.
+        name: Its argument.
+        function: What was passed.
+        call: How `what` calls it, as errors say it: "f(carry, x)".
+
+    Raises:
+        ArgumentError: It is no function.
+        CallError: When called: it does not take these arguments.
+    """
+    message = f"{what}: {name} is {a_type(function)}, not a function"
+    demand(callable(function), message, fix=f"pass a function, which is called as {call}")
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            _refuse_arguments(what, name, function, call, args, kwargs)
+            raise
+
+    return called
+
+
+def _refuse_arguments(
+    what: str,
+    name: str,
+    function: Callable[..., Any],
+    call: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Raise an error if a function does not take these arguments."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of a builtin, which has none
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as mismatch:
+        count = counted(len(args) + len(kwargs), "argument")
+        raise CallError(
+            f"{what}: {name} is called with {count}: {mismatch}", fix=f"it is called as {call}"
+        ) from None
 
 
 def floats(name: str, x: TensorLike) -> Tensor:

@@ -21,7 +21,7 @@ from graphfw.ops.args import TensorLike, as_tensor, is_whole
 from graphfw.ops.blocks import checkpointed, unrolled
 from graphfw.ops.branches import Branch
 from graphfw.ops.checkpoints import Checkpoint
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import callback, demand
 from graphfw.ops.effects import TOKEN, carrying, happens, token_of
 from graphfw.ops.regions import NUMBER
 from graphfw.ops.scans import Scan
@@ -119,7 +119,7 @@ def _branch(
         return flat
 
     traced = [
-        trace(what, called(_callable(what, n, f)), given.kinds)
+        trace(what, called(_callback(what, n, f, f"{n}(*operands)")), given.kinds)
         for f, n in zip(functions, names, strict=True)
     ]
     first = results[0]
@@ -157,7 +157,8 @@ def while_loop(
     >>> int(x), int(trips)
     (162, 4)
     """
-    cond_fun, body_fun = as_called(cond_fun, "while_loop"), as_called(body_fun, "while_loop")
+    cond_fun = _callback("while_loop", "cond_fun", cond_fun, "cond_fun(value)")
+    body_fun = _callback("while_loop", "body_fun", body_fun, "body_fun(value)")
     first = Structure.of(init_val)
     results: list[Structure] = []
 
@@ -227,7 +228,7 @@ def fori_loop(
     >>> int(gf.fori_loop(1, 6, lambda i, product: product * i, gf.asarray(1)))
     120
     """
-    body_fun = as_called(body_fun, "fori_loop")
+    body_fun = _callback("fori_loop", "body_fun", body_fun, "body_fun(i, value)")
     if isinstance(lower, (int, Dim)) and isinstance(upper, (int, Dim)):
         length = dim_max(upper - lower, 0)
         start = as_tensor(lower)
@@ -291,7 +292,7 @@ def scan(
     >>> sums
     Tensor([1, 3, 6], dtype=int64)
     """
-    demand(callable(f), f"scan: f is {a_type(f)}, not a function", fix="pass f(carry, x)")
+    f = _callback("scan", "f", f, "f(carry, x)")
     for label, count in (("unroll", unroll), ("checkpoint_every", checkpoint_every)):
         is_count = count is None or (is_whole(count) and count >= 1)
         demand(is_count, f"scan: {label}={count!r} is no number of trips", fix="use 1 or more")
@@ -300,7 +301,6 @@ def scan(
         "scan: unroll and checkpoint_every are two ways to make blocks of trips",
         fix="leave one of them out",
     )
-    f = as_called(f, "scan")
     whole = checkpoint_every or (unroll if unroll > 1 else None)
     in_blocks = checkpointed if checkpoint_every else unrolled
 
@@ -416,7 +416,7 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:
     >>> gf.map(lambda row: gf.sum(row), gf.asarray([[1, 2], [3, 4]]))
     Tensor([3, 7], dtype=int64)
     """
-    f = as_called(f, "map")
+    f = _callback("map", "f", f, "f(x)")
     return _scan("map", lambda number, carry, x: (carry, f(x)), (), xs, None, False)[1]
 
 
@@ -436,6 +436,7 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
     ...     y = gf.checkpoint(lambda v: gf.exp(gf.sin(v)))(x)
     ...     g = gf.grad(gf.sum(y), x)
     """
+    f = callback("checkpoint", "f", f, "f(*args)")
 
     def checked(*args: Any) -> Any:
         given = Structure.of(args)
@@ -472,14 +473,8 @@ def _packed(
     return structure.pack(outputs[:count])
 
 
-def _callable(what: str, name: str, function: Any) -> Callable[..., Any]:
-    demand(
-        callable(function),
-        f"{what}: {name} is {a_type(function)}, not a function",
-        fix="pass a function that makes the result: lambda: x",
-    )
-    checked: Callable[..., Any] = as_called(function, what)
-    return checked
+def _callback(what: str, name: str, function: Any, call: str) -> Callable[..., Any]:
+    return as_called(callback(what, name, function, call), what)
 
 
 def _demand_scalar(what: str, label: str, x: Tensor, is_kind: bool, kind: str) -> None:

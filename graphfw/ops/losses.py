@@ -140,10 +140,11 @@ def _check_classes(
     """See that a target is class indices for these logits, or probabilities where they may be."""
     batch = reduced(logits.shape, (axis,), keepdims=False)
     shown = {"logits": logits, "target": target}
+    order = f"the scores come first: {name}(scores, target)" if target.ndim > logits.ndim else ""
     if or_probabilities and target.dtype.is_floating:
         fits = target.shape == logits.shape
         wanted = f"the logits' shape {shape_text(logits.shape)}"
-        fix = "give a probability for each class"
+        fix = order or "give a probability for each class"
         if target.shape == batch:
             fix = "for class indices use integers: gf.astype(target, gf.int64)"
         message = f"{name}: target probabilities must have {wanted}, not {shape_text(target.shape)}"
@@ -151,7 +152,7 @@ def _check_classes(
         return
     kinds = " or probabilities of the logits' shape" if or_probabilities else ""
     message = f"{name}: target class indices must be integers{kinds}, not {target.dtype.name}"
-    fix = "convert it: gf.astype(target, gf.int64)"
+    fix = order or "convert it: gf.astype(target, gf.int64)"
     demand(target.dtype.is_integer, message, shown, fix=fix, error=DTypeError)
     text = f"{name}: for logits of shape {shape_text(logits.shape)} with classes at axis {axis}"
     wanted = f"target class indices must have shape {shape_text(batch)}"

@@ -210,8 +210,12 @@ class Session(Answering, Uncopied):
         if feeds is None:
             feeds = {}
         key: tuple[Any, ...] = ()
-        for t in (fetches, *feeds):  # in Python 3.11 a comprehension would be a call of its own
-            key += (id(t) if isinstance(t, Tensor) else nest.key(t, self._named),)
+        try:
+            for t in (fetches, *feeds):  # in Python 3.11 a comprehension would be a call of its own
+                key += (id(t) if isinstance(t, Tensor) else nest.key(t, self._named),)
+        except TypeError:
+            _demand_dict(feeds)
+            raise
         plan = self._plans.get(key) or self._planned(key, fetches, feeds)
         if host or timeout is not None:
             return plan(*feeds.values(), host=host, timeout=timeout)
@@ -230,11 +234,7 @@ class Session(Answering, Uncopied):
         The key holds ids: of tensors and updates, which the graph keeps alive as long as itself.
         """
         self._runs.check_open()
-        if not isinstance(feeds, Mapping):
-            raise FeedError(
-                f"feeds is {a_type(feeds)}, not a dict",
-                fix="write session.run(fetches, {x: array})",
-            )
+        _demand_dict(feeds)
         with self._compiling:
             plan = self._plans.get(key)
             if plan is None:
@@ -474,3 +474,11 @@ class Session(Answering, Uncopied):
     def __repr__(self) -> str:
         state = "closed" if self._runs.is_closed else f"step {self._state.snapshot.step}"
         return f"<Session of {self.graph!r} on {self.executor.name}, {state}>"
+
+
+def _demand_dict(feeds: object) -> None:
+    if not isinstance(feeds, Mapping):
+        raise FeedError(
+            f"feeds is {a_type(feeds)}, not a dict",
+            fix="write session.run(fetches, {x: array})",
+        )

@@ -14,7 +14,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.graph import current_graph
 from graphfw.ir.modes import as_called
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import callback, demand
 from graphfw.ops.inputs import Identity
 from graphfw.ops.structures import Structure
 from graphfw.transforms import forward
@@ -46,7 +46,7 @@ class Call(NamedTuple):
             ArgumentError: It takes or returns something other than tensors.
             GradientError: No argument is a float.
         """
-        demand(callable(fn), f"{what}: fn is {a_type(fn)}, not a function", fix="pass a function")
+        fn = callback(what, "fn", fn, "fn(*primals)")
         given = _structure(what, primals, "is called with")
         if not any(t.dtype.is_inexact for t in given.tensors):
             raise GradientError(

@@ -443,7 +443,8 @@ def blocking(y: Tensor, x: Tensor) -> Node | None:
     while todo:
         node = todo.pop(0)
         for user in below[node]:
-            if user.op.vjp is None and SOURCE not in user.op.traits:
+            is_constant = not any(t.dtype.is_inexact for t in user.outputs)
+            if SOURCE not in user.op.traits and (user.op.vjp is None or is_constant):
                 return user
             if user not in seen:
                 seen.add(user)

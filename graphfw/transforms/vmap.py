@@ -23,7 +23,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ops.args import as_tensor
 from graphfw.ops.batching import Lanes
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import callback, demand
 from graphfw.ops.effects import carrying, happens
 
 RANDOMNESS = ("different", "same", "error")
@@ -72,7 +72,7 @@ def vmap(
     Tensor([[2., 0.],
             [6., 6.]], dtype=float32)
     """
-    demand(callable(fn), f"vmap: fn is {a_type(fn)}, not a function", fix="pass a function")
+    fn = callback("vmap", "fn", fn, "fn(*args)")
     demand(
         randomness in RANDOMNESS,
         f"vmap: randomness={randomness!r}",

@@ -61,6 +61,8 @@ def test_confusion_matrix(rng):
          "accuracy: target must have shape [4], not [4, 1]", ""),
         (lambda: metrics.accuracy(np.ones((4, 3)), np.ones((4, 3))), gf.ShapeError,
          "target must have shape [4], not [4, 3]", "for one-hot rows use gf.argmax(target, axis="),
+        (lambda: metrics.accuracy(np.ones(4, int), np.ones((4, 3))), gf.ShapeError,
+         "target must have shape [], not [4, 3]", "the scores come first: accuracy(scores, "),
         (lambda: metrics.accuracy(np.ones((4, 3)), np.ones(4)), gf.DTypeError,
          "accuracy: target classes must be integers, not float64", ""),
         (lambda: metrics.accuracy(np.ones((4, 3)), np.ones(4, int), axis=2), gf.AxisError,

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.errors import ArgumentError, DTypeError, GraphError, GraphfwError, ShapeError
+from graphfw.errors import (
+    ArgumentError,
+    CallError,
+    DTypeError,
+    GraphError,
+    GraphfwError,
+    ShapeError,
+)
 from tests.support.loops import assert_equal
 
 F64 = gf.float64
@@ -111,6 +118,39 @@ def mistakes() -> list[tuple[str, Any, type[GraphfwError], str]]:
             "body_fun",
         ),
         ("fori", lambda x: gf.fori_loop(0, x, lambda i, v: v, x), ShapeError, "upper"),
+        (
+            "cond_fun",
+            lambda x: gf.while_loop(0, lambda v: v < 3, lambda v: v),
+            ArgumentError,
+            "cond_fun is an int",
+        ),
+        ("mapped", lambda x: gf.map(x, lambda v: v), ArgumentError, "f is a Tensor"),
+        ("kept", lambda x: gf.checkpoint(x), ArgumentError, "checkpoint: f is a Tensor"),
+        ("joined", lambda x: gf.associative_scan(x, gf.add), ArgumentError, "fn is a Tensor"),
+        (
+            "fewer",
+            lambda x: gf.fori_loop(0, 3, lambda v: v, x),
+            CallError,
+            r"body_fun is called with 2 arguments: too many(.|\n)*as body_fun\(i, value\)",
+        ),
+        (
+            "more",
+            lambda x: gf.map(lambda i, v: v, x),
+            CallError,
+            "f is called with 1 argument: missing",
+        ),
+        (
+            "lanes",
+            lambda x: gf.vmap(lambda v: v)(x, x),
+            CallError,
+            "vmap: fn is called with 2 arguments",
+        ),
+        (
+            "primals",
+            lambda x: gf.vjp(lambda v, w: v, x),
+            CallError,
+            "vjp: fn is called with 1 argument",
+        ),
         ("associate", lambda x: gf.associative_scan(lambda a, b: a[:, None], x), ShapeError, "fn"),
     ]
 
@@ -123,6 +163,15 @@ def test_mistakes(what: str, make: Any, error: type[GraphfwError], message: str)
             make(x)
     assert Path(__file__).name in str(caught.value)
     assert len(str(caught.value).splitlines()) <= 6
+
+
+def test_a_function_s_own_type_error_is_left_as_it_is() -> None:
+    def step(value: Any) -> Any:
+        return len(5, value)
+
+    with gf.Graph(), pytest.raises(TypeError, match="len") as caught:
+        gf.map(step, gf.zeros(3))
+    assert caught.traceback[-1].name == "step"
 
 
 def test_what_is_inside_stays_inside() -> None:

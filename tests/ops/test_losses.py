@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.errors import ArgumentError, DTypeError, ShapeError
+from graphfw.errors import ArgumentError, DTypeError, GraphfwError, ShapeError
 
 torch: Any = pytest.importorskip("torch")
 TF = torch.nn.functional
@@ -299,6 +299,11 @@ def test_errors_of_class_targets() -> None:
         gf.nn.cross_entropy(x, gf.zeros((8, 1), dtype="int64"))
     with pytest.raises(ShapeError, match="for one-hot rows give floats"):
         gf.nn.cross_entropy(x, gf.zeros((8, 3), dtype="int64"))
+    for wrong in (gf.nn.cross_entropy, gf.nn.nll):
+        with pytest.raises(
+            GraphfwError, match=rf"scores come first: {wrong.__name__}\(scores, target"
+        ):
+            wrong(gf.zeros((8,), dtype="int64"), x)
     with pytest.raises(ShapeError, match="where the classes are in dim 1, say axis=1"):
         gf.nn.cross_entropy(gf.zeros((2, 3, 4)), gf.zeros((2, 4), dtype="int64"))
     with pytest.raises(ShapeError, match=r"the logits' shape \[8, 3\], not \[8\](.*\n)*.*use int"):

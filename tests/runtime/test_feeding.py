@@ -473,3 +473,13 @@ def test_a_feed_of_another_graph_and_one_fed_twice_have_a_fix():
         with pytest.raises(FeedError, match='"x" is fed twice') as caught:
             session.run(x, {x: 1.0, "x": 2.0})
         assert caught.value.fix == "feed it once, by the tensor or by its name"
+
+
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_feeds_that_are_no_dict_are_an_error(exchanged):
+    with gf.Graph() as g:
+        x = gf.placeholder((3,), name="x")
+        y = gf.sum(x)
+    given, kind = ({x: np.zeros(3, np.float32)}, "a Tensor") if exchanged else (y, "an int")
+    with gf.Session(g) as session, pytest.raises(FeedError, match=f"feeds is {kind}, not a dict"):
+        session.run(given, y if exchanged else 5)

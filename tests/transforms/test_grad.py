@@ -191,6 +191,8 @@ def test_no_path_names_the_x():
         (lambda x: gf.astype(gf.argmax(x), gf.float32), "argmax"),
         (lambda x: gf.astype(x > 0, gf.float32), "greater"),
         (gf.isnan, "isnan"),
+        (lambda x: gf.astype(x, gf.int32), "astype"),
+        (lambda x: gf.astype(x, "float8_e4m3fn"), "astype"),
     ],
 )
 def test_blocked_paths(through, name: str):
