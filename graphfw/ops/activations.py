@@ -20,6 +20,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ops import random
 from graphfw.ops.args import Axes, TensorLike, axes_of, converted, promoted, ruled
 from graphfw.ops.composed import demand, floats, wide
+from graphfw.ops.reduce import Max
 from graphfw.ops.select import where
 from graphfw.ops.table import Elementwise, unary
 
@@ -35,6 +36,7 @@ __all__ = [
     "leaky_relu",
     "log_sigmoid",
     "log_softmax",
+    "logsumexp",
     "mish",
     "prelu",
     "relu",
@@ -351,8 +353,6 @@ def softmax(x: TensorLike, /, *, axis: Axes = -1) -> Tensor:
     """
     tensor = floats("softmax", x)
     axes = axes_of("softmax", tensor, axis)
-    if _is_empty(tensor, axes):
-        return tensor
     powers = F.exp(_shifted(tensor, axes))
     return converted(powers / _total(powers, axes), tensor.dtype)
 
@@ -368,8 +368,6 @@ def log_softmax(x: TensorLike, /, *, axis: Axes = -1) -> Tensor:
     """
     tensor = floats("log_softmax", x)
     axes = axes_of("log_softmax", tensor, axis)
-    if _is_empty(tensor, axes):
-        return tensor
     shifted = _shifted(tensor, axes)
     return converted(shifted - F.log(_total(F.exp(shifted), axes)), tensor.dtype)
 
@@ -384,8 +382,30 @@ def softmin(x: TensorLike, /, *, axis: Axes = -1) -> Tensor:
     return softmax(-floats("softmin", x), axis=axis)
 
 
-def _is_empty(x: Tensor, axes: tuple[int, ...]) -> bool:
-    return any(x.shape[axis] == 0 for axis in axes)
+@public
+def logsumexp(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Compute log(sum(exp(x))) along axes, without overflow.  x: [*A] -> [*A without axis]
+
+    Real floating-point; integers become the default dtype. Where all elements are -inf, or one is
+    inf, the result is that, and its gradient is that of `max`: finite. Of no elements it is -inf.
+
+    Raises:
+        AxisError: There is no such axis.
+        DTypeError: The tensor is complex.
+
+    >>> import graphfw as gf
+    >>> gf.logsumexp(gf.asarray([1000.0, 1000.0]))
+    Tensor(1000.6932, dtype=float32)
+    """
+    tensor = floats("logsumexp", x)
+    axes = axes_of("logsumexp", tensor, axis)
+    top = emit(Max(axes, keepdims=True, identity=True), tensor)
+    # Any shift gives the same sum, so the shift needs no gradient.
+    shift = F.stop_gradient(top)
+    finite = F.isfinite(shift)
+    exps = F.exp(F.where(finite, tensor - shift, 0))
+    result = F.where(finite, F.log(F.sum(exps, axis=axes, keepdims=True)) + shift, top)
+    return result if keepdims else F.squeeze(result, axis=axes)
 
 
 def _shifted(x: Tensor, axes: tuple[int, ...]) -> Tensor:
@@ -396,7 +416,7 @@ def _shifted(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """
     x = wide(x)
     lowest = float(np.finfo(x.dtype.dtype).min)
-    top = F.max(F.stop_gradient(x), axis=axes, keepdims=True)
+    top = emit(Max(axes, keepdims=True, identity=True), F.stop_gradient(x))
     finite = F.maximum(top, lowest)
     return x - finite
 

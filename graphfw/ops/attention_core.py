@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphfw.errors import DTypeError
-from graphfw.ir.build import emit_all
+from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F
@@ -21,6 +21,7 @@ from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.batching import Lanes, aligned, lifted
 from graphfw.ops.composed import wide, wide_dtype
 from graphfw.ops.dtypes import compute_dtype, require_one_dtype
+from graphfw.ops.reduce import Max
 from graphfw.ops.select import where
 
 _BLOCK = 1 << 20
@@ -222,10 +223,11 @@ class Attention(_AttentionOp):
     def composed(
         self, q: Tensor, k: Tensor, v: Tensor, *mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the same made of other ops, with a tensor of queries by keys, of 1 key or more."""
+        """Return the same made of other ops, with a tensor of queries by keys."""
         scores = _scores(self, q, k, *mask)
         lowest = float(np.finfo(scores.dtype.dtype).min)
-        top = F.maximum(F.max(scores, axis=-1, keepdims=True), lowest)
+        largest = emit(Max((scores.ndim - 1,), keepdims=True, identity=True), scores)
+        top = F.maximum(largest, lowest)
         powers = F.exp(scores - top)
         total = F.sum(powers, axis=-1, keepdims=True)
         empty = total == 0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from graphfw.errors import DTypeError
-from graphfw.ir.dtype import DType, complex64, complex128, float64, int64, uint64
+from graphfw.ir.dtype import DType, complex64, complex128, float64, int64, limits_of, uint64
 from graphfw.ir.shape import Requirement, require
 
 INDICES_FIX = "use ints, or convert with gf.astype(index, gf.int64)"
@@ -60,6 +61,16 @@ def accumulator(dtype: DType) -> DType:
     if dtype.kind == "uint":
         return uint64
     return int64 if dtype.is_bool or dtype.is_integer else dtype
+
+
+def least(dtype: DType) -> float | int:
+    """Return the least number of a real dtype, the identity of max."""
+    return -math.inf if dtype.is_floating else int(limits_of(dtype).min)
+
+
+def most(dtype: DType) -> float | int:
+    """Return the greatest number of a real dtype, the identity of min."""
+    return math.inf if dtype.is_floating else int(limits_of(dtype).max)
 
 
 def complex_of(dtype: DType) -> DType:

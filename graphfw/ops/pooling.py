@@ -16,7 +16,7 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor, converted, ruled
 from graphfw.ops.composed import demand, floats, power_of_positive, safe_root, wide
-from graphfw.ops.dtypes import require_ordered
+from graphfw.ops.dtypes import least, require_ordered
 from graphfw.ops.selection import Slice
 from graphfw.ops.spatial import (
     Ints,
@@ -29,7 +29,7 @@ from graphfw.ops.spatial import (
     slidings,
     spatial_rank,
 )
-from graphfw.ops.window_reductions import WindowArgmax, WindowMax, WindowSum, least
+from graphfw.ops.window_reductions import WindowArgmax, WindowMax, WindowSum
 from graphfw.ops.windows import fields_of, widened
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -15,8 +16,14 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, ruled
 from graphfw.ops.batching import along_axes
-from graphfw.ops.composed import floats
-from graphfw.ops.dtypes import accumulator, compute_dtype, require_numeric, require_ordered
+from graphfw.ops.dtypes import (
+    accumulator,
+    compute_dtype,
+    least,
+    most,
+    require_numeric,
+    require_ordered,
+)
 
 __all__ = [
     "all",
@@ -24,7 +31,6 @@ __all__ = [
     "argmax",
     "argmin",
     "count_nonzero",
-    "logsumexp",
     "max",
     "min",
     "prod",
@@ -183,20 +189,34 @@ def prod(
 
 
 class Extreme(Reduction):
-    """The base of max and min."""
+    """The base of max and min.
 
+    Attributes:
+        identity: Whether the result of no elements is the identity, -inf or a dtype's least number
+            for max; otherwise it is an error.
+    """
+
+    identity: bool = False
     worse: ClassVar[str]
 
     def shape(self, x: Shape) -> Shape:
         result = super().shape(x)
-        require_elements(x, self.axes)
+        if not self.identity:
+            require_elements(x, self.axes)
         return result
 
     def dtype(self, x: DType) -> DType:
         fix = "use gf.any for the largest and gf.all for the smallest of bools"
         return require_ordered(x, fix)
 
+    @abc.abstractmethod
+    def identity_of(self, dtype: DType) -> float | int:
+        """Return the result of no elements of a dtype."""
+
     def eval(self, xp: Any, x: Any) -> Any:
+        if self.identity and 0 in [x.shape[axis] for axis in self.axes]:
+            value = self.identity_of(as_dtype(x.dtype))
+            return xp.full(reduced(x.shape, self.axes, self.keepdims), value, x.dtype)
         check_elements(self.name, x, self.axes)
         return getattr(xp, self.name)(x, axis=self.axes, keepdims=self.keepdims)
 
@@ -220,6 +240,8 @@ class Extreme(Reduction):
         yield ok("float32[0, 3]", axes=(1,))
         yield ok("float32[3]", axes=())
         yield ok("uint8[3, 4]", axes=(0, 1))
+        yield ok("float32[3, 0]", axes=(1,), keepdims=True, identity=True)
+        yield ok("int32[3, n]", axes=(1,), identity=True)
         yield bad("float32[3]", axes=(1,), match="axis 1 is out of range for 1 dim")
         yield bad("float32[3, 0]", axes=(1,), match="axis 1 has size 0")
         yield bad("bool[3]", axes=(0,), match="wants real tensors, not bool", error=DTypeError)
@@ -232,6 +254,9 @@ class Max(Extreme):
 
     worse = "less"
     combine = "max"
+
+    def identity_of(self, dtype: DType) -> float | int:
+        return least(dtype)
 
 
 @public
@@ -259,6 +284,9 @@ class Min(Extreme):
 
     worse = "greater"
     combine = "min"
+
+    def identity_of(self, dtype: DType) -> float | int:
+        return most(dtype)
 
 
 @public
@@ -459,31 +487,3 @@ def count_nonzero(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False
     tensor = as_tensor(x)
     axes = axes_of("count_nonzero", tensor, axis)
     return sum(converted(tensor, bool_), axis=axes, keepdims=keepdims)
-
-
-@public
-def logsumexp(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Compute log(sum(exp(x))) along axes, without overflow.  x: [*A] -> [*A without axis]
-
-    Real floating-point; integers become the default dtype. Where all elements are -inf, or one is
-    inf, the result is that, and its gradient is that of `max`: finite.
-
-    Raises:
-        AxisError: There is no such axis.
-        ShapeError: A size along `axis` is 0.
-        DTypeError: The tensor is complex.
-
-    >>> import graphfw as gf
-    >>> gf.logsumexp(gf.asarray([1000.0, 1000.0]))
-    Tensor(1000.6932, dtype=float32)
-    """
-    tensor = floats("logsumexp", x)
-    axes = axes_of("logsumexp", tensor, axis)
-    ruled("logsumexp", tensor, require_elements, tensor.shape, axes)
-    top = max(tensor, axis=axes, keepdims=True)
-    # Any shift gives the same sum, so the shift needs no gradient.
-    shift = F.stop_gradient(top)
-    finite = F.isfinite(shift)
-    exps = F.exp(F.where(finite, tensor - shift, 0))
-    result = F.where(finite, F.log(sum(exps, axis=axes, keepdims=True)) + shift, top)
-    return result if keepdims else F.squeeze(result, axis=axes)

@@ -6,8 +6,6 @@ segment, so that they have gradients where elements are 0.
 
 from __future__ import annotations
 
-import math
-
 from graphfw.errors import DTypeError, ShapeError
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
@@ -16,10 +14,9 @@ from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, inexact, ruled
 from graphfw.ops.associative import associative_scan
-from graphfw.ops.cast import iinfo
 from graphfw.ops.composed import demand, wide
 from graphfw.ops.counting import positions
-from graphfw.ops.dtypes import require_ordered
+from graphfw.ops.dtypes import least, most, require_ordered
 from graphfw.ops.index_extremes import IndexExtreme, IndexMax, IndexMin
 from graphfw.ops.reduce import accumulated
 from graphfw.ops.selection import Gather, IndexAdd
@@ -182,10 +179,6 @@ def _extreme(
 ) -> Tensor:
     rows, ids, count = _segments(name, x, segment_ids, num_segments)
     ruled(name, rows, require_ordered, rows.dtype)
-    limits = iinfo(rows.dtype) if rows.dtype.is_integer else None
-    if op is IndexMax:
-        start = limits.min if limits else -math.inf
-    else:
-        start = limits.max if limits else math.inf
+    start = least(rows.dtype) if op is IndexMax else most(rows.dtype)
     shape = (count, *rows.shape[1:])
     return emit(op(0, _refusal(name)), F.full(shape, start, dtype=rows.dtype), rows, ids)

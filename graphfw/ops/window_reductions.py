@@ -16,17 +16,17 @@ from graphfw.ir.shape import require, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.batching import Lanes, Outputs
-from graphfw.ops.cast import iinfo
-from graphfw.ops.dtypes import compute_dtype, require_indices, require_numeric, require_ordered
+from graphfw.ops.dtypes import (
+    compute_dtype,
+    least,
+    require_indices,
+    require_numeric,
+    require_ordered,
+)
 from graphfw.ops.spatial import Pairs
 from graphfw.ops.windows import SAMPLE, Fold, Windowed
 
 _PADDED: dict[str, Any] = {**SAMPLE, "before": (2,), "after": (1,)}
-
-
-def least(dtype: DType) -> float | int:
-    """Return the least number of a dtype."""
-    return -math.inf if dtype.is_floating else int(iinfo(dtype).min)
 
 
 class Padded(Windowed):

@@ -169,10 +169,31 @@ def test_softmax_of_half_floats_is_computed_in_float32(rng: np.random.Generator)
     np.testing.assert_allclose(y.astype("f"), exact.astype("f"), rtol=2**-10)
 
 
-def test_softmax_along_nothing() -> None:
-    assert gf.softmax(gf.zeros((2, 0))).numpy().shape == (2, 0)
-    assert gf.log_softmax(gf.zeros((0, 2)), axis=0).numpy().shape == (0, 2)
-    assert gf.softmax(gf.zeros((0, 2)), axis=1).numpy().shape == (0, 2)
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("dtype", [gf.float16, gf.bfloat16, gf.float32, gf.float64])
+def test_softmax_of_an_empty_axis(is_known: bool, dtype: gf.DType) -> None:
+    with gf.Graph() as g:
+        x = gf.placeholder((2, 0 if is_known else "n"), dtype=dtype, name="x")
+        results = [f(x, axis=-1) for f in (gf.softmax, gf.log_softmax, gf.softmin)]
+        over_all = gf.softmax(x, axis=None)
+        gradients = [gf.grad(y, x, grad_y=gf.ones_like(y)) for y in results]
+        along_other = gf.softmax(x, axis=0)
+    with gf.Session(g) as session:
+        fetched = [*results, over_all, *gradients, along_other]
+        for y in session.run(fetched, {x: np.zeros((2, 0), dtype.dtype)}):
+            assert (y.shape, y.dtype) == ((2, 0), dtype.dtype)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_logsumexp_of_an_empty_axis_is_the_logarithm_of_0(is_known: bool) -> None:
+    with gf.Graph() as g:
+        x = gf.placeholder((2, 0 if is_known else "n"), name="x")
+        y = gf.logsumexp(x, axis=1)
+        gradient = gf.grad(gf.sum(y), x)
+    with gf.Session(g) as session:
+        result, slope = session.run([y, gradient], {x: np.zeros((2, 0), np.float32)})
+    np.testing.assert_array_equal(result, [-np.inf, -np.inf])
+    assert slope.shape == (2, 0)
 
 
 def test_softmax_second_gradient(rng: np.random.Generator) -> None:

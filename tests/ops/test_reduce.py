@@ -81,7 +81,7 @@ def test_reductions_of_nothing():
     assert gf.max(empty, axis=1).shape == gf.argmax(empty, axis=1).shape == (0,)
 
 
-@pytest.mark.parametrize("name", ["max", "min", "argmax", "argmin", "logsumexp"])
+@pytest.mark.parametrize("name", ["max", "min", "argmax", "argmin"])
 def test_nothing_can_be_chosen_from_nothing(name):
     with pytest.raises(gf.ShapeError, match=f"{name}: axis 1 has size 0, and of no elements none"):
         getattr(gf, name)(gf.zeros((3, 0)), axis=1)

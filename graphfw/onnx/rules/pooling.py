@@ -19,7 +19,7 @@ from graphfw.onnx.node import Call
 from graphfw.onnx.rules.convolution import Pairs, padding, steps
 from graphfw.onnx.rules.indexing import joined_index, write_put
 from graphfw.onnx.table import composes, reads, writes
-from graphfw.ops.window_reductions import least
+from graphfw.ops.dtypes import least
 from graphfw.ops.windows import Fold, Windows
 
 

@@ -12,17 +12,13 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.onnx.builder import Builder, Val, fields
 from graphfw.onnx.node import Call
 from graphfw.onnx.table import Attribute, Rule, flag, reads, write_only, writes
+from graphfw.ops.args import Axes, axes_of
 from graphfw.ops.cumulative import CumulativeProd, CumulativeSum
+from graphfw.ops.reduce import Extreme, Max, Min
 
 
 def _log_sum(x: Tensor, **how: Any) -> Tensor:
     return gf.log(gf.sum(x, **how))
-
-
-def _log_sum_exp(x: Tensor, **how: Any) -> Tensor:
-    if 0 in x.shape:
-        return gf.log(gf.sum(x, **how))
-    return gf.logsumexp(x, **how)
 
 
 def _l1(x: Tensor, **how: Any) -> Tensor:
@@ -40,17 +36,11 @@ def _sum_square(x: Tensor, **how: Any) -> Tensor:
     return gf.sum(gf.square(x), **how)
 
 
-def _extreme(name: str) -> Callable[..., Tensor]:
-    def reduced(x: Tensor, **how: Any) -> Tensor:
+def _extreme(op: type[Extreme], of_bools: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def reduced(x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
         if x.dtype.is_bool:
-            made: Tensor = (gf.any if name == "max" else gf.all)(x, **how)
-            return made
-        least = gf.iinfo(x.dtype) if x.dtype.is_integer else None
-        low, high = (-gf.inf, gf.inf) if least is None else (least.min, least.max)
-        if 0 in x.shape:  # of nothing: the neutral element
-            kept = gf.sum(x, dtype=x.dtype, **how)
-            return gf.full_like(kept, low if name == "max" else high)
-        return gf.max(x, **how) if name == "max" else gf.min(x, **how)
+            return of_bools(x, axis=axis, keepdims=keepdims)
+        return emit(op(axes_of(op.name, x, axis), keepdims, identity=True), x)
 
     return reduced
 
@@ -59,10 +49,10 @@ _REDUCTIONS: dict[str, Callable[..., Tensor]] = {
     "ReduceL1": _l1,
     "ReduceL2": _l2,
     "ReduceLogSum": _log_sum,
-    "ReduceLogSumExp": _log_sum_exp,
-    "ReduceMax": _extreme("max"),
+    "ReduceLogSumExp": gf.logsumexp,
+    "ReduceMax": _extreme(Max, gf.any),
     "ReduceMean": gf.mean,
-    "ReduceMin": _extreme("min"),
+    "ReduceMin": _extreme(Min, gf.all),
     "ReduceProd": gf.prod,
     "ReduceSum": gf.sum,
     "ReduceSumSquare": _sum_square,

@@ -22,6 +22,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.combine import Concat
 from graphfw.ops.counting import Arange
 from graphfw.ops.draws import RandomBits
+from graphfw.ops.reduce import ArgExtreme, Extreme
 from graphfw.ops.selection import Gather, Gathering, IndexAdd
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_iota import iota_value
@@ -281,7 +282,9 @@ class Values:
         if not lost:
             self._known[output, self.standard(output)] = self._of_one(node, value)
             return
-        if kind in ("max", "min", "argmax", "argmin"):
+        if isinstance(node.op, ArgExtreme) or (
+            isinstance(node.op, Extreme) and not node.op.identity
+        ):
             self.nonzero.extend([size for size in lost if not always_ge(size, 1)])
         rows = [index_of(variable) for variable in self.rows]
         is_full = len(kept) + len(lost) == len(self.axes)
