@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto
 
-from graphfw.errors import ArgumentError, ShapeError, counted, did_you_mean
+from graphfw.errors import ArgumentError, ShapeError, a_type, counted, did_you_mean
 from graphfw.onnx.node import Value, as_value
 from graphfw.onnx.types import dtype_of
 from graphfw.runtime import feeding
@@ -21,6 +21,10 @@ def check_names(what: str, given: Mapping[str, Any], proto: GraphProto) -> None:
         ArgumentError: One is not.
     """
     names = [info.name for info in proto.input]
+    if not isinstance(given, Mapping):
+        raise ArgumentError(
+            f"load: {what} is {a_type(given)}, not a dict", fix=f"its inputs are {', '.join(names)}"
+        )
     for name in given:
         if name not in names:
             raise ArgumentError(
@@ -35,6 +39,8 @@ def check_outputs(wanted: Iterable[str], nodes: Sequence[NodeProto], proto: Grap
     Raises:
         ArgumentError: There is none.
     """
+    if isinstance(wanted, str):
+        raise ArgumentError("load: outputs is a str, not a list", fix=f"write outputs=[{wanted!r}]")
     made = {name for node in nodes for name in node.output}
     made |= {each.name for each in (*proto.input, *proto.initializer)}
     made |= {sparse.values.name for sparse in proto.sparse_initializer}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphfw.errors import FeedError, ShapeError, did_you_mean
+from graphfw.errors import FeedError, ShapeError, a_type, did_you_mean
 from graphfw.hints.calls import explained
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import ValueNeeded
@@ -48,6 +48,9 @@ def run(
     """
     model = read_model(source)
     names = [info.name for info in model.proto.graph.input]
+    if not isinstance(feeds, Mapping):
+        fix = "give arrays by the inputs' names: {" + ", ".join([f"{n!r}: …" for n in names]) + "}"
+        raise FeedError(f"feeds is {a_type(feeds)}, not a dict", fix=fix)
     for name in feeds:
         if name not in names:
             fix = did_you_mean(name, names) or f"its inputs are {', '.join(names)}"

@@ -273,6 +273,11 @@ def _check_arguments(
     oldest, newest = OPSETS
     if not isinstance(opset, int) or not oldest <= opset <= newest:
         raise ArgumentError(f"save: opset={opset!r}", fix=f"use one from {oldest} to {newest}")
+    if session is not None and not isinstance(session, Session):
+        raise ArgumentError(
+            f"save: session is {a_type(session)}, not a Session",
+            fix="write session=gf.Session(graph)",
+        )
     if session is not None and session.graph is not graph:
         raise ArgumentError(
             "save: the session is that of another graph",

@@ -12,7 +12,8 @@ from graphfw.errors import ArgumentError, ExecutionError, GraphError, GraphfwErr
 from graphfw.hints.calls import explained
 from graphfw.ir import op as base
 from graphfw.ir.build import emit_all
-from graphfw.ir.dtype import as_dtype
+from graphfw.ir.dim import Dim
+from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.modes import interceptable
 from graphfw.ir.op import ELEMENTWISE, REGISTRY, Op, Trait
 from graphfw.ir.tensor import Tensor
@@ -91,12 +92,48 @@ def op(name: str) -> Callable[[OpClass], OpClass]:
                 REGISTRY[name] = other
             raise
         own: Any = registered
+        own.shape = _checked_rule("shape", own.shape, "a tuple of ints and dims", _is_shape)
+        own.dtype = _checked_rule("dtype", own.dtype, "a dtype, such as gf.float32", _is_dtype)
         own.eval = _checked(own.eval)
         if own.scalar is not None:
             own.scalar = _checked_scalar(own.scalar)
         return registered
 
     return register
+
+
+def _checked_rule(
+    name: str, rule: Callable[..., Any], wanted: str, fits: Callable[[object], bool]
+) -> Callable[..., Any]:
+    """Return a type rule of an op with what it returns looked at."""
+    if hasattr(rule, "checks"):
+        return rule
+
+    @functools.wraps(rule)
+    def call(self: Op, *inputs: Any) -> Any:
+        result = rule(self, *inputs)
+        if self.multiple and isinstance(result, tuple):
+            is_right = all([fits(one) for one in result])
+        else:
+            is_right = fits(result) and not self.multiple
+        if not is_right:
+            several = "a tuple of the results', each " if self.multiple else ""
+            raise GraphError(
+                f"{self.name}: its {name} returns {a_type(result)}: {result!r}",
+                fix=f"return {several}{wanted}",
+            )
+        return result
+
+    call.checks = True  # type: ignore[attr-defined]  # a mark, on a function
+    return call
+
+
+def _is_shape(value: object) -> bool:
+    return isinstance(value, tuple) and all([isinstance(dim, (int, Dim)) for dim in value])
+
+
+def _is_dtype(value: object) -> bool:
+    return isinstance(value, DType)
 
 
 def _checked(evaluate: Callable[..., Any]) -> Callable[..., Any]:
@@ -272,6 +309,13 @@ def apply(op: Op, /, *inputs: TensorLike) -> Any:
             f"apply: {type(op).__name__} is not registered",
             fix=f'write @gf.op("mylib.{type(op).__name__.lower()}") above the class',
         )
+    try:
+        hash(op)
+    except TypeError as error:
+        raise ArgumentError(
+            f"apply: a field of {op!r} is no constant: {error}",
+            fix="write tuples for lists and arrays",
+        ) from None
     try:
         inspect.signature(op.shape).bind(*inputs)
     except TypeError:

@@ -336,11 +336,43 @@ class Optimizer(Answering, metaclass=ExplainedType):
                 p = p * amount
             elif self.weight_decay:
                 g = g + p * amount
-            slots = state.slots_of(variable, self.slots(), dtype)
-            moved, remembered = self.rule(p, g, slots, scalars)
+            slots = state.slots_of(variable, self._initial_slots(), dtype)
+            moved, remembered = self._checked(variable, slots, self.rule(p, g, slots, scalars))
             result.append((variable, converted(moved, variable.dtype)))
             result += [(slots[name], value) for name, value in remembered.items()]
         return result
+
+    def _initial_slots(self) -> Mapping[str, float]:
+        slots = self.slots()
+        message = f"{type(self).__name__}: slots() returns {a_type(slots)}, not a dict"
+        demand(isinstance(slots, Mapping), message, fix='return {"m": 0.0}, or {} for none')
+        return slots
+
+    def _checked(
+        self, variable: Variable, slots: Mapping[str, Variable], made: Any
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """See that a rule has returned new values for the parameter and its slots.
+
+        Raises:
+            ArgumentError: It has returned something else.
+        """
+        what = f"{type(self).__name__}: rule()"
+        is_pair = (
+            isinstance(made, (tuple, list)) and len(made) == 2 and isinstance(made[1], Mapping)
+        )
+        message = f"{what} returns {a_type(made)}, not a pair of a tensor and a dict"
+        demand(is_pair, message, fix='return p - rate * g, {"m": m}; the dict is {} without slots')
+        moved, remembered = made
+        kinds = {f'"{variable.name}"': (moved, variable.shape)}
+        for name, value in remembered.items():
+            fix = f"slots() has: {', '.join(slots) or 'none'}"
+            demand(name in slots, f"{what} returns a slot {name!r}", fix=fix)
+            kinds[f"the slot {name!r}"] = value, slots[name].shape
+        for label, (value, shape) in kinds.items():
+            found = value.shape if isinstance(value, Tensor) else a_type(value)
+            message = f"{what} returns {found} for {label}, which has the shape {shape}"
+            demand(found == shape, message, fix="return a tensor of that shape")
+        return moved, {n: converted(value, slots[n].dtype) for n, value in remembered.items()}
 
     def _rate(self, state: _OptimizerSlots) -> Scalar:
         """Return the learning rate of the next update."""

@@ -68,6 +68,8 @@ def test_values_get_the_inputs_dtype():
     ("options", "error", "text", "fix"),
     [
         ({"outputs": ["scors"]}, gf.ArgumentError, "outputs has 'scors'", '"scores"'),
+        ({"outputs": "scores"}, gf.ArgumentError, "outputs is a str", "outputs=['scores']"),
+        ({"shapes": (1, 6)}, gf.ArgumentError, "shapes is a tuple, not a dict", "x"),
         ({"trainable": "all"}, gf.ArgumentError, "trainable is a str", "True"),
         ({"shapes": {"x": (1, 6)}}, gf.ShapeError, "has 2 dims for 'x', and", "[batch, 1,"),
         ({"values": {"x": np.zeros(3, np.float32)}}, gf.ShapeError, "has 1 dim for 'x'", "1"),
@@ -89,6 +91,8 @@ def test_what_is_no_model_and_no_input():
     with pytest.raises(gf.FeedError, match="'z' is no input") as caught:
         gf.onnx.run(shifted(), {"x": x, "w": x[0], "z": x})
     assert caught.value.fix == "its inputs are x, w"
+    with pytest.raises(gf.FeedError, match="feeds is a ndarray, not a dict"):
+        gf.onnx.run(shifted(), x)
 
 
 def test_what_is_no_graph_and_no_path(tmp_path):
@@ -96,6 +100,8 @@ def test_what_is_no_graph_and_no_path(tmp_path):
         x = gf.placeholder((2,), name="x")
     with pytest.raises(gf.ArgumentError, match="a Tensor is no Graph"):
         gf.onnx.save(x, x, tmp_path / "m.onnx")
+    with pytest.raises(gf.ArgumentError, match="session is a Graph, not a Session"):
+        gf.onnx.save(graph, x, tmp_path / "m.onnx", session=graph)
     with pytest.raises(gf.ArgumentError, match="the path is an int"):
         gf.onnx.save(graph, x, 3)
 

@@ -230,6 +230,30 @@ def test_what_rules_must_look_like_is_shown():
     assert "def vjp(self, ct, y, x)" in caught.value.fix
 
 
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({"shape": lambda self, x: [3]}, "its shape returns a list: [3]"),
+        ({"shape": lambda self, x: (3.0,)}, "its shape returns a tuple: (3.0,)"),
+        ({"shape": lambda self, x: None}, "its shape returns a NoneType: None"),
+        ({"dtype": lambda self, x: "float32"}, "its dtype returns a str: 'float32'"),
+        ({"dtype": lambda self, x: (x,)}, "its dtype returns a tuple: (graphfw.float32,)"),
+    ],
+)
+def test_what_type_rules_return_is_checked(rules: dict, said: str):
+    made = gf.op("tests.ruled")(replaced(**rules))
+    with pytest.raises(gf.GraphError) as caught:
+        gf.apply(made(), gf.ones(3))
+    assert f"tests.ruled: {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [[1], {"a": 1}, np.ones(2)], ids=["list", "dict", "array"])
+def test_fields_that_can_change_are_refused(value):
+    made = gf.op("tests.scaled")(replaced())
+    with pytest.raises(gf.ArgumentError, match=r"is no constant(.|\n)*write tuples"):
+        gf.apply(made(value), gf.ones(3))
+
+
 def test_bad_applications():
     cube = gf.op("tests.cube")(Cube)
     with pytest.raises(gf.ArgumentError, match="apply: the class Cube is no op"):

@@ -318,3 +318,47 @@ def test_training_goes_on_from_a_checkpoint(tmp_path, problem):
             session.run(train, dict(zip(target, arrays, strict=True)))
         for v, expected in zip(variables, whole[-1], strict=True):
             np.testing.assert_array_equal(session[v], expected)
+
+
+@pytest.mark.parametrize(
+    ("slots", "rule", "text", "fix"),
+    [
+        ({}, lambda p, g: p - g, "rule() returns a Tensor, not a pair", "return p - rate * g"),
+        ({}, lambda p, g: (p - g, None), "rule() returns a tuple, not a pair", "return p"),
+        ({"m": 0.0}, lambda p, g: (p, {"n": g}), "returns a slot 'n'", "slots() has: m"),
+        ({}, lambda p, g: (gf.sum(p), {}), 'returns () for "w", which has the shape (2,)', "ret"),
+        ({"m": 0.0}, lambda p, g: (p, {"m": 1.0}), "returns a float for the slot 'm'", "return a"),
+        (["m"], lambda p, g: (p, {}), "slots() returns a list, not a dict", 'return {"m": 0.0}'),
+    ],
+)
+def test_what_a_rule_of_ones_own_returns_is_checked(slots, rule, text, fix):
+    class Own(optim.Optimizer):
+        def slots(self):
+            return slots
+
+        def rule(self, p, g, slots, shared):
+            return rule(p, g)
+
+    with gf.Graph():
+        w = gf.Variable([1.0, 2.0], name="w")
+        with pytest.raises(gf.ArgumentError) as caught:
+            Own(0.1).minimize(gf.sum(w * w))
+    assert text in caught.value.summary
+    assert caught.value.fix.startswith(fix)
+
+
+def test_slots_that_a_rule_makes_in_another_dtype_keep_theirs():
+    class Counting(optim.Optimizer):
+        def slots(self):
+            return {"m": 0.0}
+
+        def rule(self, p, g, slots, shared):
+            return p, {"m": gf.astype(slots["m"], gf.float64) + 1.0}
+
+    with gf.Graph() as graph:
+        w = gf.Variable([1.0, 2.0], name="w")
+        train = Counting(0.1).minimize(gf.sum(w * w))
+    with gf.Session(graph) as session:
+        session.run(train)
+        session.run(train)
+        np.testing.assert_array_equal(session["counting.m.w"], np.float32([2, 2]))
