@@ -30,7 +30,7 @@ def _gradients(value: Any, *xs: Any) -> Any:
 
 def _places(x: Any) -> Any:
     """Return indices, most of them small."""
-    return gf.cast(x * x, gf.int64)
+    return gf.astype(x * x, gf.int64)
 
 
 def _positive(x: Any) -> Any:
@@ -146,7 +146,7 @@ def _sorting() -> Iterator[Operation]:
 def _elements() -> Iterator[Operation]:
     row, rows, table = (1 << 25,), (8192, 4096), (1 << 20, 32)
     yield Operation("elementwise", lambda x: gf.erf(gf.sin(x)) ** 2.5, (row,))
-    yield Operation("transpose", lambda x: gf.transpose(x) + 0 * x, ((8192, 8192),))
+    yield Operation("permute_dims", lambda x: gf.permute_dims(x) + 0 * x, ((8192, 8192),))
     yield Operation("flip", lambda x: gf.flip(x, axis=0) + 1, (row,))
     yield Operation("take", lambda x, y: x[_places(y)], (table, (1 << 21,)))
     yield Operation("take_along_axis", lambda x: gf.take_along_axis(x, _places(x), axis=1), (rows,))
@@ -192,7 +192,7 @@ def _transforms() -> Iterator[Operation]:
         ("fft, one row", gf.fft.fft, (1 << 23,)),
         ("fft, rows", gf.fft.fft, (4096, 4096)),
         ("rfft, rows", gf.fft.rfft, (4096, 4096)),
-        ("fft2", gf.fft.fft2, (4096, 4096)),
+        ("fft, both axes", gf.fft.fftn, (4096, 4096)),
     ):
         yield Operation(name, lambda x, f=function: gf.abs(f(x)), (shape,))
 

@@ -18,6 +18,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.graph import current_graph
 from graphfw.ir.modes import unintercepted
 from graphfw.ir.op import ELEMENTWISE, RANDOM, Op
+from graphfw.ir.shape import Requirement
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 
@@ -228,8 +229,49 @@ def leading(op: Op, lanes: Lanes, batched: Sequence[bool], *xs: Tensor) -> Outpu
 
 def along_axes(op: Any, lanes: Lanes, batched: Sequence[bool], *xs: Tensor) -> Outputs:
     """The batch rule of ops with a field `axis` or `axes`: each axis is one further behind."""
-    if "axis" in op.fields:
-        new = changed(op, axis=op.axis + 1)
+    new = [axis + 1 for axis in _axes(op)]
+    moved = {"axis": new[0]} if "axis" in op.fields else {"axes": tuple(new)}
+    return emit_all(changed(op, **moved), *lanes.all(xs, batched))
+
+
+def _axes(op: Any) -> tuple[int, ...]:
+    return (op.axis,) if "axis" in op.fields else op.axes
+
+
+def free_axis(op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int | None:
+    """Return the longest axis along which an op's results are independent, or None.
+
+    What the outputs have at an index of this axis, the op computes from what the inputs have there.
+    Of elementwise ops the axis is counted from the end, since their inputs broadcast.
+
+    Args:
+        op: The op; nothing is known of those with a batch rule of their own.
+        inputs: The types of the inputs, all of whose dims are known.
+        outputs: Those of the outputs.
+    """
+    shape, rule = outputs[0].shape, type(op).batch
+    if rule is leading:
+        axes = [*range(_lanes(op, inputs))]
+    elif rule is along_axes:
+        own = _axes(op)
+        count = len(shape)
+        if len({len(t.shape) for t in (*inputs, *outputs)}) > 1:  # those behind are moved
+            count = min(own)
+        axes = [axis for axis in range(count) if axis not in own]
+    elif rule is None and ELEMENTWISE in op.traits:
+        axes = [*range(-len(shape), 0)]
     else:
-        new = changed(op, axes=tuple([axis + 1 for axis in op.axes]))
-    return emit_all(new, *lanes.all(xs, batched))
+        axes = []
+    return max(axes, key=shape.__getitem__, default=None)
+
+
+def _lanes(op: Op, inputs: Sequence[TensorType]) -> int:
+    """Return how many dims of all inputs, from the first, the op could do without."""
+    shapes = [t.shape for t in inputs]
+    for count in range(min(map(len, shapes))):
+        rest = [TensorType(t.dtype, t.shape[count + 1 :]) for t in inputs]
+        try:
+            op.infer(*rest)
+        except Requirement:
+            return count
+    return min(map(len, shapes))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from benchmarks import baseline, large_graphs, report
+from benchmarks import baseline, large_graphs, long_runs, report
 from benchmarks.__main__ import main
 from benchmarks.baseline import ratios
 from benchmarks.registry import WORKLOADS
@@ -290,3 +290,10 @@ def test_a_baseline_wants_a_commit_and_contests(capsys):
             baseline.main(arguments)
         assert ended.value.code
         assert said in f"{ended.value.code}{capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize("family", long_runs.FAMILIES)
+def test_long_runs_can_be_described(family):
+    for operation in long_runs.FAMILIES[family]():
+        with gf.Graph():
+            operation.compute(*[gf.placeholder(s, operation.dtype) for s in operation.shapes])

@@ -17,6 +17,7 @@ from graphfw.ir.op import ALIAS, RANDOM, Rng
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.executor import Claim
 from graphfw.runtime.kernels.steps import Storage
+from graphfw.runtime.numpy_executor.in_pieces import cut_of, in_pieces
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout, Layouts
 from graphfw.runtime.numpy_executor.recipe import Recipe, in_row
 from graphfw.runtime.numpy_executor.recycle import Memory, Recycler
@@ -333,4 +334,5 @@ def _evaluation(
         results: Sequence[Any] = result if op.multiple else (result,)
         return [np.array(array, order="C", copy=copy) for array in results]
 
-    return compute
+    cut = None if copy else cut_of(node, op, sizes)
+    return compute if cut is None else in_pieces(node, cut, compute)
