@@ -127,6 +127,8 @@ def _taken(value: Any) -> Array:
     """Return another library's array as NumPy's."""
     try:
         return np.asarray(value) if hasattr(value, "__array__") else np.from_dlpack(value)
+    except DTypeError:  # an Update's
+        raise
     except TypeError as error:  # the value's own: CuPy and PyTorch copy nothing home unasked
         raise ArgumentError(
             f"{a_type(value)} stays where it is: {error}",
@@ -149,6 +151,11 @@ def _no_numbers(value: Any, array: Array) -> DTypeError:
         return DTypeError(
             "None is neither a tensor nor a number",
             fix="if a function or a layer's forward gave it, end that with `return`",
+        )
+    if callable(value):
+        what = f"the class {value.__name__}" if isinstance(value, type) else a_type(value)
+        return DTypeError(
+            f"{what} is neither a tensor nor a number", fix="call it, and use the result"
         )
     elements = array.ravel().tolist()
     if elements and all(isinstance(element, int) for element in elements):

@@ -320,6 +320,13 @@ class Update:
         self.graph = graph
         graph.updates.append(self)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise DTypeError(
+            "an Update is neither a tensor nor a number",
+            fix="fetch it beside the results: session.run([y, update], feeds); "
+            "the functions of loops and branches return tensors",
+        )
+
     def __copy__(self) -> Update:
         return self  # immutable once it is made
 

@@ -58,6 +58,34 @@ def test_none_is_no_tensor():
     assert "end that with `return`" in caught.value.fix
 
 
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda: gf.relu, "a function"),
+        (lambda: gf.nn.ReLU, "the class ReLU"),
+        (gf.nn.ReLU, "a ReLU"),
+    ],
+)
+def test_what_has_to_be_called_is_no_tensor(make, what: str):
+    with gf.Graph(), pytest.raises(DTypeError) as caught:
+        gf.exp(make())
+    assert caught.value.summary == f"{what} is neither a tensor nor a number"
+    assert caught.value.fix == "call it, and use the result"
+
+
+def test_an_update_is_no_tensor_and_no_result_of_a_body():
+    with gf.Graph():
+        w = gf.Variable([1.0], name="w")
+        for make in (
+            lambda: gf.exp(gf.update(w, w * 2)),
+            lambda: gf.scan(lambda c, x: (c, gf.update(w, w + x)), (), gf.ones((3, 1))),
+            lambda: gf.cond(w[0] > 0, lambda: gf.update(w, w + 1), lambda: gf.update(w, w - 1)),
+        ):
+            with pytest.raises(DTypeError, match="an Update is neither a tensor") as caught:
+                make()
+            assert "fetch it beside the results" in caught.value.fix
+
+
 def test_literals_compare_by_content(rng: np.random.Generator):
     a = rng.normal(size=5)
     assert Literal(a) == Literal(a.copy())
