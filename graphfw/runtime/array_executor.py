@@ -146,14 +146,15 @@ class ArrayExecutable(Executable):
         return values
 
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
+        given = ""
         for tensor, array in zip(
             (*self.program.feeds, *self.program.variables), inputs, strict=True
         ):
             bad = _first_bad(self.xp, array)
+            held = f'"{tensor.name}" holds {bad} before the run'
             if bad.startswith("nan"):
-                return ExecutionError(
-                    f'"{tensor.name}" holds {bad} before the run', at=tensor.node.loc
-                )
+                return ExecutionError(held, at=tensor.node.loc)
+            given = given or (held if bad else "")
         first = self._first_node(inputs, sizes, rng, "")
         if first is None:
             return ExecutionError(
@@ -163,6 +164,7 @@ class ArrayExecutable(Executable):
             )
         # An infinity may be meant, as in a mask, where nothing else goes wrong after it.
         nan = self._first_node(inputs, sizes, rng, "nan")
+        first.why = "; ".join(filter(None, [first.why, given]))
         if nan is None or nan.summary == first.summary:
             return first
         origin = f"the first infinity: {first.summary}"

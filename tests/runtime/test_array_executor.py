@@ -435,6 +435,19 @@ def test_an_infinity_that_is_meant_is_not_blamed():
             session.run([y, z], {x: [-1, 1], mask: [0, -np.inf]})
 
 
+def test_an_infinity_that_is_fed_is_named_beside_what_it_makes():
+    with gf.Graph() as g:
+        x = gf.placeholder((2,), name="x")
+        y = x * 2
+    with gf.Session(g, check_finite=True) as session:
+        with pytest.raises(ExecutionError, match=r"multiply gives inf at index \(1,\)") as caught:
+            session.run(y, {x: [1, np.inf]})
+        assert caught.value.why == '"x" holds inf at index (1,) before the run'
+        with pytest.raises(ExecutionError) as caught:
+            session.run(y, {x: [1, 3e38]})
+        assert not caught.value.why
+
+
 def test_a_nan_that_is_fed_or_kept_is_named_as_such():
     g, x, v, bad, loss, slope = unstable()
     with gf.Session(g, check_finite=True) as session:
