@@ -103,6 +103,9 @@ def training(flag: bool = True) -> Scope[bool]:
     A call is for training unless the innermost flag is False, or `Module.eval` was called. For one
     call, write `model(x, training=False)`.
 
+    Raises:
+        ArgumentError: It is neither True nor False.
+
     >>> import graphfw as gf
     >>> with gf.Graph():
     ...     drop = gf.nn.Dropout(0.5)
@@ -111,6 +114,10 @@ def training(flag: bool = True) -> Scope[bool]:
     ...         drop(x) is x
     True
     """
+    if flag not in (True, False):
+        raise ArgumentError(
+            f"training: {flag!r} is neither True nor False", fix="write gf.training(False)"
+        )
     return Scope(training_flag, bool(flag))
 
 

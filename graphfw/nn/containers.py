@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, overload
 
-from graphfw.errors import ArgumentError, AxisError, counted, did_you_mean
+from graphfw.errors import ArgumentError, AxisError, a_type, counted, did_you_mean
 from graphfw.hints.calls import explained
 from graphfw.nn.module import Module, checked_module
 
@@ -60,6 +60,11 @@ class _OrderedModules(Module):
 
     def extend(self, modules: Iterable[Module]) -> Self:
         """Add modules at the end; return the container itself."""
+        if not isinstance(modules, Iterable):
+            raise ArgumentError(
+                f"{type(self).__name__}: {a_type(modules)} is no list of modules",
+                fix=f"write {type(self).__name__}([module])",
+            )
         for module in modules:
             self.append(module)
         return self
@@ -157,6 +162,11 @@ class ModuleDict(Module):
         self, modules: Mapping[str, Module] | None = None, *, name: str | None = None
     ) -> None:
         super().__init__(name=name)
+        if not isinstance(modules, Mapping | None):
+            raise ArgumentError(
+                f"ModuleDict: {a_type(modules)} is no dict of modules",
+                fix='write ModuleDict({"name": module})',
+            )
         for key, module in (modules or {}).items():
             self[key] = module
 

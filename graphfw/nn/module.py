@@ -376,8 +376,10 @@ class Module(Answering, metaclass=_ModuleType):
 
     def state_dict(self, session: Session) -> dict[str, Any]:
         """Return copies of the variables' contents, by names relative to this module."""
+        own = dict(self.named_variables())
+        states.check_session(f"{type(self).__name__}.state_dict", session, own.values())
         contents = session.state_dict()
-        return StateDict({name: contents[v.name] for name, v in self.named_variables()})
+        return StateDict({name: contents[variable.name] for name, variable in own.items()})
 
     def load_state_dict(
         self,
@@ -409,10 +411,11 @@ class Module(Answering, metaclass=_ModuleType):
         variables = dict(self.named_variables())
         what = f"{type(self).__name__}.load_state_dict"
         states.check_arguments(what, session, state)
-        if states.is_of_torch(what, self, state, format):
+        states.check_session(what, session, variables.values())
+        if of_torch := states.is_of_torch(what, self, state, format):
             state = states.from_torch(self, state)
         missing, extra = states.differing(what, variables, state, strict, ignore_extra)
-        states.check_fit(what, variables, state)
+        states.check_fit(what, variables, state, of_torch)
         known = {v.name: state[name] for name, v in variables.items() if name in state}
         mismatch = session.load_state_dict(known, strict=False)
         return replace(mismatch, missing=missing, extra=extra)

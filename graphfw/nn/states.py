@@ -39,6 +39,26 @@ def check_arguments(what: str, session: Any, state: Any) -> None:
         )
 
 
+def check_session(what: str, session: Any, variables: Iterable[Variable]) -> None:
+    """See that a session has the variables of a module.
+
+    Raises:
+        ArgumentError: It has not, or is no session.
+    """
+    graph = getattr(session, "graph", None)
+    if graph is None:
+        raise ArgumentError(
+            f"{what}: the session is {a_type(session)}", fix="pass gf.Session(graph)"
+        )
+    known = {variable.name for variable in graph.variables}
+    unknown = [variable.name for variable in variables if variable.name not in known]
+    if unknown:
+        raise ArgumentError(
+            f'{what}: the session has no variable "{unknown[0]}"',
+            fix="pass a session of the graph that the module is made in",
+        )
+
+
 def is_of_torch(what: str, module: Module, state: Mapping[str, Any], format: str | None) -> bool:
     """Say whether a state has PyTorch's names and layouts.
 
@@ -151,8 +171,16 @@ def differing(
     return missing, extra
 
 
-def check_fit(what: str, variables: Mapping[str, Variable], state: Mapping[str, Any]) -> None:
+def check_fit(
+    what: str, variables: Mapping[str, Variable], state: Mapping[str, Any], of_torch: bool
+) -> None:
     """See that those arrays of a state that are a module's fit its variables.
+
+    Args:
+        what: The function that was called.
+        variables: The module's.
+        state: The arrays.
+        of_torch: Whether they had PyTorch's layout.
 
     Raises:
         CheckpointError: Shapes or dtypes differ; says how to mend the first.
@@ -166,13 +194,15 @@ def check_fit(what: str, variables: Mapping[str, Variable], state: Mapping[str, 
     if wrong:
         shown = "; ".join(wrong[:_SHOWN]) + ("; …" if len(wrong) > _SHOWN else "")
         fix = (
-            _fitting_fix(variables, arrays)
+            _fitting_fix(variables, arrays, of_torch)
             or "build the model with the shapes and dtypes of the state, or load another one"
         )
         raise CheckpointError(f"{what}: {len(wrong)} mismatched: {shown}", fix=fix)
 
 
-def _fitting_fix(variables: Mapping[str, Variable], arrays: Mapping[str, Array]) -> str:
+def _fitting_fix(
+    variables: Mapping[str, Variable], arrays: Mapping[str, Array], of_torch: bool
+) -> str:
     """Say how to make the first array that does not fit its variable do so, or nothing."""
     for name, array in arrays.items():
         variable, kind = variables[name], variables[name].dtype
@@ -182,6 +212,10 @@ def _fitting_fix(variables: Mapping[str, Variable], arrays: Mapping[str, Array])
         if array.shape != variable.shape:
             turned = is_kind and array.shape[::-1] == variable.shape
             hint = f'"{name}" is transposed, as in PyTorch: pass format="torch"'
+            if of_torch:
+                hint = (
+                    f'"{name}" is not transposed, as it would be in PyTorch: pass format="graphfw"'
+                )
             return hint if turned else ""
     return ""
 

@@ -172,3 +172,45 @@ def test_load_state_dict_fixes(graph):
         assert caught.value.fix.endswith("load_state_dict(session, state)")
         with pytest.raises(gf.ArgumentError, match="the state is a str, not a dict of arrays"):
             model.load_state_dict(session, "weights.safetensors")
+
+
+def test_a_session_of_another_graph(graph):
+    model = MLP()
+    with gf.Session(graph) as session, gf.Session(gf.Graph()) as other:
+        state = model.state_dict(session)
+        for call in (lambda s: model.state_dict(s), lambda s: model.load_state_dict(s, state)):
+            with pytest.raises(
+                gf.ArgumentError, match=r'has no variable "mlp\.fc1\.weight"'
+            ) as caught:
+                call(other)
+            assert "session of the graph that the module is made in" in caught.value.fix
+            with pytest.raises(gf.ArgumentError, match="the session is a Graph"):
+                call(graph)
+
+
+def test_a_state_in_graphfws_layout_is_not_pytorchs(graph):
+    model = MLP()
+    with gf.Session(graph) as session:
+        state = {name: np.array(array) for name, array in model.state_dict(session).items()}
+        with pytest.raises(gf.CheckpointError, match="mismatched") as caught:
+            model.load_state_dict(session, state, format="torch")
+    assert 'is not transposed, as it would be in PyTorch: pass format="graphfw"' in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("make", "text", "fix"),
+    [
+        (lambda: nn.ModuleList(nn.ReLU()), "ModuleList: a ReLU is no list", "ModuleList([module])"),
+        (lambda: nn.ModuleDict([nn.ReLU()]), "ModuleDict: a list is no dict", "ModuleDict({"),
+        (
+            lambda: gf.training("no"),
+            "training: 'no' is neither True nor False",
+            "gf.training(False)",
+        ),
+    ],
+)
+def test_what_containers_and_scopes_are_given(graph, make, text, fix):
+    with pytest.raises(gf.ArgumentError) as caught:
+        make()
+    assert text in caught.value.summary
+    assert fix in caught.value.fix
