@@ -72,12 +72,16 @@ class KernelAsCode:
 
 @dataclass(frozen=True)
 class ProductAsCode:
-    """A matrix product and what is done to its elements."""
+    """A matrix product and what is done to its elements.
+
+    It names what the step reads and writes as `operands` do: steps of equal structure share it.
+    """
 
     a: View
     b: View
     product: Storage | None
     epilogue: Epilogue | None
+    operands: tuple[Storage, ...]
     key: str = ""
 
     def llvm(self, symbol: str) -> str:
@@ -112,7 +116,6 @@ class Interpreted:
 
     def matmul(self, product: Product) -> list[Step]:
         _, nodes, a, b, result, epilogue, *_ = product
-        code = ProductAsCode(a, b, result, epilogue)
         read = [a.storage, b.storage]
         written = [result] if result is not None else []
         if epilogue is not None:
@@ -120,7 +123,9 @@ class Interpreted:
                 if storage is not None:
                     (written if buffer.written else read).append(storage)
         flags = (*[False] * len(read), *[True] * len(written))
-        return [Step(nodes, code, (*read, *written), flags, (), 1)]
+        operands = (*read, *written)
+        code = ProductAsCode(a, b, result, epilogue, operands)
+        return [Step(nodes, code, operands, flags, (), 1)]
 
 
 def compiled(graph: Graph, target: Interpreted | None = None) -> tuple[Partition, list[Item]]:
@@ -159,7 +164,7 @@ def run(
                 for tensor, array in zip(node.outputs, results, strict=True):
                     memory[tensor] = np.ascontiguousarray(array)
             elif isinstance(item.code, ProductAsCode):
-                _multiply(item.code, memory, sizes)
+                _multiply(item.code, item.operands, memory, sizes)
             else:
                 if any(evaluate(size, sizes) == 0 for size in item.nonzero):
                     raise Failed
@@ -181,7 +186,21 @@ def _viewed(place: View, memory: Mapping[Storage, Array], sizes: Mapping[str, in
     return array[index]
 
 
-def _multiply(code: ProductAsCode, memory: dict[Storage, Array], sizes: Mapping[str, int]) -> None:
+def _multiply(
+    code: ProductAsCode,
+    operands: Sequence[Storage],
+    whole: dict[Storage, Array],
+    sizes: Mapping[str, int],
+) -> None:
+    names = list(zip(code.operands, operands, strict=True))
+    memory = {name: whole[storage] for name, storage in names if storage in whole}
+    _multiply_named(code, memory, sizes)
+    whole.update({storage: memory[name] for name, storage in names})
+
+
+def _multiply_named(
+    code: ProductAsCode, memory: dict[Storage, Array], sizes: Mapping[str, int]
+) -> None:
     a, b = (_viewed(x, memory, sizes) for x in (code.a, code.b))
     assert a.shape[:-2] == b.shape[:-2]
     result = np.ascontiguousarray(a @ b)

@@ -28,6 +28,7 @@ from graphfw.runtime.kernels.lower_loops import (
 from graphfw.runtime.kernels.lower_numbers import with_tables
 from graphfw.runtime.kernels.lower_packed import packed
 from graphfw.runtime.kernels.lower_prologues import multiplied, prologue
+from graphfw.runtime.kernels.lower_shared import Lowered, Structures, joined_structure
 from graphfw.runtime.kernels.lower_steps import KernelTarget, epilogue, finished, step
 from graphfw.runtime.kernels.lower_trips import trip_steps
 from graphfw.runtime.kernels.lower_values import (
@@ -166,6 +167,7 @@ class _Lowering:
         self.waiting: dict[Group, list[Lines]] = {}
         # What products compute as they multiply it.
         self.prologues: dict[Storage, Prologue] = {}
+        self.structures = Structures(self.facts, fixed)
 
     def steps(self) -> list[Item]:
         """Return the steps of all groups."""
@@ -227,22 +229,32 @@ class _Lowering:
     # Loop nests.
 
     def _kernels(self, group: Group) -> list[Step]:
+        structure = self.structures.of(group)
+        nest = self.structures.lowered("nest", structure, lambda: self._nest(group))
+        assert nest is not None
+        left: dict[tuple[bool, DimLike], list[Lines]] = {}
+        for one in nest.lines:
+            reader = self._reader(one.output, group)
+            if reader is None:
+                left.setdefault((one.inner, one.output.size), []).append(one)
+            else:
+                self.waiting.setdefault(reader, []).append(one)
+        return [*nest.steps, *[self._combining(alike) for alike in left.values()]]
+
+    def _nest(self, group: Group) -> Lowered:
+        """Return the steps of a group's loops, and the lines that they leave."""
         values = Values(group, self.facts)
         across = {one.node: one for one in values.across}
         stores = [t for t in group.outputs if t.node not in across]
-        lines = [across[t.node] for t in group.outputs if t.node in across]
-        draft = with_tables(drafted(values, stores, lines), self.target.most_numbers)
+        partial = [across[t.node] for t in group.outputs if t.node in across]
+        draft = with_tables(drafted(values, stores, partial), self.target.most_numbers)
         steps = [step(finished(copy, self.target), (), self.target) for copy in packed(draft)]
         done = finished(draft, self.target)
         steps.append(step(done, group.nodes, self.target, values.nonzero))
-        left: dict[tuple[bool, DimLike], list[Lines]] = {}
-        for one in [Lines(one, done.lines[one], done.cells) for one in lines]:
-            reader = self._reader(one.output, group)
-            if reader is None:
-                left.setdefault((one.across.inner, one.output.size), []).append(one)
-            else:
-                self.waiting.setdefault(reader, []).append(one)
-        return [*steps, *[self._combining(alike) for alike in left.values()]]
+        lines = [
+            Lines(one.node, one.kind, one.inner, done.lines[one], done.cells) for one in partial
+        ]
+        return Lowered(steps, lines)
 
     def _reader(self, tensor: Tensor, group: Group) -> Group | None:
         """Return the only group that reads what is joined from lines, if that may be done there."""
@@ -251,19 +263,41 @@ class _Lowering:
             return None
         (reader,) = readers
         others = self.waiting.get(reader)
-        if others and others[0].across.node not in group.nodes:
+        if others and others[0].node not in group.nodes:
             return None
-        return reader if following(reader, self.facts, [tensor]) is not None else None
+        return reader if self._follows(reader, tensor) else None
+
+    def _follows(self, group: Group, tensor: Tensor) -> bool:
+        """Whether a group can be computed where a tensor is joined from lines."""
+
+        def made() -> Lowered | None:
+            return None if following(group, self.facts, [tensor]) is None else Lowered(())
+
+        structure = self.structures.of(group)
+        if structure is not None and tensor not in structure.numbers:
+            structure = None  # it only waits for the tensor, behind a barrier
+        number = None if structure is None else structure.numbers[tensor]
+        return self.structures.lowered(f"after {number}", structure, made) is not None
 
     def _combining(self, lines: Sequence[Lines], group: Group | None = None) -> Step:
         """Return the step that joins lines, and does what a group does with the results."""
         results = [one.output for one in lines]
-        after = None if group is None else following(group, self.facts, results)
         stored = results if group is None else [t for t in results if t in self.demanded]
-        nodes = [one.across.node for one in lines]
+        nodes = [one.node for one in lines]
         nodes.extend(() if group is None else group.nodes)
-        done = finished(combined(lines, after, stored), self.target)
-        return step(done, nodes, self.target)
+
+        def made() -> Lowered:
+            after = None if group is None else following(group, self.facts, results)
+            done = finished(combined(lines, after, stored), self.target)
+            return Lowered([step(done, nodes, self.target)])
+
+        structure = None if group is None else self.structures.of(group)
+        whole = None
+        if group is None or structure is not None:
+            whole = joined_structure(lines, structure, stored)
+        joined = self.structures.lowered("join", whole, made)
+        assert joined is not None
+        return joined.steps[0]
 
     # Matrix products.
 
@@ -289,21 +323,35 @@ class _Lowering:
     def _matmul(self, group: Group) -> list[Step]:
         product = next(n for n in group.nodes if self.facts.role[n] is Role.MATMUL)
         (output,) = product.outputs
+        operands = [self.facts.root_of(tensor) for tensor in self.facts.read_by(product)]
+        is_plain = self.prologues.keys().isdisjoint(operands)
+        structure = self.structures.of(group) if is_plain else None
         # Products are written as a whole, in a row: by the epilogue, where they lie elsewhere.
         is_inside = output in self.facts.inside
         rest = tuple([node for node in group.nodes if node is not product])
         outputs = tuple([t for t in group.outputs if t is not output or is_inside])
-        if not outputs:
-            return self._product(product, (product,), output, None)
         after = replace(group, kind="kernel", nodes=rest, outputs=outputs)
-        joined = self._epilogue(after, product)
-        if joined is not None:
+
+        def alone() -> Lowered:
+            return Lowered(self._product(product, (product,), output, None))
+
+        def whole() -> Lowered | None:
+            joined = self._epilogue(after, product)
             kept = output if len(outputs) < len(group.outputs) else None
-            return self._product(product, group.nodes, kept, joined)
-        if is_inside:
-            self.joins.drop(output)
-            return self._matmul(group)
-        return [*self._product(product, (product,), output, None), *self._kernels(after)]
+            if joined is None:
+                return None
+            return Lowered(self._product(product, group.nodes, kept, joined))
+
+        if outputs:
+            joined = self.structures.lowered("product and epilogue", structure, whole)
+            if joined is not None:
+                return [*joined.steps]
+            if is_inside:
+                self.joins.drop(output)
+                return self._matmul(group)
+        found = self.structures.lowered("product", structure, alone)
+        assert found is not None
+        return [*found.steps, *(self._kernels(after) if outputs else ())]
 
     def _product(
         self,

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from graphfw.ir.affine import Variable
 from graphfw.ir.dim import DimLike
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.passes.fuse_views import contiguous
-from graphfw.runtime.kernels.ir import Expr, Ref
+from graphfw.runtime.kernels.ir import Expr, ReduceKind, Ref
 from graphfw.runtime.kernels.lower_loops import (
     Draft,
     Stored,
@@ -25,7 +25,6 @@ from graphfw.runtime.kernels.lower_loops import (
     with_value,
 )
 from graphfw.runtime.kernels.lower_values import (
-    Across,
     Element,
     K,
     Place,
@@ -39,19 +38,23 @@ class Lines(NamedTuple):
     """The partial results that the cells of a kernel leave of a reduction over rows.
 
     Attributes:
-        across: The reduction.
+        node: The reduction.
+        kind: How it reduces.
+        inner: Whether there is one result for each inner position.
         temp: Where its lines are.
         cells: How many there are.
     """
 
-    across: Across
+    node: Node
+    kind: ReduceKind
+    inner: bool
     temp: Temp
     cells: DimLike
 
     @property
     def output(self) -> Tensor:
         """The storage that they are joined to."""
-        return self.across.node.outputs[0]
+        return self.node.outputs[0]
 
 
 def combined(lines: Sequence[Lines], after: Draft | None, stored: Sequence[Tensor]) -> Draft:
@@ -64,7 +67,7 @@ def combined(lines: Sequence[Lines], after: Draft | None, stored: Sequence[Tenso
     """
     first = lines[0]
     parts = Variable("cell", first.cells)
-    axes = [Variable("place", first.output.size)] if first.across.inner else []
+    axes = [Variable("place", first.output.size)] if first.inner else []
     if after is not None:
         axes = list(after.outer)
     steps = tuple(zip(axes, contiguous([axis.extent for axis in axes]), strict=True))
@@ -73,7 +76,7 @@ def combined(lines: Sequence[Lines], after: Draft | None, stored: Sequence[Tenso
     for number, one in enumerate(lines):
         source = Place(one.temp, 0, ((parts, one.output.size), *steps))
         name, dtype = f"r{number}", one.temp.dtype
-        draft.loops[0].append(Reduced(name, one.across.kind, Element(dtype, source)))
+        draft.loops[0].append(Reduced(name, one.kind, Element(dtype, source)))
         results[one.output] = K.cast(Ref(dtype, name), one.output.dtype)
     for tensor in stored:
         draft.after.append(Stored(Place(tensor, 0, steps), results[tensor]))

@@ -117,7 +117,9 @@ class Build:
             plan.levels, plan.lifetimes, self.bases, self.storage_of
         )
         codes = [step.code for step in (*self.steps, *[one.step for one in self.prepared])]
-        names = [name_of(code) for code in codes]
+        # Steps of equal structure share their code: it is named once.
+        name_by_id = {number: name_of(code) for number, code in {id(c): c for c in codes}.items()}
+        names = [name_by_id[id(code)] for code in codes]
         self.codes = dict(zip(names, codes, strict=True))
         numbers = {name: number for number, name in enumerate(self.codes)}
         function_of = iter([numbers[name] for name in names])
