@@ -14,10 +14,9 @@ from graphfw.nn import init
 from graphfw.nn.checks import checked_size, explained, near_divisor
 from graphfw.nn.linear import Linear
 from graphfw.nn.module import Module
-from graphfw.ops.activations import probability_fix
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.attention import scaled_dot_product_attention
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import demand, demand_probability
 from graphfw.ops.movement import expand_dims, reshape, swapaxes
 
 
@@ -76,8 +75,7 @@ class MultiHeadAttention(Module):
         message = f"{layer}: embed_dim={embed_dim} is no multiple of num_heads={num_heads}"
         near = near_divisor(self.num_heads, self.embed_dim)
         demand(divides, message, fix=f"use num_heads={near}, which divides {embed_dim}")
-        message = f"{layer}: dropout={dropout} must be at least 0 and below 1"
-        demand(0 <= dropout < 1, message, fix=probability_fix("dropout", dropout))
+        demand_probability(layer, "dropout", dropout)
         self.dropout, self.causal = dropout, causal
 
         def linear(size: int) -> Linear:

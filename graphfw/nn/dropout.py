@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.module import Module
-from graphfw.ops.activations import dropout, probability_fix
+from graphfw.ops.activations import dropout
 from graphfw.ops.args import TensorLike
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import demand_probability
 
 
 class Dropout(Module):
@@ -22,11 +22,7 @@ class Dropout(Module):
 
     def __init__(self, p: float = 0.5, *, name: str | None = None) -> None:
         super().__init__(name=name)
-        demand(
-            0 <= p < 1,
-            f"Dropout: p={p} must be at least 0 and below 1",
-            fix=probability_fix("p", p),
-        )
+        demand_probability("Dropout", "p", p)
         self.p = p
 
     def forward(self, x: TensorLike) -> Tensor:

@@ -18,6 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from inspect import Parameter, Signature
+from numbers import Number
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from graphfw.errors import AxisError, ShapeError, did_you_mean
@@ -107,6 +108,13 @@ class Initializer(abc.ABC):
         demand(not options, f"{name}: options come in a call of their own", fix="init(…)(shape)")
         return self.draw(tuple(shape), dtype_or(dtype, ambient.get_default_dtype()))
 
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            message = f"{type(self).__name__}: {one.name}={value!r} is no number"
+            fits = isinstance(value, Number) or not isinstance(one.default, float)
+            demand(fits, message, fix=f"use {one.name}={one.default!r}")
+
     @abc.abstractmethod
     def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Return a tensor of this shape and dtype."""
@@ -168,6 +176,7 @@ class Uniform(Initializer):
         def __call__(self, shape: Any = None, dtype: Any = None, **options: Any) -> Any: ...
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         message = f"Uniform: low={self.low} must be below high={self.high}"
         demand(self.low < self.high, message, fix="name the options: uniform(low=-0.1, high=0.1)")
 
@@ -192,6 +201,7 @@ class Normal(Initializer):
         def __call__(self, shape: Any = None, dtype: Any = None, **options: Any) -> Any: ...
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         message = f"{type(self).__name__}: std={self.std} must not be negative"
         demand(self.std >= 0, message, fix="use std=0.02")
 
@@ -253,6 +263,7 @@ class VarianceScaling(Initializer):
         def __call__(self, shape: Any = None, dtype: Any = None, **options: Any) -> Any: ...
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for option, allowed in _CHOICES.items():
             value = getattr(self, option)
             shown = ", ".join(f'"{choice}"' for choice in allowed)

@@ -19,10 +19,10 @@ from graphfw.nn.recurrence import (
     Weights,
     rnn_recurrence,
 )
-from graphfw.ops.activations import dropout, probability_fix
+from graphfw.ops.activations import dropout
 from graphfw.ops.args import TensorLike, as_tensor, converted
 from graphfw.ops.combine import concat, stack
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import demand, demand_probability
 from graphfw.ops.control import scan
 from graphfw.ops.counting import arange
 from graphfw.ops.movement import expand_dims, moveaxis
@@ -48,8 +48,7 @@ class _Layer(Recurrent):
         super().__init__(kind, input_size, hidden_size, bias, name)
         me = type(self).__name__
         self.num_layers = checked_size(me, "num_layers", num_layers)
-        message = f"{me}: dropout={dropout} must be at least 0 and below 1"
-        demand(0 <= dropout < 1, message, fix=probability_fix("dropout", dropout))
+        demand_probability(me, "dropout", dropout)
         message = f"{me}: dropout={dropout} is between layers, and there is one layer"
         fix = "use num_layers=2 or more, or gf.nn.Dropout after it"
         demand(not dropout or self.num_layers > 1, message, fix=fix)

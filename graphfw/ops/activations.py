@@ -19,7 +19,7 @@ from graphfw.ir.shape import normalize_axis
 from graphfw.ir.tensor import Tensor
 from graphfw.ops import random
 from graphfw.ops.args import Axes, TensorLike, axes_of, converted, promoted, ruled
-from graphfw.ops.composed import demand, floats, wide
+from graphfw.ops.composed import demand, demand_probability, floats, wide
 from graphfw.ops.reduce import Max
 from graphfw.ops.select import where
 from graphfw.ops.table import Elementwise, unary
@@ -427,11 +427,6 @@ def _total(powers: Tensor, axes: tuple[int, ...]) -> Tensor:
     return where(total == 0, 1, total)
 
 
-def probability_fix(option: str, p: float) -> str:
-    """Say what to write for a probability outside [0, 1): from 2 on it is meant in percent."""
-    return f"use {option}={p / 100:g}" if 2 <= p < 100 else f"use {option}=0.5"
-
-
 @public
 def dropout(
     x: TensorLike, /, p: float = 0.5, *, training: bool = True, name: str | None = None
@@ -449,11 +444,7 @@ def dropout(
     Raises:
         ArgumentError: p is outside [0, 1).
     """
-    demand(
-        0 <= p < 1,
-        f"dropout: p={p} must be at least 0 and below 1",
-        fix=probability_fix("p", p),
-    )
+    demand_probability("dropout", "p", p)
     tensor = floats("dropout", x)
     if not training or p == 0:
         return tensor

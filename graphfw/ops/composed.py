@@ -86,6 +86,19 @@ def _refuse_arguments(
         ) from None
 
 
+def demand_probability(what: str, option: str, value: Any) -> None:
+    """See that a probability of dropping is in [0, 1).
+
+    Raises:
+        ArgumentError: It is not, or is no number.
+    """
+    text, fix = f"{what}: {option}={value!r}", f"use {option}=0.5"
+    demand(hasattr(value, "__float__"), f"{text} is no number", fix=fix)
+    if 2 <= value < 100:  # in percent
+        fix = f"use {option}={value / 100:g}"
+    demand(0 <= value < 1, f"{text} must be at least 0 and below 1", fix=fix)
+
+
 def floats(name: str, x: TensorLike) -> Tensor:
     """Return a tensor of real floats: integers and bools become the default dtype.
 
