@@ -426,7 +426,8 @@ def group(*updates: Update) -> Update:
     """Join updates into one that does them all.
 
     Raises:
-        GraphError: No graph is open, or an update belongs to another one.
+        GraphError: No graph is open, an update belongs to another one, or two give a variable
+            different values.
         ArgumentError: Something else than an update is among them.
 
     >>> import graphfw as gf
@@ -449,5 +450,25 @@ def group(*updates: Update) -> Update:
                 why=owners(one.graph, graph),
                 fix="join the updates of each graph on their own",
             )
-    pairs = [pair for one in updates for pair in one.pairs]
-    return Update(pairs, graph, graph.provenance or capture())
+    return Update(distinct_pairs(updates), graph, graph.provenance or capture())
+
+
+def distinct_pairs(updates: Sequence[Update]) -> list[tuple[Variable, Tensor]]:
+    """Return the distinct (variable, value) pairs of all updates.
+
+    Raises:
+        GraphError: Two give a variable different values.
+    """
+    values: dict[Variable, tuple[Tensor, Update]] = {}
+    for one in updates:
+        for variable, value in one.pairs:
+            other = values.setdefault(variable, (value, one))
+            if other[0] is not value:
+                raise GraphError(
+                    f'two updates give "{variable.name}" different values in one run',
+                    operands=[concrete.describe("variable", variable)],
+                    why=f"the first is made at {other[1].loc.describe()}",
+                    at=one.loc,
+                    fix="fetch one of them, or combine the values",
+                )
+    return [(variable, value) for variable, (value, _) in values.items()]

@@ -19,7 +19,7 @@ from graphfw.ir.op import ALIAS, MEASURES, RANDOM, SOURCE
 from graphfw.ir.rebuild import derive
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ir.variable import Update, Variable
+from graphfw.ir.variable import Update, Variable, distinct_pairs
 from graphfw.loc import Loc
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, PassReport, PassResult, chosen_level, run_pipeline
@@ -217,7 +217,7 @@ def _lowered(
     verify: Level | None,
     passes: Passes,
 ) -> Program:
-    pairs = _update_pairs(updates)
+    pairs = distinct_pairs(updates)
     values = [value for _, value in pairs]
     along = riding(graph, [*fetches, *values], feeds)
     outputs = [*fetches, *along, *values]
@@ -322,23 +322,6 @@ def without_passes(program: Program) -> Program:
     """Return a program whose graph is the source as it is."""
     program.__dict__["_passed"] = PassResult(program.source, ())
     return program
-
-
-def _update_pairs(updates: Sequence[Update]) -> list[tuple[Variable, Tensor]]:
-    """Return the distinct (variable, value) pairs of all updates."""
-    values: dict[Variable, tuple[Tensor, Update]] = {}
-    for one in updates:
-        for variable, value in one.pairs:
-            other = values.setdefault(variable, (value, one))
-            if other[0] is not value:
-                raise GraphError(
-                    f'two updates give "{variable.name}" different values in one run',
-                    operands=[concrete.describe("variable", variable)],
-                    why=f"the first is made at {other[1].loc.describe()}",
-                    at=one.loc,
-                    fix="fetch one of them, or combine the values",
-                )
-    return [(variable, value) for variable, (value, _) in values.items()]
 
 
 def _check_fed(graph: Graph, feeds: Sequence[Tensor]) -> None:

@@ -229,6 +229,16 @@ def test_bad_updates():
         gf.update(w, [1.0, 2.0])
 
 
+def test_group_refuses_updates_that_contradict_each_other():
+    with gf.Graph():
+        w = gf.Variable([1.0], name="w")
+        more, twice = gf.update(w, w + 1), gf.update(w, w * 2)
+        assert len(gf.group(more, more).pairs) == 1
+        with pytest.raises(gf.GraphError, match='two updates give "w" different values') as caught:
+            gf.group(more, twice)
+    assert "the first is made at" in caught.value.why
+
+
 def test_group_joins_updates_of_its_graph():
     with gf.Graph() as other:
         foreign = gf.update(gf.Variable(0.0, name="w"), 1.0)
