@@ -39,7 +39,8 @@ class NodeRecord(NamedTuple):
         types: The outputs' types.
         loc: The line that made it.
         name: The name the user gave it, or "".
-        outputs: The classes and the own state of outputs that are no plain tensors.
+        outputs: The classes and the own state, tensors as positions, of outputs that are no plain
+            tensors.
     """
 
     op: Op
@@ -91,11 +92,6 @@ def state_of(graph: Graph) -> GraphState:
         )
     position = _positions(graph.nodes)
 
-    def without_tensors(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return _TensorAt(*position(value))
-        return _NodeAt(position(value.outputs[0])[0]) if isinstance(value, Node) else value
-
     updates = [
         (type(u), tuple([(position(v), position(t)) for v, t in u.pairs]), u.loc)
         for u in graph.updates
@@ -110,7 +106,7 @@ def state_of(graph: Graph) -> GraphState:
         variables=[position(variable) for variable in graph.variables],
         updates=updates,
         carried=carried,
-        positions=_mapped(without_tensors, held),
+        positions=_mapped(_without_tensors(graph, position), held),
         names={name: position(tensor) for name, tensor in graph._names.items()},
     )
 
@@ -124,11 +120,6 @@ def fill(graph: Graph, state: GraphState) -> None:
         number, index = position
         return graph.nodes[number].outputs[index]
 
-    def with_tensors(value: Any) -> Any:
-        if isinstance(value, _TensorAt):
-            return tensor((value.number, value.output))
-        return graph.nodes[value.number] if isinstance(value, _NodeAt) else value
-
     graph.variables = [tensor(position) for position in state.variables]
     for variable in graph.variables:
         graph._name_variable(variable)
@@ -137,7 +128,7 @@ def fill(graph: Graph, state: GraphState) -> None:
         made.pairs = tuple([(tensor(variable), tensor(value)) for variable, value in pairs])
         made.graph, made.loc = graph, loc
         graph.updates.append(made)
-    held = _mapped(with_tensors, state.positions)
+    held = _mapped(_with_tensors(graph), state.positions)
     held["evaluations"] = [Evaluation(*one) for one in held["evaluations"]]
     vars(graph).update(held)
     graph.carried = [
@@ -159,7 +150,7 @@ def add_nodes(graph: Graph, records: Sequence[NodeRecord]) -> None:
         node = Node(record.op, inputs, record.types, record.loc, record.name, graph)
         outputs = tuple([kind.__new__(kind) for kind, _ in record.outputs])
         for index, (output, (_, own)) in enumerate(zip(outputs, record.outputs, strict=True)):
-            output._restore(node, index, own)
+            output._restore(node, index, _mapped(_with_tensors(graph), own))
         outputs = outputs or tuple([Tensor(node, i) for i in range(len(node.types))])
         node.adopt_outputs(outputs)
         graph.nodes.append(node)
@@ -210,16 +201,42 @@ class _NodeAt(NamedTuple):
     number: int
 
 
+def _without_tensors(graph: Graph, position: Callable[[Tensor], Position]) -> Callable[[Any], Any]:
+    """Return a function that puts positions in the place of a graph's tensors and nodes.
+
+    A tensor of another graph stays: a variable may begin with one.
+    """
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, Tensor) and value.node.graph is graph:
+            return _TensorAt(*position(value))
+        return _NodeAt(position(value.outputs[0])[0]) if isinstance(value, Node) else value
+
+    return replaced
+
+
+def _with_tensors(graph: Graph) -> Callable[[Any], Any]:
+    """Return the inverse of `_without_tensors` for the nodes of a graph."""
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, _TensorAt):
+            return graph.nodes[value.number].outputs[value.output]
+        return graph.nodes[value.number] if isinstance(value, _NodeAt) else value
+
+    return replaced
+
+
 def _record(node: Node, position: Callable[[Tensor], Position]) -> NodeRecord:
     outputs: Sequence[Tensor] = node.outputs
     special = any([type(t) is not Tensor for t in outputs])
+    without = _without_tensors(node.graph, position)
     return NodeRecord(
         node.op,
         tuple([position(t) for t in node.inputs]),
         node.types,
         node.loc,
         node.name,
-        tuple([(type(t), t._own_state()) for t in outputs]) if special else (),
+        tuple([(type(t), _mapped(without, t._own_state())) for t in outputs]) if special else (),
     )
 
 

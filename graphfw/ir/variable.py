@@ -177,7 +177,7 @@ class Variable(Tensor):
         name = next(one for one in names if graph._variable_named(one) is None)
         initial = self.initial
         if callable(initial) and not isinstance(initial, (Tensor, InitialOf)):
-            initial = InitialOf(initial, self)
+            initial = InitialOf(initial, lambda: self.name)
         shape = _static(self.shape, self.node.loc)
         with ambient.override(ambient.current_scope, ""):
             return Variable(initial, name, self.trainable, shape=shape, dtype=self.dtype)
@@ -282,20 +282,27 @@ class InitialOf:
 
     Args:
         initial: The other variable's initialiser.
-        variable: The other variable.
+        namer: Returns the other's name, which a layer's path may still change.
     """
 
-    def __init__(self, initial: Initializer, variable: Variable) -> None:
+    def __init__(self, initial: Initializer, namer: Callable[[], str]) -> None:
         self._initial = initial
-        self._variable = variable
+        self._namer = namer
 
     def __call__(self, shape: tuple[int, ...], dtype: DType) -> Any:
         """Return the contents that the other variable's initialiser makes."""
-        with ambient.override(ambient.current_scope, self._variable.name):
+        with ambient.override(ambient.current_scope, self._namer()):
             return self._initial(shape, dtype)
 
+    def __getstate__(self) -> tuple[Initializer, str]:
+        return self._initial, self._namer()
+
+    def __setstate__(self, state: tuple[Initializer, str]) -> None:
+        self._initial, name = state
+        self._namer = lambda: name
+
     def __repr__(self) -> str:
-        return f"InitialOf({self._variable.name!r})"
+        return f"InitialOf({self._namer()!r})"
 
 
 class Update:

@@ -117,6 +117,30 @@ def test_a_copied_graph_can_be_extended(again, batch):
 
 
 @AGAIN
+def test_variables_begin_with_the_same_values(again):
+    outside = gf.full((2, 3), 5)
+    with gf.Graph() as other:
+        elsewhere = gf.ones((2, 3)) * 6
+    with gf.Graph() as g:
+        gf.Variable(outside, name="outside")
+        gf.Variable(elsewhere, name="elsewhere")
+        gf.Variable(gf.ones((2, 3)) * 4, name="inside")
+        layer = gf.nn.Linear(3, 2)
+        average = copy.deepcopy(layer)
+        later = gf.nn.Sequential(layer, copy.deepcopy(average))
+    copied, weight = again((g, average.weight))
+    assert weight.graph is copied
+    assert [v.name for v in copied.variables] == [v.name for v in g.variables]
+    inside = copied.variables[2].initial
+    assert inside.graph is copied
+    with gf.Session(g, seed=1) as one, gf.Session(copied, seed=1) as two:
+        for before, after in zip(g.variables, copied.variables, strict=True):
+            np.testing.assert_array_equal(two[after], one[before])
+    assert again(later)[1].weight.name == later[1].weight.name
+    assert not other.variables
+
+
+@AGAIN
 def test_control_flow_sizes_by_values_and_effects(again, capsys):
     with gf.Graph() as g:
         x = gf.placeholder(("n",), name="x")
