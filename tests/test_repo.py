@@ -26,6 +26,15 @@ def tracked_files() -> list[Path]:
     return [path for name in listing.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 
 
+def test_no_program_has_left_its_files_here():
+    found = [
+        str(path.relative_to(ROOT))
+        for path in tracked_files()
+        if path.suffix != ".png" and b"\0" in path.read_bytes()
+    ]
+    assert not found, "pictures are the only binary files: " + ", ".join(found)
+
+
 def test_what_is_not_published_is_not_installed_by_name():
     found = [
         f"{path.relative_to(ROOT)}:{number}"

@@ -1,6 +1,7 @@
 """Compiled code on disk, found by its content. A cache that can't be written to is a warning.
 
-The folder is `GRAPHFW_CACHE`, or `graphfw` in the user's cache folder; `GRAPHFW_CACHE=off` is none.
+The folder is `GRAPHFW_CACHE`, or `graphfw` in the user's cache folder; `GRAPHFW_CACHE=off`, or `0`,
+is none.
 A file is written under another name and renamed, so that other processes see all of it or nothing,
 and it starts with its length and a hash of its name and contents, so that one that is damaged, or
 has another's name, counts as absent. The hash is keyed with a secret of the folder, and a folder
@@ -40,7 +41,7 @@ def folder() -> Path | None:
         ArgumentError: The environment names the home of a user who is not known.
     """
     named = os.environ.get("GRAPHFW_CACHE", "")
-    if named.lower() == "off":
+    if named.lower() in ("off", "0"):  # 0, as the other settings are turned off
         return None
     if named:
         try:

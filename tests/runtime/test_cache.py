@@ -122,8 +122,9 @@ def test_the_environment_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("GRAPHFW_CACHE", "~nobody-of-that-name/cache")
     with pytest.raises(ArgumentError, match=r"GRAPHFW_CACHE='~nobody(.|\n)*unset it"):
         folder()
-    monkeypatch.setenv("GRAPHFW_CACHE", "off")
-    assert folder() is None
+    for off in ("off", "OFF", "0"):
+        monkeypatch.setenv("GRAPHFW_CACHE", off)
+        assert folder() is None
     monkeypatch.delenv("GRAPHFW_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert folder() == tmp_path / "xdg" / "graphfw"
