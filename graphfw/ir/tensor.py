@@ -333,12 +333,13 @@ class Tensor(Operators):
         return (1, 0)
 
     def __len__(self) -> int:
-        return self._leading_dim("len()")
+        return self._leading_dim("len()", "its length as a tensor is gf.dim_size(x, 0)")
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (CALLED.getitem(self, i) for i in range(self._leading_dim("iteration")))
+        count = self._leading_dim("iteration", "gf.scan and gf.map go through its elements")
+        return (CALLED.getitem(self, i) for i in range(count))
 
-    def _leading_dim(self, what: str) -> int:
+    def _leading_dim(self, what: str, instead: str) -> int:
         if not self.shape:
             raise ConcreteValueError(
                 f"{what} of a 0-d tensor",
@@ -350,7 +351,7 @@ class Tensor(Operators):
             raise ConcreteValueError(
                 f"{what} of a tensor whose length `{leading}` is not known until the graph runs",
                 operands=[concrete.describe("x", self)],
-                fix="work on the whole tensor at once; its length as a tensor is gf.dim_size(x, 0)",
+                fix=f"work on the whole tensor at once; {instead}",
             )
         return leading
 

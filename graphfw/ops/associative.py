@@ -9,11 +9,11 @@ from graphfw.errors import ShapeError
 from graphfw.ir.dim import Dim
 from graphfw.ir.functions import F, public
 from graphfw.ir.modes import as_called
-from graphfw.ir.shape import normalize_axis
+from graphfw.ir.shape import normalize_axis, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import ruled
 from graphfw.ops.composed import callback, demand
-from graphfw.ops.structures import Structure
+from graphfw.ops.structures import Structure, demand_equal
 
 __all__ = ["associative_scan"]
 
@@ -37,8 +37,8 @@ def associative_scan(
         axis: Along which.
 
     Raises:
-        ShapeError: The lengths differ; `fn` changes a shape.
-        ArgumentError: There is no tensor.
+        ShapeError, DTypeError: The lengths differ; `fn` changes a shape or a dtype.
+        ArgumentError: There is no tensor; `fn` returns another structure than it takes.
         AxisError: There is no such axis.
 
     >>> import graphfw as gf
@@ -61,21 +61,20 @@ def associative_scan(
 
     def combine(a: Sequence[Tensor], b: Sequence[Tensor]) -> Sequence[Tensor]:
         moved = [[F.moveaxis(t, 0, own) for t, own in zip(x, axes, strict=True)] for x in (a, b)]
-        made = Structure.of(fn(given.pack(moved[0]), given.pack(moved[1]))).tensors
-        results = [F.moveaxis(t, own, 0) for t, own in zip(made, axes, strict=True)]
-        demand(
-            [t.type for t in results] == [t.type for t in a],
-            "associative_scan: fn changes a type",
-            {"given": moved[0][0], "returned": made[0]},
-            fix="return tensors of the shapes and dtypes that fn is given",
-            error=ShapeError,
-        )
-        return results
+        first, second = given.pack(moved[0]), given.pack(moved[1])
+        taken, made = Structure.of(first), Structure.of(fn(first, second))
+        sides = ("what fn takes", taken), ("what it returns", made)
+        demand_equal("associative_scan", *sides, _one_shape)
+        return [F.moveaxis(t, own, 0) for t, own in zip(made.tensors, axes, strict=True)]
 
     flipped = [F.flip(t, axis=0) for t in tensors] if reverse else tensors
     made = _sequential(combine, flipped) if isinstance(length, Dim) else _tree(combine, flipped)
     results = [F.flip(t, axis=0) for t in made] if reverse else made
     return given.pack([F.moveaxis(t, 0, own) for t, own in zip(results, axes, strict=True)])
+
+
+def _one_shape(taken: Tensor, returned: Tensor) -> str:
+    return f"combine element by element: return the shape {shape_text(taken.shape)}"
 
 
 def _tree(combine: Combine, tensors: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -264,7 +264,8 @@ def unstack(x: TensorLike, /, *, axis: int = 0) -> tuple[Tensor, ...]:
             f"unstack: dim {place} has the symbolic size {count}: how many tensors it makes is "
             "not known",
             operands=[describe("x", tensor)],
-            fix="work on the whole tensor at once, or give the dim a number",
+            fix="work on the whole tensor at once, or give the dim a number; gf.scan and gf.map go "
+            "through its elements",
         )
     slices = emit_all(Split((1,) * count, place), tensor) if count else ()
     return tuple(squeeze(part, axis=place) for part in slices)

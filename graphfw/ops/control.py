@@ -159,24 +159,36 @@ def while_loop(
     """
     cond_fun = _callback("while_loop", "cond_fun", cond_fun, "cond_fun(value)")
     body_fun = _callback("while_loop", "body_fun", body_fun, "body_fun(value)")
+    return _while("while_loop", cond_fun, body_fun, init_val)
+
+
+def _while(
+    what: str,
+    cond_fun: Callable[[Any], Any],
+    body_fun: Callable[[Any], Any],
+    init_val: Any,
+    own: Callable[[Any], Any] = lambda value: value,
+) -> Any:
+    """Describe a loop whose value has in it, as `own` says, the one that `what`'s user knows."""
     first = Structure.of(init_val)
-    results: list[Structure] = []
+    results: list[Any] = []
 
     def condition(*tensors: Tensor) -> Sequence[Tensor]:
         said = as_tensor(cond_fun(first.pack(tensors)))
-        _demand_scalar("while_loop", "what cond_fun returns", said, said.dtype.is_bool, "bool")
+        _demand_scalar(what, "what cond_fun returns", said, said.dtype.is_bool, "bool")
         return [said]
 
     def body(number: Tensor, *tensors: Tensor) -> Sequence[Tensor]:
-        results.append(Structure.of(body_fun(first.pack(tensors))))
-        return results[-1].tensors
+        results.append(body_fun(first.pack(tensors)))
+        return Structure.of(results[-1]).tensors
 
-    ask = trace("while_loop", condition, first.kinds)
-    step = trace("while_loop", body, [NUMBER, *first.kinds])
-    demand_equal("while_loop", ("init_val", first), ("body_fun", results[0]), _one_carry)
+    ask = trace(what, condition, first.kinds)
+    step = trace(what, body, [NUMBER, *first.kinds])
+    before, after = Structure.of(own(init_val)), Structure.of(own(results[0]))
+    demand_equal(what, ("init_val", before), ("body_fun", after), _one_carry)
     if ask.graph.updates:
         raise GraphError(
-            f'while_loop: the condition updates "{updated(ask)[0].name}"',
+            f'{what}: the condition updates "{updated(ask)[0].name}"',
             at=ask.graph.updates[0].loc,
             fix="update it in body_fun",
         )
@@ -244,10 +256,12 @@ def fori_loop(
     for label, bound in (("lower", begin), ("upper", end)):
         _demand_scalar("fori_loop", label, bound, bound.dtype.is_integer, "an integer")
     begin, end = F.astype(begin, int64), F.astype(end, int64)
-    return while_loop(
+    return _while(
+        "fori_loop",
         lambda state: state[0] < end,
         lambda state: (state[0] + 1, body_fun(state[0], state[1])),
         (begin, init_val),
+        lambda state: state[1],
     )[1]
 
 

@@ -152,6 +152,32 @@ def mistakes() -> list[tuple[str, Any, type[GraphfwError], str]]:
             "vjp: fn is called with 1 argument",
         ),
         ("associate", lambda x: gf.associative_scan(lambda a, b: a[:, None], x), ShapeError, "fn"),
+        (
+            "forgets",
+            lambda x: gf.associative_scan(lambda a, b: None, x),
+            ArgumentError,
+            "what fn takes and what it returns have different structures: 1 and 0 tensors",
+        ),
+        ("added", lambda x: gf.associative_scan(lambda a, b: (a, b), x), ArgumentError, "1 and 2"),
+        ("dtype", lambda x: gf.associative_scan(lambda a, b: a < b, x), DTypeError, "is bool"),
+        (
+            "rank",
+            lambda x: gf.associative_scan(lambda a, b: gf.sum(a), x),
+            ShapeError,
+            r"what fn takes is float32\[1\], what it returns is float32\[\]",
+        ),
+        (
+            "upto",
+            lambda x: gf.fori_loop(0, gf.astype(x[0], "int64"), lambda i, v: v[1:], x),
+            ShapeError,
+            r"fori_loop: init_val is float32\[3\], body_fun is float32\[2\]",
+        ),
+        (
+            "counter",
+            lambda x: gf.fori_loop(0, gf.astype(x[0], "int64"), lambda i, v: (v, v), x),
+            ArgumentError,
+            "fori_loop: init_val and body_fun have different structures: 1 and 2 tensors",
+        ),
     ]
 
 

@@ -12,6 +12,7 @@ from graphfw.ir.dtype import bool_
 from graphfw.ir.functions import F
 from graphfw.ir.op import ALIAS, ELEMENTWISE
 from graphfw.ir.types import TensorType
+from graphfw.loc import Loc
 from graphfw.ops.args import as_tensor
 from graphfw.ops.scans import Scan
 from graphfw.ops.whiles import Loop
@@ -41,7 +42,7 @@ def in_blocks(loop: Loop, target: Target) -> Loop:
     count = loop.carries[0]
     scan = _block(loop)
     graph = BodyGraph("loop")
-    with graph:
+    with graph, graph.located(_line(loop)):
         given = [graph.parameter(t.type) for t in body.parameters]
         number, *state = given
         carry, captures = state[:count], state[count:]
@@ -51,6 +52,11 @@ def in_blocks(loop: Loop, target: Target) -> Loop:
     if not trip_steps(made[0].node, facts, target):
         return loop
     return Loop(loop.condition, (blocks,), loop.carries, loop.backwards)
+
+
+def _line(loop: Loop) -> Loc:
+    """Return the line that the nodes of a block show: an op has no place of its own."""
+    return loop.condition.outputs[0].node.loc
 
 
 def _is_little(body: Body) -> bool:
@@ -72,10 +78,13 @@ def _block(loop: Loop) -> Scan:
         going = graph.parameter(TensorType(bool_, ()))
         before = graph.parameter(number)
         captures = [graph.parameter(kind) for kind in state[count:]]
-        made = body.inline(before + here, *carry, *captures)
-        pairs = zip(made, carry, strict=True)
-        new = [F.where(going, after, old) for after, old in pairs]
+        with graph.located(_line(loop)):
+            trip = before + here
+        made = body.inline(trip, *carry, *captures)
+        with graph.located(_line(loop)):
+            new = [F.where(going, after, old) for after, old in zip(made, carry, strict=True)]
         (more,) = loop.condition.inline(*new, *captures)
-        outputs = [*new, F.logical_and(going, more)]
+        with graph.located(_line(loop)):
+            outputs = [*new, F.logical_and(going, more)]
     parameters = [here, *carry, going, before, *captures]
     return Scan(Body(parameters, outputs), _BLOCK, count + 1, 0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,18 @@ def test_loops_of_unknown_length_in_blocks(name: str, monkeypatch: pytest.Monkey
             with monkeypatch.context() as patch, gf.Session(graph) as reference:
                 patch.setenv("GRAPHFW_JIT", "0")
                 same(got, reference.run(results, {x: row, n: count}))
+
+
+def test_each_step_shows_a_line_of_the_loop() -> None:
+    with gf.Graph() as graph:
+        x = gf.placeholder(())
+        y = gf.while_loop(lambda c: c * c > 2, lambda c: c - 0.1 * (c * c - 2) / c, x)
+    loop_line = y.node.loc.line
+    with gf.Session(graph) as session:
+        plan = session.compile(y, feeds=[x])
+        assert "its trips are one kernel" in plan.explain()
+        lines = re.findall(rf"at {Path(__file__).name}:(\d+)", plan.explain())
+        assert set(lines) == {str(loop_line)}
 
 
 def test_loops_that_many_lanes_decide_on_are_not_made_in_blocks() -> None:
