@@ -75,7 +75,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "input_dim": ("in_features", "num_embeddings"),
     "inputs": ("x", "arrays", "feeds"),
     "int_type": ("type",),
-    "interpolation": ("mode",),
+    "interpolation": ("mode", "method"),
     "is_causal": ("causal",),
     "is_training": ("training",),
     "kdim": ("key_dim",),
@@ -336,6 +336,39 @@ warmup_constant_schedule: init_value peak_value warmup_steps
 warmup_cosine_decay_schedule: init_value peak_value warmup_steps decay_steps end_value
 """
 """Other frameworks' names, and their arguments in order, where graphfw has another order."""
+
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "average": ("mean",),
+    "avg": ("mean",),
+    "bf16": ("bfloat16",),
+    "bicubic": ("cubic",),
+    "bilinear": ("linear",),
+    "border": ("replicate", "edge"),
+    "circular": ("wrap",),
+    "constant": ("zeros",),
+    "double": ("float64",),
+    "edge": ("replicate", "border"),
+    "false": ("none",),
+    "fp16": ("float16",),
+    "fp32": ("float32",),
+    "fp64": ("float64",),
+    "fwd": ("forward",),
+    "half": ("float16",),
+    "int": ("int64",),
+    "long": ("int64",),
+    "mirror": ("reflect", "reflection"),
+    "nearest-exact": ("nearest",),
+    "reflect": ("reflection",),
+    "reflection": ("reflect",),
+    "replicate": ("edge", "border"),
+    "rev": ("reverse",),
+    "short": ("int16",),
+    "trilinear": ("linear",),
+    "true": ("tanh",),
+    "wrap": ("circular",),
+    "zeros": ("constant",),
+}
+"""Words that other frameworks take as arguments, and those of graphfw that may be meant."""
 
 USES = {
     "grad": "the gradient of a function is gf.grad(fn(x), x)",

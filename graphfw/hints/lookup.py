@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -68,6 +70,15 @@ def renamed(name: str) -> str:
     tables: Any = import_module("graphfw.hints.tables")
     target: str = tables.RENAMED.get(name, "")
     return target
+
+
+def meant_option(given: object, words: Sequence[str]) -> str:
+    """Return the word that another framework's option, or a slip of the pen, stands for, or ""."""
+    tables: Any = import_module("graphfw.hints.foreign_arguments")
+    said = str(given).lower()
+    meant = [word for word in tables.OPTIONS.get(said, ()) if word in words]
+    same = [word for word in words if word.lower() == said]
+    return next(iter(meant or same or difflib.get_close_matches(said, words, n=1)), "")
 
 
 def _by_name(tables: Any, name: str, place: str) -> Answer:

@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from graphfw.errors import DTypeError, did_you_mean
+from graphfw.errors import DTypeError
+from graphfw.hints.lookup import meant_option
 
 Kind: TypeAlias = Literal["bool", "int", "uint", "float", "complex", "storage"]
 
@@ -203,9 +204,10 @@ def as_dtype(like: DTypeLike) -> DType:
     name = like if isinstance(like, str) else _numpy_name(like)
     found = BY_NAME.get(name)
     if found is None:
+        meant = meant_option(name, [*BY_NAME])
         raise DTypeError(
             f"{name!r} is not a dtype that graphfw has",
-            fix=did_you_mean(name, BY_NAME) or f"use one of {', '.join(BY_NAME)}",
+            fix=f'did you mean "{meant}"?' if meant else f"use one of {', '.join(BY_NAME)}",
         )
     return found
 

@@ -21,7 +21,7 @@ from inspect import Parameter, Signature
 from numbers import Number
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from graphfw.errors import AxisError, ShapeError, did_you_mean
+from graphfw.errors import AxisError, ShapeError
 from graphfw.hints.calls import raise_refusal
 from graphfw.hints.names import hints_for_module
 from graphfw.ir import ambient
@@ -30,7 +30,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import INITIALIZERS
 from graphfw.ops import random
 from graphfw.ops.args import dtype_or
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import demand, demand_one_of
 from graphfw.ops.counting import eye
 from graphfw.ops.creation import full
 
@@ -266,12 +266,7 @@ class VarianceScaling(Initializer):
         super().__post_init__()
         for option, allowed in _CHOICES.items():
             value = getattr(self, option)
-            shown = ", ".join(f'"{choice}"' for choice in allowed)
-            demand(
-                value in allowed,
-                f"VarianceScaling: {option}={value!r} must be one of {shown}",
-                fix=did_you_mean(str(value), allowed),
-            )
+            demand_one_of("VarianceScaling", option, value, allowed)
         message = f"VarianceScaling: gain={self.gain} must be positive"
         demand(self.gain > 0, message, fix="use gain=1.0")
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from graphfw.errors import DTypeError, ShapeError, a_type, counted, did_you_mean
+from graphfw.errors import DTypeError, ShapeError, a_type, counted
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
@@ -19,7 +19,7 @@ from graphfw.nn.states import transposed
 from graphfw.ops.activations import relu
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.combine import split
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import demand, demand_one_of
 from graphfw.ops.creation import zeros
 from graphfw.ops.linalg import matmul
 from graphfw.ops.mathfn import sigmoid, tanh
@@ -119,10 +119,7 @@ _NONLINEARITIES: dict[str, Callable[[TensorLike], Tensor]] = {"tanh": tanh, "rel
 
 def rnn_recurrence(owner: str, nonlinearity: str) -> RNNRecurrence:
     """Return the recurrence of an activation's name."""
-    known = nonlinearity in _NONLINEARITIES
-    message = f"{owner}: there is no nonlinearity={nonlinearity!r}"
-    fix = did_you_mean(str(nonlinearity), _NONLINEARITIES) or 'use "tanh" or "relu"'
-    demand(known, message, fix=fix)
+    demand_one_of(owner, "nonlinearity", nonlinearity, _NONLINEARITIES)
     return RNNRecurrence(_NONLINEARITIES[nonlinearity])
 
 

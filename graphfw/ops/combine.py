@@ -21,7 +21,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, dims_of, promoted, ruled, whole
 from graphfw.ops.batching import along_axes
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import demand, demand_one_of
 from graphfw.ops.dtypes import require_one_dtype
 from graphfw.ops.measured import Sizes, measure
 from graphfw.ops.movement import (
@@ -390,8 +390,7 @@ def meshgrid(*arrays: TensorLike, indexing: Literal["xy", "ij"] = "xy") -> list[
         ShapeError: A tensor has not one dim.
         ArgumentError: `indexing` is something else.
     """
-    is_known = indexing in ("xy", "ij")
-    demand(is_known, f"meshgrid: indexing={indexing!r}", fix='use "xy" or "ij"')
+    demand_one_of("meshgrid", "indexing", indexing, ("xy", "ij"))
     tensors = _several("meshgrid", arrays) if arrays else []
     for tensor in tensors:
         demand(

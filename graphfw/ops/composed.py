@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from graphfw.errors import (
@@ -15,6 +15,7 @@ from graphfw.errors import (
     a_type,
     counted,
 )
+from graphfw.hints.lookup import meant_option
 from graphfw.ir import concrete
 from graphfw.ir.dtype import DType, float32
 from graphfw.ir.functions import F
@@ -35,6 +36,33 @@ def demand(
         return
     shown = [concrete.describe(label, tensor) for label, tensor in (operands or {}).items()]
     raise error(message, operands=shown, fix=fix)
+
+
+def demand_one_of(what: str, name: str, given: object, known: Iterable[str]) -> None:
+    """Raise an error unless an argument is one of the words that it may be.
+
+    Args:
+        what: The public function.
+        name: Its argument.
+        given: What was passed.
+        known: The words.
+
+    >>> import graphfw as gf
+    >>> try:
+    ...     gf.resize(gf.ones((1, 1, 2, 2)), (4, 4), mode="bilinear")
+    ... except gf.ArgumentError as error:
+    ...     print(error.fix)
+    use mode="linear"
+    """
+    words = list(known)
+    if isinstance(given, str) and given in words:
+        return
+    shown = ", ".join(f'"{word}"' for word in words)
+    meant = meant_option(given, words)
+    raise ArgumentError(
+        f"{what}: {name}={given!r} is none of {shown}",
+        fix=f'use {name}="{meant}"' if meant else f"use one of {shown}",
+    )
 
 
 def callback(what: str, name: str, function: Any, call: str) -> Callable[..., Any]:

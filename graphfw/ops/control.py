@@ -9,11 +9,10 @@ from graphfw.errors import ArgumentError, DTypeError, GraphError, ShapeError, a_
 from graphfw.ir.body import Traced, closed, trace
 from graphfw.ir.build import emit_all
 from graphfw.ir.concrete import describe
-from graphfw.ir.dim import Dim, DimLike, always_le, dim_max
+from graphfw.ir.dim import Dim, DimLike, dim_max
 from graphfw.ir.dtype import int64
 from graphfw.ir.functions import F, public
 from graphfw.ir.modes import as_called
-from graphfw.ir.shape import can_broadcast, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
@@ -25,7 +24,7 @@ from graphfw.ops.composed import callback, demand
 from graphfw.ops.effects import TOKEN, carrying, happens, token_of
 from graphfw.ops.regions import NUMBER
 from graphfw.ops.scans import Scan
-from graphfw.ops.structures import Structure, demand_equal
+from graphfw.ops.structures import Structure, demand_equal, one_carry, one_shape
 from graphfw.ops.updates import carrying_on, settle, taking, updated, yielding
 from graphfw.ops.whiles import Loop
 
@@ -124,7 +123,7 @@ def _branch(
     ]
     first = results[0]
     for name, other in zip(names[1:], results[1:], strict=True):
-        demand_equal(what, (names[0], first), (name, other), _one_shape)
+        demand_equal(what, (names[0], first), (name, other), one_shape)
     variables = updated(*traced)
     bodies, captures = closed(*carrying(*yielding(variables, *traced)))
     outputs = emit_all(Branch(bodies), number, *given.tensors, *captures)
@@ -185,7 +184,7 @@ def _while(
     ask = trace(what, condition, first.kinds)
     step = trace(what, body, [NUMBER, *first.kinds])
     before, after = Structure.of(own(init_val)), Structure.of(own(results[0]))
-    demand_equal(what, ("init_val", before), ("body_fun", after), _one_carry)
+    demand_equal(what, ("init_val", before), ("body_fun", after), one_carry)
     if ask.graph.updates:
         raise GraphError(
             f'{what}: the condition updates "{updated(ask)[0].name}"',
@@ -354,7 +353,7 @@ def _scan(
     elements = [TensorType(t.dtype, t.shape[1:]) for t in sequences.tensors]
     traced = trace(what, body, [NUMBER, *first.kinds, *elements])
     carry, stacked = results[0]
-    demand_equal(what, ("the first carry", first), ("the next", carry), _one_carry)
+    demand_equal(what, ("the first carry", first), ("the next", carry), one_carry)
     variables = updated(traced)
     (own,), captures = closed(*carrying(carrying_on(variables, traced, 1 + count, count)))
     carries = count + len(variables)
@@ -364,23 +363,6 @@ def _scan(
     end = carries + len(stacked.tensors)
     happens(outputs[end:])
     return first.pack(outputs[:count]), stacked.pack(outputs[carries:end])
-
-
-def _one_shape(x: Tensor, y: Tensor) -> str:
-    """Say how two branches can have results of one shape."""
-    if can_broadcast(x.shape, y.shape) or can_broadcast(y.shape, x.shape):
-        wide = y.shape if can_broadcast(x.shape, y.shape) else x.shape
-        return f"return one shape from both: gf.broadcast_to(value, {wide})"
-    return "return one shape from both: pad the smaller with gf.pad, or slice the larger"
-
-
-def _one_carry(first: Tensor, after: Tensor) -> str:
-    """Say how the carry of a loop can keep its shape."""
-    pairs = zip(first.shape, after.shape, strict=False)
-    if first.ndim == after.ndim and all([always_le(a, b) for a, b in pairs]):
-        grown = "a carry can't grow: start with an array of the final size and write with "
-        return f"{grown}gf.index_set, or in gf.scan return what is added as y: ys stacks it"
-    return f"start with, and return, one shape: {shape_text(first.shape)}"
 
 
 def _length(what: str, sequences: Sequence[Tensor], length: DimLike | None) -> DimLike:

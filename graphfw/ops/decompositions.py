@@ -18,7 +18,7 @@ from graphfw.ir.op import Case, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, inexact
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import demand, demand_one_of
 from graphfw.ops.matrices import (
     Decomposition,
     adjoint,
@@ -197,6 +197,5 @@ def qr(x: TensorLike, /, *, mode: str = "reduced") -> QRResult:
         ShapeError: x has fewer than 2 dims.
         ArgumentError: There is no such mode.
     """
-    modes = ("reduced", "complete")
-    demand(mode in modes, f"qr: mode={mode!r}", fix='use mode="reduced" or "complete"')
+    demand_one_of("qr", "mode", mode, ("reduced", "complete"))
     return QRResult(*emit_all(QR(mode == "complete"), inexact(x), shown=(x,)))

@@ -28,7 +28,7 @@ from graphfw.ops.args import (
     inexact,
     whole,
 )
-from graphfw.ops.composed import demand, floats, wide
+from graphfw.ops.composed import demand, demand_one_of, floats, wide
 from graphfw.ops.counting import positions
 from graphfw.ops.creation import check_device
 from graphfw.ops.dtypes import complex_of
@@ -67,8 +67,7 @@ def _real(name: str, x: TensorLike, norm: str) -> Tensor:
 
 
 def _check_norm(name: str, norm: str) -> None:
-    fix = f"use one of {', '.join(TURNED)}"
-    demand(norm in TURNED, f"{name}: norm={norm!r}", fix=fix)
+    demand_one_of(name, "norm", norm, TURNED)
 
 
 def _size(name: str, n: DimLike | None, size: DimLike) -> DimLike:

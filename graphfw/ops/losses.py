@@ -18,7 +18,7 @@ from graphfw.ir.shape import normalize_axis, reduced, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, converted, promoted, ruled
-from graphfw.ops.composed import demand, floats, wide
+from graphfw.ops.composed import demand, demand_one_of, floats, wide
 from graphfw.ops.indexing import along_axis
 from graphfw.ops.loss_inputs import warn_of_scores, warn_of_sigmoid, warn_of_softmax
 from graphfw.ops.select import where
@@ -490,9 +490,7 @@ def _weighted(name: str, losses: Tensor, counted: Tensor, reduction: str, dtype:
 def _reduce(name: str, losses: Tensor, reduction: str, dtype: DType, *others: str) -> Tensor:
     """Reduce losses as the user asked, and give them the dtype of the inputs."""
     choices = ("mean", "sum", "none", *others)
-    text = ", ".join(f'"{choice}"' for choice in choices)
-    message = f"{name}: reduction={reduction!r} must be one of {text}"
-    demand(reduction in choices, message, fix='use reduction="mean"')
+    demand_one_of(name, "reduction", reduction, choices)
     if reduction == "none":
         return converted(losses, dtype)
     return converted(F.mean(losses) if reduction == "mean" else F.sum(losses), dtype)

@@ -10,7 +10,7 @@ from graphfw.ir.functions import F, public
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, inexact, promoted, ruled
-from graphfw.ops.composed import demand, wide
+from graphfw.ops.composed import demand, demand_one_of, wide
 from graphfw.ops.convolution import conv
 from graphfw.ops.dtypes import require_numeric
 from graphfw.ops.inverses import lstsq
@@ -44,8 +44,7 @@ def convolve(
     """
     a, b = promoted("convolve", x1, x2)
     ruled("convolve", a, require_numeric, a.dtype)
-    message = f"convolve: mode={mode!r}"
-    demand(mode in ("full", "valid", "same"), message, fix='use "full", "valid" or "same"')
+    demand_one_of("convolve", "mode", mode, ("full", "valid", "same"))
     for label, tensor in (("x1", a), ("x2", b)):
         demand(
             tensor.ndim == 1 and tensor.shape != (0,),

@@ -14,7 +14,7 @@ from graphfw.ir.functions import F, public
 from graphfw.ir.shape import permuted, reduced, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, ruled
-from graphfw.ops.composed import demand, floats
+from graphfw.ops.composed import demand, demand_one_of, floats
 from graphfw.ops.reduce import NO_ELEMENTS, ONE_ELEMENT, require_elements
 from graphfw.ops.selection import Gather
 
@@ -125,9 +125,7 @@ def _quantile(
 ) -> Tensor:
     tensor = floats(name, x)
     axes = axes_of(name, tensor, axis)
-    known = ", ".join(map(repr, get_args(Method)))
-    is_known = method in get_args(Method)
-    demand(is_known, f"{name}: method={method!r}", {"x": tensor}, fix=f"use one of {known}")
+    demand_one_of(name, "method", method, get_args(Method))
     ruled(name, tensor, require_elements, tensor.shape, axes)
     parts = _parts(name, q)
     ordered = F.sort(_lines(tensor, axes), axis=-1, stable=False)

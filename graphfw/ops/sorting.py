@@ -23,7 +23,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, promoted, ruled
 from graphfw.ops.batching import Lanes, along_axes
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import demand, demand_one_of
 from graphfw.ops.dtypes import compute_dtype, require_one_dtype, require_ordered
 from graphfw.ops.selection import Slice
 
@@ -377,8 +377,7 @@ def searchsorted(
     >>> gf.searchsorted(gf.asarray([1, 3, 3, 5]), gf.asarray([3, 9]))
     Tensor([1, 4], dtype=int64)
     """
-    message = f'searchsorted: side={side!r} is neither "left" nor "right"'
-    demand(side in ("left", "right"), message, fix='use side="left"')
+    demand_one_of("searchsorted", "side", side, ("left", "right"))
     haystack, needles = promoted("searchsorted", x1, x2)
     if sorter is not None:
         haystack = F.take(haystack, as_tensor(sorter), axis=0)

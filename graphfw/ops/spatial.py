@@ -16,7 +16,7 @@ from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import whole
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import demand, demand_one_of
 
 Ints: TypeAlias = int | Sequence[int]
 """One int for all spatial dims, or one for each."""
@@ -122,9 +122,7 @@ def padding_pairs(name: str, padding: Padding, windows: Sequence[Sliding]) -> Pa
     """
     rank = len(windows)
     if isinstance(padding, str):
-        known = padding in ("same", "valid")
-        fix = 'use "same", "valid", or numbers'
-        demand(known, f"{name}: padding={padding!r} is no padding", fix=fix)
+        demand_one_of(name, "padding", padding, ("same", "valid"))
         return tuple([w.same() if padding == "same" else (0, 0) for w in windows])
     entries = list(padding) if isinstance(padding, Sequence) else [padding] * rank
     pairs = [tuple(e) if isinstance(e, Sequence) else (e, e) for e in entries]

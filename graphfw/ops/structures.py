@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from graphfw.errors import ArgumentError, DTypeError, GraphfwError, Operand, ShapeError, counted
 from graphfw.ir import nest
 from graphfw.ir.concrete import describe
+from graphfw.ir.dim import always_le
 from graphfw.ir.functions import F
+from graphfw.ir.shape import can_broadcast, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ops.args import as_tensor
@@ -83,3 +85,20 @@ def demand_equal(
         raise error(
             f"{what}: {first} is {x.type}, {second} is {y.type}", operands=operands, fix=fix
         )
+
+
+def one_shape(x: Tensor, y: Tensor) -> str:
+    """Say how two branches can have results of one shape."""
+    if can_broadcast(x.shape, y.shape) or can_broadcast(y.shape, x.shape):
+        wide = y.shape if can_broadcast(x.shape, y.shape) else x.shape
+        return f"return one shape from both: gf.broadcast_to(value, {wide})"
+    return "return one shape from both: pad the smaller with gf.pad, or slice the larger"
+
+
+def one_carry(first: Tensor, after: Tensor) -> str:
+    """Say how the carry of a loop can keep its shape."""
+    pairs = zip(first.shape, after.shape, strict=False)
+    if first.ndim == after.ndim and all([always_le(a, b) for a, b in pairs]):
+        grown = "a carry can't grow: start with an array of the final size and write with "
+        return f"{grown}gf.index_set, or in gf.scan return what is added as y: ys stacks it"
+    return f"start with, and return, one shape: {shape_text(first.shape)}"

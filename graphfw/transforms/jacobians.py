@@ -13,7 +13,7 @@ from graphfw.ir.dim import always_le
 from graphfw.ir.functions import F
 from graphfw.ir.modes import unintercepted
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import demand, demand_one_of
 from graphfw.transforms.calls import Call
 from graphfw.transforms.functional import pushed
 from graphfw.transforms.vmap import vmap
@@ -61,7 +61,7 @@ def jacobian(
             [0., 3., 2.]], dtype=float32)
     """
     demand(callable(fn), f"jacobian: fn is {a_type(fn)}, not a function", fix="pass a function")
-    demand(mode in MODES, f"jacobian: mode={mode!r}", fix=f"use one of {', '.join(MODES)}")
+    demand_one_of("jacobian", "mode", mode, MODES)
     several: Any = [argnums] if isinstance(argnums, SupportsIndex) else argnums
     demand(
         isinstance(several, Sequence) and all(isinstance(i, SupportsIndex) for i in several),

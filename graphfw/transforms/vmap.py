@@ -23,7 +23,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ops.args import as_tensor
 from graphfw.ops.batching import Lanes
-from graphfw.ops.composed import callback, demand
+from graphfw.ops.composed import callback, demand, demand_one_of
 from graphfw.ops.effects import carrying, happens
 
 RANDOMNESS = ("different", "same", "error")
@@ -73,11 +73,7 @@ def vmap(
             [6., 6.]], dtype=float32)
     """
     fn = callback("vmap", "fn", fn, "fn(*args)")
-    demand(
-        randomness in RANDOMNESS,
-        f"vmap: randomness={randomness!r}",
-        fix=f"use one of {', '.join(map(repr, RANDOMNESS))}",
-    )
+    demand_one_of("vmap", "randomness", randomness, RANDOMNESS)
 
     @functools.wraps(fn)
     @unintercepted

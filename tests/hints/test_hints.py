@@ -264,6 +264,27 @@ def test_arguments_of_classes_and_methods(mistake, fix):
         test_arguments(mistake, fix)
 
 
+OPTIONS = [
+    (lambda: gf.pad(x, 1, mode="replicate"), 'use mode="edge"'),
+    (lambda: gf.pad(x, 1, mode="circular"), 'use mode="wrap"'),
+    (lambda: gf.gelu(x, approximate=True), 'use approximate="tanh"'),
+    (lambda: gf.nn.mse(x, x, reduction="average"), 'use reduction="mean"'),
+    (lambda: gf.nn.mse(x, x, reduction=None), 'use reduction="none"'),
+    (lambda: gf.jacobian(gf.exp, mode="fwd"), 'use mode="forward"'),
+    (lambda: gf.nn.Conv2d(1, 1, 3, padding="SAME"), 'use padding="same"'),
+    (lambda: gf.fft.fft(x, norm="orthonormal"), 'use norm="ortho"'),
+    (lambda: gf.searchsorted(x, x, side=["left"]), 'use side="left"'),
+    (lambda: gf.convolve(x, x, mode="half"), 'use one of "full", "valid", "same"'),
+]
+
+
+@pytest.mark.parametrize(("mistake", "fix"), OPTIONS, ids=str_of)
+def test_words_that_are_arguments(mistake, fix):
+    with gf.Graph(), pytest.raises(gf.ArgumentError, match=" is none of ") as caught:
+        mistake()
+    assert caught.value.fix == fix
+
+
 @pytest.mark.parametrize(
     ("device", "fix"),
     [

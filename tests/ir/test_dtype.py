@@ -108,6 +108,10 @@ def test_what_dtypes_are_read_from(like: object, expected: DType):
     ("like", "shown", "fix"),
     [
         ("flaot32", "flaot32", 'did you mean "float32"?'),
+        ("double", "double", 'did you mean "float64"?'),
+        ("half", "half", 'did you mean "float16"?'),
+        ("int", "int", 'did you mean "int64"?'),
+        ("bf16", "bf16", 'did you mean "bfloat16"?'),
         ("zzz", "zzz", "use one of bool, int8, int16"),
         (np.dtype("U3"), "str96", ""),
         (object, "object", ""),

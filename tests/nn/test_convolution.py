@@ -330,8 +330,8 @@ IMAGES = np.ones((2, 8, 8, 3), np.float32)
         (
             lambda: nn.Conv2d(3, 4, 3, padding_mode="edge"),
             ArgumentError,
-            "padding_mode='edge' is none of zeros, reflect, replicate, circular",
-            "zeros",
+            'padding_mode=\'edge\' is none of "zeros", "reflect", "replicate", "circular"',
+            'use padding_mode="replicate"',
         ),
         (lambda: nn.MaxPool2d((2, 2, 2)), ArgumentError, "MaxPool2d: kernel_size=(2, 2, 2)", "2"),
         (lambda: nn.Upsample(), ArgumentError, "give either size or scale_factor", "scale_factor"),
@@ -349,7 +349,12 @@ IMAGES = np.ones((2, 8, 8, 3), np.float32)
         ),
         (lambda: nn.InstanceNorm1d(3, momentum=0), ArgumentError, "momentum=0 must be", "0.1"),
         (lambda: nn.BatchNorm2d(3, momentum=1.5), ArgumentError, "momentum=1.5 must", "or None"),
-        (lambda: nn.Upsample(2, mode="area"), ArgumentError, "mode='area' is none of", "linear"),
+        (
+            lambda: nn.Upsample(2, mode="area"),
+            ArgumentError,
+            "mode='area' is none of",
+            "use one of",
+        ),
         (
             lambda: nn.Upsample(2, align_corners=True),
             ArgumentError,

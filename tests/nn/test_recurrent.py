@@ -377,12 +377,12 @@ def test_torch_relu(torch, rng):
         ),
         (
             lambda: nn.RNN(2, 3, nonlinearity="rel"),
-            "RNN: there is no nonlinearity='rel'",
-            '"relu"',
+            'RNN: nonlinearity=\'rel\' is none of "tanh", "relu"',
+            'use nonlinearity="relu"',
         ),
         (
             lambda: nn.RNNCell(2, 3, nonlinearity="gelu"),
-            "RNNCell: there is no nonlinearity='gelu'",
+            "RNNCell: nonlinearity='gelu' is none of",
             "relu",
         ),
     ],

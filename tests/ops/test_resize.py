@@ -216,15 +216,22 @@ X = np.ones((1, 1, 4, 4))
         (
             lambda: gf.resize(X, 3, mode="area"),
             ArgumentError,
-            "mode='area' is none of near",
-            "mode",
+            "mode='area' is none of \"near",
+            "use one of",
         ),
+        (
+            lambda: gf.resize(X, 3, mode="bicubic"),
+            ArgumentError,
+            "mode='bicubic' is none of",
+            'use mode="cubic"',
+        ),
+        (lambda: gf.resize(X, 3, mode=["linear"]), ArgumentError, "mode=['linear']", '"linear"'),
         (lambda: gf.resize(X + 1j, 3), DTypeError, "resize: wants floating-point", "gf.abs"),
         (
             lambda: gf.resize(X, 3, coordinate_transformation_mode="corners"),
             ArgumentError,
             "coordinate_transformation_mode='corners' is none of",
-            "half_pixel",
+            "align_corners",
         ),
     ],
 )

@@ -129,8 +129,8 @@ X, GRID = np.ones((2, 4, 3, 3)), np.zeros((2, 5, 5, 2))
         (
             lambda: gf.grid_sample(X, GRID, padding_mode="wrap"),
             ArgumentError,
-            "padding_mode='wrap' is none of zeros, border, reflection",
-            "zeros",
+            'padding_mode=\'wrap\' is none of "zeros", "border", "reflection"',
+            "use one of",
         ),
         (
             lambda: gf.affine_grid(np.ones((1, 2, 2)), (1, 1, 3, 3)),
