@@ -217,7 +217,8 @@ class Saving:
 
     def _described(self, name: str, tensor: Tensor) -> onnx.ValueInfoProto:
         """Return a value's name and type; symbols that `assert_shape` calls equal become one."""
-        checks = [(is_symbol(c.actual), c.said) for c in self._program.shape_checks]
+        promises = [c for c in self._program.shape_checks if c.node.op.name == "assert_shape"]
+        checks = [(is_symbol(c.actual), c.said) for c in promises if not c.is_inside]
         said = {actual: said for actual, said in checks if actual is not None}
         shape = tuple([substitute(d, said) for d in tensor.shape])
         return described(name, TensorType(tensor.dtype, shape))
@@ -241,7 +242,7 @@ class Saving:
         told = {source.symbol for source in program.size_sources}
         told.update(*[t.node.op.symbols for t in self._measured])  # their exporters say how
         for check in program.shape_checks:
-            name = is_symbol(check.said)
+            name = check.introduced
             if name is not None and name not in told and symbols_of(check.actual) <= told:
                 told.add(name)
                 b.symbol(name, partial(b.dim, check.actual))

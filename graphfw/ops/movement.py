@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from graphfw.errors import AxisError, ShapeError, counted
+from graphfw.errors import AxisError, ExecutionError, ShapeError, counted
 from graphfw.ir.affine import Index, broadcast_index, reshape_index
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
@@ -77,10 +78,18 @@ class Reshape(Movement):
         return reshaped(x, self.dims)
 
     def eval(self, xp: Any, x: Any) -> Any:
+        if -1 in self.dims:
+            known = math.prod([int(dim) for dim in self.dims if dim != -1])
+            if known == 0 or x.size % known:
+                raise ExecutionError(
+                    f"reshape: {counted(x.size, 'element')} don't divide into shape "
+                    f"{shape_text(self.dims)}",
+                    fix=f"feed sizes that make the number of elements a multiple of {known}",
+                )
         return xp.reshape(x, self.dims)
 
     def source_index(self, index: Index, x: Shape, y: Shape) -> Index | None:
-        # A dim of -1 that may not divide is checked by eval.
+        # Runs check whether a dim of -1 divides: see `shape_checks.py`.
         return reshape_index(index, y, x) if size_of(x) == size_of(y) else None
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:

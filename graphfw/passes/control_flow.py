@@ -24,6 +24,7 @@ from graphfw.ops.branches import Branch
 from graphfw.ops.checkpoints import Checkpoint
 from graphfw.ops.regions import Region, zeros_like
 from graphfw.ops.scans import Scan
+from graphfw.ops.shape_checks import is_checked
 from graphfw.ops.whiles import Loop
 from graphfw.passes.base import Pass
 from graphfw.passes.cse import CSE
@@ -229,6 +230,8 @@ class ConvertIfs(Pass):
         if number.node.op.name == "constant":
             chosen = int(number.node.op.values[0].array)
             bodies = (bodies[min(max(chosen, 0), len(bodies) - 1)],)
+            if _promises(bodies[0].graph):  # which runs of a body check
+                return None
         elif not self._is_small(op):
             return None
         hits["selected"] += 1
@@ -256,10 +259,17 @@ class ConvertIfs(Pass):
         return total <= self.limit
 
 
+def _promises(graph: Graph) -> bool:
+    """Return whether a graph, or a body in it, relies on shapes that runs have to check."""
+    regions = [node.op for node in graph.nodes if isinstance(node.op, Region)]
+    inside = [body.graph for op in regions for body in op.bodies]
+    return any(map(is_checked, graph.nodes)) or any(map(_promises, inside))
+
+
 def _is_plain(node: Node) -> bool:
     """Return whether a node is elementwise, moves elements or is a constant; none of them fails."""
     traits, name = node.op.traits, node.op.name
-    if PURE not in traits or RANDOM in traits or name == "assert_shape":
+    if PURE not in traits or RANDOM in traits or is_checked(node):
         return False
     return ELEMENTWISE in traits or ALIAS in traits or name in ("concat", "constant")
 
@@ -337,6 +347,8 @@ def _invariants(body: Body, captures: int, is_run: bool) -> list[Tensor]:
     for node in body.nodes:
         traits = node.op.traits
         if PURE not in traits or RANDOM in traits or isinstance(node.op, Region):
+            continue
+        if is_checked(node) and not is_run:
             continue
         if all(t.node in same for t in node.inputs):
             same.add(node)

@@ -13,17 +13,16 @@ from graphfw.errors import (
     DTypeError,
     FeedError,
     GraphfwError,
-    ShapeError,
     a_type,
     counted,
 )
 from graphfw.ir import concrete
-from graphfw.ir.dim import Dim, DimLike, is_symbol, symbols_of
-from graphfw.ir.dim_text import evaluate
+from graphfw.ir.dim import DimLike, is_symbol, symbols_of
 from graphfw.ir.dtype import DType, as_dtype, holds_stored
 from graphfw.ir.literal import PYTHON_SCALARS, Array, as_given, fitted
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
+from graphfw.ops.shape_checks import ShapeCheck, size_at
 from graphfw.runtime.program import Program, SizeSource
 
 _WEAK = (*PYTHON_SCALARS, list, tuple)
@@ -175,40 +174,37 @@ def bind_sizes(program: Program, shapes: Sequence[tuple[int, ...]]) -> tuple[int
 
 def _size(dim: DimLike, sizes: Mapping[str, int]) -> int | None:
     """Return a dim's size, or None where a symbol in it is not known yet."""
-    if isinstance(dim, int) or not symbols_of(dim) <= sizes.keys():
-        return dim if isinstance(dim, int) else None
     try:
-        return evaluate(dim, sizes)
+        return size_at(dim, sizes)
     except ZeroDivisionError as error:
         raise FeedError(str(error)) from None
 
 
 def check_promises(program: Program, sizes: dict[str, int]) -> None:
-    """Check what assert_shape says, in order; a symbol that it introduces gets its size here."""
+    """Check shapes in order; a symbol that `assert_shape` introduces gets its size here.
+
+    Raises:
+        ShapeError: One is another than it is said to be.
+    """
     for check in program.shape_checks:
         actual = _size(check.actual, sizes)
-        if actual is None:
-            continue
-        name = is_symbol(check.said)
-        if name is not None:
-            sizes.setdefault(name, actual)
-        said = _size(check.said, sizes)
-        if said is not None and said != actual:
-            shown = f"{check.said} = {said}" if isinstance(check.said, Dim) else str(said)
+        if actual is not None and check.introduced is not None:
+            sizes.setdefault(check.introduced, actual)
+        if _fails(check, sizes):
             names = symbols_of(check.actual) | symbols_of(check.said)
             why = [
                 f"`{source.symbol}` is dim {source.axis} of {label(program.feeds[source.feed])}"
                 for source in program.size_sources
                 if source.symbol in names
             ]
-            if check.loc.layer:
-                why.append(f"the layer {check.loc.layer} relies on it")
-            raise ShapeError(
-                f"assert_shape: the dim `{check.actual}` is {actual} in this run, not {shown}",
-                why="; ".join(why),
-                at=check.loc,
-                fix="feed arrays that agree, or drop the assertion",
-            )
+            raise check.error(sizes, why)
+
+
+def _fails(check: ShapeCheck, sizes: Mapping[str, int]) -> bool:
+    try:
+        return check.fails(sizes)
+    except ZeroDivisionError as error:
+        raise FeedError(str(error)) from None
 
 
 def _wrong_shape(placeholder: Tensor, shape: tuple[int, ...], reason: str) -> FeedError:

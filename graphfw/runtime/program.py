@@ -13,14 +13,14 @@ from graphfw.errors import FeedError, GraphError
 from graphfw.ir import concrete
 from graphfw.ir.body import Body
 from graphfw.ir.collecting import without_collection
-from graphfw.ir.dim import DimLike, is_symbol, substitute, symbol, symbols_of
+from graphfw.ir.dim import is_symbol, substitute, symbol, symbols_of
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import ALIAS, MEASURES, RANDOM, SOURCE
 from graphfw.ir.rebuild import derive
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Update, Variable, distinct_pairs
-from graphfw.loc import Loc
+from graphfw.ops.shape_checks import ShapeCheck, shape_checks
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, PassReport, PassResult, chosen_level, run_pipeline
 from graphfw.runtime.riding import riding
@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from graphfw.passes.mixed_policy import Policy
 
 Passes: TypeAlias = Callable[[], Sequence[Pass]]
-
-
-@record
-class ShapeCheck:
-    """One dim that `assert_shape` promised: what it is said to be, and what it is computed from."""
-
-    said: DimLike
-    actual: DimLike
-    loc: Loc
 
 
 class SizeSource(NamedTuple):
@@ -70,7 +61,7 @@ class Program:
         symbols: The names of the symbolic dims, in the order of `sizes`; not those that runs
             measure.
         size_sources: Where the sizes come from, for those that `shape_checks` do not bring.
-        shape_checks: What `assert_shape` promised.
+        shape_checks: The checks of sizes that come before all else.
         is_random: Whether it draws random numbers.
         level: How much of the passes' work is checked.
         passes: Returns the passes that the executor wants.
@@ -223,7 +214,7 @@ def _lowered(
     outputs = [*fetches, *along, *values]
     source = derive(graph, outputs)
     _check_fed(source, feeds)
-    checks = tuple(_shape_checks(source))
+    checks = shape_checks(source)
     symbols = _symbols(source, feeds, checks)
     sources = _size_sources(feeds)
     measuring = [node for node in source.nodes if MEASURES in node.op.traits]
@@ -276,7 +267,7 @@ def stage_program(
         feeds: Its placeholders, those that stand for results of other parts among them.
         updated: The variables that it updates.
     """
-    checks = tuple(_shape_checks(graph))
+    checks = shape_checks(graph)
     return Program(
         source=graph,
         feeds=tuple(feeds),
@@ -301,15 +292,16 @@ def body_program(body: Body, lasting: int, *, is_trip: bool) -> Program:
         is_trip: Whether a loop computes it in each trip.
     """
     split = len(body.parameters) - lasting
+    checks = shape_checks(body.graph)
     program = Program(
         source=body.graph,
         feeds=body.parameters[:split],
         variables=cast("tuple[Variable, ...]", body.parameters[split:]),  # nobody asks for names
         fetch_count=len(body.outputs),
         updated=(),
-        symbols=tuple(sorted(_symbols(body.graph, body.parameters, ()))),
+        symbols=tuple(sorted(_symbols(body.graph, body.parameters, checks))),
         size_sources=(),
-        shape_checks=(),
+        shape_checks=checks,
         is_random=body.is_random,
         level="off",
         passes=tuple,
@@ -338,17 +330,6 @@ def _check_fed(graph: Graph, feeds: Sequence[Tensor]) -> None:
             )
 
 
-def _shape_checks(graph: Graph) -> list[ShapeCheck]:
-    """Collect what assert_shape promises: it is checked before anything is computed."""
-    return [
-        ShapeCheck(said, actual, node.loc)
-        for node in graph.nodes
-        if node.op.name == "assert_shape"
-        for said, actual in zip(node.types[0].shape, node.inputs[0].shape, strict=True)
-        if said != actual
-    ]
-
-
 def _symbols(graph: Graph, feeds: Sequence[Tensor], checks: Sequence[ShapeCheck]) -> set[str]:
     found: set[str] = set()
     # Types have no others: they follow from the fields and the inputs' types.
@@ -359,6 +340,7 @@ def _symbols(graph: Graph, feeds: Sequence[Tensor], checks: Sequence[ShapeCheck]
         found.update(*map(symbols_of, tensor.shape))
     for check in checks:
         found |= symbols_of(check.said) | symbols_of(check.actual)
+        found = found.union(*map(symbols_of, check.lengths))
     return found
 
 
@@ -382,9 +364,8 @@ def _known_sizes(known: Iterable[str], checks: Sequence[ShapeCheck]) -> set[str]
     """Return the symbols that are known, and those that `assert_shape` introduces for them."""
     found = set(known)
     for check in checks:
-        name = is_symbol(check.said)
-        if name is not None and symbols_of(check.actual) <= found:
-            found.add(name)
+        if check.introduced is not None and symbols_of(check.actual) <= found:
+            found.add(check.introduced)
     return found
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from graphfw.errors import ExecutorError
-from graphfw.ir.dim import DimLike, is_symbol, substitute, symbols_of
+from graphfw.ir.dim import DimLike, substitute, symbols_of
+from graphfw.ops.shape_checks import ShapeCheck
 from graphfw.runtime.memory import Entry, Kind, MemoryReport
 from graphfw.runtime.places import place_of
 from graphfw.runtime.profile import Event, Profile, Timing
-from graphfw.runtime.program import ShapeCheck
 from graphfw.runtime.stages import Measurement, Stages
 
 
@@ -27,9 +27,8 @@ def title(stages: Stages, number: int) -> str:
 
 def introduce(check: ShapeCheck, env: dict[str, int]) -> None:
     """Give the symbol that an assertion introduces its size."""
-    name = is_symbol(check.said)
-    if name is not None and symbols_of(check.actual) <= env.keys():
-        env.setdefault(name, _size(check.actual, env))
+    if check.introduced is not None and symbols_of(check.actual) <= env.keys():
+        env.setdefault(check.introduced, _size(check.actual, env))
 
 
 def bound(one: Measurement, env: dict[str, int]) -> None:

@@ -39,7 +39,7 @@ def test_mistakes_in_arguments():
     assert "nothing is mapped" in text
     text = message(ArgumentError, lambda: gf.vmap(lambda a: a, randomness="equal"))
     assert "randomness='equal'" in text
-    assert "'different', 'same', 'error'" in text
+    assert 'use one of "different", "same", "error"' in text
     assert "fn is an int" in message(ArgumentError, lambda: gf.vmap(3))  # type: ignore[arg-type]  # bad
 
 

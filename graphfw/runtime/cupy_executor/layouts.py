@@ -16,6 +16,7 @@ from graphfw.ir.collecting import without_collection
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
+from graphfw.ops.shape_checks import hold
 from graphfw.runtime.cupy_executor.batched_launch import batched
 from graphfw.runtime.cupy_executor.bound_plan import (
     BoundCudnn,
@@ -234,7 +235,7 @@ class GpuLayouts:
             check: Is called with a new one, and may refuse it.
 
         Raises:
-            ArithmeticError: A size divides by 0, or a step does not take these sizes.
+            ArithmeticError: A size divides by 0, or a step or a check does not take these sizes.
         """
         known = self._known.get(sizes)
         if known is not None:
@@ -258,7 +259,7 @@ class GpuLayouts:
         """Lay out some sizes.
 
         Raises:
-            ArithmeticError: A size divides by 0, or a step does not take these sizes.
+            ArithmeticError: A size divides by 0, or a step or a check does not take these sizes.
         """
         with self._lock, without_collection():
             return self._laid_out(dict(zip(self.build.program.symbols, sizes, strict=True)))
@@ -311,6 +312,8 @@ class GpuLayouts:
 
     def _laid_out(self, env: dict[str, int], loose: frozenset[int] = _NONE) -> GpuLayout:
         build = self.build
+        if not hold(build.program.shape_checks, [*env], [*env.values()]):
+            raise ArithmeticError
         if self._arena is None:
             self._arena = Arena(build.blocks, [evaluate(size, env) for size in build.nbytes])
         nbytes = [evaluate(s.size, env) * s.dtype.itemsize for s in self.slot_of]

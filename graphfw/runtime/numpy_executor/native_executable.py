@@ -20,6 +20,7 @@ from graphfw.ir.sources import Constant
 from graphfw.ir.time_limits import TimeOverError
 from graphfw.ops.effects import quiet
 from graphfw.ops.selection import names_nothing
+from graphfw.ops.shape_checks import hold
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Claim, Executable, Options, Replayed
 from graphfw.runtime.memory import MemoryReport
@@ -130,7 +131,7 @@ class NativeExecutable(Executable):
         """Return the layout at some sizes.
 
         Raises:
-            ArithmeticError: A size divides by 0, or a step does not take these sizes.
+            ArithmeticError: A size divides by 0, or a step or a check does not take these sizes.
         """
         return self._layouts.get(sizes) or self._layout(sizes)
 
@@ -193,14 +194,15 @@ class NativeExecutable(Executable):
         """Lay out sizes that have not been seen lately.
 
         Raises:
-            ArithmeticError: A size divides by 0, or a step does not take these sizes.
+            ArithmeticError: A size divides by 0, or a step or a check does not take these sizes.
         """
         with self._lock:
             layout = self._layouts.get(sizes)
             if layout is None:
                 with without_collection():
                     layout = self.loaded.layouts.make(sizes)
-                if layout.is_refused:
+                program = self.program
+                if layout.is_refused or not hold(program.shape_checks, program.symbols, sizes):
                     raise ArithmeticError
                 self._check(layout, claim)
                 layout.is_unchecked = names_nothing(self.program.source, layout.sizes)

@@ -443,3 +443,23 @@ def test_what_is_fetched_of_loops_belongs_to_the_caller(fake, session, rng):
             np.testing.assert_allclose(plain_array(a), b, rtol=1e-5, atol=1e-6)
         for a in found:
             a[...] = 0
+
+
+@pytest.mark.parametrize("kind", ["while", "branch", "product"])
+def test_a_body_is_not_run_at_sizes_that_it_does_not_rely_on(fake, session, kind):
+    with gf.Graph() as graph:
+        x, y = gf.placeholder((), name="x"), gf.placeholder(("m",), name="y")
+
+        def inside():
+            promised = gf.assert_shape(y, (3,))
+            return gf.sum(promised @ gf.ones((3, 2)) if kind == "product" else gf.exp(promised))
+
+        if kind == "branch":
+            made = gf.cond(x > 0, inside, lambda: gf.asarray(-1.0))
+        else:
+            made = gf.while_loop(lambda c: c < x, lambda c: c + inside(), 0.0)
+    used = session(graph)
+    used.run(made, {x: 1.0, y: np.ones(3, np.float32)})
+    with pytest.raises(gf.ExecutionError, match=r"assert_shape: the shape is \[1\], not \[3\]"):
+        used.run(made, {x: 1.0, y: np.ones(1, np.float32)})
+    used.run(made, {x: -1.0, y: np.zeros(1, np.float32)})  # nothing relies on it

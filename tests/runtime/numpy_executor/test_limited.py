@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.errors import ExecutionError, MemoryLimitError
+from graphfw.errors import ExecutionError, MemoryLimitError, ShapeError
 from graphfw.runtime.numpy_executor.limited import LimitedExecutable
 from tests.passes.test_rematerialise import mlp
 
@@ -182,7 +182,7 @@ def test_sizes_that_the_graph_refuses_are_refused_as_without_a_limit():
     for limit in (None, "1MiB"):
         with gf.Session(g, memory_limit=limit) as session:
             plan = session.compile(y, feeds=[x])
-            with pytest.raises(ExecutionError) as caught:
+            with pytest.raises(ShapeError) as caught:
                 plan(np.ones(4, np.float32))
             texts.append(caught.value.summary)
     assert texts[0] == texts[1]
