@@ -117,5 +117,11 @@ def _signed(terms: Sequence[tuple[bool, str]]) -> str:
 
 def _grouped(d: DimLike) -> str:
     lone = lone_atom(d, ("symbol", "max", "min"))
-    plain = d >= 0 if isinstance(d, int) else lone and (lone[1] == 0 or lone[0].op != "symbol")
+    if isinstance(d, int):
+        plain = d >= 0
+    elif lone is None:
+        plain = False
+    else:  # `max` and `min` take an offset inside, unless they are called by a digest
+        atom, offset = lone
+        plain = offset == 0 or (atom.op != "symbol" and not _DIGEST.fullmatch(atom.text))
     return canonical(d) if plain else f"({canonical(d)})"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import graphfw as gf
@@ -102,6 +102,7 @@ def test_normal_form_keeps_the_value(tree: Any, env: dict[str, int]) -> None:
 
 
 @given(TREES)
+@example(("//", 1, ("%", ("//", 1, "batch"), ("-", "batch", ("%", -2, "batch")))))
 def test_text_round_trip(tree: Any) -> None:
     d = build(tree)
     again = parse_dim(str(d))
