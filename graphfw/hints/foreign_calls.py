@@ -189,6 +189,10 @@ irfft2(x): gf.fft.irfftn(x, axes=(-2, -1))
 rfft2(x): gf.fft.rfftn(x, axes=(-2, -1))
 """
 
+RANDOM_CALLS = """
+random(size): gf.random.uniform(size)
+"""
+
 LINALG_CALLS = """
 multi_dot(arrays): arrays[0] @ arrays[1]
 cond(m): gf.matrix_norm(m, ord=2) * gf.matrix_norm(gf.linalg.inv(m), ord=2)

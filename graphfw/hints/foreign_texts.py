@@ -155,7 +155,9 @@ not in graphfw: a session computes in one process, on one machine
 write @gf.function, or a graph and gf.Session
     Script* compiler fx
 python -m graphfw and docs/debugging.md tell what there is
-    profiler monitor testing utils overrides library package hub
+    profiler monitor testing utils library package hub
+write gf.FunctionMode, or a method __graphfw_function__: docs/array-api.md
+    overrides
 measure a plan: plan.profile(…)
     ThroughputBenchmark Benchmark*
 write gf.asarray(values, dtype=…)
@@ -280,6 +282,31 @@ write gf.take(x, i, axis=axis), or gf.where(condition, x, y) for choices
 TOP_TEXTS = """
 write gf.random.categorical(gf.log(p), shape=…); counts are gf.random.multinomial(count, p)
     multinomial
+"""
+
+NN_TEXTS = """
+gradients are clipped by the optimiser: gf.optim.Adam(lr, clip_norm=…)
+    utils
+"""
+
+RANDOM_TEXTS = """
+leave it out: draws have no keys, and a name pins a draw, as in gf.random.normal(shape, name=…)
+    split fold_in clone key_data wrap_key_data key_impl
+write gf.random.multinomial(count, p), with the chances of all classes
+    binomial
+"""
+
+ONNX_TEXTS = """
+write gf.onnx.save(graph, fetches, path)
+    export dynamo_export save_model
+write gf.onnx.load(path)
+    load_model load_from_string load_model_from_string
+write gf.Session(gf.onnx.load(path)), or gf.onnx.run(path, feeds)
+    InferenceSession backend
+write python -m graphfw onnx check model.onnx
+    checker
+that is of the package onnx: import onnx
+    helper numpy_helper shape_inference compose version_converter ModelProto TensorProto
 """
 
 OPTIM_TEXTS = """

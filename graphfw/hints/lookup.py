@@ -35,6 +35,7 @@ class Answer(NamedTuple):
 _OWN_SENSE = {
     "gf.errors": "gf.errors",
     "gf.nn.init": "gf.nn.init",
+    "gf.onnx": "gf.onnx",
     "gf.optim.schedules": "gf.optim",
 }
 """Modules whose names are common words, with where these are meant: `linear` is no schedule."""

@@ -85,6 +85,9 @@ PATTERNS = _patterns(TEXTS)
 OF_PLACES: dict[str, tuple[Calls, dict[str, str]]] = {
     "gf": ({}, _texts(foreign_texts.TOP_TEXTS)),
     "gf.fft": (_calls(foreign_calls.FFT_CALLS), {}),
+    "gf.nn": ({}, _texts(foreign_texts.NN_TEXTS)),
+    "gf.onnx": ({}, _texts(foreign_texts.ONNX_TEXTS)),
+    "gf.random": (_calls(foreign_calls.RANDOM_CALLS), _texts(foreign_texts.RANDOM_TEXTS)),
     "gf.linalg": (_calls(foreign_calls.LINALG_CALLS), {}),
     "gf.optim": ({}, _OPTIM_TEXTS),
     "Tensor": (_calls(foreign_methods.TENSOR_CALLS), _texts(foreign_methods.TENSOR_TEXTS)),

@@ -38,6 +38,7 @@ from graphfw.io.header import (
     DTYPES,
     METADATA,
     HeaderError,
+    OtherFormatError,
     UnknownDtypeError,
     header_of,
     is_text,
@@ -277,6 +278,12 @@ def read_and_verify(
         raise refuse(_reason(error), "get permission to read it") from error
     except UnknownDtypeError as error:
         raise refuse(str(error), f"convert it to one of {', '.join(DTYPES)}") from error
+    except OtherFormatError as error:
+        raise refuse(
+            f"it is {error}, and not a safetensors file",
+            "read it with that library, and give what it holds to session.load_state_dict, or to "
+            "model.load_state_dict for PyTorch's weights",
+        ) from error
     except (OSError, HeaderError) as error:
         raise refuse(
             f"it is damaged, cut short or not a safetensors file ({_reason(error)})",

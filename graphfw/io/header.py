@@ -54,6 +54,19 @@ class HeaderError(Exception):
     """A file has no header of this format; the text says why."""
 
 
+class OtherFormatError(Exception):
+    """A file is of another format; the text says which."""
+
+
+_OTHERS = {
+    b"PK\x03\x04": "a zip archive, as torch.save and np.savez write it",
+    b"\x93NUMPY": "an array, as np.save writes it",
+    b"\x89HDF": "an HDF5 file, as Keras writes it",
+    b"\x80": "a pickle",
+}
+"""How files of other formats begin."""
+
+
 class UnknownDtypeError(Exception):
     """An entry has a dtype that NumPy and graphfw do not have; the text says which."""
 
@@ -89,6 +102,7 @@ def read_header(file: FileIO) -> Header:
 
     Raises:
         HeaderError: It is none.
+        OtherFormatError: It is the begin of another kind of file.
         UnknownDtypeError: An array can't be read.
         OSError: The file can't be read.
     """
@@ -98,6 +112,9 @@ def read_header(file: FileIO) -> Header:
     if len(begin) < _LENGTH:
         raise HeaderError("it has less than 8 bytes")
     if length > _LONGEST:
+        for signature, kind in _OTHERS.items():
+            if begin.startswith(signature):
+                raise OtherFormatError(kind)
         raise HeaderError("its header would be too large")
     text = file.read(length) or b""
     if len(text) < length:

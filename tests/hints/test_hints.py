@@ -264,6 +264,33 @@ def test_arguments_of_classes_and_methods(mistake, fix):
         test_arguments(mistake, fix)
 
 
+MODULES = [
+    (lambda: gf.onnx.export, "write gf.onnx.save(graph, fetches, path)"),
+    (lambda: gf.onnx.load_model, "write gf.onnx.load(path)"),
+    (lambda: gf.onnx.lod, 'did you mean "load"?'),
+    (lambda: gf.load, "write session.restore(path), or gf.onnx.load(path)"),
+    (lambda: gf.random.random((3,)), "gf.random.uniform((3,))"),
+    (
+        lambda: gf.nn.utils.clip_grad_norm_,
+        "gradients are clipped by the optimiser: gf.optim.Adam(lr, clip_norm=…)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "fix"), MODULES, ids=str_of)
+def test_names_of_one_module(mistake, fix):
+    pytest.importorskip("onnx")
+    with pytest.raises(gf.UnknownNameError) as caught:
+        mistake()
+    assert caught.value.fix == fix
+
+
+def test_a_draw_needs_no_key():
+    with pytest.raises(gf.UnknownNameError) as caught:
+        gf.random.split(3)
+    assert caught.value.fix.startswith("leave it out: draws have no keys, and a name pins a draw")
+
+
 OPTIONS = [
     (lambda: gf.pad(x, 1, mode="replicate"), 'use mode="edge"'),
     (lambda: gf.pad(x, 1, mode="circular"), 'use mode="wrap"'),

@@ -4,6 +4,7 @@ Long: every way in which a file can be broken is here.
 """
 
 import os
+import pickle
 import signal
 import stat
 import subprocess
@@ -399,16 +400,31 @@ def test_a_file_cut_short_while_it_is_read_is_refused(tmp_path, monkeypatch):
         read_checkpoint(tmp_path / "x")
 
 
-@pytest.mark.parametrize("content", [b"PK\x03\x04" + b"zip" * 30, b"\x93NUMPY" + b"\0" * 90])
-def test_another_format_is_refused(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"PK\x03\x04" + b"zip" * 30, "a zip archive, as torch.save and np.savez write it"),
+        (b"\x93NUMPY" + b"\0" * 90, "an array, as np.save writes it"),
+        (b"\x89HDF\r\n\x1a\n" + b"\0" * 90, "an HDF5 file, as Keras writes it"),
+        (pickle.dumps({"w": np.arange(90)}), "a pickle"),
+    ],
+)
+def test_another_format_is_refused(tmp_path, content, kind):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(CheckpointError) as caught:
         read_checkpoint(tmp_path / "x")
     assert said(caught.value) == (
-        f"cannot read checkpoint '{tmp_path}/x': it is damaged, cut short or not a safetensors "
-        "file (its header would be too large)\n"
-        "  fix  use another copy; session.save never leaves half a file"
+        f"cannot read checkpoint '{tmp_path}/x': it is {kind}, and not a safetensors file\n"
+        "  fix  read it with that library, and give what it holds to session.load_state_dict, or "
+        "to model.load_state_dict for PyTorch's weights"
     )
+
+
+def test_what_is_no_known_format_is_refused(tmp_path):
+    (tmp_path / "x").write_bytes(b"hello, world, this is a text")
+    with pytest.raises(CheckpointError, match=r"damaged.*its header would be too large") as caught:
+        read_checkpoint(tmp_path / "x")
+    assert caught.value.fix == "use another copy; session.save never leaves half a file"
 
 
 def test_a_dtype_numpy_lacks_is_named(tmp_path):

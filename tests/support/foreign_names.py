@@ -66,6 +66,9 @@ OTHERS = (
     "scipy.linalg",
     "scipy.special",
     "scipy.signal",
+    "torch.onnx",
+    "onnx",
+    "onnxruntime",
 )
 """Further modules and classes, for whose names the tables may have rows."""
 
@@ -109,12 +112,19 @@ LISTED = {
     """,
     "jax.jit": "clear_cache eval_shape lower trace",
     "jax.core.Jaxpr": "constvars eqns invars outvars",
+    "torch.onnx": "dynamo_export export",
+    "onnx": """
+        ModelProto TensorProto backend checker compose helper load_from_string load_model
+        load_model_from_string numpy_helper save_model shape_inference version_converter
+    """,
+    "onnxruntime": "InferenceSession",
     "onnx.GraphProto": """
         SerializeToString doc_string initializer input metadata_props name node output
         quantization_annotation sparse_initializer value_info
     """,
 }
-"""Names that no package tells: of TensorFlow, which is large, and of objects without a class."""
+"""Names that no package tells: of TensorFlow, which is large, and of objects without a class; and
+those of modules of which few are meant for users."""
 
 
 def read() -> dict[str, list[str]]:
