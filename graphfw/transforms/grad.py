@@ -162,7 +162,7 @@ def _seed(y: Tensor, grad_y: Any) -> Tensor:
     if grad_y is None:
         if y.shape != ():
             raise GradientError(
-                f"grad: y has shape {y.type}, and only a scalar has one gradient",
+                f"grad: y is {y.type}, and only a scalar has one gradient",
                 operands=[concrete.describe("y", y)],
                 fix="reduce it first, with gf.sum or gf.mean, or pass grad_y=",
             )

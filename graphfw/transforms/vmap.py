@@ -183,11 +183,15 @@ def _taken(leaf: _Leaf) -> _Leaf:
     if leaf.axis is None or leaf.value is None:
         return leaf
     tensor = as_tensor(leaf.value)
+    fix = "pass in_axes=None for it, if all examples share it"
+    whole, _, key = leaf.label.rpartition("[")
+    if isinstance(leaf.value, PYTHON_SCALARS) and "[" in whole and key[:-1].isdigit():
+        fix += f"; to map the numbers of {whole}, pass gf.asarray({whole})"
     demand(
         tensor.ndim > 0,
         f"vmap: {leaf.label} is a scalar, which has no axis to map",
         {leaf.label: tensor},
-        fix="pass in_axes=None for it, if all examples share it",
+        fix=fix,
         error=ShapeError,
     )
     return leaf._replace(front=F.moveaxis(tensor, _axis("in_axes", leaf, tensor, tensor.ndim), 0))

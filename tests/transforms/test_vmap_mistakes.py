@@ -35,6 +35,9 @@ def test_mistakes_in_arguments():
     assert "in_axes: axis 2 is out of range for 2 dims, those of args[0]" in text
     text = message(ShapeError, lambda: gf.vmap(lambda a: a)(1.0))
     assert "args[0] is a scalar, which has no axis to map" in text
+    text = message(ShapeError, lambda: gf.vmap(lambda a: a)([1.0, 2.0]))
+    assert "args[0][0] is a scalar, which has no axis to map" in text
+    assert "to map the numbers of args[0], pass gf.asarray(args[0])" in text
     text = message(ArgumentError, lambda: gf.vmap(lambda a: a, None)(x))
     assert "nothing is mapped" in text
     text = message(ArgumentError, lambda: gf.vmap(lambda a: a, randomness="equal"))
