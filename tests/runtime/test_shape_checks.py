@@ -1,4 +1,4 @@
-"""What a graph relies on is checked in bodies as well: native code would read elsewhere."""
+"""Promises of shapes in bodies are checked: native code would read elsewhere where they fail."""
 
 from __future__ import annotations
 
