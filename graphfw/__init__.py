@@ -18,9 +18,9 @@ The functions follow the Python Array API standard. Layers are in `graphfw.nn`, 
 `graphfw.optim`, random draws in `graphfw.random`.
 
 `graphfw.onnx` is imported when it is first used: it wants the package `onnx`.
-
-Long: it has a line for each public name.
 """
+
+# Long: it has a line for each public name.
 
 import importlib
 from typing import TYPE_CHECKING

@@ -5,6 +5,7 @@
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -216,11 +217,12 @@ def test_runtime_and_io():
 
 def test_files_are_short():
     long = [
-        f"{relative(path)}: {lines} lines (more than {MAX_LINES}): split it, "
-        "or give the reason in the module docstring after 'Long:'"
+        f"{relative(path)}: {lines} lines (more than {MAX_LINES}): split it, or give the reason in "
+        "the module docstring after 'Long:', or in a comment where users read the docstring"
         for path in [*SOURCES, *OTHERS]
         if (lines := len(read(path).splitlines())) > MAX_LINES
         and "Long:" not in (ast.get_docstring(ast.parse(read(path))) or "")
+        and not re.search(r"^# Long: ", read(path), re.MULTILINE)
     ]
     assert not long, "\n" + "\n".join(long)
 

@@ -94,7 +94,11 @@ def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionErro
     Raises:
         MemoryError: The error is one: no fault of the values. A function of the user's may mean
             anything by it.
+        BdbQuit: The user has left Python's debugger.
     """
+    debugger = sys.modules.get("bdb")  # loaded where anybody can have left it
+    if debugger is not None and isinstance(error, debugger.BdbQuit):
+        raise error
     if isinstance(error, MemoryError) and node.op.name != "host_call":
         raise error
     large = next(filter(_is_beyond_numpy, node.types), None)

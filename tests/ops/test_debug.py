@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import sys
 from typing import Any
 
@@ -392,6 +393,25 @@ def test_a_breakpoint_has_the_values_by_their_names(monkeypatch):
     np.testing.assert_array_equal(values["x1"], [2, 3])
     assert values["total"] == 3
     assert values["where"] == (__file__, line)
+
+
+def test_whoever_quits_the_debugger_is_out(monkeypatch):
+    with gf.Graph() as graph:
+        x = gf.placeholder((), name="x")
+        w = gf.Variable(1.0, name="w")
+        step = gf.update(w, w + gf.breakpoint(x))
+
+    def leave(*args, **keywords):
+        raise bdb.BdbQuit
+
+    monkeypatch.setattr(sys, "breakpointhook", leave)
+    with gf.Session(graph) as session:
+        with pytest.raises(bdb.BdbQuit):
+            session.run(step, {x: 1.0})
+        assert session[w] == 1
+        monkeypatch.setattr(sys, "breakpointhook", lambda *args, **keywords: None)
+        session.run(step, {x: 1.0})
+        assert session[w] == 2
 
 
 def test_breakpoints_can_be_switched_off(monkeypatch):
