@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -296,8 +296,7 @@ def _sizes(graph: Graph, size: int | None) -> dict[str, int]:
         for kind in node.types:
             names.update(dict.fromkeys(sorted(frozenset().union(*map(symbols_of, kind.shape)))))
         names.update(dict.fromkeys(sorted(node.op.symbols)))  # as an op that gives a size has it
-        if node.op.name != "assert_shape":
-            continue
+    for node in _promises(live_nodes(graph)):
         for pair in zip(node.inputs[0].shape, node.types[0].shape, strict=True):
             actual, wanted = (_resolved(dim, known) for dim in pair)
             symbol, other = (is_symbol(actual), wanted)
@@ -309,6 +308,15 @@ def _sizes(graph: Graph, size: int | None) -> dict[str, int]:
     chosen = {name: size or 2 + place for place, name in enumerate(free)}
     bound = {name: evaluate(_resolved(dim, known), chosen) for name, dim in known.items()}
     return {**chosen, **bound}
+
+
+def _promises(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yield the `assert_shape`s, those in bodies among them."""
+    for node in nodes:
+        if node.op.name == "assert_shape":
+            yield node
+        for body in nested(node.op.values):
+            yield from _promises(body.nodes)
 
 
 def _resolved(dim: DimLike, known: Mapping[str, DimLike]) -> DimLike:

@@ -239,6 +239,16 @@ class TestValues:
             z = a + y + gf.assert_shape(F.sum(x, axis=(2, 3)), ("batch", 5))[:, :, None]
         run_pipeline(derive(g, [z]), DEFAULT, verify="values")
 
+    def test_sizes_fit_what_is_asserted_in_a_body(self):
+        with gf.Graph() as g:
+            x = gf.placeholder(("n",), name="x")
+            y = gf.cond(
+                gf.asarray(True),
+                lambda: gf.sum(gf.checkpoint(gf.exp)(gf.assert_shape(x, (3,)))),
+                lambda: gf.asarray(0.0),
+            )
+        run_pipeline(derive(g, [y]), DEFAULT, verify="values")
+
     def test_sizes_fit_what_is_divided(self):
         graph = graph_of("raw('reshape', x, dims=(-1, 4))", takes="x: float32[n]")
         run_pipeline(graph, DEFAULT, verify="values")
