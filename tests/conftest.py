@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from graphfw.runtime.numpy_executor import identity
-from tests.support import smoke
+from tests.support import exhaustive, smoke
 from tests.support.cuda_host import compiler
 from tests.support.fake_cublaslt import FakeCublasLt
 from tests.support.fake_cupy import FakeCupy
@@ -24,6 +24,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in exhaustive.surplus(items):
+        item.add_marker("slow")
     for item in smoke.chosen(items):
         item.add_marker("smoke")
 
