@@ -52,6 +52,7 @@ def test_float64(causal: bool, rng: np.random.Generator) -> None:
     check(causal, 0.3, operands(rng, (70, 300, 33, 20), np.float64))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", LOW, ids=str)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -61,6 +62,7 @@ def test_16_bits(
     check(causal, None, operands(rng, sizes, dtype))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", LOW, ids=str)
 @pytest.mark.parametrize("shape", [(300,), (70, 1), (2, 1, 1, 300), (3, 70, 300)], ids=str)
 @pytest.mark.parametrize("kind", ["bools", "floats"])
@@ -138,6 +140,7 @@ def test_narrower_vectors(
     check(True, None, operands(rng, (70, 300, 33, 20), np.float64))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", [(300,), (70, 1), (2, 1, 1, 300), (3, 70, 300), (1, 1)], ids=str)
 @pytest.mark.parametrize("kind", ["bools", "floats"])
 @pytest.mark.parametrize("causal", [False, True])
@@ -154,6 +157,7 @@ def test_mask_with_any_strides(rng: np.random.Generator) -> None:
     check(False, None, (*operands(rng, (70, 300, 16, 20)), mask))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("dtype", "fill"),
     [
@@ -269,6 +273,7 @@ FEW = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, *LOW], ids=str)
 @pytest.mark.parametrize("sizes", FEW, ids=str)
 def test_few_queries(sizes: tuple[int, ...], dtype: Any, rng: np.random.Generator) -> None:
@@ -286,6 +291,7 @@ def test_few_queries_with_narrower_vectors(
         check(False, None, operands(rng, (2, 1100, 32, 35), dtype))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", [(1100,), (2, 1), (2, 1, 1, 1100), (3, 2, 1100)], ids=str)
 @pytest.mark.parametrize("kind", ["bools", "floats"])
 @pytest.mark.parametrize("dtype", [np.float32, LOW[1]], ids=str)

@@ -48,6 +48,7 @@ def guarded(monkeypatch):
     return check
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", [(3, 11), ("m", "n")], ids=["known", "symbolic"])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "int16"])
 @pytest.mark.parametrize("kind", KINDS)

@@ -45,6 +45,7 @@ def close(got, wanted, size):
     assert (error <= ERRORS[as_dtype(got.dtype).name] * size).all()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("facts", WINDOWS)
 def test_the_largest_and_what_is_chosen(rng, facts, dtype):
@@ -59,6 +60,7 @@ def test_the_largest_and_what_is_chosen(rng, facts, dtype):
         )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("facts", WINDOWS)
 def test_sums_where_the_chosen_lie(rng, facts, dtype):
@@ -71,6 +73,7 @@ def test_sums_where_the_chosen_lie(rng, facts, dtype):
         close(computed(put, [y, numbers], [layout, str(rng.choice(LAYOUTS))]), wanted, most)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("facts", WINDOWS)
 def test_windows_added_up(rng, facts, dtype):
@@ -81,6 +84,7 @@ def test_windows_added_up(rng, facts, dtype):
         close(computed(fold, [y], [layout]), fold.eval(np, y), fold.eval(np, np.abs(y)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_on_lesser_processors(rng, monkeypatch, target):
     monkeypatch.setattr(choosing, "host", lambda: target)
@@ -112,6 +116,7 @@ def test_of_nans_the_last_is_the_largest(rng):
     assert np.array_equal(computed(op, [x]), op.eval(np, x))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("pool", ["max", "mean", "norm", "padded", "places"])
 def test_gradients_of_pooling_of_sizes_known_later(rng, monkeypatch, pool):
     with gf.Graph() as g:

@@ -76,6 +76,7 @@ def test_products_of_other_dtypes(rng, computed, turned):
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("turned", [False, True])
 def test_what_is_done_to_weights(rng, scale, turned):

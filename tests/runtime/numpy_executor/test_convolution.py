@@ -45,6 +45,7 @@ def convolved(op, x, w, way="direct", **how):
     return convolved_by(by(way), op, x, w, **how)
 
 
+@pytest.mark.exhaustive
 @ways
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -55,6 +56,7 @@ def test_any_window(rng, rank, target, way):
         close(convolved(op, x, w, way, target=target), op, x, w, what)
 
 
+@pytest.mark.exhaustive
 @ways
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("groups", [1, 5, 10])
@@ -64,6 +66,7 @@ def test_any_dtype(rng, dtype, groups, way):
     close(convolved(op, x, w, way), op, x, w)
 
 
+@pytest.mark.exhaustive
 @ways
 @pytest.mark.parametrize("kernel", [1, 3, 11])
 @pytest.mark.parametrize("stride", [1, 2, 3])
@@ -184,6 +187,7 @@ FOLLOWING = {
 """Functions behind a convolution: of its result, of a bias, and of another tensor like it."""
 
 
+@pytest.mark.exhaustive
 @ways
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("groups", [1, 3, 9])
@@ -251,6 +255,7 @@ def test_why_a_convolution_is_left_to_numpy(rng):
     close(plan(a, b), op_for(a.shape, b.shape), a, b)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_spread_elements(rng, rank, dtype):
@@ -282,6 +287,7 @@ def test_transposed_convolution_of_sizes_known_later(rng, monkeypatch):
         np.testing.assert_allclose(plan(array), usual(array), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("depthwise", [False, True])
@@ -321,6 +327,7 @@ def test_gradients_of_sizes_known_later(rng, monkeypatch, stride):
             np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cell", ["one", "many"])
 @pytest.mark.parametrize("op", [WindowMax, WindowSum])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])

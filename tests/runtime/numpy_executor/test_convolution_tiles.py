@@ -46,6 +46,7 @@ def test_any_window(rng, rank):
         close(got, op, x, w, f"{op} of {x.shape} and {w.shape}")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("groups", [1, 2, 5])
 def test_any_dtype(rng, dtype, groups):
@@ -95,6 +96,7 @@ def test_errors_are_those_of_float32_or_as_large_as_allowed(rng):
     assert six.max() < three.max() <= 2.0**-14
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("precision", ["highest", "high"])
 @pytest.mark.parametrize("value", [1e-40, 1e-30, 1e30, 3.4028e38, np.inf, -np.inf, np.nan])
 def test_what_cannot_be_split_is_computed_by_vectors(value, precision, rng):

@@ -77,6 +77,7 @@ def test_every_size_and_alignment(rng, code):
         assert crc32(block) == zlib.crc32(block), first
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("code", codes(), ids=lambda code: code.key)
 @pytest.mark.parametrize("content", ["random", "zeros", "ones", "one bit"])
 def test_millions_of_bytes(rng, code, content):

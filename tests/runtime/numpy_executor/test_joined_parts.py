@@ -39,6 +39,7 @@ def compared(monkeypatch, g, fetches, feeds, *, threads=(1, 2), rtol=2e-5):
     return plan
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("batch", [1, 3, "n"])
 @pytest.mark.parametrize("has_epilogue", [False, True])
 def test_convolutions_write_their_channels(monkeypatch, rng, batch, has_epilogue):
@@ -102,6 +103,7 @@ def test_parts_that_must_be_copied(monkeypatch, rng):
     assert_native(compared(monkeypatch, g, fetches, feeds))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_any_axis_and_dtype(monkeypatch, rng, axis, dtype):

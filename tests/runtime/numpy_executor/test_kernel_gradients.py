@@ -54,6 +54,7 @@ def is_tiled(plan):
     return any(isinstance(step.code, TilesCode) for step in plan._run.build.steps)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("cut")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_tile_by_tile(rng, dtype):
@@ -70,6 +71,7 @@ def test_tile_by_tile(rng, dtype):
         close(plan(*fed), op, x, y, f"{op} of {x.shape} and {y.shape}")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("cut")
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("rank", [1, 2, 3])

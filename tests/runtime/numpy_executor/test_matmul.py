@@ -41,6 +41,7 @@ from tests.runtime.numpy_executor.matmul_runs import (
 from tests.support.kernels import TARGETS
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fixed_b", [False, True])
 @pytest.mark.parametrize(("turned_a", "turned_b"), LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -82,6 +83,7 @@ def test_every_shape_with_unknown_sizes(turned_a, turned_b, rng):
             assert_product(got, a, b)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_vectors_of_every_size(target, dtype, rng):
@@ -221,6 +223,7 @@ def relu_after_bias(columns: DimLike, rows: DimLike) -> tuple[Kernel, tuple[DimL
     return kernel, (rows, columns, -1, columns)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize(
     ("batch", "m", "n", "k"),
@@ -358,6 +361,7 @@ def gated(dtype: DType, part: int, rows: int) -> tuple[Kernel, tuple[DimLike, ..
     return kernel, (rows, part, -1, part, -1, -1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ def half(name: str) -> np.dtype:
     return as_dtype(name).dtype
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fixed_b", [False, True])
 @pytest.mark.parametrize(("turned_a", "turned_b"), LAYOUTS)
 @pytest.mark.parametrize(("dtype", "pairs"), WAYS)
@@ -51,6 +52,7 @@ def test_sizes_around_the_tiles(dtype, pairs, turned_a, turned_b, fixed_b, rng):
         assert_product(product(a, b, fixed_b=fixed_b, pairs=pairs), a, b)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_vectors_of_every_size(target, dtype, rng):
@@ -162,6 +164,7 @@ def test_a_few_rows_read_weights_as_they_are(rng):
         assert isinstance(step.operands[1], Prepared) == is_packed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", [(40, 70, 50), (1, 70, 50), (33, 1, 50), (9, 40, 20000)])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_epilogues_round_after_each_operation(dtype, shape, rng):

@@ -79,6 +79,7 @@ OF_THEM = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("jit", ["1", "0"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_views(monkeypatch, rng, view, jit):
@@ -90,6 +91,7 @@ def test_views(monkeypatch, rng, view, jit):
         compared(lambda w, f=f: f(VIEWS[view](w)), contents)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (127,), (128,), (129,), (5, 3, 7)])
 def test_shapes(rng, dtype, shape):
@@ -111,6 +113,7 @@ SCALES = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("rows", [1, 2, 4, 5, 33])
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("turned", [False, True])
@@ -129,6 +132,7 @@ def test_products(rng, rows, scale, turned):
         compared(lambda w, x, f=product, rows=rows: f(w, x[:rows]), contents, [x])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("computed", ["float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("rows", [1, 3, 20])
@@ -186,6 +190,7 @@ def test_memory_is_half_of_that_of_bytes(rng, monkeypatch):
     assert sizes["int8"] / 4 <= sizes["int2"] <= sizes["int8"] / 4 + 64
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("jit", ["1", "0"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_updates(monkeypatch, rng, jit, dtype):

@@ -34,6 +34,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sizes", SHAPES)
 @pytest.mark.parametrize("batch", ["known", "n"])
 def test_sizes(monkeypatch, rng, sizes, batch):
@@ -54,6 +55,7 @@ def gf_sum(g, y):
         return gf.sum(y, axis=(2, 3))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("after", ["nothing", "bias", "residual"])
 def test_what_is_done_afterwards(monkeypatch, rng, dtype, after):
@@ -172,6 +174,7 @@ SUMS = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sizes", SUMS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("added", ["bias", "nothing"])

@@ -72,6 +72,7 @@ def agree(monkeypatch, g, y, left, feeds, *, is_fused=True, is_exact=True, rtol=
 SIZES = [(1, 2, 3), (2, 7, 5), (5, 3, 1), (33, 64, 17), (300, 129, 31), (261, 40, 64), (3, 600, 9)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("m", "k", "n"), SIZES)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_sizes_and_dtypes(monkeypatch, rng, m, k, n, dtype):
@@ -85,6 +86,7 @@ def test_sizes_and_dtypes(monkeypatch, rng, m, k, n, dtype):
     agree(monkeypatch, g, y, left, feeds, is_fused=is_fused, rtol=rtol)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("is_sized", [False, True])
 @pytest.mark.parametrize("m", [0, 1, 2, 9, 270])
@@ -279,6 +281,7 @@ RIGHT = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("size", "dtype"), RIGHT, ids=str)
 @pytest.mark.parametrize("way", WHERE)
 def test_right_operands(monkeypatch, rng, size, dtype, way):
@@ -293,6 +296,7 @@ def test_right_operands(monkeypatch, rng, size, dtype, way):
     assert computed(g, [y], feeds) in (ways if is_fused else {""})
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("m", [0, 1, 2, 5, 40, 270])
 @pytest.mark.parametrize("way", WHERE)
 def test_right_operands_of_any_number_of_rows(monkeypatch, rng, m, way):
@@ -303,6 +307,7 @@ def test_right_operands_of_any_number_of_rows(monkeypatch, rng, m, way):
     assert computed(g, [y], feeds) == "inline"  # where they turn out to be few
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WHERE)
 @pytest.mark.parametrize("members", [1, 3, "b"])
 def test_right_operands_of_batches(monkeypatch, rng, way, members):
@@ -311,6 +316,7 @@ def test_right_operands_of_batches(monkeypatch, rng, way, members):
     agree(monkeypatch, g, y, right, feeds, is_exact=members != "b")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("m", [1, 3, 17])
 def test_weights_in_few_bits(rng, m, turned):

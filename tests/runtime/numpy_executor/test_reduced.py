@@ -37,6 +37,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("sizes", SHAPES)
 def test_sizes(monkeypatch, rng, sizes, dtype):
@@ -53,6 +54,7 @@ def test_sizes(monkeypatch, rng, sizes, dtype):
         agree(monkeypatch, g, fetches, feeds, fused=True, pool="sum", rtol=TOLERANCES[dtype])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", ["direct", "turned", "winograd-4x4", "winograd-2x2"])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("size", [(7, 7), (13, 14), (4, 4)])

@@ -62,6 +62,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("shape", "window"), SHAPES)
 @pytest.mark.parametrize("dims", ["known", "open"])
 def test_sizes(monkeypatch, rng, shape, window, dims):

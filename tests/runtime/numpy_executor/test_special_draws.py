@@ -18,6 +18,7 @@ def native(monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("words", [1, 2])
 @pytest.mark.parametrize(
     "dims", [(), (0,), (1,), (2,), (3,), (31,), (32,), (33,), (64,), (65,), (127,), (3, 5, 7),
@@ -77,6 +78,7 @@ def both_ways(monkeypatch, g, fetches, feeds, arrays):
     return plan, found, other(*arrays)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", [(), (1,), (3, 0), (7, 33), (5, 1, 130), (64, 64), (3001,)])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_noise_is_made_where_it_is_used(shape, dtype, rng, monkeypatch):

@@ -83,6 +83,7 @@ WINDOWS = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("window", WINDOWS)
 def test_slice_set(rng, window, layout):
@@ -159,6 +160,7 @@ def test_a_variable_is_changed_where_it_lies(rng):
     same(session.state_dict()["held"], wanted)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("shifts", "axes"), [((2,), (1,)), ((-1, 3), (0, 2)), ((9, -5, 1), (0, 1, 2))]

@@ -38,6 +38,7 @@ def variants(cls, axis):
         yield cls(axis, True, True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("cls", OPS)
@@ -47,6 +48,7 @@ def test_any_axis(rng, cls, axis, layout):
         same(computed(op, arrays, (layout,)), op.eval(np, *arrays))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("cls", OPS)
 def test_any_dtype(rng, cls, dtype):
@@ -56,6 +58,7 @@ def test_any_dtype(rng, cls, dtype):
             same(computed(op, arrays), op.eval(np, *arrays))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", [(1,), (0,), (300,), (1, 7), (7, 1), (0, 3), (3, 0), (2, 1, 70)])
 @pytest.mark.parametrize("cls", OPS)
 def test_sizes_known_later(rng, cls, shape):
@@ -65,6 +68,7 @@ def test_sizes_known_later(rng, cls, shape):
             same(computed(op, arrays, symbolic=True), op.eval(np, *arrays))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cls", OPS)
 def test_lines_so_long_that_they_ask_whether_to_end(rng, cls):
     for shape, axis in (((5, 9001), 1), ((8500, 3), 0), ((4097,), 0)):

@@ -53,6 +53,7 @@ def test_so_many_indices_that_it_asks_whether_to_end(rng, op):
     same(computed(op, arrays), op.eval(np, *arrays))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_sums_of_any_dtype(rng, dtype):
     arrays = problem(rng, dtype)
@@ -72,6 +73,7 @@ def test_indices_of_any_dtype(rng, index):
     same(computed(IndexAdd(0), arrays), IndexAdd(0).eval(np, *arrays))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("op", [IndexAdd, IndexSet])
 @pytest.mark.parametrize(
     ("axis", "shape", "named"),

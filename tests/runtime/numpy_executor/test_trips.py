@@ -174,6 +174,7 @@ def lorenz(state: gf.Tensor, axis: int, sigma: Any, rho: Any, beta: Any) -> gf.T
     return state + 0.01 * gf.stack(slopes, axis=axis)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("batch", [(), (1,), (3,), (64,), (70,), ("n",)], ids=str)
 @pytest.mark.parametrize("axis", [0, -1])
 def test_systems_of_equations_with_gradients(
@@ -194,6 +195,7 @@ def test_systems_of_equations_with_gradients(
     both(monkeypatch, graph, [last, states, *slopes], feeds, rtol=1e-10)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3), (5, 1)], ids=str)
 @pytest.mark.parametrize("batch", [0, 1, 70])
 def test_gradients_of_what_lanes_share(

@@ -139,6 +139,7 @@ def computed(code, x, rows):
     return y
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [gf.float32, gf.float64])
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_maps_and_transposes_of_vectors(rng, target, dtype):
@@ -164,6 +165,7 @@ def test_halves_of_maps_are_shared(rng):
         assert sum(text.count(word) for word in ("fadd", "fsub", "fmul ", "fmuladd")) <= most
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_any_sizes(rng, monkeypatch, name, target):
     for number in range(16):
@@ -280,6 +282,7 @@ FOLLOWING = {
 """Functions behind a convolution: of its result, of a bias, and of another tensor like it."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("following", FOLLOWING)
 def test_what_follows_a_convolution(rng, monkeypatch, following, batch, name):
@@ -389,6 +392,7 @@ def test_what_is_not_finite_stays_in_its_tiles(rng, name, bad):
     assert np.isfinite(got[0][:, far]).all()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("algorithm", [F4, F2])
 @pytest.mark.parametrize("most", [3, 60, 3000])
 def test_plans_have_room_for_every_block(rng, algorithm, most):
