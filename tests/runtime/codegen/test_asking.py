@@ -84,6 +84,7 @@ def made(rng, kernel, n, m, target):
     return run(kernel, [x, out], [n, m, 2, 3], target), out
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_same_bits_whether_they_ask_or_not(name, target):

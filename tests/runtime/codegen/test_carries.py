@@ -35,6 +35,7 @@ def loop(body, *buffers, lanes=LANES):
     return Kernel("columns", outer, inner, PER_CELL, None, own, 3, body)
 
 
+@pytest.mark.exhaustive
 @ON_EACH
 @pytest.mark.parametrize("dtype", [float32, float64, int32], ids=str)
 def test_lanes_go_through_all_trips(dtype, target, rng):

@@ -42,6 +42,7 @@ ON_EACH = pytest.mark.parametrize("target", [*TARGETS[:2], CUDA], ids=lambda tar
 rows, columns = [functools.partial(matrix_kernel, form=form) for form in ("rows", "columns")]
 
 
+@pytest.mark.exhaustive
 @ON_EACH
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min", "argmax", "argmin"])
 @pytest.mark.parametrize("dtype", [int8, int64, float32, float64], ids=str)
@@ -55,6 +56,7 @@ def test_reductions_of_columns(dtype, kind, target, rng):
         check(kernel, arrays, [n, m, per_cell], rtol=1e-5, target=target)
 
 
+@pytest.mark.exhaustive
 @ON_EACH
 @pytest.mark.parametrize("make", [columns, rows], ids=["columns", "rows"])
 def test_what_is_reduced_and_stored_besides(make, target, rng):
@@ -101,6 +103,7 @@ def test_columns_without_inner_axes(target, rng):
     check(kernel, arrays, [n, m, 100], target=target)
 
 
+@pytest.mark.exhaustive
 @ON_EACH
 @pytest.mark.parametrize("dtype", [float32, bool_, float16, int64], ids=str)
 def test_columns_of_batches_over_two_axes(dtype, target, rng):
@@ -147,6 +150,7 @@ KINDS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.exhaustive
 @ON_EACH
 @KINDS
 def test_partial_lines(kind, dtype, target, rng):
@@ -158,6 +162,7 @@ def test_partial_lines(kind, dtype, target, rng):
         check(kernel, arrays, [n, m, per_cell], rtol=1e-5, target=target)
 
 
+@pytest.mark.exhaustive
 @ON_EACH
 @KINDS
 @pytest.mark.parametrize("make", [rows, columns])

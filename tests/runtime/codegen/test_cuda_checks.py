@@ -223,6 +223,7 @@ def test_all_have_read_what_one_writes_over(form, rng):
     np.testing.assert_array_equal(y, 1 + x.sum(axis=1 if form == "rows" else 0))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [float16, float64], ids=str)
 @pytest.mark.parametrize(("form", "variant"), [("rows", "block"), ("columns", "across")])
 def test_kept_rows_leave_room_for_joins(form, variant, dtype):

@@ -49,6 +49,7 @@ def elements(rng, step, key, dtype, first, count):
     return drawn, words.reshape(-1).view(dtype.dtype)[first % each :][:count].copy()
 
 
+@pytest.mark.exhaustive
 @ON_EACH
 @WORDS
 @pytest.mark.parametrize(
@@ -65,6 +66,7 @@ def test_elements_in_a_row(n, m, first, dtype, target, rng):
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.exhaustive
 @ON_EACH
 @WORDS
 def test_cells_that_begin_anywhere(dtype, target, rng):
@@ -77,6 +79,7 @@ def test_cells_that_begin_anywhere(dtype, target, rng):
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.exhaustive
 @ON_EACH
 @WORDS
 @pytest.mark.parametrize("form", ["rows", "columns"])
@@ -111,6 +114,7 @@ def test_an_element_that_an_index_names(target, rng):
     assert run(kernel, [drawn, places, found], [n, m, 2, 3, 50, 0], target) != 0
 
 
+@pytest.mark.exhaustive
 @ON_EACH
 @pytest.mark.parametrize("dtype", [float32, float64], ids=str)
 def test_beside_other_values(dtype, target, rng):

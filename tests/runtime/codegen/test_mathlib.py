@@ -149,6 +149,7 @@ def spacing(x: Array, dtype: DType) -> Array:
     return np.ldexp(1.0, np.maximum(np.frexp(x)[1] - digits, least))
 
 
+@pytest.mark.exhaustive
 @both
 @every
 def test_errors_are_within_the_bounds(name: str, dtype: DType) -> None:
@@ -195,6 +196,7 @@ def test_special_numbers(name: str, dtype: DType) -> None:
     assert np.all(distance <= bound * spacing(wanted[plain], dtype))
 
 
+@pytest.mark.exhaustive
 @both
 @every
 def test_a_lane_depends_on_itself_alone(name: str, dtype: DType) -> None:
@@ -204,6 +206,7 @@ def test_a_lane_depends_on_itself_alone(name: str, dtype: DType) -> None:
         np.testing.assert_array_equal(compiled(name, dtype, lanes)(*xs), wanted)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 @pytest.mark.parametrize("name", ["floor_divide", "remainder", "pow"])
 def test_integers(name: str, dtype: DType) -> None:
@@ -255,6 +258,7 @@ def test_the_table_has_all_functions_that_are_not_exact() -> None:
     assert set(mathlib.ULP) == library - exact_ones - set(FUNCTIONS)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_with_loops_are_the_reference(name: str, target: Any) -> None:

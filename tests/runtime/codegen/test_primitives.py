@@ -53,6 +53,7 @@ def accepts(name, dtype):
     }[PRIMITIVES[name].accepts]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("dtype", WIDE, ids=str)
 def test_instructions(dtype, target, rng):
@@ -80,6 +81,7 @@ def test_instructions(dtype, target, rng):
             np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(right[zeros]))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("dtype", REAL, ids=str)
 def test_casts(dtype, target, rng):
@@ -166,6 +168,7 @@ def test_all_numbers_of_16_bits(dtype, by, monkeypatch):
     np.testing.assert_array_equal(out.view(np.uint16), right.view(np.uint16))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize(
     ("dtype", "there"), [(float16, np.float16), (bfloat16, ml_dtypes.bfloat16)]

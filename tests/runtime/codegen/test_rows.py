@@ -67,6 +67,7 @@ def wide(x):
     return k.cast(x, float32) if x.dtype.is_low_precision else x
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", [*TARGETS, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_elementwise_with_a_broadcast_row(dtype, target, rng):
@@ -81,6 +82,7 @@ def test_elementwise_with_a_broadcast_row(dtype, target, rng):
 NARROWED = [(int64, int32), (int64, int8), (int32, int16), (int32, bool_), (float32, bfloat16)]
 
 
+@pytest.mark.exhaustive
 @EITHER
 @pytest.mark.parametrize("form", ["rows", "columns"])
 @pytest.mark.parametrize(("dtype", "narrow"), NARROWED, ids=str)
@@ -97,6 +99,7 @@ def test_narrowed_rows_of_a_known_length_end_where_they_end(dtype, narrow, form,
         check(kernel, arrays, [4, length, 1], target=target)
 
 
+@pytest.mark.exhaustive
 @EITHER
 @pytest.mark.parametrize(("n", "m"), SIZES)
 def test_sizes_scalars_and_columns(n, m, target, rng):
@@ -147,6 +150,7 @@ def test_many_axes_and_strides(target, rng):
     check(kernel, arrays, params, target=target)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("dtype", [float32, float64, int8, int64, bool_, bfloat16], ids=str)
 def test_gathers_and_scatters_along_vectors(dtype, target, rng):
@@ -159,6 +163,7 @@ def test_gathers_and_scatters_along_vectors(dtype, target, rng):
     check(kernel, arrays, [n, m, 2], target=target)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("bad", [-1, 83, 2**40])
 @pytest.mark.parametrize("where", [0, 70, 82])
@@ -184,6 +189,7 @@ def test_indices_of_lanes_that_are_off_do_not_count(m, target, rng):
     )
 
 
+@pytest.mark.exhaustive
 @EITHER
 @pytest.mark.parametrize("m", [1, 70])
 def test_checks(m, target, rng):
@@ -227,6 +233,7 @@ def test_an_output_may_lie_where_an_input_does(target, rng):
     np.testing.assert_array_equal(b, multiplied)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min", "argmax", "argmin"])
 @pytest.mark.parametrize("dtype", [int8, uint8, int64, float32, float64], ids=str)
@@ -295,6 +302,7 @@ def normalised(shared):
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("target", [*TARGETS[:2], CUDA], ids=lambda target: target.name)
 def test_several_loops_over_a_row(shared, target, rng):
@@ -303,6 +311,7 @@ def test_several_loops_over_a_row(shared, target, rng):
         check(normalised(shared), arrays, [n, m, 2], rtol=2e-5, target=target)
 
 
+@pytest.mark.exhaustive
 @EITHER
 @pytest.mark.parametrize("dtype", [float32, bool_, float16, bfloat16, int64], ids=str)
 def test_kept_rows_over_two_axes(dtype, target, rng):

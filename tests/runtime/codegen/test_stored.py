@@ -53,6 +53,7 @@ def floats(rng):
     return np.concatenate([halves, any_bits.view(np.float32), about.view(np.float32)])
 
 
+@pytest.mark.exhaustive
 @everywhere
 @pytest.mark.parametrize("dtype", STORAGE, ids=str)
 def test_every_number_is_read(dtype, target):
@@ -68,6 +69,7 @@ def test_every_number_is_read(dtype, target):
             np.testing.assert_array_equal(*signs)
 
 
+@pytest.mark.exhaustive
 @everywhere
 @pytest.mark.parametrize("dtype", OTHERS, ids=str)
 def test_all_are_written(dtype, target, rng):
@@ -101,6 +103,7 @@ def test_numbers_between_two_are_rounded_once(target):
         np.testing.assert_array_equal(got.view(np.uint8), right.view(np.uint8), str(dtype))
 
 
+@pytest.mark.exhaustive
 @everywhere
 @pytest.mark.parametrize(("source", "to"), [(uint32, float32), (int64, float64), (uint8, int8)])
 def test_bits_stay(source, to, target, rng):

@@ -82,6 +82,7 @@ def test_processors_without_such_stores():
     assert "sfence" not in text
 
 
+@pytest.mark.exhaustive
 @targets
 @pytest.mark.parametrize("large", [1, 1 << 40], ids=["large", "small"])
 @pytest.mark.parametrize("dtype", [float32, float64, bfloat16, bool_], ids=str)
@@ -116,6 +117,7 @@ def test_over_an_operand(target, rng):
     np.testing.assert_array_equal(x, wanted)
 
 
+@pytest.mark.exhaustive
 @targets
 @pytest.mark.parametrize(("n", "m"), [(7, 96), (4, 131), (3, 5), (1, 64), (5, 0)])
 def test_several_passes(target, n, m, rng):
