@@ -24,6 +24,7 @@ NAMED = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("executor", ["numpy", "cupy"])
 @pytest.mark.parametrize("how", NAMED)
 def test_indices_of_nothing_are_checked(fake, monkeypatch, executor, how):

@@ -136,6 +136,7 @@ WEAK = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("value", "wanted"), WEAK)
 @pytest.mark.parametrize("form", ["scalar", "list", "nested"])
 def test_python_numbers_take_the_placeholders_dtype(value, wanted, form):

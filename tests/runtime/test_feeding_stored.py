@@ -62,6 +62,7 @@ def test_no_array_of_another_dtype_is_taken(dtype):
         assert caught.value.fix.endswith(f'.astype("{dtype.name}")')
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("numbers", "given", "wanted"),
     [

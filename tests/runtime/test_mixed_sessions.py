@@ -270,6 +270,7 @@ def test_names_are_of_the_whole_graph_and_not_of_the_fetches(net, data):
 # Checks.
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("level", ["off", "ends", "each", "values", "first-run"])
 @pytest.mark.parametrize("precision", KINDS)
 def test_every_level_of_checking(net, data, level, precision):

@@ -177,6 +177,7 @@ def test_gradients_of_what_heads_share(reads, check):
     assert ran == (BOTH if reads == "neither" else ["sdpa"])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("refused", [BOTH[:1], BOTH[1:], BOTH], ids=" ".join)
 @pytest.mark.parametrize("causal", [False, True])
 def test_either_may_be_by_kernels(refused, causal, library, check):
@@ -397,6 +398,7 @@ def test_how_heads_lie(name, library):
         assert [tuple(shape[:2]) for shape, _ in graph.lying[:3]] == wanted
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sums", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_what_takes_the_result_by_kernels(dtype, sums, check, monkeypatch):

@@ -91,6 +91,7 @@ def test_random_arguments(dtype, weight, rng):
         check(op, drawn(rng, first, dtype), drawn(rng, second, dtype))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["large", "small", "flat"])
 @pytest.mark.parametrize(
     "dtype",
@@ -150,6 +151,7 @@ def test_sums_in_pieces(dtype, rng):
     assert names == ["conv_weight", "conv_add"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("groups", [6, 2])
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16], ids=str)
 def test_channel_by_channel(dtype, groups, rng):

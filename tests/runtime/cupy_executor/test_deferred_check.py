@@ -291,6 +291,7 @@ def test_leaving_the_session_raises_it(fake, waits):
     assert "a run before it has failed: gather failed" in caught.value.__notes__[0]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_known", [False, True])
 @pytest.mark.parametrize("fed", [GOOD[0], BAD], ids=["good", "bad"])
 def test_a_session_that_is_dropped_warns_of_it(fake, waits, fed, is_known, recwarn):

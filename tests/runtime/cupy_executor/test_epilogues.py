@@ -63,6 +63,7 @@ MADE = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [gf.float32, gf.float16, gf.bfloat16], ids=str)
 @pytest.mark.parametrize("refused", [False, True], ids=["taken", "refused"])
 @pytest.mark.parametrize("how", MADE)
@@ -90,6 +91,7 @@ def test_rows_of_all_batches(fake, cublaslt, shape, rng):
     assert sorted(cublaslt.epilogues) == [binding.BIAS, binding.BIAS | binding.GELU]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n", [0, 1, 7])
 @pytest.mark.parametrize("k", [0, 3])
 def test_empty_products(fake, cublaslt, n, k, rng):
@@ -135,6 +137,7 @@ def test_training_in_mixed_precision(fake, cublaslt, rng):
     assert cublaslt.epilogues.count(binding.BGRADA) == 2 * 4
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("refused", [False, True], ids=["taken", "refused"])
 @pytest.mark.parametrize("dtype", [gf.float32, gf.bfloat16], ids=str)
 @pytest.mark.parametrize(

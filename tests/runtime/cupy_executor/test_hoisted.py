@@ -62,6 +62,7 @@ def test_kernels_are_laid_out_once_for_all_sizes(fake, session, rng):
     assert counts == [1, 0, 0, 0, 0]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("runs", [1, RUNS + 2], ids=["launched", "recorded"])
 @pytest.mark.parametrize("how", ["assigned", "restored", "updated", "checked"])
 def test_what_is_new_is_laid_out_again(fake, session, rng, how, runs):

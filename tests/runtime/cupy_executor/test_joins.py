@@ -62,6 +62,7 @@ FUSED = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("refused", [False, True], ids=["taken", "refused"])
 @pytest.mark.parametrize("k", [8, 0])
 @pytest.mark.parametrize("how", FUSED)

@@ -48,6 +48,7 @@ def compared(g, y, feeds, rtol=1e-5):
     return text
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)], ids=str)
 @pytest.mark.parametrize("how", OPERANDS)
 def test_operands_that_lie_anyhow(fake, cublaslt, how, batch, rng):

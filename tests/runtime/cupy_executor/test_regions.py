@@ -54,6 +54,7 @@ def fed(inputs, rng):
     return dict(zip(inputs, [normal(rng, *s) for s in [(6, 2, 4), (2, 4), (4, 4)]], strict=True))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(("width", "batch"), [(4, 2), (5, 3)])  # rows well aligned, and not
 def test_scans_and_their_gradients(anywhere, rng, width, batch, reverse):

@@ -36,6 +36,7 @@ def problem(rng, shape=(11, 37), dtype="float32", index="int64", count=43):
     return x, values, rng.integers(low, shape[0], count).astype(index)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("op", [IndexAdd(0), IndexSet(0)])
 def test_rows(fake, rng, op, layout):
@@ -62,6 +63,7 @@ def test_indices_of_any_dtype(fake, rng, index):
     check(IndexAdd(0), problem(rng, (7, 3), index=index))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("shape", "count", "variant"),
     [
@@ -137,6 +139,7 @@ def test_the_gradient_of_an_embedding_is_the_same_in_every_run(anywhere, rng):
         np.testing.assert_allclose(first, session.run(slope, feeds), rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_joins(fake, rng, layout, axis):
@@ -201,6 +204,7 @@ def test_a_slice_that_may_be_out_of_range(fake):
             session.run(y, {x: data[:4]}, host=True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("shape", [(7, 5), (1, 9), (2, 3, 4), (4, 0), (0, 4)], ids=str)
@@ -218,6 +222,7 @@ def test_scans_of_any_dtype(fake, rng, dtype):
         check(op, [drawn(rng, (9, 6), dtype)])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("size", [64, 255, 700])

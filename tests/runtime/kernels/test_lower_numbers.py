@@ -21,6 +21,7 @@ _BUILT = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("build", _BUILT)
 @pytest.mark.parametrize("how", ["interpreted", "native"])
 def test_numbers_from_memory_give_the_same(build, how):

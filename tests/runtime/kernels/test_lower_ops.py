@@ -86,6 +86,7 @@ def test_classes_out_of_range_fail(index):
             run()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("axis", [0, 1, None])
 @pytest.mark.parametrize("name", ["max", "min", "argmax"])
 def test_the_largest_of_nothing_fails(name, axis):
