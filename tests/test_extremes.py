@@ -21,6 +21,7 @@ def run(make, array, *, debug=False):
         return session.run(y, {x: array})
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("step", [2**62, 2**63 - 1, 2**63, 2**64, -(2**62), -(2**63), -(2**70)])
 @pytest.mark.parametrize("size", [0, 1, 5])
 def test_steps_that_no_integer_of_a_machine_holds(step, size):

@@ -60,6 +60,7 @@ def _only(folder, *names):
     assert sorted(os.listdir(folder)) == sorted(names)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (5, 1, 7)])
 @pytest.mark.parametrize("dtype", _DTYPES, ids=lambda dtype: np.dtype(dtype).name)
 def test_round_trip_is_exact_for_every_dtype(tmp_path, rng, dtype, shape):

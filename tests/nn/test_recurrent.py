@@ -90,6 +90,7 @@ def numpy_layers(kind, x, weights, states, lengths, layers, ways):
     return x, [np.stack(p) for p in places]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("padding", ["", "lengths", "mask"])
@@ -134,6 +135,7 @@ def test_by_hand(rng, kind, bidirectional, padding, layers, batch_first):
     np.testing.assert_allclose(np.stack(end), np.stack(ends), 1e-9, 1e-12)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("time", [0, 1])
 @pytest.mark.parametrize("batch", [(), (0,), (2, 3)])
@@ -155,6 +157,7 @@ def test_sizes(rng, kind, time, batch):
         np.testing.assert_array_equal(end[0], 0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bias", [True, False])
 def test_cell_makes_a_step_of_the_layer(rng, kind, bias):
@@ -292,6 +295,7 @@ CASES = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("options", CASES, ids=["one", "two-both-ways", "three"])
 @pytest.mark.parametrize("lengths", [None, [2, 4, 1]])

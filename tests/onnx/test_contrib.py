@@ -156,6 +156,7 @@ def test_group_query_attention(tmp_path, how):
     one(f(2, 1, 64), f(2, 1, 32), f(2, 1, 32), *past, ints(4, 4), np.array(5, np.int32))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("k", [32, 40])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("has_zeros", [False, True])

@@ -25,6 +25,7 @@ def test_places_that_count_down_the_columns(sizes, rng, compare):
     compare(proto, {"x": rng.standard_normal((2, 3, *sizes)).astype(np.float32)})
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("places", ["half_pixel", "output_half_pixel"])
 def test_regions_of_different_sizes(mode, places, rng, compare):
@@ -80,6 +81,7 @@ def test_the_last_row_of_any_number(rng, compare):
 LEAST, MOST = -(2**63), 2**63 - 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("known", [True, False], ids=["initialisers", "inputs"])
 @pytest.mark.parametrize(
     ("start", "end", "step"),

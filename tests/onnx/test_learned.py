@@ -62,6 +62,7 @@ def test_what_is_missing_and_categories(tmp_path, rng):
     compared(tmp_path, hot, rng.integers(0, 6, (5, 4)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_linear_classifiers(tmp_path, rng, transform, rows):
@@ -123,6 +124,7 @@ def rows(rng):
     return x
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("joined", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize("modes", [MODES[:1], MODES])
 def test_trees_that_give_numbers(tmp_path, rng, rows, joined, modes):
@@ -131,6 +133,7 @@ def test_trees_that_give_numbers(tmp_path, rng, rows, joined, modes):
     compared(tmp_path, learned("TreeEnsembleRegressor", **how), rows)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
 @pytest.mark.parametrize("targets", [(0, 1, 2), (0,), (1,)])
 @pytest.mark.parametrize("positive", [False, True])

@@ -296,6 +296,7 @@ def test_opsets(rng, tmp_path, opset):
     assert onnx.load(tmp_path / "m.onnx").opset_import[0].version == opset
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_convolutions_with_gradients(rng, tmp_path, groups, stride):

@@ -39,6 +39,7 @@ def graph_of(make, dtype: DType):
         return graph, make(x)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", STORAGE, ids=str)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_operator_takes_is_named_with_its_line(name, dtype, tmp_path):
@@ -59,6 +60,7 @@ def test_they_are_written_when_they_are_converted_before(name, tmp_path):
     gf.onnx.save(graph, y, tmp_path / "m.onnx")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", STORAGE, ids=str)
 @pytest.mark.parametrize("name", TAKEN)
 def test_what_operators_take_is_written(name, dtype, tmp_path):

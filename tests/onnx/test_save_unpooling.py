@@ -14,6 +14,7 @@ def kinds(path):
     return [node.op_type for node in onnx.load(path).graph.node]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("shape", "how"),
     [

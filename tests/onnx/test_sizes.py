@@ -53,6 +53,7 @@ def resizing(nodes, new, old, opset, mode="nearest", places="asymmetric"):
     return model(nodes, inputs, ["y"], WEIGHTS, opset=opset)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 @pytest.mark.parametrize("opset", [9, 10, 21])
 def test_scales_to_the_sizes_of_another_image(opset, mode, rng, compare):

@@ -37,6 +37,7 @@ def machine(rng, classes, kernel, *, probable=False):
     return how
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("vectors", [0, 6])
 @pytest.mark.parametrize("one_class", [0, 1])
@@ -62,6 +63,7 @@ def test_a_regressor_s_post_transform(rng, x):
     np.testing.assert_allclose(made, 1 / (1 + np.exp(-plain)), rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
 @pytest.mark.parametrize("classes", [2, 3, 4])

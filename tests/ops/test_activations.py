@@ -62,6 +62,7 @@ def test_agrees_with_pytorch(name: str, rng: np.random.Generator) -> None:
     np.testing.assert_allclose(g, h, rtol=rtol, atol=1e-15)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_keeps_dtype_and_shape(name: str, dtype: str) -> None:
@@ -169,6 +170,7 @@ def test_softmax_of_half_floats_is_computed_in_float32(rng: np.random.Generator)
     np.testing.assert_allclose(y.astype("f"), exact.astype("f"), rtol=2**-10)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("dtype", [gf.float16, gf.bfloat16, gf.float32, gf.float64])
 def test_softmax_of_an_empty_axis(is_known: bool, dtype: gf.DType) -> None:

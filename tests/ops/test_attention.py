@@ -69,6 +69,7 @@ def test_float_mask(rng: np.random.Generator) -> None:
     check(*sample(rng), mask)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("queries", "keys"), [(37, 41), (41, 41), (1, 67), (3, 1), (5, 7)])
 def test_queries_whose_keys_are_hidden_by_a_sum(

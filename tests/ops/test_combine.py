@@ -134,6 +134,7 @@ def test_meshgrid_is_numpys(indexing, count):
 WIDTHS = [0, 2, (1, 3), ((0, 4), (7, 0)), ((2, 1),), np.int64(1)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric", "wrap"])
 @pytest.mark.parametrize("width", WIDTHS, ids=str)
 @pytest.mark.parametrize("shape", [(3, 4), (1, 2)], ids=str)

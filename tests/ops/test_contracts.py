@@ -168,6 +168,7 @@ def test_dims_of_size_0_and_1(declared: Declared, rng: np.random.Generator):
         check_types(values, inferred)
 
 
+@pytest.mark.exhaustive
 @with_single
 @pytest.mark.parametrize("narrow", [float16, bfloat16], ids=str)
 def test_low_precision(declared: Declared, narrow: DType, rng: np.random.Generator):

@@ -34,6 +34,7 @@ def sizes(rng: np.random.Generator, kernel: list[int], how: dict[str, Any]) -> l
     return [size + int(rng.integers(0, 5)) for size in least]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", range(8))
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_conv(rank: int, case: int, rng: np.random.Generator) -> None:
@@ -49,6 +50,7 @@ def test_conv(rank: int, case: int, rng: np.random.Generator) -> None:
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", range(8))
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_conv_transpose(rank: int, case: int, rng: np.random.Generator) -> None:
@@ -97,6 +99,7 @@ def test_uneven_padding(rng: np.random.Generator) -> None:
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 @pytest.mark.parametrize("size", [1, 2, 5, 6])
 @pytest.mark.parametrize(("kernel", "dilation"), [(1, 1), (2, 1), (3, 2), (4, 1)])

@@ -145,6 +145,7 @@ def test_scan_prints_each_trip_once_also_with_its_gradient(capsys):
     np.testing.assert_array_equal(run.session.run(slope, feeds), [12, 8, 6])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", [{"unroll": 2}, {"checkpoint_every": 2}, {"reverse": True}])
 def test_scan_in_blocks_prints_each_trip(capsys, options):
     with gf.Graph() as g:

@@ -55,6 +55,7 @@ def test_unary_values(rng, name, shape):
         same(getattr(gf, name)(gf.asarray(x)), expected, **tolerance)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", BINARY)
 @pytest.mark.parametrize("shapes", [((7, 9), (7, 9)), ((7, 1), (9,)), ((), (5,)), ((0, 3), (3,))])
 def test_binary_values(rng, name, shapes):

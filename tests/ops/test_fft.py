@@ -31,6 +31,7 @@ def close(actual: gf.Tensor, expected: Any, tolerance: float = 1e-10) -> None:
     np.testing.assert_allclose(array, expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", COMPLEX + REAL)
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("n", [None, 1, 3, 4, 6, 7])
@@ -43,6 +44,7 @@ def test_one_axis(name: str, norm: str, n: int | None, rng: np.random.Generator)
             close(y, numpys(x, n=n, axis=axis, norm=norm))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SEVERAL)
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(
@@ -68,6 +70,7 @@ def test_dtypes(name: str, rng: np.random.Generator) -> None:
     assert getattr(gf.fft, name)(gf.ones(3, dtype="bfloat16")).dtype.real == "float32"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", COMPLEX + REAL)
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("n", [None, 4, 7])

@@ -45,6 +45,7 @@ def compiled(function: Any, *xs: Any) -> Any:
 both_ways = pytest.mark.parametrize("run", [at_once, compiled])
 
 
+@pytest.mark.exhaustive
 @both_ways
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", _SHAPES)
@@ -63,6 +64,7 @@ def test_incomplete_gamma(name: str, dtype: Any, run: Any) -> None:
                 assert abs(mpmath.mpf(float(got)) - exact) <= limit * exact, (shape, at)
 
 
+@pytest.mark.exhaustive
 @both_ways
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("high", [2, 30, 100])

@@ -51,6 +51,7 @@ def close(actual: gf.Tensor, expected: Any, tolerance: float = 0.0) -> None:
 # Values.
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [0, 1, 3])
 @pytest.mark.parametrize("batch", [(), (2,), (0,)])
@@ -71,6 +72,7 @@ def test_square(dtype: str, size: int, batch: tuple[int, ...], rng: np.random.Ge
     close(gf.linalg.solve(t, gf.asarray(v)), np.linalg.solve(x, v))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(3, 3), (2, 5, 3), (3, 5), (0, 2, 3), (0, 3), (4, 0), (1, 1)])
 def test_rectangular(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> None:
@@ -282,6 +284,7 @@ def test_gradients_of_eig(dtype: str, rng: np.random.Generator) -> None:
     compare(ours, theirs, x)
 
 
+@pytest.mark.exhaustive
 @both
 @pytest.mark.parametrize("shape", [(3, 3), (2, 4, 3), (2, 3, 4)])
 def test_gradients_of_rectangular(

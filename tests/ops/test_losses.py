@@ -32,6 +32,7 @@ def check(
         np.testing.assert_allclose(gradient.numpy(), b[i].grad.numpy(), rtol=rtol, atol=1e-12)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("smoothing", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("weighted", [False, True])

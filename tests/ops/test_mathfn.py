@@ -47,6 +47,7 @@ REAL_UNARY = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", UNARY)
 @pytest.mark.parametrize("shape", [(9, 9), (), (3, 0)])
 def test_values(rng, name, shape):
@@ -130,6 +131,7 @@ def test_gradient(name):
     np.testing.assert_allclose(gradients(getattr(gf, name), point, ct=3.0), [3 * slope], rtol=1e-12)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", UNARY)
 @pytest.mark.parametrize("z", [0.4 + 0.3j, -1.2 + 0.7j, -0.5 - 1.6j, 1.5 - 0.2j])
 def test_gradient_of_complex_numbers_is_the_conjugate_of_the_derivative(name, z):

@@ -94,6 +94,7 @@ def test_infinite_cotangents_stay_where_they_belong() -> None:
     np.testing.assert_array_equal(gradient.numpy(), [[[0.0, np.inf, 1.0, 0.0]]])
 
 
+@pytest.mark.exhaustive
 @many
 @ranks
 @pytest.mark.parametrize("with_padding", [False, True])
@@ -123,6 +124,7 @@ def test_avg_pool_counts_what_a_dilated_window_sees(rng: np.random.Generator) ->
     np.testing.assert_allclose(y[0, 0], expected, rtol=1e-12)
 
 
+@pytest.mark.exhaustive
 @many
 @ranks
 @pytest.mark.parametrize("ord", [1, 2, 3])
@@ -148,6 +150,7 @@ def test_lp_pool_of_signs_and_zeros() -> None:
         assert (gradient[0, 0, 2:] == 0).all()
 
 
+@pytest.mark.exhaustive
 @many
 @ranks
 def test_adaptive_pools(rank: int, case: int, rng: np.random.Generator) -> None:

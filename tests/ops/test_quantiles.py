@@ -14,6 +14,7 @@ METHODS = ["linear", "lower", "higher", "midpoint", "nearest"]
 AXES = [None, 0, -1, (0, 2), ()]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("axis", AXES)
 def test_quantiles_are_numpys(axis, method, rng):
@@ -26,6 +27,7 @@ def test_quantiles_are_numpys(axis, method, rng):
             np.testing.assert_allclose(result, expected, rtol=1e-14, strict=True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("axis", AXES)
 def test_quantiles_without_nan_are_numpys(axis, method, rng):

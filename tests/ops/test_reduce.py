@@ -12,6 +12,7 @@ from graphfw.ir.dtype import as_dtype
 AXES = [None, 0, -1, (0, 2), (), (-2, 0, 2)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize("axis", AXES)
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "all", "any"])

@@ -35,6 +35,7 @@ def test_nearest_like_torch(rank: int, case: int, rng: np.random.Generator) -> N
     )
 
 
+@pytest.mark.exhaustive
 @many
 @pytest.mark.parametrize("corners", [False, True])
 @pytest.mark.parametrize(
@@ -87,6 +88,7 @@ PLACES = (
 )
 
 
+@pytest.mark.exhaustive
 @many
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.parametrize("mode", MODES)

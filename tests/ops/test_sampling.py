@@ -14,6 +14,7 @@ from tests.support.peers import check_like_torch, torch
 TF = torch.nn.functional
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize("padding_mode", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ def test_values_are_put_where_numpy_puts_them(rng, dtype):
 COMBINED = {"multiply": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float64", "int8", "uint32"])
 @pytest.mark.parametrize("name", COMBINED)
 def test_values_are_combined_where_numpy_combines_them(name, dtype, rng):

@@ -32,6 +32,7 @@ def by_loop(name, x, ids, count):
     return np.stack(rows)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float64", "int8", "uint16"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", PLAIN)

@@ -19,6 +19,7 @@ def by_pieces(x, window, hop, n, centred):
     return (np.fft.fft if x.dtype.kind == "c" else np.fft.rfft)(pieces, n=n)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize(("size", "hop", "n"), [(8, 2, 8), (7, 3, 9), (1, 1, 1), (8, 11, 16)])

@@ -27,6 +27,7 @@ def holed(rng, shape, dtype="float64"):
     return x
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize("axis", [None, 0, -1, (0, 2), ()])
 @pytest.mark.parametrize("name", NAMES)

@@ -96,6 +96,7 @@ def check_topk(x, k, axis, largest):
     np.testing.assert_array_equal(indices, np.take(whole, range(k), axis), strict=True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "uint64"])
 def test_topk_of_many(dtype, largest, rng):

@@ -134,6 +134,7 @@ def test_ulp_bound(name: str, exact: Exact, dtype: Any, limit: float) -> None:
     assert_within(name, exact, arguments(name, dtype), limit)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("name", "exact"), [("lgamma", exact_lgamma), ("digamma", mpmath.digamma)])
 def test_compiled_code_keeps_the_bound(name: str, exact: Exact, dtype: Any) -> None:
@@ -184,6 +185,7 @@ SPECIAL_VALUES = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SPECIAL_VALUES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_special_values(name: str, dtype: Any) -> None:

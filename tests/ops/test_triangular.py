@@ -24,6 +24,7 @@ def tolerance(dtype):
     return {"rtol": 200 * float(np.finfo(dtype).eps), "atol": 200 * float(np.finfo(dtype).eps)}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("unit_diagonal", [False, True])
@@ -57,6 +58,7 @@ def test_a_zero_on_the_diagonal_is_an_error():
         gf.linalg.solve_triangular([[1.0, 0.0], [1.0, 0.0]], [1.0, 2.0]).numpy()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(3, 3), (2, 5, 3), (3, 5), (0, 4, 4), (4, 0), (0, 2), (150, 97)])
 def test_lu(rng, dtype, shape):
@@ -99,6 +101,7 @@ def exact_exponential(x):
         return np.array(mpmath.expm(mpmath.matrix(x.tolist())).tolist(), dtype=x.dtype)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("scale", [1e-6, 0.3, 5.0, 60.0])
 def test_matrix_exp(rng, dtype, scale):

@@ -107,6 +107,7 @@ def test_in_loops_each_trip_reads_what_the_one_before_gave(loop: str):
     assert run(build, 3.0) == (3 + 6 + 12 + 24, 48.0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("loop", LOOPS)
 def test_gradients_flow_through_what_trips_hand_on(loop: str, apart: bool):
@@ -200,6 +201,7 @@ def trained(kind: str, array: np.ndarray, momentum: float | None) -> dict[str, A
         return session.state_dict()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("momentum", [0.1, None])
 @pytest.mark.parametrize("kind", [kind for kind in NETS if kind != "plain"])
 def test_statistics_of_layers_in_bodies(

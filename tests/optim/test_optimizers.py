@@ -114,6 +114,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", PAIRS)
 def test_against_torch(problem, name, dtype):

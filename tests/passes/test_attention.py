@@ -215,6 +215,7 @@ def test_forward_and_backward_parts_share_their_scores() -> None:
     assert ops_of(result).count("matmul") == 6
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mask", ["none", "bools", "floats"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

@@ -37,6 +37,7 @@ FORMS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
 def test_values(rng, form, dtype):

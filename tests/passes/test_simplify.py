@@ -37,6 +37,7 @@ class TestEachRule:
         result = run_pipeline(graph_of(rule.before, takes=rule.takes), DEFAULT, verify="values")
         assert sum(report.hits.get(rule.name, 0) for report in result.reports) > 0
 
+    @pytest.mark.exhaustive
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_values_stay_in_other_dtypes(self, rule, dtype, rng):
         takes = re.sub(r"\bfloat\d+", dtype, rule.takes)

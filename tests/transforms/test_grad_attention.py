@@ -134,6 +134,7 @@ def test_values(expression: str, rng: np.random.Generator, monkeypatch: pytest.M
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("expression", FORMS)
 @pytest.mark.parametrize("order", [0, 1])
 def test_it_is_one_op(expression: str, order: int) -> None:
@@ -284,6 +285,7 @@ def test_a_loss_of_the_weights_keeps_the_composition() -> None:
         assert "attention" not in ops_of(session.compile(gradient, feeds=[q]))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     "sizes", [(1, 1, 1), (0, 3, 4), (2, 1, 5), (2, 5, 1), (2, 0, 3), (2, 3, 0)]

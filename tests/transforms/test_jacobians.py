@@ -43,6 +43,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.exhaustive
 @modes
 @pytest.mark.parametrize(("fn", "shape"), FUNCTIONS.values(), ids=FUNCTIONS)
 def test_jacobian(fn, shape, mode, rng):
