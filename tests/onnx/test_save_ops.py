@@ -82,6 +82,7 @@ def widened(array):
     return array if fed(dtype) is dtype else array.astype(np.float32)
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("one", written, ids=str)
 def test_cases_in_onnx_runtime(one: Declared, rng, tmp_path):
     compare(one, one.types, one.op, rng, tmp_path, 21)

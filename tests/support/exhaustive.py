@@ -11,10 +11,11 @@ from tests.support.smoke import ELSEWHERE
 
 
 def surplus(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Return what a plain run leaves out of the tests that are marked `exhaustive`.
+    """Return the items of tests marked `exhaustive` that a plain run leaves out.
 
     What is left has each value of each `parametrize`, in as few combinations as are found by taking
     the one that has most new values next, and of several the one whose values were taken least.
+    `exhaustive(every=n)` leaves each n-th of these: for values that are much alike, as seeds are.
     """
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -23,7 +24,8 @@ def surplus(items: Iterable[pytest.Item]) -> list[pytest.Item]:
                 tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     found = []
     for own in tests.values():
-        kept = {id(item) for item in _covering(own)}
+        every = own[0].get_closest_marker("exhaustive").kwargs.get("every", 1)
+        kept = {id(item) for item in _covering(own)[::every]}
         found += [item for item in own if id(item) not in kept]
     return found
 

@@ -116,6 +116,7 @@ def ops_of(plan: Plan) -> list[str]:
     return [node.op.name for node in plan.program.graph.nodes]
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("expression", [*FORMS, *FINITE])
 def test_values(expression: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled and node by node, beside the composition, which is computed node by node once."""
@@ -152,6 +153,7 @@ def test_it_is_one_op(expression: str, order: int) -> None:
     assert "exp" not in ops
 
 
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("expression", FINITE)
 def test_masked_scores_that_are_a_number_take_the_op_too(expression: str) -> None:
     net = Net(66, 65)

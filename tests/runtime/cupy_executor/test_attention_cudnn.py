@@ -52,6 +52,7 @@ def gradients(y, of):
     return gf.grad(gf.sum(gf.astype(y * w, "float32")), of)
 
 
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize(
     ("arguments", "form"),
     [

@@ -86,6 +86,7 @@ def test_composed_attention_and_several_sizes(anywhere, rng):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("fill", [-1e9, -2.0])
 def test_masked_scores_that_are_a_number(anywhere, fill, rng):
     with gf.Graph() as g:

@@ -397,6 +397,7 @@ def test_why_images_stay_as_they_are(library, session, rng, monkeypatch):
         compare(session, g, [y], feeds)
 
 
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("precision", ["mixed-bf16", "mixed-fp16"])
 def test_without_a_way_kernels_do_it(precision, library, session, rng):
     """They take images as they lie, too."""
@@ -468,6 +469,7 @@ def random_step(rng, images):
     return steps[rng.integers(len(steps))]() if made is None else made
 
 
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("number", range(6))
 def test_random_graphs(number, library, session, rng, monkeypatch):
     """Whatever is inside or outside, values stay what they are: by the passes, then by steps."""

@@ -50,6 +50,7 @@ def assert_same(name, found, wanted):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6 * float(np.abs(b).max()))
 
 
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("name", NETS)
 def test_values_are_the_same_and_the_limit_is_kept(name, rng):
     array = rows(rng)

@@ -141,6 +141,7 @@ def fits(shape: Sequence[Any], into: Sequence[Any]) -> bool:
     return len(shape) <= len(into) and all(a in (1, b) for a, b in pairs)
 
 
+@pytest.mark.exhaustive(every=6)
 @pytest.mark.parametrize("seed", range(48))
 def test_random_bodies(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made = RandomBody(seed)
