@@ -262,10 +262,12 @@ def random_layers(rng, dtype):
     return g, outputs
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [gf.float32, gf.bfloat16], ids=str)
-def test_random_graphs(dtype, rng):
+@pytest.mark.parametrize("part", range(4))
+def test_random_graphs(part, dtype, rng):
     """`epilogues_of` sees that no value changes."""
-    assert sum([len(epilogues_of(*random_layers(rng, dtype))) for _ in range(25)]) > 10
+    assert sum([len(epilogues_of(*random_layers(rng, dtype))) for _ in range(6)]) > 1
 
 
 @pytest.mark.parametrize("part", range(3))
