@@ -71,7 +71,10 @@ def test_docstrings_begin_with_a_noun_or_a_verb():
         is_ours = path.suffix == ".py" and name.startswith(("graphfw/", "tests/"))
         if not is_ours or KERNEL_FAMILIES.match(name):
             continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        source = path.read_text("utf-8")
+        if not any([f'"{words}' in source for words in HEADLESS]):
+            continue  # parsing takes long
+        for node in ast.walk(ast.parse(source)):
             text = node.value if isinstance(node, ast.Expr) else None
             if isinstance(text, ast.Constant) and str(text.value).startswith(HEADLESS):
                 found.append(f"{name}:{node.lineno}: {str(text.value).splitlines()[0]}")

@@ -123,6 +123,7 @@ def test_a_round_is_one_call_at_least():
     assert calls_for(0.0) > 1000
 
 
+@pytest.mark.slow  # some seconds
 def test_contenders_that_fail_or_differ_have_no_time():
     settings = Settings(("graphfw", "numpy", "torch.compile"), threads=1, rounds=3, budget_s=0.1)
     with Pool(settings) as pool:

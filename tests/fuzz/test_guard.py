@@ -69,6 +69,7 @@ def test_an_access_outside_ends_the_process(touch):
     assert ran(touch).returncode == -signal.SIGSEGV
 
 
+@pytest.mark.slow  # some seconds
 def test_cases_run_guarded():
     command = [sys.executable, "-m", "tests.fuzz", "--guard", "--cases", "2", "--seed", "3"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -68,6 +68,7 @@ def test_a_name_is_taken_by_whom_it_was_given_to():
         gf.Variable([1.0], name="own")
 
 
+@pytest.mark.slow  # some seconds
 def test_sizes_may_be_nested_deeply(monkeypatch):
     """Python reads no more than some hundred brackets in one another."""
     monkeypatch.setenv("GRAPHFW_JIT", "1")
@@ -83,6 +84,7 @@ def test_sizes_may_be_nested_deeply(monkeypatch):
         np.testing.assert_array_equal(plan(array, np.zeros(3, np.float32)), array[500:])
 
 
+@pytest.mark.slow  # some seconds
 def test_sizes_may_have_one_part_again_and_again():
     """Written out, the size of each concatenation is twice as long as the one before."""
     with gf.Graph() as g:

@@ -1,6 +1,7 @@
 """ONNX's backend test suite: the cases of `passing.txt` pass, the others have a reason.
 
-After a change that makes more of them pass: `python -m tests.onnx.suite --update`.
+To make the cases takes seconds, so that tests of them are slow. After a change that makes more of
+them pass: `python -m tests.onnx.suite --update`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,10 @@ PASSES = PASSING.read_text("utf-8").split()
 # CuPy has none of these dtypes: an error says so.
 LACKING = re.compile("float8|float4|_u?int[24](_|$)|e[45]m[23]", re.IGNORECASE)
 
-SHARES = [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 16))]
 
-
-@pytest.fixture(scope="module", params=SHARES)
+@pytest.fixture(scope="module", params=range(16))
 def share(request):
-    """A sixteenth of the cases, so that several processes can share them; a plain run has one."""
+    """A sixteenth of the cases, so that several processes can share them."""
     found = {name: case for kind in KINDS if kind != "real" for name, case in cases(kind).items()}
     wanted = {name: found[name] for name in PASSES[request.param :: 16] if name in found}
     if not os.environ.get("GRAPHFW_EXECUTOR", "").startswith("cupy"):
@@ -35,6 +34,7 @@ def share(request):
     return {name: case for name, case in wanted.items() if not LACKING.search(name)}
 
 
+@pytest.mark.slow
 def test_cases_pass(share):
     check(share)
 
@@ -69,12 +69,12 @@ def check(share):
     assert not wrong, "\n".join(f"{name}: {text}" for name, text in wrong.items())
 
 
+@pytest.mark.slow
 def test_every_case_is_accounted_for():
     known = {*PASSES, *reasons()}
     assert not [name for kind in KINDS for name in cases(kind) if name not in known]
 
 
-@pytest.mark.smoke  # the others make all cases, which takes seconds
 def test_no_case_that_passes_is_skipped():
     assert PASSES
     assert not set(PASSES) & set(reasons())
@@ -93,6 +93,7 @@ def given(case):
     return dict(zip(names, map(as_array, inputs), strict=True)), [*map(as_array, outputs)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIXTEEN)
 def test_numbers_of_16_bits_are_nearer_to_the_exact_ones(name):
     feeds, (wanted, *_) = given(cases()[name])
@@ -108,6 +109,7 @@ def test_numbers_of_16_bits_are_nearer_to_the_exact_ones(name):
     assert abs(made - exact).max() < abs(wanted - exact).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWN)
 def test_numbers_that_are_drawn(name):
     case = cases()[name]
@@ -123,6 +125,7 @@ def test_numbers_that_are_drawn(name):
     assert abs(kept.mean() - (1 - feeds["r"])) < 5 * np.sqrt(0.25 / x.size)
 
 
+@pytest.mark.slow
 def test_a_bernoulli_s_rates(rng):
     model = onnx.ModelProto()
     model.CopyFrom(cases()["test_bernoulli"].model)

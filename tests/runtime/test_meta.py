@@ -175,6 +175,7 @@ PARAMETERS = (
 )
 
 
+@pytest.mark.slow  # some seconds
 def test_a_transformer_of_70_billion_parameters_in_seconds_without_memory():
     assert 68e9 < PARAMETERS < 70e9
     start = time.perf_counter()

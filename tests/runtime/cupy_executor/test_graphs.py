@@ -121,6 +121,7 @@ def test_what_cupy_computes_lies_between_graphs(fake, session, rng):
     assert "CUDA graphs: 2, which save" in plan.explain((5, 8))
 
 
+@pytest.mark.slow  # some seconds
 def test_what_does_not_pay_is_launched(fake, session, rng):
     with gf.Graph() as g:
         x = gf.placeholder((4000, 1000), name="x")
