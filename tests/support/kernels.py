@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
+import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -131,11 +131,18 @@ def _llvm() -> Any:
     return binding, target, binding.create_mcjit_compiler(empty, target)
 
 
-_numbers = itertools.count()
+_addresses: dict[str, int] = {}
 
 
 def function(text: str, symbol: str) -> int:
-    """Compile LLVM text; return the address of a function."""
+    """Compile LLVM text, once in a process; return the address of a function."""
+    own = f"{symbol}_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    if own not in _addresses:
+        _addresses[own] = _compiled(text.replace(symbol, own), own)
+    return _addresses[own]
+
+
+def _compiled(text: str, symbol: str) -> int:
     binding, target, jit = _llvm()
     module = binding.parse_assembly(text)
     module.verify()
@@ -163,8 +170,7 @@ def run(
     target = target or host()
     if isinstance(target, CudaTarget):
         return target.run(kernel, arrays, params)
-    symbol = f"kernel{next(_numbers)}"
-    call = CELL(function(KernelCode(kernel, target).llvm(symbol), symbol))
+    call = CELL(function(KernelCode(kernel, target).llvm("kernel"), "kernel"))
     pointers = (ctypes.c_void_p * (len(arrays) + 1))(*[x.ctypes.data for x in arrays])
     integers = (ctypes.c_int64 * (len(params) + 1))(*params)
     room = scratch_bytes(kernel, target)
