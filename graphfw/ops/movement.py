@@ -12,7 +12,7 @@ from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import ALIAS, PURE, Case, Cost, Op, bad, ok, op
+from graphfw.ir.op import ALIAS, PURE, Case, Cost, Op, bad, ok, op, shared
 from graphfw.ir.shape import (
     broadcast,
     can_broadcast,
@@ -139,7 +139,11 @@ def reshape(
     solved = ruled("reshape", tensor, reshaped, tensor.shape, dims)
     # A hole that can't be shown to divide stays one: whether it does is seen when the graph runs.
     exact = size_of(solved) == size_of(tensor.shape)
-    return tensor if solved == tensor.shape else emit(Reshape(solved if exact else dims), tensor)
+    return (
+        tensor
+        if solved == tensor.shape
+        else emit(shared(Reshape, solved if exact else dims), tensor)
+    )
 
 
 @public
@@ -217,7 +221,9 @@ def permute_dims(x: TensorLike, /, axes: Sequence[int] | None = None) -> Tensor:
     tensor = as_tensor(x)
     wanted = range(tensor.ndim)[::-1] if axes is None else axes
     order = axes_in_order("permute_dims", tensor, wanted)
-    return tensor if order == tuple(range(tensor.ndim)) else emit(PermuteDims(order), tensor)
+    return (
+        tensor if order == tuple(range(tensor.ndim)) else emit(shared(PermuteDims, order), tensor)
+    )
 
 
 @public
@@ -336,7 +342,7 @@ def broadcast_to(x: TensorLike, /, shape: DimLike | Sequence[DimLike]) -> Tensor
     """
     tensor = as_tensor(x)
     dims = dims_of("broadcast_to", shape)
-    return tensor if tensor.shape == dims else emit(BroadcastTo(dims), tensor)
+    return tensor if tensor.shape == dims else emit(shared(BroadcastTo, dims), tensor)
 
 
 @public
