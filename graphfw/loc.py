@@ -80,7 +80,25 @@ def capture(layer: str = "") -> Loc:
     A line that makes many nodes has one place: each object that stays is work for the garbage
     collector, which walks all of them.
     """
-    frame = user_frame()
+    # As in `user_frame`: who calls this is of the package.
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename in _own_files:
+        frame = frame.f_back
+    if frame is None:
+        return UNKNOWN
+    # Which line an instruction is of takes as long to find out as all that is before it in the
+    # function. The entry keeps the code alive, so that no other has its id.
+    code: CodeType = frame.f_code
+    at = (id(code), frame.f_lasti, layer)
+    entry = _by_instruction.get(at)
+    if entry is not None:
+        return entry[0]
+    return _captured(frame, layer)
+
+
+def _captured(found: FrameType, layer: str) -> Loc:
+    """Return the place of the nearest frame outside the package, from `found` on, and remember."""
+    frame = user_frame(found)
     if frame is None:
         return UNKNOWN
     code: CodeType = frame.f_code
@@ -90,12 +108,17 @@ def capture(layer: str = "") -> Loc:
         if len(_places) >= _PLACES:
             _places.clear()
         known = _places[key] = Loc(*key)
+    # Whether the package's own code was written by `dataclass` is not a matter of code alone.
+    if frame is found and code.co_filename != "<string>":
+        if len(_by_instruction) >= _PLACES:
+            _by_instruction.clear()
+        _by_instruction[id(code), frame.f_lasti, layer] = known, code
     return known
 
 
-def user_frame() -> FrameType | None:
-    """Return the nearest frame outside the package, if there is one."""
-    frame: FrameType | None = sys._getframe(1)
+def user_frame(frame: FrameType | None = None) -> FrameType | None:
+    """Return the nearest frame outside the package, if there is one, from a frame on."""
+    frame = frame or sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if file not in _own_files:
@@ -115,6 +138,7 @@ _own_files: set[str] = set()
 """Files of `_OWN` that were met."""
 
 _places: dict[tuple[str, int, str, str], Loc] = {}
+_by_instruction: dict[tuple[int, int, str], tuple[Loc, CodeType]] = {}
 _PLACES = 4096
 """So many places are remembered."""
 

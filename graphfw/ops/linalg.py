@@ -12,7 +12,7 @@ from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import Case, Cost, Op, bad, ok, op
+from graphfw.ir.op import Case, Cost, Op, bad, ok, op, shared
 from graphfw.ir.shape import (
     Requirement,
     broadcast_batch,
@@ -29,6 +29,7 @@ from graphfw.ops.args import (
     axes_in_order,
     converted,
     promoted,
+    promoted_two,
     ruled,
 )
 from graphfw.ops.batching import Lanes, aligned, leading
@@ -135,11 +136,13 @@ def matmul(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> gf.matmul(gf.asarray([[1.0, 2.0]]), gf.asarray([3.0, 4.0]))
     Tensor([11.], dtype=float32)
     """
-    a, b = promoted("matmul", x1, x2)
+    a, b = promoted_two("matmul", x1, x2)
     _check_vectors(a, b)
     left = F.expand_dims(a, axis=0) if a.ndim == 1 else a
     right = F.expand_dims(b, axis=1) if b.ndim == 1 else b
-    product = emit(MatMul(), left, right, shown=(x1, x2) if left is a and right is b else None)
+    product = emit(
+        shared(MatMul), left, right, shown=(x1, x2) if left is a and right is b else None
+    )
     if right is not b:
         product = F.squeeze(product, axis=-1)
     return F.squeeze(product, axis=-1 if right is not b else -2) if left is not a else product

@@ -15,11 +15,11 @@ from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
 from graphfw.ir.literal import PYTHON_SCALARS
-from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op
+from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op, shared
 from graphfw.ir.shape import broadcast, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.args import TensorLike, as_tensor, converted, promoted, scalar_like
+from graphfw.ops.args import TensorLike, as_tensor, converted, promoted_two, scalar_like
 from graphfw.ops.cast import finfo, iinfo, result_type
 from graphfw.ops.composed import demand
 from graphfw.ops.dtypes import require_one_dtype
@@ -119,8 +119,8 @@ def where(condition: TensorLike, x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> gf.where(x > 0, x, 0)
     Tensor([0., 2.], dtype=float32)
     """
-    a, b = promoted("where", x1, x2)
-    return emit(Where(), as_tensor(condition), a, b, shown=(condition, x1, x2))
+    a, b = promoted_two("where", x1, x2)
+    return emit(shared(Where), as_tensor(condition), a, b, shown=(condition, x1, x2))
 
 
 @op("clip")
