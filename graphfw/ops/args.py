@@ -145,9 +145,22 @@ def axes_of(name: str, x: Tensor, axis: Axes) -> tuple[int, ...]:
     Raises:
         AxisError: There is no such axis, or one stands twice.
     """
-    if type(axis) is int and -x.ndim <= axis < x.ndim:  # quickly, what is most common
-        return (axis % x.ndim,)
+    ndim = x.ndim
+    if type(axis) is int and -ndim <= axis < ndim:  # quickly, what is most common
+        return (axis % ndim,)
+    if type(axis) is tuple and _are_in_order(axis, ndim):
+        return axis
     return ruled(name, x, normalize_axes, axis, x.ndim)
+
+
+def _are_in_order(axes: tuple[Any, ...], ndim: int) -> bool:
+    """Say whether axes are counted from the front, and sorted."""
+    before = -1
+    for axis in axes:
+        if type(axis) is not int or not before < axis < ndim:
+            return False
+        before = axis
+    return True
 
 
 def axes_in_order(name: str, x: Tensor, axes: int | Sequence[int]) -> tuple[int, ...]:
@@ -172,7 +185,12 @@ def dims_of(name: str, shape: Any, *, hole: bool = False) -> Shape:
     """
     is_many = isinstance(shape, Sequence) and not isinstance(shape, str)
     dims = tuple(shape) if is_many else (shape,)
-    return tuple(ruled(name, None, _dim, dim, hole) for dim in dims)
+    return tuple(
+        [
+            dim if type(dim) is int and dim >= 0 else ruled(name, None, _dim, dim, hole)
+            for dim in dims
+        ]
+    )
 
 
 def _dim(dim: Any, hole: bool) -> DimLike:

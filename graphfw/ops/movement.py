@@ -136,9 +136,11 @@ def reshape(
     """
     tensor = as_tensor(x)
     dims = dims_of("reshape", shape, hole=True)
+    if dims == tensor.shape:
+        return tensor
     solved = ruled("reshape", tensor, reshaped, tensor.shape, dims)
     # A hole that can't be shown to divide stays one: whether it does is seen when the graph runs.
-    exact = size_of(solved) == size_of(tensor.shape)
+    exact = solved == dims or size_of(solved) == tensor.size
     return (
         tensor
         if solved == tensor.shape
@@ -171,6 +173,8 @@ def flatten(x: TensorLike, /, start: int = 0, end: int = -1) -> Tensor:
         error=AxisError,
     )
     dims = tensor.shape
+    if first == last and dims:
+        return tensor
     return reshape(tensor, (*dims[:first], size_of(dims[first : last + 1]), *dims[last + 1 :]))
 
 
@@ -233,7 +237,11 @@ def matrix_transpose(x: TensorLike, /) -> Tensor:
     Raises:
         AxisError: There are fewer than two.
     """
-    return swapaxes(x, -2, -1)
+    tensor = as_tensor(x)
+    last = tensor.ndim - 1
+    if last < 1:
+        return swapaxes(tensor, -2, -1)  # refuses it
+    return emit(shared(PermuteDims, (*range(last - 1), last, last - 1)), tensor)
 
 
 @public

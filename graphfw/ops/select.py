@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import DTypeError
-from graphfw.ir.build import emit
+from graphfw.ir.build import applied, emit
 from graphfw.ir.concrete import describe
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
 from graphfw.ir.literal import PYTHON_SCALARS
-from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op, shared
+from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op
 from graphfw.ir.shape import broadcast, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
@@ -104,6 +104,9 @@ class Where(Op):
         yield bad("bool[4]", "float32[3]", "float32[]", match="shapes don't broadcast")
 
 
+_SELECTION = Where()
+
+
 @public
 def where(condition: TensorLike, x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """Choose x1 where the condition holds, else x2.  bool, any, any: broadcast -> [*B]
@@ -120,7 +123,7 @@ def where(condition: TensorLike, x1: TensorLike, x2: TensorLike, /) -> Tensor:
     Tensor([0., 2.], dtype=float32)
     """
     a, b = promoted_two("where", x1, x2)
-    return emit(shared(Where), as_tensor(condition), a, b, shown=(condition, x1, x2))
+    return applied(_SELECTION, (as_tensor(condition), a, b), (condition, x1, x2))[0]
 
 
 @op("clip")
