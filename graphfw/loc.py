@@ -88,12 +88,27 @@ def capture(layer: str = "") -> Loc:
         return UNKNOWN
     # Which line an instruction is of takes as long to find out as all that is before it in the
     # function. The entry keeps the code alive, so that no other has its id.
-    code: CodeType = frame.f_code
-    at = (id(code), frame.f_lasti, layer)
-    entry = _by_instruction.get(at)
-    if entry is not None:
-        return entry[0]
-    return _captured(frame, layer)
+    entry = _by_instruction.get((id(frame.f_code), frame.f_lasti))
+    return _captured(frame, layer) if entry is None else entry[0].of(layer)
+
+
+class _Line:
+    """A line of code, with its places in all layers that it runs in."""
+
+    __slots__ = ("_layers", "_line")
+
+    def __init__(self, file: str, line: int, function: str) -> None:
+        self._line = file, line, function
+        self._layers: dict[str, Loc] = {}
+
+    def of(self, layer: str) -> Loc:
+        """Return the place in a layer."""
+        known = self._layers.get(layer)
+        if known is None:
+            if len(self._layers) >= _PLACES:
+                self._layers.clear()
+            known = self._layers[layer] = Loc(*self._line, layer)
+        return known
 
 
 def _captured(found: FrameType, layer: str) -> Loc:
@@ -102,18 +117,18 @@ def _captured(found: FrameType, layer: str) -> Loc:
     if frame is None:
         return UNKNOWN
     code: CodeType = frame.f_code
-    key = (code.co_filename, frame.f_lineno, code.co_name, layer)
-    known = _places.get(key)
-    if known is None:
-        if len(_places) >= _PLACES:
-            _places.clear()
-        known = _places[key] = Loc(*key)
+    key = (code.co_filename, frame.f_lineno, code.co_name)
+    line = _lines.get(key)
+    if line is None:
+        if len(_lines) >= _PLACES:
+            _lines.clear()
+        line = _lines[key] = _Line(*key)
     # Whether the package's own code was written by `dataclass` is not a matter of code alone.
     if frame is found and code.co_filename != "<string>":
         if len(_by_instruction) >= _PLACES:
             _by_instruction.clear()
-        _by_instruction[id(code), frame.f_lasti, layer] = known, code
-    return known
+        _by_instruction[id(code), frame.f_lasti] = line, code
+    return line.of(layer)
 
 
 def user_frame(frame: FrameType | None = None) -> FrameType | None:
@@ -137,10 +152,10 @@ _ACTING = "__graphfw_function__"
 _own_files: set[str] = set()
 """Files of `_OWN` that were met."""
 
-_places: dict[tuple[str, int, str, str], Loc] = {}
-_by_instruction: dict[tuple[int, int, str], tuple[Loc, CodeType]] = {}
+_lines: dict[tuple[str, int, str], _Line] = {}
+_by_instruction: dict[tuple[int, int], tuple[_Line, CodeType]] = {}
 _PLACES = 4096
-"""So many places are remembered."""
+"""So many lines are remembered, and so many layers of each."""
 
 
 def _is_generated(frame: FrameType) -> bool:
