@@ -80,22 +80,60 @@ def capture(layer: str = "") -> Loc:
     A line that makes many nodes has one place: each object that stays is work for the garbage
     collector, which walks all of them.
     """
-    frame = user_frame()
+    # As in `user_frame`: who calls this is of the package.
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename in _own_files:
+        frame = frame.f_back
+    if frame is None:
+        return UNKNOWN
+    # Which line an instruction is of takes as long to find out as all that is before it in the
+    # function. The entry keeps the code alive, so that no other has its id.
+    entry = _by_instruction.get((id(frame.f_code), frame.f_lasti))
+    return _captured(frame, layer) if entry is None else entry[0].of(layer)
+
+
+class _Line:
+    """A line of code, with its places in all layers that it runs in."""
+
+    __slots__ = ("_layers", "_line")
+
+    def __init__(self, file: str, line: int, function: str) -> None:
+        self._line = file, line, function
+        self._layers: dict[str, Loc] = {}
+
+    def of(self, layer: str) -> Loc:
+        """Return the place in a layer."""
+        known = self._layers.get(layer)
+        if known is None:
+            if len(self._layers) >= _PLACES:
+                self._layers.clear()
+            known = self._layers[layer] = Loc(*self._line, layer)
+        return known
+
+
+def _captured(found: FrameType, layer: str) -> Loc:
+    """Return the place of the nearest frame outside the package, from `found` on, and remember."""
+    frame = user_frame(found)
     if frame is None:
         return UNKNOWN
     code: CodeType = frame.f_code
-    key = (code.co_filename, frame.f_lineno, code.co_name, layer)
-    known = _places.get(key)
-    if known is None:
-        if len(_places) >= _PLACES:
-            _places.clear()
-        known = _places[key] = Loc(*key)
-    return known
+    key = (code.co_filename, frame.f_lineno, code.co_name)
+    line = _lines.get(key)
+    if line is None:
+        if len(_lines) >= _PLACES:
+            _lines.clear()
+        line = _lines[key] = _Line(*key)
+    # Whether the package's own code was written by `dataclass` is not a matter of code alone.
+    if frame is found and code.co_filename != "<string>":
+        if len(_by_instruction) >= _PLACES:
+            _by_instruction.clear()
+        _by_instruction[id(code), frame.f_lasti] = line, code
+    return line.of(layer)
 
 
-def user_frame() -> FrameType | None:
-    """Return the nearest frame outside the package, if there is one."""
-    frame: FrameType | None = sys._getframe(1)
+def user_frame(frame: FrameType | None = None) -> FrameType | None:
+    """Return the nearest frame outside the package, if there is one, from a frame on."""
+    frame = frame or sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if file not in _own_files:
@@ -114,9 +152,10 @@ _ACTING = "__graphfw_function__"
 _own_files: set[str] = set()
 """Files of `_OWN` that were met."""
 
-_places: dict[tuple[str, int, str, str], Loc] = {}
+_lines: dict[tuple[str, int, str], _Line] = {}
+_by_instruction: dict[tuple[int, int], tuple[_Line, CodeType]] = {}
 _PLACES = 4096
-"""So many places are remembered."""
+"""So many lines are remembered, and so many layers of each."""
 
 
 def _is_generated(frame: FrameType) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from graphfw.errors import DTypeError, GraphError, GraphfwError, Operand
@@ -10,7 +11,7 @@ from graphfw.ir import advice, ambient, concrete
 from graphfw.ir.dim import Dim, symbols_of
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.functions import F
-from graphfw.ir.graph import AMBIENT, Graph, current_graph
+from graphfw.ir.graph import AMBIENT, Graph
 from graphfw.ir.literal import PYTHON_SCALARS, Literal, to_array
 from graphfw.ir.op import RANDOM, Op
 from graphfw.ir.owners import owners
@@ -35,34 +36,42 @@ def emit(op: Op, *inputs: Tensor, shown: Sequence[Any] | None = None, name: str 
         ShapeError, DTypeError, …: The type rule refuses the inputs.
         GraphError: The inputs are of another graph than the one that is open.
     """
-    return emit_all(op, *inputs, shown=shown, name=name)[0]
+    return applied(op, inputs, shown, name)[0]
 
 
 def emit_all(
     op: Op, *inputs: Tensor, shown: Sequence[Any] | None = None, name: str = ""
 ) -> tuple[Tensor, ...]:
     """Apply an op and return all its outputs; otherwise as `emit`."""
-    graph = current_graph()
+    return applied(op, inputs, shown, name)
+
+
+def applied(
+    op: Op, inputs: tuple[Tensor, ...], shown: Sequence[Any] | None = None, name: str = ""
+) -> tuple[Tensor, ...]:
+    """Do as `emit_all` does, a call sooner: for functions that are called most."""
+    graph = ambient.innermost_graph.get() or AMBIENT
     if not graph.is_derived:
         for tensor in inputs:
             if tensor.node.graph is not graph:
                 inputs = tuple([admitted(t, graph, op.name) for t in inputs])
                 break
     try:
-        types = op.infer(*[t.node.types[t.index] for t in inputs])
+        types = op._infer(tuple(map(_type, inputs)))
     except Requirement as failed:
         error = rendered(op, inputs if shown is None else shown, failed, graph)
         return graph.fail(error, op, inputs)
     except DTypeError as failed:
         return graph.fail(failed, op, inputs)
-    loc = graph.provenance or capture(ambient.current_scope.get())
+    scope = ambient.current_scope.get()
+    loc = graph.provenance or capture(scope)
     stops = (
         op.vjp is not None
         and not ambient.grad_enabled.get()
-        and any(t.dtype.is_inexact for t in types)
+        and any([t.dtype.is_inexact for t in types])
     )
     # Under no_grad the name is that of what the caller gets.
-    own = "" if stops or not name else ambient.join_scope(ambient.current_scope.get(), name)
+    own = ambient.join_scope(scope, name) if name and not stops else ""
     node = Node(op, inputs, types, loc, own, graph)
     outputs = graph.append(node)
     if graph.errors:
@@ -70,6 +79,9 @@ def emit_all(
     if stops:
         return tuple([F.stop_gradient(t, name=name) if t.dtype.is_inexact else t for t in outputs])
     return outputs
+
+
+_type = attrgetter("_type")
 
 
 def constant(value: Any, name: str = "") -> Tensor:

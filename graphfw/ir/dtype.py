@@ -197,6 +197,8 @@ def as_dtype(like: DTypeLike) -> DType:
     """
     if isinstance(like, DType):
         return like
+    if isinstance(like, np.dtype) and like in _BY_NUMPY:
+        return _BY_NUMPY[like]
     if like is float:
         return float32
     if isinstance(like, type) and like in _PYTHON:
@@ -209,7 +211,13 @@ def as_dtype(like: DTypeLike) -> DType:
             f"{name!r} is not a dtype that graphfw has",
             fix=f'did you mean "{meant}"?' if meant else f"use one of {', '.join(BY_NAME)}",
         )
+    if isinstance(like, np.dtype):
+        _BY_NUMPY[like] = found
     return found
+
+
+_BY_NUMPY: dict[np.dtype[Any], DType] = {}
+"""NumPy's dtypes that were met: a handful."""
 
 
 @lru_cache(maxsize=256)

@@ -6,7 +6,7 @@ function registers itself here, and `F.matmul(x, w)` finds it when it is called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from graphfw.ir.modes import OPEN
@@ -30,13 +30,13 @@ def public(function: Function) -> Function:
     name = function.__name__
     if name in FUNCTIONS:
         raise RuntimeError(f"a public function named {name!r} exists already")
-    FUNCTIONS[name] = function
+    FUNCTIONS[name] = vars(F)[name] = function
     OVERRIDABLE[name] = for_users = overridable(function)
     return for_users
 
 
 class _Functions:
-    """Looks public functions up as attributes: most make a tensor, those that don't are named."""
+    """Has public functions as attributes: most make a tensor, those that don't are named."""
 
     array_namespace: Callable[..., ModuleType]
     associative_scan: Callable[..., Any]
@@ -52,21 +52,17 @@ class _Functions:
     while_loop: Callable[..., Any]
 
     def __getattr__(self, name: str) -> Callable[..., Tensor]:
-        return _known(FUNCTIONS, name)
-
-
-def _known(table: Mapping[str, Callable[..., Tensor]], name: str) -> Callable[..., Tensor]:
-    try:
-        return table[name]
-    except KeyError:
-        raise AttributeError(f"no public function is named {name!r}") from None
+        raise AttributeError(f"no public function is named {name!r}")
 
 
 class _Called(_Functions):
     """Looks functions up for operators, methods and layers, whose calls modes intercept."""
 
     def __getattr__(self, name: str) -> Callable[..., Tensor]:
-        return _known(OVERRIDABLE if OPEN else FUNCTIONS, name)
+        try:
+            return (OVERRIDABLE if OPEN else FUNCTIONS)[name]
+        except KeyError:
+            raise AttributeError(f"no public function is named {name!r}") from None
 
 
 F = _Functions()

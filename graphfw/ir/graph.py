@@ -97,7 +97,7 @@ class Graph(Answering):
         self.collect_errors = collect_errors
         self.errors: list[GraphfwError] = []
         self._poisoned: set[Node] = set()
-        self._alive: list[Tensor] = []
+        self._alive: list[Tensor] = []  # those that their nodes refer to weakly
         self._names: dict[str, Tensor] = {}
         self._variable_names: dict[str, Variable] = {}
         self._newly_named: list[Variable] = []
@@ -172,19 +172,15 @@ class Graph(Answering):
         if node.name:
             self._claim(node.name, outputs[0])
         self.nodes.append(node)
-        self._keep(outputs)
         return outputs
 
     def share(self, node: Node) -> tuple[Tensor, ...]:
         """Add a node of the graph that this one is derived from, as it is."""
         outputs = node.outputs
         self.nodes.append(node)
-        self._keep(outputs)
+        if node.graph.is_ambient:
+            self._alive.extend(outputs)
         return outputs
-
-    def _keep(self, outputs: tuple[Tensor, ...]) -> None:
-        """Keep the outputs of a node of this graph alive."""
-        self._alive.extend(outputs)
 
     def _name_variable(self, variable: Variable) -> None:
         """Take note that a variable has a new name; what it is may be known only later."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import reprlib
 import sys
@@ -22,10 +21,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 PYTHON_SCALARS = (bool, int, float, complex)
 """Scalars that take the dtype of what they meet. `np.float64` is a `float`, so it is one too."""
-
-_SCALARS = 1024
-"""So many Python numbers are kept as arrays: graphs have 0, 1 and -inf thousands of times."""
-
 
 _PLAIN: dict[type, float] = {float: 1e38, int: 2.0**53}
 """Below these Python's numbers become floats in one rounding, and finite ones."""
@@ -281,7 +276,7 @@ class Literal:
         """Return an array as it is: nobody else writes to it, or to what it is a view of."""
         made = Literal.__new__(Literal)
         made.origin, made._digest, made._array = None, None, array
-        array.flags.writeable = False
+        array.setflags(write=False)
         return made
 
     @staticmethod
@@ -363,20 +358,6 @@ class Literal:
 
     def __repr__(self) -> str:
         return f"Literal({self.array!r})"
-
-
-def scalar(value: complex, dtype: DType | None) -> Literal:
-    """Return a Python scalar as a literal; otherwise as `to_array`."""
-    if isinstance(value, complex) or dtype is None:  # the default dtype, which changes
-        return Literal.taken(to_array(value, dtype))
-    sign = math.copysign(1, value) if isinstance(value, float) else 0
-    return _known_scalar(value, type(value), sign, dtype)
-
-
-@functools.lru_cache(_SCALARS)
-def _known_scalar(value: complex, kind: type, sign: float, dtype: DType) -> Literal:
-    """Return a literal; `kind` and `sign` tell True, 1 and 1.0 apart, and the two zeros."""
-    return Literal.taken(to_array(value, dtype))
 
 
 class Scaling(NamedTuple):

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from inspect import Parameter, Signature
 from typing import (
@@ -16,7 +16,9 @@ from typing import (
     ClassVar,
     Literal,
     NamedTuple,
+    TypeAlias,
     TypeVar,
+    cast,
     dataclass_transform,
     get_origin,
 )
@@ -175,6 +177,7 @@ def bad(*types: str, match: str, error: type[GraphfwError] = ShapeError, **field
 REGISTRY: dict[str, type[Op]] = {}
 
 OpClass = TypeVar("OpClass", bound="type[Op]")
+OneOp = TypeVar("OneOp", bound="Op")
 
 
 class _Fields:
@@ -191,9 +194,15 @@ class _Fields:
         return Signature(parameters)
 
 
-@cache
-def _of_one_element(dtype: DType) -> tuple[TensorType]:
-    return (TensorType(dtype, ()),)
+Inferred: TypeAlias = dict[tuple[int, ...], tuple[tuple[TensorType, ...], tuple[TensorType, ...]]]
+"""By the ids of the inputs' types, which the entry keeps alive: those types and the outputs'."""
+
+_set = object.__setattr__
+_shared: dict[tuple[Any, ...], Op] = {}
+_SHARED = 1024
+"""So many ops of `shared` are remembered."""
+_INFERRED = 64
+"""For so many lists of inputs' types an op remembers the outputs'."""
 
 
 @dataclass_transform(frozen_default=True)
@@ -238,7 +247,7 @@ class Op:
     labels: ClassVar[tuple[str, ...]] = ()
     remainders: ClassVar[tuple[int, ...]] = ()
     _defaults: ClassVar[dict[str, Any]] = {}
-    _inferred: ClassVar[list[tuple[tuple[TensorType, ...], tuple[TensorType, ...]]]]
+    _inferred: ClassVar[Inferred | None]
 
     # The rules have the inputs as their parameters, so their signatures differ from op to op.
     shape: ClassVar[Callable[..., Any]]
@@ -253,15 +262,16 @@ class Op:
     source_index: ClassVar[Callable[..., Any] | None] = None
 
     def __init_subclass__(cls) -> None:
-        cls._inferred = [((), ())]
         own = [name for name, kind in cls.__annotations__.items() if not _is_of_class(kind)]
         cls.fields = (*cls.fields, *(n for n in own if n not in cls.fields))
         cls._defaults = {**cls._defaults, **{n: cls.__dict__[n] for n in own if n in cls.__dict__}}
+        cls._inferred = None if cls.fields else {}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         fields = self.fields
         if not kwargs and len(args) == len(fields):  # quickly, as most ops are made
-            self.__dict__.update(zip(fields, args, strict=True))
+            for name, value in zip(fields, args, strict=True):
+                _set(self, name, value)  # into `__dict__` it would make that: one object more
             return
         values = dict(zip(fields, args, strict=False))
         fits = len(args) <= len(fields) and kwargs.keys().isdisjoint(values)
@@ -271,7 +281,8 @@ class Op:
         values = {name: values.get(name) for name in fields}
         if not fits:
             raise_refusal(TypeError(), type(self), args, kwargs)
-        self.__dict__.update(values)
+        for name, value in values.items():
+            _set(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable")
@@ -284,8 +295,7 @@ class Op:
     @property
     def values(self) -> tuple[Any, ...]:
         """The fields' values, in order."""
-        own = self.__dict__
-        return tuple([own[name] for name in self.fields])
+        return tuple([getattr(self, name) for name in self.fields])
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -299,7 +309,7 @@ class Op:
         return _op_of, (type(self).__module__, self.name, self.values)
 
     def __repr__(self) -> str:
-        inside = ", ".join(f"{n}={self.__dict__[n]!r}" for n in self.fields)
+        inside = ", ".join(f"{n}={getattr(self, n)!r}" for n in self.fields)
         return f"{type(self).__name__}({inside})"
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
@@ -308,15 +318,21 @@ class Op:
         Raises:
             Requirement: The inputs don't fit.
         """
-        if self.fields:
+        return self._infer(types)
+
+    def _infer(self, types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        """Do as `infer` does; most often the types are known."""
+        inferred = self._inferred
+        if inferred is None:
             return self._outputs(types)
-        # Most often those of the last time. Nodes also share the tuple: each object is work to
-        # collect.
-        known, outputs = self._inferred[0]
-        if known != types or not types:
-            outputs = self._outputs(types)
-            self._inferred[0] = types, outputs
-        return outputs
+        # Nodes also share the tuple: each object is work to collect.
+        key = tuple(map(id, types))
+        known = inferred.get(key)
+        if known is None:
+            if len(inferred) >= _INFERRED:
+                inferred.clear()
+            known = inferred[key] = types, self._outputs(types)
+        return known[1]
 
     def _outputs(self, types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         shape = self.shape(*[t.shape for t in types])
@@ -326,7 +342,7 @@ class Op:
         for given in types:
             if given.dtype is dtype and given.shape == shape:
                 return (given,)
-        return _of_one_element(dtype) if shape == () else (TensorType(dtype, shape),)
+        return (TensorType(dtype, shape),)
 
     def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
         """Return the function to run for inputs of these dtypes: `eval`, or a faster equivalent."""
@@ -372,6 +388,31 @@ class Op:
         if not self.symbols:
             return self
         return type(self)(*(_bound(value, sizes) for value in self.values))
+
+
+def shared(cls: type[OneOp], *values: Any) -> OneOp:
+    """Return the op of some fields, one object for many nodes.
+
+    It remembers the types that it has inferred. Tuples among its fields that are equal must be
+    alike: of dims, or of ints that were checked.
+    """
+    key = (cls, values, *map(type, values))
+    try:
+        known = _shared.get(key)
+    except TypeError:  # one has no hash
+        return cls(*values)
+    if known is None:
+        known = cls(*values)
+        infer_as(known, {})
+        if len(_shared) >= _SHARED:
+            _shared.clear()
+        _shared[key] = known
+    return cast("OneOp", known)
+
+
+def infer_as(op: Op, known: Inferred) -> None:
+    """Let an op look there first when it infers types, and remember there."""
+    _set(op, "_inferred", known)
 
 
 def _op_of(module: str, name: str, values: tuple[Any, ...]) -> Op:

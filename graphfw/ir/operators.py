@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphfw.ir.functions import CALLED, FUNCTIONS, OVERRIDABLE
 from graphfw.ir.modes import OPEN
@@ -11,106 +12,79 @@ if TYPE_CHECKING:
     from graphfw.ir.tensor import Tensor
 
 
+Operator: TypeAlias = Callable[[Any, Any], "Tensor"]
+
+_NUMBERS = frozenset({bool, int, float, complex})
+"""The types, exactly, of values that answer for themselves in no case."""
+
+
+def _operator(name: str) -> Operator:
+    """Return the method of an operator whose left operand is the tensor."""
+
+    def operator(self: Any, other: Any) -> Tensor:
+        # Quickly, what is most common.
+        if not OPEN and (type(other) in _NUMBERS or isinstance(other, Operators)):
+            return typed(FUNCTIONS[name](self, other))
+        return _asking(name, self, other)
+
+    return operator
+
+
+def _reflected(name: str) -> Operator:
+    """Return the method of an operator whose right operand is the tensor."""
+
+    def operator(self: Any, other: Any) -> Tensor:
+        if not OPEN and (type(other) in _NUMBERS or isinstance(other, Operators)):
+            return typed(FUNCTIONS[name](other, self))
+        return _asking(name, other, self)
+
+    return operator
+
+
+def _asking(name: str, x1: Any, x2: Any) -> Tensor:
+    """Apply an operator to operands of which one may answer for itself, or a mode."""
+    if x1 is None or x2 is None or isinstance(x1, str) or isinstance(x2, str):
+        return typed(NotImplemented)
+    return typed(OVERRIDABLE[name](x1, x2))
+
+
 class Operators:
     """The base of `Tensor` that has its operators."""
 
     __slots__ = ()
 
-    def __add__(self, other: Any) -> Tensor:
-        return _binary("add", self, other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        return _binary("add", other, self)
-
-    def __sub__(self, other: Any) -> Tensor:
-        return _binary("subtract", self, other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return _binary("subtract", other, self)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return _binary("multiply", self, other)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return _binary("multiply", other, self)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return _binary("divide", self, other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return _binary("divide", other, self)
-
-    def __floordiv__(self, other: Any) -> Tensor:
-        return _binary("floor_divide", self, other)
-
-    def __rfloordiv__(self, other: Any) -> Tensor:
-        return _binary("floor_divide", other, self)
-
-    def __mod__(self, other: Any) -> Tensor:
-        return _binary("remainder", self, other)
-
-    def __rmod__(self, other: Any) -> Tensor:
-        return _binary("remainder", other, self)
-
-    def __pow__(self, other: Any) -> Tensor:
-        return _binary("pow", self, other)
-
-    def __rpow__(self, other: Any) -> Tensor:
-        return _binary("pow", other, self)
-
-    def __matmul__(self, other: Any) -> Tensor:
-        return _binary("matmul", self, other)
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return _binary("matmul", other, self)
-
-    def __and__(self, other: Any) -> Tensor:
-        return _binary("bitwise_and", self, other)
-
-    def __rand__(self, other: Any) -> Tensor:
-        return _binary("bitwise_and", other, self)
-
-    def __or__(self, other: Any) -> Tensor:
-        return _binary("bitwise_or", self, other)
-
-    def __ror__(self, other: Any) -> Tensor:
-        return _binary("bitwise_or", other, self)
-
-    def __xor__(self, other: Any) -> Tensor:
-        return _binary("bitwise_xor", self, other)
-
-    def __rxor__(self, other: Any) -> Tensor:
-        return _binary("bitwise_xor", other, self)
-
-    def __lshift__(self, other: Any) -> Tensor:
-        return _binary("bitwise_left_shift", self, other)
-
-    def __rlshift__(self, other: Any) -> Tensor:
-        return _binary("bitwise_left_shift", other, self)
-
-    def __rshift__(self, other: Any) -> Tensor:
-        return _binary("bitwise_right_shift", self, other)
-
-    def __rrshift__(self, other: Any) -> Tensor:
-        return _binary("bitwise_right_shift", other, self)
-
-    def __eq__(self, other: Any) -> Tensor:  # type: ignore[override]  # a tensor, no bool
-        return _binary("equal", self, other)
-
-    def __ne__(self, other: Any) -> Tensor:  # type: ignore[override]  # a tensor, no bool
-        return _binary("not_equal", self, other)
-
-    def __lt__(self, other: Any) -> Tensor:
-        return _binary("less", self, other)
-
-    def __le__(self, other: Any) -> Tensor:
-        return _binary("less_equal", self, other)
-
-    def __gt__(self, other: Any) -> Tensor:
-        return _binary("greater", self, other)
-
-    def __ge__(self, other: Any) -> Tensor:
-        return _binary("greater_equal", self, other)
+    __add__ = _operator("add")
+    __radd__ = _reflected("add")
+    __sub__ = _operator("subtract")
+    __rsub__ = _reflected("subtract")
+    __mul__ = _operator("multiply")
+    __rmul__ = _reflected("multiply")
+    __truediv__ = _operator("divide")
+    __rtruediv__ = _reflected("divide")
+    __floordiv__ = _operator("floor_divide")
+    __rfloordiv__ = _reflected("floor_divide")
+    __mod__ = _operator("remainder")
+    __rmod__ = _reflected("remainder")
+    __pow__ = _operator("pow")
+    __rpow__ = _reflected("pow")
+    __matmul__ = _operator("matmul")
+    __rmatmul__ = _reflected("matmul")
+    __and__ = _operator("bitwise_and")
+    __rand__ = _reflected("bitwise_and")
+    __or__ = _operator("bitwise_or")
+    __ror__ = _reflected("bitwise_or")
+    __xor__ = _operator("bitwise_xor")
+    __rxor__ = _reflected("bitwise_xor")
+    __lshift__ = _operator("bitwise_left_shift")
+    __rlshift__ = _reflected("bitwise_left_shift")
+    __rshift__ = _operator("bitwise_right_shift")
+    __rrshift__ = _reflected("bitwise_right_shift")
+    __eq__ = _operator("equal")  # type: ignore[assignment]  # a tensor, no bool
+    __ne__ = _operator("not_equal")  # type: ignore[assignment]  # a tensor, no bool
+    __lt__ = _operator("less")
+    __le__ = _operator("less_equal")
+    __gt__ = _operator("greater")
+    __ge__ = _operator("greater_equal")
 
     def __neg__(self) -> Tensor:
         return typed(CALLED.negative(self))
@@ -123,14 +97,6 @@ class Operators:
 
     def __invert__(self) -> Tensor:
         return typed(CALLED.bitwise_invert(self))
-
-
-def _binary(name: str, x1: Any, x2: Any) -> Tensor:
-    if isinstance(x1, Operators) and isinstance(x2, Operators) and not OPEN:
-        return typed(FUNCTIONS[name](x1, x2))
-    if x1 is None or x2 is None or isinstance(x1, str) or isinstance(x2, str):
-        return typed(NotImplemented)
-    return typed(OVERRIDABLE[name](x1, x2))
 
 
 def typed(value: Any) -> Tensor:

@@ -154,7 +154,6 @@ def add_nodes(graph: Graph, records: Sequence[NodeRecord]) -> None:
         outputs = outputs or tuple([Tensor(node, i) for i in range(len(node.types))])
         node.adopt_outputs(outputs)
         graph.nodes.append(node)
-        graph._keep(outputs)
 
 
 def number_of(node: Node) -> int:

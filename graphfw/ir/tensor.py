@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -22,20 +21,14 @@ from graphfw.ir.functions import CALLED, OVERRIDABLE, F
 from graphfw.ir.op import Op
 from graphfw.ir.operators import Operators, typed
 from graphfw.ir.types import Shape, TensorType
+from graphfw.ir.unset import Unset, serials
 from graphfw.loc import Loc
 
 if TYPE_CHECKING:
     from graphfw.ir.graph import Graph
 
-_serials = itertools.count()
 
-
-def next_serial() -> int:
-    """Return a number that is larger than the serials of all nodes so far, and of none to come."""
-    return next(_serials)
-
-
-class Node:
+class Node(Unset):
     """One application of an op to inputs; immutable.
 
     Attributes:
@@ -48,34 +41,29 @@ class Node:
         serial: Its place in the order in which nodes are made.
     """
 
-    __slots__ = ("_outputs", "graph", "inputs", "loc", "name", "op", "serial", "types")
+    __slots__ = ()
 
-    op: Op
-    inputs: tuple[Tensor, ...]
-    types: tuple[TensorType, ...]
-    loc: Loc
-    name: str
-    graph: Graph
-    serial: int
-    _outputs: weakref.ref[Tensor] | tuple[weakref.ref[Tensor], ...]  # without a tuple for one
-
-    def __init__(
-        self,
+    def __new__(
+        cls,
         op: Op,
         inputs: tuple[Tensor, ...],
         types: tuple[TensorType, ...],
         loc: Loc,
         name: str,
         graph: Graph,
-    ) -> None:
-        _set_op(self, op)
-        _set_inputs(self, inputs)
-        _set_types(self, types)
-        _set_loc(self, loc)
-        _set_name(self, name)
-        _set_graph(self, graph)
-        _set_serial(self, next(_serials))
-        _set_outputs(self, ())
+    ) -> Node:
+        """Make a node."""
+        self = Unset()
+        self.op = op
+        self.inputs = inputs
+        self.types = types
+        self.loc = loc
+        self.name = name
+        self.graph = graph
+        self.serial = next(serials)
+        self._outputs = ()
+        self.__class__ = Node
+        return cast(Node, self)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("nodes are immutable: passes rebuild")
@@ -84,40 +72,40 @@ class Node:
     def outputs(self) -> tuple[Tensor, ...]:
         """The tensors it yields, always the same objects while anybody holds them.
 
-        A node refers to its outputs weakly, so that tensors outside any graph are collected as soon
-        as the user drops them; a graph keeps those of its own nodes alive.
+        Outside any graph a node refers to its outputs weakly, so that they are collected as soon as
+        the user drops them; in a graph, which keeps its nodes, they stay.
         """
         held = self._outputs
-        if isinstance(held, weakref.ref):
-            tensor = held()
-            if tensor is not None:
-                return (tensor,)
-            held = ()
-        return self._made(held)
-
-    def _made(self, refs: tuple[weakref.ref[Tensor], ...]) -> tuple[Tensor, ...]:
-        """Return the outputs; those that nobody holds any more are made again."""
-        held = [ref() for ref in refs] or [None] * len(self.types)
-        outputs = tuple([Tensor(self, i) if t is None else t for i, t in enumerate(held)])
-        if any(t is None for t in held):
+        if isinstance(held, Tensor):
+            return (held,)
+        if held and not self.graph.is_ambient:
+            return held
+        kept = [ref() for ref in held] or [None] * len(self.types)
+        outputs = tuple([Tensor(self, i) if t is None else t for i, t in enumerate(kept)])
+        if any([t is None for t in kept]):
             self.adopt_outputs(outputs)
         return outputs
 
     def make_outputs(self) -> tuple[Tensor, ...]:
         """Make the objects that stand for the outputs of a new node."""
-        if len(self.types) == 1:
-            outputs: tuple[Tensor, ...] = (Tensor(self),)
-        else:
-            outputs = tuple([Tensor(self, i) for i in range(len(self.types))])
+        if len(self.types) == 1 and not self.graph.is_ambient:  # quickly, as most are
+            tensor = _new(Tensor)
+            tensor.node = self
+            tensor.index = 0
+            tensor._type = self.types[0]
+            tensor._value = None
+            _set_outputs(self, tensor)
+            return (tensor,)
+        outputs = tuple([Tensor(self, i) for i in range(len(self.types))])
         self.adopt_outputs(outputs)
         return outputs
 
     def adopt_outputs(self, outputs: tuple[Tensor, ...]) -> None:
         """Say which objects stand for the outputs; only for those that make nodes."""
-        if len(outputs) == 1:
-            _set_outputs(self, weakref.ref(outputs[0]))
-        else:
+        if self.graph.is_ambient:
             _set_outputs(self, tuple([weakref.ref(t) for t in outputs]))
+        else:
+            _set_outputs(self, outputs[0] if len(outputs) == 1 else outputs)
 
     def __copy__(self) -> Node:
         return self  # immutable
@@ -132,15 +120,8 @@ class Node:
         return f"<Node {self.op.name} at {self.loc.short()}>"
 
 
-# Writing through the slots' descriptors is how an immutable object fills itself, quickly.
-_set_op = vars(Node)["op"].__set__
-_set_inputs = vars(Node)["inputs"].__set__
-_set_types = vars(Node)["types"].__set__
-_set_loc = vars(Node)["loc"].__set__
-_set_name = vars(Node)["name"].__set__
-_set_graph = vars(Node)["graph"].__set__
-_set_serial = vars(Node)["serial"].__set__
-_set_outputs = vars(Node)["_outputs"].__set__
+_new = object.__new__
+_set_outputs = vars(Unset)["_outputs"].__set__
 
 
 def _node_of(output: Tensor) -> Node:
@@ -163,10 +144,11 @@ class Tensor(Operators):
     6.0
     """
 
-    __slots__ = ("__weakref__", "_value", "index", "node")
+    __slots__ = ("__weakref__", "_type", "_value", "index", "node")
 
     node: Node
     index: int
+    _type: TensorType
     _value: np.ndarray[Any, Any] | None
 
     def __init__(self, node: Node, index: int = 0) -> None:
@@ -174,6 +156,8 @@ class Tensor(Operators):
             raise_unmade("Tensor", "gf.asarray")
         self.node = node
         self.index = index
+        if index < len(node.types):  # else `verify` says so
+            self._type = node.types[index]
         self._value = None
 
     # Copies.
@@ -208,27 +192,27 @@ class Tensor(Operators):
     @property
     def type(self) -> TensorType:
         """The dtype and the shape."""
-        return self.node.types[self.index]
+        return self._type
 
     @property
     def shape(self) -> Shape:
         """The dims: ints, or symbolic `Dim`s."""
-        return self.node.types[self.index].shape
+        return self._type.shape
 
     @property
     def dtype(self) -> DType:
         """The type of the elements."""
-        return self.node.types[self.index].dtype
+        return self._type.dtype
 
     @property
     def ndim(self) -> int:
         """The number of dims."""
-        return len(self.shape)
+        return len(self._type.shape)
 
     @property
     def size(self) -> DimLike:
         """The number of elements."""
-        return self.type.size
+        return self._type.size
 
     @property
     def name(self) -> str:

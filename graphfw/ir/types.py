@@ -14,7 +14,10 @@ Shape: TypeAlias = tuple[DimLike, ...]
 
 
 class TensorType:
-    """A dtype and a shape, immutable; its text is `float32[batch, 64]`."""
+    """A dtype and a shape, immutable; its text is `float32[batch, 64]`.
+
+    Equal types are mostly one object: large graphs have few, and comparing them is quick then.
+    """
 
     __slots__ = ("_size", "dtype", "shape")
 
@@ -22,10 +25,22 @@ class TensorType:
     shape: Shape
     _size: DimLike | None
 
-    def __init__(self, dtype: DType, shape: Shape) -> None:
+    def __new__(cls, dtype: DType, shape: Shape) -> TensorType:
+        """Make a type, or take the one that there is."""
+        usual = type(dtype) is DType and type(shape) is tuple
+        known = _known.get((dtype.name, shape)) if usual else None
+        if known is not None and known.dtype is dtype:
+            return known
+        self = object.__new__(cls)
         _set_dtype(self, dtype)
         _set_shape(self, shape)
         _set_size(self, None)
+        # An int of NumPy is equal to Python's and has another text: who gives one keeps it.
+        if usual and all([type(dim) is int or type(dim) is Dim for dim in shape]):
+            if len(_known) >= _KNOWN:
+                _known.clear()
+            _known[dtype.name, shape] = self
+        return self
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("TensorType is immutable")
@@ -74,6 +89,10 @@ class TensorType:
     def __reduce__(self) -> tuple[object, ...]:
         return (TensorType, (self.dtype, self.shape))
 
+
+_known: dict[tuple[str, Shape], TensorType] = {}
+_KNOWN = 4096
+"""So many types are remembered."""
 
 # Writing through the slots' descriptors is how an immutable object fills itself, quickly.
 _set_dtype = vars(TensorType)["dtype"].__set__

@@ -19,7 +19,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph, current_graph, open_graph
 from graphfw.ir.literal import PYTHON_SCALARS, Array, to_array
 from graphfw.ir.modes import interceptable
-from graphfw.ir.op import SOURCE
+from graphfw.ir.op import SOURCE, shared
 from graphfw.ir.owners import owners
 from graphfw.ir.records import record
 from graphfw.ir.sources import VariableOp
@@ -140,8 +140,8 @@ class Variable(Tensor):
             )
         self.trainable = trainable
         full = _full_name(graph, name, loc)
-        self._namer = lambda: full
-        node = Node(VariableOp(kind.shape, kind.dtype), (), (kind,), loc, "", graph)
+        self._namer = full.__str__  # fewer objects than a function takes
+        node = Node(shared(VariableOp, kind.shape, kind.dtype), (), (kind,), loc, "", graph)
         super().__init__(node)
         node.adopt_outputs((self,))
         graph.append(node, (self,))
@@ -210,6 +210,8 @@ def _full_name(graph: Graph, name: str | None, loc: Loc) -> str:
 
 
 def _static(shape: Any, loc: Loc) -> tuple[int, ...]:
+    if type(shape) is tuple and all([type(dim) is int and dim >= 0 for dim in shape]):
+        return shape  # quickly, what is right
     if not isinstance(shape, Sequence) or isinstance(shape, str):
         raise ShapeError(
             f"Variable: shape={shape!r} is not a sequence of dims",

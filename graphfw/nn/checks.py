@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from graphfw.errors import ArgumentError, GraphfwError, ShapeError
@@ -19,6 +18,8 @@ def checked_size(layer: str, what: str, value: Any) -> int:
     Raises:
         ArgumentError: It is no int, or below 1.
     """
+    if type(value) is int and value >= 1:  # quickly, what is right
+        return value
     text = f"{layer}: {what}={value!r}"
     why = "no int"
     if isinstance(value, Dim):
@@ -62,27 +63,35 @@ class called:
             error.layer = error.layer or self._scope
 
 
-@contextmanager
-def explained(fix: Callable[[], str]) -> Iterator[None]:
-    """Give shape errors that come up inside a fix, where the function has one to say.
+class explained:
+    """Gives shape errors that come up inside a fix, where the function has one to say.
 
     Where that of a layer and that of a part of it both do, it is the layer's.
     """
-    around = ambient.explainer.get()
 
-    def explain(error: GraphfwError) -> None:
+    __slots__ = ("_around", "_fix")
+
+    def __init__(self, fix: Callable[[], str]) -> None:
+        """Note the function."""
+        self._fix = fix
+        self._around = ambient.explainer.get()
+
+    def explain(self, error: GraphfwError) -> None:
+        """Give an error the fix."""
         if isinstance(error, ShapeError):
-            error.fix = fix() or error.fix
-        if around is not None:
-            around(error)
+            error.fix = self._fix() or error.fix
+        if self._around is not None:
+            self._around(error)
 
     # Type rules ask the explainer before they raise or collect; other checks just raise.
-    with ambient.override(ambient.explainer, explain):
-        try:
-            yield
-        except ShapeError as error:
-            explain(error)
-            raise
+
+    def __enter__(self) -> None:
+        ambient.explainer.enter_within(self.explain, self)
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        ambient.explainer.leave(self)
+        if isinstance(error, ShapeError):
+            self.explain(error)
 
 
 def refuse_freezing(module: Any, name: str) -> None:

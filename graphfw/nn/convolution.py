@@ -11,7 +11,8 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Initializer, Variable
 from graphfw.nn import init
 from graphfw.nn.checks import checked_size, explained, near_divisor
-from graphfw.nn.module import Module, parameter
+from graphfw.nn.module import Module
+from graphfw.nn.names import parameter
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand, demand_one_of
 from graphfw.ops.convolution import conv, conv_transpose
@@ -60,7 +61,7 @@ class _ConvWeights(Module):
         self.kernel_size, self.facts = facts.pop("kernel_size"), facts
         full = (*shape, *self.kernel_size)
         fan_in, _ = init.fans(full, in_axis=1, out_axis=0)
-        spread = init.uniform(low=-(fan_in**-0.5), high=fan_in**-0.5)
+        spread = init.spread(fan_in)
         self.weight = parameter(weight_init or spread, full, dtype)
         own = (self.out_channels,)
         self.bias = parameter(bias_init or spread, own, dtype) if bias else None

@@ -11,7 +11,8 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Initializer
 from graphfw.nn import init
 from graphfw.nn.checks import checked_size
-from graphfw.nn.module import Module, parameter
+from graphfw.nn.module import Module
+from graphfw.nn.names import parameter
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand
 from graphfw.ops.counting import arange

@@ -17,6 +17,7 @@ import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from inspect import Parameter, Signature
 from numbers import Number
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -183,6 +184,13 @@ class Uniform(Initializer):
     def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Draw from the distribution."""
         return random.uniform(shape, self.low, self.high, dtype=dtype)
+
+
+@lru_cache
+def spread(fan_in: int) -> Uniform:
+    """Return the initialiser of layers that are given none: uniform in ±1/sqrt(fan_in)."""
+    bound = fan_in**-0.5
+    return Uniform(low=-bound, high=bound)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Initializer, Variable
 from graphfw.nn import init
 from graphfw.nn.checks import checked_size, explained
-from graphfw.nn.module import Module, parameter
+from graphfw.nn.module import Module
+from graphfw.nn.names import parameter
 from graphfw.nn.states import transposed
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.linalg import matmul
@@ -61,8 +62,7 @@ class Linear(Module):
         super().__init__(name=name)
         self.in_features = checked_size("Linear", "in_features", in_features)
         self.out_features = checked_size("Linear", "out_features", out_features)
-        bound = self.in_features**-0.5
-        spread = init.uniform(low=-bound, high=bound)
+        spread = init.spread(self.in_features)
         shape = (self.in_features, self.out_features)
         self.weight = parameter(weight_init or spread, shape, dtype)
         self.bias = parameter(bias_init or spread, shape[1:], dtype) if bias else None

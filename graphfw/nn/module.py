@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, TypeVar
 
 from graphfw.errors import ArgumentError, GraphError, did_you_mean
 from graphfw.hints.calls import ExplainedType, explained, raise_refusal
 from graphfw.hints.names import Answering
 from graphfw.ir import ambient
-from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import current_graph
 from graphfw.ir.state_dict import StateDict
-from graphfw.ir.variable import Initializer, Variable
+from graphfw.ir.variable import Variable
 from graphfw.nn import calls, states, text
 from graphfw.nn.checks import refuse_freezing
-from graphfw.nn.names import ModuleNames, names_of, snake_case
+from graphfw.nn.names import AttributeName, ModuleNames, names_of, snake_case
 
 if TYPE_CHECKING:
     from graphfw.runtime.session import Session
@@ -42,6 +41,7 @@ class _ModuleType(ExplainedType):
 
         def __call__(cls, *args, **kwargs):
             module = cls.__new__(cls, *args, **kwargs)
+            changes = module._names.changed
             with ambient.override(ambient.current_scope, module.path):
                 try:
                     cls.__init__(module, *args, **kwargs)
@@ -54,14 +54,18 @@ class _ModuleType(ExplainedType):
                 if isinstance(value, _CONTAINERS) and name not in ("_children", "_variables"):
                     _refuse_hidden(module, name, value)
             # Again: its parts, which had names when it was given one, may have freed a better one.
-            if module._parent is None and not module._is_named:
+            if module._parent is None and not module._is_named and module._names.changed != changes:
                 module._names.free(module._attribute)
                 module._become_root()
             return module
 
 
+class _Plain(Answering):
+    """The base of `Module` alone, for `_is_module`."""
+
+
 @explained
-class Module(Answering, metaclass=_ModuleType):
+class Module(_Plain, metaclass=_ModuleType):
     """A layer, or a model made of layers: variables, and a function `forward` that uses them.
 
     Variables and modules that are assigned to attributes belong to the module. They are named by
@@ -195,7 +199,7 @@ class Module(Answering, metaclass=_ModuleType):
     # Registration.
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, (Module, Variable)):
+        if isinstance(value, Variable) or _is_module(value):
             self._register(name, value)
         else:
             refuse_freezing(self, name)
@@ -231,7 +235,7 @@ class Module(Answering, metaclass=_ModuleType):
         child, variable = self._children.get(name), self._variables.get(name)
         if value is child or value is variable:
             return
-        if isinstance(value, Module):
+        if not isinstance(value, Variable):
             self._refuse_cycle(name, value)
             self._variables.pop(name, None)
             self._children[name] = value  # where the one before stood: the order matters to some
@@ -247,7 +251,7 @@ class Module(Answering, metaclass=_ModuleType):
         owned = names_of(variable.graph).owned
         if id(variable) not in owned:
             owned.add(id(variable))
-            variable.rename(lambda: f"{self.path}.{name}")
+            variable.rename(AttributeName(self, name))
 
     def _refuse_cycle(self, name: str, module: Module) -> None:
         if any(part is self for part in module.modules()):
@@ -439,17 +443,9 @@ class Module(Answering, metaclass=_ModuleType):
         return text.module_text(type(self).__name__, self.extra_repr(), parts, sizes)
 
 
-def parameter(
-    initial: Initializer,
-    shape: Sequence[int],
-    dtype: DTypeLike | None = None,
-    *,
-    trainable: bool = True,
-) -> Variable:
-    """Make a layer's variable, whose name comes with the attribute that it is assigned to."""
-    # Without a scope: the one of a module under construction is not its path yet.
-    with ambient.override(ambient.current_scope, ""):
-        return Variable(initial, shape=shape, dtype=dtype, trainable=trainable)
+def _is_module(value: object) -> TypeGuard[Module]:
+    """Say whether a value is a module; `isinstance` takes ten times as long with an `ABCMeta`."""
+    return isinstance(value, _Plain)
 
 
 def checked_module(owner: str, place: str, value: Any) -> Module:
@@ -458,7 +454,7 @@ def checked_module(owner: str, place: str, value: Any) -> Module:
     Raises:
         ArgumentError: It is none; for a class or a function, with what to write instead.
     """
-    if isinstance(value, Module):
+    if _is_module(value):
         return value
     fix = "functions have no place here: use a layer such as gf.nn.ReLU(), or write a Module"
     if isinstance(value, type) and issubclass(value, Module):
@@ -478,7 +474,7 @@ def _refuse_hidden(module: Module, name: str, value: Any) -> None:
     found: set[int] = set()
     while todo:
         item = todo.pop()
-        if isinstance(item, (Module, Variable)):
+        if isinstance(item, Variable) or _is_module(item):
             found = found or {id(part) for part in (*module.modules(), *module.variables())}
             if id(item) in found:
                 continue
@@ -488,7 +484,7 @@ def _refuse_hidden(module: Module, name: str, value: Any) -> None:
                 f"{type(module).__name__}.{name} is a plain {plain} with a {kind} in it, "
                 "whose variables the module would not find",
                 fix=f"use gf.nn.{better}"
-                if isinstance(item, Module)
+                if _is_module(item)
                 else "assign each variable to an attribute of its own",
             )
         if isinstance(item, _CONTAINERS) and id(item) not in seen:

@@ -1,12 +1,17 @@
-"""The names of a graph's modules."""
+"""The names of a graph's modules, and of what their attributes hold."""
 
 from __future__ import annotations
 
 import re
 import weakref
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from graphfw.ir import ambient
+from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import Graph
+from graphfw.ir.variable import Initializer, Variable
 
 if TYPE_CHECKING:
     from graphfw.nn.module import Module
@@ -28,6 +33,8 @@ class ModuleNames:
         """Where the search for a free number begins, beyond the first."""
         # By id, because a tensor compares elementwise; the graph keeps its variables alive.
         self.owned: set[int] = set()
+        self.changed = 0
+        """How often a name was taken or freed."""
 
     def take(self, module: Module, wanted: str) -> str:
         """Give a root module a name: the wanted one, numbered where it is taken."""
@@ -38,6 +45,7 @@ class ModuleNames:
         if count > _LOOKED_AT:
             self._begin[wanted] = count + 1
         self._roots[name] = weakref.ref(module)
+        self.changed += 1
         return name
 
     def is_taken(self, name: str) -> bool:
@@ -52,6 +60,7 @@ class ModuleNames:
     def free(self, name: str) -> None:
         """Take a name back, if it is one of a root module."""
         self._roots.pop(name, None)
+        self.changed += 1
         wanted, _, number = name.rpartition("_")
         if wanted in self._begin and number.isdecimal():
             self._begin[wanted] = min(self._begin[wanted], int(number))
@@ -64,7 +73,36 @@ def names_of(graph: Graph) -> ModuleNames:
     return names
 
 
+@lru_cache
 def snake_case(name: str) -> str:
     """Say `multi_head_attention` for `MultiHeadAttention`, `mlp` for `MLP`, `relu` for `ReLU`."""
     words = r"(?<=[a-z0-9])(?=[A-Z])(?!LU)|(?<=[A-Z])(?=[A-Z][a-z])"
     return re.sub(words, "_", name.lstrip("_")).lower()
+
+
+class AttributeName:
+    """The name of what an attribute of a module holds, wherever that stands."""
+
+    __slots__ = ("_attribute", "_module")
+
+    def __init__(self, module: Module, attribute: str) -> None:
+        """Note whose attribute it is."""
+        self._module = module
+        self._attribute = attribute
+
+    def __call__(self) -> str:
+        """Return the name."""
+        return f"{self._module.path}.{self._attribute}"
+
+
+def parameter(
+    initial: Initializer,
+    shape: Sequence[int],
+    dtype: DTypeLike | None = None,
+    *,
+    trainable: bool = True,
+) -> Variable:
+    """Make a layer's variable, whose name comes with the attribute that it is assigned to."""
+    # Without a scope: the one of a module under construction is not its path yet.
+    with ambient.override(ambient.current_scope, ""):
+        return Variable(initial, shape=shape, dtype=dtype, trainable=trainable)

@@ -14,7 +14,8 @@ from graphfw.ir.types import Shape
 from graphfw.ir.variable import Variable
 from graphfw.nn import init
 from graphfw.nn.checks import checked_size
-from graphfw.nn.module import Module, parameter
+from graphfw.nn.module import Module
+from graphfw.nn.names import parameter
 from graphfw.nn.states import transposed
 from graphfw.ops.activations import relu
 from graphfw.ops.args import TensorLike, as_tensor
@@ -142,8 +143,7 @@ class Recurrent(Module):
 
     def _make(self, suffix: str, inputs: int, dtype: DTypeLike | None) -> None:
         """Make the weights of a layer and direction."""
-        bound = self.hidden_size**-0.5
-        spread, wide = init.uniform(low=-bound, high=bound), self._kind.gates * self.hidden_size
+        spread, wide = init.spread(self.hidden_size), self._kind.gates * self.hidden_size
         rows = {"weight_ih": inputs, "weight_hh": self.hidden_size}
         for name, size in rows.items():
             setattr(self, name + suffix, parameter(spread, (size, wide), dtype))

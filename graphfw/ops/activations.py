@@ -14,7 +14,7 @@ from graphfw.ir.concrete import describe
 from graphfw.ir.dim import exact_div
 from graphfw.ir.functions import F, public
 from graphfw.ir.graph import current_graph
-from graphfw.ir.op import Case, bad, ok, op
+from graphfw.ir.op import Case, bad, ok, op, shared
 from graphfw.ir.shape import normalize_axis
 from graphfw.ir.tensor import Tensor
 from graphfw.ops import random
@@ -398,7 +398,7 @@ def logsumexp(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) ->
     """
     tensor = floats("logsumexp", x)
     axes = axes_of("logsumexp", tensor, axis)
-    top = emit(Max(axes, keepdims=True, identity=True), tensor)
+    top = emit(shared(Max, axes, True, True), tensor)
     # Any shift gives the same sum, so the shift needs no gradient.
     shift = F.stop_gradient(top)
     finite = F.isfinite(shift)
@@ -415,7 +415,7 @@ def _shifted(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """
     x = wide(x)
     lowest = float(np.finfo(x.dtype.dtype).min)
-    top = emit(Max(axes, keepdims=True, identity=True), F.stop_gradient(x))
+    top = emit(shared(Max, axes, True, True), F.stop_gradient(x))
     finite = F.maximum(top, lowest)
     return x - finite
 

@@ -8,14 +8,14 @@ from typing import Any, TypeAlias, TypeVar
 
 from graphfw.errors import ArgumentError, ConcreteValueError, DTypeError
 from graphfw.ir import ambient, overrides
-from graphfw.ir.build import constant, emit
+from graphfw.ir.build import applied, constant, emit
 from graphfw.ir.concrete import describe, is_concrete
 from graphfw.ir.dim import Dim, DimLike, always_le
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, int64, promote_all, promote_scalar
 from graphfw.ir.functions import F
-from graphfw.ir.literal import PYTHON_SCALARS, scalar, to_array
+from graphfw.ir.literal import PYTHON_SCALARS, to_array
 from graphfw.ir.shape import Requirement, listed_axes, normalize_axes, require, shape_text
-from graphfw.ir.sources import DimValue
+from graphfw.ir.sources import DimValue, number
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 
@@ -25,6 +25,9 @@ TensorLike: TypeAlias = Any
 Axes: TypeAlias = int | Sequence[int] | None
 
 T = TypeVar("T")
+
+_REAL = frozenset({bool, int, float})
+_NUMBERS = frozenset(PYTHON_SCALARS)
 
 _WEAK = (*PYTHON_SCALARS, Dim)
 """The types of values that take the dtype of the tensors beside them."""
@@ -37,12 +40,28 @@ def as_tensor(x: TensorLike, dtype: DType | None = None) -> Tensor:
     """
     if isinstance(x, Tensor):
         return x
+    if type(x) in _NUMBERS:  # quickly, what is most common
+        return applied(number(x, dtype), ())[0]
     if isinstance(x, Dim):
         return emit(DimValue(x, dtype or int64))
     overrides.check(x)
     if isinstance(x, PYTHON_SCALARS):
-        return constant(scalar(x, dtype))
+        return emit(number(x, dtype))
     return constant(to_array(x))
+
+
+def promoted_two(name: str, x1: TensorLike, x2: TensorLike) -> tuple[Tensor, ...]:
+    """Return two arguments as `promoted` does; sooner where one is of the other's dtype."""
+    if isinstance(x1, Tensor):
+        dtype = x1._type.dtype
+        if isinstance(x2, Tensor):
+            if x2._type.dtype is dtype:
+                return x1, x2
+        elif dtype.kind == "float" and type(x2) in _REAL:
+            return x1, scalar_like(name, x2, dtype)
+    elif isinstance(x2, Tensor) and type(x1) in _REAL and x2._type.dtype.kind == "float":
+        return scalar_like(name, x1, x2._type.dtype), x2
+    return promoted(name, x1, x2)
 
 
 def promoted(name: str, *xs: TensorLike) -> tuple[Tensor, ...]:
@@ -94,7 +113,7 @@ def scalar_like(name: str, x: Any, dtype: DType) -> Tensor:
 
 def converted(x: Tensor, dtype: DType) -> Tensor:
     """Return the tensor in another dtype; itself if it has it already."""
-    result: Tensor = x if x.dtype is dtype else F.astype(x, dtype)
+    result: Tensor = x if x._type.dtype is dtype else F.astype(x, dtype)
     return result
 
 
@@ -126,7 +145,22 @@ def axes_of(name: str, x: Tensor, axis: Axes) -> tuple[int, ...]:
     Raises:
         AxisError: There is no such axis, or one stands twice.
     """
+    ndim = x.ndim
+    if type(axis) is int and -ndim <= axis < ndim:  # quickly, what is most common
+        return (axis % ndim,)
+    if type(axis) is tuple and _are_in_order(axis, ndim):
+        return axis
     return ruled(name, x, normalize_axes, axis, x.ndim)
+
+
+def _are_in_order(axes: tuple[Any, ...], ndim: int) -> bool:
+    """Say whether axes are counted from the front, and sorted."""
+    before = -1
+    for axis in axes:
+        if type(axis) is not int or not before < axis < ndim:
+            return False
+        before = axis
+    return True
 
 
 def axes_in_order(name: str, x: Tensor, axes: int | Sequence[int]) -> tuple[int, ...]:
@@ -151,7 +185,12 @@ def dims_of(name: str, shape: Any, *, hole: bool = False) -> Shape:
     """
     is_many = isinstance(shape, Sequence) and not isinstance(shape, str)
     dims = tuple(shape) if is_many else (shape,)
-    return tuple(ruled(name, None, _dim, dim, hole) for dim in dims)
+    return tuple(
+        [
+            dim if type(dim) is int and dim >= 0 else ruled(name, None, _dim, dim, hole)
+            for dim in dims
+        ]
+    )
 
 
 def _dim(dim: Any, hole: bool) -> DimLike:

@@ -13,7 +13,7 @@ from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F
-from graphfw.ir.op import Case, Cost, Op, bad, ok, op
+from graphfw.ir.op import Case, Cost, Op, bad, ok, op, shared
 from graphfw.ir.shape import broadcast_batch, can_broadcast, require, shape_text, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
@@ -226,7 +226,7 @@ class Attention(_AttentionOp):
         """Return the same made of other ops, with a tensor of queries by keys."""
         scores = _scores(self, q, k, *mask)
         lowest = float(np.finfo(scores.dtype.dtype).min)
-        largest = emit(Max((scores.ndim - 1,), keepdims=True, identity=True), scores)
+        largest = emit(shared(Max, (scores.ndim - 1,), True, True), scores)
         top = F.maximum(largest, lowest)
         powers = F.exp(scores - top)
         total = F.sum(powers, axis=-1, keepdims=True)

@@ -32,7 +32,7 @@ from graphfw.ir.dtype import (
 )
 from graphfw.ir.functions import F, public
 from graphfw.ir.literal import PYTHON_SCALARS, to_array
-from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op
+from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op, shared
 from graphfw.ir.records import record
 from graphfw.ir.shape import require
 from graphfw.ir.tensor import Tensor
@@ -117,8 +117,8 @@ def astype(
         tensor = tensor.to_device(device)
     wanted = as_dtype(dtype)
     if _needs_float32(tensor.dtype, wanted):
-        tensor = emit(AsType(float32), tensor)
-    return tensor if tensor.dtype is wanted else emit(AsType(wanted), tensor)
+        tensor = emit(shared(AsType, float32), tensor)
+    return tensor if tensor.dtype is wanted else emit(shared(AsType, wanted), tensor)
 
 
 def _needs_float32(source: DType, to: DType) -> bool:

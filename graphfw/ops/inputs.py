@@ -14,7 +14,7 @@ from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import F, public
 from graphfw.ir.graph import Graph, open_graph
 from graphfw.ir.modes import interceptable
-from graphfw.ir.op import ALIAS, EFFECT, NONDIFF, PURE, Case, Op, bad, ok, op
+from graphfw.ir.op import ALIAS, EFFECT, NONDIFF, PURE, Case, Op, bad, ok, op, shared
 from graphfw.ir.shape import normalize_axis, require, shape_text
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
@@ -159,7 +159,7 @@ def identity(x: TensorLike, /, *, name: str | None = None) -> Tensor:
     >>> g.find("hidden") is h
     True
     """
-    return emit(Identity(), as_tensor(x), name=name or "")
+    return emit(shared(Identity), as_tensor(x), name=name or "")
 
 
 @op("stop_gradient")
@@ -186,7 +186,7 @@ class StopGradient(Movement):
 @public
 def stop_gradient(x: TensorLike, /, *, name: str | None = None) -> Tensor:
     """Return the same value, taken as a constant by differentiation.  x: [*A] -> [*A]"""
-    return emit(StopGradient(), as_tensor(x), name=name or "")
+    return emit(shared(StopGradient), as_tensor(x), name=name or "")
 
 
 @op("assert_shape")

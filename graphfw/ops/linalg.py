@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 
 from graphfw.errors import AxisError, DTypeError, ShapeError, counted
 from graphfw.ir.affine import Index
-from graphfw.ir.build import emit
+from graphfw.ir.build import applied, emit
 from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import F, public
@@ -29,6 +29,7 @@ from graphfw.ops.args import (
     axes_in_order,
     converted,
     promoted,
+    promoted_two,
     ruled,
 )
 from graphfw.ops.batching import Lanes, aligned, leading
@@ -110,6 +111,9 @@ class MatMul(Op):
         yield bad("bool[2, 2]", "bool[2, 2]", match="numeric", error=DTypeError)
 
 
+_PRODUCT = MatMul()
+
+
 def _transpose_fix(x1: Shape, x2: Shape) -> str:
     if x1[-1] == x2[-1]:
         return "the second operand looks transposed: use x2.mT"
@@ -135,11 +139,13 @@ def matmul(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> gf.matmul(gf.asarray([[1.0, 2.0]]), gf.asarray([3.0, 4.0]))
     Tensor([11.], dtype=float32)
     """
-    a, b = promoted("matmul", x1, x2)
+    a, b = promoted_two("matmul", x1, x2)
+    if a.ndim > 1 and b.ndim > 1:
+        return applied(_PRODUCT, (a, b), (x1, x2))[0]
     _check_vectors(a, b)
     left = F.expand_dims(a, axis=0) if a.ndim == 1 else a
     right = F.expand_dims(b, axis=1) if b.ndim == 1 else b
-    product = emit(MatMul(), left, right, shown=(x1, x2) if left is a and right is b else None)
+    product = emit(_PRODUCT, left, right)
     if right is not b:
         product = F.squeeze(product, axis=-1)
     return F.squeeze(product, axis=-1 if right is not b else -2) if left is not a else product
@@ -147,8 +153,6 @@ def matmul(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 def _check_vectors(x1: Tensor, x2: Tensor) -> None:
     """Check what the op can't say of the user's own operands, since it sees vectors as matrices."""
-    if x1.ndim > 1 and x2.ndim > 1:
-        return
     operands = {"x1": x1, "x2": x2}
     message = "matmul: wants 1 dim or more, and one operand is a scalar"
     has_scalar = x1.ndim == 0 or x2.ndim == 0

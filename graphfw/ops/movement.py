@@ -12,7 +12,7 @@ from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import ALIAS, PURE, Case, Cost, Op, bad, ok, op
+from graphfw.ir.op import ALIAS, PURE, Case, Cost, Op, bad, ok, op, shared
 from graphfw.ir.shape import (
     broadcast,
     can_broadcast,
@@ -136,10 +136,16 @@ def reshape(
     """
     tensor = as_tensor(x)
     dims = dims_of("reshape", shape, hole=True)
+    if dims == tensor.shape:
+        return tensor
     solved = ruled("reshape", tensor, reshaped, tensor.shape, dims)
     # A hole that can't be shown to divide stays one: whether it does is seen when the graph runs.
-    exact = size_of(solved) == size_of(tensor.shape)
-    return tensor if solved == tensor.shape else emit(Reshape(solved if exact else dims), tensor)
+    exact = solved == dims or size_of(solved) == tensor.size
+    return (
+        tensor
+        if solved == tensor.shape
+        else emit(shared(Reshape, solved if exact else dims), tensor)
+    )
 
 
 @public
@@ -167,6 +173,8 @@ def flatten(x: TensorLike, /, start: int = 0, end: int = -1) -> Tensor:
         error=AxisError,
     )
     dims = tensor.shape
+    if first == last and dims:
+        return tensor
     return reshape(tensor, (*dims[:first], size_of(dims[first : last + 1]), *dims[last + 1 :]))
 
 
@@ -217,7 +225,9 @@ def permute_dims(x: TensorLike, /, axes: Sequence[int] | None = None) -> Tensor:
     tensor = as_tensor(x)
     wanted = range(tensor.ndim)[::-1] if axes is None else axes
     order = axes_in_order("permute_dims", tensor, wanted)
-    return tensor if order == tuple(range(tensor.ndim)) else emit(PermuteDims(order), tensor)
+    return (
+        tensor if order == tuple(range(tensor.ndim)) else emit(shared(PermuteDims, order), tensor)
+    )
 
 
 @public
@@ -227,7 +237,11 @@ def matrix_transpose(x: TensorLike, /) -> Tensor:
     Raises:
         AxisError: There are fewer than two.
     """
-    return swapaxes(x, -2, -1)
+    tensor = as_tensor(x)
+    last = tensor.ndim - 1
+    if last < 1:
+        return swapaxes(tensor, -2, -1)  # refuses it
+    return emit(shared(PermuteDims, (*range(last - 1), last, last - 1)), tensor)
 
 
 @public
@@ -336,7 +350,7 @@ def broadcast_to(x: TensorLike, /, shape: DimLike | Sequence[DimLike]) -> Tensor
     """
     tensor = as_tensor(x)
     dims = dims_of("broadcast_to", shape)
-    return tensor if tensor.shape == dims else emit(BroadcastTo(dims), tensor)
+    return tensor if tensor.shape == dims else emit(shared(BroadcastTo, dims), tensor)
 
 
 @public

@@ -10,7 +10,7 @@ from graphfw.errors import DTypeError, ExecutionError
 from graphfw.ir.build import emit
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, bool_, int64
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import NONDIFF, Case, Cost, Op, bad, ok, op
+from graphfw.ir.op import NONDIFF, Case, Cost, Op, bad, ok, op, shared
 from graphfw.ir.shape import normalize_axis, permuted, reduced, require, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
@@ -136,7 +136,7 @@ def sum(
     """
     tensor = as_tensor(x)
     axes = axes_of("sum", tensor, axis)
-    return emit(Sum(axes, keepdims), accumulated(tensor, dtype))
+    return emit(shared(Sum, axes, keepdims), accumulated(tensor, dtype))
 
 
 def accumulated(x: Tensor, dtype: DTypeLike | None) -> Tensor:
@@ -185,7 +185,7 @@ def prod(
     """
     tensor = as_tensor(x)
     axes = axes_of("prod", tensor, axis)
-    return emit(Prod(axes, keepdims), accumulated(tensor, dtype))
+    return emit(shared(Prod, axes, keepdims), accumulated(tensor, dtype))
 
 
 class Extreme(Reduction):
@@ -275,7 +275,7 @@ def max(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tenso
     Tensor([7, 4], dtype=int64)
     """
     tensor = as_tensor(x)
-    return emit(Max(axes_of("max", tensor, axis), keepdims), tensor)
+    return emit(shared(Max, axes_of("max", tensor, axis), keepdims), tensor)
 
 
 @op("min")
@@ -303,7 +303,7 @@ def min(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tenso
     Tensor([1, 3], dtype=int64)
     """
     tensor = as_tensor(x)
-    return emit(Min(axes_of("min", tensor, axis), keepdims), tensor)
+    return emit(shared(Min, axes_of("min", tensor, axis), keepdims), tensor)
 
 
 class ArgExtreme(Op):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import DTypeError
-from graphfw.ir.build import emit
+from graphfw.ir.build import applied, emit
 from graphfw.ir.concrete import describe
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType
@@ -19,7 +19,7 @@ from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op
 from graphfw.ir.shape import broadcast, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.args import TensorLike, as_tensor, converted, promoted, scalar_like
+from graphfw.ops.args import TensorLike, as_tensor, converted, promoted_two, scalar_like
 from graphfw.ops.cast import finfo, iinfo, result_type
 from graphfw.ops.composed import demand
 from graphfw.ops.dtypes import require_one_dtype
@@ -104,6 +104,9 @@ class Where(Op):
         yield bad("bool[4]", "float32[3]", "float32[]", match="shapes don't broadcast")
 
 
+_SELECTION = Where()
+
+
 @public
 def where(condition: TensorLike, x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """Choose x1 where the condition holds, else x2.  bool, any, any: broadcast -> [*B]
@@ -119,8 +122,8 @@ def where(condition: TensorLike, x1: TensorLike, x2: TensorLike, /) -> Tensor:
     >>> gf.where(x > 0, x, 0)
     Tensor([0., 2.], dtype=float32)
     """
-    a, b = promoted("where", x1, x2)
-    return emit(Where(), as_tensor(condition), a, b, shown=(condition, x1, x2))
+    a, b = promoted_two("where", x1, x2)
+    return applied(_SELECTION, (as_tensor(condition), a, b), (condition, x1, x2))[0]
 
 
 @op("clip")

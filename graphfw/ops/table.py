@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from graphfw.errors import DTypeError, counted
-from graphfw.ir.build import emit
+from graphfw.ir.build import applied
 from graphfw.ir.dtype import DType, bool_, complex64, int32
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import COMMUTATIVE, ELEMENTWISE, NONDIFF, PURE, Case, Op, bad, ok, op
 from graphfw.ir.shape import Requirement, broadcast
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.args import TensorLike, as_tensor, inexact, promoted
+from graphfw.ops.args import TensorLike, as_tensor, inexact, promoted_two
 from graphfw.ops.dtypes import require_one_dtype
 
 Vjp: TypeAlias = Callable[..., Any]
@@ -198,7 +198,7 @@ def unary(
     scalar: str | Callable[..., Any] | None = None,
     accepts: str = "floating-point or complex",
     result: str = "same",
-    shortcut: Callable[[Tensor], Tensor | None] = lambda x: None,
+    shortcut: Callable[[Tensor], Tensor | None] | None = None,
     domain: tuple[float, float] = (-2.0, 2.0),
     smooth: bool = True,
     samples: Sequence[Case] = (),
@@ -227,9 +227,10 @@ def unary(
     row = cls()
 
     def function(x: TensorLike, /) -> Tensor:
-        tensor = as_tensor(x)
-        done = shortcut(tensor)
-        return emit(row, _convertible(row, tensor), shown=(tensor,)) if done is None else done
+        tensor = x if isinstance(x, Tensor) else as_tensor(x)
+        if shortcut is not None and (done := shortcut(tensor)) is not None:
+            return done
+        return applied(row, (_convertible(row, tensor),), (tensor,))[0]
 
     return public(_named(function, name, _documented(doc, accepts)))
 
@@ -333,13 +334,13 @@ def binary(
 
 def apply(row: Elementwise, x1: TensorLike, x2: TensorLike) -> Tensor:
     """Apply an op of two tensors as its public function does: promote, convert integers, emit."""
-    a, b = promoted(row.name, x1, x2)
-    return emit(row, _convertible(row, a), _convertible(row, b), shown=(x1, x2))
+    a, b = promoted_two(row.name, x1, x2)
+    return applied(row, (_convertible(row, a), _convertible(row, b)), (x1, x2))[0]
 
 
 def _convertible(row: Elementwise, x: Tensor) -> Tensor:
     """Convert an integer tensor for ops that want floats; bools stay, and the type rule refuses."""
-    return inexact(x) if row.accepts in FLOATS_ONLY and x.dtype.is_integer else x
+    return inexact(x) if row.accepts in FLOATS_ONLY and x._type.dtype.is_integer else x
 
 
 def _named(function: Callable[..., Tensor], name: str, doc: str) -> Callable[..., Tensor]:

@@ -321,22 +321,23 @@ class Optimizer(Answering, metaclass=ExplainedType):
         lr = self._rate(state)
         decay = 1 - lr * self.weight_decay if self.decoupled else self.weight_decay
         shared = (decay, *self.shared(lr, converted(state.next_step, float64)))
+        initial = self._initial_slots()
         result: Moves = []
-        in_dtype: dict[DType, list[Scalar]] = {}
+        in_dtype: dict[str, list[Scalar]] = {}
         for gradient, variable in pairs:
             self._check_dtype(variable)
             dtype = wide_dtype(variable.dtype)
-            if dtype not in in_dtype:
-                in_dtype[dtype] = [
+            if dtype.name not in in_dtype:
+                in_dtype[dtype.name] = [
                     converted(s, dtype) if isinstance(s, Tensor) else s for s in shared
                 ]
-            amount, *scalars = in_dtype[dtype]
+            amount, *scalars = in_dtype[dtype.name]
             p, g = converted(variable, dtype), converted(gradient, dtype)
             if self.weight_decay and self.decoupled:
                 p = p * amount
             elif self.weight_decay:
                 g = g + p * amount
-            slots = state.slots_of(variable, self._initial_slots(), dtype)
+            slots = state.slots_of(variable, initial, dtype)
             moved, remembered = self._checked(variable, slots, self.rule(p, g, slots, scalars))
             result.append((variable, converted(moved, variable.dtype)))
             result += [(slots[name], value) for name, value in remembered.items()]
@@ -356,6 +357,10 @@ class Optimizer(Answering, metaclass=ExplainedType):
         Raises:
             ArgumentError: It has returned something else.
         """
+        if type(made) is tuple and len(made) == 2 and made[1] == {}:  # quickly, what is right
+            moved = made[0]
+            if isinstance(moved, Tensor) and moved.shape == variable.shape:
+                return moved, {}
         what = f"{type(self).__name__}: rule()"
         is_pair = (
             isinstance(made, (tuple, list)) and len(made) == 2 and isinstance(made[1], Mapping)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 
 from graphfw.ir.dim import Dim
 from graphfw.ir.op import ELEMENTWISE
 from graphfw.ir.shape import shape_text
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
 from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
@@ -20,20 +21,12 @@ def warn_of_crosswise(loss: Tensor) -> None:
     as many dims, as in x[:, None] - x[None, :], and nothing is said; nor where nothing that is
     trained goes in, as in a mask of positions.
     """
-    trained = set()
-    for node in ancestors([loss]):
-        is_trained = isinstance(node.outputs[0], Variable) or any(
-            t.node in trained for t in node.inputs
-        )
-        if not is_trained:
+    nodes = ancestors([loss])
+    suspects = {node: found for node in nodes if (found := _suspected(node)) is not None}
+    trained = _trained(nodes) if suspects else set()
+    for node, (wide, narrow) in suspects.items():
+        if node not in trained:
             continue
-        trained.add(node)
-        if ELEMENTWISE not in node.op.traits or not node.types[0].dtype.is_inexact:
-            continue
-        found = _crosswise([t.shape for t in node.inputs])
-        if found is None:
-            continue
-        wide, narrow = found
         shapes = [shape_text(node.inputs[i].shape) for i in (wide, narrow)]
         warnings.warn_explicit(
             f"the loss depends on {node.op.name} of {shapes[0]} and {shapes[1]}, which is "
@@ -43,6 +36,23 @@ def warn_of_crosswise(loss: Tensor) -> None:
             node.loc.file,
             node.loc.line,
         )
+
+
+def _suspected(node: Node) -> tuple[int, int] | None:
+    """Return two operands of an elementwise op of floats that are as [b, 1] and [b] are, if any."""
+    if len(node.inputs) < 2 or ELEMENTWISE not in node.op.traits:
+        return None
+    found = _crosswise([t.shape for t in node.inputs])
+    return found if node.types[0].dtype.is_inexact else None
+
+
+def _trained(nodes: Iterable[Node]) -> set[Node]:
+    """Return the nodes that depend on variables."""
+    trained: set[Node] = set()
+    for node in nodes:
+        if isinstance(node.outputs[0], Variable) or any([t.node in trained for t in node.inputs]):
+            trained.add(node)
+    return trained
 
 
 def _crosswise(shapes: list[Shape]) -> tuple[int, int] | None:

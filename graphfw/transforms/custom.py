@@ -13,7 +13,8 @@ from graphfw.ir.build import admitted, emit_all
 from graphfw.ir.concrete import describe
 from graphfw.ir.graph import current_graph
 from graphfw.ir.op import op
-from graphfw.ir.tensor import Tensor, next_serial
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.unset import next_serial
 from graphfw.ops.batching import Lanes
 from graphfw.ops.checkpoints import FirstInputs
 from graphfw.ops.effects import carrying, happens

@@ -19,6 +19,7 @@ from graphfw.ir.shape import can_broadcast
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.walk import ancestors, users
+from graphfw.loc import Loc
 from graphfw.ops.attention_pattern import ComposedAttention, composed_attentions
 from graphfw.ops.regions import Refusal
 
@@ -282,6 +283,7 @@ def _backward(
     for y, seed in zip(ys, seeds, strict=True):
         _add(cotangents, y, seed)
     before = graph.provenance
+    last: Loc | None = None
     try:
         for node in reversed(nodes):
             passed = [node]
@@ -293,7 +295,10 @@ def _backward(
                 made = ancestors([result], stop=known.__contains__)
                 passed = [node for node in made if node not in known]
                 active |= _active(passed, reached)
-            graph.provenance = node.loc.as_gradient()
+            if node.loc is not last:  # what a line or a layer makes has one place
+                last = node.loc
+                place = last.as_gradient()
+            graph.provenance = place
             for part in reversed(passed):
                 if part in active and any((part, i) in cotangents for i in range(len(part.types))):
                     _through(part, active, cotangents)

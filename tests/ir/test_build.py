@@ -77,6 +77,27 @@ def test_the_place_is_the_users_line():
     )
 
 
+def test_a_line_is_one_place_however_often_it_runs():
+    with gf.Graph():
+        x = gf.placeholder((3,))
+        first, *rest = [gf.sin(gf.exp(x)).node.loc for _ in range(3)]
+        assert all(loc is first for loc in rest)
+        assert (first.line, first.function) == (line() - 2, "<listcomp>")
+        with gf.name_scope("layer"):
+            assert gf.exp(x).node.loc.layer == "layer"
+
+
+def test_places_are_those_of_the_code_that_runs():
+    """Code that was dropped may leave its place in memory to other code."""
+    for number in range(1, 60):
+        code = compile("\n" * number + "y = gf.exp(x)", f"user{number}.py", "exec")
+        with gf.Graph():
+            names = {"gf": gf, "x": gf.placeholder((3,)), "__name__": f"user{number}"}
+            exec(code, names)
+        assert names["y"].node.loc[:2] == (f"user{number}.py", number + 1)
+        del code, names
+
+
 def test_a_string_that_a_user_runs_is_a_place():
     """Other than the code that dataclass generates for the package's own classes."""
     with gf.Graph():

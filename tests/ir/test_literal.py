@@ -8,7 +8,8 @@ import pytest
 import graphfw as gf
 from graphfw.errors import DTypeError
 from graphfw.ir.dtype import as_dtype, bool_, complex64, float32, int8, int32
-from graphfw.ir.literal import Literal, Scaling, scalar
+from graphfw.ir.literal import Literal, Scaling
+from graphfw.ir.sources import number
 
 SIZES = (0, 1, 7, 1000, 32_767, 32_768, 40_961, 100_003)
 
@@ -121,19 +122,19 @@ def test_equal_scalars_of_other_kinds_keep_their_bits():
     """Literals of Python's numbers are kept, and 0.0 == -0.0 == False == 0."""
     values = (0, False, 0.0, -0.0, np.float64(0.0), np.float64(-0.0), 1, True, 1.0, math.inf)
     for value in (*values, -math.inf, math.nan, -math.nan):
-        array = scalar(value, float32).array
+        array = number(value, float32).value.array
         assert array.tobytes() == np.array(value, np.float32).tobytes()
         assert array.dtype == np.float32
     for dtype in (int32, bool_):
         for value in (0, False, 1, True):
-            assert scalar(value, dtype).array.dtype == dtype.dtype
-            assert scalar(value, dtype).array == value
-    assert scalar(1 - 2j, complex64).array == 1 - 2j
+            assert number(value, dtype).value.dtype == dtype.dtype
+            assert number(value, dtype).value.array == value
+    assert number(1 - 2j, complex64).value.array == 1 - 2j
     with pytest.raises(DTypeError, match="does not fit"):
-        scalar(300, int8)
+        number(300, int8)
 
 
 def test_a_scalar_without_a_dtype_has_the_default_dtype_of_the_moment():
-    assert scalar(2.5, None).dtype == np.float32
+    assert number(2.5, None).value.dtype == np.float32
     with gf.default_dtype(gf.float64):
-        assert scalar(2.5, None).dtype == np.float64
+        assert number(2.5, None).value.dtype == np.float64

@@ -1,6 +1,7 @@
 """Shape arithmetic: static shapes agree with NumPy, symbolic ones with every binding."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from graphfw.errors import AxisError, ParseError, ShapeError
 from graphfw.ir.dim import symbol
-from graphfw.ir.dtype import ALL, float32
+from graphfw.ir.dtype import ALL, float32, float64
 from graphfw.ir.shape import (
     Requirement,
     broadcast,
@@ -292,6 +293,21 @@ def test_what_is_no_type(text: str):
 def test_what_is_no_dim(text: str):
     with pytest.raises((ParseError, ValueError)):
         parse_type(text)
+
+
+def test_equal_types_are_one_object():
+    n = symbol("n")
+    assert TensorType(float32, (n, 3)) is TensorType(float32, (symbol("n"), 3))
+    assert TensorType(float32, (n, 3)) is not TensorType(float64, (n, 3))
+    assert pickle.loads(pickle.dumps(TensorType(float32, (3,)))) is TensorType(float32, (3,))
+
+
+def test_types_keep_to_the_ints_of_python():
+    """An int of NumPy is equal to one of Python's, and has another text."""
+    odd = TensorType(float32, (np.int64(12345),))
+    assert odd == TensorType(float32, (12345,))
+    assert type(TensorType(float32, (12345,)).shape[0]) is int
+    assert repr(TensorType(float32, (12345,)).shape) == "(12345,)"
 
 
 def test_types_are_immutable():

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Node
 from graphfw.runtime.cupy_executor.codegen import (
@@ -29,7 +30,8 @@ _GUARD = 64
 class Cuda(Interpreted):
     """The target whose kernels are CUDA C++, and whose products are interpreted."""
 
-    def kernel(self, kernel: Kernel) -> Any:
+    def kernel(self, kernel: Kernel, sizes: Sequence[DimLike]) -> Any:
+        del sizes
         return CudaCode(kernel)
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.steps import Step, Storage
@@ -20,7 +21,8 @@ from tests.support.kernel_interpreter import Array, Failed, Interpreted, new_arr
 class Native(Interpreted):
     """The target whose kernels are machine code, and whose products are interpreted."""
 
-    def kernel(self, kernel: Kernel) -> Any:
+    def kernel(self, kernel: Kernel, sizes: Sequence[DimLike]) -> Any:
+        del sizes
         return KernelCode(kernel)
 
     def scratch(self, kernel: Kernel) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple, NoReturn
 
+from graphfw.ir.dim import DimLike
 from graphfw.ir.graph import Graph
 from graphfw.ir.rebuild import derive
 from graphfw.ir.tensor import Node, Tensor
@@ -97,7 +98,8 @@ class _KernelsOnly:
 
     most_numbers = sys.maxsize
 
-    def kernel(self, kernel: Kernel) -> CudaCode:
+    def kernel(self, kernel: Kernel, sizes: Sequence[DimLike]) -> CudaCode:
+        del sizes
         return CudaCode(kernel)
 
     def scratch(self, kernel: Kernel) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
+from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.cupy_executor.attention import ASKED, attention_grad_steps
 from graphfw.runtime.cupy_executor.codegen import CudaCode
@@ -59,7 +60,8 @@ class GpuTarget:
         self._cudnn = cudnn
         self._read = read
 
-    def kernel(self, kernel: Kernel) -> CudaCode:
+    def kernel(self, kernel: Kernel, sizes: Sequence[DimLike]) -> CudaCode:
+        del sizes
         return CudaCode(kernel)
 
     def scratch(self, kernel: Kernel) -> tuple[int, int]:

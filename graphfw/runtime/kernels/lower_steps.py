@@ -66,8 +66,8 @@ from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage, Temp
 class KernelTarget(Protocol):
     """A compiler of kernels."""
 
-    def kernel(self, kernel: Kernel) -> Code:
-        """Return the code of a kernel."""
+    def kernel(self, kernel: Kernel, sizes: Sequence[DimLike]) -> Code:
+        """Return the code of a kernel that writes results of these numbers of elements."""
         ...
 
     def scratch(self, kernel: Kernel) -> tuple[int, int]:
@@ -111,11 +111,13 @@ def step(
 ) -> Step:
     """Return the step of a kernel, for sizes of which some must not be 0."""
     per_inner, constant = target.scratch(finished.kernel)
+    written = tuple([buffer.written for buffer in finished.kernel.buffers])
+    results = zip(finished.operands, written, strict=True)
     return Step(
         nodes=tuple(nodes),
-        code=target.kernel(finished.kernel),
+        code=target.kernel(finished.kernel, [one.size for one, is_new in results if is_new]),
         operands=finished.operands,
-        written=tuple([buffer.written for buffer in finished.kernel.buffers]),
+        written=written,
         params=finished.params,
         cells=finished.cells,
         scratch=per_inner * finished.inner + constant,

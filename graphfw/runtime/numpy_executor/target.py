@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import Conv
 from graphfw.runtime.executor import Options
@@ -12,7 +13,12 @@ from graphfw.runtime.kernels.steps import Code, Product, Step, Storage, View
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor import attention, convolution
 from graphfw.runtime.numpy_executor.choice import Choose, by_estimate
-from graphfw.runtime.numpy_executor.codegen import KernelCode, scratch_bytes
+from graphfw.runtime.numpy_executor.codegen import (
+    KernelCode,
+    host,
+    scratch_bytes,
+    with_stores,
+)
 from graphfw.runtime.numpy_executor.machine import pairs_here, tiles_here
 from graphfw.runtime.numpy_executor.matmul.lowering import (
     computes_operand,
@@ -53,8 +59,8 @@ class CpuTarget:
         self._choose = choose
         self._is_near = is_near
 
-    def kernel(self, kernel: Kernel) -> Code:
-        return KernelCode(kernel)
+    def kernel(self, kernel: Kernel, sizes: Sequence[DimLike]) -> Code:
+        return KernelCode(kernel, with_stores(host(), *sizes))
 
     def scratch(self, kernel: Kernel) -> tuple[int, int]:
         return scratch_bytes(kernel)

@@ -56,8 +56,10 @@ def _heirs(
         for step in level.steps:
             for new, old in step.in_place:
                 heir, dead = step.operands[new], step.operands[old]
+                # A set's `isdisjoint` would walk all that lies elsewhere.
                 if (
-                    {heir, dead}.isdisjoint(elsewhere)
+                    heir not in elsewhere
+                    and dead not in elsewhere
                     and dead in lifetimes
                     and lifetimes[dead].last == number
                     and lifetimes[heir].first == number

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from graphfw.ir.dim import symbol
 from graphfw.ir.dtype import bfloat16, bool_, float32, float64
 from graphfw.runtime.kernels.ir import Load, Loop, Param, Reduce, Ref, Store
 from graphfw.runtime.kernels.scalars import Scalars
-from graphfw.runtime.numpy_executor.codegen import BASE, KernelCode, host
+from graphfw.runtime.numpy_executor.codegen import BASE, KernelCode, host, with_stores
+from graphfw.runtime.numpy_executor.target import CpuTarget
+from graphfw.runtime.planning.draws import Draws
 from tests.support.kernels import (
     MATRIX,
     ROWS,
@@ -83,6 +86,21 @@ def test_processors_without_such_stores():
 
 
 @pytest.mark.exhaustive
+@targets
+def test_loops_of_results_that_are_known_to_be_small_are_written_once(target):
+    for sizes in ([1000], [1000, 5], []):
+        small = with_stores(target, *sizes)
+        assert "!nontemporal" not in instructions(doubled(), small)
+        assert KernelCode(doubled(), small).key != KernelCode(doubled(), target).key
+    for sizes in ([target.large], [symbol("n")], [1000, symbol("n")]):
+        assert with_stores(target, *sizes) == target
+
+
+def test_sessions_know_the_sizes_of_results():
+    made = [CpuTarget(Draws(())).kernel(doubled(), [size]) for size in (8, symbol("n"))]
+    assert [code.target for code in made] == [with_stores(host(), 8), host()]
+
+
 @targets
 @pytest.mark.parametrize("large", [1, 1 << 40], ids=["large", "small"])
 @pytest.mark.parametrize("dtype", [float32, float64, bfloat16, bool_], ids=str)

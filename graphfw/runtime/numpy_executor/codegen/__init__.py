@@ -12,7 +12,14 @@ from graphfw.runtime.numpy_executor.codegen.kernel_code import (
     region,
     scratch_bytes,
 )
-from graphfw.runtime.numpy_executor.codegen.target import AVX2, AVX512, BASE, Target, host
+from graphfw.runtime.numpy_executor.codegen.target import (
+    AVX2,
+    AVX512,
+    BASE,
+    Target,
+    host,
+    with_stores,
+)
 
 __all__ = [
     "AVX2",
@@ -26,4 +33,5 @@ __all__ = [
     "module",
     "region",
     "scratch_bytes",
+    "with_stores",
 ]

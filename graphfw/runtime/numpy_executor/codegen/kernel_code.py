@@ -53,8 +53,8 @@ class KernelCode:
 
     @cached_property
     def key(self) -> str:
-        """The kernel's text and the processor."""
-        return f"{show(self.kernel)}for {self.target.name}\n"
+        """The kernel's text, the processor, and what is large there."""
+        return f"{show(self.kernel)}for {self.target.name} {self.target.large}\n"
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""

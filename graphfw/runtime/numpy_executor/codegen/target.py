@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
+from graphfw.ir.dim import DimLike
 from graphfw.runtime.numpy_executor.machine import machine
 
 
@@ -31,6 +32,23 @@ AVX512 = Target("avx512", 64, True, 32 << 20)
 AVX2 = Target("avx2", 32, False, 32 << 20)
 BASE = Target("base", 16, False, 0)
 """The instructions that every 64-bit processor has: SSE2, NEON."""
+
+
+_LONGEST = 8
+"""The bytes of the longest elements that there are native kernels for."""
+
+
+def with_stores(target: Target, *sizes: DimLike) -> Target:
+    """The processor; without stores past the caches where all results are known to be small.
+
+    Loops that may use such stores are written twice, and compiled twice.
+
+    Args:
+        target: The processor.
+        sizes: How many elements each result has.
+    """
+    is_small = all([isinstance(n, int) and n * _LONGEST < target.large for n in sizes])
+    return target._replace(large=0) if is_small else target
 
 
 @cache

@@ -13,7 +13,7 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import Conv
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.choice import CLOCK
-from graphfw.runtime.numpy_executor.codegen import Target
+from graphfw.runtime.numpy_executor.codegen import Target, with_stores
 from graphfw.runtime.numpy_executor.convolution.cell import AT_ONCE, ConvCell, PanelsCode, depth
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
 from graphfw.runtime.numpy_executor.convolution.seeing import Step as SpatialStep
@@ -23,7 +23,7 @@ from graphfw.runtime.numpy_executor.convolution.sliding import (
     written_width,
 )
 from graphfw.runtime.numpy_executor.convolution.weights import WeightsCode
-from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of, with_stores
+from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.plan import Costs, Cut, cut, vectors
 from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for

@@ -10,6 +10,7 @@ from graphfw.ir.dim import DimLike, dim_min
 from graphfw.ir.dtype import float32, int64
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp
 from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy
+from graphfw.runtime.numpy_executor.codegen import with_stores
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
 from graphfw.runtime.numpy_executor.convolution.lowering import Convolution
 from graphfw.runtime.numpy_executor.convolution.tiled import GAP, HEIGHT, PANEL, TiledCell
@@ -19,7 +20,7 @@ from graphfw.runtime.numpy_executor.convolution.tiled_image import (
     Words,
 )
 from graphfw.runtime.numpy_executor.convolution.tiled_kernels import HEAD, ROWS, KernelPartsCode
-from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of, with_stores
+from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of
 from graphfw.runtime.numpy_executor.matmul.plan import Costs, cut, vectors
 from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, TILE, Tiles
 

@@ -10,6 +10,7 @@ from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.shape import size_of
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy
+from graphfw.runtime.numpy_executor.codegen import with_stores
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined
 from graphfw.runtime.numpy_executor.convolution.lowering import (
     Convolution,
@@ -18,7 +19,7 @@ from graphfw.runtime.numpy_executor.convolution.lowering import (
 )
 from graphfw.runtime.numpy_executor.convolution.turned import TurnedCell
 from graphfw.runtime.numpy_executor.convolution.turned_pools import TurnedPoolCell
-from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of, with_stores
+from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of
 from graphfw.runtime.numpy_executor.matmul.plan import Costs, cut, heights_for, vectors
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 

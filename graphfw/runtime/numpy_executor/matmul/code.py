@@ -69,24 +69,6 @@ def operands_of(
     return Operands(tuple(storages), tuple(written), region, tuple(pairs))
 
 
-_LONGEST = 8
-"""The bytes of the longest elements that there are native kernels for."""
-
-
-def with_stores(target: Target, size: DimLike) -> Target:
-    """The processor; without stores past the caches where results are known to be small.
-
-    An epilogue's loops are written once then.
-
-    Args:
-        target: The processor.
-        size: How many elements the result has.
-    """
-    nbytes = size * _LONGEST
-    is_small = isinstance(nbytes, int) and nbytes < target.large
-    return target._replace(large=0) if is_small else target
-
-
 class Cell(Code, Protocol):
     """How cells are computed, the same for many products: a `CellCode` or one of its kind."""
 

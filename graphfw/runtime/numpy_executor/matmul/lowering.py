@@ -20,7 +20,7 @@ from graphfw.runtime.kernels.steps import (
     View,
 )
 from graphfw.runtime.limits import Precision
-from graphfw.runtime.numpy_executor.codegen import Target, host
+from graphfw.runtime.numpy_executor.codegen import Target, host, with_stores
 from graphfw.runtime.numpy_executor.matmul.ahead import (
     apart,
     by_columns,
@@ -41,7 +41,7 @@ from graphfw.runtime.numpy_executor.matmul.cell import (
     few_heights,
     few_rows,
 )
-from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of, with_stores
+from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of
 from graphfw.runtime.numpy_executor.matmul.combine import CombineCode
 from graphfw.runtime.numpy_executor.matmul.epilogue import Region
 from graphfw.runtime.numpy_executor.matmul.packing import Layout

@@ -9,6 +9,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import float32
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp
 from graphfw.runtime.numpy_executor.choice import Strategy
+from graphfw.runtime.numpy_executor.codegen import with_stores
 from graphfw.runtime.numpy_executor.convolution.lowering import Convolution
 from graphfw.runtime.numpy_executor.convolution.winograd.ahead import AheadCode
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F2, F4, TAPS, Algorithm
@@ -22,7 +23,7 @@ from graphfw.runtime.numpy_executor.convolution.winograd.plan import (
     memory_cycles,
     plan,
 )
-from graphfw.runtime.numpy_executor.matmul.code import operands_of, with_stores
+from graphfw.runtime.numpy_executor.matmul.code import operands_of
 from graphfw.runtime.numpy_executor.matmul.plan import vectors
 
 _CLOCK = 4e9
