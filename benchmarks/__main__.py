@@ -52,14 +52,12 @@ def main() -> None:
     chosen = _chosen(parser, options)
     facts = {"device": machine.device(options.device)}
     kept = runs.kept(parser, options, facts, {name: w.targets for name, w in known.items()})
-    if options.workloads:  # what is named is measured again
-        named = {workload.name for workload in chosen}
-        kept = [result for result in kept if result.name not in named]
-    done = {result.name for result in kept}
+    # What is named is measured again.
+    done = set() if options.workloads else {result.name for result in kept}
     left = [workload for workload in chosen if workload.name not in done]
     print(f"{report.heading(settings)}\n\n{report.HEAD}", flush=True)
-    results = runs.measure(left, settings, kept, options, report.rows, {})
-    if len(results) < len(kept) + len(left):
+    results, is_done = runs.measure(left, settings, kept, options, report.rows, {})
+    if not is_done:
         sys.exit(runs.UNFINISHED)
     sys.exit(any(result.failed for result in results))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,13 +93,15 @@ def kept(
 
 
 def measure(
-    workloads: Iterable[Workload],
+    workloads: Sequence[Workload],
     settings: Settings,
-    results: list[Result],
+    results: Iterable[Result],
     options: argparse.Namespace,
     show: Callable[[Result], str],
     more: Mapping[str, Any],
-) -> list[Result]:
+    *,
+    keep_least: bool = False,
+) -> tuple[list[Result], bool]:
     """Measure workloads; print each result, and write the file, as soon as it is there.
 
     Args:
@@ -108,24 +111,39 @@ def measure(
         options: What `add_arguments` has parsed.
         show: Says a result.
         more: What the file says beside.
+        keep_least: Whether what has been measured before keeps its times where they are less.
 
     Returns:
-        All results.
+        All results, and whether all workloads have been measured in the time that there was.
     """
-    for result in results:
-        print(show(result), flush=True)
-    begin, found = time.perf_counter(), [*results]
+    found = {result.name: result for result in results}
+    measured = {workload.name for workload in workloads}
+    for name, result in found.items():
+        if name not in measured:
+            print(show(result), flush=True)
+    begin, count = time.perf_counter(), 0
     with Pool(settings) as pool:
         for workload in workloads:
             if time.perf_counter() - begin > options.seconds:
                 break
-            found.append(workload.measure(pool))
-            print(show(found[-1]), flush=True)
+            result, count = workload.measure(pool), count + 1
+            before = found.get(workload.name)
+            found[workload.name] = least(before, result) if before and keep_least else result
+            print(show(found[workload.name]), flush=True)
             if options.json:
-                record = {**report.record(settings, found), **more}
+                record = {**report.record(settings, found.values()), **more}
                 write(options.json, f"{json.dumps(record, indent=1)}\n")
-    print(f"\n{len(found) - len(results)} workloads in {time.perf_counter() - begin:.0f} s")
-    return found
+    print(f"\n{count} workloads in {time.perf_counter() - begin:.0f} s")
+    return [*found.values()], count == len(workloads)
+
+
+def least(before: Result, now: Result) -> Result:
+    """Return a result with the lesser times of two measurements."""
+    both = [
+        {name: min(value, old.get(name, value)) for name, value in new.items()}
+        for old, new in ((before.seconds, now.seconds), (before.minima, now.minima))
+    ]
+    return dataclasses.replace(now, seconds=both[0], minima=both[1])
 
 
 def write(path: Path, text: str) -> None:

@@ -102,8 +102,13 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=lambda text: int(text, 0),
+        type=_seed,
         help="what sizes, dtypes and layouts are drawn by (the commit's hash)",
+    )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="with --resume: measure what there is again too, and keep the least times",
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer rounds")
     runs.add_arguments(parser)
@@ -129,21 +134,27 @@ def main(arguments: list[str]) -> None:
     )
     facts = {"device": machine.device("cpu"), "seed": seed, "scale": scale}
     kept = runs.kept(parser, options, facts, {name: w.targets for name, w in known.items()})
-    if options.only:  # what is named is measured again
-        kept = [result for result in kept if result.name not in {w.name for w in chosen}]
-    done = {result.name for result in kept}
+    # What is named is measured again.
+    done = set() if options.only or options.again else {result.name for result in kept}
     left = [workload for workload in chosen if workload.name not in done]
     heading = f"{report.heading(settings)}\nSeed {seed}{', quick' if options.quick else ''}."
     print(f"{heading}\n\n{summary.HEAD}", flush=True)
-    results = runs.measure(left, settings, kept, options, summary.lines_of, facts)
+    results, is_done = runs.measure(
+        left, settings, kept, options, summary.lines_of, facts, keep_least=options.again
+    )
     order = {name: place for place, name in enumerate(known)}
     results.sort(key=lambda result: order[result.name])
     print(f"\n{summary.overview(results)}")
     if options.json:
         summary.write(options.json, heading, results)
-    if len(results) < len(kept) + len(left):
+    if not is_done:
         sys.exit(runs.UNFINISHED)
     sys.exit(any(result.failed for result in results))
+
+
+def _seed(text: str) -> int:
+    """Return a seed from the command line, in digits of any base that Python writes."""
+    return int(text, 0)
 
 
 def _chosen(

@@ -212,6 +212,21 @@ def test_a_run_goes_on_and_writes_table_and_plot(measured):
     assert file.with_suffix(".png").stat().st_size > 1000
 
 
+def test_measuring_again_keeps_the_least_times(measured):
+    command, asked, file = measured
+    command("--seed=7")
+    record = json.loads(file.read_text("utf-8"))
+    record["results"][0]["minima"] = {"graphfw": 5.0, "numpy": 0.25}
+    file.write_text(json.dumps(record), "utf-8")
+    assert command("--seed=7", "--resume", "--again", "--seconds=-1") == 3
+    assert command("--seed=7", "--resume", "--again") == 0
+    assert asked == ["sorting/a", "loops/b"] * 2
+    first, second = json.loads(file.read_text("utf-8"))["results"]
+    assert first["minima"] == {"graphfw": 2.0, "numpy": 0.25}
+    assert first["seconds"] == {"graphfw": 4.0, "numpy": 2.0}
+    assert second["name"] == "loops/b"
+
+
 def test_figures_of_another_seed_are_not_gone_on_with(measured, capsys):
     command, _, _ = measured
     command("--seed=7")
