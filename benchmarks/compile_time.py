@@ -69,7 +69,7 @@ def _describer(program: str) -> Callable[[], Described]:
         arrays, cotangent = formula.arguments()
         return lambda: described(formula, arrays, cotangent)
     if program in _LSTMS:
-        return lambda: recurrent.described(_LSTMS[program])[0]
+        return lambda: recurrent.described(recurrent.LSTM, _LSTMS[program])[0]
     if program == "mlp-step":
         held = mlp.weights()
         return lambda: mlp.described(held)
@@ -97,7 +97,7 @@ def _jax_function(program: str) -> tuple[Any, Any]:
     if program in _FORMULAS:
         return jax_function(_FORMULAS[program])
     if program in _LSTMS:
-        return recurrent.jax_function(_LSTMS[program])
+        return recurrent.jax_function(recurrent.LSTM, _LSTMS[program])
     if program == "mlp-step":
         update, state = mlp.jax_update()
         return update, [state, *map(jax.device_put, mlp.batches(128, 1)[0])]

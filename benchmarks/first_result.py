@@ -1,7 +1,8 @@
 """A program that makes one result as soon as it can: `python -m benchmarks.first_result gpt jax`.
 
 It prints a JSON object: `loss`, and `grown_mib`, how much the process's memory grew at its highest
-above what it was when the library was loaded. With `--steps N` it makes N training steps.
+above what it was when the library was loaded. With `--steps N` it makes N training steps. The model
+`gpt-4x128` is a GPT of 4 layers that is 128 wide.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from benchmarks.machine import CONTENDERS
 def main() -> None:
     """Make the steps and print what came of them."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.first_result")
-    parser.add_argument("model", choices=("mlp", "gpt", "gpt-bf16", "lstm", "ode"))
+    parser.add_argument("model", help="mlp, gpt, gpt-bf16, gpt-LAYERSxWIDTH, lstm or ode")
     parser.add_argument("contender", choices=tuple(CONTENDERS))
     parser.add_argument("--steps", type=int, default=1)
     options = parser.parse_args()
@@ -32,15 +33,15 @@ def main() -> None:
 
 
 def _losses(model: str, contender: str, steps: int) -> list[float]:
-    if model in ("gpt", "gpt-bf16"):
+    if model.startswith("gpt"):
         from benchmarks.workloads import gpt
 
-        case = gpt.STEPS[contender](gpt.SMALL if model == "gpt" else gpt.MIXED)
+        case = gpt.STEPS[contender](gpt.named(model))
         return [float(case.run()) for _ in range(steps)]  # type: ignore[arg-type]  # a loss
     if model == "lstm":
         from benchmarks.workloads import recurrent
 
-        gradients = recurrent.CASES[contender](True)
+        gradients = recurrent.CASES[contender](recurrent.LSTM, True)
         runs: list[Any] = [gradients.run() for _ in range(steps)]
         return [float(np.asarray(y).mean()) for y, *_ in runs]
     if model == "ode":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import itertools
 import mmap
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 
 from benchmarks import devices
 from benchmarks.machine import cores
-from benchmarks.workload import Case, Maker
+from benchmarks.workload import Case, Maker, Steps
 
 Array = np.ndarray[Any, Any]
 Arrays = list[Any]
@@ -46,6 +47,7 @@ class Formula:
             memory in every call. "": as the library does by itself, from an allocator that keeps
             what is freed.
         numpy_into, torch_into: As `numpy` and `torch`, with `out` as the last argument.
+        numba: Makes the function that numba compiles.
         options: Of graphfw's session, by name.
         batch: A name for the first dim of the first argument, whose size graphfw is not told.
     """
@@ -62,6 +64,7 @@ class Formula:
     outputs: str = ""
     numpy_into: Function | None = None
     torch_into: Function | None = None
+    numba: Callable[[], Function] | None = None
     options: tuple[tuple[str, Any], ...] = ()
     batch: str = ""
 
@@ -83,6 +86,8 @@ class Formula:
             found["numexpr"] = functools.partial(numexpr_case, self)
         if self.pytensor:
             found["pytensor"] = functools.partial(pytensor_case, self)
+        if self.numba:
+            found["numba"] = functools.partial(numba_case, self)
         if floor:
             found["copy"] = functools.partial(copy_case, self)
         if self.outputs == FRESH:
@@ -139,7 +144,19 @@ def graphfw_case(formula: Formula) -> Case:
     fed = devices.given(arrays[: len(arrays) - formula.constants])
     if cotangent is not None:
         fed += devices.given([cotangent])
-    return Case(lambda: plan(*fed))
+    return plan_case(plan, fed)
+
+
+def plan_case(plan: Any, fed: Sequence[Any]) -> Case:
+    """Return a call of graphfw's plan, which can tell where its time goes."""
+    return Case(lambda: plan(*fed), steps=lambda: steps_of(plan, fed))
+
+
+def steps_of(plan: Any, fed: Sequence[Any]) -> Steps:
+    """Return the steps of a plan's run with their shares of its time."""
+    timings = plan.profile(*fed).timings
+    total = sum(timing.seconds for timing in timings) or 1.0
+    return [(timing.label, timing.seconds / total) for timing in timings]
 
 
 def _fresh(maker: Maker) -> Case:
@@ -180,6 +197,31 @@ def numpy_case(formula: Formula) -> Case:
         assert formula.numpy is not None
         arrays.append(np.empty_like(formula.numpy(*arrays)))
     return Case(functools.partial(function, *arrays))
+
+
+def by_path(path: str, *fixed: Any, **options: Any) -> Function:
+    """Return what a library has under a path ("numpy:linalg.inv"), imported when it is called.
+
+    Args:
+        path: A module, and names in it.
+        fixed, options: More arguments, behind those of a call.
+    """
+    return functools.partial(_called, path, fixed, tuple(options.items()))
+
+
+def _called(path: str, fixed: tuple[Any, ...], options: tuple[Any, ...], *xs: Any) -> Any:
+    module, names = path.split(":")
+    found = functools.reduce(getattr, names.split("."), importlib.import_module(module))
+    return found(*xs, *fixed, **dict(options))
+
+
+def numba_case(formula: Formula) -> Case:
+    """Call the loops that numba compiles, on as many threads as this process has cores."""
+    import numba
+
+    assert formula.numba is not None
+    numba.set_num_threads(len(cores()))
+    return Case(functools.partial(formula.numba(), *formula.inputs()))
 
 
 def torch_module() -> Any:

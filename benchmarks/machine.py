@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import os
 import platform
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -18,11 +19,20 @@ CONTENDERS = {
     "numexpr": "numexpr",
     "pytensor": "pytensor",
     "onnxruntime": "onnxruntime",
+    "numba": "numba",
+    "torch+copy": "torch",
+    "torch.compile+copy": "torch",
+    "jax+copy": "jax",
 }
-"""Who takes part, with the package that each needs; all but the first are peers."""
+"""Who takes part, with the package that each needs; all but the first are peers.
+
+"+copy": of arrays that lie in memory as the library cannot take them, with the copy it needs."""
 
 FLOORS = {"copy": "numpy"}
 """Programs timed beside the contenders to compare with, which are no peers."""
+
+_VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2"}
+"""What processors say that they have, the widest first."""
 
 PEERS = (*tuple(CONTENDERS)[1:], "cudnn")
 
@@ -41,19 +51,28 @@ def installed(contender: str, device: str = "cpu") -> bool:
     """Return whether a package that a contender needs on a device can be imported."""
     on_cpu = {name: (package,) for name, package in {**CONTENDERS, **FLOORS}.items()}
     packages = (on_cpu if device == "cpu" else ON_GPU).get(contender, ())
+    if contender.startswith("torch.compile") and device == "cpu" and not _has_compiler():
+        return False
     return any([importlib.util.find_spec(package) is not None for package in packages])
 
 
+def _has_compiler() -> bool:
+    """Return whether there is a compiler of C++, which torch.compile calls on CPUs."""
+    return any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++", "cl")))
+
+
 def processor() -> str:
-    """Return the processor's name and the number of its cores that may be used."""
-    name = platform.processor() or platform.machine()
+    """Return the processor's name, its widest vectors, and how many of its cores may be used."""
+    name, vectors = platform.processor() or platform.machine(), ""
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
-        name = names[0]
-    except (OSError, IndexError):
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+        found = {key.strip(): value for key, _, value in (line.partition(":") for line in lines)}
+        name = found["model name"].strip()
+        flags = found["flags"].split()
+        vectors = next((f"{text}, " for flag, text in _VECTORS.items() if flag in flags), "")
+    except (OSError, KeyError):
         pass
-    return f"{name}, {len(cores())} cores"
+    return f"{name}, {vectors}{len(cores())} cores"
 
 
 def gpu() -> str:

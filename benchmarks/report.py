@@ -88,7 +88,7 @@ def results_of(
         targets: What graphfw should reach, by workload.
     """
     names = [field.name for field in fields(Result)]
-    found = [{name: one[name] for name in names} for one in recorded["results"]]
+    found = [{name: one[name] for name in names if name in one} for one in recorded["results"]]
     return [
         Result(**{**one, "targets": targets[one["name"]], "failed": tuple(one["failed"])})
         for one in found

@@ -24,17 +24,21 @@ def fingerprints(value: Any) -> list[Fingerprint]:
     """Return the fingerprints of the arrays in a nest of lists and tuples."""
     if isinstance(value, (list, tuple)):
         return [f for part in value for f in fingerprints(part)]
-    return [_fingerprint(_array(value))]
+    return [_fingerprint(array_of(value))]
 
 
 def _fingerprint(array: np.ndarray[Any, Any]) -> Fingerprint:
+    shape = array.shape
+    if np.iscomplexobj(array):  # its parts are two elements
+        array = np.stack([array.real, array.imag], axis=-1)
     flat = array.reshape(-1).astype(np.float64)
     step = max(1, flat.size // SAMPLES)
     largest = float(np.abs(flat).max()) if flat.size else 0.0
-    return Fingerprint(array.shape, flat[::step].copy(), largest)
+    return Fingerprint(shape, flat[::step].copy(), largest)
 
 
-def _array(value: Any) -> np.ndarray[Any, Any]:
+def array_of(value: Any) -> np.ndarray[Any, Any]:
+    """Return an array of any library as NumPy's."""
     if hasattr(value, "detach"):  # PyTorch, whose bfloat16 NumPy does not know
         value = value.detach().cpu()
         return np.asarray(value.float() if str(value.dtype) == "torch.bfloat16" else value)

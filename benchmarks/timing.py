@@ -11,6 +11,12 @@ from benchmarks.devices import HostWatch, Stopwatch
 ROUND_S = 0.05
 """How long one contender runs before the next has its turn."""
 
+STRETCH_S = 0.001
+"""How long the stretches are, at least, that the minimum is taken of.
+
+Where others are at work, a stretch this short may go by undisturbed, a whole round hardly ever.
+"""
+
 Call = Callable[[], object]
 
 
@@ -38,13 +44,21 @@ def warmed(function: Call, watch: Stopwatch, least: int = 3, enough_s: float = 0
 
 def mean_of(function: Call, calls: int, watch: Stopwatch) -> float:
     """Return the mean time of so many calls in a row, in seconds, without garbage collection."""
+    return means_of(function, calls, 1, watch)[0]
+
+
+def means_of(function: Call, calls: int, stretches: int, watch: Stopwatch) -> list[float]:
+    """Return the mean times of so many calls in a row in each of some stretches, as `mean_of`."""
+    found = []
     gc.collect()
     gc.disable()
     try:
-        watch.start()
-        for _ in range(calls):
-            function()
-        return watch.stop() / calls
+        for _ in range(stretches):
+            watch.start()
+            for _ in range(calls):
+                function()
+            found.append(watch.stop() / calls)
+        return found
     finally:
         gc.enable()
 

@@ -8,6 +8,7 @@ they take turns; all but one wait for a message meanwhile.
 from __future__ import annotations
 
 import gc
+import math
 import multiprocessing
 import os
 import statistics
@@ -21,7 +22,7 @@ from typing import Any, Self
 
 from benchmarks import devices, machine, timing
 from benchmarks.results import Fingerprint, difference, fingerprints
-from benchmarks.workload import Case, Contest, Failure, Maker, Result, Settings
+from benchmarks.workload import Case, Contest, Failure, Maker, Result, Settings, Steps
 
 _THREAD_LIMITS = (
     "OMP_NUM_THREADS",
@@ -103,6 +104,8 @@ class Pool:
                 result.notes[name] = f"differs from {reference}: {differs}"
         self._time([n for n in found if n not in result.notes], result)
         result.failed = tuple(result.notes)
+        if self.settings.steps and "graphfw" in result.seconds:
+            result.steps = self._worker("graphfw").ask("steps")
         for name in names:
             if not self._workers[name].died:
                 self._workers[name].ask("drop")
@@ -113,6 +116,7 @@ class Pool:
 
     def _time(self, names: list[str], result: Result) -> None:
         samples: dict[str, list[float]] = {}
+        names = names if self.settings.rounds else []
         for name in names:
             if self._timed(name, "warm", result) is not None:
                 samples[name] = []
@@ -130,7 +134,7 @@ class Pool:
                 else:
                     samples[name].append(taken)
         result.seconds = {name: statistics.median(times) for name, times in samples.items()}
-        result.minima = {name: min(times) for name, times in samples.items()}
+        result.minima = {name: self._worker(name).ask("least") for name in samples}
 
     def _timed(self, name: str, what: str, result: Result) -> float | None:
         """Return a time that a contender took, or None where it failed, which is noted."""
@@ -242,6 +246,8 @@ class _Stand:
         self._case = Case(lambda: None)
         self._once = 0.0
         self._calls = 1
+        self._stretches = 1
+        self._least = math.inf
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         return function(*args)
@@ -256,7 +262,11 @@ class _Stand:
 
     def warm(self) -> float:
         self._once = timing.warmed(self._case.run, self._watch)
-        self._calls = timing.calls_for(self._once)
+        # On a GPU each stretch would wait for its work to be done.
+        stretch_s = timing.ROUND_S if devices.on_gpu() else timing.STRETCH_S
+        self._calls = timing.calls_for(self._once, stretch_s)
+        self._stretches = max(1, timing.calls_for(self._once) // self._calls)
+        self._least = math.inf
         self._settle()
         return self._once
 
@@ -264,9 +274,16 @@ class _Stand:
         if self._once < _SLOW_S:
             self._case.run()  # wakes the threads
             self._settle()
-        taken = timing.mean_of(self._case.run, self._calls, self._watch)
+        taken = timing.means_of(self._case.run, self._calls, self._stretches, self._watch)
+        self._least = min(self._least, *taken)
         self._settle()
-        return taken
+        return statistics.mean(taken)
+
+    def least(self) -> float:
+        return self._least
+
+    def steps(self) -> Steps:
+        return [] if self._case.steps is None else self._case.steps()
 
     def drop(self) -> None:
         self._case = Case(lambda: None)

@@ -9,6 +9,9 @@ from typing import Any, Protocol
 from benchmarks import timing
 from benchmarks.machine import FLOORS, PEERS
 
+Steps = list[tuple[str, float]]
+"""The steps of a call with their shares of its time, the longest first."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -18,11 +21,13 @@ class Case:
         run: The call that is timed.
         check: What the results to compare come from, where `run` does not return them.
         settle: What is done after each round, untimed.
+        steps: Says where the time of a call goes, for contenders that can tell.
     """
 
     run: Callable[[], object]
     check: Callable[[], object] | None = None
     settle: Callable[[], None] | None = None
+    steps: Callable[[], Steps] | None = None
 
 
 Maker = Callable[[], Case]
@@ -68,11 +73,12 @@ class Result:
         name: The workload.
         title: What it computes, on what.
         seconds: The median time of each contender (or another figure, see `unit`).
-        minima: The least time of each.
+        minima: The least time of each, of stretches of a millisecond or of one call.
         targets: What graphfw should reach.
         notes: Anything to know when reading a figure, by contender: why there is none, say.
         failed: Contenders whose results differ, or that raised an error.
         unit: What the figures are: "s" or "MiB".
+        steps: Where graphfw's time goes, if the settings ask for it.
     """
 
     name: str
@@ -83,6 +89,7 @@ class Result:
     notes: dict[str, str] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
     unit: str = "s"
+    steps: Steps = field(default_factory=list)
 
     def text(self, value: float) -> str:
         """Say a figure with its unit."""
@@ -96,11 +103,12 @@ class Settings:
     Attributes:
         contenders: Who takes part.
         threads: How many threads, which is also how many cores, each of them has.
-        rounds: How many turns each of them takes.
+        rounds: How many turns each of them takes; 0: results are compared, and nothing is timed.
         budget_s: After how long a workload ends early, with three rounds at least.
         device: Where they compute: "cpu" or "cuda".
         patience_s: How long one may take until it is ready for a workload; None: as long as it
             wants to.
+        steps: Whether graphfw says where its time goes.
     """
 
     contenders: tuple[str, ...]
@@ -109,6 +117,7 @@ class Settings:
     budget_s: float = 3.0
     device: str = "cpu"
     patience_s: float | None = None
+    steps: bool = False
 
     def takes(self, name: str) -> bool:
         """Return whether a contender takes part; floors always do."""

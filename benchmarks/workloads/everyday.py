@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import devices
-from benchmarks.frameworks import Array, Arrays, Formula, torch_module
+from benchmarks.frameworks import Array, Arrays, Formula, by_path, torch_module
 from benchmarks.workload import Case, Contest, Maker, Target
 
 TARGETS = (Target(1.0),)
@@ -20,17 +20,6 @@ TARGETS = (Target(1.0),)
 
 def _contest(name: str, title: str, formula: Formula, **tolerances: float) -> Contest:
     return Contest(name, title, formula.makers(), TARGETS, **tolerances)
-
-
-def _of(path: str, *fixed: Any, **options: Any) -> Any:
-    """Return a function that calls what a library has under a path, imported when it is called."""
-    return functools.partial(_called, path, fixed, tuple(options.items()))
-
-
-def _called(path: str, fixed: tuple[Any, ...], options: tuple[Any, ...], *xs: Any) -> Any:
-    module, names = path.split(":")
-    found = functools.reduce(getattr, names.split("."), importlib.import_module(module))
-    return found(*xs, *fixed, **dict(options))
 
 
 # Special functions of 200,000 numbers
@@ -50,10 +39,10 @@ def _shapes_and_part() -> Arrays:
 def _special(name: str, inputs: Any, ours: str, scipy: str, torch: str, jax: str = "") -> Contest:
     formula = Formula(
         inputs,
-        _of(f"graphfw:{ours}"),
-        _of(f"scipy.special:{scipy}"),
-        _of(f"torch:{torch}") if torch else None,
-        _of(f"jax.scipy.special:{jax or scipy}"),
+        by_path(f"graphfw:{ours}"),
+        by_path(f"scipy.special:{scipy}"),
+        by_path(f"torch:{torch}") if torch else None,
+        by_path(f"jax.scipy.special:{jax or scipy}"),
     )
     title = f"{name} of {SIZE:,} numbers, float32"
     return _contest(name, title, formula, rtol=1e-3, atol=1e-4)
@@ -106,8 +95,8 @@ def _max_torch(x: Any, segments: Any) -> Any:
 
 
 def _segment(kind: str, numpy: Any, torch: Any) -> Contest:
-    ours = _of(f"graphfw:segment_{kind}", num_segments=SEGMENTS)
-    jax = _of(f"jax.ops:segment_{kind}", num_segments=SEGMENTS)
+    ours = by_path(f"graphfw:segment_{kind}", num_segments=SEGMENTS)
+    jax = by_path(f"jax.ops:segment_{kind}", num_segments=SEGMENTS)
     title = f"segment_{kind} of 500,000 rows of 8 numbers, {SEGMENTS} segments"
     formula = Formula(_segmented, ours, numpy, torch, jax)
     return _contest(f"segment-{kind}", title, formula, rtol=1e-3, atol=1e-4)
@@ -144,10 +133,10 @@ _MILLION = functools.partial(_normal, (1_000_000,))
 _SQUARE = functools.partial(_normal, (1000, 1000))
 _BINCOUNT = Formula(
     _whole,
-    _of("graphfw:bincount", length=1000),
-    _of("numpy:bincount", minlength=1000),
-    _of("torch:bincount", minlength=1000),
-    _of("jax.numpy:bincount", length=1000),
+    by_path("graphfw:bincount", length=1000),
+    by_path("numpy:bincount", minlength=1000),
+    by_path("torch:bincount", minlength=1000),
+    by_path("jax.numpy:bincount", length=1000),
 )
 _HISTOGRAM = Formula(
     _MILLION,
@@ -181,30 +170,30 @@ def _sort_torch(x: Any) -> Any:
 
 _QUANTILE = Formula(
     _MILLION,
-    _of("graphfw:quantile", 0.9),
-    _of("numpy:quantile", 0.9),
-    _of("torch:quantile", 0.9),
-    _of("jax.numpy:quantile", 0.9),
+    by_path("graphfw:quantile", 0.9),
+    by_path("numpy:quantile", 0.9),
+    by_path("torch:quantile", 0.9),
+    by_path("jax.numpy:quantile", 0.9),
 )
 _MEDIAN = Formula(
     _SQUARE,
-    _of("graphfw:median", axis=1),
-    _of("numpy:median", axis=1),
+    by_path("graphfw:median", axis=1),
+    by_path("numpy:median", axis=1),
     _medians_torch,
-    _of("jax.numpy:median", axis=1),
+    by_path("jax.numpy:median", axis=1),
 )
 _CUMMAX = Formula(
     _SQUARE,
-    _of("graphfw:cumulative_max", axis=1),
-    _of("numpy:maximum.accumulate", axis=1),
+    by_path("graphfw:cumulative_max", axis=1),
+    by_path("numpy:maximum.accumulate", axis=1),
     _cummax_torch,
     _cummax_jax,
 )
 _SORT = Formula(
-    _MILLION, _of("graphfw:sort"), _of("numpy:sort"), _sort_torch, _of("jax.numpy:sort")
+    _MILLION, by_path("graphfw:sort"), by_path("numpy:sort"), _sort_torch, by_path("jax.numpy:sort")
 )
 _SORT_ROWS = Formula(
-    _SQUARE, _of("graphfw:sort"), _of("numpy:sort"), _sort_torch, _of("jax.numpy:sort")
+    _SQUARE, by_path("graphfw:sort"), by_path("numpy:sort"), _sort_torch, by_path("jax.numpy:sort")
 )
 
 
@@ -369,10 +358,10 @@ _LINEAR = [
         "a triangle of 512×512 solved for 64 columns",
         Formula(
             functools.partial(_matrices, 512, 64),
-            _of("graphfw:linalg.solve_triangular"),
-            _of("scipy.linalg:solve_triangular", lower=True),
+            by_path("graphfw:linalg.solve_triangular"),
+            by_path("scipy.linalg:solve_triangular", lower=True),
             _solved_torch,
-            _of("jax.scipy.linalg:solve_triangular", lower=True),
+            by_path("jax.scipy.linalg:solve_triangular", lower=True),
         ),
         rtol=1e-3,
         atol=1e-4,
@@ -382,10 +371,10 @@ _LINEAR = [
         "P, L and U of 512×512",
         Formula(
             functools.partial(_matrices, 512),
-            _of("graphfw:linalg.lu"),
-            _of("scipy.linalg:lu"),
-            _of("torch:linalg.lu"),
-            _of("jax.scipy.linalg:lu"),
+            by_path("graphfw:linalg.lu"),
+            by_path("scipy.linalg:lu"),
+            by_path("torch:linalg.lu"),
+            by_path("jax.scipy.linalg:lu"),
         ),
         rtol=1e-2,
         atol=1e-3,
@@ -395,10 +384,10 @@ _LINEAR = [
         "the exponential of a matrix, 256×256",
         Formula(
             functools.partial(_matrices, 256),
-            _of("graphfw:linalg.matrix_exp"),
-            _of("scipy.linalg:expm"),
-            _of("torch:linalg.matrix_exp"),
-            _of("jax.scipy.linalg:expm"),
+            by_path("graphfw:linalg.matrix_exp"),
+            by_path("scipy.linalg:expm"),
+            by_path("torch:linalg.matrix_exp"),
+            by_path("jax.scipy.linalg:expm"),
         ),
         rtol=1e-3,
         atol=1e-4,

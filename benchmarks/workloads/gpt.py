@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import devices, timing
-from benchmarks.frameworks import Array, Described, torch_module, torch_tensors
+from benchmarks.frameworks import Array, Described, steps_of, torch_module, torch_tensors
 from benchmarks.workload import Case, Contest, Maker, Probe, Runner, Target
 
 Figures = tuple[dict[str, float], dict[str, str]]
@@ -98,6 +98,14 @@ SMALL = Gpt(6, 384, 6, 128, 8, 256)
 MIXED = replace(SMALL, precision="bf16")
 
 
+def named(name: str) -> Gpt:
+    """Return the network of a name: gpt, gpt-bf16, or gpt-4x128, of 4 layers that is 128 wide."""
+    if name in ("gpt", "gpt-bf16"):
+        return SMALL if name == "gpt" else MIXED
+    layers, width = map(int, name.removeprefix("gpt-").split("x"))
+    return replace(SMALL, layers=layers, width=width, heads=width // 64)
+
+
 # graphfw
 
 
@@ -146,8 +154,9 @@ def graphfw_step(gpt: Gpt) -> Case:
     """Return a training step."""
     graph, fetches, feeds = described(gpt, gpt.initialisers())
     plan = devices.session(graph, gpt.precision).compile(fetches, feeds=feeds)
-    stream = itertools.cycle(list(map(devices.given, gpt.batches())))
-    return Case(lambda: plan(*next(stream))[0])
+    batches = list(map(devices.given, gpt.batches()))
+    stream = itertools.cycle(batches)
+    return Case(lambda: plan(*next(stream))[0], steps=lambda: steps_of(plan, batches[0]))
 
 
 def limited_times(rounds: int) -> Figures:

@@ -30,7 +30,6 @@ _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _CONTENDERS = ("graphfw", "numpy", "torch", "torch.compile", "jax")
 _WITHOUT = {
     "gpt": ("numpy",),
-    "gpt-bf16": ("numpy",),
     "lstm": ("numpy", "torch.compile"),
     "ode": ("numpy", "torch.compile"),
 }
@@ -89,12 +88,12 @@ def _takes_part(model: str, runner: Runner) -> list[str]:
         for name in _CONTENDERS
         if runner.settings.takes(name)
         and machine.installed(name)
-        and name not in _WITHOUT.get(model, ())
+        and name not in _WITHOUT.get(model.split("-")[0], ())
     ]
 
 
-def _first_result(model: str, runner: Runner) -> Figures:
-    """Measure with an empty cache, then with what the first process has left there."""
+def first_result(model: str, runner: Runner) -> Figures:
+    """Measure from Python's start: with an empty cache, then with what the first process left."""
     seconds: dict[str, float] = {}
     notes: dict[str, str] = {}
     for name in _takes_part(model, runner):
@@ -143,25 +142,25 @@ WORKLOADS = [
     Probe(
         "first-mlp",
         "from Python's start to the first step of the MLP; cold cache unless said",
-        functools.partial(_first_result, "mlp"),
+        functools.partial(first_result, "mlp"),
         (Target(0.3, "seconds"), _WARM),
     ),
     Probe(
         "first-gpt",
         "from Python's start to the first step of the GPT; cold cache unless said",
-        functools.partial(_first_result, "gpt"),
+        functools.partial(first_result, "gpt"),
         (Target(2.0, "seconds"), _WARM),
     ),
     Probe(
         "first-lstm",
         "from Python's start to the first gradients of the LSTM; cold cache unless said",
-        functools.partial(_first_result, "lstm"),
+        functools.partial(first_result, "lstm"),
         (Target(0.3, "jax"),),
     ),
     Probe(
         "first-ode",
         "from Python's start to the gradient of ode-scan-neural; cold cache unless said",
-        functools.partial(_first_result, "ode"),
+        functools.partial(first_result, "ode"),
         (Target(0.3, "jax"),),
     ),
     Probe(
