@@ -69,7 +69,7 @@ def test_gradient_through_a_reshape_that_the_run_must_check(rng: np.random.Gener
             found = session.run([first, second], {x: array})
             np.testing.assert_allclose(found[0], 3 * array**2 * factor, rtol=1e-12)
             np.testing.assert_allclose(found[1], 6 * array * factor, rtol=1e-12)
-        with pytest.raises(gf.ShapeError, match=r"assert_shape: the dim"):
+        with pytest.raises(gf.ShapeError, match=r"^reshape: 9 elements don.t divide"):
             session.run(first, {x: np.zeros((3, 3))})
 
 
