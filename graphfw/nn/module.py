@@ -15,6 +15,7 @@ from graphfw.ir import ambient
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import current_graph
 from graphfw.ir.state_dict import StateDict
+from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Initializer, Variable
 from graphfw.nn import calls, states, text
 from graphfw.nn.checks import refuse_freezing
@@ -202,6 +203,8 @@ class Module(Answering, metaclass=_ModuleType):
             _refuse_hidden(self, name, value)
             self._release(name)
         super().__setattr__(name, value)
+        if name == "training":
+            TrainingModes.changes += 1
 
     def __delattr__(self, name: str) -> None:
         self._release(name)
