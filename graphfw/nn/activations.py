@@ -13,7 +13,8 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.nn import init
 from graphfw.nn.checks import checked_size
-from graphfw.nn.module import Module, parameter
+from graphfw.nn.module import Module
+from graphfw.nn.parameters import parameter
 from graphfw.ops.args import Axes, TensorLike, as_tensor
 from graphfw.ops.composed import demand
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -12,11 +12,10 @@ from graphfw.errors import ArgumentError, GraphError, did_you_mean
 from graphfw.hints.calls import ExplainedType, explained, raise_refusal
 from graphfw.hints.names import Answering
 from graphfw.ir import ambient
-from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import current_graph
 from graphfw.ir.state_dict import StateDict
 from graphfw.ir.training_modes import TrainingModes
-from graphfw.ir.variable import Initializer, Variable
+from graphfw.ir.variable import Variable
 from graphfw.nn import calls, states, text
 from graphfw.nn.checks import refuse_freezing
 from graphfw.nn.names import ModuleNames, names_of, snake_case
@@ -415,11 +414,10 @@ class Module(Answering, metaclass=_ModuleType):
         what = f"{type(self).__name__}.load_state_dict"
         states.check_arguments(what, session, state)
         states.check_session(what, session, variables.values())
-        if of_torch := states.is_of_torch(what, self, state, format):
-            state = states.from_torch(self, state)
+        state, of_torch = states.laid_out(what, self, state, format)
         missing, extra = states.differing(what, variables, state, strict, ignore_extra)
         states.check_fit(what, variables, state, of_torch)
-        known = {v.name: state[name] for name, v in variables.items() if name in state}
+        known = StateDict({v.name: state[name] for name, v in variables.items() if name in state})
         mismatch = session.load_state_dict(known, strict=False)
         return replace(mismatch, missing=missing, extra=extra)
 
@@ -440,19 +438,6 @@ class Module(Answering, metaclass=_ModuleType):
         parts = [(name, repr(child)) for name, child in self._children.items()]
         sizes = [(v.trainable, v.type.size) for v in self.variables()]
         return text.module_text(type(self).__name__, self.extra_repr(), parts, sizes)
-
-
-def parameter(
-    initial: Initializer,
-    shape: Sequence[int],
-    dtype: DTypeLike | None = None,
-    *,
-    trainable: bool = True,
-) -> Variable:
-    """Make a layer's variable, whose name comes with the attribute that it is assigned to."""
-    # Without a scope: the one of a module under construction is not its path yet.
-    with ambient.override(ambient.current_scope, ""):
-        return Variable(initial, shape=shape, dtype=dtype, trainable=trainable)
 
 
 def checked_module(owner: str, place: str, value: Any) -> Module:

@@ -17,7 +17,8 @@ from graphfw.ir.variable import Update, Variable
 from graphfw.loc import capture
 from graphfw.nn import init
 from graphfw.nn.checks import checked_size, explained, near_divisor
-from graphfw.nn.module import Module, parameter
+from graphfw.nn.module import Module
+from graphfw.nn.parameters import parameter
 from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled
 from graphfw.ops.composed import demand, floats, wide, wide_dtype
 from graphfw.ops.normalise import batch_norm, group_norm, layer_norm, rms_norm

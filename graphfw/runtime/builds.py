@@ -135,4 +135,6 @@ class Copies:
         dtype = None if isinstance(initial, Tensor) else variable.dtype
         shape = cast("tuple[int, ...]", variable.shape)  # those of variables are static
         with self._main.located(variable.node.loc):
-            return Variable(initial, variable.name, variable.trainable, shape=shape, dtype=dtype)
+            made = Variable(initial, variable.name, variable.trainable, shape=shape, dtype=dtype)
+        made.is_transposed = variable.is_transposed
+        return made
