@@ -244,6 +244,10 @@ def test_activation_texts():
 def test_prelu_of_wrong_size():
     with pytest.raises(gf.ShapeError, match="PReLU: 3 slopes don't fit x at axis -1"):
         nn.PReLU(3)(gf.placeholder((2, 4)))
+    with pytest.raises(gf.ShapeError, match="3 dims, and the axis of its slopes is not given") as e:
+        nn.PReLU(4)(gf.placeholder((2, 4, 4)))
+    assert "PReLU(…, axis=1) for [N, C, *S], axis=-1" in e.value.fix
+    nn.PReLU()(gf.placeholder((2, 4, 4)))
 
 
 # Losses are where users of layers look for them.
