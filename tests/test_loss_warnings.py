@@ -11,12 +11,12 @@ import graphfw as gf
 from graphfw import nn
 
 
-def warned(make):
-    """Return the warnings of a function that describes a loss; each is at a line of this file."""
+def warned(make, file=__file__):
+    """Return the warnings of a function that describes a loss; each is at a line of a file."""
     with warnings.catch_warnings(record=True) as caught, gf.Graph():
         warnings.simplefilter("always")
         make()
-    assert all(w.category is UserWarning and w.filename == __file__ for w in caught)
+    assert all(w.category is UserWarning and w.filename == file for w in caught)
     return [str(w.message) for w in caught]
 
 
@@ -139,3 +139,70 @@ def test_pairs_that_are_meant_are_not_warned_of():
 
     for make in (pairs, masked, columns, vectors):
         assert warned(make) == []
+
+
+BODIES = {
+    "checkpoint": lambda f, p: gf.checkpoint(f)(p),
+    "scan": lambda f, p: gf.scan(lambda c, q: (c + f(q), c), 0.0, gf.stack([p, p]))[0],
+    "cond": lambda f, p: gf.cond(gf.sum(p) > 0, lambda: f(p), lambda: 0.0 * gf.sum(p)),
+    "fori_loop": lambda f, p: gf.fori_loop(0, 2, lambda i, c: c + f(p), 0.0),
+    "nested": lambda f, p: gf.checkpoint(
+        lambda q: gf.scan(lambda c, r: (c + f(r), c), 0.0, gf.stack([q, q]))[0]
+    )(p),
+    "vmap": lambda f, p: gf.mean(gf.vmap(lambda k: f(p * k))(gf.ones(3))),
+}
+
+
+@pytest.mark.parametrize("within", BODIES)
+def test_losses_within_bodies_are_looked_into(within):
+    def loss():
+        p, y = nn.Linear(4, 1)(rows(4)), target()
+        step(BODIES[within](lambda q: gf.mean((q - y) ** 2), p))
+
+    def masked():
+        p, y = nn.Linear(4, 1)(rows(4)), target()
+        step(BODIES[within](lambda q: gf.mean(q * gf.sum(y[:, None] - y)), p))
+
+    (text, *more) = warned(loss)
+    assert "each element with each other" in text
+    assert within == "nested" or not more
+    assert warned(masked) == []
+
+
+def test_steps_along_gradients_are_looked_into():
+    def loss():
+        layer = nn.Linear(4, 1)
+        return gf.mean((layer(rows(4)) - target()) ** 2), layer.parameters()
+
+    def by_loss():
+        y, parameters = loss()
+        pairs = zip(gf.grad(y, parameters), parameters, strict=True)
+        gf.optim.SGD(0.1).apply_gradients(pairs, loss=y)
+
+    def by_gradients():
+        y, parameters = loss()
+        clipped, _ = gf.optim.clip_by_global_norm(gf.grad(y, parameters), 1.0)
+        gf.optim.SGD(0.1).apply_gradients(zip(clipped, parameters, strict=True))
+
+    for make in (by_loss, by_gradients):
+        (text,) = warned(make)
+        assert "each element with each other" in text
+
+
+@pytest.mark.parametrize("loss", [nn.cross_entropy, nn.nll])
+def test_classes_that_may_be_at_either_axis(loss):
+    def images(**axis):
+        loss(gf.log_softmax(rows(5, 5, 5)), target(gf.int64, 5, 5), **axis)
+
+    (text,) = warned(images)
+    assert "the target fits logits of shape [b, 5, 5, 5] with classes at axis 3, and at" in text
+    assert text.endswith("axis 1, too, where PyTorch has them: say axis=1 or axis=3")
+    assert warned(lambda: images(axis=1)) == warned(lambda: images(axis=-1)) == []
+
+    def clear():
+        loss(gf.log_softmax(rows(7, 5)), target(gf.int64, 7))
+        pairs = gf.log_softmax(gf.placeholder(("b", "n", "n"), name="pairs"))
+        loss(pairs, gf.placeholder(("b", "n"), gf.int64, name="which"))
+        loss(gf.log_softmax(rows(1, 1, name="one")), rows(1, dtype=gf.int64, name="zero"))
+
+    assert warned(clear) == []

@@ -29,6 +29,7 @@ from graphfw.loc import Loc, capture, trim_traceback
 if TYPE_CHECKING:
     import networkx
 
+    from graphfw.ir.training_modes import TrainingModes
     from graphfw.ir.variable import Update, Variable
 
 OPSET = 2
@@ -74,6 +75,8 @@ class Graph(Answering):
     is_ambient = False
     what = "graph"
     """The name of the construct it is the body of, as errors name it."""
+    modes: TrainingModes | None = None
+    """Where modules that are called are noted, in a graph that a function is built into."""
 
     @explained
     def __init__(

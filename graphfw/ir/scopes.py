@@ -12,7 +12,9 @@ A generator that is there to hold a scope open for others is excepted: that of a
 `contextlib.contextmanager`, or of a pytest fixture or hook.
 
 A generator may run, and leave its scope, in another thread or task than it entered it in. So its
-blocks are also found by its frame, and one that is left counts nowhere from then on.
+blocks are also found by its frame: where the generator runs they are put on top of the chain that
+is there, and the thread or task that it began in does not see them meanwhile. One that is left
+counts nowhere from then on.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ import dis
 import functools
 import inspect
 import sys
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from types import FrameType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from graphfw.errors import ArgumentError
 
@@ -38,6 +42,10 @@ _HOLDERS = frozenset({"contextlib", "_pytest", "pluggy", "pytest_asyncio"})
 _ENTERING = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__"})
 _CONTEXTLIB = vars(contextlib)
 _RESUME, _AFTER_AWAIT = dis.opmap["RESUME"], 3  # the argument of RESUME, in its lowest two bits
+
+
+Home: TypeAlias = tuple[int, weakref.ref[Any] | None]
+"""A thread, and the asyncio task in it."""
 
 
 class Owner:
@@ -67,11 +75,12 @@ class Entry(Generic[T]):
         below: The entry that was innermost before.
         scope: The context manager, by which leaving finds the entry.
         owner: The generator that entered the block, or None.
-        outside: The frame that entered the block, where the entry is guarded.
+        home: Where the entry was put on the chain, if it has an owner: see `_here`.
+        outside: The frame that entered the block, where the entry is guarded and has no owner.
         is_guarded: Whether this entry, or one below it, has an owner.
     """
 
-    __slots__ = ("below", "is_guarded", "outside", "owner", "scope", "value")
+    __slots__ = ("below", "home", "is_guarded", "outside", "owner", "scope", "value")
 
     def __init__(
         self,
@@ -80,14 +89,35 @@ class Entry(Generic[T]):
         scope: object,
         outside: FrameType | None = None,
         owner: Owner | None = None,
+        home: Home | None = None,
     ) -> None:
         is_guarded = owner is not None or (below is not None and below.is_guarded)
         self.value = value
         self.below = below
         self.scope = scope
         self.owner = owner
+        self.home = home
         self.is_guarded: bool = is_guarded
-        self.outside = outside if is_guarded else None  # a frame keeps its variables alive
+        # A frame keeps its variables alive; that of an owner is let go with the block.
+        self.outside = outside if is_guarded and owner is None else None
+
+    def on(self, below: Entry[T] | None) -> Entry[T]:
+        """Return a copy on another chain, or with other entries below it."""
+        return Entry(self.value, below, self.scope, self.outside, self.owner, self.home)
+
+    def is_open(self) -> bool:
+        """Say whether the block is open for the code that asks.
+
+        A generator's is where the generator runs, and in tasks and threads that it has started.
+        What it has been begun by goes on without it while it runs elsewhere.
+        """
+        owner = self.owner
+        if owner is None:
+            return True
+        frame = owner.frame
+        if frame is None or not owner.runs():
+            return False
+        return _is_on_stack(frame) or not _is_here(self.home)
 
 
 class Scoped(Generic[T]):
@@ -102,7 +132,7 @@ class Scoped(Generic[T]):
 
     def get(self) -> T:
         """Return the value of the innermost block that is open here, or the default."""
-        top = self._top.get()
+        top = self._adopted() if self._owned else self._top.get()
         if top is None:
             return self._default
         if not top.is_guarded:
@@ -111,8 +141,8 @@ class Scoped(Generic[T]):
 
     def values(self) -> Iterator[T]:
         """Yield the values of all blocks that are open here, innermost first."""
-        entries = _chain(self._top.get())
-        held = [entry for entry in entries if entry.owner is None or entry.owner.runs()]
+        top = self._adopted() if self._owned else self._top.get()
+        held = [entry for entry in _chain(top) if entry.is_open()]
         # A generator's own block lies inside of those that the code around it has entered since.
         place = 0
         while place < len(held):
@@ -129,13 +159,13 @@ class Scoped(Generic[T]):
 
         The method of the context manager that calls this is the one that the `with` block calls.
         """
-        return self._enter(value, scope, self._top.get())
+        return self._enter(value, scope)
 
     def enter_within(self, value: T, scope: object) -> T:
         """Do as `enter` does, faster, for a block of graphfw's own: no user's `yield` is in it."""
         top = self._top.get()
-        if top is not None and top.is_guarded:
-            return self._enter(value, scope, top)
+        if self._owned or (top is not None and top.is_guarded):
+            return self._enter(value, scope)
         try:
             self._top.set(Entry(value, top, scope))
             return value
@@ -143,12 +173,13 @@ class Scoped(Generic[T]):
             self._top.set(top)
             raise
 
-    def _enter(self, value: T, scope: object, top: Entry[T] | None) -> T:
+    def _enter(self, value: T, scope: object) -> T:
+        top = self._adopted() if self._owned else self._top.get()
         frame = _acting(sys._getframe(3))
         owner = Owner(frame) if frame is not None and frame.f_code.co_flags & _GENERATOR else None
         try:
             below = top if top is None or top.owner is None else _still_open(top)
-            entry = Entry(value, below, scope, frame, owner)
+            entry = Entry(value, below, scope, frame, owner, None if owner is None else _here())
             if frame is not None and owner is not None:
                 self._owned.setdefault(frame, []).append(entry)
             self._top.set(entry)
@@ -158,6 +189,25 @@ class Scoped(Generic[T]):
             if frame is not None and owner is not None:
                 self._disown(frame, owner)
             raise
+
+    def _adopted(self) -> Entry[T] | None:
+        """Return the chain, with the blocks of generators that run here and began elsewhere."""
+        top = self._top.get()
+        here = {entry.owner for entry in _chain(top)}
+        missing = {
+            frame: away
+            for frame, entries in [*self._owned.items()]
+            if frame.f_back is not None and (away := [e for e in entries if e.owner not in here])
+        }
+        if not missing:
+            return top
+        # What the code around the generators has entered lies below, for it was entered before.
+        for frame in reversed([frame for frame in _stack() if frame in missing]):
+            for entry in missing[frame]:
+                top = entry.on(_still_open(top))
+                top.home = _here()
+        self._top.set(top)
+        return top
 
     def leave(self, scope: object) -> None:
         """Undo the innermost `enter` of a context manager.
@@ -186,7 +236,7 @@ class Scoped(Generic[T]):
             return
         chain = entries[place].below
         for e in reversed(entries[:place]):
-            chain = Entry(e.value, chain, e.scope, e.outside, e.owner)
+            chain = e.on(chain)
         self._top.set(_still_open(chain))
 
     def _disown(self, frame: FrameType, owner: Owner) -> None:
@@ -315,9 +365,40 @@ def _is_awaiting(frame: FrameType) -> bool:
     return code[at] == _RESUME and code[at + 1] & 3 == _AFTER_AWAIT
 
 
+def _stack() -> Iterator[FrameType]:
+    """Yield the frames that run in this thread, innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_on_stack(frame: FrameType) -> bool:
+    return any(frame is other for other in _stack())
+
+
+def _task() -> Any:
+    """Return the asyncio task that runs in this thread, or None."""
+    asyncio = sys.modules.get("asyncio")  # a task can't be there before it is imported
+    loop = None if asyncio is None else asyncio._get_running_loop()
+    return None if asyncio is None or loop is None else asyncio.current_task(loop)
+
+
+def _here() -> Home:
+    task = _task()
+    return threading.get_ident(), None if task is None else weakref.ref(task)
+
+
+def _is_here(home: Home | None) -> bool:
+    if home is None or home[0] != threading.get_ident():
+        return False
+    return (None if home[1] is None else home[1]()) is _task()
+
+
 def _is_around(entry: Entry[Any], other: Entry[Any]) -> bool:
     """Say whether an entry was made by code that runs the generator that another belongs to."""
-    outside, owner = entry.outside, other.owner
+    outside = entry.outside if entry.owner is None else entry.owner.frame
+    owner = other.owner
     if outside is None or owner is None or owner.frame is None:
         return False
     frame = owner.frame.f_back

@@ -85,11 +85,14 @@ class Variable(Tensor):
     1
     """
 
-    __slots__ = ("_namer", "initial", "trainable")
+    __slots__ = ("_namer", "initial", "is_transposed", "trainable")
 
     _namer: Callable[[], str]
 
     initial: Array | Tensor | Initializer | None
+
+    is_transposed: bool
+    """Whether it is a layer's, and PyTorch's layer has the transposed matrix."""
 
     @explained
     def __init__(
@@ -139,6 +142,7 @@ class Variable(Tensor):
                 fix="leave shape out: an initial value that is no initialiser has its own",
             )
         self.trainable = trainable
+        self.is_transposed = False
         full = _full_name(graph, name, loc)
         self._namer = full.__str__  # fewer objects than a function takes
         node = Node(shared(VariableOp, kind.shape, kind.dtype), (), (kind,), loc, "", graph)
@@ -159,13 +163,13 @@ class Variable(Tensor):
         self.graph._name_variable(self)
 
     def _own_state(self) -> Any:
-        """Return the initial value, whether optimisers change it, and the name."""
-        return self.initial, self.trainable, self.name
+        """Return the initial value, whether optimisers change it, its layout, and the name."""
+        return self.initial, self.trainable, self.is_transposed, self.name
 
     def _restore(self, node: Node, index: int, state: Any) -> None:
         """Become the output of a node again, with what `_own_state` returned."""
         super()._restore(node, index, state)
-        self.initial, self.trainable, name = state
+        self.initial, self.trainable, self.is_transposed, name = state
         if isinstance(self.initial, np.ndarray):
             self.initial.flags.writeable = False
         self._namer = lambda: name
@@ -180,7 +184,9 @@ class Variable(Tensor):
             initial = InitialOf(initial, lambda: self.name)
         shape = _static(self.shape, self.node.loc)
         with ambient.override(ambient.current_scope, ""):
-            return Variable(initial, name, self.trainable, shape=shape, dtype=self.dtype)
+            made = Variable(initial, name, self.trainable, shape=shape, dtype=self.dtype)
+        made.is_transposed = self.is_transposed
+        return made
 
     def __repr__(self) -> str:
         kind = "" if self.trainable else ", trainable=False"

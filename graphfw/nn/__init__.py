@@ -85,16 +85,15 @@ from graphfw.nn.pooling import (
 )
 from graphfw.nn.recurrent import GRU, LSTM, RNN
 from graphfw.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell
+from graphfw.ops.class_losses import cross_entropy, nll
 from graphfw.ops.losses import (
     bce,
     bce_with_logits,
     cosine_similarity,
-    cross_entropy,
     huber,
     kl_div,
     l1,
     mse,
-    nll,
     smooth_l1,
 )
 

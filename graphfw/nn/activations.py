@@ -12,9 +12,9 @@ from graphfw.ir.functions import CALLED as F
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.nn import init
-from graphfw.nn.checks import checked_size
+from graphfw.nn.checks import channel_axis, checked_size
 from graphfw.nn.module import Module
-from graphfw.nn.names import parameter
+from graphfw.nn.parameters import parameter
 from graphfw.ops.args import Axes, TensorLike, as_tensor
 from graphfw.ops.composed import demand
 
@@ -215,7 +215,8 @@ class PReLU(Module):
 
     Args:
         num_parameters: 1: one slope; else the number of channels: the size of x's dim `axis`.
-        axis: Where the channels are.
+        axis: The axis of the channels. With slopes of their own it is needed for an x of more than
+            two dims: 1 for images [N, C, H, W], -1 for sequences [N, T, C].
         slope: The initial slope.
         name: See `Module`.
 
@@ -227,7 +228,7 @@ class PReLU(Module):
         self,
         num_parameters: int = 1,
         *,
-        axis: int = -1,
+        axis: int | None = None,
         slope: float = 0.25,
         name: str | None = None,
     ) -> None:
@@ -239,23 +240,22 @@ class PReLU(Module):
     def forward(self, x: TensorLike) -> Tensor:
         """Scale what is negative.  x: [*A] -> [*A]"""
         tensor = as_tensor(x)
-        fits = self.num_parameters == 1 or (
-            -tensor.ndim <= self.axis < tensor.ndim
-            and tensor.shape[self.axis] == self.num_parameters
-        )
+        if self.num_parameters == 1:
+            return F.prelu(tensor, self.weight)
+        axis = channel_axis("PReLU", "slopes", self.axis, tensor)
+        fits = -tensor.ndim <= axis < tensor.ndim and tensor.shape[axis] == self.num_parameters
         demand(
             fits,
-            f"PReLU: {self.num_parameters} slopes don't fit x at axis {self.axis}",
+            f"PReLU: {self.num_parameters} slopes don't fit x at axis {axis}",
             {"x": tensor},
             fix="give as many slopes as the dim at `axis` has elements, or 1",
             error=ShapeError,
         )
-        if self.num_parameters == 1:
-            return F.prelu(tensor, self.weight)
-        trailing = (tensor.ndim - 1 - self.axis) % tensor.ndim
+        trailing = (tensor.ndim - 1 - axis) % tensor.ndim
         shaped = F.reshape(self.weight, (self.num_parameters, *[1] * trailing))
         return F.prelu(tensor, shaped)
 
     def extra_repr(self) -> str:
         """Say how many slopes there are."""
-        return f"num_parameters={self.num_parameters}"
+        axis = "" if self.axis is None else f", axis={self.axis}"
+        return f"num_parameters={self.num_parameters}{axis}"

@@ -30,6 +30,9 @@ def call(module: Module, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     mode = _mode(module, kwargs)
     flag = ambient.training_flag.get() if mode is None else mode
     evaluated = ambient.evaluated.get()
+    modes = current_graph().root.modes
+    if modes is not None:
+        modes.note(module.modules() if outer is None else (module,))
     begins = evaluated is None and not (flag and module.training)
     layers = [] if begins else evaluated
     graph, count = current_graph(), len(current_graph().nodes) if begins else 0

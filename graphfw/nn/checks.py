@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from graphfw.errors import ArgumentError, GraphfwError, ShapeError
+from graphfw.errors import ArgumentError, GraphfwError, ShapeError, counted
 from graphfw.ir import ambient
 from graphfw.ir.dim import Dim
+from graphfw.ir.tensor import Tensor
 from graphfw.ops.composed import demand
 
 
@@ -29,6 +30,23 @@ def checked_size(layer: str, what: str, value: Any) -> int:
     size = int(value.__index__())
     demand(size >= 1, f"{text} must be 1 or more", fix=f"use {what}={-size or 1}")
     return size
+
+
+def channel_axis(layer: str, what: str, axis: int | None, x: Tensor) -> int:
+    """Return the axis of the channels of x: the last one where none is given.
+
+    Raises:
+        ShapeError: None is given, and x has more than two dims: a default would take the wrong axis
+            of somebody's images or sequences in silence.
+    """
+    demand(
+        axis is not None or x.ndim <= 2,
+        f"{layer}: x has {counted(x.ndim, 'dim')}, and the axis of its {what} is not given",
+        {"x": x},
+        fix=f"write {layer}(…, axis=1) for [N, C, *S], axis=-1 for [N, *S, C]",
+        error=ShapeError,
+    )
+    return -1 if axis is None else axis
 
 
 def near_divisor(count: int, *sizes: int) -> int:

@@ -12,7 +12,7 @@ from graphfw.ir.variable import Initializer, Variable
 from graphfw.nn import init
 from graphfw.nn.checks import checked_size, explained, near_divisor
 from graphfw.nn.module import Module
-from graphfw.nn.names import parameter
+from graphfw.nn.parameters import initial_of, parameter
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand, demand_one_of
 from graphfw.ops.convolution import conv, conv_transpose
@@ -62,9 +62,10 @@ class _ConvWeights(Module):
         full = (*shape, *self.kernel_size)
         fan_in, _ = init.fans(full, in_axis=1, out_axis=0)
         spread = init.spread(fan_in)
-        self.weight = parameter(weight_init or spread, full, dtype)
-        own = (self.out_channels,)
-        self.bias = parameter(bias_init or spread, own, dtype) if bias else None
+        me, own = type(self).__name__, (self.out_channels,)
+        self.weight = parameter(initial_of(me, "weight_init", weight_init, spread), full, dtype)
+        first = initial_of(me, "bias_init", bias_init, spread)
+        self.bias = parameter(first, own, dtype) if bias else None
 
     def _checked(self, x: TensorLike) -> Tensor:
         tensor = as_tensor(x)
@@ -194,7 +195,8 @@ class Conv2d(_Conv):
         padding_mode: What to add: "zeros", or elements of x: "reflect", "replicate" (the edge), or
             "circular" (the other end).
         dtype: The weights' dtype, the default dtype when there is none.
-        weight_init: Initial weights; uniform in ±1/sqrt(C/groups K) when there is none.
+        weight_init: Initial weights: an initialiser or an array; uniform in ±1/sqrt(C/groups K)
+            when there is none.
         bias_init: Initial bias; the same.
         name: See `Module`.
 
@@ -290,7 +292,8 @@ class ConvTranspose2d(_ConvTranspose):
         bias: Whether to add a bias.
         dilation: How far the kernel's elements are apart.
         dtype: The weights' dtype, the default dtype when there is none.
-        weight_init: Initial weights; uniform in ±1/sqrt(O/groups K) when there is none.
+        weight_init: Initial weights: an initialiser or an array; uniform in ±1/sqrt(O/groups K)
+            when there is none.
         bias_init: Initial bias; the same.
         name: See `Module`.
 

@@ -12,7 +12,7 @@ from graphfw.ir.variable import Initializer
 from graphfw.nn import init
 from graphfw.nn.checks import checked_size
 from graphfw.nn.module import Module
-from graphfw.nn.names import parameter
+from graphfw.nn.parameters import initial_of, parameter
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand
 from graphfw.ops.counting import arange
@@ -31,9 +31,10 @@ class Embedding(Module):
     Args:
         num_embeddings: The number of rows; indices are from 0 to num_embeddings - 1.
         embedding_dim: The size of a row.
-        padding_idx: A row that begins as 0 and gets no gradient.
+        padding_idx: A row that gets no gradient, and that initialisers begin with 0.
         dtype: The table's dtype, the default dtype when there is none.
-        weight_init: The initial table; normal with mean 0 and variance 1 when there is none.
+        weight_init: The initial table: an initialiser or an array; normal with mean 0 and variance
+            1 when there is none.
         name: See `Module`.
 
     Attributes:
@@ -65,8 +66,8 @@ class Embedding(Module):
             demand(fits, message, fix=f"use 0 to {rows - 1}")
             padding_idx %= rows
         self.padding_idx = padding_idx
-        initial = weight_init or init.normal
-        if padding_idx is not None:
+        initial = initial_of("Embedding", "weight_init", weight_init, init.normal)
+        if padding_idx is not None and callable(initial):  # an array is taken as it is
             initial = _Padded(initial, padding_idx)
         self.weight = parameter(initial, (self.num_embeddings, self.embedding_dim), dtype)
 

@@ -13,7 +13,7 @@ from graphfw.ir.variable import Initializer, Variable
 from graphfw.nn import init
 from graphfw.nn.checks import checked_size, explained
 from graphfw.nn.module import Module
-from graphfw.nn.names import parameter
+from graphfw.nn.parameters import initial_of, parameter
 from graphfw.nn.states import transposed
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.linalg import matmul
@@ -27,7 +27,8 @@ class Linear(Module):
         out_features: The size of the result's.
         bias: Whether to add a bias.
         dtype: The weights' dtype, the default dtype when there is none.
-        weight_init: Initial weights; uniform in ±1/sqrt(in_features) when there is none.
+        weight_init: Initial weights: an initialiser or an array; uniform in ±1/sqrt(in_features)
+            when there is none.
         bias_init: Initial bias; the same.
         name: See `Module`.
 
@@ -36,8 +37,8 @@ class Linear(Module):
         bias: [out_features], or None.
 
     Raises:
-        ArgumentError: A size is no int, or below 1.
-        ShapeError: In a call: x's last dim is not in_features.
+        ArgumentError: A size is no int, or below 1; an initial value is a number or a name.
+        ShapeError: An initial value has another shape. In a call: x's last dim is not in_features.
 
     >>> import graphfw as gf
     >>> with gf.Graph():
@@ -64,8 +65,10 @@ class Linear(Module):
         self.out_features = checked_size("Linear", "out_features", out_features)
         spread = init.spread(self.in_features)
         shape = (self.in_features, self.out_features)
-        self.weight = parameter(weight_init or spread, shape, dtype)
-        self.bias = parameter(bias_init or spread, shape[1:], dtype) if bias else None
+        first = initial_of("Linear", "weight_init", weight_init, spread)
+        self.weight = parameter(first, shape, dtype, is_transposed=True)
+        first = initial_of("Linear", "bias_init", bias_init, spread)
+        self.bias = parameter(first, shape[1:], dtype) if bias else None
 
     def forward(self, x: TensorLike) -> Tensor:
         """Multiply and add.  x: [*B, in_features] -> [*B, out_features]"""

@@ -14,6 +14,7 @@ from graphfw.hints.names import Answering
 from graphfw.ir import ambient
 from graphfw.ir.graph import current_graph
 from graphfw.ir.state_dict import StateDict
+from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Variable
 from graphfw.nn import calls, states, text
 from graphfw.nn.checks import refuse_freezing
@@ -206,6 +207,8 @@ class Module(_Plain, metaclass=_ModuleType):
             _refuse_hidden(self, name, value)
             self._release(name)
         super().__setattr__(name, value)
+        if name == "training":
+            TrainingModes.changes += 1
 
     def __delattr__(self, name: str) -> None:
         self._release(name)
@@ -416,11 +419,10 @@ class Module(_Plain, metaclass=_ModuleType):
         what = f"{type(self).__name__}.load_state_dict"
         states.check_arguments(what, session, state)
         states.check_session(what, session, variables.values())
-        if of_torch := states.is_of_torch(what, self, state, format):
-            state = states.from_torch(self, state)
+        state, of_torch = states.laid_out(what, self, state, format)
         missing, extra = states.differing(what, variables, state, strict, ignore_extra)
         states.check_fit(what, variables, state, of_torch)
-        known = {v.name: state[name] for name, v in variables.items() if name in state}
+        known = StateDict({v.name: state[name] for name, v in variables.items() if name in state})
         mismatch = session.load_state_dict(known, strict=False)
         return replace(mismatch, missing=missing, extra=extra)
 

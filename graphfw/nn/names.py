@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from graphfw.ir import ambient
-from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import Graph
-from graphfw.ir.variable import Initializer, Variable
 
 if TYPE_CHECKING:
     from graphfw.nn.module import Module
@@ -93,16 +89,3 @@ class AttributeName:
     def __call__(self) -> str:
         """Return the name."""
         return f"{self._module.path}.{self._attribute}"
-
-
-def parameter(
-    initial: Initializer,
-    shape: Sequence[int],
-    dtype: DTypeLike | None = None,
-    *,
-    trainable: bool = True,
-) -> Variable:
-    """Make a layer's variable, whose name comes with the attribute that it is assigned to."""
-    # Without a scope: the one of a module under construction is not its path yet.
-    with ambient.override(ambient.current_scope, ""):
-        return Variable(initial, shape=shape, dtype=dtype, trainable=trainable)

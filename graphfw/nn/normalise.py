@@ -16,9 +16,9 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update, Variable
 from graphfw.loc import capture
 from graphfw.nn import init
-from graphfw.nn.checks import checked_size, explained, near_divisor
+from graphfw.nn.checks import channel_axis, checked_size, explained, near_divisor
 from graphfw.nn.module import Module
-from graphfw.nn.names import parameter
+from graphfw.nn.parameters import parameter
 from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled
 from graphfw.ops.composed import demand, floats, wide, wide_dtype
 from graphfw.ops.normalise import batch_norm, group_norm, layer_norm, rms_norm
@@ -171,18 +171,7 @@ class PerChannel(Module):
     def _place(self, x: Tensor) -> int:
         """Return the axis of the channels, after checking that there are as many as expected."""
         layer = type(self).__name__
-        # A default would normalise the wrong axis of somebody's images or sequences in silence.
-        demand(
-            self.axis is not None or x.ndim <= 2,
-            (
-                f"{layer}: x has {counted(x.ndim, 'dim')}, and the axis of its "
-                f"{self.size} is not given"
-            ),
-            {"x": x},
-            fix=f"write {layer}(…, axis=1) for [N, C, *S], axis=-1 for [N, *S, C]",
-            error=ShapeError,
-        )
-        axis = -1 if self.axis is None else self.axis
+        axis = channel_axis(layer, self.size, self.axis, x)
         place = ruled(layer, x, normalize_axis, axis, x.ndim)
         found = x.shape[place]
         fits = found == self.channels

@@ -15,7 +15,7 @@ from graphfw.ir.variable import Variable
 from graphfw.nn import init
 from graphfw.nn.checks import checked_size
 from graphfw.nn.module import Module
-from graphfw.nn.names import parameter
+from graphfw.nn.parameters import parameter
 from graphfw.nn.states import transposed
 from graphfw.ops.activations import relu
 from graphfw.ops.args import TensorLike, as_tensor
@@ -146,10 +146,11 @@ class Recurrent(Module):
         spread, wide = init.spread(self.hidden_size), self._kind.gates * self.hidden_size
         rows = {"weight_ih": inputs, "weight_hh": self.hidden_size}
         for name, size in rows.items():
-            setattr(self, name + suffix, parameter(spread, (size, wide), dtype))
-        for name in ("bias_ih", "bias_hh"):
-            made = parameter(spread, (wide,), dtype) if self.bias else None
+            made = parameter(spread, (size, wide), dtype, is_transposed=True)
             setattr(self, name + suffix, made)
+        for name in ("bias_ih", "bias_hh"):
+            bias = parameter(spread, (wide,), dtype) if self.bias else None
+            setattr(self, name + suffix, bias)
 
     def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
         """Transpose the matrices: PyTorch's are [gates * hidden_size, inputs]."""

@@ -11,7 +11,7 @@ import numpy as np
 from graphfw.errors import ArgumentError, CheckpointError, a_type, did_you_mean
 from graphfw.ir.dtype import as_dtype, bfloat16
 from graphfw.ir.literal import Array, entry_array
-from graphfw.ir.state_dict import StateDict
+from graphfw.ir.state_dict import StateDict, is_torch_tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
 
@@ -59,21 +59,42 @@ def check_session(what: str, session: Any, variables: Iterable[Variable]) -> Non
         )
 
 
-def is_of_torch(what: str, module: Module, state: Mapping[str, Any], format: str | None) -> bool:
-    """Say whether a state has PyTorch's names and layouts.
+def laid_out(
+    what: str, module: Module, state: Mapping[str, Any], format: str | None
+) -> tuple[Mapping[str, Any], bool]:
+    """Return a state with graphfw's names and layouts, and whether PyTorch's were converted.
+
+    Entries that are known to be graphfw's stay as they are: see `StateDict`.
 
     Raises:
         ArgumentError: There is no such format.
         CheckpointError: No format is given, and arrays have names that only PyTorch has, or would
-            fit the module in both layouts and mean something else.
+            fit the module in both layouts and mean something else, or stand beside PyTorch's
+            tensors.
     """
     if format not in (None, "graphfw", "torch"):
         raise ArgumentError(
             f"{what}: there is no format {format!r}", fix='write format="torch" or "graphfw"'
         )
-    if format is not None:
-        return format == "torch"
-    if any(map(_is_torch_tensor, state.values())):
+    own = state.known() if isinstance(state, StateDict) else set()
+    others = {name: value for name, value in state.items() if name not in own}
+    is_theirs = _is_of_torch(what, module, others) if format is None else format == "torch"
+    if not is_theirs:
+        return state, False
+    return {name: state[name] for name in own} | from_torch(module, others), True
+
+
+def _is_of_torch(what: str, module: Module, state: Mapping[str, Any]) -> bool:
+    """Say whether entries have PyTorch's names and layouts, of which no format is given."""
+    tensors = [name for name, value in state.items() if is_torch_tensor(value)]
+    if tensors:
+        unclear = [n for n, v in state.items() if not is_torch_tensor(v) and np.ndim(v) > 1]
+        if unclear:
+            raise CheckpointError(
+                f'{what}: "{tensors[0]}" is a PyTorch tensor and "{unclear[0]}" is not: nothing '
+                "says whether the latter is transposed, as in PyTorch",
+                fix="load them in two calls with strict=False; or " + _FORMAT_FIX,
+            )
         return True
     theirs = [name for name in state if str(name).rpartition(".")[2] in _TORCH_NAMES]
     if theirs:
@@ -81,7 +102,7 @@ def is_of_torch(what: str, module: Module, state: Mapping[str, Any], format: str
             f'{what}: "{theirs[0]}" is a name that PyTorch gives, and matrices may be transposed',
             fix=_FORMAT_FIX,
         )
-    square = "" if isinstance(state, StateDict) else _fitting_both_ways(module, state)
+    square = _fitting_both_ways(module, state)
     if square:
         raise CheckpointError(
             f'{what}: "{square}" is square, and nothing says whether it is transposed, as in '
@@ -128,14 +149,9 @@ def transposed(state: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return state | {name: state[name].T for name in names if name in state}
 
 
-def _is_torch_tensor(value: object) -> bool:
-    torch = sys.modules.get("torch")  # whoever has one of its tensors has imported it
-    return torch is not None and isinstance(value, torch.Tensor)
-
-
 def _torch_array(name: str, value: Any) -> Array:
     """Return a PyTorch tensor, or an array, as an array on the host."""
-    if not _is_torch_tensor(value):
+    if not is_torch_tensor(value):
         return entry_array(name, value)
     torch = sys.modules["torch"]
     tensor = value.detach().cpu()

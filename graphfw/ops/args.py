@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
+
 from graphfw.errors import ArgumentError, ConcreteValueError, DTypeError
 from graphfw.ir import ambient, overrides
 from graphfw.ir.build import applied, constant, emit
@@ -177,13 +179,14 @@ def dims_of(name: str, shape: Any, *, hole: bool = False) -> Shape:
 
     Args:
         name: The function that was given it.
-        shape: What it was given: a dim, or a sequence of dims.
+        shape: What it was given: a dim, or a sequence or array of dims.
         hole: Whether -1 is allowed.
 
     Raises:
         ShapeError: A dim is negative or no size at all.
     """
     is_many = isinstance(shape, Sequence) and not isinstance(shape, str)
+    is_many = is_many or (isinstance(shape, np.ndarray) and shape.ndim == 1)
     dims = tuple(shape) if is_many else (shape,)
     return tuple(
         [
@@ -211,6 +214,8 @@ def _dim(dim: Any, hole: bool) -> DimLike:
 
 def is_whole(number: object) -> bool:
     """Say whether a number is an int in any form, such as `np.int64`, and no bool."""
+    if isinstance(number, np.ndarray):  # all of which have `__index__`
+        return number.ndim == 0 and number.dtype.kind in "iu"
     return hasattr(number, "__index__") and not isinstance(number, bool)
 
 

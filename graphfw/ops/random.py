@@ -21,6 +21,7 @@ import numpy as np
 
 from graphfw.errors import DTypeError, ShapeError
 from graphfw.hints.names import hints_for_module
+from graphfw.ir.concrete import value_to_check
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, int64, uint64
 from graphfw.ir.functions import F
@@ -280,17 +281,20 @@ def bernoulli(p: TensorLike, shape: ShapeLike | None = None, name: str | None = 
         name: What to call the result and its stream.
 
     Raises:
-        ArgumentError: p is outside [0, 1] (checked for a number).
+        ArgumentError: p is outside [0, 1], where its value is known.
         ShapeError: `shape` is no shape, or p does not broadcast to it.
 
     >>> import graphfw as gf
     >>> int(gf.sum(gf.random.bernoulli(1.0, shape=5)))
     5
     """
-    if is_number(p):
-        message = f"random.bernoulli: p={p} must be between 0 and 1"
-        demand(0 <= p <= 1, message, fix="of a logit take gf.sigmoid")
     chance = floats("random.bernoulli", p)
+    values = value_to_check(chance)
+    fix = "of a logit take gf.sigmoid"
+    if isinstance(p, (list, tuple)):
+        fix = "the order is random.bernoulli(p, shape)"
+    within = values is None or bool(((values >= 0) & (values <= 1)).all())
+    demand(within, f"random.bernoulli: p={p} must be between 0 and 1", fix=fix)
     dims = chance.shape if shape is None else dims_of("random.bernoulli", shape)
     chance = parameter("bernoulli", "p", chance, dims, wide_dtype(chance.dtype))
     return named(unit("bernoulli", dims, chance.dtype, name) < chance, name)

@@ -23,8 +23,7 @@ from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.composed import demand, wide_dtype
 from graphfw.optim.carried import carried_pairs
 from graphfw.optim.clip import clip_by_global_norm, clip_by_value
-from graphfw.optim.crosswise import warn_of_crosswise
-from graphfw.optim.evaluated import warn_of_evaluated
+from graphfw.optim.mistakes import differentiated, warn_of_mistakes
 from graphfw.optim.parameters import ParameterGroup, gradients_of, grouped, trained_by
 from graphfw.optim.schedules import Schedule
 
@@ -267,7 +266,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
             groups = [(self._with(o), found) for found, o in grouped("minimize", parameters)]
         self._open("minimize")
         variables = [variable for _, found in groups for variable in found]
-        warn_of_evaluated(loss, variables)
+        warn_of_mistakes([loss], variables)
         gradients = iter(differentiate(loss, variables))
         rules = [(rule, [(next(gradients), v) for v in found]) for rule, found in groups]
         return self._moved(rules, carried_pairs(loss))
@@ -285,8 +284,8 @@ class Optimizer(Answering, metaclass=ExplainedType):
         self._open("apply_gradients")
         gradients = changed([gradient for gradient, _ in given])
         rules = [(self, [*zip(gradients, variables, strict=True)])]
-        if loss is not None:
-            warn_of_evaluated(loss, variables)
+        losses = differentiated([g for g, _ in given]) if loss is None else [loss]
+        warn_of_mistakes(losses, variables)
         return self._moved(rules, [] if loss is None else carried_pairs(loss))
 
     def _moved(
@@ -464,7 +463,6 @@ def _check_loss(loss: Any) -> None:
             operands=operands,
             fix="make the loss of floating-point values",
         )
-    warn_of_crosswise(loss)
 
 
 def _checked_pair(pair: Any) -> tuple[Tensor, Variable]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from graphfw.ir.dim import Dim
 from graphfw.ir.op import ELEMENTWISE
@@ -12,21 +12,46 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
 from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
+from graphfw.ops.regions import Region
 
 
-def warn_of_crosswise(loss: Tensor) -> None:
-    """Warn of sums, products and the like of [b, 1] and [b] that a loss is made of.
+def warn_of_crosswise(losses: Sequence[Tensor]) -> None:
+    """Warn of sums, products and the like of [b, 1] and [b] that losses are made of.
 
     They are [b, b], each element with each other. Where pairs are meant both operands usually have
     as many dims, as in x[:, None] - x[None, :], and nothing is said; nor where nothing that is
     trained goes in, as in a mask of positions.
     """
-    nodes = ancestors([loss])
-    suspects = {node: found for node in nodes if (found := _suspected(node)) is not None}
-    trained = _trained(nodes) if suspects else set()
-    for node, (wide, narrow) in suspects.items():
-        if node not in trained:
+    _warn_in(losses, set())
+
+
+def _warn_in(results: Sequence[Tensor], trained: set[Node]) -> None:
+    """Warn of what results are made of, in bodies, too.
+
+    Args:
+        results: The results.
+        trained: The parameters of a body that what is trained goes into; is added to.
+    """
+    for node in ancestors(results):
+        is_trained = (
+            node in trained
+            or isinstance(node.outputs[0], Variable)
+            or any(t.node in trained for t in node.inputs)
+        )
+        if not is_trained:
             continue
+        trained.add(node)
+        if isinstance(node.op, Region):
+            for body in node.op.bodies:
+                # Some take more than the node is given, such as a trip's number, and that first.
+                taken = zip(reversed(body.parameters), reversed(node.inputs), strict=False)
+                _warn_in(body.outputs, {own.node for own, t in taken if t.node in trained})
+        if ELEMENTWISE not in node.op.traits or not node.types[0].dtype.is_inexact:
+            continue
+        found = _crosswise([t.shape for t in node.inputs])
+        if found is None:
+            continue
+        wide, narrow = found
         shapes = [shape_text(node.inputs[i].shape) for i in (wide, narrow)]
         warnings.warn_explicit(
             f"the loss depends on {node.op.name} of {shapes[0]} and {shapes[1]}, which is "
@@ -36,23 +61,6 @@ def warn_of_crosswise(loss: Tensor) -> None:
             node.loc.file,
             node.loc.line,
         )
-
-
-def _suspected(node: Node) -> tuple[int, int] | None:
-    """Return two operands of an elementwise op of floats that are as [b, 1] and [b] are, if any."""
-    if len(node.inputs) < 2 or ELEMENTWISE not in node.op.traits:
-        return None
-    found = _crosswise([t.shape for t in node.inputs])
-    return found if node.types[0].dtype.is_inexact else None
-
-
-def _trained(nodes: Iterable[Node]) -> set[Node]:
-    """Return the nodes that depend on variables."""
-    trained: set[Node] = set()
-    for node in nodes:
-        if isinstance(node.outputs[0], Variable) or any([t.node in trained for t in node.inputs]):
-            trained.add(node)
-    return trained
 
 
 def _crosswise(shapes: list[Shape]) -> tuple[int, int] | None:

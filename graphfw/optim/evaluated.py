@@ -25,15 +25,15 @@ def _evaluations(tensors: Sequence[Tensor]) -> Iterator[Evaluation]:
         yield from _evaluations(body.outputs)
 
 
-def warn_of_evaluated(loss: Tensor, parameters: Iterable[Variable]) -> None:
+def warn_of_evaluated(losses: Sequence[Tensor], parameters: Iterable[Variable]) -> None:
     """Warn of models that a step trains, though they were called for evaluation.
 
     Args:
-        loss: The loss of the step.
+        losses: The losses of the step.
         parameters: The variables that it trains.
     """
     trained = set(parameters)
-    for found in _evaluations([loss]):
+    for found in _evaluations(losses):
         if trained.isdisjoint(found.parameters):
             continue
         more = f" and {len(found.layers) - _SHOWN} more" if len(found.layers) > _SHOWN else ""

@@ -218,6 +218,48 @@ def _windows(sums: tuple[Tensor, ...]) -> list[tuple[SliceSet, Tensor]] | None:
     return found
 
 
+_TALL = 8  # so many steps may stand between a transposed matrix and its product
+
+
+@rule("matmul", before="raw('matmul', x, exp(permute_dims(y, (1, 0)) * 2.0) + z)",
+      after="raw('matmul', x, permute_dims(exp(y * 2.0) + reshape(z, (2, 1)), (1, 0)))",
+      takes="x: float32[3, n]; y: float32[2, n]; z: float32[2]")  # fmt: skip
+def product_of_transposed(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """x @ f(transposed(y)) -> x @ transposed(f(y)): a product reads the transposed as it lies."""
+    found = [_untransposed(t, _TALL) if _is_elementwise(t) else None for t in inputs]
+    if all(t is None for t in found):
+        return None
+    turned = [None if t is None else F.swapaxes(t, -1, -2) for t in found]
+    return emit(node.op, *[a if t is None else t for a, t in zip(inputs, turned, strict=True)])
+
+
+def _is_elementwise(x: Tensor) -> bool:
+    return ELEMENTWISE in x.node.op.traits and bool(x.node.inputs)
+
+
+def _untransposed(x: Tensor, tall: int) -> Tensor | None:
+    """Return what x is the transposed of, where all in it that has its dims was transposed."""
+    node, ndim = x.node, x.ndim
+    *batch, rows, columns = range(ndim)
+    if isinstance(node.op, PermuteDims) and node.op.axes == (*batch, columns, rows):
+        return node.inputs[0]
+    if not tall or not _is_elementwise(x):
+        return None
+    made: list[Tensor] = []
+    is_turned = False
+    for t in node.inputs:
+        shape = (1,) * (ndim - t.ndim) + t.shape
+        if 1 in shape[-2:]:  # it has no order of its own
+            made.append(F.swapaxes(F.reshape(t, shape), -1, -2) if t.ndim else t)
+            continue
+        inner = _untransposed(t, tall - 1) if t.shape == x.shape else None
+        if inner is None:
+            return None
+        made.append(inner)
+        is_turned = True
+    return emit(node.op, *made) if is_turned else None
+
+
 RULES: tuple[Rule, ...] = (
     nothing_done,
     same_type,
@@ -233,4 +275,5 @@ RULES: tuple[Rule, ...] = (
     concat_of_concat,
     concat_of_split,
     sum_of_windows,
+    product_of_transposed,
 )

@@ -10,6 +10,7 @@ from graphfw.ir import ambient, concrete
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import EFFECT, PURE, nested
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Update, Variable
 
 
@@ -18,13 +19,16 @@ class FunctionGraph(Graph):
 
     Each build has a graph of its own, so that names of layers, variables and draws are the same in
     all. It may use what its session's graph has, and variables of the function's earlier builds.
+    What functions mean in it is what they mean in the session's graph.
 
     Attributes:
+        modes: Whether the modules that are called are for training.
         twins: What in the session's graph stands for variables of this one.
     """
 
     def __init__(self, owner: object, name: str, main: Graph, made: Mapping[str, Variable]) -> None:
-        super().__init__(name)
+        super().__init__(name, opset=main.opset)
+        self.modes: TrainingModes = TrainingModes()
         self._owner = owner
         self._main = main
         own = set(made.values())
@@ -131,4 +135,6 @@ class Copies:
         dtype = None if isinstance(initial, Tensor) else variable.dtype
         shape = cast("tuple[int, ...]", variable.shape)  # those of variables are static
         with self._main.located(variable.node.loc):
-            return Variable(initial, variable.name, variable.trainable, shape=shape, dtype=dtype)
+            made = Variable(initial, variable.name, variable.trainable, shape=shape, dtype=dtype)
+        made.is_transposed = variable.is_transposed
+        return made

@@ -17,6 +17,7 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, entry_array, to_array
 from graphfw.ir.modes import without_modes
 from graphfw.ir.op import RANDOM, Rng
+from graphfw.ir.state_dict import StateDict, is_torch_tensor, refuse_square
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import INITIALIZERS, RESERVED, Initializer, Variable
@@ -123,8 +124,11 @@ def assigned_contents(variable: Variable, value: Any) -> Array:
 
     Raises:
         ShapeError, DTypeError: It does not fit.
+        ArgumentError: It is a tensor of PyTorch's that may be transposed.
     """
     wanted = variable.dtype
+    if variable.is_transposed:
+        refuse_square(f'the variable "{variable.name}"', value)
     array = feeding.array_of(value)
     if array.shape != variable.shape:
         raise ShapeError(
@@ -195,6 +199,22 @@ def warn_unverified(text: str) -> None:
         warnings.warn_explicit(text, UserWarning, here.file, here.line)
 
 
+class Loading(NamedTuple):
+    """How a state is to be loaded.
+
+    Attributes:
+        source: What errors call the state.
+        strict: Whether missing and extra entries are errors.
+        ignore_extra: Whether extra entries are none, even if strict.
+        format: "graphfw" where the user says that it has graphfw's layouts.
+    """
+
+    source: str
+    strict: bool
+    ignore_extra: bool
+    format: str | None
+
+
 class Loaded(NamedTuple):
     """The contents that a saved state has for the variables of a graph.
 
@@ -211,34 +231,26 @@ class Loaded(NamedTuple):
     seed: int | None
 
 
-def loaded(
-    state: Mapping[str, Any],
-    variables: Sequence[Variable],
-    source: str,
-    *,
-    strict: bool,
-    ignore_extra: bool,
-) -> Loaded:
+def loaded(state: Mapping[str, Any], variables: Sequence[Variable], how: Loading) -> Loaded:
     """Return the contents that a state holds for variables, by their names.
 
-    Args:
-        state: Arrays by name.
-        variables: The variables.
-        source: What errors call the state.
-        strict: Whether missing and extra entries are errors.
-        ignore_extra: Whether extra entries are none, even if strict.
-
     Raises:
-        CheckpointError: Entries don't match.
-        ArgumentError: The state is no dict, or one without names.
+        CheckpointError: Entries don't match, or may be laid out as PyTorch's are.
+        ArgumentError: The state is no dict, or one without names, or there is no such format.
     """
+    source = how.source
     if not isinstance(state, Mapping):
         raise ArgumentError(
             f"load_state_dict: {state!r} is not a dict of arrays",
             fix="pass what session.state_dict() returned, or call session.restore(path)",
         )
+    if how.format not in (None, "graphfw"):
+        raise ArgumentError(
+            f'a session\'s state has the format "graphfw", and not {how.format!r}',
+            fix='layers convert PyTorch\'s: model.load_state_dict(session, state, format="torch")',
+        )
     for name, value in state.items():
-        if type(value).__module__.partition(".")[0] == "torch":
+        if is_torch_tensor(value):
             raise CheckpointError(
                 f"{source!r} holds PyTorch's tensors, whose matrices may be transposed",
                 fix="convert them by each layer's rule: model.load_state_dict(session, state)",
@@ -254,15 +266,42 @@ def loaded(
         {n: (_ints(v.shape), v.dtype.name) for n, v in named.items()},
         {n: (a.shape, as_dtype(a.dtype).name) for n, a in arrays.items()},
         source=source,
-        strict=strict,
-        ignore_extra=ignore_extra,
+        strict=how.strict,
+        ignore_extra=how.ignore_extra,
     )
+    found = {named[n]: array for n, array in arrays.items() if n in named}
+    if how.format is None:
+        _check_layout(source, state, found)
     return Loaded(
-        {named[n]: array for n, array in arrays.items() if n in named},
+        found,
         mismatch,
         number_in(state, STEP, 0, source),
         number_in(state, SEED, -(2**63), source),
     )
+
+
+def _check_layout(source: str, state: Mapping[str, Any], found: Mapping[Variable, Array]) -> None:
+    """See that arrays which fit the variables are not transposed, as PyTorch's would be.
+
+    A state that a session has written is not, and nor is one with a matrix that is not square.
+
+    Raises:
+        CheckpointError: They may be.
+    """
+    known = state.known() if isinstance(state, StateDict) else set()
+    if STEP in state or SEED in state:
+        return
+    turned = [(v, a) for v, a in found.items() if v.is_transposed and v.name not in known]
+    if any(a.shape[0] != a.shape[1] for _, a in turned):
+        return
+    unclear = [v.name for v, a in turned if not np.array_equal(a, a.T)]
+    if unclear:
+        raise CheckpointError(
+            f'{source!r}: "{unclear[0]}" is square, and nothing says whether it is transposed, as '
+            "in PyTorch",
+            fix='pass format="graphfw" if it is not; PyTorch\'s are converted by '
+            'model.load_state_dict(session, arrays, format="torch")',
+        )
 
 
 def _ints(shape: Sequence[Any]) -> tuple[int, ...]:

@@ -26,6 +26,7 @@ from graphfw.ir.modes import modes_key
 from graphfw.ir.nest import packer
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
+from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Update, Variable
 from graphfw.runtime import feeding
 from graphfw.runtime.builds import Copies, FunctionGraph
@@ -73,9 +74,10 @@ def function(
     dicts, in the arguments and in the result.
 
     A build is kept for the dtypes and ranks of the arrays, for which of their dims are equal and
-    which are 1 (they broadcast), and for the values of all other arguments, which must be hashable;
-    never for sizes. Where `fn` needs to know one, because the dim meets that of a weight or decides
-    what Python does, the build is for that size of that dim alone.
+    which are 1 (they broadcast), for whether the layers that are called are in training, and for
+    the values of all other arguments, which must be hashable; never for sizes. Where `fn` needs to
+    know one, because the dim meets that of a weight or decides what Python does, the build is for
+    that size of that dim alone.
 
     Updates that `fn` makes take effect at each call, and so do its `gf.host_call`s. Variables that
     it makes are made once, and are the same in all builds. With tensors as arguments, or inside of
@@ -145,7 +147,7 @@ class Function(Answering):
         self._executor = executor
         self._seed = seed
         self._places = {name: i for i, name in enumerate(self._signature.parameters)}
-        self._ready: dict[Hashable, _Ready] = {}
+        self._ready: dict[Hashable, list[_Ready]] = {}
         self._known_calls: dict[Hashable, tuple[_Ready, tuple[int, ...]]] = {}
         self._fixed: dict[Hashable, list[tuple[int, ...]]] = {}
         self._made: dict[str, Variable] = {}
@@ -174,7 +176,7 @@ class Function(Answering):
             known = self._known_calls.get(key)
         except TypeError:  # what can't be hashed is refused below
             known = None
-        if known is not None:
+        if known is not None and known[0].modes.hold():
             ready, sizes = known
             return ready.packed(ready.plan._computed(arrays, sizes))
         call = self._call(args, kwargs)
@@ -227,7 +229,8 @@ class Function(Answering):
         return self if instance is None else MethodType(self, instance)
 
     def __repr__(self) -> str:
-        return f"<gf.function {self._name}: {counted(len(self._ready), 'build')}>"
+        builds = sum(map(len, self._ready.values()))
+        return f"<gf.function {self._name}: {counted(builds, 'build')}>"
 
     # What a call is called with.
 
@@ -315,16 +318,17 @@ class Function(Answering):
 
     def _known(self, call: _Call) -> _Ready | None:
         for fixed in self._fixed.get(call.key, ()):
-            ready = self._ready.get((call.key, fixed, call.sizes_of(fixed)))
-            if ready is not None:
-                return ready
+            for ready in self._ready.get((call.key, fixed, call.sizes_of(fixed)), ()):
+                if ready.modes.hold():
+                    return ready
         return None
 
     def _built(self, call: _Call) -> _Ready:
         build = self._traced(call)
         warn_of_large_constants(build.graph, self._warned)
         ready = self._compiled(build)
-        self._ready[call.key, build.fixed, call.sizes_of(build.fixed)] = ready
+        place = call.key, build.fixed, call.sizes_of(build.fixed)
+        self._ready.setdefault(place, []).append(ready)
         known = self._fixed.setdefault(call.key, [])
         if build.fixed not in known:
             known.append(build.fixed)
@@ -385,7 +389,8 @@ class Function(Answering):
         slots: list[int | None] = []
         for leaf in build.results:
             slots.append(len(slots) - slots.count(None) if isinstance(leaf, Tensor) else None)
-        return _Ready(plan, None if None not in slots else slots, packer(build.returned))
+        in_order = None if None not in slots else slots
+        return _Ready(plan, in_order, packer(build.returned), build.graph.modes)
 
     def _warn_of_many_builds(self, call: _Call) -> None:
         """Say once that values of arguments lead to ever new builds."""
@@ -463,11 +468,13 @@ class _Ready(NamedTuple):
         slots: For each leaf of the result its place among the values that the plan computes, or
             None where it has no value; None where the leaves are the first values.
         pack: Puts the leaves into the structure that the function returned.
+        modes: Which modules it serves for training, and which for evaluation.
     """
 
     plan: Plan
     slots: list[int | None] | None
     pack: Callable[[Iterator[Any]], Any]
+    modes: TrainingModes
 
     def packed(self, values: Sequence[Any]) -> Any:
         """Return the function's result, from the values that the plan has computed."""

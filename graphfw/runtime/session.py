@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
+from graphfw.ir.state_dict import StateDict
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.uncopied import Uncopied
 from graphfw.ir.variable import Variable
@@ -350,7 +351,8 @@ class Session(Answering, Uncopied):
         named = self._started()
         with self._state.pinned() as snapshot:
             arrays = {name: self._contents(v, snapshot) for name, v in named.items()}
-        return {**arrays, STEP: np.asarray(snapshot.step), SEED: np.asarray(snapshot.seed)}
+        numbers = {STEP: np.asarray(snapshot.step), SEED: np.asarray(snapshot.seed)}
+        return StateDict(arrays | numbers)
 
     def _contents(self, variable: Variable, snapshot: Snapshot) -> Array:
         array = self.executor.to_host(snapshot.values.get(variable))
@@ -364,7 +366,12 @@ class Session(Answering, Uncopied):
         return {v.name: v for v in self.graph.variables}
 
     def load_state_dict(
-        self, state: Mapping[str, Any], *, strict: bool = True, ignore_extra: bool = False
+        self,
+        state: Mapping[str, Any],
+        *,
+        strict: bool = True,
+        ignore_extra: bool = False,
+        format: Literal["graphfw"] | None = None,
     ) -> io.Mismatch:
         """Replace all variables' contents at once by arrays of their names.
 
@@ -374,16 +381,18 @@ class Session(Answering, Uncopied):
             state: What `state_dict` returned, here or elsewhere.
             strict: Whether missing and extra entries are errors.
             ignore_extra: Whether extra entries are left out; missing ones are errors all the same.
+            format: "graphfw" says that layouts are graphfw's. Arrays that no session has written
+                need it where layers' matrices are all square, for PyTorch's are transposed.
 
         Returns:
             What was missing and extra.
 
         Raises:
-            CheckpointError: Entries don't match; nothing has changed.
-            ArgumentError: The state is no dict.
+            CheckpointError: Entries don't match, or may be transposed; nothing has changed.
+            ArgumentError: The state is no dict, or there is no such format.
         """
-        how = {"strict": strict, "ignore_extra": ignore_extra}
-        return self._load(state, "the state", self.executor.from_host, **how)
+        how = contents.Loading("the state", strict, ignore_extra, format)
+        return self._load(state, how, self.executor.from_host)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all variables, the step and the seed to a safetensors file, atomically.
@@ -401,7 +410,12 @@ class Session(Answering, Uncopied):
             io.write_checkpoint(path, dict(zip(named, arrays, strict=True)), metadata)
 
     def restore(
-        self, path: str | os.PathLike[str], *, strict: bool = True, ignore_extra: bool = False
+        self,
+        path: str | os.PathLike[str],
+        *,
+        strict: bool = True,
+        ignore_extra: bool = False,
+        format: Literal["graphfw"] | None = None,
     ) -> io.Mismatch:
         """Read what `save` wrote.
 
@@ -411,25 +425,27 @@ class Session(Answering, Uncopied):
             path: The file.
             strict: As in `load_state_dict`.
             ignore_extra: As in `load_state_dict`.
+            format: As in `load_state_dict`, for files that another program has written.
 
         Raises:
             CheckpointError: The file can't be read, it is damaged, or its entries don't match;
                 they are listed, with near names, and nothing has changed.
+            ArgumentError: There is no such format.
         """
         state, unverified = contents.read_state(path)
-        how = {"strict": strict, "ignore_extra": ignore_extra}
-        mismatch = self._load(state, os.fspath(path), self.executor.adopted, **how)
+        how = contents.Loading(os.fspath(path), strict, ignore_extra, format)
+        mismatch = self._load(state, how, self.executor.adopted)
         contents.warn_unverified(unverified)
         return mismatch
 
     def _load(
-        self, state: Mapping[str, Any], source: str, put: Callable[[Array], Any], **how: bool
+        self, state: Mapping[str, Any], how: contents.Loading, put: Callable[[Array], Any]
     ) -> io.Mismatch:
         self.wait()
         self.graph.check_names()
         if not self.executor.holds_values:
             self.executor.to_host(None)
-        found = contents.loaded(state, self.graph.variables, source, **how)
+        found = contents.loaded(state, self.graph.variables, how)
         values = {v: put(self.executor.to_kept(array)) for v, array in found.arrays.items()}
         with self._state.writing:
             self._state.commit(values, found.step, found.seed)

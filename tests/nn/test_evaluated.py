@@ -117,6 +117,8 @@ def test_other_steps(x):
     pairs = list(zip(gf.grad(loss, net.parameters()), net.parameters(), strict=True))
     with pytest.warns(UserWarning, match="called for evaluation"):
         gf.optim.SGD(0.1).apply_gradients(pairs, loss=loss)
+    with pytest.warns(UserWarning, match="called for evaluation"):
+        gf.optim.SGD(0.1).apply_gradients([(2 * d, v) for d, v in pairs])
 
 
 def test_a_part_of_the_model_warns(x):

@@ -1,5 +1,8 @@
 """State dicts of PyTorch: recognised, converted by each layer's rule, or refused."""
 
+import copy
+import pickle
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -141,6 +144,101 @@ def test_mistakes():
     assert caught.value.fix == '"weight" is transposed, as in PyTorch: pass format="torch"'
 
 
+def square_model():
+    with gf.Graph() as g:
+        model = nn.Sequential(nn.Linear(4, 4), nn.RNNCell(4, 4), nn.Embedding(4, 4))
+    session = gf.Session(g)
+    return model, session, model.state_dict(session)
+
+
+@pytest.mark.parametrize("join", ["update", "set", "or", "ior", "setdefault"])
+def test_what_is_set_in_a_state_dict_is_of_unknown_origin(join):
+    """PyTorch's users load a part of a model by `state.update(pretrained)`."""
+    model, session, state = square_model()
+    theirs = numpy_state(**{"0__weight": (4, 4)})
+    if join == "set":
+        state["0.weight"] = theirs["0.weight"]
+    elif join == "or":
+        state = state | theirs
+    elif join == "ior":
+        state |= theirs
+    elif join == "setdefault":
+        del state["0.weight"]
+        state.setdefault("0.weight", theirs["0.weight"])
+    else:
+        state.update(theirs)
+    before = model.state_dict(session)
+    with pytest.raises(gf.CheckpointError, match="is square, and nothing says"):
+        model.load_state_dict(session, state)
+    model.load_state_dict(session, state, format="torch")
+    now = model.state_dict(session)
+    np.testing.assert_array_equal(now.pop("0.weight"), theirs["0.weight"].T)
+    for name, array in now.items():
+        np.testing.assert_array_equal(array, before[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, dict.copy, lambda s: s.copy(), lambda s: s | {},
+               lambda s: pickle.loads(pickle.dumps(s))],
+    ids=["copy", "deepcopy", "dict.copy", "method", "or", "pickle"],
+)  # fmt: skip
+def test_copies_of_a_state_dict(copied):
+    model, session, state = square_model()
+    if copied is dict.copy:  # is a plain one
+        with pytest.raises(gf.CheckpointError, match="is square"):
+            model.load_state_dict(session, copied(state))
+    else:
+        assert model.load_state_dict(session, copied(state)) == gf.io.Mismatch()
+
+
+def test_a_session_refuses_square_matrices_of_layers_of_unknown_origin(tmp_path):
+    model, session, before = square_model()
+    state = {f"sequential.{name}": array + 1 for name, array in before.items()}
+    save_file(state, tmp_path / "x")
+    for load in (session.load_state_dict, lambda s, **how: session.restore(tmp_path / "x", **how)):
+        for strict in (True, False):
+            with pytest.raises(gf.CheckpointError, match="is square, and nothing"):
+                load(state, strict=strict)
+        with pytest.raises(gf.ArgumentError, match="the format \"graphfw\", and not 'torch'"):
+            load(state, format="torch")
+    np.testing.assert_array_equal(session[model[0].weight], before["0.weight"])
+    session.load_state_dict(state, format="graphfw")
+    with pytest.warns(UserWarning, match="written by another program"):
+        session.restore(tmp_path / "x", format="graphfw")
+    np.testing.assert_array_equal(session[model[0].weight], before["0.weight"] + 1)
+
+
+def test_a_session_takes_what_sessions_have_written_and_what_is_clear(tmp_path):
+    _, session, _ = square_model()
+    state = session.state_dict()
+    session.save(tmp_path / "x")
+    session.restore(tmp_path / "x")
+    session.load_state_dict(state)
+    session.load_state_dict({name: np.asarray(array) * 2 for name, array in state.items()})
+    only = {name: array for name, array in state.items() if "embedding" in name or ".2." in name}
+    session.load_state_dict({name: array + 1 for name, array in only.items()}, strict=False)
+    with gf.Graph() as g:
+        nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    other = gf.Session(g)
+    shapes = {v.name: v.shape for v in g.variables}
+    other.load_state_dict({name: np.ones(s, np.float32) for name, s in shapes.items()})
+
+
+def test_layers_of_functions_and_copies_are_known_too():
+    model, session, _ = square_model()
+    functions = gf.function(lambda x: nn.Linear(4, 4)(x))
+    functions(np.ones((1, 4), np.float32))
+    graph = pickle.loads(pickle.dumps(model[0].weight)).graph
+    with gf.Graph() as copies:
+        copy.deepcopy(model)
+    for other in (functions.session, gf.Session(graph), gf.Session(copies)):
+        state = {n: a + np.float32(1) * np.arange(a.size, dtype="f4").reshape(a.shape)
+                 for n, a in other.state_dict().items() if a.ndim == 2}  # fmt: skip
+        with pytest.raises(gf.CheckpointError, match="is square"):
+            other.load_state_dict(state, strict=False)
+    assert session.graph is model[0].weight.graph
+
+
 # Beside PyTorch.
 
 
@@ -252,3 +350,37 @@ def test_a_file_of_pytorch_s_is_refused(tmp_path):
         session.restore(tmp_path / "x")
     assert 'format="torch"' in caught.value.fix
     np.testing.assert_array_equal(session[layer.weight], before)
+
+
+def test_tensors_of_pytorch_s_in_a_state_of_graphfw_s():
+    torch = pytest.importorskip("torch")
+    model, session, state = square_model()
+    theirs = torch.nn.Linear(4, 4).state_dict()
+    before = model.state_dict(session)
+    state.update({f"0.{name}": tensor for name, tensor in theirs.items()})
+    model.load_state_dict(session, state)
+    now = model.state_dict(session)
+    np.testing.assert_array_equal(now.pop("0.weight"), theirs["weight"].numpy().T)
+    np.testing.assert_array_equal(now.pop("0.bias"), theirs["bias"].numpy())
+    for name, array in now.items():
+        np.testing.assert_array_equal(array, before[name], err_msg=name)
+    mixed = dict(state)  # of whose arrays nothing is known
+    with pytest.raises(gf.CheckpointError) as caught:
+        model.load_state_dict(session, mixed)
+    assert '"0.weight" is a PyTorch tensor and "1.weight_ih" is not' in caught.value.summary
+    assert caught.value.fix.startswith("load them in two calls with strict=False; or pass format=")
+
+
+def test_a_square_tensor_of_pytorch_s_is_no_layer_s_weight():
+    torch = pytest.importorskip("torch")
+    model, session, _ = square_model()
+    square = torch.nn.Linear(4, 4).weight
+    with pytest.raises(gf.ArgumentError, match=r"weight\" is given a square tensor of PyTorch's"):
+        session["sequential.0.weight"] = square
+    with gf.Graph(), pytest.raises(gf.ArgumentError) as caught:
+        nn.Linear(4, 4, weight_init=square)
+    assert caught.value.fix.startswith("pass tensor.T.numpy(force=True) if it is the weight of")
+    session["sequential.0.weight"] = square.T.numpy(force=True)
+    session["sequential.2.weight"] = square.detach()  # of an embedding, as PyTorch has it
+    with gf.Graph():
+        nn.Linear(4, 2, weight_init=torch.zeros((4, 2)))

@@ -244,6 +244,10 @@ def test_activation_texts():
 def test_prelu_of_wrong_size():
     with pytest.raises(gf.ShapeError, match="PReLU: 3 slopes don't fit x at axis -1"):
         nn.PReLU(3)(gf.placeholder((2, 4)))
+    with pytest.raises(gf.ShapeError, match="3 dims, and the axis of its slopes is not given") as e:
+        nn.PReLU(4)(gf.placeholder((2, 4, 4)))
+    assert "PReLU(…, axis=1) for [N, C, *S], axis=-1" in e.value.fix
+    nn.PReLU()(gf.placeholder((2, 4, 4)))
 
 
 # Losses are where users of layers look for them.
@@ -270,3 +274,56 @@ def test_a_model_learns(rng, graph):
         for _ in range(60):
             session.run([loss, train], {x: data, y: labels})
         assert float(session.run(accuracy, {x: data, y: labels})) > 0.95
+
+
+# Initial values.
+
+
+LAYERS = {
+    "linear": (nn.Linear, (2, 3), (2, 3)),
+    "conv": (lambda *a, **k: nn.Conv1d(*a, 4, **k), (2, 3), (3, 2, 4)),
+    "transpose": (lambda *a, **k: nn.ConvTranspose1d(*a, 4, **k), (2, 3), (2, 3, 4)),
+    "embedding": (nn.Embedding, (5, 3), (5, 3)),
+    "padded": (lambda *a, **k: nn.Embedding(*a, padding_idx=1, **k), (5, 3), (5, 3)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_begins_with_an_array(name, graph):
+    make, sizes, shape = LAYERS[name]
+    array = np.arange(np.prod(shape), dtype=float).reshape(shape)
+    for given in (array, array.tolist(), gf.asarray(array), array.astype("float16")):
+        layer = make(*sizes, weight_init=given)
+        assert layer.weight.dtype is gf.float32
+        with gf.Session(graph) as session:
+            np.testing.assert_array_equal(session[layer.weight], array)
+    with pytest.raises(gf.ShapeError, match="but the initial value is float32"):
+        make(*sizes, weight_init=array[:1])
+
+
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        (0, "write weight_init=gf.nn.init.zeros"),
+        (0.0, "write weight_init=gf.nn.init.zeros"),
+        (1, "write weight_init=gf.nn.init.ones"),
+        (np.float64(0.5), "write weight_init=gf.nn.init.constant(value=0.5)"),
+        ("zeros", "write weight_init=gf.nn.init.zeros"),
+        ("he_norml", 'did you mean "he_normal"?'),
+    ],
+)
+@pytest.mark.parametrize("name", LAYERS)
+def test_numbers_and_names_are_no_initial_weights(name, given, fix, graph):
+    make, sizes, _ = LAYERS[name]
+    with pytest.raises(gf.ArgumentError, match="is neither an initialiser nor an array") as caught:
+        make(*sizes, weight_init=given)
+    assert caught.value.fix == fix
+
+
+def test_a_bias_of_0_is_not_taken_for_none(graph):
+    for make in (lambda **k: nn.Linear(2, 3, **k), lambda **k: nn.Conv2d(2, 3, 3, **k)):
+        with pytest.raises(gf.ArgumentError, match="bias_init=0 is neither"):
+            make(bias_init=0)
+        layer = make(bias_init=np.zeros(3))
+        with gf.Session(graph) as session:
+            assert not session[layer.bias].any()

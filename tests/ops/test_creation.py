@@ -205,6 +205,9 @@ def test_full_of_a_tensor_has_a_gradient():
         (lambda: gf.zeros((2, -1)), gf.ShapeError, "zeros: a dim can't be -1"),
         (lambda: gf.zeros(2.5), gf.ShapeError, "zeros: 2.5 is no dim"),
         (lambda: gf.ones((True,)), gf.ShapeError, "ones: True is no dim"),
+        (lambda: gf.ones(np.array([2.0])), gf.ShapeError, r"ones: np.float64\(2.0\) is no dim"),
+        (lambda: gf.ones((np.array([2]), 3)), gf.ShapeError, r"ones: array\(\[2\]\) is no dim"),
+        (lambda: gf.ones(np.array([[2]])), gf.ShapeError, r"ones: array\(\[\[2\]\]\) is no dim"),
         (lambda: gf.full(2, [1, 2]), gf.ShapeError, "full: the value to fill with must be 0-d"),
         (lambda: gf.full(2, 300, dtype="int8"), gf.DTypeError, "300 does not fit int8"),
         (lambda: gf.full(2, gf.inf, dtype="int8"), gf.DTypeError, "inf does not fit int8"),
@@ -366,3 +369,10 @@ def test_eye_of_dims():
         square = gf.eye(*x.shape, k=1)
     assert square.shape == x.shape
     assert np.array_equal(run(g, square, {x: np.zeros((2, 3))}), np.eye(2, 3, k=1, dtype="float32"))
+
+
+def test_a_shape_may_be_an_array():
+    shape = np.array([3, 4])
+    assert gf.zeros(shape).shape == gf.full(shape, 1.0).shape == (3, 4)
+    assert gf.reshape(gf.zeros(12), shape).shape == gf.random.normal(shape).shape == (3, 4)
+    assert gf.ones(np.array(3)).shape == (3,)

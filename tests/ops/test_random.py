@@ -411,6 +411,12 @@ def test_errors_of_values() -> None:
         gf.random.exponential((3,), -2)
     with pytest.raises(ArgumentError, match=r"random.bernoulli: p=1.5 must be between 0 and 1"):
         gf.random.bernoulli(1.5)
+    with pytest.raises(ArgumentError, match="must be between 0 and 1") as caught:
+        gf.random.bernoulli((3, 4))  # the shape, where other draws have it
+    assert caught.value.fix == "the order is random.bernoulli(p, shape)"
+    for p in ([0.5, np.nan], np.array([-0.1]), gf.asarray([0.2, 1.1])):
+        with pytest.raises(ArgumentError, match="must be between 0 and 1"):
+            gf.random.bernoulli(p)
     with pytest.raises(ArgumentError, match=r"random.randint: low=3 must be below high=3"):
         gf.random.randint(3, 3, 2)
     with pytest.raises(ArgumentError, match=r"from 0 to 256 don't fit uint8(.*\n)+.*wider"):

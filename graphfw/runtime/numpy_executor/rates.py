@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 
 import numpy as np
+
+from graphfw.runtime.numpy_executor.pool import default_threads
 
 _CACHED = 1 << 19
 """So many bytes stay in a core's own cache, about, where they move faster than from memory."""
@@ -15,6 +18,13 @@ _SECONDS = 0.01
 """For so long each rate is measured, or until the best has come up several times."""
 
 _ENOUGH = 5
+
+_MOVED = 1 << 25
+"""So many bytes are copied, more than caches hold."""
+
+_MATRICES, _SIDE = 8, 64
+"""So many square matrices, so large, are multiplied: a library has no use for a second core there.
+"""
 
 
 class Rates:
@@ -54,15 +64,28 @@ class Rates:
 
 @cache
 def rates() -> Rates:
-    """Measure the machine, in some tens of milliseconds."""
-    source = np.ones(4 << 20, np.float32)
-    target = np.empty_like(source)
-    few, here = [array[: _CACHED // 16] for array in (source, target)]
-    matrix = np.ones((256, 256), np.float32)
-    memory = _best(lambda: np.copyto(target, source))
+    """Measure the machine, in some tens of milliseconds.
+
+    One core computes, and is taken as often as there are cores: where others keep some of them
+    busy, a product on all waits for the slowest. The cores move bytes at once, for they share the
+    memory.
+    """
+    cores = default_threads()
+    pieces = [np.ones(_MOVED // 4 // cores, np.float32) for _ in range(cores)]
+    targets = [np.empty_like(piece) for piece in pieces]
+    few, here = [np.ones(_CACHED // 64, np.float32) for _ in range(2)]
+    matrices = np.ones((_MATRICES, _SIDE, _SIDE), np.float32)
+    products = np.empty_like(matrices)
+    multiplied = _best(lambda: np.matmul(matrices, matrices, out=products))
     cached = _best(lambda: np.copyto(here, few))
-    multiplied = _best(lambda: matrix @ matrix)
-    return Rates(2 * 256**3 / multiplied, 2 * source.nbytes / memory, 2 * few.nbytes / cached)
+    with ThreadPoolExecutor(cores) as pool:
+        copies = [partial(np.copyto, *pair) for pair in zip(targets, pieces, strict=True)]
+        memory = [*pool.map(_best, copies)]
+    bandwidth = sum(
+        2 * piece.nbytes / seconds for piece, seconds in zip(pieces, memory, strict=True)
+    )
+    speed = cores * 2 * _MATRICES * _SIDE**3 / multiplied
+    return Rates(speed, bandwidth, cores * 2 * few.nbytes / cached)
 
 
 def _best(call: Callable[[], object]) -> float:

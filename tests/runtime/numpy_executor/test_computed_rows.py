@@ -157,7 +157,7 @@ def test_rows_of_unknown_number_may_be_few(monkeypatch, rng, dtype, turned):
         with gf.Session(g) as session:
             plan = session.compile(y[fetched], [x, w])
             assert "inline:\n" in str(plan.source())
-            for m in (0, 1, 3, 4, 5, 70):
+            for m in (0, 1, 3, 4, 5, 11, 16, 17, 70):
                 array = drawn(rng, (m, k), dtype)
                 wanted = array.astype(np.float64) @ (exact.T if turned else exact)
                 one, two = wanted[:, : n // 2], wanted[:, n // 2 :]
@@ -186,3 +186,22 @@ def test_functions_of_the_library_are_computed_before(rng):
         y = x @ gf.tanh(w)
     with gf.Session(g) as session:
         assert "inline:\n" not in str(session.compile(y, [x, w]).source())
+
+
+@pytest.mark.parametrize("m", [1, 8, "m"])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_weights_that_are_transposed_before_they_are_widened(rng, m, scaled):
+    """They are read as they lie, as those are that are widened first."""
+    k, n = 640, 2060
+    bits = drawn(rng, (n, k), "int8")
+    factors = rng.random(n, np.float32) if scaled else np.ones(n, np.float32)
+    with gf.Graph() as g:
+        x, w = gf.placeholder((m, k), name="x"), gf.Variable(bits, name="w")
+        wide = gf.astype(w.T, gf.float32)
+        y = x @ (wide * factors if scaled else wide)
+    array = drawn(rng, (8 if m == "m" else m, k), "float32")
+    with gf.Session(g) as session:
+        plan = session.compile(y, [x])
+        assert "inline:\n" in str(plan.source())
+        wanted = array @ (bits.T * factors)
+        np.testing.assert_allclose(plan(array), wanted, rtol=1e-4, atol=1e-3 * abs(wanted).max())

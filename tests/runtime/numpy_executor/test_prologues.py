@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.runtime.numpy_executor.matmul import ahead, sources
+from graphfw.runtime.numpy_executor.matmul import ahead, cell
 from graphfw.transforms.grad import grad
 from tests.support.kernels import with_avx512
 
@@ -292,7 +292,7 @@ def test_right_operands(monkeypatch, rng, size, dtype, way):
     # Two orders of additions; without FMA each product is rounded, too.
     rtol = {"float16": 4e-3, "bfloat16": 3e-2}.get(dtype, 3e-5)
     agree(monkeypatch, g, y, right, feeds, is_fused=is_fused, rtol=rtol)
-    ways = {way, "inline"} if m <= sources.MOST_ROWS else {way}
+    ways = {way, "inline"} if m <= cell.INLINE_ROWS else {way}
     assert computed(g, [y], feeds) in (ways if is_fused else {""})
 
 
@@ -311,14 +311,14 @@ def test_right_operands_of_any_number_of_rows(monkeypatch, rng, m, way):
 @pytest.mark.parametrize("way", WHERE)
 @pytest.mark.parametrize("members", [1, 3, "b"])
 def test_right_operands_of_batches(monkeypatch, rng, way, members):
-    g, x, w, right, y = right_product(7, 33, 66, "float32", WHERE[way], (members, 2))
+    g, x, w, right, y = right_product(27, 33, 66, "float32", WHERE[way], (members, 2))
     feeds = {t: random(rng, t, {"b": 5}) for t in (x, w)}
     agree(monkeypatch, g, y, right, feeds, is_exact=members != "b")
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("m", [1, 3, 17])
+@pytest.mark.parametrize("m", [1, 3, 9, 16, 17])
 def test_weights_in_few_bits(rng, m, turned):
     """Each is widened and scaled where it is multiplied, whether it is fed or a variable."""
     k, n = 640, 1030
@@ -334,7 +334,7 @@ def test_weights_in_few_bits(rng, m, turned):
             y = x @ (wide.T if turned else wide)
             feeds = {t: a for t, a in ((x, array), (w, bits)) if not isinstance(t, gf.Variable)}
             way = "b" if turned else "b across"
-            assert computed(g, [y], feeds) == (way if m > sources.MOST_ROWS else "inline")
+            assert computed(g, [y], feeds) == (way if m > cell.INLINE_ROWS else "inline")
             (found,) = results(g, [y], feeds)
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
 
@@ -395,7 +395,7 @@ def test_one_operand_is_computed_of_two(rng):
 def test_few_columns_leave_elements_to_all_threads(monkeypatch):
     monkeypatch.setattr(ahead, "LEAST_CELLS", LEAST_CELLS)
     monkeypatch.setattr(ahead, "MANY_CELLS", MANY_CELLS)
-    for m, n, is_fused in [(5, 400, False), (5, 700, True), (900, 700, False), ("m", 2048, True)]:
+    for m, n, is_fused in [(20, 400, False), (20, 700, True), (900, 700, False), ("m", 2048, True)]:
         g, x, w, _, y = right_product(m, 1024, n, "float32", True)
         assert has_prologue(g, [y], [x, w]) is is_fused
 
@@ -403,5 +403,5 @@ def test_few_columns_leave_elements_to_all_threads(monkeypatch):
 @with_avx512
 @pytest.mark.parametrize(("k", "way"), [(2048, "b across"), (2060, ""), (8192, "b"), (8200, "")])
 def test_long_sums_leave_too_little_room(k, way):
-    g, x, w, _, y = right_product(5, k, 1024, "float32", "across" not in way and k > 4096)
+    g, x, w, _, y = right_product(20, k, 1024, "float32", "across" not in way and k > 4096)
     assert computed(g, [y], [x, w]) == way

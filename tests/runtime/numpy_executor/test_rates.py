@@ -1,5 +1,7 @@
 """The least times that profiles show: nothing takes less."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -35,6 +37,25 @@ def test_this_machine_is_measured_once():
     assert found is rates.rates()
     assert min(found.speed, found.bandwidth) > 1e6
     assert found.cached >= found.bandwidth
+
+
+def test_as_fast_as_this_machine_multiplies():
+    """On all its cores a product is not much faster than the rate says."""
+    speed = rates.rates.__wrapped__().speed
+    with gf.Graph() as g:
+        x = gf.placeholder((512, 512), name="x")
+        y = x @ x
+    array = np.ones((512, 512), np.float32)
+    with gf.Session(g) as session:
+        plan = session.compile(y, [x])
+        best = min(_seconds(plan, array) for _ in range(30))
+    assert 2 * 512**3 / best < 1.5 * speed
+
+
+def _seconds(plan, array):
+    start = time.perf_counter()
+    plan(array)
+    return time.perf_counter() - start
 
 
 def test_no_step_takes_less_than_the_least(monkeypatch, rng):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.runtime.kernels.steps import Epilogue, Prologue, Storage
+from graphfw.runtime.numpy_executor.matmul.cell import FILLED, INLINE_ROWS
 from graphfw.runtime.numpy_executor.matmul.code import Operands
 from graphfw.runtime.numpy_executor.matmul.epilogue import Region
 from graphfw.runtime.numpy_executor.matmul.plan import Cut
-from graphfw.runtime.numpy_executor.matmul.sources import MOST_ROWS
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
-_MOST_BYTES = 1 << 20
+_MOST_BYTES = 2 * FILLED
 """The most bytes of rows or columns computed at a time: they stay in the L2 cache."""
 
 LEAST_CELLS = 8
@@ -57,12 +57,12 @@ def by_columns(
     assert isinstance(k, int)
     width = max(_ELEMENTS // max(k, 1), _COLUMNS)
     panel = max(k, 1) * shape.columns * shape.stored.itemsize * sections
-    panels = min(max(_MOST_BYTES // 2 // panel, 1), how.chunk_columns // shape.columns)
+    panels = min(max(FILLED // panel, 1), how.chunk_columns // shape.columns)
     return how._replace(
         row_blocks=1,
         column_blocks=max(n // sections // width, 1),
         splits=1,
-        chunk_columns=max(panels, 1) * shape.columns,
+        filled=max(panels, 1) * shape.columns,
     )
 
 
@@ -78,7 +78,7 @@ def for_few_rows(how: Cut, m: DimLike, row: Cut) -> Cut:
         return how
     if row.splits != 1 or row.column_blocks >= how.column_blocks:
         return how
-    usual = m // (MOST_ROWS + 1) * how.column_blocks
+    usual = m // (INLINE_ROWS + 1) * how.column_blocks
     blocks = dim_max(row.column_blocks, dim_min(how.column_blocks, usual))
     return how._replace(column_blocks=blocks)
 
@@ -103,9 +103,9 @@ def pays_by_columns(
     cells = _cells(how, members)
     least = LEAST_CELLS if isinstance(m, int) and m <= _SOON else MANY_CELLS
     enough = not isinstance(cells, int) or cells >= least
-    if is_across and _COLUMNS * k * itemsize > _MOST_BYTES // 2:
+    if is_across and _COLUMNS * k * itemsize > FILLED:
         return False
-    return enough and how.chunk_columns * k * itemsize <= _MOST_BYTES
+    return enough and how.filled * k * itemsize <= _MOST_BYTES
 
 
 def _cells(how: Cut, members: DimLike) -> DimLike:

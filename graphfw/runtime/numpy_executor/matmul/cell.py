@@ -26,7 +26,6 @@ from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.epilogue import Region, own_buffers
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece, packs
-from graphfw.runtime.numpy_executor.matmul.sources import MOST_ROWS
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
 from graphfw.runtime.numpy_executor.matmul.tiles import Tiles, is_configured, micro_kernel
@@ -42,6 +41,14 @@ FEW_HEIGHTS = (4, 2, 1)
 LONG_ROW = 4096
 """Columns of a single row that are done at a time: long pieces are read faster. A cell's scratch
 memory has room for them, as for chunks of `blocks.CHUNK_ROWS` rows of a panel."""
+
+INLINE_ROWS = 16
+"""Up to so many rows `dots` or `streams` serve where a prologue computes `b`. It computes each
+element once for `FEW_HEIGHTS[0]` rows: sooner than it is written to memory and read from there."""
+
+FILLED = 1 << 19
+"""The bytes of columns of b that are computed at a time, so that they stay in the L2 cache. Where
+few rows are multiplied by what is computed inline, more columns are done at a time."""
 
 LINE = 64
 """The alignment of vectors in scratch memory, in bytes."""
@@ -208,7 +215,7 @@ class _Cell:
         # What is computed of an operand lies before the chunk of the product.
         self.begin = self.block = body.at("%scratch", Scratch.of(code).block)
         if code.computed != "no":
-            most = self.param(P.CHUNK_ROWS if code.computed == "a" else P.CHUNK_COLUMNS)
+            most = self.param(P.CHUNK_ROWS) if code.computed == "a" else self.filled
             self.area = body.mul(body.mul(most, self.k), a_size)
             nbytes = self.area if code.computed == "a" else body.mul(self.area, self.sections)
             self.block = body.at(self.begin, body.mul(body.ceil(nbytes, LINE), LINE))
@@ -216,6 +223,17 @@ class _Cell:
             self.calls.given = body.at("%params", 8 * (P.DIMS + 3 * code.batch_dims))
             self.calls.operands = own_buffers(body, code.inline.operands, "null")
         self.chunks = Chunks(code, body, self.calls, self.m, self.k)
+
+    @cached_property
+    def filled(self) -> str:
+        """How many columns of b are computed at a time: see `FILLED`."""
+        usual = self.param(P.CHUNK_COLUMNS)
+        if self.code.inline is None:
+            return usual
+        body, width = self.body, self.shape.columns
+        panel = body.mul(body.mul(body.max(self.k, 1), self.sections), width * self.sizes[0])
+        panels = body.max(body.div(str(FILLED), panel), 1)
+        return body.min(body.mul(panels, width), usual)
 
     def param(self, place: int) -> str:
         """Read a run-time integer."""
@@ -252,7 +270,7 @@ class _Cell:
             elif self.code.inline is None:
                 self.by_columns(member, rows, columns, one)
             else:
-                is_few = body.test("sle", self.m, MOST_ROWS)
+                is_few = body.test("sle", self.m, INLINE_ROWS)
                 with body.where(is_few):
                     self.by_rows(member, rows, columns, one, self.few_columns())
                 with body.where(body.opposite(is_few)):
@@ -315,7 +333,7 @@ class _Cell:
     ) -> None:
         """Compute some of the cell's columns of b at a time, and multiply all rows by them."""
         body, a = self.body, one.a
-        with self.pieces(columns, self.param(P.CHUNK_COLUMNS)) as (column, width):
+        with self.pieces(columns, self.filled) as (column, width):
             b = self.computed_b(member, column, width)
             with self.pieces(rows, self.param(P.CHUNK_ROWS)) as (row, height):
                 a_here = a._replace(address=body.at(a.address, body.mul(row, a.row)))
@@ -355,7 +373,7 @@ class _Cell:
         if self.code.computed == "b":
             row, step = size, body.mul(self.k, size)
         else:
-            row, step = body.mul(self.param(P.CHUNK_COLUMNS), size), size
+            row, step = body.mul(self.filled, size), size
         with body.loop(0, self.sections) as section:
             first = body.add(column, body.mul(section, self.section))
             to = body.at(self.begin, body.mul(section, self.area))

@@ -35,6 +35,7 @@ from graphfw.runtime.numpy_executor.matmul.ahead import (
 from graphfw.runtime.numpy_executor.matmul.blocks import Scratch
 from graphfw.runtime.numpy_executor.matmul.cell import (
     FEW_HEIGHTS,
+    INLINE_ROWS,
     CellCode,
     Computed,
     Few,
@@ -56,7 +57,7 @@ from graphfw.runtime.numpy_executor.matmul.plan import (
     cut,
     vectors,
 )
-from graphfw.runtime.numpy_executor.matmul.sources import MOST_ROWS, is_computed_inline
+from graphfw.runtime.numpy_executor.matmul.sources import is_computed_inline
 from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
 from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, Form, tiles_for
 
@@ -151,14 +152,14 @@ def matmul_steps(
     m, n, _ = it.sizes
     sections = 1 if epilogue is None else epilogue.sections
     layout = _layout(it.b)
-    few, heights = _few(shape, layout, it)
+    computed = _computed(it, prologue)
+    few, heights = _few(shape, layout, it, prologue, computed)
     by_tiles = tiles is not None and _suits(shape, few, m)
     how = cut(shape, _costs(shape, by_tiles=by_tiles), it.sizes, it.members, sections)
     if (it.turned or sections > 1) and how.splits > 1:
         how = how._replace(splits=1)
     left: Storage = it.a.storage
     right: Storage = it.b.storage
-    computed = _computed(it, prologue)
     is_inline = _is_inline(it, few, prologue, computed)
     if prologue is not None and is_inline:
         epilogue = apart(epilogue, prologue)
@@ -174,6 +175,8 @@ def matmul_steps(
                 one_row = (1, *it.sizes[1:])
                 costs = _costs(shape, by_tiles=by_tiles)
                 how = for_few_rows(how, it.sizes[0], cut(shape, costs, one_row, it.members))
+            else:
+                how = how._replace(chunk_columns=how.filled)
     right_view = it.b
     # Few rows of 16-bit floats are read as they are: panels are twice as large. So is what tiles
     # are made of where that is as quick.
@@ -225,7 +228,7 @@ def matmul_steps(
         params += (0,)  # nothing is written
     elif prologue is not None:
         code = replace(code, before=before)
-        count = how.chunk_rows if computed == "a" else how.chunk_columns
+        count = how.chunk_rows if computed == "a" else how.filled
         params += (count if computed == "b across" else it.sizes[2],)
         count *= 1 if computed == "a" else sections
         scratch += scratch_of(count, it.sizes[2], shape.stored.itemsize)
@@ -268,7 +271,7 @@ def computes_operand(
     if prologue is None or not _is_whole(it, prologue, computed):
         return False
     shape = shape_for(a.storage.dtype, target or host(), pairs=pairs and tiles is None)
-    few, _ = _few(shape, _layout(it.b), it)
+    few, _ = _few(shape, _layout(it.b), it, prologue, computed)
     by_tiles = tiles is not None and _suits(shape, few, m)
     if _is_inline(it, few, prologue, computed):
         return True
@@ -291,20 +294,24 @@ def _computed(it: _Product, prologue: Prologue | None) -> Computed:
     return "b" if _layout(it.b) == "columns" else "b across"
 
 
-def _is_inline(it: _Product, few: Few, prologue: Prologue | None, computed: Computed) -> bool:
-    """Whether the right operand is computed in registers, each element once."""
-    if prologue is None or computed not in ("b", "b across") or few != "always":
+def _is_computable(prologue: Prologue | None, computed: Computed) -> bool:
+    """Whether the right operand can be computed in registers, where it is multiplied."""
+    if prologue is None or computed not in ("b", "b across"):
         return False
+    return is_computed_inline(prologue.kernel)
+
+
+def _is_inline(it: _Product, few: Few, prologue: Prologue | None, computed: Computed) -> bool:
+    """Whether it is computed there, because there are few rows."""
     m = it.sizes[0]
-    return isinstance(m, int) and m <= MOST_ROWS and is_computed_inline(prologue.kernel)
+    is_few = few == "always" and isinstance(m, int) and m <= INLINE_ROWS
+    return is_few and _is_computable(prologue, computed)
 
 
 def _may_be_inline(it: _Product, few: Few, prologue: Prologue | None, computed: Computed) -> bool:
     """Whether it is where the rows, whose number is not known, turn out to be few."""
-    if prologue is None or computed not in ("b", "b across") or few != "maybe":
-        return False
     is_open = not isinstance(it.sizes[0], int) and isinstance(it.sizes[2], int)
-    return is_open and is_computed_inline(prologue.kernel)
+    return few == "maybe" and is_open and _is_computable(prologue, computed)
 
 
 def _own_cut(
@@ -392,13 +399,21 @@ def _layout(b: View) -> Layout:
     return "columns" if b.strides[0] == 1 else "other"
 
 
-def _few(shape: Shape, layout: Layout, it: _Product) -> tuple[Few, tuple[int, ...]]:
+def _few(
+    shape: Shape,
+    layout: Layout,
+    it: _Product,
+    prologue: Prologue | None = None,
+    computed: Computed = "no",
+) -> tuple[Few, tuple[int, ...]]:
     """Whether `dots` or `streams` compute the product; the heights they need if always."""
     m, n, k = it.sizes
     wide = isinstance(n, int) and n >= _WIDE
     if layout == "rows" and wide and isinstance(k, int) and 0 < k <= _THIN:
         return "always", FEW_HEIGHTS
     most, least = few_rows(shape, layout)
+    if _is_computable(prologue, computed):
+        most = INLINE_ROWS
     readable = layout == "rows" or (layout == "columns" and it.a.strides[1] == 1)
     if not readable or (isinstance(m, int) and m > most) or (isinstance(k, int) and k < least):
         return "never", ()

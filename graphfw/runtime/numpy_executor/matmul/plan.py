@@ -74,6 +74,7 @@ class Cut(NamedTuple):
         splits: Into how many parts k is cut.
         chunk_rows: The rows of a cell that are done at a time.
         chunk_columns: The columns of a cell that are done at a time.
+        filled: How many of these are computed at a time, where cells compute the right operand.
     """
 
     heights: tuple[int, ...]
@@ -83,6 +84,7 @@ class Cut(NamedTuple):
     splits: int
     chunk_rows: int
     chunk_columns: int
+    filled: int = 0
 
 
 def cut(

@@ -29,9 +29,6 @@ from graphfw.runtime.numpy_executor.matmul.tile import Shape
 COMPUTED = "ptr %operands, ptr %given, i64 %row, i64 %column"
 """The arguments of what computes rows of the right operand, for which see `Computed`."""
 
-MOST_ROWS = 4
-"""Up to so many rows of the product an element is computed once: see `cell.FEW_HEIGHTS`."""
-
 _AHEAD = 5120
 """How many bytes ahead memory is asked for where rows are short: the processor's guesses end with
 each of them."""

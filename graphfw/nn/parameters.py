@@ -1,0 +1,69 @@
+"""The variables of layers, and what they begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Number
+from typing import Any
+
+from graphfw.errors import ArgumentError, did_you_mean
+from graphfw.ir import ambient
+from graphfw.ir.dtype import DTypeLike
+from graphfw.ir.state_dict import refuse_square
+from graphfw.ir.variable import Initializer, Variable
+from graphfw.nn import init
+
+
+def parameter(
+    initial: Any,
+    shape: Sequence[int],
+    dtype: DTypeLike | None = None,
+    *,
+    trainable: bool = True,
+    is_transposed: bool = False,
+) -> Variable:
+    """Make a layer's variable, whose name comes with the attribute that it is assigned to.
+
+    Args:
+        initial: An initialiser, or an array of the shape.
+        shape: The shape.
+        dtype: As for `Variable`.
+        trainable: As for `Variable`.
+        is_transposed: Whether PyTorch's layer has the transposed matrix.
+    """
+    if is_transposed:
+        refuse_square("the layer's weight", initial)
+    if not callable(initial):
+        dtype = dtype or ambient.get_default_dtype()
+    # Without a scope: the one of a module under construction is not its path yet.
+    with ambient.override(ambient.current_scope, ""):
+        made = Variable(initial, shape=shape, dtype=dtype, trainable=trainable)
+    made.is_transposed = is_transposed
+    return made
+
+
+def initial_of(layer: str, argument: str, given: Any, default: Initializer) -> Any:
+    """Return what a layer's variable begins with: what was given, or else the default.
+
+    Raises:
+        ArgumentError: A number or a name was given.
+    """
+    if given is None:
+        return default
+    if isinstance(given, (Number, str)):
+        raise ArgumentError(
+            f"{layer}: {argument}={given!r} is neither an initialiser nor an array",
+            fix=_fix(argument, given),
+        )
+    return given
+
+
+def _fix(argument: str, given: Any) -> str:
+    if not isinstance(given, str):
+        named = {0: "zeros", 1: "ones"}.get(given, f"constant(value={given!s})")
+    elif given in init.__all__:
+        named = given
+    else:
+        near = did_you_mean(given, init.__all__)
+        return near or f"write {argument}=gf.nn.init.zeros, for example"
+    return f"write {argument}=gf.nn.init.{named}"
