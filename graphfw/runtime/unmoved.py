@@ -18,7 +18,8 @@ _SHOWN = 4
 def warn_of_unmoved(graph: Graph, updates: Iterable[Update]) -> None:
     """Warn of variables that layers update along with a step, where no step of the graph does.
 
-    The run certainly trains: what it commits is made of a gradient through these layers. Gradients
+    The run certainly trains: what it commits is made of a gradient through these layers, or else it
+    changes what the graph has such gradients of, which were fetched or summed before. Gradients
     that are fetched alone, or moments of a gradient beside a step of `minimize`, are no reason.
 
     Args:
@@ -34,10 +35,15 @@ def warn_of_unmoved(graph: Graph, updates: Iterable[Update]) -> None:
         return
     own = [update for update in updates if update not in carried]
     committed = set(ancestors([value for update in own for _, value in update.pairs]))
+    made = [ys for found, ys in graph.gradients if any(t.node in committed for t in found)]
     trained: set[Node] = set()
-    for gradients, ys in graph.gradients:
-        if any(t.node in committed for t in gradients):
-            trained.update(ancestors(ys))
+    if made:
+        trained = {node for ys in made for node in ancestors(ys)}
+    else:
+        updated = {v.node for update in own for v, _ in update.pairs if v.trainable}
+        for _, ys in graph.gradients:
+            above = set(ancestors(ys))
+            trained |= set() if updated.isdisjoint(above) else above
     names = [
         v.name
         for update, node in waiting

@@ -80,6 +80,21 @@ def test_applied_gradients_of_the_batch_itself_warn(graph, setting):
     assert not compiled(graph, optimizer.apply_gradients(pairs, loss=setting.loss))
 
 
+def test_gradients_that_are_fetched_and_fed_warn(graph, setting):
+    fed = [gf.placeholder(p.shape, name=f"d{i}") for i, p in enumerate(setting.parameters)]
+    step = gf.optim.SGD(0.1).apply_gradients(zip(fed, setting.parameters, strict=True))
+    with gf.Session(graph) as session:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = session.run(setting.gradients, {setting.x: np.ones((3, 4), np.float32)})
+        with pytest.warns(UserWarning, match="this run trains layers whose statistics no step mov"):
+            session.run(step, dict(zip(fed, found, strict=True)))
+    gf.optim.layer_updates(setting.loss)  # for the runs that compute the gradients
+    with gf.Session(graph) as session, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.run(step, dict(zip(fed, found, strict=True)))
+
+
 @pytest.mark.parametrize("norm", [lambda: nn.BatchNorm(4, momentum=None), lambda: nn.BatchNorm(4)])
 def test_all_variables_are_named(graph, norm):
     x = gf.placeholder(("batch", 4), name="x")
