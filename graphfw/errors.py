@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
-from graphfw.loc import Loc, Place, capture
+from graphfw.loc import Loc, Place, capture, known_names
 
 __all__ = [
     "ArgumentError",
@@ -95,11 +95,14 @@ class GraphfwError(Exception):
         at: Place | None = None,
         fix: str = "",
     ) -> None:
+        if at is None:
+            at = capture()
+            summary = renamed(summary, at.called)
         self.summary = self._written(summary)
         super().__init__(self.summary)
         self.operands = tuple(operands)
         self.why = self._written(why)
-        self.at: Place = capture() if at is None else at
+        self.at: Place = at
         self.fix = self._written(fix)
 
     def __str__(self) -> str:
@@ -123,6 +126,16 @@ class GraphfwError(Exception):
         if isinstance(self, (AttributeError, ImportError)):
             fields["name"] = self.name  # which these keep outside of their dict
         return (_restore, (type(self), self.args, fields))
+
+
+def renamed(summary: str, called: str) -> str:
+    """Return a sentence on a function or an op as one on the function that the user called.
+
+    >>> renamed("max: axis 0 has size 0", "nanmax")
+    'nanmax: axis 0 has size 0'
+    """
+    name, colon, rest = summary.partition(": ")
+    return f"{called}: {rest}" if called and colon and name in known_names else summary
 
 
 def _restore(

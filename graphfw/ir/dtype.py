@@ -200,7 +200,10 @@ def as_dtype(like: DTypeLike) -> DType:
         return float32
     if isinstance(like, type) and like in _PYTHON:
         return _PYTHON[like]
-    name = like if isinstance(like, str) else _numpy_name(like)
+    try:
+        name = like if isinstance(like, str) else _numpy_name(like)
+    except TypeError:  # a list, say, which has no hash
+        name = repr(like)
     found = BY_NAME.get(name)
     if found is None:
         raise DTypeError(
@@ -216,7 +219,7 @@ def _numpy_name(like: Any) -> str:
         return repr(like)
     try:
         name: str = np.dtype(like).name
-    except TypeError:
+    except (TypeError, ValueError):
         return repr(like)
     return name
 

@@ -29,6 +29,7 @@ from graphfw.ir.dtype import DType, float32
 from graphfw.ir.records import record
 from graphfw.ir.shape import Requirement
 from graphfw.ir.types import TensorType
+from graphfw.loc import known_names
 
 if TYPE_CHECKING:
     from graphfw.ir.tensor import Node, Tensor
@@ -419,6 +420,7 @@ def op(name: str) -> Callable[[OpClass], OpClass]:
         cls.name = name
         cls.labels = cls.labels or _labels(cls)
         REGISTRY[name] = cls
+        known_names.add(name)
         return cls
 
     return register

@@ -116,6 +116,7 @@ def hessian(
     Tensor([[4., 2.],
             [2., 0.]], dtype=float32)
     """
+    demand(callable(fn), f"hessian: fn is {a_type(fn)}, not a function", fix="pass a function")
     first = jacobian(fn, argnums, mode="reverse", holomorphic=holomorphic)
     return jacobian(first, argnums, mode="forward", holomorphic=holomorphic)
 
