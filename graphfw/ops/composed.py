@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from graphfw.errors import (
@@ -14,7 +14,9 @@ from graphfw.errors import (
     GraphfwError,
     a_type,
     counted,
+    did_you_mean,
 )
+from graphfw.hints.foreign_arguments import WORDS
 from graphfw.ir import concrete
 from graphfw.ir.dtype import DType, float32
 from graphfw.ir.functions import F
@@ -84,6 +86,31 @@ def _refuse_arguments(
         raise CallError(
             f"{what}: {name} is called with {count}: {mismatch}", fix=f"it is called as {call}"
         ) from None
+
+
+def demand_word(
+    what: str,
+    option: str,
+    value: Any,
+    known: Iterable[str],
+    operands: Mapping[str, Tensor] | None = None,
+) -> None:
+    """See that an option is one of a few words; the error translates those of other libraries.
+
+    Raises:
+        ArgumentError: It is another.
+    """
+    words = list(known)
+    if value in words:
+        return
+    meant = WORDS.get(value) if isinstance(value, (str, bool)) else None
+    listed = ", ".join([f'"{word}"' for word in words])
+    fix = f"use one of {listed}"
+    if meant in words:
+        fix = f'use {option}="{meant}"'
+    elif isinstance(value, str):
+        fix = did_you_mean(value, words, 0.7) or fix
+    demand(False, f"{what}: {option}={value!r} is none of {listed}", operands, fix=fix)
 
 
 def demand_probability(what: str, option: str, value: Any) -> None:

@@ -94,6 +94,32 @@ def jacobian(
 
 
 @explained
+def jacfwd(
+    fn: Callable[..., Any], argnums: Argnums = 0, *, holomorphic: bool = False
+) -> Callable[..., Any]:
+    """Return the function that gives the Jacobian of `fn` in forward mode: see `jacobian`.
+
+    >>> import graphfw as gf
+    >>> gf.jacfwd(gf.exp)(gf.asarray(0.0))
+    Tensor(1., dtype=float32)
+    """
+    return jacobian(fn, argnums, mode="forward", holomorphic=holomorphic)
+
+
+@explained
+def jacrev(
+    fn: Callable[..., Any], argnums: Argnums = 0, *, holomorphic: bool = False
+) -> Callable[..., Any]:
+    """Return the function that gives the Jacobian of `fn` in reverse mode: see `jacobian`.
+
+    >>> import graphfw as gf
+    >>> gf.jacrev(gf.exp)(gf.asarray(0.0))
+    Tensor(1., dtype=float32)
+    """
+    return jacobian(fn, argnums, mode="reverse", holomorphic=holomorphic)
+
+
+@explained
 def hessian(
     fn: Callable[..., Any], argnums: Argnums = 0, *, holomorphic: bool = False
 ) -> Callable[..., Any]:
