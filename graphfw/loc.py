@@ -150,10 +150,10 @@ known_names: set[str] = set()
 """The names of public functions and of ops: an error's summary begins with one of them."""
 
 _functions: dict[int, str] = {}
-"""What errors call public functions, by the ids of their code, which lives as long as they do."""
+"""The names of public functions by the ids of their code, which lives as long as they do."""
 
 _taking_functions: set[str] = set()
-"""Those that are given functions of the user's."""
+"""The names of functions that are given functions of the user's."""
 
 
 _ACTING = "__graphfw_function__"

@@ -120,12 +120,10 @@ not in graphfw: make indices of texts and categories before they are fed
     TextVectorization
 gf.onnx.load(path) loads models of other frameworks
     FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper hub export InputSpec
-write gf.jacobian(fn, mode="forward")
-    jacfwd
-write gf.jacobian(fn, mode="reverse")
-    jacrev
-a window is an array: gf.asarray(np.hanning(n))
-    kaiser_window blackman_window bartlett_window hamming hanning kaiser blackman bartlett
+a window is an array: gf.asarray(np.{name}(n)); gf.fft.hann_window is periodic
+    hamming hanning kaiser blackman bartlett
+a window is an array: gf.asarray(scipy.signal.get_window("kaiser", n))
+    kaiser_window blackman_window bartlett_window
 write gf.fft.stft(x, window, hop)
     MelSpectrogram STFTSpectrogram signal
 write session.restore(path), or gf.onnx.load(path)
@@ -165,8 +163,10 @@ convert: x.numpy()
     to_dlpack memmap core array2string array_repr array_str asarray_chkfinite tobytes ndarray
 the dims of a tensor are x.shape, its elements x.size
     Size SymInt Sym* sym_*
+write isinstance(x, gf.Tensor)
+    is_tensor
 ask the dtype: x.dtype, gf.isdtype(x.dtype, kind)
-    is_complex is_floating_point is_signed is_tensor is_conj is_neg isreal iscomplex isscalar
+    is_complex is_floating_point is_signed is_conj is_neg isreal iscomplex isscalar
     issubdtype isfortran min_scalar_type mintypecode typename ScalarType sctypeDict typecodes
     generic number integer signedinteger unsignedinteger inexact floating complexfloating
     flexible character str_ bytes_ void object_ record datetime64 timedelta64 dtypes
@@ -188,9 +188,9 @@ True and False are Python's
 write a slice, an index or a tuple of them: x[:, 1], x[None]
     index_exp s_ slice_* flatiter ndenumerate ndindex
 write gf.concat, gf.stack or gf.arange
-    c_ r_ block
+    c_ r_
 write gf.meshgrid, or gf.arange with new axes
-    mgrid ogrid ix_ indices diag_indices diag_indices_from mask_indices tril_indices_from
+    mgrid ogrid ix_ indices diag_indices_from mask_indices tril_indices_from
     triu_indices_from fromfunction combinations
 write x.at[key].set(values), or .add, .multiply, .max and .min instead of .set
     scatter_reduce masked_scatter index_reduce diagonal_scatter select_scatter slice_scatter
@@ -198,20 +198,28 @@ write gf.segment_sum(x, segment_ids, num_segments), or gf.segment_mean, gf.segme
     segment_reduce
 write gf.nonzero(x)
     nonzero_static
-write gf.take_along_axis(gf.stack(arrays), gf.expand_dims(indices), axis=0)
-    choose
-write gf.sort, gf.argsort and gf.searchsorted
-    lexsort unique_consecutive mode trim_zeros
+write gf.unique_counts(x): the value with the largest count
+    mode
+write gf.argsort of the last key, and of each other in the order so far: it is stable
+    lexsort
+write x[1:] != x[:-1], which is true where a new value begins
+    unique_consecutive
+write a slice: x[first:last], with the places of gf.nonzero(x)
+    trim_zeros
 write gf.bincount(row * columns + column), with rows and columns from gf.digitize(x, edges)
     histogramdd histogram2d
 write gf.unique_values and gf.isin
-    intersect1d setdiff1d setxor1d union1d
-write gf.mean(x * weights) / gf.mean(weights)
-    average
+    setxor1d
 write gf.vmap(fn), or gf.map(fn, xs)
     vectorize apply_along_axis apply_over_axes frompyfunc ufunc
-write it by gf.scan over the coefficients
-    poly poly1d polyadd polyder polydiv polyint polymul polysub roots polynomial
+write x + y of coefficients, the shorter filled up by gf.pad with zeros in front
+    polyadd polysub
+write gf.linalg.eigvals of the companion matrix of the coefficients
+    roots
+a polynomial is the vector of its coefficients, highest first: gf.polyval(v, x)
+    poly poly1d polydiv polynomial
+write gf.arange(start, stop, step), which leaves stop out; torch.range includes it
+    range
 write gf.einsum(equation, x, y): it finds the order of the products
     einsum_path
 write gf.linalg: solve, lstsq, qr, svd, eigh, slogdet
@@ -230,7 +238,7 @@ numbers are computed as they are; gf.Session(g, check_finite=True) finds NaN
     errstate seterr geterr seterrcall geterrcall getbufsize setbufsize
 write gf.affine_grid(theta, size)
     affine_grid_generator
-write gf.eye, gf.where
+write gf.concat of matrices that gf.pad has filled up with zeros
     block_diag
 write gf.layer_norm, gf.batch_norm, gf.group_norm
     batch_norm_* native_*_norm native_norm
@@ -258,7 +266,7 @@ not in graphfw: an internal of PyTorch
 write session.run([loss, train], feeds) in a loop of your own
     fit train_on_batch
 write gf.broadcast_arrays(x, y), or gf.broadcast_to(x, shape)
-    broadcast_shapes broadcast
+    broadcast
 write x.reshape(…)
     view_copy
 write gf.update(variable, value), and fetch that
@@ -273,7 +281,7 @@ write gf.where(condition, x, y)
     piecewise
 write gf.real(x)
     real_if_close
-write gf.take(x, i, axis=axis), or gf.where(condition, x, y) for choices
+write gf.take(x, i, axis=axis), or gf.where(condition, x, y), one inside of another, for choices
     select
 """
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from graphfw.hints import (
     foreign_arguments,
     foreign_calls,
+    foreign_forms,
     foreign_methods,
     foreign_names,
     foreign_texts,
@@ -42,7 +43,9 @@ def _calls(table: str) -> Calls:
     found: Calls = {}
     for line in _lines(table):
         call, _, expression = line.partition("): ")
-        found.setdefault(call.partition("(")[0], []).append((f"{call})", expression))
+        names, _, arguments = call.partition("(")
+        for name in names.split("|"):
+            found.setdefault(name, []).append((f"{name}({arguments})", expression))
     return found
 
 
@@ -61,6 +64,15 @@ RENAMED = _renamed(foreign_names.CALLED)
 """Another framework's name, and the public path of what graphfw calls otherwise."""
 
 CALLS = _calls(foreign_calls.CALLS)
+
+FORMS = _calls(foreign_forms.FORMS)
+"""Calls of functions that graphfw has by the same name, as others call them."""
+
+VALUES = _calls(foreign_methods.VALUE_CALLS)
+"""Calls of attributes that are no methods here."""
+
+SET = _calls(foreign_methods.SET_CALLS)
+"""Expressions for values of tensors that are set."""
 
 ORDERS = {
     name: order.split()
@@ -84,6 +96,7 @@ PATTERNS = _patterns(TEXTS)
 
 OF_PLACES: dict[str, tuple[Calls, dict[str, str]]] = {
     "gf": ({}, _texts(foreign_texts.TOP_TEXTS)),
+    "gf.nn": (_calls(foreign_calls.NN_CALLS), {}),
     "gf.fft": (_calls(foreign_calls.FFT_CALLS), {}),
     "gf.linalg": (_calls(foreign_calls.LINALG_CALLS), {}),
     "gf.optim": ({}, _OPTIM_TEXTS),

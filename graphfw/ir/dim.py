@@ -19,8 +19,9 @@ import operator
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, SupportsIndex, TypeAlias, cast, final
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, cast, final
 
+from graphfw.hints.names import raise_not_called
 from graphfw.ir.dim_writer import composed, shown
 from graphfw.ir.polynomial import (
     Atom,
@@ -70,6 +71,18 @@ def _refused_order(sign: str) -> Callable[[Dim, Operand], bool]:
 
 
 @final
+class Count(int):
+    """The number of a tensor's elements: an int that says what `x.size(0)` is here."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # which reports such calls itself
+
+        def __call__(self, *args, **kwargs):
+            """Refuse, as ints do."""
+            raise_not_called("size")
+
+
 class Dim:
     """A size that is not known until the graph runs. Made by `symbol` and arithmetic.
 
@@ -92,6 +105,12 @@ class Dim:
         self._hash: int | None = None
         self._symbols: frozenset[str] | None = None
         self._text: str | None = None  # that of `dim_writer.canonical`
+
+    if not TYPE_CHECKING:  # which reports such calls itself
+
+        def __call__(self, *args, **kwargs):
+            """Refuse: it may be a tensor's size, which PyTorch calls."""
+            raise_not_called("size")
 
     # The functions are defined further down, hence the lambdas.
     __add__, __radd__ = _operators(lambda a, b: _added(a, b))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from graphfw.errors import DTypeError, did_you_mean
+from graphfw.hints.names import raise_dtype_called
 
 Kind: TypeAlias = Literal["bool", "int", "uint", "float", "complex", "storage"]
 
@@ -37,6 +38,12 @@ class DType:
         self.itemsize = itemsize
         self.bits = bits or 8 * itemsize
         self._np: np.dtype[Any] | None = None
+
+    if not TYPE_CHECKING:  # which reports such calls itself
+
+        def __call__(self, *args, **kwargs):
+            """Refuse: NumPy's `np.float32(x)` converts."""
+            raise_dtype_called(self.name)
 
     @property
     def dtype(self) -> np.dtype[Any]:

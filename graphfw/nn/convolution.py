@@ -13,7 +13,7 @@ from graphfw.nn import init
 from graphfw.nn.checks import checked_size, explained, near_divisor
 from graphfw.nn.module import Module, parameter
 from graphfw.ops.args import TensorLike, as_tensor
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import demand, demand_word
 from graphfw.ops.convolution import conv, conv_transpose
 from graphfw.ops.padding import PadMode
 from graphfw.ops.spatial import Ints, Padding, each, padding_pairs, slidings
@@ -131,9 +131,7 @@ class _Conv(_ConvWeights):
     ) -> None:
         layer, rank = type(self).__name__, self.rank
         inputs, outputs, count = _channels(layer, in_channels, out_channels, groups)
-        known = ", ".join(_PAD_MODES)
-        message = f"{layer}: padding_mode={padding_mode!r} is none of {known}"
-        demand(padding_mode in _PAD_MODES, message, fix='use "zeros"')
+        demand_word(layer, "padding_mode", padding_mode, _PAD_MODES)
         facts: dict[str, Any] = {
             "kernel_size": each(layer, "kernel_size", kernel_size, rank),
             "stride": each(layer, "stride", stride, rank),

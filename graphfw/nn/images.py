@@ -11,7 +11,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.nn.activations import Activation
 from graphfw.nn.module import Module
 from graphfw.ops.args import TensorLike, as_tensor
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import demand, demand_word
 from graphfw.ops.resize import resize, scaled_sizes
 from graphfw.ops.spatial import Ints, Padding, spatial_rank
 
@@ -147,12 +147,7 @@ class Upsample(Module):
             "Upsample: recompute_scale_factor is for a scale_factor, and there is none",
             fix="leave it out: sizes alone say where elements lie",
         )
-        known = [*_NEAREST, *_RANKS]
-        demand(
-            mode in known,
-            f"Upsample: mode={mode!r} is none of {', '.join(known)}",
-            fix='use "linear"',
-        )
+        demand_word("Upsample", "mode", mode, [*_NEAREST, *_RANKS])
         plain = not (mode in _NEAREST and (align_corners or antialias))
         message = f"Upsample: align_corners and antialias are not for mode={mode!r}"
         demand(plain, message, fix='use mode="linear"')

@@ -19,7 +19,7 @@ from graphfw.ir.shape import normalize_axis
 from graphfw.ir.tensor import Tensor
 from graphfw.ops import random
 from graphfw.ops.args import Axes, TensorLike, axes_of, converted, promoted, ruled
-from graphfw.ops.composed import demand, demand_probability, floats, wide
+from graphfw.ops.composed import demand, demand_probability, demand_word, floats, wide
 from graphfw.ops.reduce import Max
 from graphfw.ops.select import where
 from graphfw.ops.table import Elementwise, unary
@@ -209,8 +209,7 @@ def gelu(x: TensorLike, /, *, approximate: str = "none") -> Tensor:
     Raises:
         ArgumentError: `approximate` is something else.
     """
-    message = f'gelu: approximate={approximate!r} must be "none" or "tanh"'
-    demand(approximate in ("none", "tanh"), message, fix='use approximate="none"')
+    demand_word("gelu", "approximate", approximate, ("none", "tanh"))
     given = floats("gelu", x)
     tensor = wide(given)
     if approximate == "none" and current_graph().opset >= 2:

@@ -11,7 +11,7 @@ from graphfw.ir.dim import DimLike, always_le, dim_max
 from graphfw.ir.functions import F, public
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor, whole
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import demand, demand_word
 from graphfw.ops.counting import arange
 from graphfw.ops.creation import full
 from graphfw.ops.selection import SliceSet, take
@@ -51,8 +51,7 @@ def pad(
     tensor = as_tensor(x)
     widths = _widths(tensor, pad_width)
     if mode != "constant":
-        known = ", ".join(["constant", *_MIRRORS])
-        demand(mode in _MIRRORS, f"pad: mode={mode!r}", {"x": tensor}, fix=f"use one of {known}")
+        demand_word("pad", "mode", mode, ["constant", *_MIRRORS], {"x": tensor})
         for axis, width in enumerate(widths):
             if width != (0, 0):
                 tensor = take(tensor, _mirrored(tensor, axis, *width, mode), axis=axis)

@@ -19,7 +19,7 @@ from graphfw.ir.dtype import float64, int64
 from graphfw.ir.functions import F, public
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_in_order, converted, dims_of
-from graphfw.ops.composed import demand, floats, wide
+from graphfw.ops.composed import demand, demand_word, floats, wide
 
 __all__ = ["resize"]
 
@@ -177,9 +177,11 @@ def resize(
     Tensor([[[1.  , 1.25, 1.75, 2.  ]]], dtype=float32)
     """
     tensor = as_tensor(x) if mode == "nearest" else floats("resize", x)
-    _one_of("mode", mode, _REACH)
-    _one_of("coordinate_transformation_mode", coordinate_transformation_mode, _COORDINATES)
-    _one_of("nearest_mode", nearest_mode, _ROUNDING)
+    demand_word("resize", "mode", mode, _REACH)
+    demand_word(
+        "resize", "coordinate_transformation_mode", coordinate_transformation_mode, _COORDINATES
+    )
+    demand_word("resize", "nearest_mode", nearest_mode, _ROUNDING)
     how = _How(
         mode,
         coordinate_transformation_mode,
@@ -212,11 +214,6 @@ def resize(
 
 def _cast(x: Any, dtype: Any) -> Any:
     return F.astype(x, dtype) if isinstance(x, Tensor) else x.astype(dtype.dtype)
-
-
-def _one_of(what: str, given: str, known: Any) -> None:
-    message = f"resize: {what}={given!r} is none of {', '.join(known)}"
-    demand(given in known, message, fix=f"use {what}={next(iter(known))!r}")
 
 
 def _axes(

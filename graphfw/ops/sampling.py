@@ -13,7 +13,7 @@ from graphfw.ir.functions import F, public
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of
-from graphfw.ops.composed import demand, floats, wide
+from graphfw.ops.composed import demand, demand_word, floats, wide
 from graphfw.ops.spatial import each, spatial_rank
 
 __all__ = ["affine_grid", "grid_sample", "pixel_shuffle", "pixel_unshuffle"]
@@ -62,11 +62,8 @@ def grid_sample(
     Tensor([[[2., 3.]]], dtype=float32)
     """
     tensor, places = floats("grid_sample", x), floats("grid_sample", grid)
-    known = ", ".join(_MODES)
-    demand(mode in _MODES, f"grid_sample: mode={mode!r} is none of {known}", fix='use "linear"')
-    known = ", ".join(_PADDING)
-    message = f"grid_sample: padding_mode={padding_mode!r} is none of {known}"
-    demand(padding_mode in _PADDING, message, fix='use "zeros"')
+    demand_word("grid_sample", "mode", mode, _MODES)
+    demand_word("grid_sample", "padding_mode", padding_mode, _PADDING)
     rank = spatial_rank("grid_sample", tensor)
     wanted = (tensor.shape[0], rank)
     demand(

@@ -184,9 +184,7 @@ def _first_node(before: Graph, after: Graph, trial: RealRun) -> tuple[Node, str]
     old = values_of(before, made, trial.draw)
     new = values_of(after, [t for node in after.nodes for t in node.outputs], trial.draw)
     for tensor in made:
-        rivals = [
-            t for t in places.get(tensor.node.loc.alone(), ()) if t.type == tensor.type
-        ]
+        rivals = [t for t in places.get(tensor.node.loc.alone(), ()) if t.type == tensor.type]
         if not rivals or any(same_values(old[tensor], new[t]) for t in rivals):
             continue
         own = derive(before, [tensor])

@@ -42,7 +42,7 @@ def _public() -> Iterator[tuple[str, Any]]:
         for name in module.__all__:
             value = getattr(module, name)
             is_error = inspect.isclass(value) and issubclass(value, (Exception, tuple))
-            if callable(value) and not is_error:
+            if callable(value) and not (is_error or isinstance(value, gf.DType)):
                 yield f"{own}.{name}", value
                 for method in (
                     vars(value) if inspect.isclass(value) and path != "graphfw.extend" else ()

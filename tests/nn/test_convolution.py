@@ -330,7 +330,7 @@ IMAGES = np.ones((2, 8, 8, 3), np.float32)
         (
             lambda: nn.Conv2d(3, 4, 3, padding_mode="edge"),
             ArgumentError,
-            "padding_mode='edge' is none of zeros, reflect, replicate, circular",
+            'padding_mode=\'edge\' is none of "zeros", "reflect", "replicate", "circular"',
             "zeros",
         ),
         (lambda: nn.MaxPool2d((2, 2, 2)), ArgumentError, "MaxPool2d: kernel_size=(2, 2, 2)", "2"),

@@ -125,7 +125,7 @@ def test_errors():
         gf.quantile(gf.ones(3), 95)
     with pytest.raises(gf.ArgumentError, match="quantile: method='cubic'") as caught:
         gf.quantile(gf.ones(3), 0.5, method="cubic")
-    assert "'nearest'" in caught.value.fix
+    assert '"nearest"' in caught.value.fix
     with pytest.raises(gf.ShapeError, match="nanmedian: axis 0 has size 0"):
         gf.nanmedian(gf.zeros((0,)))
     with pytest.raises(gf.AxisError, match="median: axis 1 is out of range for 1 dim"):

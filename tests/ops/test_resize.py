@@ -216,15 +216,15 @@ X = np.ones((1, 1, 4, 4))
         (
             lambda: gf.resize(X, 3, mode="area"),
             ArgumentError,
-            "mode='area' is none of near",
-            "mode",
+            "mode='area' is none of \"near",
+            "linear",
         ),
         (lambda: gf.resize(X + 1j, 3), DTypeError, "resize: wants floating-point", "gf.abs"),
         (
             lambda: gf.resize(X, 3, coordinate_transformation_mode="corners"),
             ArgumentError,
             "coordinate_transformation_mode='corners' is none of",
-            "half_pixel",
+            "align_corners",
         ),
     ],
 )

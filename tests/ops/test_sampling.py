@@ -129,7 +129,7 @@ X, GRID = np.ones((2, 4, 3, 3)), np.zeros((2, 5, 5, 2))
         (
             lambda: gf.grid_sample(X, GRID, padding_mode="wrap"),
             ArgumentError,
-            "padding_mode='wrap' is none of zeros, border, reflection",
+            'padding_mode=\'wrap\' is none of "zeros", "border", "reflection"',
             "zeros",
         ),
         (
