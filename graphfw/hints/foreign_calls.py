@@ -120,6 +120,7 @@ narrow(x, axis, start, length): gf.take(x, gf.arange(start, start + length), axi
 ndim(x): x.ndim
 numel(x): x.size
 ravel(x): gf.reshape(x, (-1,))
+select_n(mask, x, y): gf.where(mask, y, x)
 rollaxis(x, axis): gf.moveaxis(x, axis, 0)
 rollaxis(x, axis, start): gf.moveaxis(x, axis, start - (start > axis))
 shape(x): x.shape
@@ -158,6 +159,7 @@ putmask(x, mask, value): gf.where(mask, value, x)
 put(x, i, number): gf.reshape(gf.index_set(gf.flatten(x), i, number), x.shape)
 
 # Making tensors.
+iota(dtype: dtype, n): gf.arange(n, dtype=dtype)
 permute(x, axes: list): gf.permute_dims(x, axes)
 permute(x, *axes): gf.permute_dims(x, (*axes,))
 permute(x, *, axes): gf.permute_dims(x, axes)
@@ -253,6 +255,35 @@ GlobalMaxPooling1D(images): gf.max(images, axis=2)
 GlobalMaxPooling2D(images): gf.max(images, axis=(2, 3))
 GlobalMaxPooling3D(images): gf.max(images, axis=(2, 3, 4))
 """
+
+SPECIAL_CALLS = """
+beta(a, b): gf.exp(gf.special.betaln(a, b))
+betaincc(a, b, x): gf.special.betainc(b, a, 1 - x)
+binom(n, k): gf.exp(gf.lgamma(n + 1) - gf.lgamma(k + 1) - gf.lgamma(n - k + 1))
+boxcox(x, power): gf.expm1(power * gf.log(x)) / power
+boxcox1p(x, power): gf.expm1(power * gf.log1p(x)) / power
+chdtrc(v, x): gf.special.gammaincc(v / 2, x / 2)
+chdtr(v, x): gf.special.gammainc(v / 2, x / 2)
+comb(n, k): gf.round(gf.exp(gf.lgamma(n + 1) - gf.lgamma(k + 1) - gf.lgamma(n - k + 1)))
+cosm1(x): -2 * gf.sin(x / 2) ** 2
+erfcinv(x): -gf.special.ndtri(x / 2) / gf.sqrt(2.0)
+exp10(x): 10.0**x
+exprel(x): gf.where(x == 0, 1.0, gf.expm1(x) / gf.where(x == 0, 1.0, x))
+factorial(n): gf.special.gamma(n + 1)
+gammasgn(x): gf.where((x > 0) | (gf.floor(x) % 2 == 0), 1.0, -1.0)
+huber(delta, r): gf.where(gf.abs(r) <= delta, r * r / 2, delta * (gf.abs(r) - delta / 2))
+inv_boxcox(y, power): gf.exp(gf.log1p(power * y) / power)
+inv_boxcox1p(y, power): gf.expm1(gf.log1p(power * y) / power)
+kl_div(x, y): gf.special.xlogy(x, x / y) - x + y
+loggamma(x): gf.lgamma(x)
+multigammaln(a, d): \
+d * (d - 1) / 4 * gf.log(gf.pi) + sum(gf.lgamma(a - j / 2) for j in range(d))
+poch(x, m): gf.exp(gf.lgamma(x + m) - gf.lgamma(x))
+pseudo_huber(delta, r): delta**2 * (gf.sqrt(1 + (r / delta) ** 2) - 1)
+rel_entr(x, y): gf.special.xlogy(x, x / y)
+rgamma(x): 1 / gf.special.gamma(x)
+"""
+"""SciPy's names for special functions, some of which are something else elsewhere."""
 
 NN_CALLS = """
 pad(x, pad: (a, b), mode=None, value=None): \

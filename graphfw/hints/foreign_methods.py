@@ -354,17 +354,15 @@ write f.session.graph
     graph
 """
 
+PLACE_CALLS = """
+subtract|sub(place, values): place.add(-values)
+divide|div(place, values): place.multiply(1 / values)
+mul(place, values): place.multiply(values)
+maximum(place, values): place.max(values)
+minimum(place, values): place.min(values)
+"""
+
 PLACE_TEXTS = """
-write x.at[key].add(-values)
-    subtract sub
-write x.at[key].multiply(1 / values)
-    divide div
-write x.at[key].multiply(values)
-    mul
-write x.at[key].max(values)
-    maximum
-write x.at[key].min(values)
-    minimum
 write x.at[key].set(x[key] ** values)
     power pow
 write x.at[key].set(fn(x[key]))

@@ -57,7 +57,6 @@ gf.subtract: sub
 gf.trunc: fix
 
 # Tensors and their shapes.
-gf.arange: iota
 gf.asarray: tensor array as_tensor asanyarray from_numpy convert_to_tensor scalar_tensor
     asarray_chkfinite ascontiguousarray asfortranarray
 gf.astype: cast
@@ -161,6 +160,7 @@ gf.nn.init.xavier_uniform: glorot_uniform
 gf.nn.init.identity: eye_ IdentityInitializer
 
 # Matrices.
+gf.convolve: fftconvolve oaconvolve
 gf.linalg.lu: lu_factor
 gf.linalg.matrix_exp: expm
 

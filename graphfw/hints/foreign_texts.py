@@ -15,7 +15,17 @@ write gf.no_grad(), or gf.stop_gradient(x)
 losses are functions in gf.nn: gf.nn.cross_entropy, gf.nn.mse
     losses
 functions are in gf (gf.relu, gf.softmax), losses in gf.nn (gf.nn.mse)
-    functional ops lax
+    functional ops lax numpy scipy
+write x[i : i + n], or gf.take(x, i + gf.arange(n), axis=axis) for a place that a run computes
+    dynamic_slice dynamic_slice_in_dim
+write x.at[i : i + n].set(values), or x.at[i + gf.arange(n)] for a place that a run computes
+    dynamic_update_slice dynamic_update_slice_in_dim
+write gf.einsum(equation, x, y)
+    dot_general
+write gf.conv(x, weight, stride=…, padding=…)
+    conv_general_dilated
+write gf.broadcast_to(gf.reshape(x, dims), shape)
+    broadcast_in_dim
 write gf.optim.schedules, as in gf.optim.Adam(gf.optim.schedules.cosine(0.1, 1000))
     lr_scheduler schedules LRScheduler
 not in graphfw: scipy.optimize.minimize takes a gf.function of loss and gradients
@@ -123,9 +133,31 @@ gf.onnx.load(path) loads models of other frameworks
 a window is an array: gf.asarray(np.{name}(n)); gf.fft.hann_window is periodic
     hamming hanning kaiser blackman bartlett
 a window is an array: gf.asarray(scipy.signal.get_window("kaiser", n))
+    windows
     kaiser_window blackman_window bartlett_window
+not in graphfw: SciPy's is gf.host_call(scipy.signal.{name}, x.type, x, pure=True)
+    CZT ShortTimeFFT StateSpace TransferFunction ZerosPolesGain ZoomFFT abcd_normalize
+    argrelextrema argrelmax argrelmin band_stop_obj bessel besselap bilinear_zpk bode bsplines
+    buttap butter buttord cheb1ap cheb1ord cheb2ap cheb2ord cheby1 cheby2 check_COLA check_NOLA
+    chirp choose_conv_method closest_STFT_dual_window coherence cont2discrete correlation_lags
+    csd cspline1d cspline1d_eval cspline2d czt czt_points dbode decimate deconvolve detrend
+    dfreqresp dimpulse dlsim dlti dstep ellip ellipap ellipord envelope filter_design filtfilt
+    find_peaks find_peaks_cwt findfreqs fir_filter_design firls firwin firwin2 firwin_2d
+    freqresp freqs freqs_zpk freqz freqz_sos freqz_zpk gammatone gauss_spline gausspulse
+    get_window group_delay hilbert hilbert2 iircomb iirdesign iirfilter iirnotch iirpeak impulse
+    invres invresz kaiser_atten kaiser_beta kaiserord lfilter lfilter_zi lfiltic lombscargle
+    lp2bp lp2bp_zpk lp2bs lp2bs_zpk lp2hp lp2hp_zpk lp2lp lp2lp_zpk lsim lti lti_conversion
+    ltisys max_len_seq medfilt medfilt2d minimum_phase order_filter peak_prominences peak_widths
+    periodogram place_poles qspline1d qspline1d_eval qspline2d remez resample resample_poly
+    residue residuez savgol_coeffs savgol_filter sawtooth sepfir2d signaltools sos2tf sos2zpk
+    sosfilt sosfilt_zi sosfiltfilt sosfreqz spectral spectrogram spline spline_filter ss2tf
+    ss2zpk step sweep_poly symiirorder1 symiirorder2 tf2sos tf2ss tf2zpk unique_roots
+    unit_impulse upfirdn vectorstrength waveforms wavelets welch wiener zoom_fft zpk2sos zpk2ss
+    zpk2tf
 write gf.fft.stft(x, window, hop)
-    MelSpectrogram STFTSpectrogram signal
+    MelSpectrogram STFTSpectrogram
+functions of signals are in gf.fft, and gf.convolve; others: gf.host_call(scipy.signal.…)
+    signal
 write session.restore(path), or gf.onnx.load(path)
     load load_state_dict from_file PyTorchFileReader deserialize loadtxt genfromtxt fromfile
     fromregex
@@ -260,7 +292,7 @@ not in graphfw: an internal of PyTorch
     SerializationStorageContext StaticModule Tag TracingState USE_* Use Value assert_int_or_pair
     boolean_dispatch builtins classes classproperty common_type* factory_kwargs get_scaled_dot*
     import_ir_module* merge_type* np parameter parse_* per_channel_* per_tensor_*
-    prepare_multiprocessing* profiler_* qscheme return_types unify_type_list torch types windows
+    prepare_multiprocessing* profiler_* qscheme return_types unify_type_list torch types
     is_warn_always_enabled set_warn_always math ScalingType SwizzleType scaled_dot_general
     handle_torch_function resize_as_*
 write session.run([loss, train], feeds) in a loop of your own
@@ -283,6 +315,17 @@ write gf.real(x)
     real_if_close
 write gf.take(x, i, axis=axis), or gf.where(condition, x, y), one inside of another, for choices
     select
+"""
+
+LINALG_TEXTS = """
+write gf.linalg.inv of gf.reshape(x, (n, n)), and gf.reshape
+    tensorinv
+write gf.linalg.solve of gf.reshape(x, (n, n)), and gf.reshape
+    tensorsolve
+write gf.linalg.solve_triangular twice, with the factor and with its adjoint
+    cho_solve cho_solve_banded
+write gf.linalg.cholesky(x)
+    cho_factor
 """
 
 TOP_TEXTS = """

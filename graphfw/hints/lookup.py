@@ -61,6 +61,14 @@ def look_up(name: str, place: str = "gf") -> Answer:
     return found
 
 
+def beyond(name: str, place: str) -> str:
+    """Return how to call SciPy's function of a name, if that is in a module like SciPy's, or ""."""
+    tables: Any = import_module("graphfw.hints.tables")
+    module = tables.BEYOND.get(place)
+    call = f"gf.host_call(scipy.{module}.{name}, x.type, x, pure=True)"
+    return f"if it is SciPy's: {call}" if module else ""
+
+
 def renamed(name: str) -> str:
     """Return the public path of what graphfw calls otherwise than others do, or ""."""
     tables: Any = import_module("graphfw.hints.tables")

@@ -16,7 +16,7 @@ from graphfw.hints import public
 from graphfw.hints.calls import correction, in_other_form, shown_arguments
 from graphfw.hints.expressions import Argument, filled, plain
 from graphfw.hints.foreign_arguments import USES, why_left_out
-from graphfw.hints.lookup import Answer, look_up
+from graphfw.hints.lookup import Answer, beyond, look_up
 from graphfw.hints.written import Written, attribute_of, call_around, call_at
 from graphfw.loc import user_frame
 
@@ -48,7 +48,8 @@ def hints_for_module(
         def find_fix() -> str:
             answer = look_up(name, path)
             near = "" if answer else did_you_mean(name, names, 0.7)
-            return _fix(answer, written) or near or f"see dir({path})"
+            known = "; ".join(filter(None, [near, beyond(name, path)]))
+            return _fix(answer, written) or known or f"see dir({path})"
 
         if how != "IMPORT_FROM":
             raise UnknownNameError(summary, name, find_fix)

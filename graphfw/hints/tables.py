@@ -94,16 +94,20 @@ TEXTS = {**_OPTIM_TEXTS, **_texts(foreign_texts.TEXTS)}
 PATTERNS = _patterns(TEXTS)
 """The same of patterns of names, in the order in which they are tried."""
 
+BEYOND = {"gf.special": "special", "gf.linalg": "linalg"}
+"""SciPy's modules for what users look for in one of graphfw's that has no answer to it."""
+
 OF_PLACES: dict[str, tuple[Calls, dict[str, str]]] = {
     "gf": ({}, _texts(foreign_texts.TOP_TEXTS)),
     "gf.nn": (_calls(foreign_calls.NN_CALLS), {}),
+    "gf.special": (_calls(foreign_calls.SPECIAL_CALLS), {}),
     "gf.fft": (_calls(foreign_calls.FFT_CALLS), {}),
-    "gf.linalg": (_calls(foreign_calls.LINALG_CALLS), {}),
+    "gf.linalg": (_calls(foreign_calls.LINALG_CALLS), _texts(foreign_texts.LINALG_TEXTS)),
     "gf.optim": ({}, _OPTIM_TEXTS),
     "Tensor": (_calls(foreign_methods.TENSOR_CALLS), _texts(foreign_methods.TENSOR_TEXTS)),
     "Module": ({}, _texts(foreign_methods.MODULE_TEXTS)),
     "Optimizer": ({}, _texts(foreign_methods.OPTIMIZER_TEXTS)),
-    "Place": ({}, _texts(foreign_methods.PLACE_TEXTS)),
+    "Place": (_calls(foreign_methods.PLACE_CALLS), _texts(foreign_methods.PLACE_TEXTS)),
     "Session": ({}, _texts(foreign_methods.SESSION_TEXTS)),
     "Graph": ({}, _texts(foreign_methods.GRAPH_TEXTS)),
     "Plan": ({}, _texts(foreign_methods.PLAN_TEXTS)),

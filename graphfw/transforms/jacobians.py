@@ -60,7 +60,7 @@ def jacobian(
     Tensor([[3., 0., 1.],
             [0., 3., 2.]], dtype=float32)
     """
-    demand(callable(fn), f"jacobian: fn is {a_type(fn)}, not a function", fix="pass a function")
+    _demand_function("jacobian", fn)
     demand(mode in MODES, f"jacobian: mode={mode!r}", fix=f"use one of {', '.join(MODES)}")
     several: Any = [argnums] if isinstance(argnums, SupportsIndex) else argnums
     demand(
@@ -103,6 +103,7 @@ def jacfwd(
     >>> gf.jacfwd(gf.exp)(gf.asarray(0.0))
     Tensor(1., dtype=float32)
     """
+    _demand_function("jacfwd", fn)
     return jacobian(fn, argnums, mode="forward", holomorphic=holomorphic)
 
 
@@ -116,7 +117,12 @@ def jacrev(
     >>> gf.jacrev(gf.exp)(gf.asarray(0.0))
     Tensor(1., dtype=float32)
     """
+    _demand_function("jacrev", fn)
     return jacobian(fn, argnums, mode="reverse", holomorphic=holomorphic)
+
+
+def _demand_function(what: str, fn: Any) -> None:
+    demand(callable(fn), f"{what}: fn is {a_type(fn)}, not a function", fix="pass a function")
 
 
 @explained
@@ -142,7 +148,7 @@ def hessian(
     Tensor([[4., 2.],
             [2., 0.]], dtype=float32)
     """
-    demand(callable(fn), f"hessian: fn is {a_type(fn)}, not a function", fix="pass a function")
+    _demand_function("hessian", fn)
     first = jacobian(fn, argnums, mode="reverse", holomorphic=holomorphic)
     return jacobian(first, argnums, mode="forward", holomorphic=holomorphic)
 

@@ -146,7 +146,15 @@ SAMPLES = {
     **{"permute.axes": (1, 0), "session": gf.Session(gf.Graph()), "solve_triangular.b": V},
     **{"repeat.n": 1, "repeat.m": 2, "delete.axis": 0, "compress.axis": 0, "norm.dim": 0},
     **{"histogram_bin_edges.range": (0.0, 1.0), "histc.min": 0, "histc.max": 1, "d": X},
-    **{"any.x": X > 0.5, "tri.m": 2, "norm.p": 1, "all.x": X > 0.5, "type.dtype": gf.int8},
+    **{"power": 0.5, "binom.n": X, "comb.n": X, "factorial.n": X, "multigammaln.d": 2, "delta": 1},
+    **{
+        "place": X.at[0],
+        "any.x": X > 0.5,
+        "tri.m": 2,
+        "norm.p": 1,
+        "all.x": X > 0.5,
+        "type.dtype": gf.int8,
+    },
     **{"compress.mask": V > 1, "delete.i": 1, "polar.angle": X, "divmod.y": X, "kthvalue.k": 1},
     **{"cosine_embedding_loss.target": V, "narrow.length": 1, "narrow.start": 0, "fill.value": 1},
 }
