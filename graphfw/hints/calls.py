@@ -118,7 +118,8 @@ def raise_refusal(
         callee = written.callee if written else path_of(name, function) or name
         positional, keywords = _arguments(written, args, kwargs, signature)
         owner = getattr(function, "__self__", None)
-        of = [] if owner is None else [_owner(owner, written)]
+        is_method = owner is not None and function.__name__ != "__init__"
+        of = [_owner(owner, written)] if is_method else []
         fix = in_other_form(name, [*of, *positional], keywords)
         fix = fix or correction(callee, signature, positional, keywords)
         use = USES.get(name, "") if fix.startswith("its arguments are") else ""

@@ -285,6 +285,30 @@ rgamma(x): 1 / gf.special.gamma(x)
 """
 """SciPy's names for special functions, some of which are something else elsewhere."""
 
+OPTIM_CALLS = """
+adam(lr, *, eps=None): gf.optim.Adam(lr, eps=eps)
+adam(lr, b1=0.9, b2=0.999, eps=None): gf.optim.Adam(lr, betas=(b1, b2), eps=eps)
+adamw(lr, *, eps=None, weight_decay=None): gf.optim.AdamW(lr, eps=eps, weight_decay=weight_decay)
+adamw(lr, b1=0.9, b2=0.999, eps=None, *, weight_decay=None): \
+gf.optim.AdamW(lr, betas=(b1, b2), eps=eps, weight_decay=weight_decay)
+CosineAnnealingLR(optimizer, steps, final=None): gf.optim.schedules.cosine(lr, steps, final=final)
+CosineDecay|cosine_decay_schedule(lr, steps, alpha=None): \
+gf.optim.schedules.cosine(lr, steps, final=alpha * lr)
+ExponentialDecay|exponential_decay(lr, steps, rate): gf.optim.schedules.exponential(lr, rate, steps)
+ExponentialDecay|exponential_decay(lr, decay_steps, decay_rate): \
+gf.optim.schedules.exponential(lr, decay_rate, decay_steps)
+exponential_decay(lr, transition_steps, decay_rate): \
+gf.optim.schedules.exponential(lr, decay_rate, transition_steps)
+ExponentialLR(optimizer, factor): gf.optim.schedules.exponential(lr, factor)
+MultiStepLR(optimizer, milestones, factor=0.1): \
+gf.optim.schedules.piecewise(milestones, [lr * factor**n for n in range(len(milestones) + 1)])
+PolynomialLR(optimizer, steps=5, power=None): gf.optim.schedules.polynomial(lr, steps, power)
+StepLR(optimizer, every, factor=None): gf.optim.schedules.step_decay(lr, every, factor)
+warmup_cosine_decay_schedule(init_value, lr, warmup, decay_steps, final=None): \
+gf.optim.schedules.cosine(lr, decay_steps, final=final, warmup=warmup)
+"""
+"""Optimisers and schedules. PyTorch's take the optimiser, whose rate stands as `lr`."""
+
 NN_CALLS = """
 pad(x, pad: (a, b), mode=None, value=None): \
 gf.pad(x, ((0, 0),) * (x.ndim - 1) + ((a, b),), mode=mode, constant_values=value)

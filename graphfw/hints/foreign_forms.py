@@ -105,6 +105,17 @@ gf.linalg.solve_triangular(m, b, unit_diagonal=unit_diagonal)
 solve_triangular(m, b, *, lower: False, unit_diagonal=None): \
 gf.linalg.solve_triangular(m, b, upper=True, unit_diagonal=unit_diagonal)
 
+# Optimisers.
+Adam(lr=None, *, beta_1, beta_2=0.999, eps=None): \
+gf.optim.Adam(lr, betas=(beta_1, beta_2), eps=eps)
+Adam(lr=None, *, beta_1=0.9, beta_2, eps=None): \
+gf.optim.Adam(lr, betas=(beta_1, beta_2), eps=eps)
+AdamW(lr=None, *, beta_1, beta_2=0.999, eps=None, weight_decay=None): \
+gf.optim.AdamW(lr, betas=(beta_1, beta_2), eps=eps, weight_decay=weight_decay)
+AdamW(lr=None, *, beta_1=0.9, beta_2, eps=None, weight_decay=None): \
+gf.optim.AdamW(lr, betas=(beta_1, beta_2), eps=eps, weight_decay=weight_decay)
+Adam(lr, beta1: number, beta2: number, eps=None): gf.optim.Adam(lr, betas=(beta1, beta2), eps=eps)
+
 # Layers and losses as functions.
 layer_norm(x, normalized_shape: (a,), weight=None, bias=None, eps=None): \
 gf.layer_norm(x, weight, bias, eps=eps)

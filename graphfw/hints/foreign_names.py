@@ -155,8 +155,8 @@ gf.nn.smooth_l1: SmoothL1Loss smooth_l1_loss
 gf.nn.init.truncated_normal: trunc_normal_ TruncatedNormal
 gf.nn.init.he_normal: kaiming_normal
 gf.nn.init.he_uniform: kaiming_uniform
-gf.nn.init.xavier_normal: glorot_normal
-gf.nn.init.xavier_uniform: glorot_uniform
+gf.nn.init.xavier_normal: glorot_normal GlorotNormal
+gf.nn.init.xavier_uniform: glorot_uniform GlorotUniform
 gf.nn.init.identity: eye_ IdentityInitializer
 
 # Matrices.

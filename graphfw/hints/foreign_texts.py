@@ -317,6 +317,11 @@ write gf.take(x, i, axis=axis), or gf.where(condition, x, y), one inside of anot
     select
 """
 
+NN_TEXTS = """
+clipping is an option of optimisers: gf.optim.Adam(lr, clip_norm=1.0)
+    utils
+"""
+
 LINALG_TEXTS = """
 write gf.linalg.inv of gf.reshape(x, (n, n)), and gf.reshape
     tensorinv

@@ -87,6 +87,7 @@ def _patterns(texts: dict[str, str]) -> dict[str, str]:
     return {name: texts.pop(name) for name in list(texts) if set("*[") & set(name)}
 
 
+_OPTIM_CALLS = _calls(foreign_calls.OPTIM_CALLS)
 _OPTIM_TEXTS = _texts(foreign_texts.OPTIM_TEXTS)
 TEXTS = {**_OPTIM_TEXTS, **_texts(foreign_texts.TEXTS)}
 """Another framework's name, and what to do where there is no one function for it."""
@@ -99,11 +100,12 @@ BEYOND = {"gf.special": "special", "gf.linalg": "linalg"}
 
 OF_PLACES: dict[str, tuple[Calls, dict[str, str]]] = {
     "gf": ({}, _texts(foreign_texts.TOP_TEXTS)),
-    "gf.nn": (_calls(foreign_calls.NN_CALLS), {}),
+    "gf.nn": (_calls(foreign_calls.NN_CALLS), _texts(foreign_texts.NN_TEXTS)),
     "gf.special": (_calls(foreign_calls.SPECIAL_CALLS), {}),
     "gf.fft": (_calls(foreign_calls.FFT_CALLS), {}),
     "gf.linalg": (_calls(foreign_calls.LINALG_CALLS), _texts(foreign_texts.LINALG_TEXTS)),
-    "gf.optim": ({}, _OPTIM_TEXTS),
+    "gf.optim": (_OPTIM_CALLS, _OPTIM_TEXTS),
+    "gf.optim.schedules": (_OPTIM_CALLS, {}),
     "Tensor": (_calls(foreign_methods.TENSOR_CALLS), _texts(foreign_methods.TENSOR_TEXTS)),
     "Module": ({}, _texts(foreign_methods.MODULE_TEXTS)),
     "Optimizer": ({}, _texts(foreign_methods.OPTIMIZER_TEXTS)),

@@ -149,6 +149,16 @@ SAMPLES = {
     **{"power": 0.5, "binom.n": X, "comb.n": X, "factorial.n": X, "multigammaln.d": 2, "delta": 1},
     **{
         "place": X.at[0],
+        **{"lr": 0.1, "steps": 10, "decay_steps": 20, "transition_steps": 10, "warmup": 5},
+        **{"decay_rate": 0.9, "optimizer": gf.optim.SGD(0.1), "factor": 0.9, "every": 10},
+        **{
+            "milestones": (10, 20),
+            "init_value": 0.0,
+            "beta1": 0.9,
+            "beta2": 0.99,
+            "beta_1": 0.9,
+            "beta_2": 0.99,
+        },
         "any.x": X > 0.5,
         "tri.m": 2,
         "norm.p": 1,

@@ -104,6 +104,13 @@ NAMES = [
     (lambda: gf.hanning(5), "a window is an array: gf.asarray(np.hanning(n))"),
     (lambda: gf.is_tensor(a), "write isinstance(x, gf.Tensor)"),
     (lambda: gf.half, "write gf.float16"),
+    (lambda: gf.optim.adam(0.1, b1=0.5), "gf.optim.Adam(0.1, betas=(0.5, 0.999))"),
+    (lambda: gf.optim.adamw(0.1, weight_decay=1), "gf.optim.AdamW(0.1, weight_decay=1)"),
+    (
+        lambda: gf.optim.cosine_decay_schedule(1.0, 9, 0.1),
+        "gf.optim.schedules.cosine(1.0, 9, final",
+    ),
+    (lambda: gf.optim.schedules.StepLR(a, 10), "gf.optim.schedules.step_decay(lr, 10)"),
     (lambda: gf.nn.Conv2D(8, 3, 2), "write gf.nn.Conv2d(…); its arguments are: in_channels, out_"),
 ]
 
@@ -339,7 +346,7 @@ MORE_CALLS = [
         "gf.optim.SGD(lr=0.1); parameters go to the step: optimizer.minimize(loss, model.para",
     ),
     (lambda: gf.optim.Adam(learning_rate=0.1), "gf.optim.Adam(lr=0.1)"),
-    (lambda: gf.optim.Adam(0.1, beta_1=0.9), "gf.optim.Adam(0.1); without beta_1=: write betas="),
+    (lambda: gf.optim.Adam(0.1, beta_2=0.9), "gf.optim.Adam(0.1, betas=(0.9, 0.9))"),
     (lambda: model.state_dict(), "its arguments are: session"),
     (lambda: model.load_state_dict({}), "its arguments are: session, state, strict"),
     (lambda: optimizer.minimize(x, params=[a]), "optimizer.minimize(x, parameters=[a])"),
