@@ -325,7 +325,9 @@ def describe(label: str, tensor: Tensor) -> Operand:
 
 
 def made_by(node: Node) -> str:
-    """Return the name of the op, or of the function that makes constants of such a node."""
+    """Return the name of the function that the user called, or of the op."""
+    if node.loc.called:
+        return node.loc.called
     if node.op.name != "broadcast_to":
         return node.op.name
     value: Any = node.inputs[0].node.op

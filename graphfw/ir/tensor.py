@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphfw.errors import ConcreteValueError, DTypeError
+from graphfw.errors import ConcreteValueError, DTypeError, type_text
 from graphfw.hints.calls import explained
 from graphfw.hints.devices import executor_for
 from graphfw.hints.names import raise_unknown, raise_unmade, raise_unset
@@ -384,7 +384,8 @@ class Tensor(Operators, CalledByNumPy):
             text = np.array2string(value, separator=", ", prefix="Tensor(")
             return f"Tensor({text}, dtype={self.dtype.name})"
         name = f'"{self.name}" ' if self.name else ""
-        return f"<Tensor {name}{self.type} from {self.node.op.name} at {self.node.loc.short()}>"
+        kind, made = type_text(str(self.type)), concrete.made_by(self.node)
+        return f"<Tensor {name}{kind} from {made} at {self.node.loc.short()}>"
 
     def _shown_value(self) -> np.ndarray[Any, Any] | None:
         """Return the value for a text; None where there is none, or none is computed."""

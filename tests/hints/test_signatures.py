@@ -95,6 +95,26 @@ def test_what_an_argument_is_called_is_said():
         assert caught.value.fix, path
 
 
+def test_a_layer_shows_what_its_call_takes():
+    class Own(gf.nn.Module):
+        def forward(self, x: gf.Tensor, *others: gf.Tensor, mask: gf.Tensor | None = None) -> None:
+            pass
+
+    class Told(gf.nn.Module):
+        def forward(self, x, training):
+            pass
+
+    with gf.Graph():
+        linear, attention = gf.nn.Linear(3, 4), gf.nn.MultiHeadAttention(4, 2)
+        own, told = Own(), Told()
+    assert list(inspect.signature(linear).parameters) == ["x", "training"]
+    named = ["query", "key", "value", "mask", "training"]
+    assert list(inspect.signature(attention).parameters) == named
+    assert list(inspect.signature(own).parameters) == ["x", "others", "mask", "training"]
+    assert list(inspect.signature(told).parameters) == ["x", "training"]
+    assert "in_features" in inspect.signature(gf.nn.Linear).parameters
+
+
 def test_ops_and_initialisers_show_their_options():
     class Twice(gf.Op):
         axis: int
