@@ -45,7 +45,7 @@ __all__ = [
 
 
 _UNNAMED_DIM = re.compile(r"(?<![\w\"'])_(?:dim(?:_\d+)?|([A-Za-z]\w*)_(\d+))\b(?![\"'])")
-"""The symbol that a placeholder's dim `None` gets: `_x_0` for dim 0 of "x", `_dim` without a name."""
+"""The symbol of a dim `None`: `_x_0` for dim 0 of the placeholder "x", `_dim` without a name."""
 
 
 def type_text(text: str) -> str:
