@@ -79,7 +79,6 @@ EMPTY = {
     "nanmedian": gf.nanmedian,
     "median": gf.median,
     "quantile": lambda x: gf.quantile(x, 0.5),
-    "histogram": gf.histogram,
     "vector_norm": lambda x: gf.linalg.vector_norm(x, ord=gf.inf),
     "matrix_norm": lambda x: gf.linalg.matrix_norm(x[None], ord=2),
     "interp": lambda x: gf.interp(0.5, x, x),
