@@ -408,13 +408,25 @@ def _bound(value: Any, sizes: Mapping[str, int]) -> Any:
     return value
 
 
+_RULES = {
+    "shape": "def shape(self, x): return x",
+    "dtype": "def dtype(self, x): return x",
+    "eval": "def eval(self, xp, x): … for NumPy and CuPy",
+    "vjp": "def vjp(self, ct, y, x): …, or vjp = gf.extend.NONDIFF for none",
+}
+"""The rules that every op has, as they are written for one input."""
+
+
 def op(name: str) -> Callable[[OpClass], OpClass]:
     """Register an op class under a name, after checking that no fact is missing."""
 
     def register(cls: OpClass) -> OpClass:
         missing = [fact for fact in ("shape", "dtype", "eval", "vjp") if not hasattr(cls, fact)]
         if missing:
-            raise GraphError(f"op {name!r} does not say its {', '.join(missing)}")
+            raise GraphError(
+                f"op {name!r} does not say its {', '.join(missing)}",
+                fix="; ".join([f"write {_RULES[fact]}" for fact in missing]),
+            )
         if name in REGISTRY:
             raise GraphError(f"an op named {name!r} exists already: {REGISTRY[name].__name__}")
         cls.name = name

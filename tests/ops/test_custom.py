@@ -159,6 +159,43 @@ def test_what_eval_gives_is_checked(jit: str, result, said: str, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("vjp", "said"),
+    [
+        (lambda self, ct, y, x: ct, "its vjp returns a Tensor for 1 input"),
+        (lambda self, ct, y, x: (ct, ct), "its vjp returns (a Tensor, a Tensor) for 1 input"),
+        (lambda self, ct, y, x: (np.ones(2),), "its vjp returns (a ndarray) for 1 input"),
+        (lambda self, ct, y, x: None, "its vjp returns a NoneType for 1 input"),
+    ],
+)
+def test_what_vjp_gives_is_checked(vjp, said: str):
+    wrong = gf.op("tests.wrong")(type("Wrong", (Cube,), {"vjp": vjp}))
+    x = gf.asarray([1.0, 2.0])
+    with pytest.raises(gf.GraphError) as caught:
+        gf.grad(gf.sum(gf.apply(wrong(), x)), x)
+    assert f"tests.wrong: {said}" in str(caught.value)
+    assert "return a tuple" in caught.value.fix
+
+
+def test_what_batch_gives_is_checked():
+    def batch(self, lanes, batched, x):
+        del lanes, batched, x
+
+    wrong = gf.op("tests.wrong")(type("Wrong", (Cube,), {"batch": batch}))
+    with pytest.raises(gf.GraphError, match=r"tests.wrong: its batch returns a NoneType"):
+        gf.vmap(lambda x: gf.apply(wrong(), x))(gf.ones((2, 3)))
+
+
+@pytest.mark.parametrize("rule", ["shape", "eval", "vjp"])
+def test_a_rule_that_is_missing_is_shown(rule):
+    rules = {"shape": lambda self, x: x, "dtype": lambda self, x: x, "vjp": None}
+    rules = {**rules, "eval": lambda self, xp, x: x, rule: ...}
+    del rules[rule]
+    with pytest.raises(gf.GraphError, match=f"does not say its {rule}") as caught:
+        gf.op("tests.lacking")(type("Lacking", (gf.Op,), rules))
+    assert caught.value.fix.startswith(f"write def {rule}(self")
+
+
+@pytest.mark.parametrize(
     ("scalar", "said"),
     [
         (lambda k, x: k.nope(x), "its scalar fails: there is no primitive function 'nope'"),
