@@ -19,6 +19,8 @@ from graphfw.ir.op import ELEMENTWISE, REGISTRY, Op, Trait
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.batching import changed
+from graphfw.ops.measured import Measuring
 
 __all__ = ["apply", "op"]
 
@@ -152,7 +154,7 @@ def _checked(evaluate: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Op, xp: Any, *inputs: Any, **random: Any) -> Any:
         result = evaluate(self, xp, *inputs, **random)
         results = tuple(result) if self.multiple else (result,)
-        wanted = self.infer(*map(_type, inputs))
+        wanted = _with_sizes(self, results).infer(*map(_type, inputs))
         found = [_type(x) if hasattr(x, "dtype") else a_type(x) for x in results]
         if found != list(wanted):
             raise ExecutionError(
@@ -164,6 +166,11 @@ def _checked(evaluate: Callable[..., Any]) -> Callable[..., Any]:
 
     call.checks = True  # type: ignore[attr-defined]  # a mark, on a function
     return call
+
+
+def _with_sizes(op: Op, results: tuple[Any, ...]) -> Op:
+    """Return an op whose dims only a run finds out with those of its results."""
+    return changed(op, dims=op.measured(*results)) if isinstance(op, Measuring) else op
 
 
 def _checked_vjp(vjp: Callable[..., Any]) -> Callable[..., Any]:
