@@ -136,7 +136,7 @@ a window is an array: gf.asarray(scipy.signal.get_window("kaiser", n))
     windows
     kaiser_window blackman_window bartlett_window
 not in graphfw: SciPy's is gf.host_call(scipy.signal.{name}, x.type, x, pure=True)
-    CZT ShortTimeFFT StateSpace TransferFunction ZerosPolesGain ZoomFFT abcd_normalize
+    BadCoefficients CZT ShortTimeFFT StateSpace TransferFunction ZerosPolesGain ZoomFFT abcd_normalize
     argrelextrema argrelmax argrelmin band_stop_obj bessel besselap bilinear_zpk bode bsplines
     buttap butter buttord cheb1ap cheb1ord cheb2ap cheb2ord cheby1 cheby2 check_COLA check_NOLA
     chirp choose_conv_method closest_STFT_dual_window coherence cont2discrete correlation_lags

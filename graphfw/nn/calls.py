@@ -50,7 +50,7 @@ def call(module: Module, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def signature_of(module: Module) -> inspect.Signature:
-    """Return what a module takes when it is called: the arguments of `forward`, and `training`."""
+    """Return the signature of a module's calls: that of `forward`, with `training`."""
     own = inspect.signature(module.forward)
     names = list(own.parameters.values())
     if "training" in own.parameters:

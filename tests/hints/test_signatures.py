@@ -14,6 +14,8 @@ from tests.test_public_api import MODULES
 NAMED_VALUES = {"gf.breakpoint", "gf.check", "gf.print", "gf.extend.bad", "gf.extend.ok"}
 """Functions that take values of the user's by names of the user's."""
 
+NAMED_VALUES.add("gf.extend.measure")  # the fields of an op
+
 OF_THE_USER = {"gf.Function.plan", "gf.nn.Module.forward"}
 """Methods that take the arguments of a function of the user's."""
 

@@ -81,7 +81,7 @@ def samples() -> dict[str, Any]:
 
 
 def known(library: str, line: str) -> Any:
-    """Return what a line gives in its library."""
+    """Return the value of a line in its library."""
     names: dict[str, Any] = {"np": np}
     make: Any = np.asarray
     if library == "torch":
@@ -109,7 +109,7 @@ def _named(make: Any, line: str, names: dict[str, Any]) -> dict[str, Any]:
 
 
 def corrected(line: str) -> tuple[list[str], Any]:
-    """Return what the errors make of a line, step by step, and what the last one gives."""
+    """Return the line with each of its corrections, and the value of the last."""
     for pattern, place in PLACES.items():
         line = re.sub(pattern, place, line)
     names = _named(gf.asarray, line, {"gf": gf})

@@ -142,7 +142,7 @@ def _sorted(path: str, names: list[str], place: str) -> Found:
 
 
 def _of_any(text: str, name: str) -> str:
-    """Return what is said of a name as it is said of all that have the same answer."""
+    """Return the text of an answer without the name, as of all names that have it."""
     return text.replace(f".{name},", ".…,").replace(f".{name}(", ".…(")
 
 
