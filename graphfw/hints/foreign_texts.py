@@ -136,24 +136,24 @@ a window is an array: gf.asarray(scipy.signal.get_window("kaiser", n))
     windows
     kaiser_window blackman_window bartlett_window
 not in graphfw: SciPy's is gf.host_call(scipy.signal.{name}, x.type, x, pure=True)
-    BadCoefficients CZT ShortTimeFFT StateSpace TransferFunction ZerosPolesGain ZoomFFT abcd_normalize
-    argrelextrema argrelmax argrelmin band_stop_obj bessel besselap bilinear_zpk bode bsplines
-    buttap butter buttord cheb1ap cheb1ord cheb2ap cheb2ord cheby1 cheby2 check_COLA check_NOLA
-    chirp choose_conv_method closest_STFT_dual_window coherence cont2discrete correlation_lags
-    csd cspline1d cspline1d_eval cspline2d czt czt_points dbode decimate deconvolve detrend
-    dfreqresp dimpulse dlsim dlti dstep ellip ellipap ellipord envelope filter_design filtfilt
-    find_peaks find_peaks_cwt findfreqs fir_filter_design firls firwin firwin2 firwin_2d
-    freqresp freqs freqs_zpk freqz freqz_sos freqz_zpk gammatone gauss_spline gausspulse
-    get_window group_delay hilbert hilbert2 iircomb iirdesign iirfilter iirnotch iirpeak impulse
-    invres invresz kaiser_atten kaiser_beta kaiserord lfilter lfilter_zi lfiltic lombscargle
-    lp2bp lp2bp_zpk lp2bs lp2bs_zpk lp2hp lp2hp_zpk lp2lp lp2lp_zpk lsim lti lti_conversion
-    ltisys max_len_seq medfilt medfilt2d minimum_phase order_filter peak_prominences peak_widths
-    periodogram place_poles qspline1d qspline1d_eval qspline2d remez resample resample_poly
-    residue residuez savgol_coeffs savgol_filter sawtooth sepfir2d signaltools sos2tf sos2zpk
-    sosfilt sosfilt_zi sosfiltfilt sosfreqz spectral spectrogram spline spline_filter ss2tf
-    ss2zpk step sweep_poly symiirorder1 symiirorder2 tf2sos tf2ss tf2zpk unique_roots
-    unit_impulse upfirdn vectorstrength waveforms wavelets welch wiener zoom_fft zpk2sos zpk2ss
-    zpk2tf
+    BadCoefficients CZT ShortTimeFFT StateSpace TransferFunction ZerosPolesGain ZoomFFT
+    abcd_normalize argrelextrema argrelmax argrelmin band_stop_obj bessel besselap bilinear_zpk
+    bode bsplines buttap butter buttord cheb1ap cheb1ord cheb2ap cheb2ord cheby1 cheby2
+    check_COLA check_NOLA chirp choose_conv_method closest_STFT_dual_window coherence
+    cont2discrete correlation_lags csd cspline1d cspline1d_eval cspline2d czt czt_points dbode
+    decimate deconvolve detrend dfreqresp dimpulse dlsim dlti dstep ellip ellipap ellipord
+    envelope filter_design filtfilt find_peaks find_peaks_cwt findfreqs fir_filter_design firls
+    firwin firwin2 firwin_2d freqresp freqs freqs_zpk freqz freqz_sos freqz_zpk gammatone
+    gauss_spline gausspulse get_window group_delay hilbert hilbert2 iircomb iirdesign iirfilter
+    iirnotch iirpeak impulse invres invresz kaiser_atten kaiser_beta kaiserord lfilter
+    lfilter_zi lfiltic lombscargle lp2bp lp2bp_zpk lp2bs lp2bs_zpk lp2hp lp2hp_zpk lp2lp
+    lp2lp_zpk lsim lti lti_conversion ltisys max_len_seq medfilt medfilt2d minimum_phase
+    order_filter peak_prominences peak_widths periodogram place_poles qspline1d qspline1d_eval
+    qspline2d remez resample resample_poly residue residuez savgol_coeffs savgol_filter sawtooth
+    sepfir2d signaltools sos2tf sos2zpk sosfilt sosfilt_zi sosfiltfilt sosfreqz spectral
+    spectrogram spline spline_filter ss2tf ss2zpk step sweep_poly symiirorder1 symiirorder2
+    tf2sos tf2ss tf2zpk unique_roots unit_impulse upfirdn vectorstrength waveforms wavelets
+    welch wiener zoom_fft zpk2sos zpk2ss zpk2tf
 write gf.fft.stft(x, window, hop)
     MelSpectrogram STFTSpectrogram
 functions of signals are in gf.fft, and gf.convolve; others: gf.host_call(scipy.signal.…)
