@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
-from graphfw.loc import Loc, Place, capture
+from graphfw.loc import Loc, Place, capture, known_names
 
 __all__ = [
     "ArgumentError",
@@ -44,8 +44,17 @@ __all__ = [
 ]
 
 
-_UNNAMED_DIM = re.compile(r"(?<![\w\"'])_([A-Za-z]\w*)_(\d+)\b(?![\"'])")
-"""The symbol that a placeholder's dim `None` gets: `_x_0` for dim 0 of "x"."""
+_UNNAMED_DIM = re.compile(r"(?<![\w\"'])_(?:dim(?:_\d+)?|([A-Za-z]\w*)_(\d+))\b(?![\"'])")
+"""The symbol of a dim `None`: `_x_0` for dim 0 of the placeholder "x", `_dim` without a name."""
+
+
+def type_text(text: str) -> str:
+    """Return a type as it is shown: dims without a name as what is written for them, None.
+
+    >>> type_text("float32[_x_0, 784]")
+    'float32[None, 784]'
+    """
+    return _UNNAMED_DIM.sub("None", text)
 
 
 @dataclass(frozen=True)
@@ -66,8 +75,7 @@ class Operand:
         where = self.loc.short() if self.loc else ""
         layer = f"layer {self.layer}" if self.layer else ""
         name = f'"{self.name}"' if self.name else ""
-        type_ = _UNNAMED_DIM.sub("None", self.type)
-        return (self.label, name, type_, self.made_by, where, layer)
+        return (self.label, name, type_text(self.type), self.made_by, where, layer)
 
 
 class GraphfwError(Exception):
@@ -95,11 +103,14 @@ class GraphfwError(Exception):
         at: Place | None = None,
         fix: str = "",
     ) -> None:
+        if at is None:
+            at = capture()
+            summary = renamed(summary, at.called)
         self.summary = self._written(summary)
         super().__init__(self.summary)
         self.operands = tuple(operands)
         self.why = self._written(why)
-        self.at: Place = capture() if at is None else at
+        self.at: Place = at
         self.fix = self._written(fix)
 
     def __str__(self) -> str:
@@ -115,7 +126,7 @@ class GraphfwError(Exception):
     def _written(self, text: str) -> str:
         """Return a sentence as it is shown: `x.shape[0]` for `_x_0`."""
         # Most have no underscore: `hasattr` makes errors that must not cost the time of a search.
-        return _UNNAMED_DIM.sub(r"\1.shape[\2]", text) if "_" in text else text
+        return _UNNAMED_DIM.sub(_as_size, text) if "_" in text else text
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (multiprocessing, pytest-xdist): keep the fields.
@@ -123,6 +134,20 @@ class GraphfwError(Exception):
         if isinstance(self, (AttributeError, ImportError)):
             fields["name"] = self.name  # which these keep outside of their dict
         return (_restore, (type(self), self.args, fields))
+
+
+def _as_size(symbol: re.Match[str]) -> str:
+    return f"{symbol[1]}.shape[{symbol[2]}]" if symbol[1] else "None"
+
+
+def renamed(summary: str, called: str) -> str:
+    """Return a sentence on a function or an op as one on the function that the user called.
+
+    >>> renamed("max: axis 0 has size 0", "nanmax")
+    'nanmax: axis 0 has size 0'
+    """
+    name, colon, rest = summary.partition(": ")
+    return f"{called}: {rest}" if called and colon and name in known_names else summary
 
 
 def _restore(

@@ -20,6 +20,8 @@ from graphfw.ir.op import (
 from graphfw.ir.rebuild import derive, rebuild
 from graphfw.ir.shape import broadcast, reduced, require
 from graphfw.ops.batching import Lanes, along_axes, leading
+from graphfw.ops.measured import Measuring, measure
+from graphfw.ops.numerics.wide import native, rounded
 from graphfw.passes.base import Pass
 from graphfw.passes.control_flow import OptimiseBodies
 from graphfw.passes.manager import run_pipeline
@@ -42,6 +44,7 @@ __all__ = [
     "Executable",
     "Executor",
     "Lanes",
+    "Measuring",
     "OptimiseBodies",
     "Options",
     "Pass",
@@ -55,10 +58,13 @@ __all__ = [
     "derive",
     "host_array",
     "leading",
+    "measure",
+    "native",
     "ok",
     "rebuild",
     "reduced",
     "require",
+    "rounded",
     "rule",
     "run_pipeline",
 ]

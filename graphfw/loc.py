@@ -7,9 +7,10 @@ import dataclasses
 import linecache
 import os
 import sys
+from collections.abc import Callable
 from contextlib import contextmanager
 from types import CodeType, FrameType, TracebackType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 # Frames of `with` helpers, `copy` and `replace` stand between the user's line and our own code.
 _OWN = (
@@ -46,6 +47,8 @@ class Loc(NamedTuple):
         layer: The path of the layer or name scope that was active (`mlp.fc2`), or "".
         grad_of: For a node that differentiation made, the place of the forward node.
         merged: The places of equal nodes that were merged into this one.
+        called: The public function that the line called, or "": `nanmax`, of whose nodes one is a
+            `max`. Texts of graphs leave it out.
     """
 
     file: str
@@ -54,6 +57,7 @@ class Loc(NamedTuple):
     layer: str = ""
     grad_of: Loc | None = None
     merged: tuple[Loc, ...] = ()
+    called: str = ""
 
     def short(self) -> str:
         """Say `model.py:43`."""
@@ -68,7 +72,12 @@ class Loc(NamedTuple):
 
     def as_gradient(self) -> Loc:
         """Return this place as that of a node which differentiates the one here."""
-        return self._replace(grad_of=self._replace(grad_of=None, merged=()), merged=())
+        forward = self._replace(grad_of=None, merged=())
+        return self._replace(grad_of=forward, merged=(), called="")
+
+    def alone(self) -> Loc:
+        """Return the place without what was merged into it, and whatever the line called."""
+        return self._replace(merged=(), called="")
 
 
 UNKNOWN = Loc("<unknown>", 0, "<module>")
@@ -77,43 +86,47 @@ UNKNOWN = Loc("<unknown>", 0, "<module>")
 def capture(layer: str = "") -> Loc:
     """Return the place of the nearest frame outside the package (some 1.5 µs).
 
-    A line that makes many nodes has one place: each object that stays is work for the garbage
-    collector, which walks all of them.
+    A line that calls a function which makes many nodes has one place: each object that stays is
+    work for the garbage collector, which walks all of them.
     """
-    # As in `user_frame`: who calls this is of the package.
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename in _own_files:
+    frame: FrameType | None = sys._getframe(1)
+    called = ""
+    while frame is not None:
+        code = frame.f_code
+        has_functions = _own_files.get(code.co_filename)
+        if has_functions is None:
+            # Which line an instruction is of takes as long to find out as all that is before it in
+            # the function. The entry keeps the code alive, so that no other has its id.
+            entry = _by_instruction.get((id(code), frame.f_lasti))
+            return _captured(frame, layer, called) if entry is None else entry[0].of(layer, called)
+        if has_functions and (name := _functions.get(id(code))):
+            called = called if called and name in _taking_functions else name
         frame = frame.f_back
-    if frame is None:
-        return UNKNOWN
-    # Which line an instruction is of takes as long to find out as all that is before it in the
-    # function. The entry keeps the code alive, so that no other has its id.
-    entry = _by_instruction.get((id(frame.f_code), frame.f_lasti))
-    return _captured(frame, layer) if entry is None else entry[0].of(layer)
+    return UNKNOWN
 
 
 class _Line:
-    """A line of code, with its places in all layers that it runs in."""
+    """A line of code, with its places by the layers it runs in and the functions it calls."""
 
-    __slots__ = ("_layers", "_line")
+    __slots__ = ("_line", "_places")
 
     def __init__(self, file: str, line: int, function: str) -> None:
         self._line = file, line, function
-        self._layers: dict[str, Loc] = {}
+        self._places: dict[tuple[str, str], Loc] = {}
 
-    def of(self, layer: str) -> Loc:
-        """Return the place in a layer."""
-        known = self._layers.get(layer)
+    def of(self, layer: str, called: str) -> Loc:
+        """Return the place in a layer, where a public function was called."""
+        known = self._places.get((layer, called))
         if known is None:
-            if len(self._layers) >= _PLACES:
-                self._layers.clear()
-            known = self._layers[layer] = Loc(*self._line, layer)
+            if len(self._places) >= _PLACES:
+                self._places.clear()
+            known = self._places[layer, called] = Loc(*self._line, layer, called=called)
         return known
 
 
-def _captured(found: FrameType, layer: str) -> Loc:
+def _captured(found: FrameType, layer: str, called: str) -> Loc:
     """Return the place of the nearest frame outside the package, from `found` on, and remember."""
-    frame = user_frame(found)
+    frame, called = _searched(found, called)
     if frame is None:
         return UNKNOWN
     code: CodeType = frame.f_code
@@ -128,29 +141,72 @@ def _captured(found: FrameType, layer: str) -> Loc:
         if len(_by_instruction) >= _PLACES:
             _by_instruction.clear()
         _by_instruction[id(code), frame.f_lasti] = line, code
-    return line.of(layer)
+    return line.of(layer, called)
 
 
-def user_frame(frame: FrameType | None = None) -> FrameType | None:
-    """Return the nearest frame outside the package, if there is one, from a frame on."""
-    frame = frame or sys._getframe(1)
+def user_frame() -> FrameType | None:
+    """Return the nearest frame outside the package, if there is one."""
+    return _searched(sys._getframe(1))[0]
+
+
+def _searched(frame: FrameType | None, called: str = "") -> tuple[FrameType | None, str]:
+    """Return the nearest frame outside the package, and the public function that it called.
+
+    Args:
+        frame: Where the search begins.
+        called: The public function that was met last.
+    """
     while frame is not None:
-        file = frame.f_code.co_filename
-        if file not in _own_files:
+        code = frame.f_code
+        file = code.co_filename
+        has_functions = _own_files.get(file)
+        if has_functions is None:
             is_own = file.startswith(_OWN) or _is_generated(frame)
-            if not is_own and frame.f_code.co_name != _ACTING:
-                return frame
+            if not is_own and code.co_name != _ACTING:
+                return frame, called
             if is_own and file != "<string>":
-                _own_files.add(file)
+                _own_files[file] = False
+        elif has_functions and (name := _functions.get(id(code))):
+            # What a function computes itself has its name, not what one in its arguments does.
+            called = called if called and name in _taking_functions else name
         frame = frame.f_back
-    return None
+    return None, called
+
+
+def name_in_errors(function: Callable[..., Any]) -> None:
+    """Let errors of what a public function makes, and of its runs, name that function."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code: CodeType = function.__code__
+    hints = [str(hint) for hint in function.__annotations__.values()]
+    if code.co_name != function.__name__ or "Op" in hints:
+        return  # one body of many functions, or of `apply`: what it makes has the name of its op
+    if ".transforms." in function.__module__:
+        return  # what they make, the rules of other functions' ops make
+    is_random = function.__module__.rpartition(".")[2].startswith("random")
+    name = f"random.{code.co_name}" if is_random else code.co_name
+    _functions[id(code)] = name
+    _own_files[code.co_filename] = True
+    known_names.add(name)
+    if any("Callable" in hint for hint in hints):
+        _taking_functions.add(name)
+
+
+known_names: set[str] = set()
+"""The names of public functions and of ops: an error's summary begins with one of them."""
+
+_functions: dict[int, str] = {}
+"""The names of public functions by the ids of their code, which lives as long as they do."""
+
+_taking_functions: set[str] = set()
+"""The names of functions that are given functions of the user's."""
 
 
 _ACTING = "__graphfw_function__"
 """The method that acts for the line which a function mode intercepts."""
 
-_own_files: set[str] = set()
-"""Files of `_OWN` that were met."""
+_own_files: dict[str, bool] = {}
+"""Files of `_OWN` that were met, and whether they define functions of `_functions`."""
 
 _lines: dict[tuple[str, int, str], _Line] = {}
 _by_instruction: dict[tuple[int, int], tuple[_Line, CodeType]] = {}

@@ -143,6 +143,47 @@ def test_constants_are_shown_as_the_function_that_made_them():
     assert "float32[2]  full" in text_of(lambda: gf.full((2,), 7.0) + rows())
 
 
+MADE = {
+    "linspace": lambda: gf.linspace(0, 1, 3),
+    "eye": lambda: gf.eye(3),
+    "tril": lambda: gf.tril(gf.ones((3, 3))),
+    "random.normal": lambda: gf.random.normal((3,)),
+    "var": lambda: gf.var(gf.ones((3, 2)), axis=1),
+    "log_softmax": lambda: gf.log_softmax(gf.ones(3)),
+    "getitem": lambda: gf.ones((2, 3))[0],
+    "asarray": lambda: gf.asarray([1.0, 2.0, 3.0]),
+    "nanmax": lambda: gf.nanmax(gf.ones((3, 2)), axis=1),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_operands_are_shown_as_the_function_that_made_them(name):
+    text = text_of(lambda: MADE[name]() + rows(4, 4))
+    assert re.search(rf"x1 +float32\[[3, ]+\] +{re.escape(name)} ", text), text
+
+
+def test_dims_without_any_name_are_none():
+    def wrong():
+        return gf.placeholder((None, 784)) + gf.placeholder((None, 784))
+
+    text = text_of(wrong)
+    assert "_dim" not in text
+    assert "dim.shape" not in text
+    assert "float32[None, 784]" in text
+    with gf.Graph():
+        x = gf.placeholder((None, 784), name="x")
+        assert repr(x).startswith('<Tensor "x" float32[None, 784] from placeholder at')
+        assert repr(gf.std(x)).startswith("<Tensor float32[] from std at")
+
+
+def test_layers_show_what_they_were_given():
+    text = text_of(lambda: nn.PReLU(5)(rows(3)))
+    assert 'weight  "p_relu.weight"  float32[5]' in text
+    text = text_of(lambda: nn.Sequential(nn.Embedding(9, 2))(rows(3)))
+    assert "Embedding: indices must be integers, not float32" in text
+    assert "(layer sequential.0)" in text
+
+
 def test_dims_without_a_name_are_shown_as_they_are_written():
     def wrong():
         x = gf.placeholder((None, 784), name="x")

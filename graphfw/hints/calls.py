@@ -7,17 +7,18 @@ become a tuple, and what must be named gets its name.
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from inspect import Parameter, Signature
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from graphfw.errors import CallError, GraphfwError, did_you_mean
 from graphfw.hints.devices import executor_for
+from graphfw.hints.expressions import Argument, filled
 from graphfw.hints.foreign_arguments import (
     COLLECTED,
     MISPLACED,
@@ -31,47 +32,8 @@ from graphfw.loc import user_frame
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
-UNKNOWN = object()
-"""The value of an argument of which only the text is known."""
-
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-_DTYPES = {"bfloat", "bool", "complex", "double", "float", "half", "int", "long", "uint"}
-
-
-class Argument(NamedTuple):
-    """An argument as it is written, and its value."""
-
-    text: str
-    value: Any = UNKNOWN
-
-    @classmethod
-    def of_text(cls, text: str) -> Argument:
-        """Return the argument of an expression's text, with its value if it is a literal."""
-        try:
-            return cls(text, ast.literal_eval(text))
-        except (ValueError, TypeError, SyntaxError):
-            return cls(text)
-
-    @property
-    def is_dtype(self) -> bool:
-        """Whether it is a dtype, as far as that can be seen."""
-        if self.value is UNKNOWN or isinstance(self.value, str):
-            name = self.value if isinstance(self.value, str) else self.text
-            return name.rpartition(".")[2].rstrip("_0123456789") in _DTYPES
-        return isinstance(self.value, type) or (
-            hasattr(self.value, "itemsize") and not self.is_array
-        )
-
-    @property
-    def is_array(self) -> bool:
-        """Whether it is an array or a tensor."""
-        return hasattr(self.value, "shape") and hasattr(self.value, "dtype")
-
-    @property
-    def is_sequence(self) -> bool:
-        """Whether it is a list or a tuple."""
-        return isinstance(self.value, (list, tuple))
 
 
 def explained(target: Target) -> Target:
@@ -154,11 +116,23 @@ def raise_refusal(
         name = name or _name_of(function)
         written = _as_written(function, name, args, kwargs)
         callee = written.callee if written else path_of(name, function) or name
-        given = _arguments(written, args, kwargs, signature)
-        fix = correction(callee, signature, *given)
+        positional, keywords = _arguments(written, args, kwargs, signature)
+        owner = getattr(function, "__self__", None)
+        is_method = owner is not None and function.__name__ != "__init__"
+        of = [_owner(owner, written)] if is_method else []
+        fix = in_other_form(name, [*of, *positional], keywords)
+        fix = fix or correction(callee, signature, positional, keywords)
         use = USES.get(name, "") if fix.startswith("its arguments are") else ""
         raise CallError(f"{name}: {mismatch}", fix="; ".join(filter(None, [fix, use]))) from None
     raise error
+
+
+def in_other_form(
+    name: str, positional: Sequence[Argument], keywords: Mapping[str, Argument]
+) -> str:
+    """Return the line for another library's call of what graphfw has by that name, or ""."""
+    tables: Any = import_module("graphfw.hints.tables")
+    return filled(tables.FORMS.get(name, ()), positional, keywords)
 
 
 def correction(
@@ -345,7 +319,10 @@ def _as_written(
     written = call_at(frame) if frame else None
     if frame is None or written is None:
         return None
-    if len(written.positional) != len(args) or dict(written.keywords).keys() != kwargs.keys():
+    is_spread = any(text.startswith("*") for text in written.positional)
+    if is_spread or len(written.positional) != len(args):
+        return None
+    if dict(written.keywords).keys() != kwargs.keys():
         return None
     last = written.callee.rpartition(".")[2]
     # Under another name it may be called through a name of the user's.
@@ -382,6 +359,12 @@ def _arguments(
         named = {name: _text(value, name) for name, value in kwargs.items()}
     positional = [Argument(text, value) for text, value in zip(texts, args, strict=True)]
     return positional, {name: Argument(named[name], value) for name, value in kwargs.items()}
+
+
+def _owner(value: Any, written: Written | None) -> Argument:
+    """Return the object whose method is called as an argument of the function of that name."""
+    text = written.callee.rpartition(".")[0] if written is not None else ""
+    return Argument(text or _text(value, "x"), value)
 
 
 def _text(value: Any, name: str) -> str:

@@ -17,55 +17,111 @@ byte(x): x.astype(gf.uint8)
 cdouble(x): x.astype(gf.complex128)
 cfloat(x): x.astype(gf.complex64)
 char(x): x.astype(gf.int8)
+compress(x, mask): x[mask]
+compress(x, mask: list, axis): gf.take(x, gf.nonzero(gf.asarray(mask))[0], axis=axis)
+compress(x, mask, axis): gf.take(x, gf.nonzero(mask)[0], axis=axis)
 dim(x): x.ndim
 dot(x, y): x @ y
 double(x): x.astype(gf.float64)
 expand(x, *shape): gf.broadcast_to(x, (*shape,))
+equal(x, y): gf.all(x == y)
+eval(x): session.run(x)
 expand_as(x, y): gf.broadcast_to(x, y.shape)
+fill(x, value): gf.full_like(x, value)
 float(x): x.astype(gf.float32)
+get_shape(x): x.shape
 half(x): x.astype(gf.float16)
+initial_value(x): x.initial
 int(x): x.astype(gf.int32)
 itemsize(x): x.dtype.itemsize
 long(x): x.astype(gf.int64)
 nbytes(x): x.type.nbytes
+median(x, dim=None, keepdim=None): \
+gf.quantile(x, 0.5, axis=dim, keepdims=keepdim, method="lower")
 ndimension(x): x.ndim
 nelement(x): x.size
 new_tensor(x, values): gf.asarray(values, dtype=x.dtype)
+permute(x, axes: list): gf.permute_dims(x, axes)
 permute(x, *axes): gf.permute_dims(x, (*axes,))
+permute(x, *, axes): gf.permute_dims(x, axes)
+repeat(x, n: number, m: number, *rest: number): gf.tile(x, (n, m, *rest))
+repeat(x, sizes: list): gf.tile(x, sizes)
+repeat(x, n, *, axis): gf.repeat(x, n, axis=axis)
 reshape_as(x, y): x.reshape(y.shape)
+select(x, axis, i): gf.take(x, i, axis=axis)
 short(x): x.astype(gf.int16)
 sum_to_size(x, axes): gf.sum(x, axis=axes)
+to(x, dtype: dtype): x.astype(dtype)
 tolist(x): x.numpy().tolist()
 type_as(x, y): x.astype(y.dtype)
-unflatten(x, axis, sizes): x.reshape(*x.shape[:axis], *sizes, *x.shape[axis + 1 :])
+unflatten(x, axis, sizes): x.reshape(*x.shape[:axis], *sizes, *x.shape[axis:][1:])
+view(x, shape: list): x.reshape(shape)
 view(x, *shape): x.reshape(*shape)
 t_(x): x.mT
 view_as(x, y): x.reshape(y.shape)
+where(x, condition, y): gf.where(condition, x, y)
 """
+
+VALUE_CALLS = """
+type(x): x.type
+type(x, dtype): x.astype(dtype)
+"""
+"""Calls of what is no method here, but a value."""
+
+SET_CALLS = """
+shape(x): x.reshape(shape)
+dtype(x): x.astype(dtype)
+"""
+"""The expressions to write for values that can't be set."""
 
 TENSOR_TEXTS = """
 write gf.grad(loss, xs), or optimizer.minimize(loss)
     backward grad grad_fn retain_grad retains_grad register_hook
     register_post_accumulate_grad_hook
-gradients exist for every tensor: gf.grad(loss, [x])
+gradients exist for every tensor: gf.grad(loss, [x]); minimize(loss, parameters) trains those alone
     is_leaf requires_grad requires_grad_
-tensors don't change, so none needs a copy
+leave it out: tensors don't change, so none needs a copy
     clone copy base data
 tensors have no strides and no order in memory: leave it out
     contiguous dim_order grad_dtype new_empty_strided output_nr volatile is_set_to to_dense
-    to_mkldnn to_padded_tensor dense_dim is_mkldnn is_nested values map2_ module_load reinforce
+    to_mkldnn to_padded_tensor dense_dim is_mkldnn is_nested map2_ module_load reinforce
     resize_as is_contiguous is_coalesced coalesce strides stride storage_offset flags set_ setflags
     storage untyped_storage share_memory_ is_shared pin_memory is_pinned data_ptr const_data_ptr
     storage_type resize resize_ element_size byteswap ctypes getfield setfield
-the session chooses the machine: gf.Session(g, executor=…)
+x itself holds the values; gf.argmax(x, axis=axis) or gf.argsort(x, axis=axis) says where they are
+    values indices
+write gf.where for elements, or gf.stack of slices; gf.unfold takes patches of images
+    unfold
+read session[variable], and set session[variable] = array: the session holds the contents
+    value read_value sparse_read load
+what a variable begins with is an argument: gf.Variable(initial); sessions set it
+    initializer initialized_value
+write gf.update(variable, variable.at[key].set(values)), or .add, and fetch that
+    scatter_update count_up_to
+write gf.assert_shape(x, shape)
+    set_shape
+write x itself: it can be a key of a dict
+    ref
+write x[key], with one index for each dim
+    gather_nd
+write str(g), which gf.parse reads
+    from_proto to_proto
+leave it out: results of session.run are there when it returns
+    block_until_ready copy_to_host_async
+leave it out: a session computes on one machine
+    addressable_data addressable_shards committed global_shards is_fully_addressable
+    is_fully_replicated sharding
+leave it out: the session chooses the machine, gf.Session(g, executor=…)
     cpu cuda xpu is_cuda is_cpu is_mps is_xpu get_device
     ipu is_ipu is_maia is_meta is_mtia is_vulkan is_xla record_stream
 write x.astype(dtype); the session chooses the machine: gf.Session(g, executor=…)
     to type
 write gf.random.categorical(gf.log(p), shape=…); counts are gf.random.multinomial(count, p)
     multinomial
-write gf.tile(x, repetitions), or gf.repeat(x, repeats)
+PyTorch's is gf.tile(x, sizes), NumPy's is gf.repeat(gf.flatten(x), n)
     repeat
+write x.node, which has op, inputs and loc
+    op consumers
 write gf.update(variable, value), and fetch that
     assign copy_ fill_ zero_ normal_ uniform_ random_ bernoulli_ exponential_ geometric_
     cauchy_ log_normal_
@@ -296,17 +352,15 @@ write f.session.graph
     graph
 """
 
+PLACE_CALLS = """
+subtract|sub(place, values): place.add(-values)
+divide|div(place, values): place.multiply(1 / values)
+mul(place, values): place.multiply(values)
+maximum(place, values): place.max(values)
+minimum(place, values): place.min(values)
+"""
+
 PLACE_TEXTS = """
-write x.at[key].add(-values)
-    subtract sub
-write x.at[key].multiply(1 / values)
-    divide div
-write x.at[key].multiply(values)
-    mul
-write x.at[key].max(values)
-    maximum
-write x.at[key].min(values)
-    minimum
 write x.at[key].set(x[key] ** values)
     power pow
 write x.at[key].set(fn(x[key]))

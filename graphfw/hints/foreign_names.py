@@ -57,7 +57,6 @@ gf.subtract: sub
 gf.trunc: fix
 
 # Tensors and their shapes.
-gf.arange: range iota
 gf.asarray: tensor array as_tensor asanyarray from_numpy convert_to_tensor scalar_tensor
     asarray_chkfinite ascontiguousarray asfortranarray
 gf.astype: cast
@@ -69,7 +68,7 @@ gf.full: fill
 gf.moveaxis: movedim
 gf.pad: constant_pad_nd
 gf.swapaxes: swapdims
-gf.split: chunk array_split tensor_split split_with_sizes
+gf.split: chunk array_split tensor_split
 gf.unstack: unbind
 gf.vstack: row_stack
 
@@ -79,8 +78,6 @@ gf.cumulative_min: cummin
 gf.cumulative_prod: cumprod
 gf.cumulative_sum: cumsum
 gf.index_set: index_put
-gf.max: amax
-gf.min: amin
 gf.repeat: repeat_interleave
 gf.take_along_axis: take_along_dim
 gf.topk: top_k
@@ -99,8 +96,7 @@ gf.conv: conv1d conv2d conv3d convolution
 gf.conv_transpose: conv_transpose1d conv_transpose2d conv_transpose3d
 gf.grid_sample: grid_sampler
 gf.max_pool: max_pool1d max_pool2d max_pool3d
-gf.resize: interpolate upsample
-gf.scaled_dot_product_attention: dot_product_attention Attention
+gf.scaled_dot_product_attention: Attention
 
 # Transformations, graphs, dtypes.
 gf.bool: bool_ BoolTensor
@@ -159,11 +155,12 @@ gf.nn.smooth_l1: SmoothL1Loss smooth_l1_loss
 gf.nn.init.truncated_normal: trunc_normal_ TruncatedNormal
 gf.nn.init.he_normal: kaiming_normal
 gf.nn.init.he_uniform: kaiming_uniform
-gf.nn.init.xavier_normal: glorot_normal
-gf.nn.init.xavier_uniform: glorot_uniform
+gf.nn.init.xavier_normal: glorot_normal GlorotNormal
+gf.nn.init.xavier_uniform: glorot_uniform GlorotUniform
 gf.nn.init.identity: eye_ IdentityInitializer
 
 # Matrices.
+gf.convolve: fftconvolve oaconvolve
 gf.linalg.lu: lu_factor
 gf.linalg.matrix_exp: expm
 

@@ -15,7 +15,17 @@ write gf.no_grad(), or gf.stop_gradient(x)
 losses are functions in gf.nn: gf.nn.cross_entropy, gf.nn.mse
     losses
 functions are in gf (gf.relu, gf.softmax), losses in gf.nn (gf.nn.mse)
-    functional ops lax
+    functional ops lax numpy scipy
+write x[i : i + n], or gf.take(x, i + gf.arange(n), axis=axis) for a place that a run computes
+    dynamic_slice dynamic_slice_in_dim
+write x.at[i : i + n].set(values), or x.at[i + gf.arange(n)] for a place that a run computes
+    dynamic_update_slice dynamic_update_slice_in_dim
+write gf.einsum(equation, x, y)
+    dot_general
+write gf.conv(x, weight, stride=…, padding=…)
+    conv_general_dilated
+write gf.broadcast_to(gf.reshape(x, dims), shape)
+    broadcast_in_dim
 write gf.optim.schedules, as in gf.optim.Adam(gf.optim.schedules.cosine(0.1, 1000))
     lr_scheduler schedules LRScheduler
 not in graphfw: scipy.optimize.minimize takes a gf.function of loss and gradients
@@ -120,14 +130,34 @@ not in graphfw: make indices of texts and categories before they are fed
     TextVectorization
 gf.onnx.load(path) loads models of other frameworks
     FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper hub export InputSpec
-write gf.jacobian(fn, mode="forward")
-    jacfwd
-write gf.jacobian(fn, mode="reverse")
-    jacrev
-a window is an array: gf.asarray(np.hanning(n))
-    kaiser_window blackman_window bartlett_window hamming hanning kaiser blackman bartlett
+a window is an array: gf.asarray(np.{name}(n)); gf.fft.hann_window is periodic
+    hamming hanning kaiser blackman bartlett
+a window is an array: gf.asarray(scipy.signal.get_window("kaiser", n))
+    windows
+    kaiser_window blackman_window bartlett_window
+not in graphfw: SciPy's is gf.host_call(scipy.signal.{name}, x.type, x, pure=True)
+    BadCoefficients CZT ShortTimeFFT StateSpace TransferFunction ZerosPolesGain ZoomFFT
+    abcd_normalize argrelextrema argrelmax argrelmin band_stop_obj bessel besselap bilinear_zpk
+    bode bsplines buttap butter buttord cheb1ap cheb1ord cheb2ap cheb2ord cheby1 cheby2
+    check_COLA check_NOLA chirp choose_conv_method closest_STFT_dual_window coherence
+    cont2discrete correlation_lags csd cspline1d cspline1d_eval cspline2d czt czt_points dbode
+    decimate deconvolve detrend dfreqresp dimpulse dlsim dlti dstep ellip ellipap ellipord
+    envelope filter_design filtfilt find_peaks find_peaks_cwt findfreqs fir_filter_design firls
+    firwin firwin2 firwin_2d freqresp freqs freqs_zpk freqz freqz_sos freqz_zpk gammatone
+    gauss_spline gausspulse get_window group_delay hilbert hilbert2 iircomb iirdesign iirfilter
+    iirnotch iirpeak impulse invres invresz kaiser_atten kaiser_beta kaiserord lfilter
+    lfilter_zi lfiltic lombscargle lp2bp lp2bp_zpk lp2bs lp2bs_zpk lp2hp lp2hp_zpk lp2lp
+    lp2lp_zpk lsim lti lti_conversion ltisys max_len_seq medfilt medfilt2d minimum_phase
+    order_filter peak_prominences peak_widths periodogram place_poles qspline1d qspline1d_eval
+    qspline2d remez resample resample_poly residue residuez savgol_coeffs savgol_filter sawtooth
+    sepfir2d signaltools sos2tf sos2zpk sosfilt sosfilt_zi sosfiltfilt sosfreqz spectral
+    spectrogram spline spline_filter ss2tf ss2zpk step sweep_poly symiirorder1 symiirorder2
+    tf2sos tf2ss tf2zpk unique_roots unit_impulse upfirdn vectorstrength waveforms wavelets
+    welch wiener zoom_fft zpk2sos zpk2ss zpk2tf
 write gf.fft.stft(x, window, hop)
-    MelSpectrogram STFTSpectrogram signal
+    MelSpectrogram STFTSpectrogram
+functions of signals are in gf.fft, and gf.convolve; others: gf.host_call(scipy.signal.…)
+    signal
 write session.restore(path), or gf.onnx.load(path)
     load load_state_dict from_file PyTorchFileReader deserialize loadtxt genfromtxt fromfile
     fromregex
@@ -167,8 +197,10 @@ convert: x.numpy()
     to_dlpack memmap core array2string array_repr array_str asarray_chkfinite tobytes ndarray
 the dims of a tensor are x.shape, its elements x.size
     Size SymInt Sym* sym_*
+write isinstance(x, gf.Tensor)
+    is_tensor
 ask the dtype: x.dtype, gf.isdtype(x.dtype, kind)
-    is_complex is_floating_point is_signed is_tensor is_conj is_neg isreal iscomplex isscalar
+    is_complex is_floating_point is_signed is_conj is_neg isreal iscomplex isscalar
     issubdtype isfortran min_scalar_type mintypecode typename ScalarType sctypeDict typecodes
     generic number integer signedinteger unsignedinteger inexact floating complexfloating
     flexible character str_ bytes_ void object_ record datetime64 timedelta64 dtypes
@@ -190,9 +222,9 @@ True and False are Python's
 write a slice, an index or a tuple of them: x[:, 1], x[None]
     index_exp s_ slice_* flatiter ndenumerate ndindex
 write gf.concat, gf.stack or gf.arange
-    c_ r_ block
+    c_ r_
 write gf.meshgrid, or gf.arange with new axes
-    mgrid ogrid ix_ indices diag_indices diag_indices_from mask_indices tril_indices_from
+    mgrid ogrid ix_ indices diag_indices_from mask_indices tril_indices_from
     triu_indices_from fromfunction combinations
 write x.at[key].set(values), or .add, .multiply, .max and .min instead of .set
     scatter_reduce masked_scatter index_reduce diagonal_scatter select_scatter slice_scatter
@@ -200,20 +232,28 @@ write gf.segment_sum(x, segment_ids, num_segments), or gf.segment_mean, gf.segme
     segment_reduce
 write gf.nonzero(x)
     nonzero_static
-write gf.take_along_axis(gf.stack(arrays), gf.expand_dims(indices), axis=0)
-    choose
-write gf.sort, gf.argsort and gf.searchsorted
-    lexsort unique_consecutive mode trim_zeros
+write gf.unique_counts(x): the value with the largest count
+    mode
+write gf.argsort of the last key, and of each other in the order so far: it is stable
+    lexsort
+write x[1:] != x[:-1], which is true where a new value begins
+    unique_consecutive
+write a slice: x[first:last], with the places of gf.nonzero(x)
+    trim_zeros
 write gf.bincount(row * columns + column), with rows and columns from gf.digitize(x, edges)
     histogramdd histogram2d
 write gf.unique_values and gf.isin
-    intersect1d setdiff1d setxor1d union1d
-write gf.mean(x * weights) / gf.mean(weights)
-    average
+    setxor1d
 write gf.vmap(fn), or gf.map(fn, xs)
     vectorize apply_along_axis apply_over_axes frompyfunc ufunc
-write it by gf.scan over the coefficients
-    poly poly1d polyadd polyder polydiv polyint polymul polysub roots polynomial
+write x + y of coefficients, the shorter filled up by gf.pad with zeros in front
+    polyadd polysub
+write gf.linalg.eigvals of the companion matrix of the coefficients
+    roots
+a polynomial is the vector of its coefficients, highest first: gf.polyval(v, x)
+    poly poly1d polydiv polynomial
+write gf.arange(start, stop, step), which leaves stop out; torch.range includes it
+    range
 write gf.einsum(equation, x, y): it finds the order of the products
     einsum_path
 write gf.linalg: solve, lstsq, qr, svd, eigh, slogdet
@@ -232,7 +272,7 @@ numbers are computed as they are; gf.Session(g, check_finite=True) finds NaN
     errstate seterr geterr seterrcall geterrcall getbufsize setbufsize
 write gf.affine_grid(theta, size)
     affine_grid_generator
-write gf.eye, gf.where
+write gf.concat of matrices that gf.pad has filled up with zeros
     block_diag
 write gf.layer_norm, gf.batch_norm, gf.group_norm
     batch_norm_* native_*_norm native_norm
@@ -254,13 +294,13 @@ not in graphfw: an internal of PyTorch
     SerializationStorageContext StaticModule Tag TracingState USE_* Use Value assert_int_or_pair
     boolean_dispatch builtins classes classproperty common_type* factory_kwargs get_scaled_dot*
     import_ir_module* merge_type* np parameter parse_* per_channel_* per_tensor_*
-    prepare_multiprocessing* profiler_* qscheme return_types unify_type_list torch types windows
+    prepare_multiprocessing* profiler_* qscheme return_types unify_type_list torch types
     is_warn_always_enabled set_warn_always math ScalingType SwizzleType scaled_dot_general
     handle_torch_function resize_as_*
 write session.run([loss, train], feeds) in a loop of your own
     fit train_on_batch
 write gf.broadcast_arrays(x, y), or gf.broadcast_to(x, shape)
-    broadcast_shapes broadcast
+    broadcast
 write x.reshape(…)
     view_copy
 write gf.update(variable, value), and fetch that
@@ -275,8 +315,24 @@ write gf.where(condition, x, y)
     piecewise
 write gf.real(x)
     real_if_close
-write gf.take(x, i, axis=axis), or gf.where(condition, x, y) for choices
+write gf.take(x, i, axis=axis), or gf.where(condition, x, y), one inside of another, for choices
     select
+"""
+
+NN_TEXTS = """
+clipping is an option of optimisers: gf.optim.Adam(lr, clip_norm=1.0)
+    utils
+"""
+
+LINALG_TEXTS = """
+write gf.linalg.inv of gf.reshape(x, (n, n)), and gf.reshape
+    tensorinv
+write gf.linalg.solve of gf.reshape(x, (n, n)), and gf.reshape
+    tensorsolve
+write gf.linalg.solve_triangular twice, with the factor and with its adjoint
+    cho_solve cho_solve_banded
+write gf.linalg.cholesky(x)
+    cho_factor
 """
 
 TOP_TEXTS = """

@@ -19,7 +19,7 @@ class Answer(NamedTuple):
     Attributes:
         target: The public path of what is meant: `gf.concat`.
         calls: Or calls by that name, with the expression to write for each.
-        text: Or what to do.
+        text: Or what to do, also for calls that are none of these.
         remark: What is to be said besides.
     """
 
@@ -51,10 +51,8 @@ def look_up(name: str, place: str = "gf") -> Answer:
     """
     tables: Any = import_module("graphfw.hints.tables")
     calls, texts = tables.OF_PLACES.get(place, ({}, {}))
-    if name in calls:
-        return Answer(calls=tuple(calls[name]))
-    if name in texts:
-        return Answer(text=texts[name])
+    if name in calls or name in texts:
+        return Answer(calls=tuple(calls.get(name, ())), text=texts.get(name, ""))
     if place != "Tensor" and not place.startswith("gf"):  # functions are no methods of the others
         return Answer()
     found = (
@@ -64,6 +62,14 @@ def look_up(name: str, place: str = "gf") -> Answer:
         fitting = (t for pattern, t in tables.PATTERNS.items() if fnmatchcase(name, pattern))
         found = Answer(text=next(fitting, ""))
     return found
+
+
+def beyond(name: str, place: str) -> str:
+    """Return how to call SciPy's function of a name, if that is in a module like SciPy's, or ""."""
+    tables: Any = import_module("graphfw.hints.tables")
+    module = tables.BEYOND.get(place)
+    call = f"gf.host_call(scipy.{module}.{name}, x.type, x, pure=True)"
+    return f"if it is SciPy's: {call}" if module else ""
 
 
 def renamed(name: str) -> str:
@@ -87,11 +93,12 @@ def _by_name(tables: Any, name: str, place: str) -> Answer:
     here = [path for path, known in _seen_from(place) if known == name]
     if here:
         return Answer(target=f"{here[0]}.{name}")
+    text = tables.TEXTS.get(name, "").replace("{name}", name)
+    if name in tables.CALLS:
+        return Answer(calls=tuple(tables.CALLS[name]), text=text)
     if name in tables.RENAMED:
         return Answer(target=tables.RENAMED[name])
-    if name in tables.CALLS:
-        return Answer(calls=tuple(tables.CALLS[name]))
-    return Answer(text=tables.TEXTS.get(name, ""))
+    return Answer(text=text)
 
 
 def _by_rule(tables: Any, name: str, place: str) -> Answer:

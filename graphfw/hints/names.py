@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from graphfw.errors import CallError, UnknownImportError, UnknownNameError, a_type, did_you_mean
 from graphfw.hints import public
-from graphfw.hints.calls import Argument, correction, shown_arguments
-from graphfw.hints.expressions import filled
-from graphfw.hints.lookup import Answer, look_up
+from graphfw.hints.calls import correction, in_other_form, shown_arguments
+from graphfw.hints.expressions import Argument, filled, plain
+from graphfw.hints.foreign_arguments import USES, why_left_out
+from graphfw.hints.lookup import Answer, beyond, look_up
 from graphfw.hints.written import Written, attribute_of, call_around, call_at
 from graphfw.loc import user_frame
 
@@ -47,7 +48,8 @@ def hints_for_module(
         def find_fix() -> str:
             answer = look_up(name, path)
             near = "" if answer else did_you_mean(name, names, 0.7)
-            return _fix(answer, written) or near or f"see dir({path})"
+            known = "; ".join(filter(None, [near, beyond(name, path)]))
+            return _fix(answer, written) or known or f"see dir({path})"
 
         if how != "IMPORT_FROM":
             raise UnknownNameError(summary, name, find_fix)
@@ -80,8 +82,8 @@ def _hide_submodules(module: str, names: Sequence[str]) -> dict[str, ModuleType]
     return hidden
 
 
-_WRITTEN = ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD")
-"""How Python runs `from graphfw import cat`, `gf.cat` and `x.view(…)`, in which a name is written.
+_WRITTEN = ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR")
+"""How Python runs `from graphfw import cat`, `gf.cat`, `x.view(…)` and `x.grad = None`.
 
 By `hasattr` and `getattr` libraries ask for names: that is no mistake, and must not take long.
 """
@@ -137,6 +139,39 @@ def raise_unknown(owner: object, kind: Kind, name: str) -> NoReturn:
     raise UnknownNameError(f"{a_type(owner)} has no attribute {name!r}", name, find_fix)
 
 
+def raise_unset(name: str) -> NoReturn:
+    """Raise the error of a value of a tensor that is set: `x.shape = (3, 4)`."""
+    tables: Any = import_module("graphfw.hints.tables")
+    of = attribute_of(frame, name) if (frame := user_frame()) else ""
+    fix = _expression(tables.SET.get(name, ()), Written("", (of or "x",), ()))
+    raise UnknownNameError(f"tensors don't change: {name} can't be set", name, lambda: fix)
+
+
+def raise_not_called(name: str) -> NoReturn:
+    """Raise the error of a call of a tensor's attribute that is a value: `x.size(0)`."""
+    tables: Any = import_module("graphfw.hints.tables")
+    calls = tables.VALUES[name]
+    line = _expression(calls, _with_owner(_call(call_at), name))
+    fix = line or f"write {calls[0][1]} for {plain(calls[0][0])}"
+    raise CallError(f"{name}: a tensor has it as a value, and not as a method", fix=fix)
+
+
+def raise_dtype_called(dtype: str) -> NoReturn:
+    """Raise the error of a call of a dtype, as NumPy and JAX convert by it."""
+    written = _call(call_at)
+    given = "x" if written is None or len(written.positional) != 1 else written.positional[0]
+    fix = f"gf.asarray({given}, dtype=gf.{dtype})"
+    raise CallError(f"{dtype}: a dtype is no function", fix=fix)
+
+
+def _with_owner(written: Written | None, name: str) -> Written | None:
+    """Return the call of a method with the object that it is called of as the first argument."""
+    if written is None or not written.callee.endswith(f".{name}"):
+        return None
+    of = written.callee.removesuffix(f".{name}")
+    return written._replace(positional=(of, *written.positional))
+
+
 def raise_unmade(name: str, target: str) -> NoReturn:
     """Raise the error of a class that users make no objects of, but call a function instead."""
     written = _call(call_at)
@@ -171,28 +206,44 @@ def _fix(answer: Answer, written: Written | None, of: str = "") -> str:
     if answer.target:
         line = _usage(answer.target, written)
     elif answer.calls:
-        given = written or Written("", (), ())
-        line = filled(answer.calls, given.positional, dict(given.keywords))
         call, expression = answer.calls[0]
-        line = line or f"write {expression} for {call}"
+        line = _expression(answer.calls, written) or answer.text
+        line = line or f"write {expression} for {plain(call)}"
     else:
         line = answer.text
     return "; ".join(filter(None, [line, answer.remark]))
 
 
+def _expression(calls: Sequence[tuple[str, str]], written: Written | None) -> str:
+    """Return the expression of the first call of a table that the user's fits, or ""."""
+    given = written or Written("", (), ())
+    positional = [Argument.of_text(text) for text in given.positional]
+    keywords = {name: Argument.of_text(text) for name, text in given.keywords}
+    line = filled(calls, positional, keywords)
+    reasons = [f"without {n}=: {why}" for n in keywords if (why := why_left_out(n))]
+    if line or not reasons:
+        return line
+    line = filled(calls, positional, {n: a for n, a in keywords.items() if not why_left_out(n)})
+    return "; ".join([line, *reasons]) if line else ""
+
+
 def _usage(target: str, written: Written | None) -> str:
     """Return the user's own call with another function, or how that function is called."""
     found = public.find(target)
-    if not callable(found):
+    if not callable(found) or hasattr(found, "itemsize"):  # a number or a dtype
         return f"write {target}"
     taken = signature(found)
-    if written is not None:
+    if written is not None and not any(text.startswith("*") for text in written.positional):
         tables: Any = import_module("graphfw.hints.tables")
         order = tables.ORDERS.get(written.callee.rpartition(".")[2], ())
         positional = [Argument.of_text(text) for text in written.positional[len(order) :]]
         named = [*zip(order, written.positional, strict=False), *written.keywords]
         keywords = {name: Argument.of_text(text) for name, text in named}
+        line = in_other_form(target.rpartition(".")[2], positional, keywords)
+        if line:
+            return line
         line = correction(target, taken, positional, keywords)
         if line.startswith(f"{target}("):
             return line
-    return f"write {target}(…); {shown_arguments(taken)}"
+    use = USES.get(target.rpartition(".")[2], "")
+    return "; ".join(filter(None, [f"write {target}(…)", shown_arguments(taken), use]))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from graphfw.hints import (
     foreign_arguments,
     foreign_calls,
+    foreign_forms,
     foreign_methods,
     foreign_names,
     foreign_texts,
@@ -42,7 +43,9 @@ def _calls(table: str) -> Calls:
     found: Calls = {}
     for line in _lines(table):
         call, _, expression = line.partition("): ")
-        found.setdefault(call.partition("(")[0], []).append((f"{call})", expression))
+        names, _, arguments = call.partition("(")
+        for name in names.split("|"):
+            found.setdefault(name, []).append((f"{name}({arguments})", expression))
     return found
 
 
@@ -62,6 +65,15 @@ RENAMED = _renamed(foreign_names.CALLED)
 
 CALLS = _calls(foreign_calls.CALLS)
 
+FORMS = _calls(foreign_forms.FORMS)
+"""Calls of functions that graphfw has by the same name, as others call them."""
+
+VALUES = _calls(foreign_methods.VALUE_CALLS)
+"""Calls of attributes that are no methods here."""
+
+SET = _calls(foreign_methods.SET_CALLS)
+"""Expressions for values of tensors that are set."""
+
 ORDERS = {
     name: order.split()
     for names, _, order in [line.partition(": ") for line in _lines(foreign_arguments.ORDERS)]
@@ -75,6 +87,7 @@ def _patterns(texts: dict[str, str]) -> dict[str, str]:
     return {name: texts.pop(name) for name in list(texts) if set("*[") & set(name)}
 
 
+_OPTIM_CALLS = _calls(foreign_calls.OPTIM_CALLS)
 _OPTIM_TEXTS = _texts(foreign_texts.OPTIM_TEXTS)
 TEXTS = {**_OPTIM_TEXTS, **_texts(foreign_texts.TEXTS)}
 """Another framework's name, and what to do where there is no one function for it."""
@@ -82,18 +95,23 @@ TEXTS = {**_OPTIM_TEXTS, **_texts(foreign_texts.TEXTS)}
 PATTERNS = _patterns(TEXTS)
 """The same of patterns of names, in the order in which they are tried."""
 
+BEYOND = {"gf.special": "special", "gf.linalg": "linalg"}
+"""SciPy's modules for what users look for in one of graphfw's that has no answer to it."""
+
 OF_PLACES: dict[str, tuple[Calls, dict[str, str]]] = {
     "gf": ({}, _texts(foreign_texts.TOP_TEXTS)),
+    "gf.nn": (_calls(foreign_calls.NN_CALLS), _texts(foreign_texts.NN_TEXTS)),
+    "gf.special": (_calls(foreign_calls.SPECIAL_CALLS), {}),
     "gf.fft": (_calls(foreign_calls.FFT_CALLS), {}),
-    "gf.nn": ({}, _texts(foreign_texts.NN_TEXTS)),
     "gf.onnx": ({}, _texts(foreign_texts.ONNX_TEXTS)),
     "gf.random": (_calls(foreign_calls.RANDOM_CALLS), _texts(foreign_texts.RANDOM_TEXTS)),
-    "gf.linalg": (_calls(foreign_calls.LINALG_CALLS), {}),
-    "gf.optim": ({}, _OPTIM_TEXTS),
+    "gf.linalg": (_calls(foreign_calls.LINALG_CALLS), _texts(foreign_texts.LINALG_TEXTS)),
+    "gf.optim": (_OPTIM_CALLS, _OPTIM_TEXTS),
+    "gf.optim.schedules": (_OPTIM_CALLS, {}),
     "Tensor": (_calls(foreign_methods.TENSOR_CALLS), _texts(foreign_methods.TENSOR_TEXTS)),
     "Module": ({}, _texts(foreign_methods.MODULE_TEXTS)),
     "Optimizer": ({}, _texts(foreign_methods.OPTIMIZER_TEXTS)),
-    "Place": ({}, _texts(foreign_methods.PLACE_TEXTS)),
+    "Place": (_calls(foreign_methods.PLACE_CALLS), _texts(foreign_methods.PLACE_TEXTS)),
     "Session": ({}, _texts(foreign_methods.SESSION_TEXTS)),
     "Graph": ({}, _texts(foreign_methods.GRAPH_TEXTS)),
     "Plan": ({}, _texts(foreign_methods.PLAN_TEXTS)),

@@ -13,7 +13,7 @@ Range: TypeAlias = tuple[int, int, int, int]
 
 
 class Written(NamedTuple):
-    """A call's expression: what is called, and the text of each argument."""
+    """A call's expression: what is called, and the text of each argument, of `*shape` with it."""
 
     callee: str
     positional: tuple[str, ...]
@@ -24,7 +24,7 @@ class Written(NamedTuple):
 def call_at(frame: FrameType) -> Written | None:
     """Return the call that a frame is in, or None where its source or its position is unknown.
 
-    Calls with `*args` or `**kwargs` count as unknown, for their arguments are not written there.
+    Calls with `**kwargs` count as unknown, for the names of their arguments are not written there.
     """
     place = _range_at(frame)
     return _parsed(frame.f_code, place) if place else None
@@ -91,7 +91,7 @@ def _parsed(code: CodeType, place: Range) -> Written | None:
         call = ast.parse(f"({_source(code, place)})", mode="eval").body
     except SyntaxError:
         return None
-    if not isinstance(call, ast.Call) or any(isinstance(a, ast.Starred) for a in call.args):
+    if not isinstance(call, ast.Call):
         return None
     keywords = tuple([(k.arg, ast.unparse(k.value)) for k in call.keywords if k.arg is not None])
     if len(keywords) < len(call.keywords):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from graphfw.hints.calls import explained
 from graphfw.hints.names import Answering
 from graphfw.ir.functions import OVERRIDABLE
 from graphfw.ir.operators import typed
@@ -27,6 +28,7 @@ class At:
         return "x.at[key].set(values), .add, .multiply, .max or .min make another tensor"
 
 
+@explained
 class Place(Answering):
     """The object `x.at[key]`: its methods return x with the elements at `x[key]` changed.
 

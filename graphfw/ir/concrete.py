@@ -19,6 +19,7 @@ from graphfw.errors import (
     GraphfwError,
     MemoryLimitError,
     Operand,
+    renamed,
 )
 from graphfw.ir import ambient
 from graphfw.ir.op import ALIAS, EFFECT, PURE, RANDOM, SOURCE, Rng
@@ -113,8 +114,11 @@ def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionErro
         again.why = f"{error.why}; {place}" if error.why else place
         again.trip = None
         return again
+    called = node.loc.called
     if isinstance(error, ExecutionError):  # the op's own words
-        return at_node(node, arrays, error.summary, error.fix)
+        is_named = error.summary.startswith(f"{node.op.name}: ")
+        summary = renamed(error.summary, called) if is_named else error.summary
+        return at_node(node, arrays, summary, error.fix)
     detail = (
         error.summary if isinstance(error, GraphfwError) else f"{type(error).__name__}: {error}"
     )
@@ -122,7 +126,8 @@ def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionErro
         "feed values for which it works: these are what it got; "
         "gf.Session(g, debug=True) runs node by node"
     )
-    return at_node(node, arrays, f"{node.op.title} failed: {detail}", fix)
+    title = called if called and node.op.title == node.op.name else node.op.title
+    return at_node(node, arrays, f"{title} failed: {detail}", fix)
 
 
 def _is_beyond_numpy(made: TensorType) -> bool:
@@ -324,7 +329,9 @@ def describe(label: str, tensor: Tensor) -> Operand:
 
 
 def made_by(node: Node) -> str:
-    """Return the name of the op, or of the function that makes constants of such a node."""
+    """Return the name of the function that the user called, or of the op."""
+    if node.loc.called:
+        return node.loc.called
     if node.op.name != "broadcast_to":
         return node.op.name
     value: Any = node.inputs[0].node.op

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from graphfw.errors import DTypeError
 from graphfw.hints.lookup import meant_option
+from graphfw.hints.names import raise_dtype_called
 
 Kind: TypeAlias = Literal["bool", "int", "uint", "float", "complex", "storage"]
 
@@ -38,6 +39,12 @@ class DType:
         self.itemsize = itemsize
         self.bits = bits or 8 * itemsize
         self._np: np.dtype[Any] | None = None
+
+    if not TYPE_CHECKING:  # which reports such calls itself
+
+        def __call__(self, *args, **kwargs):
+            """Refuse: NumPy's `np.float32(x)` converts."""
+            raise_dtype_called(self.name)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -203,7 +210,10 @@ def as_dtype(like: DTypeLike) -> DType:
         return float32
     if isinstance(like, type) and like in _PYTHON:
         return _PYTHON[like]
-    name = like if isinstance(like, str) else _numpy_name(like)
+    try:
+        name = like if isinstance(like, str) else _numpy_name(like)
+    except TypeError:  # a list, say, which has no hash
+        name = repr(like)
     found = BY_NAME.get(name)
     if found is None:
         meant = meant_option(name, [*BY_NAME])
@@ -226,7 +236,7 @@ def _numpy_name(like: Any) -> str:
         return repr(like)
     try:
         name: str = np.dtype(like).name
-    except TypeError:
+    except (TypeError, ValueError):
         return repr(like)
     return name
 

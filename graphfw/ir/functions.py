@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphfw.ir.modes import OPEN
 from graphfw.ir.overrides import Function, overridable
+from graphfw.loc import name_in_errors
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -31,6 +32,7 @@ def public(function: Function) -> Function:
     if name in FUNCTIONS:
         raise RuntimeError(f"a public function named {name!r} exists already")
     FUNCTIONS[name] = vars(F)[name] = function
+    name_in_errors(function)
     OVERRIDABLE[name] = for_users = overridable(function)
     return for_users
 

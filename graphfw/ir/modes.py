@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from graphfw.hints.calls import explained, raise_refusal
 from graphfw.ir.scopes import Scoped, override
+from graphfw.loc import name_in_errors
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -137,6 +138,7 @@ def interceptable(function: Function) -> Function:
 
     For those that `ir.functions.public` does not register, which includes both.
     """
+    name_in_errors(function)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from graphfw.errors import CallError
 from graphfw.hints.lookup import renamed
 from graphfw.hints.names import hint_for_call
-from graphfw.ir.functions import OVERRIDABLE
+from graphfw.ir.functions import OVERRIDABLE, F
 
 
 @functools.cache
@@ -56,6 +56,25 @@ def function(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         place = module.removeprefix("numpy").removeprefix(".")
         raise _refused(what, sorted(refused), f"{place}.{name}" if place else name)
     return OVERRIDABLE[name](*args, **kwargs)
+
+
+class CalledByNumPy:
+    """A base of tensors: other libraries ask them about their functions."""
+
+    __slots__ = ()
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        return F.array_namespace(api_version)
+
+    __array_priority__ = 1000
+
+    def __array_ufunc__(self, func: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return ufunc(func, method, inputs, kwargs)
+
+    def __array_function__(
+        self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any
+    ) -> Any:
+        return function(func, args, kwargs)
 
 
 def _dot(a: Any, b: Any) -> Any:

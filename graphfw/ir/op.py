@@ -31,6 +31,7 @@ from graphfw.ir.dtype import DType, float32
 from graphfw.ir.records import record
 from graphfw.ir.shape import Requirement
 from graphfw.ir.types import TensorType
+from graphfw.loc import known_names
 
 if TYPE_CHECKING:
     from graphfw.ir.tensor import Node, Tensor
@@ -448,18 +449,31 @@ def _bound(value: Any, sizes: Mapping[str, int]) -> Any:
     return value
 
 
+_RULES = {
+    "shape": "def shape(self, x): return x",
+    "dtype": "def dtype(self, x): return x",
+    "eval": "def eval(self, xp, x): … for NumPy and CuPy",
+    "vjp": "def vjp(self, ct, y, x): …, or vjp = gf.extend.NONDIFF for none",
+}
+"""The rules that every op has, as they are written for one input."""
+
+
 def op(name: str) -> Callable[[OpClass], OpClass]:
     """Register an op class under a name, after checking that no fact is missing."""
 
     def register(cls: OpClass) -> OpClass:
         missing = [fact for fact in ("shape", "dtype", "eval", "vjp") if not hasattr(cls, fact)]
         if missing:
-            raise GraphError(f"op {name!r} does not say its {', '.join(missing)}")
+            raise GraphError(
+                f"op {name!r} does not say its {', '.join(missing)}",
+                fix="; ".join([f"write {_RULES[fact]}" for fact in missing]),
+            )
         if name in REGISTRY:
             raise GraphError(f"an op named {name!r} exists already: {REGISTRY[name].__name__}")
         cls.name = name
         cls.labels = cls.labels or _labels(cls)
         REGISTRY[name] = cls
+        known_names.add(name)
         return cls
 
     return register

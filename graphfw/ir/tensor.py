@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from graphfw.errors import ConcreteValueError, DTypeError
+from graphfw.errors import ConcreteValueError, DTypeError, type_text
 from graphfw.hints.calls import explained
 from graphfw.hints.devices import executor_for
-from graphfw.hints.names import raise_unknown, raise_unmade
-from graphfw.ir import concrete, numpy_calls
+from graphfw.hints.names import raise_unknown, raise_unmade, raise_unset
+from graphfw.ir import concrete
 from graphfw.ir.at import At
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, DTypeLike
-from graphfw.ir.functions import CALLED, OVERRIDABLE, F
+from graphfw.ir.functions import CALLED, OVERRIDABLE
+from graphfw.ir.numpy_calls import CalledByNumPy
 from graphfw.ir.op import Op
 from graphfw.ir.operators import Operators, typed
 from graphfw.ir.types import Shape, TensorType
@@ -90,10 +91,10 @@ class Node(Unset):
         """Make the objects that stand for the outputs of a new node."""
         if len(self.types) == 1 and not self.graph.is_ambient:  # quickly, as most are
             tensor = _new(Tensor)
-            tensor.node = self
-            tensor.index = 0
-            tensor._type = self.types[0]
-            tensor._value = None
+            _set_node(tensor, self)
+            _set_index(tensor, 0)
+            _set_type(tensor, self.types[0])
+            _set_value(tensor, None)
             _set_outputs(self, tensor)
             return (tensor,)
         outputs = tuple([Tensor(self, i) for i in range(len(self.types))])
@@ -128,7 +129,7 @@ def _node_of(output: Tensor) -> Node:
     return output.node
 
 
-class Tensor(Operators):
+class Tensor(Operators, CalledByNumPy):
     """A symbolic value: an output of a node, with a shape and a dtype that are known now.
 
     Operators and methods make further nodes. A tensor has a value only when a session runs, unless
@@ -154,11 +155,11 @@ class Tensor(Operators):
     def __init__(self, node: Node, index: int = 0) -> None:
         if not isinstance(node, Node):
             raise_unmade("Tensor", "gf.asarray")
-        self.node = node
-        self.index = index
+        _set_node(self, node)
+        _set_index(self, index)
         if index < len(node.types):  # else `verify` says so
-            self._type = node.types[index]
-        self._value = None
+            _set_type(self, node.types[index])
+        _set_value(self, None)
 
     # Copies.
 
@@ -244,6 +245,14 @@ class Tensor(Operators):
 
         def __getattr__(self, name: str) -> Any:
             raise_unknown(self, "Tensor", name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            try:
+                object.__setattr__(self, name, value)
+            except AttributeError:  # what others have, such as `requires_grad`, or a property
+                if hasattr(type(self), name):
+                    raise_unset(name)
+                raise_unknown(self, "Tensor", name)
 
     # Values, where there is one.
 
@@ -359,7 +368,8 @@ class Tensor(Operators):
             text = np.array2string(value, separator=", ", prefix="Tensor(")
             return f"Tensor({text}, dtype={self.dtype.name})"
         name = f'"{self.name}" ' if self.name else ""
-        return f"<Tensor {name}{self.type} from {self.node.op.name} at {self.node.loc.short()}>"
+        kind, made = type_text(str(self.type)), concrete.made_by(self.node)
+        return f"<Tensor {name}{kind} from {made} at {self.node.loc.short()}>"
 
     def _shown_value(self) -> np.ndarray[Any, Any] | None:
         """Return the value for a text; None where there is none, or none is computed."""
@@ -461,20 +471,12 @@ class Tensor(Operators):
         """Return one value everywhere: `gf.full`. The dtype is this tensor's."""
         return typed(CALLED.full(shape, fill_value, dtype=self.dtype if dtype is None else dtype))
 
-    # Other libraries' protocols.
 
-    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        return F.array_namespace(api_version)
-
-    __array_priority__ = 1000
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return numpy_calls.ufunc(ufunc, method, inputs, kwargs)
-
-    def __array_function__(
-        self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any
-    ) -> Any:
-        return numpy_calls.function(func, args, kwargs)
+# As for `TensorType`: every node makes a tensor.
+_set_node = vars(Tensor)["node"].__set__
+_set_index = vars(Tensor)["index"].__set__
+_set_type = vars(Tensor)["_type"].__set__
+_set_value = vars(Tensor)["_value"].__set__
 
 
 def _dims(shape: tuple[Any, ...]) -> Any:

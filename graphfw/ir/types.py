@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from graphfw.errors import ParseError
+from graphfw.hints.names import raise_not_called
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dim_text import parse_dim
 from graphfw.ir.dtype import BY_NAME, DType
@@ -44,6 +45,12 @@ class TensorType:
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("TensorType is immutable")
+
+    if not TYPE_CHECKING:  # which reports such calls itself
+
+        def __call__(self, *args, **kwargs):
+            """Refuse: PyTorch's `x.type(dtype)` converts."""
+            raise_not_called("type")
 
     @property
     def ndim(self) -> int:

@@ -247,7 +247,7 @@ class PReLU(Module):
         demand(
             fits,
             f"PReLU: {self.num_parameters} slopes don't fit x at axis {axis}",
-            {"x": tensor},
+            {"x": tensor, "weight": self.weight},
             fix="give as many slopes as the dim at `axis` has elements, or 1",
             error=ShapeError,
         )

@@ -52,6 +52,20 @@ def call(module: Module, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     return result
 
 
+def signature_of(module: Module) -> inspect.Signature:
+    """Return the signature of a module's calls: that of `forward`, with `training`."""
+    own = inspect.signature(module.forward)
+    names = list(own.parameters.values())
+    if "training" in own.parameters:
+        return own
+    mode = inspect.Parameter(
+        "training", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="bool | None"
+    )
+    is_open = bool(names) and names[-1].kind is inspect.Parameter.VAR_KEYWORD
+    end = len(names) - is_open
+    return own.replace(parameters=[*names[:end], mode, *names[end:]])
+
+
 def _mode(module: Module, kwargs: dict[str, Any]) -> bool | None:
     """Take the argument `training` from those of a call, unless `forward` has one of its own.
 

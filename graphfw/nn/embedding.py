@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphfw.errors import counted
+from graphfw.errors import DTypeError, counted
 from graphfw.ir.build import emit
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.tensor import Tensor
@@ -74,6 +74,13 @@ class Embedding(Module):
     def forward(self, indices: TensorLike) -> Tensor:
         """Take the rows.  indices: [*B] -> [*B, embedding_dim]"""
         places = as_tensor(indices)
+        demand(
+            places.dtype.is_integer,
+            f"Embedding: indices must be integers, not {places.dtype.name}",
+            {"indices": places, "weight": self.weight},
+            fix="use ints, or convert with gf.astype(index, gf.int64)",
+            error=DTypeError,
+        )
         rows = emit(Gather(0, _REFUSAL), self.weight, places)
         if self.padding_idx is None:
             return rows

@@ -287,6 +287,8 @@ class Module(_Plain, metaclass=_ModuleType):
         fix = did_you_mean("forward", own) or "define a method forward(self, x)"
         raise GraphError(f"{type(self).__name__} does not say what it computes", fix=fix)
 
+    __signature__ = property(calls.signature_of)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call `forward`, with the module's path as the name scope.
 

@@ -7,9 +7,12 @@ from collections.abc import Callable, Sequence
 
 from graphfw.errors import ShapeError
 from graphfw.ir.build import emit
+from graphfw.ir.dim import DimLike
 from graphfw.ir.functions import F, public
+from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.args import TensorLike, as_tensor, axes_in_order
+from graphfw.ir.types import Shape
+from graphfw.ops.args import TensorLike, as_tensor, axes_in_order, dims_of, ruled
 from graphfw.ops.combine import concat
 from graphfw.ops.composed import demand
 from graphfw.ops.counting import positions
@@ -20,6 +23,7 @@ __all__ = [
     "atleast_1d",
     "atleast_2d",
     "atleast_3d",
+    "broadcast_shapes",
     "column_stack",
     "diag",
     "dstack",
@@ -27,6 +31,21 @@ __all__ = [
     "rot90",
     "vstack",
 ]
+
+
+@public
+def broadcast_shapes(*shapes: Sequence[DimLike]) -> Shape:
+    """Return the shape that all shapes broadcast to; () of none.
+
+    Raises:
+        ShapeError: They don't broadcast.
+
+    >>> import graphfw as gf
+    >>> gf.broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
+    dims = [dims_of("broadcast_shapes", shape) for shape in shapes]
+    return ruled("broadcast_shapes", None, broadcast, *dims)
 
 
 @public

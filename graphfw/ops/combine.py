@@ -232,9 +232,17 @@ def split(x: TensorLike, parts: int | Sequence[DimLike], /, axis: int = 0) -> tu
         raise ShapeError(
             f"split: dim {place} of size {dim} doesn't divide into {count} equal parts",
             operands=[describe("x", tensor)],
-            fix="pass the places to cut at",
+            fix=f"pass the places to cut at{_even(dim, count)}",
         )
     return emit_all(Split((each,) * count, place), tensor)
+
+
+def _even(dim: DimLike, count: int) -> str:
+    """Say where to cut a dim into parts that differ by one element at most, as NumPy does."""
+    if not isinstance(dim, int) or count > dim:
+        return ""
+    each, longer = divmod(dim, count)
+    return f": {[i * each + min(i, longer) for i in range(1, count)]}"
 
 
 def _between(x: Tensor, places: Sequence[DimLike], dim: DimLike) -> tuple[DimLike, ...]:

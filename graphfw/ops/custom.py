@@ -19,6 +19,8 @@ from graphfw.ir.op import ELEMENTWISE, REGISTRY, Op, Trait
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.batching import changed
+from graphfw.ops.measured import Measuring
 
 __all__ = ["apply", "op"]
 
@@ -97,6 +99,10 @@ def op(name: str) -> Callable[[OpClass], OpClass]:
         own.eval = _checked(own.eval)
         if own.scalar is not None:
             own.scalar = _checked_scalar(own.scalar)
+        if inspect.isfunction(own.vjp):
+            own.vjp = _checked_vjp(own.vjp)
+        if inspect.isfunction(own.batch) and own.batch.__module__ == own.__module__:
+            own.batch = _checked_batch(own.batch)
         return registered
 
     return register
@@ -148,7 +154,7 @@ def _checked(evaluate: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Op, xp: Any, *inputs: Any, **random: Any) -> Any:
         result = evaluate(self, xp, *inputs, **random)
         results = tuple(result) if self.multiple else (result,)
-        wanted = self.infer(*map(_type, inputs))
+        wanted = _with_sizes(self, results).infer(*map(_type, inputs))
         found = [_type(x) if hasattr(x, "dtype") else a_type(x) for x in results]
         if found != list(wanted):
             raise ExecutionError(
@@ -157,6 +163,57 @@ def _checked(evaluate: Callable[..., Any]) -> Callable[..., Any]:
                 fix="this is a mistake in the op's class",
             )
         return result
+
+    call.checks = True  # type: ignore[attr-defined]  # a mark, on a function
+    return call
+
+
+def _with_sizes(op: Op, results: tuple[Any, ...]) -> Op:
+    """Return an op whose dims only a run finds out with those of its results."""
+    return changed(op, dims=op.measured(*results)) if isinstance(op, Measuring) else op
+
+
+def _checked_vjp(vjp: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an op's gradient rule with what it returns looked at."""
+    if hasattr(vjp, "checks"):
+        return vjp
+
+    @functools.wraps(vjp)
+    def call(self: Op, ct: Any, y: Any, *inputs: Any) -> Any:
+        made = vjp(self, ct, y, *inputs)
+        is_tuple = isinstance(made, (tuple, list))
+        entries = made if is_tuple else [made]
+        kinds = ", ".join([a_type(entry) for entry in entries])
+        fits = [e is None or isinstance(e, Tensor) or callable(e) for e in entries]
+        if not is_tuple or len(entries) != len(inputs) or not all(fits):
+            wanted = counted(len(inputs), "input")
+            raise GraphError(
+                f"{self.name}: its vjp returns {f'({kinds})' if is_tuple else kinds} for {wanted}",
+                fix="return a tuple with a tensor, None, or a function that makes the tensor, for "
+                "each input: (ct * 2,)",
+            )
+        return made
+
+    call.checks = True  # type: ignore[attr-defined]  # a mark, on a function
+    return call
+
+
+def _checked_batch(batch: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an op's batch rule with what it returns looked at."""
+    if hasattr(batch, "checks"):
+        return batch
+
+    @functools.wraps(batch)
+    def call(self: Op, *args: Any) -> Any:
+        made = batch(self, *args)
+        outputs = made if isinstance(made, (tuple, list)) else (made,)
+        if not all([isinstance(output, Tensor) for output in outputs]):
+            kinds = ", ".join([a_type(output) for output in outputs])
+            raise GraphError(
+                f"{self.name}: its batch returns {kinds}",
+                fix="return the tensor, or a tuple of several, with the lanes as axis 0",
+            )
+        return made
 
     call.checks = True  # type: ignore[attr-defined]  # a mark, on a function
     return call

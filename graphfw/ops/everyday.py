@@ -4,6 +4,7 @@ from graphfw.ops.arranging import (
     atleast_1d,
     atleast_2d,
     atleast_3d,
+    broadcast_shapes,
     column_stack,
     diag,
     dstack,
@@ -16,9 +17,17 @@ from graphfw.ops.covariance import corrcoef, cov
 from graphfw.ops.cumulative import cumulative_max, cumulative_min
 from graphfw.ops.flat_places import ravel_multi_index, unravel_index
 from graphfw.ops.histograms import Histogram, bincount, digitize, histogram
+from graphfw.ops.kronecker import kron
 from graphfw.ops.polynomials import convolve, polyfit, polyval, vander
-from graphfw.ops.quantiles import median, nanmedian, nanquantile, quantile
-from graphfw.ops.sampled import ediff1d, gradient, interp, trapezoid, unwrap
+from graphfw.ops.quantiles import (
+    median,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    percentile,
+    quantile,
+)
+from graphfw.ops.sampled import ediff1d, gradient, interp, sinc, trapezoid, unwrap
 from graphfw.ops.scatter import index_max, index_min, index_multiply, put_along_axis
 from graphfw.ops.segments import segment_max, segment_mean, segment_min, segment_prod, segment_sum
 from graphfw.ops.skipping_nan import (
@@ -32,6 +41,7 @@ from graphfw.ops.skipping_nan import (
     nansum,
     nanvar,
 )
+from graphfw.ops.statistics import average
 
 __all__ = [
     "Histogram",
@@ -39,7 +49,9 @@ __all__ = [
     "atleast_1d",
     "atleast_2d",
     "atleast_3d",
+    "average",
     "bincount",
+    "broadcast_shapes",
     "column_stack",
     "convolve",
     "corrcoef",
@@ -58,6 +70,7 @@ __all__ = [
     "index_multiply",
     "interp",
     "isclose",
+    "kron",
     "median",
     "nanargmax",
     "nanargmin",
@@ -65,11 +78,13 @@ __all__ = [
     "nanmean",
     "nanmedian",
     "nanmin",
+    "nanpercentile",
     "nanprod",
     "nanquantile",
     "nanstd",
     "nansum",
     "nanvar",
+    "percentile",
     "polyfit",
     "polyval",
     "put_along_axis",
@@ -81,6 +96,7 @@ __all__ = [
     "segment_min",
     "segment_prod",
     "segment_sum",
+    "sinc",
     "trapezoid",
     "unravel_index",
     "unwrap",

@@ -11,7 +11,7 @@ import numpy as np
 from graphfw.errors import DTypeError, ShapeError
 from graphfw.ir import concrete
 from graphfw.ir.build import emit
-from graphfw.ir.dim import DimLike
+from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import int64
 from graphfw.ir.functions import F, public
 from graphfw.ir.shape import shape_text
@@ -20,6 +20,7 @@ from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, inexact,
 from graphfw.ops.composed import demand, floats, wide
 from graphfw.ops.measured import Sizes, measure
 from graphfw.ops.movement import flatten
+from graphfw.ops.reduce import Max, Min
 from graphfw.ops.run_checks import checked
 from graphfw.ops.selection import IndexAdd
 from graphfw.ops.sorting import searchsorted
@@ -223,13 +224,22 @@ def _equal_edges(x: Tensor, bins: DimLike, range: tuple[TensorLike, TensorLike] 
     elif x.shape == (0,):
         low, high = as_tensor(0.0, x.dtype), as_tensor(1.0, x.dtype)
     else:
-        low, high = F.min(x), F.max(x)
+        low, high = _ends(x)
         message = "histogram: an element is NaN or infinite, so that there is no range for the bins"
         fix = "write range=(first, last): what lies outside of it, and NaN, is not counted"
         low = checked({"min": low, "max": high}, _finite, message, fix=fix)
     half = converted(low == high, x.dtype) * 0.5
     edges: Tensor = F.linspace(F.stop_gradient(low - half), F.stop_gradient(high + half), count + 1)
     return converted(edges, x.dtype)
+
+
+def _ends(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the smallest and the largest element; where a run has none, 0 and 1 as NumPy."""
+    if not isinstance(x.size, Dim):
+        return F.min(x), F.max(x)
+    is_empty = as_tensor(x.size, int64) == 0
+    low, high = (emit(kind((0,), keepdims=False, identity=True), x) for kind in (Min, Max))
+    return F.where(is_empty, 0.0, low), F.where(is_empty, 1.0, high)
 
 
 def _finite(low: Any, high: Any) -> Any:

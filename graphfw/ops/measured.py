@@ -7,6 +7,7 @@ is given, the op itself, and then, as sizes are known, what uses its results.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -15,9 +16,9 @@ import numpy as np
 from graphfw.errors import ConcreteValueError, ExecutionError, counted
 from graphfw.ir import concrete
 from graphfw.ir.build import constant, emit_all, rendered
-from graphfw.ir.dim import DimLike
+from graphfw.ir.dim import Dim, DimLike, symbol
 from graphfw.ir.dtype import DType, int64
-from graphfw.ir.graph import current_graph
+from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import MEASURES, NONDIFF, PURE, Op, op
 from graphfw.ir.shape import Requirement, require, shape_text
 from graphfw.ir.tensor import Tensor
@@ -88,9 +89,18 @@ def measure(
     key = (kind, *fields.values(), *[_what(t, _DEPTH) for t in inputs])
     found = graph.measured.get(key)
     if found is None:
-        dims = tuple(map(graph.fresh_symbol, hints))
+        dims = tuple([_symbol(graph, hint) for hint in hints])
         found = graph.measured[key] = emit_all(kind(dims=dims, **fields), *inputs)
     return found
+
+
+def _symbol(graph: Graph, hint: str) -> Dim:
+    """Return a symbol that no other node has: `_nonzero`, `_nonzero2`.
+
+    With an underscore before the number it would be that of a placeholder's dim: `_x_2`.
+    """
+    names = (f"_{hint}{number}" for number in itertools.chain([""], itertools.count(2)))
+    return symbol(next(name for name in names if graph.unique(name) == name))
 
 
 _DEPTH = 4

@@ -349,6 +349,20 @@ def broadcast_to(x: TensorLike, /, shape: DimLike | Sequence[DimLike]) -> Tensor
         ShapeError: The shape does not broadcast to it.
     """
     tensor = as_tensor(x)
+    wanted = list(shape) if isinstance(shape, (tuple, list)) else [shape]
+    own = [None] * (len(wanted) - tensor.ndim) + list(tensor.shape)
+    if any([dim == -1 for dim in wanted]):  # as PyTorch's expand leaves a dim as it is
+        meant: list[Any] = [
+            size if dim == -1 else dim for dim, size in zip(wanted, own, strict=False)
+        ]
+        fix = f"write the dims themselves: {shape_text(tuple(meant))}"
+        demand(
+            None in meant,
+            "broadcast_to: a dim can't be -1",
+            {"x": tensor},
+            fix=fix,
+            error=ShapeError,
+        )
     dims = dims_of("broadcast_to", shape)
     return tensor if tensor.shape == dims else emit(shared(BroadcastTo, dims), tensor)
 
@@ -378,15 +392,18 @@ def sum_to(x: Tensor, shape: Sequence[DimLike]) -> Tensor:
 
 
 @public
-def expand_dims(x: TensorLike, /, axis: int = 0) -> Tensor:
-    """Add a dim of size 1 at `axis` of the result.  x: [*A] -> [*A with 1]
+def expand_dims(x: TensorLike, /, axis: int | Sequence[int] = 0) -> Tensor:
+    """Add dims of size 1 at `axis` of the result.  x: [*A] -> [*A with 1]
 
     Raises:
-        AxisError: `axis` is out of range.
+        AxisError: `axis` is out of range, or one stands twice.
     """
     tensor = as_tensor(x)
-    place = ruled("expand_dims", tensor, normalize_axis, axis, tensor.ndim + 1)
-    return reshape(tensor, (*tensor.shape[:place], 1, *tensor.shape[place:]))
+    rank = tensor.ndim + (len(axis) if isinstance(axis, (tuple, list)) else 1)
+    dims = list(tensor.shape)
+    for place in ruled("expand_dims", tensor, normalize_axes, axis, rank):
+        dims.insert(place, 1)
+    return reshape(tensor, tuple(dims))
 
 
 @public

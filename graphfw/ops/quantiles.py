@@ -18,7 +18,7 @@ from graphfw.ops.composed import demand, demand_one_of, floats
 from graphfw.ops.reduce import NO_ELEMENTS, ONE_ELEMENT, require_elements
 from graphfw.ops.selection import Gather
 
-__all__ = ["median", "nanmedian", "nanquantile", "quantile"]
+__all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
 
 Method: TypeAlias = Literal["linear", "lower", "higher", "midpoint", "nearest"]
 
@@ -86,6 +86,54 @@ def nanquantile(
 
 
 @public
+def percentile(
+    x: TensorLike,
+    q: TensorLike,
+    /,
+    *,
+    axis: Axes = None,
+    keepdims: bool = False,
+    method: Method = "linear",
+) -> Tensor:
+    """Find percentiles: see `quantile`, with q from 0 to 100.
+
+    x: [*A], q: [*Q] -> [*Q, *A without axis]
+
+    Raises:
+        AxisError, ShapeError, ArgumentError, DTypeError: As `quantile`.
+
+    >>> import graphfw as gf
+    >>> gf.percentile(gf.asarray([4.0, 1.0, 3.0, 2.0]), 50)
+    Tensor(2.5, dtype=float32)
+    """
+    return _quantile("percentile", x, q, axis, keepdims, method, whole=100)
+
+
+@public
+def nanpercentile(
+    x: TensorLike,
+    q: TensorLike,
+    /,
+    *,
+    axis: Axes = None,
+    keepdims: bool = False,
+    method: Method = "linear",
+) -> Tensor:
+    """Find percentiles of the elements that are not NaN: see `nanquantile`, with q up to 100.
+
+    x: [*A], q: [*Q] -> [*Q, *A without axis]
+
+    Raises:
+        AxisError, ShapeError, ArgumentError, DTypeError: As `quantile`.
+
+    >>> import graphfw as gf
+    >>> gf.nanpercentile(gf.asarray([4.0, gf.nan, 1.0]), 50)
+    Tensor(2.5, dtype=float32)
+    """
+    return _quantile("nanpercentile", x, q, axis, keepdims, method, whole=100)
+
+
+@public
 def median(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Take the middle of the sorted elements along axes; of two, their mean.
 
@@ -121,13 +169,19 @@ def nanmedian(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) ->
 
 
 def _quantile(
-    name: str, x: TensorLike, q: TensorLike, axis: Axes, keepdims: bool, method: Method
+    name: str,
+    x: TensorLike,
+    q: TensorLike,
+    axis: Axes,
+    keepdims: bool,
+    method: Method,
+    whole: int = 1,
 ) -> Tensor:
     tensor = floats(name, x)
     axes = axes_of(name, tensor, axis)
     demand_one_of(name, "method", method, get_args(Method))
     ruled(name, tensor, require_elements, tensor.shape, axes)
-    parts = _parts(name, q)
+    parts = _parts(name, q, whole)
     ordered = F.sort(_lines(tensor, axes), axis=-1, stable=False)
     flat = F.reshape(parts, (parts.size,))
     found = _between(name, ordered, flat, method)
@@ -135,16 +189,19 @@ def _quantile(
     return F.reshape(F.moveaxis(found, -1, 0), (*parts.shape, *kept))
 
 
-def _parts(name: str, q: TensorLike) -> Tensor:
-    """Return q in float64, in which a place among many elements is exact."""
+def _parts(name: str, q: TensorLike, whole: int) -> Tensor:
+    """Return q as parts of 1 in float64, in which a place among many elements is exact."""
     is_python = isinstance(q, (int, float, list, tuple))
     tensor = F.asarray(q, dtype=float64) if is_python else floats(name, q)
     values = concrete.value_to_check(tensor)
     if values is not None:
-        is_part = bool(np.all((values >= 0) & (values <= 1)))
-        message = f"{name}: q={values} is not between 0 and 1"
-        demand(is_part, message, fix="write the part that is below: 0.95 is the 95th percentile")
-    return converted(tensor, float64)
+        is_part = bool(np.all((values >= 0) & (values <= whole)))
+        fix = "write the part that is below: 0.95 is the 95th percentile"
+        if whole != 1:
+            fix = "write how many of 100 are below: 95, and not 0.95"
+        demand(is_part, f"{name}: q={values} is not between 0 and {whole}", fix=fix)
+    parts = converted(tensor, float64)
+    return parts if whole == 1 else parts / whole
 
 
 def _lines(x: Tensor, axes: tuple[int, ...]) -> Tensor:

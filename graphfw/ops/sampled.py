@@ -25,11 +25,33 @@ from graphfw.ops.args import (
     promoted,
     ruled,
 )
-from graphfw.ops.composed import demand, floats
+from graphfw.ops.composed import demand, floats, wide
 from graphfw.ops.counting import positions
 from graphfw.ops.sorting import argsort, searchsorted
 
-__all__ = ["ediff1d", "gradient", "interp", "trapezoid", "unwrap"]
+__all__ = ["ediff1d", "gradient", "interp", "sinc", "trapezoid", "unwrap"]
+
+
+@public
+def sinc(x: TensorLike, /) -> Tensor:
+    """sin(π x) / (π x), elementwise, and 1 at 0.  x: [*A] -> [*A]
+
+    Floating-point or complex; integers become the default dtype.
+
+    >>> import graphfw as gf
+    >>> gf.sinc(gf.asarray([0.0, 0.5, 2.5]))
+    Tensor([1.        , 0.63661975, 0.12732396], dtype=float32)
+    """
+    tensor = inexact(x)
+    angle = wide(tensor) * math.pi
+    square = angle * angle
+    is_small = F.abs(angle) < 0.5
+    # The series: near 0 the quotient has no gradient, of the second order a wrong one.
+    near: Tensor = F.ones((), dtype=square.dtype)
+    for n in range(7, 0, -1):
+        near = 1 - square / (2 * n * (2 * n + 1)) * near
+    apart = F.where(is_small, 1, angle)
+    return converted(F.where(is_small, near, F.sin(apart) / apart), tensor.dtype)
 
 
 @public

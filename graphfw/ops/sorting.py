@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.errors import DTypeError, counted
+from graphfw.errors import DTypeError, ExecutionError
 from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim, DimLike, always_ge
 from graphfw.ir.dtype import DType, int64
@@ -185,7 +185,7 @@ class ArgTopK(Op):
         fits = not always_ge(self.k, size + 1)
         require(
             fits,
-            f"there are no {counted(self.k, 'element')}",
+            f"k={self.k} is more than there are",
             [(0, axis)],
             f"use k={size} or less",
         )
@@ -198,8 +198,9 @@ class ArgTopK(Op):
     def eval(self, xp: Any, x: Any) -> Any:
         size = x.shape[self.axis]
         if size < self.k:  # NumPy would take the fewer that there are
-            raise ValueError(
-                f"there are no {counted(self.k, 'element')} along axis {self.axis}, but {size}"
+            raise ExecutionError(
+                f"{self.name}: k={self.k} is more than there are along axis {self.axis}: {size}",
+                fix=f"use k={size} or less",
             )
         k = int(self.k)
         is_few = 0 < 2 * k < size and x.size >= _MANY
@@ -222,7 +223,7 @@ class ArgTopK(Op):
         yield ok("float32[4, 2]", k=4, axis=0, largest=False)
         yield ok("float32[2, 0]", k=0, axis=1)
         yield ok("int32[5]", k=1, axis=0)
-        yield bad("float32[3]", k=4, axis=0, match="there are no 4 elements: x\\[0\\] = 3")
+        yield bad("float32[3]", k=4, axis=0, match="k=4 is more than there are: x\\[0\\] = 3")
         yield bad("float32[3]", k=1, axis=1, match="axis 1 is out of range for 1 dim")
         yield bad("bool[3]", k=1, axis=0, match="wants real tensors, not bool", error=DTypeError)
         yield bad("complex64[3]", k=1, axis=0, match="not complex64", error=DTypeError)

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from graphfw.errors import ShapeError
 from graphfw.ir.dim import Dim, DimLike, dim_max
 from graphfw.ir.functions import F, public
-from graphfw.ir.shape import permuted, size_of
+from graphfw.ir.shape import permuted, shape_text, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, inexact
 from graphfw.ops.composed import demand, floats, safe_root, wide
 
-__all__ = ["mean", "std", "var"]
+__all__ = ["average", "mean", "std", "var"]
 
 
 @public
@@ -36,6 +37,58 @@ def mean(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tens
     total = F.sum(wide(tensor), axis=axes, keepdims=keepdims)
     # Divided before it is narrowed: the sum of many float16s is more than a float16 holds.
     return converted(total / _count(tensor, axes), tensor.dtype)
+
+
+@public
+def average(
+    x: TensorLike,
+    /,
+    *,
+    axis: Axes = None,
+    weights: TensorLike | None = None,
+    keepdims: bool = False,
+) -> Tensor:
+    """Average along axes with weights: the sum of x · weights by the sum of the weights.
+
+    x: [*A] -> [*A without axis]. Floating-point or complex; integers become the default dtype.
+
+    Args:
+        x: The samples.
+        axis: Along which dims, all by default.
+        weights: Of the shape of x, or of its shape along `axis`; bools leave out what is false.
+            None stands for equal ones, as for `mean`.
+        keepdims: Whether to keep the axes, as size 1.
+
+    Raises:
+        AxisError: There is no such axis.
+        ShapeError: The weights have another shape.
+
+    >>> import graphfw as gf
+    >>> gf.average(gf.asarray([[1.0, 2.0], [3.0, 4.0]]), axis=0, weights=[3, 1])
+    Tensor([1.5, 2.5], dtype=float32)
+    """
+    tensor = inexact(x)
+    if weights is None:
+        return mean(tensor, axis=axis, keepdims=keepdims)
+    axes = axes_of("average", tensor, axis)
+    given = as_tensor(weights)
+    given = inexact(converted(given, tensor.dtype.real) if given.dtype.is_bool else given)
+    along = tuple([tensor.shape[i] for i in axes])
+    demand(
+        given.shape in (tensor.shape, along),
+        f"average: the weights have the shape {shape_text(given.shape)}, which is neither that of "
+        f"x nor that along axis {', '.join(map(str, axes))}",
+        {"x": tensor, "weights": given},
+        fix="give one weight for each element, or for each place along the axis",
+        error=ShapeError,
+    )
+    if given.shape != tensor.shape:
+        dims = [size if i in axes else 1 for i, size in enumerate(tensor.shape)]
+        given = F.reshape(given, tuple(dims))
+    values, shares = wide(tensor), F.broadcast_to(wide(given), tensor.shape)
+    total = F.sum(values * shares, axis=axes, keepdims=keepdims)
+    result = total / F.sum(shares, axis=axes, keepdims=keepdims)
+    return converted(result, F.result_type(tensor, given))
 
 
 @public

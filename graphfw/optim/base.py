@@ -20,7 +20,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Filled, Update, Variable
 from graphfw.loc import capture
 from graphfw.ops.args import as_tensor, converted
-from graphfw.ops.composed import demand, wide_dtype
+from graphfw.ops.composed import callback, demand, wide_dtype
 from graphfw.optim.carried import carried_pairs
 from graphfw.optim.clip import clip_by_global_norm, clip_by_value
 from graphfw.optim.mistakes import differentiated, warn_of_mistakes
@@ -319,7 +319,10 @@ class Optimizer(Answering, metaclass=ExplainedType):
         """Return the new values of a group's parameters and of their slots."""
         lr = self._rate(state)
         decay = 1 - lr * self.weight_decay if self.decoupled else self.weight_decay
-        shared = (decay, *self.shared(lr, converted(state.next_step, float64)))
+        name = type(self).__name__
+        share = callback(name, "shared", self.shared, "shared(lr, count)")
+        rule = callback(name, "rule", self.rule, "rule(p, g, slots, shared)")
+        shared = (decay, *share(lr, converted(state.next_step, float64)))
         initial = self._initial_slots()
         result: Moves = []
         in_dtype: dict[str, list[Scalar]] = {}
@@ -337,7 +340,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
             elif self.weight_decay:
                 g = g + p * amount
             slots = state.slots_of(variable, initial, dtype)
-            moved, remembered = self._checked(variable, slots, self.rule(p, g, slots, scalars))
+            moved, remembered = self._checked(variable, slots, rule(p, g, slots, scalars))
             result.append((variable, converted(moved, variable.dtype)))
             result += [(slots[name], value) for name, value in remembered.items()]
         return result
@@ -346,6 +349,10 @@ class Optimizer(Answering, metaclass=ExplainedType):
         slots = self.slots()
         message = f"{type(self).__name__}: slots() returns {a_type(slots)}, not a dict"
         demand(isinstance(slots, Mapping), message, fix='return {"m": 0.0}, or {} for none')
+        for name, value in slots.items():
+            message = f"{type(self).__name__}: slots() returns {a_type(value)} for {name!r}"
+            fix = f'return the number it begins with: {{"{name}": 0.0}}'
+            demand(isinstance(value, (int, float)), message, fix=fix)
         return slots
 
     def _checked(
@@ -372,6 +379,9 @@ class Optimizer(Answering, metaclass=ExplainedType):
             fix = f"slots() has: {', '.join(slots) or 'none'}"
             demand(name in slots, f"{what} returns a slot {name!r}", fix=fix)
             kinds[f"the slot {name!r}"] = value, slots[name].shape
+        left = ", ".join([f'"{name}": slots["{name}"]' for name in slots if name not in remembered])
+        message = f"{what} returns no value for some of the slots that slots() has"
+        demand(not left, message, fix=f"return those that stay as well: {{{left}}}")
         for label, (value, shape) in kinds.items():
             found = value.shape if isinstance(value, Tensor) else a_type(value)
             message = f"{what} returns {found} for {label}, which has the shape {shape}"

@@ -180,13 +180,11 @@ def _first_node(before: Graph, after: Graph, trial: RealRun) -> tuple[Node, str]
     for node in after.nodes:
         for tensor in node.outputs:
             for loc in (node.loc, *node.loc.merged):
-                places.setdefault(loc._replace(merged=()), []).append(tensor)
+                places.setdefault(loc.alone(), []).append(tensor)
     old = values_of(before, made, trial.draw)
     new = values_of(after, [t for node in after.nodes for t in node.outputs], trial.draw)
     for tensor in made:
-        rivals = [
-            t for t in places.get(tensor.node.loc._replace(merged=()), ()) if t.type == tensor.type
-        ]
+        rivals = [t for t in places.get(tensor.node.loc.alone(), ()) if t.type == tensor.type]
         if not rivals or any(same_values(old[tensor], new[t]) for t in rivals):
             continue
         own = derive(before, [tensor])

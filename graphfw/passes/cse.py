@@ -65,8 +65,8 @@ def _equal_nodes(graph: Graph) -> tuple[dict[Node, Node], dict[Node, dict[Loc, N
         twin_of[node] = twin
         merged = places.setdefault(twin, {})
         # A constant can't fail or be slow, so nobody asks where the others stood.
-        if SOURCE not in traits and node.loc != twin.loc:
-            merged.update(dict.fromkeys((node.loc._replace(merged=()), *node.loc.merged)))
+        if SOURCE not in traits and node.loc.alone() != twin.loc.alone():
+            merged.update(dict.fromkeys((node.loc.alone(), *node.loc.merged)))
     return twin_of, places
 
 

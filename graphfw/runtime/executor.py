@@ -311,7 +311,9 @@ def find_executor(choice: str | Executor | None) -> Executor:
     if isinstance(choice, Executor):
         return choice
     if not isinstance(choice, str):
-        raise ExecutorError(f"{choice!r} is no executor", fix='use a name, such as "numpy"')
+        is_class = isinstance(choice, type) and issubclass(choice, Executor)
+        fix = f"make one: {choice.__name__}()" if is_class else 'use a name, such as "numpy"'
+        raise ExecutorError(f"{choice!r} is no executor", fix=fix)
     name, _, device = choice.partition(":")
     if name in _BUILT_IN:
         module, attribute = _BUILT_IN[name]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
+from graphfw.errors import ExecutorError, a_type
 from graphfw.runtime.debugging import DebugExecutable, Hook
 from graphfw.runtime.executor import Executable, Executor, Options
 from graphfw.runtime.program import Program, without_passes
@@ -48,6 +49,11 @@ def _in_one_go(
         run = DebugExecutable(without_passes(program), debug if callable(debug) else None)
     else:
         run = executor.load(program, options)
+        if not isinstance(run, Executable):
+            raise ExecutorError(
+                f"the executor {executor.name!r} loads {a_type(run)}, and no Executable",
+                fix="return one from load(), such as gf.extend.ArrayExecutable(program, np)",
+            )
     if program.level == "first-run" and executor.holds_values:
         # Not at the top: few ask for it, and it needs all passes.
         first_run = import_module("graphfw.runtime.first_run")

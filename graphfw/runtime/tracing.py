@@ -17,6 +17,7 @@ from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Update
 from graphfw.ops.args import as_tensor
+from graphfw.ops.composed import demand
 from graphfw.ops.inputs import placeholder
 from graphfw.ops.specs import read
 
@@ -82,6 +83,7 @@ def _called(
     what: str, fn: Callable[..., Any], specs: Sequence[Any]
 ) -> tuple[Graph, Any, list[Tensor | Update | None]]:
     """Call a function with a placeholder for each spec, in a graph of its own."""
+    demand(callable(fn), f"{what}: fn is {a_type(fn)}, not a function", fix="pass a function")
     graph = Graph(getattr(fn, "__name__", ""))
     names = _parameter_names(fn, len(specs))
     with graph, ambient.override(ambient.current_scope, ""):

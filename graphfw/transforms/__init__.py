@@ -3,7 +3,7 @@
 from graphfw.transforms.custom import custom_gradient
 from graphfw.transforms.functional import jvp, linearize, vjp
 from graphfw.transforms.grad import grad, value_and_grad
-from graphfw.transforms.jacobians import hessian, hvp, jacobian
+from graphfw.transforms.jacobians import hessian, hvp, jacfwd, jacobian, jacrev
 from graphfw.transforms.vmap import vmap
 
 __all__ = [
@@ -11,7 +11,9 @@ __all__ = [
     "grad",
     "hessian",
     "hvp",
+    "jacfwd",
     "jacobian",
+    "jacrev",
     "jvp",
     "linearize",
     "value_and_grad",

@@ -60,7 +60,7 @@ def jacobian(
     Tensor([[3., 0., 1.],
             [0., 3., 2.]], dtype=float32)
     """
-    demand(callable(fn), f"jacobian: fn is {a_type(fn)}, not a function", fix="pass a function")
+    _demand_function("jacobian", fn)
     demand_one_of("jacobian", "mode", mode, MODES)
     several: Any = [argnums] if isinstance(argnums, SupportsIndex) else argnums
     demand(
@@ -94,6 +94,38 @@ def jacobian(
 
 
 @explained
+def jacfwd(
+    fn: Callable[..., Any], argnums: Argnums = 0, *, holomorphic: bool = False
+) -> Callable[..., Any]:
+    """Return the function that gives the Jacobian of `fn` in forward mode: see `jacobian`.
+
+    >>> import graphfw as gf
+    >>> gf.jacfwd(gf.exp)(gf.asarray(0.0))
+    Tensor(1., dtype=float32)
+    """
+    _demand_function("jacfwd", fn)
+    return jacobian(fn, argnums, mode="forward", holomorphic=holomorphic)
+
+
+@explained
+def jacrev(
+    fn: Callable[..., Any], argnums: Argnums = 0, *, holomorphic: bool = False
+) -> Callable[..., Any]:
+    """Return the function that gives the Jacobian of `fn` in reverse mode: see `jacobian`.
+
+    >>> import graphfw as gf
+    >>> gf.jacrev(gf.exp)(gf.asarray(0.0))
+    Tensor(1., dtype=float32)
+    """
+    _demand_function("jacrev", fn)
+    return jacobian(fn, argnums, mode="reverse", holomorphic=holomorphic)
+
+
+def _demand_function(what: str, fn: Any) -> None:
+    demand(callable(fn), f"{what}: fn is {a_type(fn)}, not a function", fix="pass a function")
+
+
+@explained
 def hessian(
     fn: Callable[..., Any], argnums: Argnums = 0, *, holomorphic: bool = False
 ) -> Callable[..., Any]:
@@ -116,6 +148,7 @@ def hessian(
     Tensor([[4., 2.],
             [2., 0.]], dtype=float32)
     """
+    _demand_function("hessian", fn)
     first = jacobian(fn, argnums, mode="reverse", holomorphic=holomorphic)
     return jacobian(first, argnums, mode="forward", holomorphic=holomorphic)
 

@@ -17,7 +17,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.hints import public, tables
-from graphfw.hints.expressions import filled
+from graphfw.hints.expressions import Argument, filled
 from graphfw.hints.foreign_arguments import SYNONYMS, why_left_out
 from graphfw.hints.lookup import look_up
 from tests.support import foreign_names
@@ -28,6 +28,8 @@ OWN["gf.optim.schedules"] = gf.optim.schedules
 
 CALLS = {
     "modules": tables.CALLS,
+    "forms": tables.FORMS,
+    "values": tables.VALUES,
     **{place: calls for place, (calls, _) in tables.OF_PLACES.items() if calls},
 }
 TEXTS = [tables.TEXTS, tables.PATTERNS, *[texts for _, texts in tables.OF_PLACES.values()]]
@@ -46,6 +48,29 @@ def test_each_name_exists_or_is_answered(path):
     assert not silent, (
         f"graphfw has no answer for {path}'s {silent}: add rows to hints/foreign_*.py"
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [
+        ("scipy.special", gf.special),
+        ("scipy.signal", gf),
+        ("torch.special", gf.special),
+        ("numpy.linalg", gf.linalg),
+        ("torch.linalg", gf.linalg),
+        ("scipy.linalg", gf.linalg),
+        ("numpy.fft", gf.fft),
+    ],
+)
+def test_each_name_of_a_part_exists_or_is_answered(path, module):
+    silent = []
+    for name in NAMES[path]:
+        try:
+            getattr(module, name)
+        except gf.UnknownNameError as error:
+            if error.fix.startswith(("see dir", "did you mean")) and "scipy." not in error.fix:
+                silent.append(name)
+    assert not silent, f"{path}: {silent}"
 
 
 GRAPH = gf.Graph()
@@ -70,7 +95,8 @@ def test_each_attribute_exists_or_is_answered(path):
 
 def test_the_tables_have_names_of_other_frameworks_alone():
     known = {name for names in NAMES.values() for name in names}
-    rows = {*tables.RENAMED, *[name for calls in CALLS.values() for name in calls]}
+    asked = [calls for kind, calls in CALLS.items() if kind != "forms"]
+    rows = {*tables.RENAMED, *[name for calls in asked for name in calls]}
     rows |= {name for texts in TEXTS for name in texts if not set("*[") & set(name)}
     assert not rows - known
     for pattern in tables.PATTERNS:
@@ -81,6 +107,11 @@ def test_the_tables_have_no_rows_for_what_graphfw_has():
     own = set(public.PUBLIC["gf"][1])
     texts = set(tables.TEXTS) - set(tables._OPTIM_TEXTS)
     assert not own & {*tables.RENAMED, *tables.CALLS, *texts}
+
+
+def test_forms_are_those_of_what_graphfw_has():
+    own = {name for _, name in public.everything()} | set(dir(gf.Tensor))
+    assert set(tables.FORMS) <= own
 
 
 def test_what_is_to_be_written_exists():
@@ -104,46 +135,160 @@ X = gf.asarray([[0.5, 0.25], [0.75, 1.0]])
 V = gf.asarray([0.5, 2.0])
 SAMPLES = {
     **dict.fromkeys(["a", "b", "c", "m", "p", "re", "im", "r", "angle", "x", "y", "logits"], X),
-    **dict.fromkeys(["bias", "boundaries", "bins", "u", "v", "values", "weight"], V),
-    **dict.fromkeys(["exponent", "limit", "number", "q", "std", "value"], 0.5),
-    **dict.fromkeys(["axis", "i", "length", "n", "num", "start", "axis2", "parts"], 1),
+    **dict.fromkeys(["bias", "boundaries", "bins", "u", "v", "values", "weight", "s"], V),
+    **dict.fromkeys(["exponent", "threshold", "number", "q", "std", "value", "alpha"], 0.5),
+    **dict.fromkeys(["axis", "i", "length", "n", "num", "start", "axis2", "parts", "dim"], 1),
     **dict.fromkeys(["images", "volume"], gf.ones((2, 2, 2, 2, 2))),
-    **{"mask": X > 0.5, "axes": (1, 0), "shape": (2, 2), "sizes": (2, 1), "high": 3, "stop": 4},
+    **dict.fromkeys(["where", "condition", "mask"], X > 0.5),
+    **{"axes": (1, 0), "shape": (2, 2), "sizes": (2, 1), "high": 3, "stop": 4, "base": 2},
     **{"table": V, "size": (2, 2), "loc": 0, "scale": 1, "mean": 0, "sigma": 1, "df": 3.0},
+    **{"axis1": 0, "dim1": 0, "dim2": 1, "indices": gf.asarray([[0, 1]]), "correction": 1},
+    **{"initial": 1.0, "decimals": 1, "eps": 0.1, "end": 4, "offset": 0, "target": X, "k": 1},
+    **dict.fromkeys(["var", "near", "far", "anchor"], X),
+    **{"rate": 0.1, "start": 1, "i_i": 1, "N": 2},
+    "embedding.indices": gf.asarray([0, 1]),
+    **{"bilinear.volume": gf.ones((3, 2, 2)), "vander.v": V, "linear.weight": X, "size.axis": 1},
+    **{"index_add.i": gf.asarray([0]), "take.i": gf.asarray([0, 3]), "where.x": X},
+    **{f"{name}.axis": 0 for name in ("index_add", "scatter_add", "logcumsumexp")},
+    **{f"layer_norm.{name}": 2 for name in ("a", "b", "c")},
+    **{"rms_norm.a": 2, "rms_norm.b": 2, "layer_norm.x": gf.ones((2, 2, 2, 2))},
+    **{f"pad.{name}": 1 for name in "abcdef"},
     **{
-        "embedding.indices": gf.asarray([0, 1]),
-        "arrays": [X, X],
-        "axis1": 0,
-        "indices": gf.asarray([[0, 1]]),
+        "pad.x": gf.ones((2, 2, 2)),
+        "normalized_shape": (2,),
+        "choose.i": gf.asarray([0, 1]),
+        "vector_norm.ord": 1,
+        "split.size": 1,
     },
-    **{"bilinear.volume": gf.ones((3, 2, 2)), "vander.v": V, "linear.weight": X},
+    **{f"dot_product_attention.{name}": gf.ones((1, 2, 1, 2)) for name in "qkv"},
+    **{f"{name}.x": gf.ones((1, 1, 2, 2)) for name in ("interpolate", "upsample")},
+    **{f"{name}.target": gf.asarray([0, 1]) for name in ("cross_entropy", "nll")},
+    **{"cholesky.x": X @ X.mT + gf.eye(2), "poly.v": V, "item.key": 0, "bucketize.boundaries": V},
+    **{"isin.x": V, "searchsorted.x": V, "average.weights": X, "roll.axis": 0, "trace.x": X},
+    **{"histogram_bin_edges.bins": 3, "histc.bins": 3, "rollaxis.start": 0, "expand.shape": 2},
+    **{"permute.axes": (1, 0), "session": gf.Session(gf.Graph()), "solve_triangular.b": V},
+    **{"repeat.n": 1, "repeat.m": 2, "delete.axis": 0, "compress.axis": 0, "norm.dim": 0},
+    **{"histogram_bin_edges.range": (0.0, 1.0), "histc.min": 0, "histc.max": 1, "d": X},
+    **{"power": 0.5, "binom.n": X, "comb.n": X, "factorial.n": X, "multigammaln.d": 2, "delta": 1},
+    **{
+        "place": X.at[0],
+        **{"lr": 0.1, "steps": 10, "decay_steps": 20, "transition_steps": 10, "warmup": 5},
+        **{"decay_rate": 0.9, "optimizer": gf.optim.SGD(0.1), "factor": 0.9, "every": 10},
+        **{
+            "milestones": (10, 20),
+            "init_value": 0.0,
+            "beta1": 0.9,
+            "beta2": 0.99,
+            "beta_1": 0.9,
+            "beta_2": 0.99,
+        },
+        "any.x": X > 0.5,
+        "tri.m": 2,
+        "norm.p": 1,
+        "all.x": X > 0.5,
+        "type.dtype": gf.int8,
+    },
+    **{"compress.mask": V > 1, "delete.i": 1, "polar.angle": X, "divmod.y": X, "kthvalue.k": 1},
+    **{"cosine_embedding_loss.target": V, "narrow.length": 1, "narrow.start": 0, "fill.value": 1},
 }
 """Arguments of the calls in the tables by name, or by the call's name and their own."""
+
+SPREAD = {"expand": ("2", "2"), "view": ("4", "1"), "repeat": ("1", "1"), "rand": ("2", "2")}
+"""Texts of the arguments behind a star."""
+
+LISTS = {
+    "arrays": "[x, x]",
+    "shape": "[2, 2]",
+    "sizes": "[1, 1]",
+    "axes": "(1, 0)",
+    "places": "[0]",
+    "mask": "[True, False]",
+    "operands": "[x, x]",
+    "choose.arrays": "[v, v]",
+    "block.arrays": "[[x, x], [x, x]]",
+    "meshgrid.arrays": "[v, v]",
+}
+"""Texts of arguments that have to be lists."""
 
 
 @pytest.mark.parametrize("kind", CALLS)
 def test_expressions_can_be_computed(kind):
     with gf.Graph():
-        samples = {**SAMPLES, "gf": gf, "variable": gf.Variable(X)}
-        for call, expression in [row for rows in CALLS[kind].values() for row in rows]:
-            assert eval(expression, {**samples, **_given(call, samples)}) is not None, call
+        samples = {**SAMPLES, "gf": gf, "variable": gf.Variable(X), "equation": "ij,ij->ij"}
+        for row in [row for rows in CALLS[kind].values() for row in rows]:
+            if row[0] in ("eval(x)", "initial_value(x)"):  # of a session, and of a variable
+                continue
+            function, positional, keywords, special = _example(row[0], samples)
+            written = filled([row], positional, keywords)
+            assert written, row
+            try:
+                assert eval(written, {**samples, **special}) is not None, written
+            except Exception as error:
+                raise AssertionError(f"{function} of {row}: {written}") from error
 
 
-def _given(call, samples):
-    """Return the arguments that a call of the tables has besides those of its own names."""
-    parsed = ast.parse(call, mode="eval").body
-    names = [a.id for a in parsed.args if isinstance(a, ast.Name)]
-    special = {
-        n: samples[f"{parsed.func.id}.{n}"] for n in names if f"{parsed.func.id}.{n}" in samples
+def _example(call, samples):
+    """Return a call's name, arguments that fit it, and the samples that are its own."""
+    parsed = ast.parse(f"def {call}: pass").body[0]
+    arguments, name = parsed.args, parsed.name
+    special = {k.partition(".")[2]: v for k, v in samples.items() if k.startswith(f"{name}.")}
+    count = len(arguments.args) - len(arguments.defaults)
+    positional = [_argument(a, name, {**samples, **special}) for a in arguments.args[:count]]
+    if arguments.vararg is not None:
+        positional += map(Argument.of_text, SPREAD.get(name, ("1", "0")))
+    keywords = {
+        a.arg: _argument(a, name, {**samples, **special})
+        for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        if default is None
     }
-    return {**special, **{k.arg: ast.literal_eval(k.value) for k in parsed.keywords}}
+    if name in ("interpolate", "upsample"):
+        keywords["scale_factor"] = Argument("2")
+    return name, positional, keywords, special
+
+
+def _argument(argument, function, samples):
+    kind = ast.unparse(argument.annotation) if argument.annotation else ""
+    if kind == "dtype":
+        return Argument("gf.float64", gf.float64)
+    if kind == "list":
+        own = LISTS.get(f"{function}.{argument.arg}") or LISTS[argument.arg]
+        return Argument(own)
+    if kind and kind not in ("number", "tensor"):  # a value, or a list of as many elements
+        return Argument.of_text(kind)
+    return Argument(argument.arg, samples[argument.arg])
 
 
 def test_arguments_stand_in_the_place_of_the_tables():
     table = [("f(x, *axes)", "x.g((*axes,))"), ("f(x, y=2, axis=1)", "x + y * axis")]
-    assert filled(table, ["axes + 1", "a", "x"], {}) == "(axes + 1).g((a, x))"
-    assert filled(table, ["x"], {"dim": "y"}) == "x + 2 * y"
-    assert filled(table, ["a"], {"unknown": "b"}) == ""
+    assert line(table, "axes + 1", "a", "x") == "(axes + 1).g((a, x))"
+    assert line(table, "x", dim="y") == "x + 2 * y"
+    assert line(table, "a", unknown="b") == ""
+    assert line(table, "x", "*sizes") == "x.g((*sizes,))"
+    assert line([("f(x, y)", "x + y")], "x", "*sizes") == ""
+
+
+def line(table, *positional, **keywords):
+    named = {name: Argument.of_text(text) for name, text in keywords.items()}
+    return filled(table, [Argument.of_text(text) for text in positional], named)
+
+
+KINDS = [
+    ("f(x, dtype: dtype)", "x.t(dtype)", [("gf.int8", "x.t(gf.int8)"), ("'cuda'", "")]),
+    ("f(x, *, n: number)", "x.n(n)", [("n=3", "x.n(3)"), ("n=(3, 4)", "")]),
+    ("f(x, sizes: list)", "x.s(sizes)", [("[1, n]", "x.s([1, n])"), ("n", "")]),
+    ("f(x, pair: (a, b))", "b - a", [("(1, n)", "n - 1"), ("(1, 2, 3)", "")]),
+    ("f(x, *, way: 'F')", "x.f()", [("way='F'", "x.f()"), ("way='C'", "")]),
+    ("f(x, axis=None)", "g(x, axis=axis)", [("0", "g(x, axis=0)"), ("", "g(x)")]),
+    ("f(x, stop=None)", "g(x, stop)", [("stop=9", "g(x, 9)"), ("", "g(x)")]),
+]
+
+
+@pytest.mark.parametrize(("call", "expression", "examples"), KINDS)
+def test_a_table_says_what_an_argument_has_to_be(call, expression, examples):
+    for given, wanted in examples:
+        parsed = ast.parse(f"f(x, {given})", mode="eval").body
+        named = {k.arg: ast.unparse(k.value) for k in parsed.keywords}
+        assert line([(call, expression)], *map(ast.unparse, parsed.args), **named) == wanted
 
 
 def test_arguments_that_many_functions_have_are_translated():
@@ -153,7 +298,7 @@ def test_arguments_that_many_functions_have_are_translated():
         own = foreign_names.MODULES[module]
         target = f"{own}.{name}" if name in public.PUBLIC[own][1] else look_up(name, own).target
         found = public.find(target)
-        if not callable(found) or isinstance(found, gf.nn.init.Initializer):
+        if not callable(found) or isinstance(found, (gf.DType, gf.nn.init.Initializer)):
             continue
         known = inspect.signature(found).parameters
         for argument in names:

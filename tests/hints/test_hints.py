@@ -43,8 +43,16 @@ CALLS = [
     ),
     (lambda: gf.nn.cross_entropy(x, target=a), "gf.nn.cross_entropy(x, a)"),
     (lambda: gf.ones_like(x, requires_grad=True), "gf.ones_like(x); without requires_grad=: "),
-    (lambda: gf.max(a, b), "its arguments are: x, axis, keepdims"),
-    (lambda: gf.where(a), "its arguments are: condition, x1, x2; gf.nonzero(condition) says where"),
+    (lambda: gf.max(a, b), "gf.maximum(a, b)"),
+    (lambda: gf.max(a, 0), "gf.max(a, axis=0)"),
+    (lambda: gf.max(a, dim=1), "(gf.max(a, axis=1), gf.argmax(a, axis=1))"),
+    (lambda: gf.where(a), "gf.nonzero(a)"),
+    (lambda: gf.std(a, dim=1), "gf.std(a, axis=1, correction=1)"),
+    (lambda: gf.std(a, ddof=1), "gf.std(a, correction=1)"),
+    (lambda: gf.round(a, decimals=2), "gf.round(a * 10 ** 2) / 10 ** 2"),
+    (lambda: gf.split(a, [1, 2], dim=1), "gf.split(a, [sum([1, 2][:n]) for n in range(1, len("),
+    (lambda: gf.squeeze(a), "its arguments are: x, axis; say which dims of size 1: axis=0"),
+    (lambda: gf.index_add(a, 0, b, a), "gf.index_add(a, (slice(None),) * 0 + (b,), a)"),
     (lambda: gf.grad(str_of), "its arguments are: y, xs, grad_y, missing; the gradient of a func"),
     (lambda: gf.random.normal(0, 1, size=(3, 4)), "gf.random.normal((3, 4), 0, 1)"),
     (lambda: gf.random.gamma(2.0, 1.0, size=3), "gf.random.gamma(3, 2.0, 1.0)"),
@@ -73,6 +81,36 @@ NAMES = [
         lambda: gf.optim.linear_schedule(1.0, 0.0, 10),
         "gf.optim.schedules.linear(lr=1.0, final=0.0, steps=10)",
     ),
+    (lambda: gf.cat((a, b), 1), "gf.concat((a, b), axis=1)"),
+    (lambda: gf.linalg.multi_dot([a, b, a]), "a @ b @ a"),
+    (lambda: gf.around(a, 2), "gf.round(a * 10 ** 2) / 10 ** 2"),
+    (lambda: gf.div(a, b, rounding_mode="floor"), "a // b"),
+    (lambda: gf.amax(a, dim=1), "gf.max(a, axis=1)"),
+    (lambda: gf.gather(a, dim=1, index=b), "gf.take_along_axis(a, b, axis=1)"),
+    (lambda: gf.addmm(a, a, b, alpha=2), "1 * a + 2 * (a @ b)"),
+    (lambda: gf.unique(a, return_counts=True), "gf.unique_counts(a)"),
+    (lambda: gf.ptp(a), "gf.max(a) - gf.min(a)"),
+    (
+        lambda: gf.ptp(a, axis=0, out=b),
+        "gf.max(a, axis=0) - gf.min(a, axis=0); without out=: tensors",
+    ),
+    (
+        lambda: gf.unflatten(a, -1, (3, 1)),
+        "gf.reshape(a, (*a.shape[:-1], 3, 1, *a.shape[-1:][1:]))",
+    ),
+    (lambda: gf.nn.pad(a, (1, 2)), "gf.pad(a, ((0, 0),) * (a.ndim - 1) + ((1, 2),))"),
+    (lambda: gf.nn.interpolate(a, (4, 4), mode="bilinear"), "gf.resize(a, sizes=(4, 4), mode='lin"),
+    (lambda: gf.optim.rmsprop(0.1, decay=0.9), "gf.optim.RMSprop(0.1, alpha=0.9)"),
+    (lambda: gf.hanning(5), "a window is an array: gf.asarray(np.hanning(n))"),
+    (lambda: gf.is_tensor(a), "write isinstance(x, gf.Tensor)"),
+    (lambda: gf.half, "write gf.float16"),
+    (lambda: gf.optim.adam(0.1, b1=0.5), "gf.optim.Adam(0.1, betas=(0.5, 0.999))"),
+    (lambda: gf.optim.adamw(0.1, weight_decay=1), "gf.optim.AdamW(0.1, weight_decay=1)"),
+    (
+        lambda: gf.optim.cosine_decay_schedule(1.0, 9, 0.1),
+        "gf.optim.schedules.cosine(1.0, 9, final",
+    ),
+    (lambda: gf.optim.schedules.StepLR(a, 10), "gf.optim.schedules.step_decay(lr, 10)"),
     (lambda: gf.nn.Conv2D(8, 3, 2), "write gf.nn.Conv2d(…); its arguments are: in_channels, out_"),
 ]
 
@@ -161,6 +199,17 @@ ATTRIBUTES = [
     (lambda: optimizer.zero_grad(), "leave it out: gradients are made in the graph"),
     (lambda: x.sum(0).exp(), "gf.exp(x.sum(0))"),
     (lambda: x.view(3, -1), "x.reshape(3, -1)"),
+    (lambda: x.view(*[3, 2]), "x.reshape(*[3, 2])"),
+    (lambda: x.permute((1, 0)), "gf.permute_dims(x, (1, 0))"),
+    (lambda: x.permute(*(1, 0)), "gf.permute_dims(x, (*(1, 0),))"),
+    (lambda: x.to(gf.float16), "x.astype(gf.float16)"),
+    (lambda: x.to("cuda"), "write x.astype(dtype); the session chooses the machine"),
+    (lambda: x.repeat(2, 3), "gf.tile(x, (2, 3))"),
+    (lambda: x.repeat(2), "PyTorch's is gf.tile(x, sizes), NumPy's is gf.repeat("),
+    (lambda: x.detach().cpu(), "gf.stop_gradient(x)"),
+    (lambda: x.cpu(), "leave it out: the session chooses the machine"),
+    (lambda: x.sum(1).indices, "x itself holds the values; gf.argmax(x, axis=axis)"),
+    (lambda: x.op, "write x.node"),
     (lambda: x.addmm(a, b), "x + a @ b"),
     (lambda: gf.multinomial(x, 3), "write gf.random.categorical(gf.log(p), shape=…)"),
     (lambda: x.multinomial(3), "write gf.random.categorical(gf.log(p), shape=…)"),
@@ -227,18 +276,76 @@ def test_an_error_of_a_property_stays_what_it_is():
         Broken().width  # noqa: B018  asking is the mistake
 
 
+VALUES = [
+    (lambda: x.type(gf.float16), "x.astype(gf.float16)"),
+    (lambda: gf.float32(3), "gf.asarray(3, dtype=gf.float32)"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "fix"), VALUES, ids=str_of)
+def test_values_are_no_methods(mistake, fix):
+    with pytest.raises(gf.CallError) as caught:
+        mistake()
+    assert caught.value.fix == fix
+
+
+def test_a_size_can_not_be_called():
+    # By that libraries know PyTorch's tensors.
+    assert not callable(x.size)
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("requires_grad", "gradients exist for every tensor"),
+        ("grad", "write gf.grad(loss, xs)"),
+        ("data", "leave it out: tensors don't change"),
+        ("shape", "x.reshape(shape)"),
+        ("dtype", "x.astype(dtype)"),
+    ],
+)
+def test_attributes_that_are_set(name, fix):
+    for owner in (x, model.weight):
+        with pytest.raises(gf.UnknownNameError) as caught:
+            setattr(owner, name, None)
+        assert fix in caught.value.fix
+    with pytest.raises(gf.UnknownNameError) as caught:
+        model.weight.requires_grad = False
+    assert caught.value.fix.startswith("gradients exist")
+
+
+WORDS = [
+    (lambda: gf.resize(gf.ones((1, 1, 2, 2)), 4, mode="bilinear"), 'use mode="linear"'),
+    (lambda: gf.pad(x, 1, mode="replicate"), 'use mode="edge"'),
+    (lambda: gf.pad(x, 1, mode="refelct"), 'use mode="reflect"'),
+    (lambda: gf.gelu(x, approximate=True), 'use approximate="tanh"'),
+    (lambda: gf.gelu(x, approximate=False), 'use approximate="none"'),
+    (lambda: gf.broadcast_to(x, (4, -1, 3)), "write the dims themselves: [4, 2, 3]"),
+    (lambda: gf.split(gf.arange(5), 2), "pass the places to cut at: [3]"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "fix"), WORDS, ids=str_of)
+def test_words_and_sizes_of_others(mistake, fix):
+    with pytest.raises(gf.GraphfwError) as caught:
+        mistake()
+    assert caught.value.fix == fix
+
+
 MORE_CALLS = [
     (
         lambda: gf.optim.SGD(model.parameters(), lr=0.1),
         "gf.optim.SGD(lr=0.1); parameters go to the step: optimizer.minimize(loss, model.para",
     ),
     (lambda: gf.optim.Adam(learning_rate=0.1), "gf.optim.Adam(lr=0.1)"),
-    (lambda: gf.optim.Adam(0.1, beta_1=0.9), "gf.optim.Adam(0.1); without beta_1=: write betas="),
+    (lambda: gf.optim.Adam(0.1, beta_2=0.9), "gf.optim.Adam(0.1, betas=(0.9, 0.9))"),
     (lambda: model.state_dict(), "its arguments are: session"),
     (lambda: model.load_state_dict({}), "its arguments are: session, state, strict"),
     (lambda: optimizer.minimize(x, params=[a]), "optimizer.minimize(x, parameters=[a])"),
     (lambda: gf.optim.schedules.cosine(0.1, decay_steps=9), "gf.optim.schedules.cosine(0.1, steps"),
     (lambda: gf.Tensor([1, 2]), "gf.asarray([1, 2])"),
+    (lambda: x.at[0].set(1, mode="drop"), "x.at[0].set(1); without mode=: an index that is out"),
+    (lambda: x.at[0].add(1, indices_are_sorted=True), "x.at[0].add(1); without indices_are_sor"),
     (lambda: gf.Tensor(2, 3), "write gf.asarray(…)"),
     (lambda: x.sum(dim=1), "x.sum(axis=1)"),
     (lambda: x.mean(-1, True), "x.mean(-1, keepdims=True)"),

@@ -14,6 +14,8 @@ from tests.test_public_api import MODULES
 NAMED_VALUES = {"gf.breakpoint", "gf.check", "gf.print", "gf.extend.bad", "gf.extend.ok"}
 """Functions that take values of the user's by names of the user's."""
 
+NAMED_VALUES.add("gf.extend.measure")  # the fields of an op
+
 OF_THE_USER = {"gf.Function.plan", "gf.nn.Module.forward"}
 """Methods that take the arguments of a function of the user's."""
 
@@ -42,7 +44,7 @@ def _public() -> Iterator[tuple[str, Any]]:
         for name in module.__all__:
             value = getattr(module, name)
             is_error = inspect.isclass(value) and issubclass(value, (Exception, tuple))
-            if callable(value) and not is_error:
+            if callable(value) and not (is_error or isinstance(value, gf.DType)):
                 yield f"{own}.{name}", value
                 for method in (
                     vars(value) if inspect.isclass(value) and path != "graphfw.extend" else ()
@@ -93,6 +95,26 @@ def test_what_an_argument_is_called_is_said():
         with gf.Graph(), pytest.raises(gf.CallError) as caught:
             PUBLIC[path](*owner, unknown_argument=1)
         assert caught.value.fix, path
+
+
+def test_a_layer_shows_what_its_call_takes():
+    class Own(gf.nn.Module):
+        def forward(self, x: gf.Tensor, *others: gf.Tensor, mask: gf.Tensor | None = None) -> None:
+            pass
+
+    class Told(gf.nn.Module):
+        def forward(self, x, training):
+            pass
+
+    with gf.Graph():
+        linear, attention = gf.nn.Linear(3, 4), gf.nn.MultiHeadAttention(4, 2)
+        own, told = Own(), Told()
+    assert list(inspect.signature(linear).parameters) == ["x", "training"]
+    named = ["query", "key", "value", "mask", "training"]
+    assert list(inspect.signature(attention).parameters) == named
+    assert list(inspect.signature(own).parameters) == ["x", "others", "mask", "training"]
+    assert list(inspect.signature(told).parameters) == ["x", "training"]
+    assert "in_features" in inspect.signature(gf.nn.Linear).parameters
 
 
 def test_ops_and_initialisers_show_their_options():

@@ -41,7 +41,8 @@ NOT_INTERCEPTED = frozenset(
     "make_graph name_scope no_grad parse reset_default_executor set_default_dtype "
     "set_default_executor training verify "
     # of functions, whose calls are intercepted
-    "custom_gradient eval_shape function hessian hvp jacobian jvp linearize op vjp vmap "
+    "custom_gradient eval_shape function hessian hvp jacfwd jacobian jacrev jvp linearize op vjp "
+    "vmap "
     # of no tensors, or of arrays
     "__array_namespace_info__ bisect group optim.layer_updates to_numpy".split()
 )

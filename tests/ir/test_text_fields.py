@@ -104,6 +104,7 @@ def places_with(grad_of: st.SearchStrategy) -> st.SearchStrategy[Loc]:
         st.one_of(st.just(""), words),
         grad_of,
         st.just(()),
+        st.just(""),  # which function was called is not in the text
     )
 
 

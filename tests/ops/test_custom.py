@@ -1,6 +1,8 @@
 """`gf.op` and `gf.apply`: ops from outside of the package."""
 
+import re
 import typing
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import graphfw as gf
 from graphfw.extend import ELEMENTWISE, NONDIFF, PURE, RANDOM, Rng, leading, require
 from graphfw.ir.op import REGISTRY
+from graphfw.runtime.kernels.scalars import PRIMITIVES
 
 
 @pytest.fixture(autouse=True)
@@ -159,6 +162,43 @@ def test_what_eval_gives_is_checked(jit: str, result, said: str, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("vjp", "said"),
+    [
+        (lambda self, ct, y, x: ct, "its vjp returns a Tensor for 1 input"),
+        (lambda self, ct, y, x: (ct, ct), "its vjp returns (a Tensor, a Tensor) for 1 input"),
+        (lambda self, ct, y, x: (np.ones(2),), "its vjp returns (a ndarray) for 1 input"),
+        (lambda self, ct, y, x: None, "its vjp returns a NoneType for 1 input"),
+    ],
+)
+def test_what_vjp_gives_is_checked(vjp, said: str):
+    wrong = gf.op("tests.wrong")(type("Wrong", (Cube,), {"vjp": vjp}))
+    x = gf.asarray([1.0, 2.0])
+    with pytest.raises(gf.GraphError) as caught:
+        gf.grad(gf.sum(gf.apply(wrong(), x)), x)
+    assert f"tests.wrong: {said}" in str(caught.value)
+    assert "return a tuple" in caught.value.fix
+
+
+def test_what_batch_gives_is_checked():
+    def batch(self, lanes, batched, x):
+        del lanes, batched, x
+
+    wrong = gf.op("tests.wrong")(type("Wrong", (Cube,), {"batch": batch}))
+    with pytest.raises(gf.GraphError, match=r"tests.wrong: its batch returns a NoneType"):
+        gf.vmap(lambda x: gf.apply(wrong(), x))(gf.ones((2, 3)))
+
+
+@pytest.mark.parametrize("rule", ["shape", "eval", "vjp"])
+def test_a_rule_that_is_missing_is_shown(rule):
+    rules = {"shape": lambda self, x: x, "dtype": lambda self, x: x, "vjp": None}
+    rules = {**rules, "eval": lambda self, xp, x: x, rule: ...}
+    del rules[rule]
+    with pytest.raises(gf.GraphError, match=f"does not say its {rule}") as caught:
+        gf.op("tests.lacking")(type("Lacking", (gf.Op,), rules))
+    assert caught.value.fix.startswith(f"write def {rule}(self")
+
+
+@pytest.mark.parametrize(
     ("scalar", "said"),
     [
         (lambda k, x: k.nope(x), "its scalar fails: there is no primitive function 'nope'"),
@@ -267,3 +307,72 @@ def test_bad_applications():
     assert str(caught.value).startswith("tests.cube: wants floats")
     with pytest.raises(TypeError, match="unexpected keyword argument 'power'"):
         cube(power=2)
+
+
+def test_sizes_that_depend_on_elements():
+    @gf.op("tests.positive")
+    class Positive(gf.extend.Measuring):
+        """The positive elements, in order.  x: [N]  ->  [K]"""
+
+        def shape(self, x):
+            gf.extend.require(len(x) == 1, "wants a vector")
+            return self.dims
+
+        def dtype(self, x):
+            return x
+
+        def eval(self, xp, x):
+            return x[x > 0]
+
+    def positive(x):
+        (made,) = gf.extend.measure(Positive, ["positive"], gf.asarray(x))
+        return made
+
+    np.testing.assert_array_equal(positive([1.0, -2.0, 3.0]).numpy(), [1, 3])
+    with gf.Graph() as g:
+        x = gf.placeholder(("n",), name="x")
+        y = positive(x) * 2
+    for debug in (False, True):
+        with gf.Session(g, debug=debug) as session:
+            np.testing.assert_array_equal(session.run(y, {x: [1.0, -2.0, 3.0]}), [2, 6])
+            assert session.run(y, {x: [-1.0]}).shape == (0,)
+
+
+def test_a_long_formula_is_written_once():
+    def saturate(xp, x):
+        return x / xp.sqrt(1 + x * x)
+
+    @gf.op("tests.saturate")
+    class Saturate(gf.Op):
+        """x / sqrt(1 + x²), in float64, elementwise.  x: [*A]  ->  [*A]"""
+
+        traits = frozenset({gf.extend.PURE, gf.extend.ELEMENTWISE})
+        vjp = gf.extend.NONDIFF
+
+        def shape(self, x):
+            return x
+
+        def dtype(self, x):
+            return x
+
+        def eval(self, xp, x):
+            return gf.extend.rounded(saturate)(xp, x)
+
+        def scalar(self, k, x):
+            return gf.extend.native(saturate)(k, x)
+
+    given = np.linspace(-3, 3, 9, dtype=np.float32)
+    with gf.Graph() as g:
+        x = gf.placeholder(("n",), name="x")
+        y = gf.apply(Saturate(), x)
+    with gf.Session(g) as session:
+        wanted = (given / np.sqrt(1 + given.astype(np.float64) ** 2)).astype(np.float32)
+        np.testing.assert_array_max_ulp(session.run(y, {x: given}), wanted, 1)
+
+
+def test_the_page_on_ops_lists_functions_that_there_are():
+    page = (Path(__file__).parent.parent.parent / "docs" / "adding-an-op.md").read_text("utf-8")
+    listed = page.partition("The functions of `k` take")[2].partition("A long formula")[0]
+    names = set(re.findall(r"`(\w+)[`(]", listed)) - {"k", "getattr"}
+    assert len(names) > 40
+    assert names - {"const"} <= set(PRIMITIVES)

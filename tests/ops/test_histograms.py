@@ -189,3 +189,17 @@ def test_digitize_of_integers_and_errors():
         gf.digitize([1.0], [[1.0]])
     with pytest.raises(gf.ArgumentError, match="digitize: the edges of the bins are not in order"):
         gf.digitize([1.0], [1.0, 3.0, 2.0])
+
+
+def test_of_no_elements_it_is_numpys_in_a_run_too():
+    with gf.Graph() as g:
+        x = gf.placeholder(("n",), gf.float64, name="x")
+        made = gf.histogram(x, 3)
+    with gf.Session(g) as session:
+        for values in (np.zeros(0), np.array([2.0]), np.array([1.0, 3.0, 2.5])):
+            counts, edges = session.run(list(made), {x: values})
+            wanted = np.histogram(values, 3)
+            np.testing.assert_array_equal(counts, wanted[0])
+            np.testing.assert_allclose(edges, wanted[1])
+        with pytest.raises(gf.ExecutionError, match="histogram: an element is NaN or infinite"):
+            session.run(list(made), {x: [np.inf]})

@@ -95,3 +95,20 @@ def test_capabilities():
     info = gf.__array_namespace_info__()
     assert info.capabilities()["data-dependent shapes"]
     assert not info.capabilities()["boolean indexing"]  # there is no x[mask] = v
+
+
+def test_sizes_of_several_nodes_are_told_apart():
+    with gf.Graph():
+        x = gf.placeholder(("n",), name="x")
+        parts = [x[x > 0], x[x > 1], x[x > 2]]
+        assert [str(part.shape) for part in parts] == [
+            "(_nonzero,)",
+            "(_nonzero2,)",
+            "(_nonzero3,)",
+        ]
+        with pytest.raises(gf.ShapeError) as caught:
+            parts[1] + parts[2]
+    text = str(caught.value)
+    assert "x1[-1] = _nonzero2, x2[-1] = _nonzero3" in text
+    assert "`_nonzero2` is what a run finds out by nonzero" in text
+    assert ".shape[" not in text

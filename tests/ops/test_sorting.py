@@ -145,7 +145,7 @@ def test_topk_of_a_symbolic_size():
     with gf.Session(g) as session:
         fed = np.array([3, 1, 2], np.float32)
         np.testing.assert_array_equal(session.run(values, {x: fed}), [1, 2])
-        with pytest.raises(gf.ExecutionError, match="there are no 2 elements along axis 0, but 1"):
+        with pytest.raises(gf.ExecutionError, match="topk: k=2 is more than there are along"):
             session.run(values, {x: fed[:1]})
 
 
@@ -155,7 +155,7 @@ def test_topk_of_a_part_of_a_symbolic_size():
         n = x.shape[0]
         values = gf.topk(x, n // 2, axis=0).values
         assert values.shape == (n // 2, 2)
-        with pytest.raises(gf.ShapeError, match=r"there are no n \+ 1 elements"):
+        with pytest.raises(gf.ShapeError, match=r"k=n \+ 1 is more than there are"):
             gf.topk(x, n + 1, axis=0)
     with gf.Session(g) as session:
         fed = np.arange(10, dtype=np.float32).reshape(5, 2)
@@ -164,7 +164,7 @@ def test_topk_of_a_part_of_a_symbolic_size():
 
 def test_topk_errors():
     x = gf.ones((2, 3))
-    with pytest.raises(gf.ShapeError, match=r"topk: there are no 4 elements: x\[1\] = 3"):
+    with pytest.raises(gf.ShapeError, match=r"topk: k=4 is more than there are: x\[1\] = 3"):
         gf.topk(x, 4)
     with pytest.raises(gf.ArgumentError, match="topk: k is -1, and must be 0 or more"):
         gf.topk(x, -1)

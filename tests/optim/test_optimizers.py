@@ -330,6 +330,8 @@ def test_training_goes_on_from_a_checkpoint(tmp_path, problem):
         ({}, lambda p, g: (gf.sum(p), {}), 'returns () for "w", which has the shape (2,)', "ret"),
         ({"m": 0.0}, lambda p, g: (p, {"m": 1.0}), "returns a float for the slot 'm'", "return a"),
         (["m"], lambda p, g: (p, {}), "slots() returns a list, not a dict", 'return {"m": 0.0}'),
+        ({"m": None}, lambda p, g: (p, {}), "slots() returns a NoneType for 'm'", "return the"),
+        ({"m": 0.0}, lambda p, g: (p, {}), "no value for some of the slots", "return those"),
     ],
 )
 def test_what_a_rule_of_ones_own_returns_is_checked(slots, rule, text, fix):
@@ -363,3 +365,20 @@ def test_slots_that_a_rule_makes_in_another_dtype_keep_theirs():
         session.run(train)
         session.run(train)
         np.testing.assert_array_equal(session["counting.m.w"], np.float32([2, 2]))
+
+
+@pytest.mark.parametrize(
+    ("method", "called"),
+    [("rule", "rule(p, g, slots, shared)"), ("shared", "shared(lr, count)")],
+)
+def test_a_method_with_other_parameters_is_refused(method, called):
+    class Own(gf.optim.Optimizer):
+        def rule(self, p, g, slots, shared):
+            return p - g, {}
+
+    setattr(Own, method, lambda self: None)
+    with gf.Graph():
+        w = gf.Variable([1.0], name="w")
+        with pytest.raises(gf.CallError, match=f"Own: {method} is called with") as caught:
+            Own(0.1).minimize(gf.sum(w * w))
+    assert called in caught.value.fix

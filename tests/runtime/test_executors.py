@@ -78,7 +78,7 @@ def test_a_context_is_restored_on_exceptions():
         ("numpy:0", "the NumPy executor has no devices"),
         ("meta:1", "the meta executor has no devices"),
         (3, "3 is no executor"),
-        (NumpyExecutor, "is no executor"),
+        (NumpyExecutor, r"is no executor(.|\n)*make one: NumpyExecutor\(\)"),
     ],
 )
 def test_wrong_choices(graph, choice, match):
@@ -233,3 +233,14 @@ def test_an_executor_without_devices(graph, name):
     with pytest.raises(ExecutorError, match="has no devices") as caught:
         gf.Session(graph, executor=f"{name}:1")
     assert caught.value.fix == f'write "{name}"'
+
+
+def test_what_an_executor_loads_is_checked(graph):
+    class Empty(NumpyExecutor):
+        name = "empty"
+
+        def load(self, program, options):
+            del program, options
+
+    with pytest.raises(gf.ExecutorError, match="the executor 'empty' loads a NoneType"):
+        gf.Session(graph, executor=Empty()).run(graph.outputs or [])

@@ -75,6 +75,9 @@ OTHERS = (
 CLASSES = {
     "torch.Tensor": "Tensor",
     "numpy.ndarray": "Tensor",
+    "jax.Array": "Tensor",
+    "tensorflow.Tensor": "Tensor",
+    "tensorflow.Variable": "Tensor",
     "torch.nn.Module": "Module",
     "keras.Model": "Module",
     "keras.layers.Dropout": "Module",
@@ -94,6 +97,12 @@ CLASSES = {
 
 LISTED = {
     "keras.layers.Dropout": "rate",  # an attribute of its objects, not of the class
+    "tensorflow.Tensor": "consumers device dtype eval get_shape graph name op ref set_shape shape",
+    "tensorflow.Variable": """
+        assign assign_add assign_sub count_up_to eval from_proto gather_nd get_shape initial_value
+        initialized_value initializer load read_value scatter_add scatter_update set_shape
+        sparse_read to_proto value
+    """,
     "tensorflow.Graph": """
         add_to_collection add_to_collections as_default as_graph_def as_graph_element
         building_function clear_collection collections control_dependencies create_op device

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from graphfw.hints import public
+from graphfw.hints.expressions import plain
 from graphfw.hints.lookup import Answer, look_up
 from tests.support import foreign_names
 
@@ -42,13 +43,7 @@ OTHERWISE: dict[str, dict[str, str]] = {
         "multi_dot": "a @ b @ c",
         "test": "",
     },
-    "scipy.special": {
-        "bernoulli": "",
-        "huber": "gf.where(gf.abs(r) <= delta, r * r / 2, delta * (gf.abs(r) - delta / 2))",
-        "jvp": "",
-        "kl_div": "gf.special.xlogy(x, x / y) - x + y",
-        "rel_entr": "gf.special.xlogy(x, x / y)",
-    },
+    "scipy.special": {"bernoulli": "", "jvp": ""},
     "scipy.signal": {
         "convolve": "gf.convolve",
         "convolve2d": "gf.conv",
@@ -63,6 +58,14 @@ OTHERWISE: dict[str, dict[str, str]] = {
     },
 }
 """Names that mean something else in one library, and what to write; "" for nothing."""
+
+MISSING = {
+    "numpy": "tensors hold numbers, and no strings",
+    "numpy.linalg": "a session reports what fails",
+    "scipy.special": "SciPy's is gf.host_call(scipy.special.…, x.type, x, pure=True)",
+    "scipy.signal": "SciPy's is gf.host_call(scipy.signal.…, x.type, x, pure=True)",
+}
+"""The nearest way to what no table has an answer for, by the module."""
 
 INTRODUCTION = """\
 # Functions of other libraries
@@ -127,13 +130,20 @@ def _sorted(path: str, names: list[str], place: str) -> Found:
         elif answer.target:
             found.renamed.setdefault(answer.target, []).append(name)
         elif answer.calls:
-            found.calls.extend(call for call in answer.calls if call not in found.calls)
+            rows = [(plain(call) if "(" in call else call, to) for call, to in answer.calls]
+            found.calls.extend(row for row in rows if row not in found.calls)
         elif answer.text and not answer.text.startswith("not in graphfw"):
-            found.texts.setdefault(answer.text, []).append(name)
+            found.texts.setdefault(_of_any(answer.text, name), []).append(name)
         else:
             reason = answer.text.removeprefix("not in graphfw").removeprefix(": ")
+            reason = _of_any(reason, name) or MISSING.get(path, "")
             found.missing.setdefault(reason, []).append(name)
     return found
+
+
+def _of_any(text: str, name: str) -> str:
+    """Return the text of an answer without the name, as of all names that have it."""
+    return text.replace(f".{name},", ".…,").replace(f".{name}(", ".…(")
 
 
 def _answer(path: str, name: str, place: str) -> Answer:
@@ -142,9 +152,9 @@ def _answer(path: str, name: str, place: str) -> Answer:
         return Answer(calls=((name, write),)) if write else Answer()
     if name in public.PUBLIC[place][1]:
         return Answer(target=f"{place}.{name}")
-    if path == "scipy.signal":  # whose words are everywhere: step, spline, windows
-        return Answer()
     found = look_up(name, place)
+    if path == "scipy.signal" and "scipy.signal" not in found.text:  # test, windows, normalize
+        return found if found.target and "norm" not in name else Answer()
     # What to do is said to users of other libraries.
     return Answer() if path == "scipy.special" and found.text else found
 
