@@ -26,8 +26,10 @@ from graphfw.runtime.kernels.ir import (
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Storage, Temp, View
 from graphfw.runtime.numpy_executor.codegen import AVX512, host
 from graphfw.runtime.numpy_executor.matmul import matmul_steps, plan, supported
-from graphfw.runtime.numpy_executor.matmul.plan import PLAIN, cut
-from graphfw.runtime.numpy_executor.matmul.tile import shape_for
+from graphfw.runtime.numpy_executor.matmul.cell import FEW_HEIGHTS
+from graphfw.runtime.numpy_executor.matmul.dots import ways
+from graphfw.runtime.numpy_executor.matmul.plan import PLAIN, cut, heights_for
+from graphfw.runtime.numpy_executor.matmul.tile import chains_for, shape_for
 from tests.runtime.numpy_executor.matmul_runs import (
     LAYOUTS,
     Array,
@@ -484,3 +486,55 @@ def test_many_parts_of_long_sums(monkeypatch, rng):
             assert_product(product(a, b), a, b)
     finally:
         plan._fixed.cache_clear()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [float32, as_dtype("float64")])
+def test_registers_hold_all_sums(target, dtype):
+    """There are 16 registers or 32: what a tile multiplies needs three of them, if not four."""
+    shape, registers = shape_for(dtype, target), 32 if target is AVX512 else 16
+    for rows in range(1, shape.rows + 1):
+        for columns in (1, 2):
+            assert rows * columns * chains_for(shape, rows, columns) <= registers - 4
+    for heights in (FEW_HEIGHTS, (4,), (4, 1), (2, 1), (1,)):
+        for way in ways(shape, heights):
+            assert max(way.heights) * way.columns <= registers - 4
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_tiles_of_unknown_rows_are_as_tall_as_registers_allow(target):
+    shape = shape_for(float32, target)
+    tall, short = heights_for(shape, symbol("m"))
+    assert tall == min(shape.rows, 8)
+    assert short == tall // 2
+
+
+def test_rows_that_share_places_in_the_cache_have_lower_tiles():
+    shape = shape_for(float32, AVX512)
+    assert heights_for(shape, 140, 4 * 1000) == (14,)
+    assert heights_for(shape, 140, 4 * 1024)[0] <= 8
+    assert heights_for(shape, 140, 4 * symbol("k")) == (14,)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("m", [*range(1, 40), 255, 256, 257, 260, 300, 511, 513, 1000])
+def test_no_piece_of_rows_is_short(target, m):
+    """The right operand is packed for each piece of a cell's rows."""
+    shape = shape_for(float32, target)
+    how = cut(shape, PLAIN, (m, 512, 512), 1)
+    units = -(-m // how.heights[0])
+    rows = min(-(-units // how.row_blocks) * how.heights[0], m)
+    pieces = -(-rows // how.chunk_rows)
+    assert pieces == -(-rows // 256) or how.chunk_rows > 128
+    assert rows - (pieces - 1) * how.chunk_rows >= how.chunk_rows - pieces * how.heights[0]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_few_rows_of_an_unknown_number_read_long_pieces(target):
+    """As long ones as few rows of a known number read."""
+    shape, rows = shape_for(float32, target), symbol("m")
+    how = cut(shape, PLAIN, (rows, 4096, 1024), 1)
+    for m in (1, 2, 3, 4):
+        known = cut(shape, PLAIN, (m, 4096, 1024), 1)
+        assert 4 <= evaluate(how.column_blocks, {"m": m}) <= known.column_blocks
+    assert evaluate(how.column_blocks, {"m": 128}) > 8

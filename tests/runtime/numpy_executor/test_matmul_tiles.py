@@ -106,8 +106,8 @@ def test_errors_are_those_of_float32_or_as_large_as_allowed(rng):
     a, b = random(rng, (64, 500), np.float32), random(rng, (500, 64), np.float32)
     for scaled in (False, True):
         if scaled:  # each number by itself, as far apart as numbers that are split may be
-            a = np.ldexp(a, rng.integers(-60, 24, a.shape)).astype(np.float32)
-            b = np.ldexp(b, rng.integers(-60, 24, b.shape)).astype(np.float32)
+            a = np.ldexp(np.frexp(a)[0], rng.integers(-60, 24, a.shape)).astype(np.float32)
+            b = np.ldexp(np.frexp(b)[0], rng.integers(-60, 24, b.shape)).astype(np.float32)
         six, three = by_tiles(a, b), by_tiles(a, b, precision="high")
         assert (error(six, a, b) <= 2.0**-20).all()
         assert (error(three, a, b) <= 2.0**-14).all()

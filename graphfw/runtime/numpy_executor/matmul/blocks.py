@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from graphfw.runtime.numpy_executor.matmul import dots, streams, tiles
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
+from graphfw.runtime.numpy_executor.matmul.dots import Way
 from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.tile import LINE, Shape
 
 if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.matmul.cell import CellCode
 
-_IN_PLACE = 256
-"""Up to so many rows of the product, a `b` whose rows are contiguous is not packed."""
+_IN_PLACE, _IN_PLACE_NARROW = 256, 24
+"""Up to so many rows of the product, a `b` whose rows are contiguous is not packed; and with panels
+of one line of memory, which are used up before the next line has come."""
 
 STRIP = 4
 """How many panels are packed at a time."""
@@ -138,17 +140,28 @@ class Chunks:
         return self.body.at("%scratch", offset)
 
     def dots(self, chunk: Chunk) -> None:
-        """Compute a chunk as dot products, a few columns at a time."""
+        """Compute a chunk as dot products, a few columns at a time: fewer with more rows."""
+        body, (way, *others) = self.body, dots.ways(self.shape, self.code.few_heights)
+        if not others:
+            self._dots(chunk, way)
+            return
+        is_tall = body.test("sge", chunk.rows, way.heights[0])
+        with body.where(is_tall):
+            self._dots(chunk, way)
+        with body.where(body.opposite(is_tall)):
+            self._dots(chunk, *others)
+
+    def _dots(self, chunk: Chunk, way: Way) -> None:
         body, (a, b) = self.body, chunk[:2]
         is_computed = chunk.place is not None
-        for step, column in body.pieces((dots.COLUMNS, 1), chunk.columns):
+        for step, column in body.pieces((way.columns, 1), chunk.columns):
             first = body.add(chunk.column, column)
             right = f"ptr {body.at(b.address, body.mul(first, b.step))}, i64 {b.step}"
             if chunk.place is not None:
                 row, place = chunk.place
                 right = self.computed(body.add(first, row), place)
             to = body.at(chunk.c, body.mul(column, self.shape.size))
-            for height, row in body.pieces(self.code.few_heights, chunk.rows):
+            for height, row in body.pieces(way.heights, chunk.rows):
                 body.line(
                     f"call fastcc void @{self.code.dots(height, step, is_computed).name}("
                     f"ptr {body.at(a.address, body.mul(row, a.row))}, i64 {a.row}, "
@@ -187,7 +200,7 @@ class Chunks:
         most = str(depth(self.shape))
         in_place = "false"
         if self.code.may_be_in_place:
-            in_place = body.test("sle", self.m, _IN_PLACE)
+            in_place = body.test("sle", self.m, self._most_in_place)
             most = body.select(in_place, str(depth(self.shape) // 2), most)
         pieces = body.max(body.ceil(chunk.length, most), "1")
         with body.loop(0, pieces) as piece:
@@ -216,6 +229,12 @@ class Chunks:
                         self.by_tiles(strip, more)
                     with body.where(body.opposite(by_tiles)):
                         self.by_vectors(strip._replace(a=self.widened(strip)), in_place, more)
+
+    @property
+    def _most_in_place(self) -> int:
+        """Up to how many rows panels are used where they lie."""
+        is_narrow = self.shape.columns * self.shape.size <= LINE
+        return _IN_PLACE_NARROW if is_narrow else _IN_PLACE
 
     def from_place(self, a: Matrix, begin: str) -> Matrix:
         """The left operand from a place of k on."""

@@ -27,7 +27,7 @@ from graphfw.runtime.numpy_executor.matmul.epilogue import Region, own_buffers
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece, packs
 from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
+from graphfw.runtime.numpy_executor.matmul.tile import LINE, Ahead, Shape
 from graphfw.runtime.numpy_executor.matmul.tiles import Tiles, is_configured, micro_kernel
 
 Few: TypeAlias = Literal["never", "maybe", "always"]
@@ -49,9 +49,6 @@ element once for `FEW_HEIGHTS[0]` rows: sooner than it is written to memory and 
 FILLED = 1 << 19
 """The bytes of columns of b that are computed at a time, so that they stay in the L2 cache. Where
 few rows are multiplied by what is computed inline, more columns are done at a time."""
-
-LINE = 64
-"""The alignment of vectors in scratch memory, in bytes."""
 
 
 class P:
@@ -167,12 +164,15 @@ class CellCode(Called):
         ways = [True] if self.inline is not None else []
         if self.inline is None or self.few != "always":
             ways.append(False)
-        for rows, way in itertools.product(self.few_heights, ways):
+        for way in ways if self.few_heights else []:
             if self.layout == "columns":
-                found += [self.dots(rows, columns, way) for columns in (dots.COLUMNS, 1)]
+                for heights, columns in dots.ways(self.shape, self.few_heights):
+                    pairs = itertools.product(heights, (columns, 1))
+                    found += [self.dots(*pair, way) for pair in pairs]
             else:
-                found += [self.stream(rows, places, way) for places in (streams.PLACES[rows], 1)]
-        return tuple(found)
+                for rows in self.few_heights:
+                    found += [self.stream(rows, p, way) for p in (streams.PLACES[rows], 1)]
+        return tuple(dict.fromkeys(found))
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
@@ -266,13 +266,13 @@ class _Cell:
             if self.code.inline is not None:
                 one = one._replace(place=place)
             if self.code.computed not in ("b", "b across"):
-                self.by_rows(member, rows, columns, one, self.param(P.CHUNK_COLUMNS))
+                self.by_rows(member, rows, columns, one, self.columns_at_once())
             elif self.code.inline is None:
                 self.by_columns(member, rows, columns, one)
             else:
                 is_few = body.test("sle", self.m, INLINE_ROWS)
                 with body.where(is_few):
-                    self.by_rows(member, rows, columns, one, self.few_columns())
+                    self.by_rows(member, rows, columns, one, self.columns_at_once())
                 with body.where(body.opposite(is_few)):
                     self.by_columns(member, rows, columns, one._replace(place=None))
         if is_configured(self.code.tiles):
@@ -340,13 +340,21 @@ class _Cell:
                 here = one._replace(a=a_here, b=b, rows=height, column=column, columns=width)
                 self.chunk(member, row, here)
 
-    def few_columns(self) -> str:
-        """How many columns of few rows are done at a time: many of one row, which has no gaps."""
+    def columns_at_once(self) -> str:
+        """How many columns are done at a time: many of one row, which has no gaps.
+
+        Likewise of few rows that nothing but the product itself has to hold.
+        """
         body, usual = self.body, self.param(P.CHUNK_COLUMNS)
-        is_row = body.let(
-            f"and i1 {body.test('eq', self.m, 1)}, {body.test('eq', self.sections, 1)}"
-        )
-        return body.select(is_row, str(LONG_ROW), usual)
+        if self.code.few != "maybe" and self.code.inline is None:
+            return usual
+        is_few = body.test("eq", self.m, 1)
+        if not self.code.rounds:
+            is_low = body.test("sle", self.m, FEW_HEIGHTS[0])
+            is_kept = body.let(f"and i1 {self.calls.kept}, {is_low}")
+            is_few = body.let(f"or i1 {is_few}, {is_kept}")
+        is_few = body.let(f"and i1 {is_few}, {body.test('eq', self.sections, 1)}")
+        return body.select(is_few, str(LONG_ROW), usual)
 
     @contextmanager
     def pieces(self, whole: tuple[str, str], step: str) -> Iterator[tuple[str, str]]:

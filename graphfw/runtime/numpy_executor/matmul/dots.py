@@ -10,6 +10,8 @@ computes `b`, `ptr operands, ptr given, i64 row, i64 column` stand for `b` and `
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.numpy_executor.codegen import Function
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
@@ -20,8 +22,25 @@ from graphfw.runtime.numpy_executor.matmul.tile import Shape
 MOST = 16
 """Up to so many rows it is quicker than packing the columns."""
 
-COLUMNS = 4
-"""The columns that are computed at once; what is left of them, one by one."""
+_COLUMNS = 4
+"""The most columns that are computed at once; what is left of them, one by one."""
+
+
+class Way(NamedTuple):
+    """How the rows of a product are made up of heights, and how many columns are computed at once.
+
+    The first of several ways is for as many rows as its first height or more.
+    """
+
+    heights: tuple[int, ...]
+    columns: int
+
+
+def ways(shape: Shape, heights: tuple[int, ...]) -> tuple[Way, ...]:
+    """Return the ways to make up rows of these heights: two where columns fit fewer rows only."""
+    tall, *rest = [min(_COLUMNS, shape.sums // height) for height in heights]
+    short = max(rest, default=tall)
+    return (Way(heights, tall), *([Way(heights[1:], short)] if short > tall else []))
 
 
 def dots(

@@ -32,7 +32,7 @@ from graphfw.runtime.numpy_executor.matmul.ahead import (
     source_of,
     with_prologue,
 )
-from graphfw.runtime.numpy_executor.matmul.blocks import Scratch
+from graphfw.runtime.numpy_executor.matmul.blocks import CHUNK_ROWS, Scratch
 from graphfw.runtime.numpy_executor.matmul.cell import (
     FEW_HEIGHTS,
     INLINE_ROWS,
@@ -155,7 +155,7 @@ def matmul_steps(
     computed = _computed(it, prologue)
     few, heights = _few(shape, layout, it, prologue, computed)
     by_tiles = tiles is not None and _suits(shape, few, m)
-    how = cut(shape, _costs(shape, by_tiles=by_tiles), it.sizes, it.members, sections)
+    how = _cut(shape, it, by_tiles=by_tiles, sections=sections)
     if (it.turned or sections > 1) and how.splits > 1:
         how = how._replace(splits=1)
     left: Storage = it.a.storage
@@ -192,6 +192,8 @@ def matmul_steps(
         right_view = View(right, 0, it.b.shape, (0, 0))
         layout = "packed"
         few, heights = _few(shape, layout, it)
+    if few == "always" and isinstance(m, int) and m <= CHUNK_ROWS:
+        how = how._replace(chunk_rows=max(m, 1))  # the heights make up all rows, not some
     parts: Storage | None = None
     if how.splits > 1:
         parts = Temp(shape.dtype, how.splits * it.members * m * n, "parts of a matrix product")
@@ -321,7 +323,7 @@ def _own_cut(
 
     That of the left one sees to no epilogue: whether there is one is not known at first.
     """
-    how = cut(shape, _costs(shape, by_tiles=by_tiles), it.sizes, it.members)
+    how = _cut(shape, it, by_tiles=by_tiles)
     if computed == "a":
         return by_rows(how, it.sizes[0])
     return by_columns(how, shape, it.sizes, sections)
@@ -433,6 +435,15 @@ def _costs(shape: Shape, *, by_tiles: bool) -> Costs:
     if by_tiles or shape.places == 2:
         return BY_TILES if by_tiles else BY_PAIRS
     return CONVERTED if shape.converts else PLAIN
+
+
+def _cut(shape: Shape, it: _Product, *, by_tiles: bool, sections: int = 1) -> Cut:
+    """Return how a product is cut whose operands are read."""
+    row, step = it.a.strides
+    # What is converted lies closer together.
+    gap = row * shape.size if step == 1 and not shape.converts else 0
+    costs = _costs(shape, by_tiles=by_tiles)
+    return cut(shape, costs, it.sizes, it.members, sections, gap=gap)
 
 
 def _prepared(

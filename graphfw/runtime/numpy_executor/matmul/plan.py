@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.runtime.numpy_executor.matmul.blocks import CHUNK_ROWS, STRIP
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.tile import Shape, chains_for
 
 _CELL = 4 << 20
 """The multiplications of a cell that is neither too short nor too long: 20 to 40 µs."""
@@ -59,6 +59,23 @@ _SPLIT = 1 << 19
 _CHUNK = 1 << 16
 """The elements of a chunk of a cell, which stays in the L2 cache."""
 
+_WAY, _WAYS = 4096, 8
+"""Lines of memory that lie such a multiple of bytes apart have so many places in the L1 cache."""
+
+_LEAST_TIME = 3.7
+"""A tile of few rows takes as long as one of so many: it waits for the right operand."""
+
+_ENOUGH = 10
+"""So many sums keep two multipliers busy."""
+
+_MOST_RAGGED = 8
+"""The most rows of a tile where the number of all is unknown: each has a distance of its own then,
+and x86 has registers for so many."""
+
+_FEW, _PIECE, _FEWEST = 4, 1024, 4
+"""Of few rows a block has so many columns, if there are so many blocks then: long pieces of the
+rows of the right operand are read faster."""
+
 _ASSUMED = 512
 """The size that is assumed where it is not known until the graph runs."""
 
@@ -95,6 +112,7 @@ def cut(
     sections: int = 1,
     *,
     may_split: bool = True,
+    gap: DimLike = 0,
 ) -> Cut:
     """Return how a product is cut.
 
@@ -106,22 +124,38 @@ def cut(
         sections: Of how many parts of its columns a cell has the same ones. The cut is that of a
             part; all of them make as much work as one with longer sums.
         may_split: Whether k may be cut.
+        gap: See `heights_for`.
     """
     m, n, k = sizes
     if sections > 1:
         assert isinstance(n, int)
         n, k = n // sections, k * sections
-    heights = heights_for(shape, m)
-    rows = min(CHUNK_ROWS, m) if isinstance(m, int) else CHUNK_ROWS
-    chunk_rows = max(rows // heights[0], 1) * heights[0]
+    heights = heights_for(shape, m, gap)
+    if isinstance(m, int) and isinstance(n, int) and isinstance(k, int) and isinstance(batch, int):
+        fixed = _fixed(shape, costs, heights[0], (m, n, k, batch), may_split=may_split)
+        blocks: tuple[DimLike, DimLike, DimLike, int] = fixed
+    else:
+        blocks = _symbolic(costs, m, n, k, batch)
+    chunk_rows = _chunk_rows(heights[0], m, blocks[0])
     panels = min(max(_CHUNK // chunk_rows // shape.columns // sections, 1), 128)
     if isinstance(n, int):
         panels = max(min(panels, -(-n // shape.columns)), 1)
-    chunk_columns = panels * shape.columns
-    if isinstance(m, int) and isinstance(n, int) and isinstance(k, int) and isinstance(batch, int):
-        fixed = _fixed(shape, costs, heights[0], (m, n, k, batch), may_split=may_split)
-        return Cut(heights, *fixed, chunk_rows, chunk_columns)
-    return Cut(heights, *_symbolic(costs, m, n, k, batch), chunk_rows, chunk_columns)
+    return Cut(heights, *blocks, chunk_rows, panels * shape.columns)
+
+
+def _chunk_rows(height: int, m: DimLike, blocks: DimLike) -> int:
+    """How many rows of a block are done at a time: of several pieces none is much shorter.
+
+    The right operand is packed for each piece.
+    """
+    most = CHUNK_ROWS // height * height
+    if not (isinstance(m, int) and isinstance(blocks, int)):
+        return most
+    rows = min(m, _ceil(_ceil(m, height), blocks) * height)
+    if rows <= CHUNK_ROWS:
+        return max(rows, 1)
+    units = _ceil(rows, height)
+    return _ceil(units, _ceil(rows, most)) * height
 
 
 def vectors(shape: Shape, n: DimLike) -> tuple[int, ...]:
@@ -133,20 +167,36 @@ def vectors(shape: Shape, n: DimLike) -> tuple[int, ...]:
     return (2, 1) if 0 < n % shape.columns <= shape.lanes else (2,)
 
 
-def heights_for(shape: Shape, m: DimLike) -> tuple[int, ...]:
-    """Return one height and the rest where the rows are known, else two for any number."""
+def heights_for(shape: Shape, m: DimLike, gap: DimLike = 0) -> tuple[int, ...]:
+    """Return one height and the rest where the rows are known, else two for any number.
+
+    Args:
+        shape: The tiles.
+        m: How many rows there are.
+        gap: The bytes from row to row of the left operand; 0 where they are not known.
+    """
     if not isinstance(m, int):
-        return (8, 4) if shape.rows >= 8 else (4,)
-    if m <= shape.rows:
+        tall = min(shape.rows, _MOST_RAGGED)
+        return tall, tall // 2
+    is_set = isinstance(gap, int) and gap > 0 and gap % _WAY == 0
+    tall = min(shape.rows, _WAYS) if is_set else shape.rows
+    if m <= tall:
         return (max(m, 1),)
 
     def time(height: int) -> float:
-        # A tile has a cost of its own; fewer than four rows don't keep the multipliers busy.
         rest = m % height
-        return m // height * (height + 0.2) + (max(rest, 3.5) + 0.2 if rest else 0)
+        return m // height * _time(shape, height) + (
+            max(_time(shape, rest), _LEAST_TIME) if rest else 0
+        )
 
-    best = min(range(shape.rows, shape.rows // 2, -1), key=time)
+    best = min(range(tall, tall // 2, -1), key=time)
     return (best, m % best) if m % best else (best,)
+
+
+def _time(shape: Shape, height: int) -> float:
+    """About how long a tile takes, in rows: it has a cost of its own, and waits for few sums."""
+    sums = chains_for(shape, height, 2) * height * 2
+    return height + 0.2 + (0.3 if sums < _ENOUGH else 0)
 
 
 # Networks have the same layer many times, and estimates ask again.
@@ -198,9 +248,8 @@ def _blocks(
     """Blocks of rows and of columns such that 2, 4 or 8 threads finish soon."""
     m, n, _, batch = sizes
     units, panels = -(-m // height), -(-n // shape.columns)
-    if m <= 4:
-        # Long pieces of the rows of b are read faster.
-        wanted = min(wanted, max(panels // 32, 4))
+    if m <= _FEW:
+        wanted = min(wanted, max(n // _PIECE, _FEWEST))
     best, least = (1, 1), math.inf
     for rows in _counts(units, 2 * wanted):
         for columns in _counts(panels, 2 * wanted // rows):
@@ -279,11 +328,14 @@ def _symbolic(
     height = max(_CELL // costs.work(1, max(min(width, columns), 1), max(places, 1)), 128)
     row_blocks = dim_max(1, (m + height - 1) // height)
     column_blocks = dim_max(1, (n + width - 1) // width)
-    if is_large and not isinstance(m, int):
-        return row_blocks, column_blocks, 1, 1
     # As `_cells` does: small ones where there are few, and several members where they are many.
     all_of_it = (m * n // costs.speed + costs.a * m + costs.b * n) * places * batch
     cells = dim_max(1, dim_max(all_of_it // _CELL, dim_min(8, all_of_it // _SMALLEST)))
     blocks = cells // dim_max(1, batch * row_blocks)
+    if is_large and not isinstance(m, int):
+        column_blocks = dim_max(1, dim_min(column_blocks, blocks))
+        few = dim_min(column_blocks, dim_max(n // _PIECE, _FEWEST))
+        many = dim_min(column_blocks, m // (_FEW + 1) * column_blocks)
+        return row_blocks, dim_max(few, many), 1, 1
     column_blocks = dim_max(1, dim_min(dim_max(column_blocks, blocks), (n + 63) // 64))
     return row_blocks, column_blocks, dim_max(1, batch // cells), 1

@@ -28,6 +28,9 @@ _CHAINS = 8
 _AHEAD = {"a": 4096, "b": 512}
 """How many bytes ahead memory of an operand is asked for."""
 
+LINE = 64
+"""The bytes of a line of memory, which is asked for at a time."""
+
 DOT_OF_PAIRS = "llvm.x86.avx512bf16.dpbf16ps.512"
 """Adds the products of two elements to each lane."""
 
@@ -62,6 +65,11 @@ class Shape(NamedTuple):
     def words(self) -> str:
         """The LLVM type of a vector of what is multiplied."""
         return self.vector if self.places == 1 else f"<{2 * self.lanes} x bfloat>"
+
+    @property
+    def sums(self) -> int:
+        """How many vectors of sums the registers hold, beside what is multiplied."""
+        return 2 * self.rows
 
     @property
     def columns(self) -> int:
@@ -105,6 +113,15 @@ def shape_for(dtype: DType, target: Target, *, pairs: bool = False) -> Shape:
     return Shape(dtype, computed, lanes, 14 if target.masked else 6, places)
 
 
+def chains_for(shape: Shape, rows: int, vectors: int) -> int:
+    """Return how many sums a tile has for each element, over every place of k, second or fourth.
+
+    With few rows there are several, as far as registers hold them.
+    """
+    most = min(2 * _CHAINS, shape.sums)
+    return max([1, *(n for n in (2, 4) if rows * vectors * n <= most)])
+
+
 def tile(symbol: str, shape: Shape, rows: int, vectors: int, ahead: Ahead, ragged: bool) -> str:
     """Return the micro-kernel of a number of rows and vectors, under a name.
 
@@ -123,8 +140,7 @@ class _Tile:
         self.vectors = vectors
         self.ahead = ahead
         self.ragged = ragged
-        # Few rows: several sums for each element, over every second, fourth place.
-        self.chains = max([1, *(n for n in (2, 4) if rows * vectors * n <= 2 * _CHAINS)])
+        self.chains = chains_for(shape, rows, vectors)
         # Three rows share a pointer: the next two lie rs and 2 * rs behind it. In a ragged tile all
         # share one, and have each a distance from it.
         self.starts = [f"%a{row}" for row in range(0, 1 if ragged else rows, 3)]
@@ -252,7 +268,7 @@ class _Tile:
                 f"%bp{n}.{end} = getelementptr {w}, ptr {current['%b']}, i64 {n}",
                 f"%bv{n}.{end} = load {w}, ptr %bp{n}.{end}, align {shape.size}",
             ]
-            if self.ahead == "b":
+            if self.ahead == "b" and n * shape.lanes * shape.size % LINE == 0:
                 lines += self._asked(f"%ahead{n}.{end}", f"%bp{n}.{end}")
         if self.ahead == "a":
             lines += self._asked(f"%ahead.{end}", current["%a0"])
