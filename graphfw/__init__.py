@@ -198,6 +198,7 @@ from graphfw.ops.elementwise import (
     trunc,
 )
 from graphfw.ops.everyday import *  # noqa: F403  # its names are in `everyday.__all__`
+from graphfw.ops.flip_roll import flip, roll
 from graphfw.ops.host import host_call
 from graphfw.ops.indexing import getitem, nonzero, one_hot, take_along_axis
 from graphfw.ops.inputs import (
@@ -246,12 +247,10 @@ from graphfw.ops.movement import (
     broadcast_to,
     expand_dims,
     flatten,
-    flip,
     matrix_transpose,
     moveaxis,
     permute_dims,
     reshape,
-    roll,
     squeeze,
     swapaxes,
 )

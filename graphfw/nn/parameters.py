@@ -43,7 +43,7 @@ def parameter(
 
 
 def initial_of(layer: str, argument: str, given: Any, default: Initializer) -> Any:
-    """Return what a layer's variable begins with: what was given, or else the default.
+    """Return the first value of a layer's variable: the one that was given, or else the default.
 
     Raises:
         ArgumentError: A number or a name was given.

@@ -16,7 +16,8 @@ from graphfw.ops.args import TensorLike, as_tensor, axes_in_order, dims_of, rule
 from graphfw.ops.combine import concat
 from graphfw.ops.composed import demand
 from graphfw.ops.counting import positions
-from graphfw.ops.movement import flip, reshape, swapaxes
+from graphfw.ops.flip_roll import flip
+from graphfw.ops.movement import reshape, swapaxes
 from graphfw.ops.selection import IndexSet
 
 __all__ = [

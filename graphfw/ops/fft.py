@@ -32,8 +32,8 @@ from graphfw.ops.composed import demand, demand_one_of, floats, wide
 from graphfw.ops.counting import positions
 from graphfw.ops.creation import check_device
 from graphfw.ops.dtypes import complex_of
+from graphfw.ops.flip_roll import roll
 from graphfw.ops.fourier import FFT, IRFFT, RFFT, TURNED, resized
-from graphfw.ops.movement import roll
 
 __all__ = [
     "fft",

@@ -45,8 +45,9 @@ from graphfw.ops.composed import demand
 from graphfw.ops.counting import positions
 from graphfw.ops.creation import asarray
 from graphfw.ops.dtypes import INDICES_FIX
+from graphfw.ops.flip_roll import Flip
 from graphfw.ops.measured import NonZero, measure
-from graphfw.ops.movement import Flip, PermuteDims, Reshape, expand_dims, reshape
+from graphfw.ops.movement import PermuteDims, Reshape, expand_dims, reshape
 from graphfw.ops.selection import Gather, Slice, out_of_range
 
 __all__ = ["getitem", "nonzero", "one_hot", "take_along_axis"]

@@ -84,7 +84,7 @@ def _origins(x: Tensor, onward: Callable[[Tensor], tuple[Tensor, ...]]) -> Itera
 
 
 def _values_of(x: Tensor) -> tuple[Tensor, ...]:
-    """Return what x has its values from, where they are moved, limited, shifted or masked."""
+    """Return the tensors whose values x moves, limits, shifts or masks."""
     op, inputs = x.node.op, x.node.inputs
     if op.name in ("astype", "gather") or isinstance(op, Movement):
         return inputs if isinstance(op, Concat) else inputs[:1]
@@ -95,7 +95,7 @@ def _values_of(x: Tensor) -> tuple[Tensor, ...]:
 
 
 def _sums_of(x: Tensor) -> tuple[Tensor, ...]:
-    """Return what x is a sum of, or would be, but for factors and for what sets no bound."""
+    """Return the terms of the sum that x is, apart from factors and from ops that set no bound."""
     op, inputs = x.node.op, x.node.inputs
     if op.name in ("astype", "gather") or isinstance(op, Movement):
         return inputs if isinstance(op, Concat) else inputs[:1]

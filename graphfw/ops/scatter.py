@@ -20,9 +20,10 @@ from graphfw.ops.args import TensorLike, as_tensor, converted, ruled, scalar_lik
 from graphfw.ops.composed import demand
 from graphfw.ops.counting import positions
 from graphfw.ops.dtypes import require_numeric, require_ordered
+from graphfw.ops.flip_roll import Flip
 from graphfw.ops.index_extremes import IndexExtreme, IndexMax, IndexMin
 from graphfw.ops.indexing import Step, along_axis, key_steps
-from graphfw.ops.movement import Flip, PermuteDims, broadcast_to, flatten, permute_dims, reshape
+from graphfw.ops.movement import PermuteDims, broadcast_to, flatten, permute_dims, reshape
 from graphfw.ops.selection import Gather, IndexAdd, IndexSet, Putting, Slice, SliceSet
 
 __all__ = [

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeAlias
 
-from graphfw.errors import ArgumentError, GradientError, GraphError, a_type
+from graphfw.errors import ArgumentError, GraphError, a_type
 from graphfw.hints.calls import ExplainedType, explained
 from graphfw.hints.names import Answering
 from graphfw.ir import ambient, concrete
@@ -23,7 +23,7 @@ from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.composed import callback, demand, wide_dtype
 from graphfw.optim.carried import carried_pairs
 from graphfw.optim.clip import clip_by_global_norm, clip_by_value
-from graphfw.optim.mistakes import differentiated, warn_of_mistakes
+from graphfw.optim.mistakes import check_loss, differentiated, warn_of_mistakes
 from graphfw.optim.parameters import ParameterGroup, gradients_of, grouped, trained_by
 from graphfw.optim.schedules import Schedule
 
@@ -257,7 +257,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
     ) -> Moves:
         """Return the new values of a step towards a smaller loss."""
         graph = open_graph("a training step")
-        _check_loss(loss)
+        check_loss(loss)
         if current_graph() is graph:
             admitted(loss, graph, "minimize")
         if parameters is None:
@@ -363,7 +363,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
         Raises:
             ArgumentError: It has returned something else.
         """
-        if type(made) is tuple and len(made) == 2 and made[1] == {}:  # quickly, what is right
+        if not slots and type(made) is tuple and len(made) == 2 and made[1] == {}:  # most quickly
             moved = made[0]
             if isinstance(moved, Tensor) and moved.shape == variable.shape:
                 return moved, {}
@@ -452,27 +452,6 @@ class Optimizer(Answering, metaclass=ExplainedType):
         demand(is_pair, message, fix="use betas=(0.9, 0.999)")
         for place, beta in enumerate(betas):
             self._check(f"betas[{place}]", beta, least=0, below=1)
-
-
-def _check_loss(loss: Any) -> None:
-    if not isinstance(loss, Tensor):
-        raise GradientError(
-            f"minimize: the loss is {a_type(loss)}, not a tensor",
-            fix="minimise a tensor, such as gf.nn.cross_entropy(logits, target)",
-        )
-    operands = [concrete.describe("loss", loss)]
-    if loss.shape != ():
-        raise GradientError(
-            f"minimize: the loss is {loss.type}, and only a scalar has a smallest value",
-            operands=operands,
-            fix="reduce it: gf.mean(loss)",
-        )
-    if not loss.dtype.is_floating:
-        raise GradientError(
-            f"minimize: the loss is {loss.dtype.name}, which has no gradient",
-            operands=operands,
-            fix="make the loss of floating-point values",
-        )
 
 
 def _checked_pair(pair: Any) -> tuple[Tensor, Variable]:

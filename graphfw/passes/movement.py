@@ -238,7 +238,7 @@ def _is_elementwise(x: Tensor) -> bool:
 
 
 def _untransposed(x: Tensor, tall: int) -> Tensor | None:
-    """Return what x is the transposed of, where all in it that has its dims was transposed."""
+    """Return the matrix whose transpose x is, if all its inputs of its dims were transposed."""
     node, ndim = x.node, x.ndim
     *batch, rows, columns = range(ndim)
     if isinstance(node.op, PermuteDims) and node.op.axes == (*batch, columns, rows):

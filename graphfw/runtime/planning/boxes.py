@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, always_ge, dim_max, dim_min
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.movement import Roll
+from graphfw.ops.flip_roll import Roll
 from graphfw.ops.selection import Window
 from graphfw.runtime.kernels.steps import Storage, View
 from graphfw.runtime.kernels.views import is_whole, misplaced

@@ -7,7 +7,7 @@ import graphfw as gf
 from graphfw.errors import ExecutionError
 from graphfw.ir.build import emit
 from graphfw.ops.combine import Concat
-from graphfw.ops.movement import Roll
+from graphfw.ops.flip_roll import Roll
 from graphfw.ops.selection import Slice, SliceSet
 from graphfw.runtime.numpy_executor.special import moves
 from tests.runtime.numpy_executor.special_runs import (

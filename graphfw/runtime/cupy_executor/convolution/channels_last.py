@@ -22,7 +22,8 @@ from graphfw.ir.walk import users
 from graphfw.ops.cast import AsType
 from graphfw.ops.checkpoints import Barrier
 from graphfw.ops.correlation import Conv
-from graphfw.ops.movement import Flip, PermuteDims
+from graphfw.ops.flip_roll import Flip
+from graphfw.ops.movement import PermuteDims
 from graphfw.ops.pixels import PixelCorrelation, channels_second, pixels_last
 from graphfw.ops.reduce import Reduction
 from graphfw.passes.base import Pass

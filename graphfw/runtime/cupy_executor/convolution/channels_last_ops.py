@@ -20,7 +20,8 @@ from graphfw.ops.batching import changed
 from graphfw.ops.checkpoints import Barrier
 from graphfw.ops.combine import Concat, Split
 from graphfw.ops.correlation import Conv, ConvWeight, Correlation
-from graphfw.ops.movement import BroadcastTo, Flip, PermuteDims
+from graphfw.ops.flip_roll import Flip
+from graphfw.ops.movement import BroadcastTo, PermuteDims
 from graphfw.ops.pixels import PixelConv, PixelConvWeight, channels_second, pixels_last
 from graphfw.ops.reduce import Reduction
 from graphfw.ops.selection import Slice, SliceSet

@@ -11,7 +11,6 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import (
     Epilogue,
-    Prepared,
     Product,
     Prologue,
     Step,
@@ -46,7 +45,7 @@ from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of
 from graphfw.runtime.numpy_executor.matmul.combine import CombineCode
 from graphfw.runtime.numpy_executor.matmul.epilogue import Region
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
-from graphfw.runtime.numpy_executor.matmul.panels import PackCode
+from graphfw.runtime.numpy_executor.matmul.panels import prepacked
 from graphfw.runtime.numpy_executor.matmul.plan import (
     BY_PAIRS,
     BY_TILES,
@@ -64,9 +63,6 @@ from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, Form, tiles_for
 _THIN = 8
 _WIDE = 256
 """Up to such a length of k, products at least so wide are written row by row."""
-
-_PACK_COLUMNS = 4
-"""How many panels a cell of `PackCode` packs."""
 
 _BEYOND_CACHES = 1 << 25
 """Bytes of a matrix that has to come from memory in each run."""
@@ -188,7 +184,7 @@ def matmul_steps(
     # Sections begin with a panel of their own.
     is_packed = is_packed and (sections == 1 or part % shape.columns == 0)
     if is_packed and all([dim.b == 0 for dim in it.batch]):
-        right = _prepared(nodes, shape, target, it.b, layout)
+        right = prepacked(nodes, shape, target, it.b, layout)
         right_view = View(right, 0, it.b.shape, (0, 0))
         layout = "packed"
         few, heights = _few(shape, layout, it)
@@ -444,25 +440,6 @@ def _cut(shape: Shape, it: _Product, *, by_tiles: bool, sections: int = 1) -> Cu
     gap = row * shape.size if step == 1 and not shape.converts else 0
     costs = _costs(shape, by_tiles=by_tiles)
     return cut(shape, costs, it.sizes, it.members, sections, gap=gap)
-
-
-def _prepared(
-    nodes: tuple[Node, ...], shape: Shape, target: Target, b: View, layout: Layout
-) -> Prepared:
-    """Panels of all of b, computed once."""
-    (k, n), width = b.shape, shape.columns
-    panels = (n + width - 1) // width
-    steps = (k + shape.places - 1) // shape.places
-    memory = Temp(shape.dtype, panels * width * steps, "a packed matrix")
-    step = Step(
-        nodes,
-        PackCode(shape, target, layout),
-        (b.storage, memory),
-        (False, True),
-        (k, n, b.offset, *b.strides, _PACK_COLUMNS * width),
-        (panels + _PACK_COLUMNS - 1) // _PACK_COLUMNS,
-    )
-    return Prepared(memory.dtype, memory.size, memory.why, step)
 
 
 def _params(it: _Product, right: View, how: Cut, sections: int) -> tuple[DimLike, ...]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from graphfw.ir.records import record
+from graphfw.ir.tensor import Node
+from graphfw.runtime.kernels.steps import Prepared, Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece, packs
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
+
+_PACK_COLUMNS = 4
+"""How many panels a cell of `PackCode` packs."""
 
 
 @record
@@ -52,3 +57,22 @@ class PackCode:
         )
         declared = declarations(self.shape) | pack.declaration
         return module([Function(body.cell(symbol), declared, ())])
+
+
+def prepacked(
+    nodes: tuple[Node, ...], shape: Shape, target: Target, b: View, layout: Layout
+) -> Prepared:
+    """Return panels of all of b, computed once."""
+    (k, n), width = b.shape, shape.columns
+    panels = (n + width - 1) // width
+    steps = (k + shape.places - 1) // shape.places
+    memory = Temp(shape.dtype, panels * width * steps, "a packed matrix")
+    step = Step(
+        nodes,
+        PackCode(shape, target, layout),
+        (b.storage, memory),
+        (False, True),
+        (k, n, b.offset, *b.strides, _PACK_COLUMNS * width),
+        (panels + _PACK_COLUMNS - 1) // _PACK_COLUMNS,
+    )
+    return Prepared(memory.dtype, memory.size, memory.why, step)
