@@ -9,7 +9,7 @@ from graphfw.errors import ShapeError
 from graphfw.ir.build import emit
 from graphfw.ir.functions import F, public
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.args import TensorLike, as_tensor, axes_in_order
+from graphfw.ops.args import TensorLike, as_tensor, axes_in_order, is_whole
 from graphfw.ops.combine import concat
 from graphfw.ops.composed import demand
 from graphfw.ops.counting import positions
@@ -197,7 +197,7 @@ def rot90(x: TensorLike, /, *, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tens
     tensor = as_tensor(x)
     places = axes_in_order("rot90", tensor, axes)
     demand(len(places) == 2, f"rot90: axes={axes} are not two", {"x": tensor}, fix="use (0, 1)")
-    is_int = hasattr(k, "__index__") and not isinstance(k, Tensor)
+    is_int = is_whole(k) and not isinstance(k, Tensor)
     demand(is_int, f"rot90: k={k!r} is no int", {"x": tensor}, fix="write how many quarters: k=1")
     first, second = places
     turns = operator.index(k) % 4
