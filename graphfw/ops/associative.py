@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphfw.errors import ShapeError
+from graphfw.errors import ShapeError, counted
 from graphfw.ir.dim import Dim
 from graphfw.ir.functions import F, public
 from graphfw.ir.modes import as_called
@@ -62,6 +62,12 @@ def associative_scan(
     def combine(a: Sequence[Tensor], b: Sequence[Tensor]) -> Sequence[Tensor]:
         moved = [[F.moveaxis(t, 0, own) for t, own in zip(x, axes, strict=True)] for x in (a, b)]
         made = Structure.of(fn(given.pack(moved[0]), given.pack(moved[1]))).tensors
+        demand(
+            len(made) == len(axes),
+            f"associative_scan: fn is given {counted(len(axes), 'tensor')} twice, "
+            f"and returns {len(made)}",
+            fix="return as many tensors as one of its arguments has",
+        )
         results = [F.moveaxis(t, own, 0) for t, own in zip(made, axes, strict=True)]
         demand(
             [t.type for t in results] == [t.type for t in a],
