@@ -73,6 +73,43 @@ def test_elements_far_apart_take_no_longer():
 
 
 @pytest.mark.parametrize(
+    ("make", "wanted"),
+    [
+        (lambda x: gf.arange(0, 2**64 - 1, 2**63, dtype="uint64"), np.uint64([0, 2**63])),
+        (lambda x: gf.arange(0, 2**64 - 1, 2**63, dtype="float32"), np.float32([0, 2**63])),
+        (lambda x: gf.arange(0, 2**70, 2**70), [0]),
+        (lambda x: gf.arange(-(2**63), 0, 2**62), [-(2**63), -(2**62)]),
+        (lambda x: gf.diff(gf.ones((3,)), n=2**62), np.ones(0)),
+        (lambda x: gf.diagonal(gf.ones((3, 4)), offset=2**70), np.ones(0)),
+        (lambda x: gf.diagonal(gf.ones((3, 4)), offset=-(2**70)), np.ones(0)),
+        (lambda x: gf.scan(lambda c, _: (c + 1, c), x, None, length=3, unroll=2**62)[0], [3, 4]),
+        (lambda x: gf.scan(lambda c, _: (c + 1, c), x, None, length=0, unroll=2**62)[0], [0, 1]),
+    ],
+)
+@pytest.mark.parametrize("debug", [False, True])
+def test_counts_that_no_integer_of_a_machine_holds(make, wanted, debug):
+    np.testing.assert_array_equal(run(make, np.arange(2), debug=debug), wanted)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: gf.linspace(0, 1, 2**62), "NumPy has no arrays of 4,611,686,018,427,387,904 num"),
+        (lambda: gf.arange(0, 1e20, 0.5), "NumPy has no arrays of 2e"),
+        (lambda: gf.repeat([1, 2], [2**62, 2**62]), "NumPy has no arrays of 9,223,372,036,854,775"),
+        (lambda: gf.resize(gf.ones((1, 1, 2, 2)), (2**62, 1)), "NumPy has no arrays of 4,611,686"),
+        (lambda: gf.repeat([1, 2], [2**42, 1]), "not enough memory for what becomes a part"),
+        (lambda: gf.polygamma(171, 1.0), "n=171 is not in 1 … 170"),
+        (lambda: gf.arange(2**70, 2**70 + 1, dtype="float32"), "fits neither int64 nor uint64"),
+        (lambda: gf.nn.Conv2d(2**63, 3, 1, groups=2), "groups=2"),
+    ],
+)
+def test_counts_that_nothing_can_be_made_of(make, message):
+    with gf.Graph(), pytest.raises(gf.GraphfwError, match=re.escape(message)):
+        make()
+
+
+@pytest.mark.parametrize(
     "make", [lambda x: gf.one_hot(x[:0], 2**62), lambda x: gf.broadcast_to(x[:0, None], (0, 2**62))]
 )
 def test_empty_arrays_that_numpy_has_not(make):

@@ -16,7 +16,7 @@ from inspect import Parameter, Signature
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
-from graphfw.errors import CallError, GraphfwError, did_you_mean
+from graphfw.errors import CallError, GraphfwError, MemoryLimitError, did_you_mean
 from graphfw.hints.devices import executor_for
 from graphfw.hints.expressions import Argument, filled
 from graphfw.hints.foreign_arguments import (
@@ -26,11 +26,15 @@ from graphfw.hints.foreign_arguments import (
     USES,
     why_left_out,
 )
+from graphfw.hints.kinds import LONGEST, is_own, misfits
 from graphfw.hints.public import path_of
 from graphfw.hints.written import Written, call_at
 from graphfw.loc import user_frame
 
 Target = TypeVar("Target", bound=Callable[..., Any])
+
+FOREIGN = (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, MemoryError)
+"""The errors of Python and NumPy where a function can't work with what it is given."""
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -56,7 +60,7 @@ def _explained(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except TypeError as error:
+        except FOREIGN as error:
             if not (is_method and args):
                 raise_refusal(error, function, args, kwargs)
             owner, *rest = args
@@ -82,17 +86,19 @@ class ExplainedType(ABCMeta):
 
         def __call__(cls, *args, **kwargs):
             """Make an object."""
+            init = MethodType(cls.__init__, cls)  # for its signature
             try:
-                return super().__call__(*args, **kwargs)
-            except TypeError as error:
+                made = super().__call__(*args, **kwargs)
+            except FOREIGN as error:
                 if cls.__abstractmethods__:  # of which there are no objects
                     raise
-                made = MethodType(cls.__init__, cls)  # for its signature
-                raise_refusal(error, made, args, kwargs, cls.__name__)
+                raise_refusal(error, init, args, kwargs, cls.__name__)
+            refuse_kinds(init, args, kwargs, cls.__name__)  # what is kept may only fail later
+            return made
 
 
 def raise_refusal(
-    error: TypeError,
+    error: Exception,
     function: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -100,8 +106,11 @@ def raise_refusal(
 ) -> NoReturn:
     """Raise the error of arguments that a function does not take; where it takes them, `error`.
 
+    It does not take arguments that don't fit its signature, nor those of another kind than its
+    annotations say.
+
     Args:
-        error: What the call raised.
+        error: What the call raised, of the types of `FOREIGN`.
         function: What was called.
         args: Its arguments.
         kwargs: The same.
@@ -110,10 +119,10 @@ def raise_refusal(
     if isinstance(error, GraphfwError):
         raise error
     signature = inspect.signature(function)
+    name = name or _name_of(function)
     try:
         signature.bind(*args, **kwargs)
     except TypeError as mismatch:
-        name = name or _name_of(function)
         written = _as_written(function, name, args, kwargs)
         callee = written.callee if written else path_of(name, function) or name
         positional, keywords = _arguments(written, args, kwargs, signature)
@@ -124,6 +133,13 @@ def raise_refusal(
         fix = fix or correction(callee, signature, positional, keywords)
         use = USES.get(name, "") if fix.startswith("its arguments are") else ""
         raise CallError(f"{name}: {mismatch}", fix="; ".join(filter(None, [fix, use]))) from None
+    try:
+        refuse_kinds(function, args, kwargs, name)
+    except CallError as refusal:
+        raise refusal from error
+    if isinstance(error, MemoryError) and is_own(function):
+        message = f"{name}: there is not enough memory for what becomes a part of the graph"
+        raise MemoryLimitError(message, fix="use smaller sizes, or feed the array") from error
     raise error
 
 
@@ -133,6 +149,30 @@ def in_other_form(
     """Return the line for another library's call of what graphfw has by that name, or ""."""
     tables: Any = import_module("graphfw.hints.tables")
     return filled(tables.FORMS.get(name, ()), positional, keywords)
+
+
+def refuse_kinds(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    name: str,
+) -> None:
+    """See that arguments are of the kinds that a function's annotations say.
+
+    Args:
+        function: Of graphfw's; of any other nothing is known.
+        args: Its arguments, which fit its signature.
+        kwargs: The same.
+        name: What messages call it.
+
+    Raises:
+        CallError: They are not.
+    """
+    wrong = misfits(function, args, kwargs)
+    if wrong:
+        given = ", ".join([each.given for each in wrong])
+        fix = "; ".join([each.fix for each in wrong])
+        raise CallError(f"{name}: {given} {'does' if len(wrong) == 1 else 'do'} not fit", fix=fix)
 
 
 def correction(
@@ -369,7 +409,8 @@ def _owner(value: Any, written: Written | None) -> Argument:
 
 def _text(value: Any, name: str) -> str:
     """Return the text of a value whose expression is unknown."""
-    if value is None or isinstance(value, (bool, int, float, str)):
+    is_long = isinstance(value, int) and value.bit_length() > LONGEST
+    if value is None or (isinstance(value, (bool, int, float, str)) and not is_long):
         return repr(value)
     own = getattr(value, "name", None)
     if isinstance(own, str) and own.isidentifier():

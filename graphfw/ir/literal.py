@@ -154,8 +154,10 @@ def _no_numbers(value: Any, array: Array) -> DTypeError:
         )
     elements = array.ravel().tolist()
     if elements and all(isinstance(element, int) for element in elements):
+        largest = max(elements, key=abs)
+        text = str(largest) if largest.bit_length() <= 1024 else "an int of so many digits"
         return DTypeError(
-            f"{max(elements, key=abs)} fits neither int64 nor uint64",
+            f"{text} fits neither int64 nor uint64",
             fix="make it a float: float(…)",
         )
     return DTypeError(

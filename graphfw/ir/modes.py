@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
-from graphfw.hints.calls import explained, raise_refusal
+from graphfw.hints.calls import FOREIGN, explained, raise_refusal
 from graphfw.ir.scopes import Scoped, override
 from graphfw.loc import name_in_errors
 
@@ -146,7 +146,7 @@ def interceptable(function: Function) -> Function:
             return ask_modes(call, (), args, kwargs)
         try:
             return function(*args, **kwargs)
-        except TypeError as error:
+        except FOREIGN as error:
             raise_refusal(error, function, args, kwargs)
 
     return cast(Function, call)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from graphfw.errors import DTypeError
-from graphfw.hints.calls import raise_refusal
+from graphfw.hints.calls import FOREIGN, raise_refusal
 from graphfw.ir.modes import OPEN, ask_modes, is_intercepted
 
 _NAME = "__graphfw_function__"
@@ -64,7 +64,7 @@ def overridable(function: Function) -> Function:
             # Within another public function that was given such arguments, the user called that.
             if not asked or _is_within_another():
                 raise
-        except TypeError as error:
+        except FOREIGN as error:
             raise_refusal(error, function, args, kwargs)
         return _answer(call, asked, args, kwargs)
 

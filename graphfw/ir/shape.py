@@ -176,7 +176,7 @@ def can_broadcast(shape: Shape, target: Shape) -> bool:
 
 def normalize_axis(axis: int, ndim: int) -> int:
     """Return the axis counted from the front, or fail where there is no such axis."""
-    place = _int_or_none(axis)
+    place = int_or_none(axis)
     if place is None:
         fix = "name one dim by an int, such as -1 for the last"
         raise Requirement(f"axis {axis!r} is no int", (), fix, AxisError)
@@ -188,21 +188,21 @@ def normalize_axis(axis: int, ndim: int) -> int:
     return place + ndim if place < 0 else place
 
 
-def _int_or_none(axis: Any) -> int | None:
+def int_or_none(value: Any) -> int | None:
     """Return an int in any form, such as `np.int64`, as Python's; None for all else."""
-    if type(axis) is int:
-        return axis
-    if isinstance(axis, bool):
+    if type(value) is int:
+        return value
+    if isinstance(value, (bool, type)):
         return None
     try:
-        return operator.index(axis)
-    except TypeError:
+        return operator.index(value)
+    except TypeError:  # of arrays, which have the method, too
         return None
 
 
 def listed_axes(axes: Any, ndim: int) -> tuple[int, ...]:
     """Return an int or several as axes counted from the front, in the order they were given in."""
-    if _int_or_none(axes) is not None:
+    if int_or_none(axes) is not None:
         return (normalize_axis(axes, ndim),)
     if isinstance(axes, str) or not isinstance(axes, Iterable):
         fix = "name dims by ints: -1, or (0, 1)"

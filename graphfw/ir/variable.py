@@ -22,6 +22,7 @@ from graphfw.ir.modes import interceptable
 from graphfw.ir.op import SOURCE, shared
 from graphfw.ir.owners import owners
 from graphfw.ir.records import record
+from graphfw.ir.shape import int_or_none
 from graphfw.ir.sources import VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
@@ -230,13 +231,14 @@ def _static(shape: Any, loc: Loc) -> tuple[int, ...]:
             at=loc,
             fix="a variable has a fixed size: use ints",
         )
-    if not all(hasattr(dim, "__index__") and dim >= 0 for dim in shape):
+    sizes = [int_or_none(dim) for dim in shape]
+    if any(size is None or size < 0 for size in sizes):
         raise ShapeError(
             f"Variable: the shape {tuple(shape)} is not made of sizes",
             at=loc,
             fix="use ints that are not negative",
         )
-    return tuple(dim.__index__() for dim in shape)
+    return tuple([size for size in sizes if size is not None])
 
 
 def _in_default_dtype(value: Any, loc: Loc) -> Array:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphfw.errors import ArgumentError
-from graphfw.hints.calls import raise_refusal
+from graphfw.hints.calls import FOREIGN, raise_refusal
 from graphfw.ir import ambient, nest
 from graphfw.ir.evaluation import Evaluation
 from graphfw.ir.graph import Graph, current_graph
@@ -43,7 +43,7 @@ def call(module: Module, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     ):
         try:
             result = module.forward(*args, **kwargs)
-        except TypeError as error:
+        except FOREIGN as error:
             raise_refusal(error, module.forward, args, kwargs, type(module).__name__)
     # Who writes training=False, or evaluates one layer of a model in training, means it.
     is_meant = mode is not None or (outer is not None and layers == [module])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from graphfw.errors import ArgumentError, GraphfwError, ShapeError, counted
 from graphfw.ir import ambient
 from graphfw.ir.dim import Dim
 from graphfw.ir.tensor import Tensor
+from graphfw.ops.args import is_whole
 from graphfw.ops.composed import demand
 
 
@@ -25,9 +27,8 @@ def checked_size(layer: str, what: str, value: Any) -> int:
     why = "no int"
     if isinstance(value, Dim):
         why = "a dim that is not known yet; weights have fixed sizes"
-    is_int = hasattr(value, "__index__") and not isinstance(value, (bool, Dim))
-    demand(is_int, f"{text} is {why}", fix=f"give {what} as an int")
-    size = int(value.__index__())
+    demand(is_whole(value), f"{text} is {why}", fix=f"give {what} as an int")
+    size = operator.index(value)
     demand(size >= 1, f"{text} must be 1 or more", fix=f"use {what}={-size or 1}")
     return size
 
@@ -49,11 +50,20 @@ def channel_axis(layer: str, what: str, axis: int | None, x: Tensor) -> int:
     return -1 if axis is None else axis
 
 
+_FAR = 10_000
+
+
 def near_divisor(count: int, *sizes: int) -> int:
-    """Return the common divisor of sizes that is nearest to a count; rather the smaller one."""
+    """Return the common divisor of sizes that is nearest to a count; rather the smaller one.
+
+    Far away from the count none is looked for.
+    """
     whole = math.gcd(*sizes)
-    divisors = [n for n in range(1, whole + 1) if whole % n == 0]
-    return min(divisors, key=lambda n: abs(n - count))
+    for distance in range(_FAR):
+        for near in (count - distance, count + distance):
+            if near >= 1 and whole % near == 0:
+                return near
+    return math.gcd(count, whole)
 
 
 class called:

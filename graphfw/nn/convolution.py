@@ -52,8 +52,8 @@ class _ConvWeights(Module):
         facts: dict[str, Any],
         bias: bool,
         dtype: DTypeLike | None,
-        weight_init: Initializer | None,
-        bias_init: Initializer | None,
+        weight_init: Initializer | TensorLike | None,
+        bias_init: Initializer | TensorLike | None,
         name: str | None,
     ) -> None:
         super().__init__(name=name)
@@ -127,8 +127,8 @@ class _Conv(_ConvWeights):
         padding_mode: str = "zeros",
         dtype: DTypeLike | None = None,
         *,
-        weight_init: Initializer | None = None,
-        bias_init: Initializer | None = None,
+        weight_init: Initializer | TensorLike | None = None,
+        bias_init: Initializer | TensorLike | None = None,
         name: str | None = None,
     ) -> None:
         layer, rank = type(self).__name__, self.rank
@@ -243,8 +243,8 @@ class _ConvTranspose(_ConvWeights):
         dilation: Ints = 1,
         dtype: DTypeLike | None = None,
         *,
-        weight_init: Initializer | None = None,
-        bias_init: Initializer | None = None,
+        weight_init: Initializer | TensorLike | None = None,
+        bias_init: Initializer | TensorLike | None = None,
         name: str | None = None,
     ) -> None:
         layer, rank = type(self).__name__, self.rank

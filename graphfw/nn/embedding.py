@@ -53,7 +53,7 @@ class Embedding(Module):
         padding_idx: int | None = None,
         dtype: DTypeLike | None = None,
         *,
-        weight_init: Initializer | None = None,
+        weight_init: Initializer | TensorLike | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)

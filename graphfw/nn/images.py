@@ -133,7 +133,7 @@ class Upsample(Module):
         size: DimLike | Sequence[DimLike] | None = None,
         scale_factor: float | Sequence[float] | None = None,
         mode: str = "nearest",
-        align_corners: bool = False,
+        align_corners: bool | None = False,
         recompute_scale_factor: bool = False,
         antialias: bool = False,
         *,

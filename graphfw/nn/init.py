@@ -15,7 +15,7 @@ from __future__ import annotations
 import abc
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from inspect import Parameter, Signature
@@ -23,7 +23,7 @@ from numbers import Number
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from graphfw.errors import AxisError, ShapeError
-from graphfw.hints.calls import raise_refusal
+from graphfw.hints.calls import FOREIGN, raise_refusal, refuse_kinds
 from graphfw.hints.names import hints_for_module
 from graphfw.ir import ambient
 from graphfw.ir.dtype import DType, DTypeLike
@@ -65,7 +65,12 @@ class _Taken:
             return None  # a class takes what its `__init__` does
         call = inspect.signature(owner.__call__)
         options = [
-            Parameter(f.name, Parameter.KEYWORD_ONLY, default=getattr(initializer, f.name))
+            Parameter(
+                f.name,
+                Parameter.KEYWORD_ONLY,
+                default=getattr(initializer, f.name),
+                annotation=f.type,
+            )
             for f in fields(initializer)
         ]
         shape, dtype = list(call.parameters.values())[1:3]
@@ -91,12 +96,17 @@ class Initializer(abc.ABC):
             ArgumentError: There is no such option, or it makes no sense.
             ShapeError: `shape` is no shape, or the initialiser can't fill it.
         """
-        unknown = options.keys() - {field.name for field in fields(self)}
-        if unknown:
-            given = () if shape is None else (shape,)
-            raise_refusal(TypeError(), self, given, options, _public_name(self))
-        if shape is None:
-            return replace(self, **options)
+        given = () if shape is None else (shape, dtype)
+        try:
+            made = replace(self, **options) if shape is None else self._drawn(shape, dtype, options)
+        except FOREIGN as error:
+            raise_refusal(error, self, given, options, _public_name(self))
+        refuse_kinds(self, given, options, _public_name(self))  # options may only fail later
+        return made
+
+    def _drawn(
+        self, shape: Sequence[int], dtype: DTypeLike | None, options: Mapping[str, Any]
+    ) -> Tensor:
         name = type(self).__name__
         is_shape = isinstance(shape, (tuple, list))
         example = next((f"{field.name}={shape!r}" for field in fields(self)), "")

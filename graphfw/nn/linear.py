@@ -56,8 +56,8 @@ class Linear(Module):
         bias: bool = True,
         dtype: DTypeLike | None = None,
         *,
-        weight_init: Initializer | None = None,
-        bias_init: Initializer | None = None,
+        weight_init: Initializer | TensorLike | None = None,
+        bias_init: Initializer | TensorLike | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)

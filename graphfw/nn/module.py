@@ -9,7 +9,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, TypeVar
 
 from graphfw.errors import ArgumentError, GraphError, did_you_mean
-from graphfw.hints.calls import ExplainedType, explained, raise_refusal
+from graphfw.hints.calls import FOREIGN, ExplainedType, explained, raise_refusal, refuse_kinds
 from graphfw.hints.names import Answering
 from graphfw.ir import ambient
 from graphfw.ir.graph import current_graph
@@ -43,13 +43,13 @@ class _ModuleType(ExplainedType):
         def __call__(cls, *args, **kwargs):
             module = cls.__new__(cls, *args, **kwargs)
             changes = module._names.changed
+            init = MethodType(cls.__init__, module)
             with ambient.override(ambient.current_scope, module.path):
                 try:
                     cls.__init__(module, *args, **kwargs)
-                except TypeError as error:
-                    raise_refusal(
-                        error, MethodType(cls.__init__, module), args, kwargs, cls.__name__
-                    )
+                except FOREIGN as error:
+                    raise_refusal(error, init, args, kwargs, cls.__name__)
+            refuse_kinds(init, args, kwargs, cls.__name__)  # options may only fail in calls
             # Again: a container that was empty when it was assigned may not be so now.
             for name, value in vars(module).items():
                 if isinstance(value, _CONTAINERS) and name not in ("_children", "_variables"):

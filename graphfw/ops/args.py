@@ -16,7 +16,14 @@ from graphfw.ir.dim import Dim, DimLike, always_le
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, int64, promote_all, promote_scalar
 from graphfw.ir.functions import F
 from graphfw.ir.literal import PYTHON_SCALARS, to_array
-from graphfw.ir.shape import Requirement, listed_axes, normalize_axes, require, shape_text
+from graphfw.ir.shape import (
+    Requirement,
+    int_or_none,
+    listed_axes,
+    normalize_axes,
+    require,
+    shape_text,
+)
 from graphfw.ir.sources import DimValue, number
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
@@ -214,9 +221,7 @@ def _dim(dim: Any, hole: bool) -> DimLike:
 
 def is_whole(number: object) -> bool:
     """Say whether a number is an int in any form, such as `np.int64`, and no bool."""
-    if isinstance(number, np.ndarray):  # all of which have `__index__`
-        return number.ndim == 0 and number.dtype.kind in "iu"
-    return hasattr(number, "__index__") and not isinstance(number, bool)
+    return int_or_none(number) is not None
 
 
 def whole(name: str, what: str, number: Any) -> DimLike:

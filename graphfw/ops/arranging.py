@@ -12,7 +12,7 @@ from graphfw.ir.functions import F, public
 from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.args import TensorLike, as_tensor, axes_in_order, dims_of, ruled
+from graphfw.ops.args import TensorLike, as_tensor, axes_in_order, dims_of, is_whole, ruled
 from graphfw.ops.combine import concat
 from graphfw.ops.composed import demand
 from graphfw.ops.counting import positions
@@ -217,7 +217,7 @@ def rot90(x: TensorLike, /, *, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tens
     tensor = as_tensor(x)
     places = axes_in_order("rot90", tensor, axes)
     demand(len(places) == 2, f"rot90: axes={axes} are not two", {"x": tensor}, fix="use (0, 1)")
-    is_int = hasattr(k, "__index__") and not isinstance(k, Tensor)
+    is_int = is_whole(k) and not isinstance(k, Tensor)
     demand(is_int, f"rot90: k={k!r} is no int", {"x": tensor}, fix="write how many quarters: k=1")
     first, second = places
     turns = operator.index(k) % 4

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from graphfw.ir.body import closed, trace
 from graphfw.ir.build import emit_all
-from graphfw.ir.dim import DimLike
+from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import int64
 from graphfw.ir.functions import F
 from graphfw.ir.tensor import Tensor
@@ -20,6 +20,8 @@ Trips = Callable[..., Sequence[Tensor]]
 
 def unrolled(op: Scan, inputs: Sequence[Tensor], count: int) -> tuple[Tensor, ...]:
     """Make a scan that does `count` trips of `op` at once, and return its outputs."""
+    if not isinstance(op.length, Dim):
+        count = max(min(count, op.length), 1)
     first, last = op.carries, op.carries + op.sequences
     captures = inputs[last:]
 

@@ -21,7 +21,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, dims_of, promoted, ruled, whole
 from graphfw.ops.batching import along_axes
-from graphfw.ops.composed import demand, demand_one_of
+from graphfw.ops.composed import demand, demand_one_of, require_room
 from graphfw.ops.dtypes import require_one_dtype
 from graphfw.ops.measured import Sizes, measure
 from graphfw.ops.movement import (
@@ -315,6 +315,7 @@ def repeat(x: TensorLike, repeats: DimLike | TensorLike, /, *, axis: int | None 
             fix="pass one number for all elements, or as many as there are elements",
             error=ShapeError,
         )
+        require_room("repeat", sum(times.tolist()))
         return take(tensor, np.repeat(np.arange(len(times)), times), axis=place)
     demand(not always_le(times, -1), f"repeat: repeats={times}", {"x": tensor}, fix=_REPEATS_FIX)
     before, after = tensor.shape[:place], tensor.shape[place + 1 :]

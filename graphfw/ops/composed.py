@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from graphfw.errors import (
     CallError,
     DTypeError,
     GraphfwError,
+    MemoryLimitError,
     a_type,
     counted,
 )
@@ -112,6 +114,17 @@ def _refuse_arguments(
         raise CallError(
             f"{what}: {name} is called with {count}: {mismatch}", fix=f"it is called as {call}"
         ) from None
+
+
+def require_room(name: str, count: float) -> None:
+    """See that NumPy may have an array of so many numbers, which is a part of the graph.
+
+    Raises:
+        MemoryLimitError: It may not.
+    """
+    if count > sys.maxsize // 16:
+        message = f"{name}: NumPy has no arrays of {count:,} numbers"
+        raise MemoryLimitError(message, fix="use fewer")
 
 
 def demand_probability(what: str, option: str, value: Any) -> None:

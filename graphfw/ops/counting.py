@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,12 +20,24 @@ from graphfw.ir.op import NONDIFF, Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, dtype_or, scalar_like
-from graphfw.ops.composed import demand
+from graphfw.ops.args import (
+    TensorLike,
+    as_tensor,
+    converted,
+    dims_of,
+    dtype_or,
+    is_whole,
+    scalar_like,
+)
+from graphfw.ops.composed import demand, require_room
 from graphfw.ops.creation import asarray, check_device, zeros
 from graphfw.ops.movement import expand_dims
 
 __all__ = ["arange", "eye", "linspace", "tril", "triu"]
+
+
+def _is_int64(number: int) -> bool:
+    return -(2**63) <= number < 2**63
 
 
 @op("arange")
@@ -46,10 +59,17 @@ class Arange(Op):
         return self.to
 
     def eval(self, xp: Any) -> Any:
-        if self.size < 0:  # NumPy would count none
+        if not 0 <= self.size <= sys.maxsize:  # NumPy would count none
             raise ValueError(f"there can't be {self.size} numbers")
-        count = xp.arange(self.size, dtype=xp.int64) * self.step + self.start
-        return count.astype(self.to.dtype)
+        count = xp.arange(self.size, dtype=xp.int64)
+        start, step = operator.index(self.start), self.step if self.size > 1 else 0
+        last = start + (len(count) - 1) * step
+        if self.to.is_inexact and not all(map(_is_int64, (start, step, last))):
+            numbers = count.astype(xp.float64) * float(step) + float(start)
+            return numbers.astype(self.to.dtype)
+        # Numbers up to 2^64 - 1 are right modulo 2^64.
+        start, step = [(n + 2**63) % 2**64 - 2**63 for n in (start, step)]
+        return (count * step + start).astype(self.to.dtype)
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         return Cost(0, 0, outputs[0].nbytes)
@@ -121,11 +141,11 @@ def positions(size: DimLike) -> Tensor:
 _SCALED_FIX = "use gf.arange(size) * step"
 
 
-def _number(x: object) -> Any:
+def _number(x: Any) -> Any:
     """Return an int, a float or a dim; ints of other libraries become Python's."""
     if isinstance(x, (Dim, float)) and not isinstance(x, np.generic):
         return x
-    if hasattr(x, "__index__") and not isinstance(x, bool):
+    if is_whole(x):
         return operator.index(x)
     if isinstance(x, (float, np.floating)):
         return float(x)
@@ -137,9 +157,9 @@ def _number(x: object) -> Any:
 
 def _check_ends(first: float, last: float, to: DType) -> None:
     """See that an integer dtype, or one for storage, holds the numbers: it may have no infinity."""
-    if to.is_integer or to.is_storage:
-        scalar_like("arange", first, to)
-        scalar_like("arange", last, to)
+    for number in (first, last):
+        if to.is_integer or to.is_storage or (isinstance(number, int) and not _is_int64(number)):
+            scalar_like("arange", number, to)
 
 
 def _float_range(numbers: Sequence[Any], to: DType) -> np.ndarray[Any, Any]:
@@ -152,6 +172,8 @@ def _float_range(numbers: Sequence[Any], to: DType) -> np.ndarray[Any, Any]:
     demand(has_fractions, message, fix="use a floating-point dtype", error=DTypeError)
     are_finite = all(map(math.isfinite, numbers))
     demand(are_finite, f"arange: {numbers} is not finite", fix="count between finite numbers")
+    first, last, step = numbers
+    require_room("arange", (last - first) / step)
     counted = np.arange(*numbers, dtype=np.float64)
     if counted.size:
         _check_ends(float(counted[0]), float(counted[-1]), to)
@@ -192,6 +214,7 @@ def linspace(
     message = f"linspace: dtype={to.name} has no fractions"
     demand(to.is_inexact, message, fix="use gf.arange for integers", error=DTypeError)
     if isinstance(size, int) and not isinstance(start, Tensor) and not isinstance(stop, Tensor):
+        require_room("linspace", size)
         return constant(np.linspace(start, stop, size, endpoint=endpoint).astype(to.dtype))
     first, last = asarray(start, dtype=to), asarray(stop, dtype=to)
     steps = dim_max(size - 1, 1) if endpoint else dim_max(size, 1)

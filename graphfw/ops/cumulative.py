@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from graphfw.errors import AxisError, DTypeError, counted
 from graphfw.ir.build import emit
 from graphfw.ir.concrete import describe
+from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import Case, Cost, Op, bad, ok, op
@@ -344,6 +345,7 @@ def diff(
         ]
         tensor = F.concat(tensors, axis=place)
     before = (slice(None),) * place
-    for _ in range(n):
+    size = tensor.shape[place]
+    for _ in range(n if isinstance(size, Dim) else min(n, size)):  # of nothing there are none
         tensor = tensor[(*before, slice(1, None))] - tensor[(*before, slice(None, -1))]
     return tensor

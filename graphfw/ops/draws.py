@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeAlias
 import numpy as np
 
 from graphfw.errors import ArgumentError, DTypeError, ShapeError, a_type
-from graphfw.hints.calls import raise_refusal
+from graphfw.hints.calls import FOREIGN, raise_refusal
 from graphfw.ir import ambient
 from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim, DimLike
@@ -219,7 +219,7 @@ def refuse_bare_dims(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
             )
         try:
             return function(*args, **kwargs)
-        except TypeError as error:
+        except FOREIGN as error:
             raise_refusal(error, function, args, kwargs)
 
     return checked

@@ -26,6 +26,7 @@ from graphfw.ops.args import (
     converted,
     dtype_or,
     inexact,
+    is_whole,
     whole,
 )
 from graphfw.ops.composed import demand, demand_one_of, floats, wide
@@ -82,7 +83,7 @@ def _size(name: str, n: DimLike | None, size: DimLike) -> DimLike:
 
 def _axis(name: str, x: Tensor, axis: int) -> int:
     message = f"{name}: axis {axis!r} is no int"
-    demand(hasattr(axis, "__index__"), message, {"x": x}, fix="pass an int", error=AxisError)
+    demand(is_whole(axis), message, {"x": x}, fix="pass an int", error=AxisError)
     return axes_in_order(name, x, axis)[0]
 
 

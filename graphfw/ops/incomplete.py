@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from graphfw.errors import DTypeError
+from graphfw.errors import DTypeError, GradientError
 from graphfw.ir.build import emit
+from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import Case, bad, ok, op
+from graphfw.ir.shape import require
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, inexact, promoted
 from graphfw.ops.numerics import incomplete_beta, incomplete_gamma
@@ -22,6 +24,17 @@ from graphfw.ops.numerics.wide import in_pieces, native, of_library, rounded
 from graphfw.ops.table import Elementwise, binary
 
 __all__ = ["betainc", "betaln", "gammainc", "gammaincc"]
+
+
+_ORDERS = 16
+"""The most derivatives by a parameter: in seconds, which grow with the square of their number."""
+
+
+def _require_orders(*orders: int) -> None:
+    for order in orders:
+        message = f"{order} derivatives by a parameter are not in 0 … {_ORDERS}"
+        fix = "differentiate by x instead, or less often"
+        require(0 <= order <= _ORDERS, message, fix=fix, error=GradientError)
 
 
 @op("gammainc")
@@ -37,6 +50,10 @@ class GammaInc(Elementwise):
     order: int = 0
     accepts = "floating-point"
     labels = ("a", "x")
+
+    def dtype(self, *dtypes: DType) -> DType:
+        _require_orders(self.order)
+        return super().dtype(*dtypes)
 
     def eval(self, xp: Any, a: Any, x: Any) -> Any:
         compute = partial(incomplete_gamma.gammainc, upper=self.upper, order=self.order)
@@ -68,6 +85,7 @@ class GammaInc(Elementwise):
         yield ok("float64[4]", "float64[4]", order=1, domain=(0.5, 3.0))
         yield bad("float32[3]", "float32[4]", match="shapes don't broadcast")
         yield bad("int32[3]", "int32[3]", match="wants floating-point tensors", error=DTypeError)
+        yield bad("float32[3]", "float32[3]", order=17, match="not in 0", error=GradientError)
 
 
 def _gamma_density(a: Tensor, x: Tensor, order: int) -> Tensor:
@@ -131,6 +149,10 @@ class BetaInc(Elementwise):
     order_b: int = 0
     accepts = "floating-point"
     labels = ("a", "b", "x")
+
+    def dtype(self, *dtypes: DType) -> DType:
+        _require_orders(self.order_a, self.order_b)
+        return super().dtype(*dtypes)
 
     def eval(self, xp: Any, a: Any, b: Any, x: Any) -> Any:
         compute = partial(incomplete_beta.betainc, order=(self.order_a, self.order_b))

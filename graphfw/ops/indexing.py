@@ -40,7 +40,7 @@ from graphfw.ir.shape import Requirement, broadcast, normalize_axis, permuted, s
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, dtype_or, ruled
+from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, dtype_or, is_whole, ruled
 from graphfw.ops.composed import demand
 from graphfw.ops.counting import positions
 from graphfw.ops.creation import asarray
@@ -329,7 +329,7 @@ def _bound(x: Tensor, bound: Any) -> Any:
             f"count from the front: x.shape[i] - {-bound}",
         )
         return bound
-    is_index = bound is None or (hasattr(bound, "__index__") and not isinstance(bound, bool))
+    is_index = bound is None or is_whole(bound)
     message = f"the bound {bound!r} of a slice is no int"
     _demand(x, is_index, message, DTypeError, "use ints, or dims such as x.shape[0] // 2")
     return None if bound is None else operator.index(bound)

@@ -15,7 +15,7 @@ from graphfw.ir.functions import F, public
 from graphfw.ir.graph import Graph, open_graph
 from graphfw.ir.modes import interceptable
 from graphfw.ir.op import ALIAS, EFFECT, NONDIFF, PURE, Case, Op, bad, ok, op, shared
-from graphfw.ir.shape import normalize_axis, require, shape_text
+from graphfw.ir.shape import int_or_none, normalize_axis, require, shape_text
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
@@ -93,9 +93,9 @@ def _dim(dim: DimLike | str) -> DimLike:
                 fix="use letters, digits and underscores, not an underscore first, and no keyword",
             )
         return made
-    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+    size = int_or_none(dim)
+    if size is None:
         raise ShapeError(f"placeholder: {dim!r} is no dim", fix="use an int, a name, or None")
-    size = dim.__index__()
     if size < 0:
         raise ShapeError(f"placeholder: a dim can't be {size}", fix="use None for any size")
     return size

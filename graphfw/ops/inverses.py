@@ -18,7 +18,7 @@ from graphfw.ir.op import NONDIFF, Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import Requirement, can_broadcast, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.args import TensorLike, as_tensor, converted, inexact, promoted, ruled
+from graphfw.ops.args import TensorLike, as_tensor, converted, inexact, is_whole, promoted, ruled
 from graphfw.ops.batching import Lanes, aligned, leading
 from graphfw.ops.cast import finfo
 from graphfw.ops.composed import demand
@@ -427,7 +427,7 @@ def matrix_power(x: TensorLike, n: int, /) -> Tensor:
     tensor = as_tensor(x)
     ruled("matrix_power", tensor, require_square, tensor.shape)
     ruled("matrix_power", tensor, require_numeric, tensor.dtype)
-    is_int = hasattr(n, "__index__") and not isinstance(n, (bool, Tensor))
+    is_int = is_whole(n) and not isinstance(n, Tensor)
     demand(is_int, f"matrix_power: n={n!r} is no int", {"x": tensor}, fix="pass an int")
     left = operator.index(n)
     if left < 0:

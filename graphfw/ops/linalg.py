@@ -295,7 +295,8 @@ class Diagonal(Movement):
         return (*x[:-2], _diagonal_length(x[-2], x[-1], self.offset))
 
     def eval(self, xp: Any, x: Any) -> Any:
-        return xp.diagonal(x, self.offset, -2, -1)
+        offset = max(min(self.offset, x.shape[-1]), -x.shape[-2])  # NumPy's is an int of C
+        return xp.diagonal(x, offset, -2, -1)
 
     def source_index(self, index: Index, x: Shape, y: Shape) -> Index:
         return (*index[:-1], index[-1] + max(-self.offset, 0), index[-1] + max(self.offset, 0))

@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from graphfw.errors import DTypeError
+from graphfw.errors import ArgumentError, DTypeError
 from graphfw.ir.build import emit
+from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import Case, bad, ok, op
+from graphfw.ir.shape import require
 from graphfw.ir.tensor import Tensor
 from graphfw.ops import numerics
 from graphfw.ops.args import TensorLike, inexact
@@ -379,6 +381,10 @@ digamma = unary(
 )
 
 
+_FACTORIALS = 170
+"""The largest n with an n! that float64 holds."""
+
+
 @op("polygamma")
 class Polygamma(Elementwise):
     """The n-th derivative of digamma, n >= 1.  x: floating-point [*A]  ->  [*A]"""
@@ -386,6 +392,12 @@ class Polygamma(Elementwise):
     n: int
     accepts = "floating-point"
     labels = ("x",)
+
+    def dtype(self, *dtypes: DType) -> DType:
+        fits = 1 <= self.n <= _FACTORIALS
+        message = f"n={self.n} is not in 1 … {_FACTORIALS}"
+        require(fits, message, fix="beyond, n! is no float64", error=ArgumentError)
+        return super().dtype(*dtypes)
 
     def eval(self, xp: Any, x: Any) -> Any:
         return rounded(self._wide)(xp, x)
@@ -405,6 +417,7 @@ class Polygamma(Elementwise):
         yield ok("float64[5]", n=2, domain=(-0.9, -0.1))
         yield ok("bfloat16[5]", n=1, domain=(0.5, 3.0), smooth=False)
         yield bad("int32[3]", n=1, match="wants floating-point tensors", error=DTypeError)
+        yield bad("float32[3]", n=171, match="n=171 is not in 1 … 170", error=ArgumentError)
 
 
 @public
@@ -412,7 +425,7 @@ def polygamma(n: int, x: TensorLike, /) -> Tensor:
     """The n-th derivative of digamma.  x: floating-point [*A] -> [*A]
 
     Raises:
-        ArgumentError: n is negative.
+        ArgumentError: n is negative, or more than 170.
     """
     demand(n >= 0, f"polygamma: n={n} is negative", fix="n=0 is digamma")
     tensor = inexact(x)

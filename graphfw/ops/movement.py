@@ -345,7 +345,7 @@ def broadcast_to(x: TensorLike, /, shape: DimLike | Sequence[DimLike]) -> Tensor
         ShapeError: The shape does not broadcast to it.
     """
     tensor = as_tensor(x)
-    wanted = list(shape) if isinstance(shape, (tuple, list)) else [shape]
+    wanted = dims_of("broadcast_to", shape, hole=True)
     own = [None] * (len(wanted) - tensor.ndim) + list(tensor.shape)
     if any([dim == -1 for dim in wanted]):  # as PyTorch's expand leaves a dim as it is
         meant: list[Any] = [
@@ -359,7 +359,7 @@ def broadcast_to(x: TensorLike, /, shape: DimLike | Sequence[DimLike]) -> Tensor
             fix=fix,
             error=ShapeError,
         )
-    dims = dims_of("broadcast_to", shape)
+    dims = dims_of("broadcast_to", wanted)
     return tensor if tensor.shape == dims else emit(shared(BroadcastTo, dims), tensor)
 
 

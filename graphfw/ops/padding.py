@@ -67,7 +67,8 @@ def _widths(x: Tensor, pad_width: DimLike | Sequence[Any]) -> list[tuple[DimLike
     entries: list[Any] = list(pad_width) if isinstance(pad_width, Sequence) else [pad_width]
     if all(not isinstance(entry, Sequence) for entry in entries):
         entries = [entries]
-    pairs = [tuple(entry) * (2 if len(entry) == 1 else 1) for entry in entries]
+    listed = [entry if isinstance(entry, Sequence) else [entry] for entry in entries]
+    pairs = [tuple(entry) * (2 if len(entry) == 1 else 1) for entry in listed]
     pairs *= x.ndim if len(pairs) == 1 else 1
     fits = len(pairs) == x.ndim and all(len(pair) == 2 for pair in pairs)
     demand(

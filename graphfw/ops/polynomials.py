@@ -9,7 +9,16 @@ from graphfw.ir.dim import Dim, DimLike, always_ge, dim_max, dim_min
 from graphfw.ir.functions import F, public
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, inexact, promoted, ruled
+from graphfw.ops.args import (
+    TensorLike,
+    as_tensor,
+    converted,
+    dims_of,
+    inexact,
+    is_whole,
+    promoted,
+    ruled,
+)
 from graphfw.ops.composed import demand, demand_one_of, wide
 from graphfw.ops.convolution import conv
 from graphfw.ops.dtypes import require_numeric
@@ -152,7 +161,7 @@ def polyfit(x: TensorLike, y: TensorLike, degree: int, /) -> Tensor:
     True
     """
     points, values = promoted("polyfit", inexact(x), inexact(y))
-    is_int = hasattr(degree, "__index__") and degree >= 0
+    is_int = is_whole(degree) and degree >= 0
     fix = "use the highest power, an int: 1 for a line"
     demand(is_int, f"polyfit: degree={degree!r}", {"x": points}, fix=fix, error=ShapeError)
     demand(

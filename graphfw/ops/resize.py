@@ -19,7 +19,7 @@ from graphfw.ir.dtype import float64, int64
 from graphfw.ir.functions import F, public
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_in_order, converted, dims_of
-from graphfw.ops.composed import demand, demand_one_of, floats, wide
+from graphfw.ops.composed import demand, demand_one_of, floats, require_room, wide
 
 __all__ = ["resize"]
 
@@ -201,6 +201,7 @@ def resize(
         xp: Any = F
         n: Any = F.positions(axis.new)
         if isinstance(axis.size, int) and isinstance(axis.new, int):
+            require_room("resize", axis.new)
             xp, n = np, np.arange(axis.new)
         where = _COORDINATES[how.coordinates](xp, _cast(n, float64), axis)
         result = _resized(xp, result, place, where, axis, how)

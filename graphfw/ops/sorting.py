@@ -6,6 +6,7 @@ the order of their places, in descending order too.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from graphfw.ir.op import NONDIFF, Case, Op, bad, ok, op
 from graphfw.ir.shape import normalize_axis, require, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.args import TensorLike, as_tensor, promoted, ruled
+from graphfw.ops.args import TensorLike, as_tensor, is_whole, promoted, ruled
 from graphfw.ops.batching import Lanes, along_axes
 from graphfw.ops.composed import demand, demand_one_of
 from graphfw.ops.dtypes import compute_dtype, require_one_dtype, require_ordered
@@ -296,10 +297,10 @@ def topk(
 def _count(x: Tensor, k: DimLike) -> DimLike:
     if isinstance(k, Dim):
         return k
-    fits = hasattr(k, "__index__") and not isinstance(k, (bool, Tensor))
+    fits = is_whole(k) and not isinstance(k, Tensor)
     message = f"topk: k is {k!r}, and must be an int"
     demand(fits, message, {"x": x}, fix="pass an int, or a dim: x.shape[0]")
-    count = k.__index__()
+    count = operator.index(k)
     message = f"topk: k is {count}, and must be 0 or more"
     demand(count >= 0, message, {"x": x}, fix="for the smallest use largest=False")
     return count

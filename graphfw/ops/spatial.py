@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from graphfw.errors import ShapeError, counted
-from graphfw.ir.dim import Dim, DimLike, always_le, dim_max, dim_min
+from graphfw.ir.dim import DimLike, always_le, dim_max, dim_min
 from graphfw.ir.records import record
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.args import whole
+from graphfw.ops.args import is_whole, whole
 from graphfw.ops.composed import demand, demand_one_of
 
 Ints: TypeAlias = int | Sequence[int]
@@ -51,17 +51,13 @@ def each(name: str, what: str, given: Any, rank: int, least: int = 1) -> tuple[i
     """
     is_many = isinstance(given, Sequence) and not isinstance(given, str)
     numbers = tuple(given) if is_many else (given,) * rank
-    fits = len(numbers) == rank and all(_is_int(number) for number in numbers)
+    fits = len(numbers) == rank and all(map(is_whole, numbers))
     fix = f"give one int, or one for each of the {rank} spatial dims"
     demand(fits, f"{name}: {what}={given!r} does not fit {rank} spatial dims", fix=fix)
     values = tuple([operator.index(number) for number in numbers])
     message = f"{name}: {what}={given!r} must be {least} or more"
     demand(min(values, default=least) >= least, message, fix=f"use {what}={least} or more")
     return values
-
-
-def _is_int(value: Any) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, (bool, Dim))
 
 
 @record

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeAlias
 
+import numpy as np
+
 from graphfw.errors import ArgumentError, GraphError, a_type
 from graphfw.hints.calls import ExplainedType, explained
 from graphfw.hints.names import Answering
@@ -427,7 +429,8 @@ class Optimizer(Answering, metaclass=ExplainedType):
         """
         text = f"{type(self).__name__}: {option}={value!r}"
         is_scalar = hasattr(value, "__float__") and not getattr(value, "shape", ())
-        is_number = is_scalar and not isinstance(value, (bool, Tensor))
+        is_other = isinstance(value, (bool, Tensor, np.datetime64, np.timedelta64))
+        is_number = is_scalar and not is_other
         default = next((f.default for f in fields(self) if f.name == option), 0.9)
         fix = f"use {option}={default if isinstance(default, (int, float)) else 1.0}"
         demand(is_number, f"{text} is no number", fix=fix)

@@ -16,6 +16,7 @@ from graphfw.ir import time_limits
 from graphfw.ir.dim import DimLike, substitute
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
+from graphfw.ir.shape import int_or_none
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.uncopied import Uncopied
 from graphfw.passes.manager import table
@@ -331,7 +332,7 @@ class Plan(Answering, Uncopied):
         found = []
         for shape in shapes:
             own = getattr(shape, "shape", shape)
-            if not isinstance(own, Sequence) or not all(hasattr(n, "__index__") for n in own):
+            if not isinstance(own, Sequence) or None in map(int_or_none, own):
                 raise FeedError(
                     f"{shape!r} is neither a shape nor an array",
                     fix="give one shape a feed: (32, 4)",

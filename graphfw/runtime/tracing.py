@@ -17,7 +17,7 @@ from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Update
 from graphfw.ops.args import as_tensor
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import callback
 from graphfw.ops.inputs import placeholder
 from graphfw.ops.specs import read
 
@@ -83,14 +83,14 @@ def _called(
     what: str, fn: Callable[..., Any], specs: Sequence[Any]
 ) -> tuple[Graph, Any, list[Tensor | Update | None]]:
     """Call a function with a placeholder for each spec, in a graph of its own."""
-    demand(callable(fn), f"{what}: fn is {a_type(fn)}, not a function", fix="pass a function")
+    called = callback(what, "fn", fn, "fn(*specs)")
     graph = Graph(getattr(fn, "__name__", ""))
     names = _parameter_names(fn, len(specs))
     with graph, ambient.override(ambient.current_scope, ""):
         arguments = [
             read(what, spec, name, placeholder) for spec, name in zip(specs, names, strict=True)
         ]
-        returned = fn(*arguments)
+        returned = called(*arguments)
         return graph, returned, flat_results(returned, graph.name or "the function")
 
 

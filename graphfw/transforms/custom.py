@@ -17,6 +17,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.unset import next_serial
 from graphfw.ops.batching import Lanes
 from graphfw.ops.checkpoints import FirstInputs
+from graphfw.ops.composed import callback
 from graphfw.ops.effects import carrying, happens
 from graphfw.ops.regions import Refusal
 
@@ -92,6 +93,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     >>> gf.grad(gf.sum(clipped(x) * 5.0), x)
     Tensor([1., 1.], dtype=float32)
     """
+    called = callback("custom_gradient", "function", function, "function(*args, **kwargs)")
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -99,7 +101,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
         given_tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
         xs = [admitted(x, graph, "custom_gradient") for x in given_tensors]
         before = next_serial()
-        returned = function(*args, **kwargs)
+        returned = called(*args, **kwargs)
         if not (isinstance(returned, tuple) and len(returned) == 2 and callable(returned[1])):
             raise GradientError(
                 f"custom_gradient: {function.__name__} must return its result and a gradient rule",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, TypeAlias
 
-from graphfw.errors import GradientError, a_type
+from graphfw.errors import GradientError
 from graphfw.hints.calls import explained
 from graphfw.ir.concrete import describe
 from graphfw.ir.dim import always_le
 from graphfw.ir.functions import F
 from graphfw.ir.modes import unintercepted
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.composed import demand, demand_one_of
+from graphfw.ops.args import is_whole
+from graphfw.ops.composed import callback, demand, demand_one_of
 from graphfw.transforms.calls import Call
 from graphfw.transforms.functional import pushed
 from graphfw.transforms.vmap import vmap
@@ -60,11 +61,12 @@ def jacobian(
     Tensor([[3., 0., 1.],
             [0., 3., 2.]], dtype=float32)
     """
-    _demand_function("jacobian", fn)
+    called = callback("jacobian", "fn", fn, "fn(*args)")
     demand_one_of("jacobian", "mode", mode, MODES)
-    several: Any = [argnums] if isinstance(argnums, SupportsIndex) else argnums
+    is_one = is_whole(argnums)
+    several: Any = [argnums] if is_one else argnums
     demand(
-        isinstance(several, Sequence) and all(isinstance(i, SupportsIndex) for i in several),
+        isinstance(several, Sequence) and all(map(is_whole, several)),
         f"jacobian: argnums={argnums!r} is neither a number nor several",
         fix="count the positional arguments from 0",
     )
@@ -78,7 +80,7 @@ def jacobian(
             full = list(args)
             for i, value in zip(numbers, some, strict=True):
                 full[i] = value
-            return fn(*full)
+            return called(*full)
 
         call = Call.of("jacobian", partial, chosen)
         _check(call, holomorphic)
@@ -88,7 +90,7 @@ def jacobian(
         else:
             rows = [_rows(call, place, holomorphic) for place in range(len(call.ys.tensors))]
         blocks = [call.given.pack(row) for row in rows]
-        return call.ys.pack([b[0] if isinstance(argnums, SupportsIndex) else b for b in blocks])
+        return call.ys.pack([b[0] if is_one else b for b in blocks])
 
     return differentiated
 
@@ -103,8 +105,8 @@ def jacfwd(
     >>> gf.jacfwd(gf.exp)(gf.asarray(0.0))
     Tensor(1., dtype=float32)
     """
-    _demand_function("jacfwd", fn)
-    return jacobian(fn, argnums, mode="forward", holomorphic=holomorphic)
+    called = callback("jacfwd", "fn", fn, "fn(*args)")
+    return jacobian(called, argnums, mode="forward", holomorphic=holomorphic)
 
 
 @explained
@@ -117,12 +119,8 @@ def jacrev(
     >>> gf.jacrev(gf.exp)(gf.asarray(0.0))
     Tensor(1., dtype=float32)
     """
-    _demand_function("jacrev", fn)
-    return jacobian(fn, argnums, mode="reverse", holomorphic=holomorphic)
-
-
-def _demand_function(what: str, fn: Any) -> None:
-    demand(callable(fn), f"{what}: fn is {a_type(fn)}, not a function", fix="pass a function")
+    called = callback("jacrev", "fn", fn, "fn(*args)")
+    return jacobian(called, argnums, mode="reverse", holomorphic=holomorphic)
 
 
 @explained
@@ -148,8 +146,8 @@ def hessian(
     Tensor([[4., 2.],
             [2., 0.]], dtype=float32)
     """
-    _demand_function("hessian", fn)
-    first = jacobian(fn, argnums, mode="reverse", holomorphic=holomorphic)
+    called = callback("hessian", "fn", fn, "fn(*args)")
+    first = jacobian(called, argnums, mode="reverse", holomorphic=holomorphic)
     return jacobian(first, argnums, mode="forward", holomorphic=holomorphic)
 
 
@@ -199,7 +197,7 @@ def hvp(
     return ys[0], call.ys.pack(found)[1]
 
 
-def _numbers(argnums: Sequence[SupportsIndex], count: int) -> list[int]:
+def _numbers(argnums: Sequence[int], count: int) -> list[int]:
     """Return which arguments are meant, counted from the front."""
     numbers = [operator.index(number) for number in argnums]
     for number in numbers:

@@ -21,7 +21,7 @@ from graphfw.ir.modes import as_called, unintercepted
 from graphfw.ir.shape import Requirement, normalize_axis
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
-from graphfw.ops.args import as_tensor
+from graphfw.ops.args import as_tensor, is_whole
 from graphfw.ops.batching import Lanes
 from graphfw.ops.composed import callback, demand, demand_one_of
 from graphfw.ops.effects import carrying, happens
@@ -150,7 +150,7 @@ def _arguments(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> I
 
 def _spread(what: str, axes: Any, value: Any, label: str) -> Iterator[_Leaf]:
     """Yield the leaves of a nested structure with their axes; `axes` may be less nested."""
-    is_axis = axes is None or (hasattr(axes, "__index__") and not isinstance(axes, bool))
+    is_axis = axes is None or is_whole(axes)
     parts: dict[Any, Any] | None = None
     if isinstance(value, Mapping):
         parts = dict(value)
