@@ -288,7 +288,7 @@ def test_leaving_the_session_raises_it(fake, waits):
         with gf.Session(g, executor="cupy") as gpu:
             gpu.run(loss, {words: BAD})
             raise ZeroDivisionError
-    assert "a run before it has failed: gather failed" in caught.value.__notes__[0]
+    assert "a run before it has failed: take failed" in caught.value.__notes__[0]
 
 
 @pytest.mark.exhaustive
