@@ -18,7 +18,6 @@ from typing import (
     NamedTuple,
     TypeAlias,
     TypeVar,
-    cast,
     dataclass_transform,
     get_origin,
 )
@@ -199,7 +198,7 @@ Inferred: TypeAlias = dict[tuple[int, ...], tuple[tuple[TensorType, ...], tuple[
 """By the ids of the inputs' types, which the entry keeps alive: those types and the outputs'."""
 
 _set = object.__setattr__
-_shared: dict[tuple[Any, ...], Op] = {}
+_shared: dict[tuple[Any, ...], Any] = {}
 _SHARED = 1024
 """So many ops of `shared` are remembered."""
 _INFERRED = 64
@@ -399,7 +398,7 @@ def shared(cls: type[OneOp], *values: Any) -> OneOp:
     """
     key = (cls, values, *map(type, values))
     try:
-        known = _shared.get(key)
+        known: OneOp | None = _shared.get(key)
     except TypeError:  # one has no hash
         return cls(*values)
     if known is None:
@@ -408,7 +407,7 @@ def shared(cls: type[OneOp], *values: Any) -> OneOp:
         if len(_shared) >= _SHARED:
             _shared.clear()
         _shared[key] = known
-    return cast("OneOp", known)
+    return known
 
 
 def infer_as(op: Op, known: Inferred) -> None:

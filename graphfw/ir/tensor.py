@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class Node(Unset):
         self.serial = next(serials)
         self._outputs = ()
         self.__class__ = Node
-        return cast(Node, self)
+        return self  # type: ignore[return-value]  # now it is one
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("nodes are immutable: passes rebuild")

@@ -192,7 +192,7 @@ def dims_of(name: str, shape: Any, *, hole: bool = False) -> Shape:
     Raises:
         ShapeError: A dim is negative or no size at all.
     """
-    is_many = isinstance(shape, Sequence) and not isinstance(shape, str)
+    is_many = type(shape) is tuple or (isinstance(shape, Sequence) and not isinstance(shape, str))
     is_many = is_many or (isinstance(shape, np.ndarray) and shape.ndim == 1)
     dims = tuple(shape) if is_many else (shape,)
     return tuple(

@@ -75,11 +75,13 @@ class MatMul(Op):
         return xp.matmul(x1.astype(dtype), x2.astype(dtype)).astype(x1.dtype)
 
     def vjp(self, ct: Tensor, y: Tensor, x1: Tensor, x2: Tensor) -> tuple[Any, ...]:
-        last = -2 if x2.ndim == 2 else 0  # with one matrix for all batches it is one product
-        return (
-            lambda: F.sum_to(ct @ F.conj(x2).mT, x1.shape),
-            lambda: F.sum_to(F.flatten(F.conj(x1), 0, last).mT @ F.flatten(ct, 0, last), x2.shape),
-        )
+        def of_x2() -> Tensor:
+            rows, slopes = F.conj(x1), ct
+            if x1.ndim > 2 and x2.ndim == 2:  # with one matrix for all batches it is one product
+                rows, slopes = F.flatten(rows, 0, -2), F.flatten(slopes, 0, -2)
+            return F.sum_to(rows.mT @ slopes, x2.shape)
+
+        return (lambda: F.sum_to(ct @ F.conj(x2).mT, x1.shape), of_x2)
 
     def batch(self, lanes: Lanes, batched: Sequence[bool], x1: Tensor, x2: Tensor) -> Tensor:
         if not batched[1] and x2.ndim == 2:  # with one matrix for all lanes it is one product
