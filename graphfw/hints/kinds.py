@@ -84,15 +84,13 @@ def is_own(function: Callable[..., Any]) -> bool:
 @lru_cache(maxsize=1024)
 def _known(function: Callable[..., Any]) -> tuple[Signature, dict[str, tuple[Any, ...]]]:
     """Return a function's signature, and the types that each parameter takes."""
-    signature, names = inspect.signature(function), vars(sys.modules[function.__module__])
-    kinds = {
-        n: _alternatives(_kind_of(p.annotation, names)) for n, p in signature.parameters.items()
-    }
-    return signature, kinds
+    signature, module = inspect.signature(function), function.__module__
+    parameters = signature.parameters.items()
+    return signature, {n: alternatives(kind_of(p.annotation, module)) for n, p in parameters}
 
 
 def _fix(parameter: Parameter, kinds: tuple[Any, ...]) -> str:
-    text = f"{parameter.name} must be {_words(kinds)}"
+    text = f"{parameter.name} must be {kinds_in_words(kinds)}"
     if parameter.default is Parameter.empty or parameter.default is None:
         return text
     return f"{text}; where you leave it out, it is {parameter.default!r}"
@@ -107,19 +105,25 @@ def _values(parameter: Parameter, value: Any) -> Iterator[Any]:
         yield value
 
 
-def _kind_of(annotation: Any, names: dict[str, Any]) -> Any:
-    """Return the type that an annotation stands for; Any where it can't be known here."""
+def kind_of(annotation: Any, module: str) -> Any:
+    """Return the type that an annotation stands for; Any where it can't be known here.
+
+    Args:
+        annotation: What a parameter or a field is annotated with, as text or not.
+        module: Where; one of graphfw's.
+    """
     if annotation is Parameter.empty:
         return Any
     if not isinstance(annotation, str):
         return annotation
     try:
-        return eval(annotation, names)  # the package's own annotations
+        return eval(annotation, vars(sys.modules[module]))  # the package's own annotations
     except Exception:  # a name that only type checkers import
         return Any
 
 
-def _alternatives(kind: Any) -> tuple[Any, ...]:
+def alternatives(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a union; of any other type, itself."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return typing.get_args(kind)
     return (type(None) if kind is None else kind,)
@@ -154,7 +158,7 @@ def _fits_generic(value: Any, origin: type, inside: tuple[Any, ...]) -> bool:
         return isinstance(value, origin)
     if isinstance(value, (str, bytes)) or hasattr(value, "keys"):
         return False
-    elements = [_alternatives(kind) for kind in inside if kind is not ...]
+    elements = [alternatives(kind) for kind in inside if kind is not ...]
     if hasattr(value, "node"):  # those of a tensor are numbers, and tensors
         known = {kind for kinds in elements for kind in kinds}
         return not known or any([k in (*_NUMBERS, Any) or hasattr(k, "node") for k in known])
@@ -192,8 +196,8 @@ def _is_number(value: Any, kind: type) -> bool:
     return True
 
 
-def _words(kinds: tuple[Any, ...]) -> str:
-    """Say what a parameter takes: `an int, a sequence of ints or None`."""
+def kinds_in_words(kinds: tuple[Any, ...]) -> str:
+    """Say what values of some kinds are: `an int, a sequence of ints or None`."""
     *most, last = _names(kinds)
     return f"{', '.join(most)} or {last}" if most else last
 
@@ -219,7 +223,7 @@ def _word(kind: Any, number: int = 0) -> str:
     if isinstance(origin, type) and issubclass(origin, collections.abc.Mapping):
         return ("a dict", "dicts")[number]
     if origin is not None:
-        elements = [n for each in inside[:1] for n in _names(_alternatives(each), 1)]
+        elements = [n for each in inside[:1] for n in _names(alternatives(each), 1)]
         known = f" of {' or '.join(elements)}" if "values" not in elements else ""
         name = "tuple" if origin is tuple else "sequence"
         return (f"a {name}{known}", f"{name}s")[number]

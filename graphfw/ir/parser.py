@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -16,9 +16,10 @@ from graphfw.ir import ambient
 from graphfw.ir.body import Body
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, as_dtype
+from graphfw.ir.fields import op_of, refuse_unknown
 from graphfw.ir.graph import OPSET, Graph
 from graphfw.ir.literal import Array, Literal
-from graphfw.ir.op import RANDOM, Op, lookup
+from graphfw.ir.op import RANDOM, Op
 from graphfw.ir.records import record
 from graphfw.ir.shape import Requirement
 from graphfw.ir.sources import Constant, Placeholder
@@ -285,7 +286,7 @@ class _Parser:
         else:
             inputs = tuple([self.operand(argument) for argument in positional])
             values = {field: self.value(value) for field, value in fields.items()}
-            op = _op(name, values)
+            op = op_of(name, values)
             if RANDOM in op.traits and "key" in values:
                 _reserve(self.graph, str(values["key"]))
         inferred = _infer(op, inputs)
@@ -318,7 +319,7 @@ class _Parser:
         fields: dict[str, ast.expr],
         types: tuple[TensorType, ...],
     ) -> Op:
-        _refuse_unknown("constant", fields, "name")
+        refuse_unknown("constant", fields, "name")
         if len(positional) != 1 or len(types) != 1:
             raise ParseError("a constant has one value and one type")
         return Constant(self.literal(positional[0], types[0]))
@@ -355,7 +356,7 @@ class _Parser:
         name = value_of(positional[0])
         trainable = value_of(fields.pop("trainable")) if "trainable" in fields else True
         initial = self.initial(fields.pop("initial"), types[0]) if "initial" in fields else None
-        _refuse_unknown("variable", fields, "trainable", "initial")
+        refuse_unknown("variable", fields, "trainable", "initial")
         if not isinstance(name, str) or not isinstance(trainable, bool):
             raise ParseError('write it like variable("weight", trainable=False)')
         shape: Any = types[0].shape  # it may have symbols: Variable refuses them with its own error
@@ -456,28 +457,12 @@ def _reserve(graph: Graph, name: str) -> None:
 def _placeholder(
     positional: list[ast.expr], fields: dict[str, ast.expr], types: tuple[TensorType, ...]
 ) -> Op:
-    _refuse_unknown("placeholder", fields, "name")
+    refuse_unknown("placeholder", fields, "name")
     if positional or len(types) != 1:
         raise ParseError("a placeholder has a name and one type")
     if any(isinstance(dim, int) and dim < 0 for dim in types[0].shape):
         raise ParseError(f"a dim of {types[0]} is negative")
     return Placeholder(types[0].shape, types[0].dtype)
-
-
-def _op(name: str, fields: dict[str, Any]) -> Op:
-    cls = lookup(name)
-    _refuse_unknown(name, fields.keys() - set(cls.fields), *cls.fields)
-    for field in [f for f in cls.fields if f not in fields and f not in cls._defaults]:
-        raise ParseError(f"{name}: field {field!r} is missing")
-    return cls(**fields)
-
-
-def _refuse_unknown(name: str, unknown: Iterable[str], *known: str) -> None:
-    for field in sorted(unknown):
-        raise ParseError(
-            f"{name} has no field {field!r}",
-            fix=did_you_mean(field, known) or f"it has: {', '.join(known) or 'no fields'}",
-        )
 
 
 def _infer(op: Op, inputs: tuple[Tensor, ...]) -> tuple[TensorType, ...]:

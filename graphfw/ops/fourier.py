@@ -34,7 +34,7 @@ def _require_elements(x: Shape, axes: Sequence[int]) -> None:
         require(x[axis] != 0, "nothing to transform", [(0, axis)], EMPTY_FIX)
 
 
-def _check_elements(name: str, sizes: Iterable[int]) -> None:
+def _check_elements(name: str, sizes: Iterable[DimLike]) -> None:
     """Check what the rule can't of symbolic dims."""
     if any(size < 1 for size in sizes):
         raise ExecutionError(f"{name}: nothing to transform: a dim has size 0", fix=EMPTY_FIX)
@@ -58,6 +58,10 @@ class Transform(Op):
         return super().cost(outputs, *inputs)._replace(flops=5 * 16 * inputs[0].size)
 
 
+def _require_norm(norm: str) -> None:
+    require(norm in TURNED, f"norm={norm!r} is none", fix=f"use one of {', '.join(TURNED)}")
+
+
 @op("fft")
 class FFT(Transform):
     """The Fourier transform over axes.  x: [*A] complex  ->  [*A]"""
@@ -67,6 +71,7 @@ class FFT(Transform):
     norm: str = "backward"
 
     def shape(self, x: Shape) -> Shape:
+        _require_norm(self.norm)
         _require_elements(x, normalize_axes(self.axes, len(x)))
         return x
 
@@ -103,6 +108,7 @@ class RFFT(Transform):
     norm: str = "backward"
 
     def shape(self, x: Shape) -> Shape:
+        _require_norm(self.norm)
         axis = normalize_axis(self.axis, len(x))
         _require_elements(x, (axis,))
         return (*x[:axis], x[axis] // 2 + 1, *x[axis + 1 :])
@@ -144,11 +150,12 @@ class IRFFT(Transform):
     Of element 0, and of element n/2 for an even n, the imaginary part counts for nothing.
     """
 
-    n: Any  # a dim: an int when it runs
+    n: DimLike
     axis: int
     norm: str = "backward"
 
     def shape(self, x: Shape) -> Shape:
+        _require_norm(self.norm)
         axis = normalize_axis(self.axis, len(x))
         fix = "pass n=, the number of real elements wanted: 1 or more"
         require(not always_le(self.n, 0), "nothing to transform to", [(0, axis)], fix)

@@ -314,6 +314,7 @@ class SearchSorted(Op):
     vjp = NONDIFF
 
     def shape(self, x1: Shape, x2: Shape) -> Shape:
+        require(self.side in ("left", "right"), f"side={self.side!r} is none", fix="use left")
         message = f"x1, the sorted elements, must have 1 dim, not {len(x1)}"
         require(len(x1) == 1, message, fix="search in one vector at a time, or use gf.flatten")
         return x2

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphfw.errors import DTypeError, counted
 from graphfw.ir.build import emit, emit_all
-from graphfw.ir.dim import DimLike
+from graphfw.ir.dim import DimLike, always_le
 from graphfw.ir.dtype import DType, as_dtype, int64
 from graphfw.ir.functions import F
 from graphfw.ir.op import NONDIFF, Case, Cost, bad, ok, op
@@ -52,6 +52,8 @@ class Padded(Windowed):
         )
         fits = len(self.before) == len(self.after) == rank
         require(fits, message, fix="give one int for each dim")
+        for reach in (*self.before, *self.after):
+            require(not always_le(reach, -1), f"a window can't reach {reach} beyond", fix="use 0")
         return super().check(x)
 
     def wider(self, sizes: Shape) -> Shape:
