@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import sys
@@ -45,6 +46,17 @@ def test_steps_that_lead_over_rows(step, dim):
     wanted = np.zeros_like(rows)
     wanted[::step] = 2 * rows[::step]
     np.testing.assert_array_equal(ct, wanted)
+
+
+def test_dilations_of_which_native_code_would_lose_bits():
+    with gf.Graph() as g:
+        x, w = gf.placeholder((1, 1, 5), name="x"), gf.placeholder((1, 1, 3), name="w")
+        g.outputs = (gf.conv(x, w, padding=1),)
+    far = gf.parse(str(g).replace("dilations=(1,)", "dilations=(9223372036854775807,)"))
+    feeds = {"x": np.arange(5.0).reshape(1, 1, 5), "w": np.ones((1, 1, 3))}
+    feeds = {name: array.astype(np.float32) for name, array in feeds.items()}
+    (found,) = gf.Session(far).run(far.outputs, feeds)
+    np.testing.assert_array_equal(found.ravel(), [0, 0, 1, 2, 3])
 
 
 @pytest.mark.parametrize("axis", [2, 3])
@@ -107,6 +119,69 @@ def test_counts_that_no_integer_of_a_machine_holds(make, wanted, debug):
 def test_counts_that_nothing_can_be_made_of(make, message):
     with gf.Graph(), pytest.raises(gf.GraphfwError, match=re.escape(message)):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "wanted"),
+    [
+        (lambda x: gf.conv(x, gf.ones((1, 1, 1, 1)), dilation=2**70), np.ones((1, 1, 3, 3))),
+        (lambda x: gf.conv(x, gf.ones((1, 1, 1, 1)), stride=10**400), np.ones((1, 1, 1, 1))),
+        (lambda x: gf.max_pool(x, 2, stride=2**70), np.ones((1, 1, 1, 1))),
+        (lambda x: gf.max_pool(x, 1, dilation=2**62), np.ones((1, 1, 3, 3))),
+        (lambda x: gf.avg_pool(x, 2, stride=2**63 - 1), np.ones((1, 1, 1, 1))),
+        (lambda x: gf.fold(gf.ones((1, 4, 1)), (2, 2), 2, stride=2**70), np.ones((1, 1, 2, 2))),
+    ],
+)
+def test_numbers_of_more_than_64_bits_have_no_native_code(make, wanted):
+    image = np.ones((1, 1, 3, 3), np.float32)
+    for sizes in (image.shape, (1, 1, "h", "w")):
+        with gf.Graph() as g:
+            x = gf.placeholder(sizes, name="x")
+            y = make(x)
+        plan = gf.Session(g, verify="each").compile(y, feeds=[x])
+        np.testing.assert_array_equal(plan(image), wanted)
+        for report in (plan.explain, plan.memory):
+            with contextlib.suppress(gf.ExecutionError, gf.ExecutorError):  # which say why
+                report(image)
+
+
+def test_a_size_divided_by_0_has_no_plan_of_memory():
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", "m"), name="x")
+        y = gf.sum(x) + gf.asarray(x.shape[0] // x.shape[1])
+    plan = gf.Session(g).compile(y, feeds=[x])
+    with pytest.raises(gf.ExecutionError, match="divides by 0"):
+        plan.memory((3, 0))
+
+
+WINDOWS = [
+    lambda x, n: gf.max_pool(x, (n, 3), padding=(n // 2, 1)),
+    lambda x, n: gf.avg_pool(x, (n, 3), stride=2, padding=(n // 2, 1)),
+    lambda x, n: gf.max_pool(x, (n, 3), padding=(n // 2, 1), return_indices=True)[1],
+    lambda x, n: gf.grad(gf.sum(gf.max_pool(x, (n, 3), padding=(n // 2, 1)) ** 2), x),
+    lambda x, n: gf.grad(gf.sum(gf.avg_pool(x, (n, 3), padding=(n // 2, 1)) ** 2), x),
+]
+
+
+@pytest.mark.parametrize("make", WINDOWS)
+def test_long_windows(make, rng):
+    image = rng.standard_normal((1, 2, 5, 6)).astype(np.float32)
+    with gf.Graph() as g:
+        x = gf.placeholder(image.shape, name="x")
+        y = make(x, 1100)
+    found, wanted = [gf.Session(g, debug=d).run(y, {x: image}) for d in (False, True)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_windows_far_larger_than_the_image_take_no_longer(rng):
+    image = rng.standard_normal((1, 2, 5, 6)).astype(np.float32)
+    with gf.Graph() as g:
+        x = gf.placeholder(image.shape, name="x")
+        y = [gf.local_response_norm(x, 2**60), gf.max_pool(x, (2**60, 1), padding=(2**59, 0))]
+    with gf.Session(g, timeout=20) as session:
+        norm, largest = session.run(y, {x: image})
+    np.testing.assert_array_equal(norm, image)
+    np.testing.assert_array_equal(largest[:, :, 0], image.max(axis=2))
 
 
 @pytest.mark.parametrize(
@@ -257,7 +332,14 @@ def test_mutated_texts_are_graphs_or_refused():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("dim=", "dim=(1,) + n"), ("to=dtype.float32", "to=65"), ("axes=(0,)", "axes=0")],
+    [
+        ("dim=", "dim=(1,) + n"),
+        ("to=dtype.float32", "to=65"),
+        ("axes=(0,)", "axes=0"),
+        ("axes=(0,)", "axes=(False,)"),
+        ("axes=(0,)", "axes=(-1,)"),
+        ("keepdims=False", "keepdims=0"),
+    ],
 )
 def test_fields_of_a_wrong_kind(field, value):
     with gf.Graph() as g:

@@ -243,6 +243,8 @@ class Body(Nested):
         """
         values: list[Any] = [None] * self._steps.total
         values[: len(arrays)] = arrays
+        if not self.nodes:
+            time_limits.check()
         for node, step in zip(self.nodes, self._steps.steps, strict=True):
             time_limits.check(node)
             inputs = [values[i] for i in step.inputs]

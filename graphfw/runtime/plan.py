@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, Never, TypeAlias
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, CallError, FeedError, counted, did_you_mean
+from graphfw.errors import (
+    ArgumentError,
+    CallError,
+    ExecutionError,
+    FeedError,
+    counted,
+    did_you_mean,
+)
 from graphfw.hints.calls import explained
 from graphfw.hints.names import Answering
 from graphfw.ir import time_limits
@@ -36,6 +44,20 @@ Given: TypeAlias = "Sequence[int] | Array"
 """A shape, or an array of that shape."""
 
 _KNOWN_SHAPES = 1024
+
+
+@contextmanager
+def _without_arithmetic() -> Iterator[None]:
+    """Make errors of sizes that no native code takes graphfw's."""
+    try:
+        yield
+    except ZeroDivisionError as error:
+        raise ExecutionError("a size divides by 0 for these shapes", fix="pass others") from error
+    except OverflowError as error:
+        raise ExecutionError(
+            "numbers of more than 64 bits, such as a stride, have no native code",
+            fix="runs compute them node by node, as gf.Session(g, debug=True) does",
+        ) from error
 
 
 class PlanCost(NamedTuple):
@@ -208,7 +230,8 @@ class Plan(Answering, Uncopied):
             shapes: The feeds' shapes, or the arrays, by position; without them costs are symbolic.
         """
         sizes = self._sizes_of(shapes) if shapes or not self.program.symbols else None
-        text = self._run.explain(sizes) or node_table(self.program.graph)
+        with _without_arithmetic():
+            text = self._run.explain(sizes) or node_table(self.program.graph)
         # Of stages, each tells of its passes itself.
         passes = [] if self.program.is_staged else [table(self.program.reports)]
         return "\n\n".join([*passes, *self._precision(), text])
@@ -260,9 +283,12 @@ class Plan(Answering, Uncopied):
 
         Raises:
             ExecutorError: The executor does not plan its memory.
+            ExecutionError: A run can't take these shapes.
             FeedError: The shapes don't fit the placeholders.
         """
-        return self._run.memory(self._sizes_of(shapes))
+        sizes = self._sizes_of(shapes)
+        with _without_arithmetic():
+            return self._run.memory(sizes)
 
     def max_dim(self, name: str, memory_limit: int | str, /, **sizes: int) -> int:
         """Return the largest size of a symbolic dim that runs take and that keeps within a limit.
@@ -323,7 +349,8 @@ class Plan(Answering, Uncopied):
             ExecutorError: The executor does not time its steps.
         """
         fed, sizes = self._fed(arrays)
-        return self._session._profile(self.program, self._run, fed, sizes)
+        with _without_arithmetic():
+            return self._session._profile(self.program, self._run, fed, sizes)
 
     def _sizes_of(self, shapes: Sequence[Given]) -> tuple[int, ...]:
         """Return the numbers of the symbols, given the feeds' shapes, or arrays of these shapes."""

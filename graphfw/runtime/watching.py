@@ -48,6 +48,8 @@ class _Watched(Body):
     def evaluate(self, xp: Any, arrays: Sequence[Any], rng: Rng | None) -> list[Any]:
         given = zip(self.parameters, arrays, strict=True)
         values = {(t.node, t.index): array for t, array in given}
+        if not self.nodes:
+            time_limits.check()
         for node in self.nodes:
             op = node.op if self.sizes is None else node.op.bind(self.sizes)
             inputs = [values[t.node, t.index] for t in node.inputs]

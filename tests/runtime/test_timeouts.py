@@ -1,5 +1,6 @@
 """`timeout=`: what it takes, who keeps to it, and what is left behind."""
 
+import contextlib
 import math
 import threading
 import time
@@ -73,6 +74,19 @@ def test_a_runs_timeout_takes_the_sessions_place():
         assert plan(VALUE, timeout=100).shape == (8, 8)
         with pytest.raises(gf.errors.RunTimeoutError):
             session.run(y, {x: VALUE})
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_loops_with_nothing_in_them(debug):
+    with gf.Graph() as g:
+        x = gf.placeholder((), name="x")
+        y = gf.fori_loop(0, 10**15, lambda i, c: c, x)
+        z = gf.while_loop(lambda c: c == c, lambda c: c, x)
+    with gf.Session(g, debug=debug, timeout=0.05) as session, contextlib.suppress(TimeoutError):
+        assert session.run(y, {x: 1.0}) == 1.0  # a pass may know
+    with gf.Session(g, debug=debug, timeout=0.05) as session:
+        with pytest.raises(gf.errors.RunTimeoutError):
+            session.run(z, {x: 1.0})
 
 
 def test_between_nodes_that_python_computes():

@@ -21,7 +21,7 @@ from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor.chains import Chain, Source
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout
 from graphfw.runtime.numpy_executor.loops import Work, work_of
-from graphfw.runtime.numpy_executor.native_executable import NativeExecutable, executable
+from graphfw.runtime.numpy_executor.native_executable import NativeExecutable, native_executable
 from graphfw.runtime.numpy_executor.recycle import NO_MEMORY, Arenas, Memory
 from graphfw.runtime.planning.arena import ALIGNMENT
 from graphfw.runtime.program import body_program
@@ -54,7 +54,7 @@ class Compiled:
         self.body = body
         self.captures = captures
         self.program = body_program(body, captures, is_trip=is_trip)
-        self.made: NativeExecutable = executable(self.program, options, arenas)
+        self.made: NativeExecutable = native_executable(self.program, options, arenas)
         self.arenas = arenas
         self.is_native = self.made.loaded.recipe.is_plain or self._is_chain()
         self.is_random = body.is_random

@@ -74,7 +74,8 @@ class NativeExecutable(Executable):
         try:
             layout = self._layouts.get(sizes) or self._layout(sizes, claim)
         except ArithmeticError:
-            raise self._refusal(inputs, sizes, rng) from None
+            # Either an operation refuses these sizes, or it has numbers of more than 64 bits.
+            return self._reference(inputs, sizes, rng, version, claim)
         if layout.is_unchecked:
             with quiet():
                 self._reference(inputs, sizes, rng, 0, None)
@@ -255,7 +256,15 @@ class RecalledExecutable(NativeExecutable):
             return self._twin
 
 
-def executable(program: Program, options: Options, arenas: Arenas) -> NativeExecutable:
+def executable(program: Program, options: Options, arenas: Arenas) -> Executable:
+    """Return a program with native code; without, where it has numbers of more than 64 bits."""
+    try:
+        return native_executable(program, options, arenas)
+    except OverflowError:
+        return ArrayExecutable(program, np)
+
+
+def native_executable(program: Program, options: Options, arenas: Arenas) -> NativeExecutable:
     """Return a program with native code: that of an earlier process, where it is kept."""
     key = key_of(program, options)
     if key is None:

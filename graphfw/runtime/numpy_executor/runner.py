@@ -86,6 +86,9 @@ class Tables:
         bases: How many bases are set in `Run.bases`, numbered from 0.
         arrays: How many arrays each run is given; their addresses are the bases after those.
         whole_from: The first wave from which on a run is not interrupted; none if it is None.
+
+    Raises:
+        OverflowError: There are numbers of more than 64 bits.
     """
 
     def __init__(
@@ -96,6 +99,8 @@ class Tables:
         self.bases = bases
         self.arrays = arrays
         self.scratch = -(-max((call.scratch for call in calls), default=0) // 64) * 64
+        if self.scratch * (MAX_WORKERS + 1) > sys.maxsize:
+            raise OverflowError
         self.steps = _words(5 * len(calls))
         self.waves = _words(4 * len(waves))
         self.first_operand = [0]
@@ -344,5 +349,5 @@ def _words(count: int) -> Words:
 
 def _filled(values: Sequence[int]) -> Words:
     words = _words(len(values))
-    words[:] = values
+    words[:] = values  # or an OverflowError
     return words

@@ -62,6 +62,7 @@ class ChoosingCode:
         width: See `SlideCell`.
         is_dense: Whether neighbouring elements of the window, along the last dim, are neighbours in
             the image.
+        is_long: Whether the window is long, see `seeing`.
         target: The processor.
     """
 
@@ -71,13 +72,15 @@ class ChoosingCode:
     step: seeing.Step
     width: int
     is_dense: bool
+    is_long: bool
     target: Target
 
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        what = f"{self.rank} {self.step} {self.width} {self.is_dense} for {self.target.name}"
-        return f"{self.name} {self.shape.stored} {self.shape.lanes} {what}\n"
+        what = f"{self.rank} {self.step} {self.width} {self.is_dense} {self.is_long}"
+        stored = f"{self.shape.stored} {self.shape.lanes}"
+        return f"{self.name} {stored} {what} for {self.target.name}\n"
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
@@ -137,7 +140,7 @@ class _Choosing(Seeing):
         # An image that is added to holds what is computed with.
         shape, self.adds = code.shape, code.name in _ADDS
         seen = shape._replace(stored=shape.dtype) if self.adds else shape
-        super().__init__(seen, code.rank, code.step or 1, C.DIMS)
+        super().__init__(seen, code.rank, code.step or 1, C.DIMS, is_long=code.is_long)
         self.code = code
         self.given = Elements(self.body, shape, shape.stored)
         self.kind = shape.vector
@@ -236,7 +239,7 @@ class _Choosing(Seeing):
         pairs = zip(starts, self.operands, strict=True)
         there = [self.offset(start, one.places, [*outer, place]) for start, one in pairs]
         kept, item = self.stored.mask(run), self.given.dtype.itemsize
-        taps = self.taps(image, outer, (place, run), known)
+        taps = self.elements(image, outer, (place, run), known)
         flat = body.add(body.mul(row, self.dims[-1][D.PLACES]), place)
         if name == "window_argmax":
             chosen = self.largest(taps)
@@ -258,7 +261,7 @@ class _Choosing(Seeing):
                 places = [self.offset(there[0], gaps, indices) for indices in tap.indices]
                 self.add(tap, [self.given.load_some(at, kept) for at in places])
 
-    def taps(
+    def elements(
         self,
         image: str,
         outer: list[str],
@@ -268,7 +271,10 @@ class _Choosing(Seeing):
         """Go through the elements of the window of which there are any."""
         body, last = self.body, self.dims[-1][D.KERNEL]
         with ExitStack() as loops:
-            tap = [loops.enter_context(body.loop(0, dim[D.KERNEL])) for dim in self.dims[:-1]]
+            tap = [
+                loops.enter_context(self.taps(dim, (at, at)))
+                for dim, at in zip(self.dims, outer, strict=False)
+            ]
             here, is_outside = self.row_seen(image, outer, tap)
             loops.enter_context(body.where(body.opposite(is_outside)))
             before = "0"
@@ -276,7 +282,8 @@ class _Choosing(Seeing):
                 before = body.add(body.mul(before, dim[D.KERNEL]), index)
             before = body.mul(before, last)
             if not known:
-                index = loops.enter_context(body.loop(0, last))
+                end = body.sub(body.add(*run), 1)
+                index = loops.enter_context(self.taps(self.dims[-1], (run[0], end)))
                 known = [self.along(*run, (index,))]
             for one in known:
                 yield _Tap(
@@ -435,7 +442,8 @@ def steps_of(
         params += [0] * rank if view is image else view.strides[lead:]
     step = dims[-1].step if is_dense else 0
     width, is_near = written_width(dims[-1].kernel), op.dilations[-1] == 1
-    code = ChoosingCode(op.name, shape, rank, step, width, is_near, host())
+    is_long = seeing.is_long(op.window)
+    code = ChoosingCode(op.name, shape, rank, step, width, is_near, is_long, host())
     operands = (*[view.storage for view in inputs], result.storage)
     written = (*[False] * len(inputs), True)
     scratch = size * shape.size if adds and shape.converts else 0

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from graphfw.ir.dim import DimLike
 from graphfw.runtime.numpy_executor.convolution.seeing import Step
 
+_FAR = 2**61
+
 
 class SpatialDim(NamedTuple):
     """A spatial dim, in the order of `seeing.D`.
@@ -71,6 +73,14 @@ def numbers(dims: Iterable[SpatialDim]) -> list[DimLike]:
     """Return the run-time integers of dims.
 
     Of one element none is any distance apart; it is read as a part of a vector.
+
+    Raises:
+        OverflowError: The number of an element that a window sees may have more than 64 bits.
     """
+    dims = list(dims)
+    for dim in dims:
+        far = dim.kernel * dim.dilation
+        if any([isinstance(n, int) and n >= _FAR for n in (dim.stride, far, dim.before)]):
+            raise OverflowError
     dense = [dim._replace(in_memory=1) if dim.size == 1 else dim for dim in dims]
     return [number for dim in dense for number in dim]

@@ -15,6 +15,7 @@ from graphfw.runtime.numpy_executor.codegen import host
 from graphfw.runtime.numpy_executor.convolution import pools
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, numbers
 from graphfw.runtime.numpy_executor.convolution.seeing import Step as SpatialStep
+from graphfw.runtime.numpy_executor.convolution.seeing import is_long
 from graphfw.runtime.numpy_executor.convolution.sliding import written_width
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.tile import shape_for
@@ -56,7 +57,9 @@ def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     is_written = dense and math.prod(rows_seen) <= pools.MOST_ROWS
     code = pools.PoolCode(
         *(shape, rank, stride, dense, rows_seen if is_written else None),
-        *(0 if parts == 1 else pools.PART, _KINDS[op.name], written_width(last.kernel), host()),
+        *(0 if parts == 1 else pools.PART, _KINDS[op.name], written_width(last.kernel)),
+        is_long(op.window),
+        host(),
     )
     cells = (images * planes * rows * parts + together - 1) // together
     operands, scratch = (x.storage, result.storage), pools.scratch_bytes(depth, room, shape)

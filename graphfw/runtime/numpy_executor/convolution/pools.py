@@ -97,6 +97,7 @@ class PoolCode:
         part: How many places of a row are done at a time; 0 for all.
         kind: What is computed.
         width: That of the window, where it is small; else 0.
+        is_long: Whether the window is long, see `seeing`.
         target: The processor.
     """
 
@@ -108,13 +109,14 @@ class PoolCode:
     part: int
     kind: Kind
     width: int
+    is_long: bool
     target: Target
 
     @property
     def key(self) -> str:
         """All that the code depends on."""
         how = f"{self.rank} {self.stride} {self.dense} {self.rows} {self.part}"
-        what = f"{self.shape.stored} {self.shape.lanes} {self.kind} {self.width}"
+        what = f"{self.shape.stored} {self.shape.lanes} {self.kind} {self.width} {self.is_long}"
         return f"pooling {how} {what} for {self.target.name}\n"
 
     def llvm(self, symbol: str) -> str:
@@ -135,7 +137,7 @@ class _Pool(Seeing):
     """Writes the function."""
 
     def __init__(self, code: PoolCode) -> None:
-        super().__init__(code.shape, code.rank, code.stride, Q.DIMS)
+        super().__init__(code.shape, code.rank, code.stride, Q.DIMS, is_long=code.is_long)
         self.code = code
         self.item = code.shape.stored.itemsize
         self.size = code.shape.size
@@ -230,8 +232,10 @@ class _Pool(Seeing):
                 self.add(total, [self.element(row, mask, lanes) for row in rows])
             else:
                 with ExitStack() as loops:
-                    sizes = [one[D.KERNEL] for one in self.dims[:-1]]
-                    tap = [loops.enter_context(body.loop(0, size)) for size in sizes]
+                    tap = [
+                        loops.enter_context(self.taps(one, (at, at)))
+                        for one, at in zip(self.dims, place[:-1], strict=False)
+                    ]
                     row, is_outside = self.row_seen(image, place[:-1], tap)
                     loops.enter_context(body.where(body.opposite(is_outside)))
                     self.add(total, [self.element(body.at(row, offset), mask, lanes)])
@@ -293,7 +297,8 @@ class _Pool(Seeing):
             places = [body.at(here, body.mul(gap, k)) for k in range(self.code.width)]
             self.add(total, [self.seen_from(place, lanes) for place in places])
         else:
-            with body.loop(0, self.dims[-1][D.KERNEL]) as k:
+            end = self.dims[-1][D.KERNEL]
+            with body.long_loop("0", end) if self.is_long else body.loop(0, end) as k:
                 self.add(total, [self.seen_from(body.at(here, body.mul(gap, k)), lanes)])
         value = self.result(total)
         if lanes == 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Literal, TypeAlias
 
 from graphfw.runtime.numpy_executor.codegen.registers import iota
@@ -20,6 +22,14 @@ class D:
     COUNT = 7
 
 
+_LONG = 1024
+
+
+def is_long(window: Sequence[int]) -> bool:
+    """Return whether a window is so long that a run may have to end inside of it."""
+    return max(window, default=0) > _LONG
+
+
 class Seeing:
     """Writes what finds and reads elements, into a function with `%params`.
 
@@ -28,10 +38,14 @@ class Seeing:
         rank: How many spatial dims there are.
         step: See `Step`.
         first: Where the run-time integers of the dims begin.
+        is_long: See `is_long`.
     """
 
-    def __init__(self, shape: Shape, rank: int, step: Step, first: int) -> None:
+    def __init__(
+        self, shape: Shape, rank: int, step: Step, first: int, *, is_long: bool = False
+    ) -> None:
         self.shape = shape
+        self.is_long = is_long
         self.step = step
         self.body = body = Body()
         self.stored = Elements(body, shape, shape.stored)
@@ -68,6 +82,23 @@ class Seeing:
             off = body.test("uge", index, dim[D.SIZE])
             is_outside = body.let(f"or i1 {is_outside}, {off}")
         return image, is_outside
+
+    def taps(self, dim: list[str], places: tuple[str, str]) -> AbstractContextManager[str]:
+        """Repeat for the taps of a window along a dim; gives the tap.
+
+        Args:
+            dim: Its run-time integers.
+            places: The first and the last of those that see something. Of a long window, the taps
+                at which no place from one to the other sees an element are left out: it may be far
+                larger than the image.
+        """
+        body = self.body
+        if not self.is_long:
+            return body.loop(0, dim[D.KERNEL])
+        (first, _), (last, _) = [self.index(dim, place, "0") for place in places]
+        begin = body.ceil(body.max(body.sub("0", last), "0"), dim[D.DILATION])
+        end = body.ceil(body.max(body.sub(dim[D.SIZE], first), "0"), dim[D.DILATION])
+        return body.long_loop(begin, body.min(end, dim[D.KERNEL]))
 
     def seen_along(self, place: str, tap: str) -> tuple[str, str, str]:
         """The same along a row, of an offset in bytes: place l of a run sees index + l * stride."""

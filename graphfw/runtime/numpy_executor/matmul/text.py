@@ -126,6 +126,13 @@ class Body:
                     self._writer.ask(self._writer.depth)
             yield index
 
+    def long_loop(self, begin: str, end: str) -> AbstractContextManager[str]:
+        """Repeat for `begin` up to `end`, which may take long; gives the index.
+
+        In a function that computes a cell, it asks now and then if the run should end.
+        """
+        return self._writer.loop(begin, end, "1", asks=True)
+
     def whole(
         self, slot: str, end: str, step: str | int, least: str | int | None = None
     ) -> AbstractContextManager[str]:
