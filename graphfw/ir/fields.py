@@ -51,11 +51,11 @@ def refuse_unknown(name: str, unknown: Iterable[str], *known: str) -> None:
 
 
 _known: dict[type[Op], dict[str, tuple[Any, ...]]] = {}
-"""What `_kinds` has returned for graphfw's own ops."""
+"""The results of `_kinds` for ops of graphfw."""
 
 
 def _kinds(cls: type[Op]) -> dict[str, tuple[Any, ...]]:
-    """Return what each field of an op may be; anything, for those of the user's ops."""
+    """Return the types that each field of an op may have; any, for the ops of users."""
     if cls in _known:
         return _known[cls]
     found: dict[str, tuple[Any, ...]] = dict.fromkeys(cls.fields, (Any,))
