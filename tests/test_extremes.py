@@ -145,6 +145,18 @@ def test_numbers_of_more_than_64_bits_have_no_native_code(make, wanted):
                 report(image)
 
 
+def test_a_limit_of_memory_with_numbers_of_more_than_64_bits():
+    with gf.Graph() as g:
+        x = gf.placeholder((1, 1, 3, 3), name="x")
+        pooled = gf.max_pool(x, 1, dilation=2**62)
+        strided = gf.conv(x, gf.ones((1, 1, 1, 1)), stride=10**400)
+    session = gf.Session(g, memory_limit="1GB")
+    image = np.ones((1, 1, 3, 3), np.float32)
+    np.testing.assert_array_equal(session.run(pooled, {x: image}), image)
+    with pytest.raises(gf.ExecutorError, match="more than 64 bits"):
+        session.run(strided, {x: image})
+
+
 def test_a_size_divided_by_0_has_no_plan_of_memory():
     with gf.Graph() as g:
         x = gf.placeholder(("n", "m"), name="x")

@@ -52,7 +52,11 @@ class NumpyExecutor(Executor):
             return executable(program, options, self._arenas)
         # Not at the top: it imports the compiler.
         limited = import_module("graphfw.runtime.numpy_executor.limited")
-        made: Executable = limited.LimitedExecutable(program, options, self._arenas)
+        try:
+            made: Executable = limited.LimitedExecutable(program, options, self._arenas)
+        except OverflowError:
+            options.require_no_limit("a program with numbers of more than 64 bits")
+            raise
         return made
 
     def passes(self) -> Sequence[Pass]:

@@ -94,6 +94,12 @@ class CpuTarget:
         return node.op.name in _FILLING
 
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+        try:
+            return self._steps(node, inputs, outputs)
+        except OverflowError:  # its numbers may have more than 64 bits
+            return []
+
+    def _steps(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
         if node.op.name == "conv":
             return convolution.spread_steps(
                 node,
