@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 import graphfw as gf
+from graphfw.runtime.limits import compiles
+
+compiled = pytest.mark.skipif(not compiles(), reason="of native code alone")
 
 
 def run(make, array, *, debug=False):
@@ -145,6 +148,7 @@ def test_numbers_of_more_than_64_bits_have_no_native_code(make, wanted):
                 report(image)
 
 
+@compiled
 def test_a_limit_of_memory_with_numbers_of_more_than_64_bits():
     with gf.Graph() as g:
         x = gf.placeholder((1, 1, 3, 3), name="x")
@@ -157,6 +161,7 @@ def test_a_limit_of_memory_with_numbers_of_more_than_64_bits():
         session.run(strided, {x: image})
 
 
+@compiled
 def test_a_size_divided_by_0_has_no_plan_of_memory():
     with gf.Graph() as g:
         x = gf.placeholder(("n", "m"), name="x")
@@ -185,12 +190,13 @@ def test_long_windows(make, rng):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@compiled
 def test_windows_far_larger_than_the_image_take_no_longer(rng):
     image = rng.standard_normal((1, 2, 5, 6)).astype(np.float32)
     with gf.Graph() as g:
         x = gf.placeholder(image.shape, name="x")
         y = [gf.local_response_norm(x, 2**60), gf.max_pool(x, (2**60, 1), padding=(2**59, 0))]
-    with gf.Session(g, timeout=20) as session:
+    with gf.Session(g, verify="each", timeout=20) as session:
         norm, largest = session.run(y, {x: image})
     np.testing.assert_array_equal(norm, image)
     np.testing.assert_array_equal(largest[:, :, 0], image.max(axis=2))
