@@ -48,6 +48,7 @@ def test_workloads_are_many_and_travel_to_other_processes():
             pickle.dumps(dict(workload.makers))
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("scale", [FULL, QUICK])
 def test_sizes_are_of_their_range(scale):
     for number in range(200):

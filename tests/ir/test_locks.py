@@ -53,6 +53,7 @@ def test_a_lock_is_free_whenever_its_block_is_interrupted(rng):
         assert is_free(inner)
 
 
+@pytest.mark.smoke
 def test_who_waits_for_a_lock_can_be_interrupted():
     lock = locks.reentrant()
     taken, leave = threading.Event(), threading.Event()
