@@ -16,7 +16,11 @@ from graphfw.runtime.numpy_executor import pipeline
 
 DOCS = Path(__file__).parent.parent / "docs"
 FIGURES = DOCS / "benchmarks"
-ALL = sorted(page for page in DOCS.rglob("*.md") if FIGURES not in page.parents)
+ALL = sorted(
+    page
+    for page in DOCS.rglob("*.md")
+    if FIGURES not in page.parents or page == FIGURES / "README.md"
+)
 WITH_CODE = [page for page in ALL if "```python" in page.read_text("utf-8")]
 INTERNALS = [page for page in ALL if page.is_relative_to(DOCS / "internals")]
 PAGES = [page for page in WITH_CODE if page not in INTERNALS]
@@ -52,7 +56,7 @@ def test_lines_are_short(page):
 
 def test_the_site_has_every_page():
     listed = re.findall(r": (\S+\.md)$", (DOCS.parent / "mkdocs.yml").read_text("utf-8"), re.M)
-    pages = [page.relative_to(DOCS).as_posix() for page in [*ALL, FIGURES / "README.md"]]
+    pages = [page.relative_to(DOCS).as_posix() for page in ALL]
     assert sorted(listed) == sorted(pages)
 
 
