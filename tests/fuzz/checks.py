@@ -135,6 +135,8 @@ class Precision(NamedTuple):
         least: What results may be off, of the largest, where nothing moves them.
         factor: How many times as far as noise moves results these may be off.
         most: Where noise moves results further, of the largest, nothing is said.
+        safe: Where results are larger, squares on the way may have left the dtype's range, so that
+            results may be infinite or NaN. The reference is float64, and has a wider range.
     """
 
     noise: float
@@ -142,13 +144,14 @@ class Precision(NamedTuple):
     least: float
     factor: float
     most: float
+    safe: float
 
 
 PRECISIONS = {
-    "float64": Precision(1e-9, 2.0**-52, 1e-9, 10, 1e-4),
-    "float32": Precision(2.0**-23, 2.0**-23, 2.0**-19, 100, 1e-2),
-    "float16": Precision(2.0**-10, 2.0**-23, 2.0**-7, 100, 1e-2),
-    "bfloat16": Precision(2.0**-7, 2.0**-23, 2.0**-4, 100, 5e-2),
+    "float64": Precision(1e-9, 2.0**-52, 1e-9, 10, 1e-4, 1e150),
+    "float32": Precision(2.0**-23, 2.0**-23, 2.0**-19, 100, 1e-2, 1e19),
+    "float16": Precision(2.0**-10, 2.0**-23, 2.0**-7, 100, 1e-2, 0.0),
+    "bfloat16": Precision(2.0**-7, 2.0**-23, 2.0**-4, 100, 5e-2, 1e19),
 }
 
 
@@ -314,9 +317,9 @@ class _References:
             apart = max([abs(wanted - x).max(initial=0.0) for x in moved])
             if not np.isfinite(scale) or not np.isfinite(apart) or apart > p.most * scale:
                 return False  # ill-conditioned: nothing can be said
-            most = gf.finfo(got.dtype).max
-            # The reference is float64, and has a wider range, for squares on the way as well.
-            if scale > most or (scale > most**0.5 and not np.isfinite(got).all()):
+            if scale > gf.finfo(got.dtype).max:
+                return False
+            if scale > p.safe and not np.isfinite(got).all():
                 return False
             off = abs(got.astype(np.float64) - wanted).max(initial=0.0)
         self._allowed[number] = allowed = p.least * scale + p.factor * apart
