@@ -8,6 +8,7 @@ from graphfw.ir.tensor import Node
 from graphfw.passes import pipelines
 from graphfw.passes.base import Pass
 from graphfw.passes.control_flow import OptimiseBodies
+from graphfw.passes.integer_products import IntegerProductToReduction
 from graphfw.passes.low_bit_gemv import GemvToReduction
 from graphfw.passes.sink_pooling import (
     FuseConvReluPool,
@@ -20,7 +21,7 @@ from graphfw.runtime.numpy_executor import convolution
 from graphfw.runtime.numpy_executor.machine import tiles_here
 from graphfw.runtime.numpy_executor.matmul.tiles import tiles_for
 
-_ROWS = (GemvToReduction(),)
+_PRODUCTS = (GemvToReduction(), IntegerProductToReduction())
 
 
 def passes() -> Sequence[Pass]:
@@ -32,8 +33,8 @@ def passes() -> Sequence[Pass]:
         FuseConvReluPool(_pools),
         SinkElementwiseBelowPool(_pools),
         FuseMaxPoolBackward(_routes),
-        *_ROWS,
-        OptimiseBodies(_ROWS),
+        *_PRODUCTS,
+        OptimiseBodies(_PRODUCTS),
     )
 
 
