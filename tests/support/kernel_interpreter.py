@@ -93,6 +93,7 @@ class Interpreted:
     """The target whose code is interpreted here."""
 
     most_numbers = sys.maxsize
+    narrow = 8
 
     def kernel(self, kernel: Kernel, sizes: Sequence[DimLike]) -> KernelAsCode:
         del sizes

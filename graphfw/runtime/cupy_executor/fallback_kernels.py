@@ -97,6 +97,7 @@ class _KernelsOnly:
     """A target that makes kernels, and nothing else."""
 
     most_numbers = sys.maxsize
+    narrow = 0
 
     def kernel(self, kernel: Kernel, sizes: Sequence[DimLike]) -> CudaCode:
         del sizes

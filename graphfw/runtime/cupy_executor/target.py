@@ -46,6 +46,7 @@ class GpuTarget:
     """
 
     most_numbers = sys.maxsize  # what lies in memory would be one more operand to keep there
+    narrow = 0
 
     def __init__(
         self,

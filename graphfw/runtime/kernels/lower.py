@@ -25,6 +25,7 @@ from graphfw.runtime.kernels.lower_loops import (
     is_cheap_call,
     postorder,
 )
+from graphfw.runtime.kernels.lower_narrow import turn_if_narrow
 from graphfw.runtime.kernels.lower_numbers import with_tables
 from graphfw.runtime.kernels.lower_packed import packed
 from graphfw.runtime.kernels.lower_prologues import multiplied, prologue
@@ -248,6 +249,7 @@ class _Lowering:
         stores = [t for t in group.outputs if t.node not in across]
         partial = [across[t.node] for t in group.outputs if t.node in across]
         draft = with_tables(drafted(values, stores, partial), self.target.most_numbers)
+        turn_if_narrow(draft, self.target.narrow)
         steps = [step(finished(copy, self.target), (), self.target) for copy in packed(draft)]
         done = finished(draft, self.target)
         steps.append(step(done, group.nodes, self.target, values.nonzero))

@@ -64,7 +64,14 @@ from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage, Temp
 
 
 class KernelTarget(Protocol):
-    """A compiler of kernels."""
+    """A compiler of kernels.
+
+    Attributes:
+        narrow: Up to so many elements a row is narrow: see `lower_narrow`. Strides along vectors up
+            to this are numbers of the kernel, since the code depends on them.
+    """
+
+    narrow: int
 
     def kernel(self, kernel: Kernel, sizes: Sequence[DimLike]) -> Code:
         """Return the code of a kernel that writes results of these numbers of elements."""
@@ -183,6 +190,12 @@ class Joined(NamedTuple):
     extent: DimLike
 
 
+def joined_axes(draft: Draft) -> tuple[list[Joined], list[Joined]]:
+    """Return the outer and the inner axes that the kernel of a draft will have."""
+    finisher = _Finisher(draft, None)
+    return finisher.outer, finisher.inner
+
+
 class _Finisher:
     """Settles one draft."""
 
@@ -224,6 +237,8 @@ class _Finisher:
         self._values: list[DimLike] = []
         self._buffers: dict[tuple[Storage, bool], int] = {}
         self._names: dict[Variable, str] = {}
+        self._vectors = (outer if draft.form == "columns" else inner)[-1].last
+        self._near = 0 if target is None else target.narrow
         self._swap = Swap(self._settled)
         self._lines: dict[Across, Temp] = {}
         self._can_fail = False
@@ -318,9 +333,14 @@ class _Finisher:
                 self._can_fail = True
             elif variable in self._names:
                 name = self._names[variable]
-                strides.append((name, self._size(stride, ("stride", name))))
+                strides.append((name, self._stride(variable, stride)))
         strides.sort(key=lambda entry: entry[0])
         return Access(self._size(place.offset, ("offset",)), tuple(strides), tuple(terms))
+
+    def _stride(self, variable: Variable, stride: DimLike) -> Size:
+        if variable == self._vectors and isinstance(stride, int) and abs(stride) <= self._near:
+            return stride
+        return self._size(stride, ("stride", self._names[variable]))
 
     def _param(self, size: DimLike) -> Param:
         """Return a parameter even for 0 and 1."""

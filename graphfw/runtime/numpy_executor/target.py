@@ -19,6 +19,7 @@ from graphfw.runtime.numpy_executor.codegen import (
     scratch_bytes,
     with_stores,
 )
+from graphfw.runtime.numpy_executor.codegen.strided import NEAR
 from graphfw.runtime.numpy_executor.machine import pairs_here, tiles_here
 from graphfw.runtime.numpy_executor.matmul.lowering import (
     computes_operand,
@@ -43,6 +44,7 @@ class CpuTarget:
     """
 
     most_numbers = 32
+    narrow = NEAR
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from graphfw.runtime.kernels.ir import (
     SizeValue,
 )
 from graphfw.runtime.kernels.scalars import PRIMITIVES
-from graphfw.runtime.numpy_executor.codegen import mathlib, packed, philox
+from graphfw.runtime.numpy_executor.codegen import mathlib, packed, philox, strided
 from graphfw.runtime.numpy_executor.codegen.facts import Facts, Shape, postorder
 from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
 from graphfw.runtime.numpy_executor.codegen.registers import (
@@ -46,12 +46,14 @@ class Address(NamedTuple):
         scattered: Whether they are vectors of pointers.
         varying: Whether there is more than one element.
         level: Where they are computed.
+        stride: How far neighbours are apart, where that is known to be little, but not 1; else 0.
     """
 
     pointers: Registers
     scattered: bool
     varying: bool
     level: int
+    stride: int = 0
 
 
 class Evaluator:
@@ -306,7 +308,8 @@ class Evaluator:
         kind = vector("i64", self.shape.lanes)
         texts = [f"getelementptr {element}, ptr {start}, {kind} {x}" for x in lanes]
         pointers = tuple([self.writer.pure(text, place.level) for text in texts])
-        return Address(pointers, self.shape.lanes > 1, True, place.level)
+        stride = int(lane_stride) if not varying and strided.is_near(lane_stride) else 0
+        return Address(pointers, self.shape.lanes > 1, True, place.level, stride)
 
     def offsets(
         self, access: Access
@@ -391,6 +394,10 @@ class Evaluator:
         masked = self.masks[number] if address.varying and self.masks else ""
         if not address.scattered and not masked:
             return self.writer.let(f"load {kind}, ptr {pointer}, align {dtype.itemsize}", level)
+        if address.scattered and address.stride and not masked:
+            return strided.load(
+                self.writer, element, dtype.itemsize, lanes, pointer, address.stride, level
+            )
         if address.scattered:
             # Without a mask, which LLVM would make branches of on processors where scalar loads are
             # faster than gathers: the lanes that are off read what the first of all does.

@@ -1,0 +1,55 @@
+"""Vectors of elements that lie a few elements apart: dense loads, and shuffles.
+
+A gather reads one element after the other. The elements of a vector whose stride is s lie in s
+dense vectors, of which shuffles take them.
+"""
+
+from __future__ import annotations
+
+from graphfw.runtime.numpy_executor.codegen.registers import vector
+from graphfw.runtime.numpy_executor.codegen.writer import Writer
+
+NEAR = 8
+"""Elements that are farther apart are gathered."""
+
+
+def is_near(stride: str) -> bool:
+    """Whether a stride is a number, and few dense loads read the elements of a vector."""
+    return stride.removeprefix("-").isdigit() and 0 < abs(int(stride)) <= NEAR
+
+
+def load(
+    writer: Writer, element: str, align: int, lanes: int, pointers: str, stride: int, level: int
+) -> str:
+    """Write the load of a vector; nothing is read beyond its first and its last element.
+
+    Args:
+        writer: Writes it.
+        element: LLVM's type of an element in memory.
+        align: Of an element, in bytes.
+        lanes: How many elements.
+        pointers: Their addresses.
+        stride: How far apart they are, in elements; not 0.
+        level: Where it is written.
+    """
+    lowest = lanes - 1 if stride < 0 else 0
+    text = f"extractelement {vector('ptr', lanes)} {pointers}, i64 {lowest}"
+    start = writer.pure(text, level)
+    step, kind = abs(stride), vector(element, lanes)
+    found, taken = "poison", 0
+    while taken < lanes:
+        # The last dense vector ends with the last element, so it may overlap the one before.
+        begin = min(taken * step, (lanes - 1) * (step - 1))
+        until = min(lanes, (begin + lanes - 1) // step + 1)
+        address = writer.pure(f"getelementptr {element}, ptr {start}, i64 {begin}", level)
+        dense = writer.let(f"load {kind}, ptr {address}, align {align}", level)
+        picked = [
+            str(lane if lane < taken else lanes + lane * step - begin) if lane < until else "poison"
+            for lane in range(lanes)
+        ]
+        if stride < 0 and until == lanes:
+            picked.reverse()
+        places = ", ".join([f"i32 {place}" for place in picked])
+        text = f"shufflevector {kind} {found}, {kind} {dense}, <{lanes} x i32> <{places}>"
+        found, taken = writer.pure(text, level), until
+    return found
