@@ -271,7 +271,8 @@ class Execution:
         """Find out what computes a node at these sizes."""
         build, sizes = self._build, self._layout.sizes
         region = build.regions.get(node)
-        compute = _evaluation(node, sizes) if region is None else region.ready(sizes)
+        threads = self._run.run.threads
+        compute = _evaluation(node, sizes, threads) if region is None else region.ready(sizes)
         read = self._loaded.read
         numbers = [build.bases[tensor] for tensor in node.outputs]
         outputs = [
@@ -319,7 +320,7 @@ class Execution:
 
 
 def _evaluation(
-    node: Node, sizes: dict[str, int]
+    node: Node, sizes: dict[str, int], threads: int
 ) -> Callable[[Sequence[Array], Rng], Sequence[Array]]:
     """Return a function that computes a node by its op's `eval`."""
     op = node.op.bind(sizes)
@@ -335,4 +336,4 @@ def _evaluation(
         return [np.array(array, order="C", copy=copy) for array in results]
 
     cut = None if copy else cut_of(node, op, sizes)
-    return compute if cut is None else in_pieces(node, cut, compute)
+    return compute if cut is None else in_pieces(node, cut, compute, threads)

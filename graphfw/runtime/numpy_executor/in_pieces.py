@@ -1,12 +1,16 @@
-"""Nodes that NumPy computes, piece by piece: between two pieces a run can end.
+"""Nodes that NumPy computes, piece by piece: by several threads, and between two a run can end.
 
-Python hears signals between two calls of NumPy, not inside of one. So the results of a large node
-are computed for some indices of an axis at a time, along which they are independent: a sort of many
-rows for some of the rows. A node without such an axis, a sort of one row, is a single call.
+NumPy computes a call on one thread, and Python hears signals between two calls, not inside of one.
+So the results of a large node are computed for some indices of an axis at a time, along which they
+are independent: a sort of many rows for some of the rows. Which pieces there are does not depend on
+the number of threads. A node without such an axis, a sort of one row, is a single call.
 """
 
 from __future__ import annotations
 
+import contextvars
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -21,7 +25,8 @@ from graphfw.ir.types import TensorType
 from graphfw.ops.batching import free_axis
 
 _PIECE = 1 << 17
-"""Elements of a piece's largest input or output: some ms of a sort."""
+"""Elements of a piece's largest input or output: some ms of a sort, and 20 times as long as it
+takes to start a thread."""
 
 Compute = Callable[[Sequence[Array], Rng], Sequence[Array]]
 
@@ -64,20 +69,62 @@ def _at(tensor: Tensor, sizes: Mapping[str, int]) -> TensorType:
     return TensorType(tensor.dtype, tuple([evaluate(dim, sizes) for dim in tensor.shape]))
 
 
-def in_pieces(node: Node | None, cut: Cut, compute: Compute) -> Compute:
+def in_pieces(node: Node | None, cut: Cut, compute: Compute, threads: int = 1) -> Compute:
     """Return a function that computes a node piece by piece, by one that computes any of them."""
 
     def all_pieces(arrays: Sequence[Array], rng: Rng) -> Sequence[Array]:
         results = [np.empty(t.shape, t.dtype.dtype) for t in cut.outputs]
-        for begin in range(0, cut.length, cut.step):
-            time_limits.check(node)
+        begins = deque(range(0, cut.length, cut.step))
+
+        def piece() -> bool:
+            """Compute the next piece; return whether there was one."""
+            try:
+                begin = begins.popleft()
+            except IndexError:
+                return False
             span = slice(begin, begin + cut.step)
             parts = compute([_part(array, cut, span) for array in arrays], rng)
             for result, part in zip(results, parts, strict=True):
                 _part(result, cut, span)[...] = part
+            return True
+
+        helpers: list[_Helper] = []
+        try:
+            while len(helpers) < min(threads, len(begins)) - 1:
+                helpers.append(_Helper(piece))
+            while piece():
+                time_limits.check(node)
+        finally:
+            begins.clear()
+            for helper in helpers:
+                helper.join()
+        for helper in helpers:
+            if helper.error is not None:
+                raise helper.error
         return results
 
     return all_pieces
+
+
+class _Helper(threading.Thread):
+    """A thread that computes pieces, as long as there are any.
+
+    Attributes:
+        error: That of a piece, if one fails.
+    """
+
+    def __init__(self, piece: Callable[[], bool]) -> None:
+        super().__init__(name="graphfw pieces", daemon=True)
+        self.error: BaseException | None = None
+        self._piece, self._context = piece, contextvars.copy_context()
+        self.start()
+
+    def run(self) -> None:
+        try:
+            while self._context.run(self._piece):
+                pass
+        except BaseException as error:  # raised by the thread that waits
+            self.error = error
 
 
 def _part(array: Array, cut: Cut, span: slice) -> Array:

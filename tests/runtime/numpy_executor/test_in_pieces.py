@@ -1,5 +1,6 @@
 """Nodes that NumPy computes piece by piece: with the same results; a run ends between pieces."""
 
+import threading
 import time
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import graphfw as gf
 import graphfw.ops  # registers the ops
 from graphfw.ir.op import PURE, RANDOM
+from graphfw.ir.types import TensorType
 from graphfw.ops.batching import free_axis
 from graphfw.runtime.numpy_executor import in_pieces
 from tests.support.grouped import family, grouped
@@ -27,9 +29,9 @@ def test_pieces_have_the_results_of_the_whole(case, rng):
         return
     whole = sample.draw(rng)
     length = outputs[0].shape[axis]
-    for step in (1, 2):
+    for step, threads in ((1, 1), (2, 2)):
         cut = in_pieces.Cut(axis, length, step, outputs)
-        compute = in_pieces.in_pieces(None, cut, lambda xs, rng: sample.evaluate(np, *xs))
+        compute = in_pieces.in_pieces(None, cut, lambda xs, rng: sample.evaluate(np, *xs), threads)
         for result, wanted in zip(compute(whole, RNG), sample.evaluate(np, *whole), strict=True):
             assert result.dtype == wanted.dtype
             np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5, strict=True)
@@ -114,3 +116,47 @@ def test_a_timeout_ends_a_node_between_two_pieces(rng, monkeypatch):
     assert 1 <= len(calls) < 50
     monkeypatch.undo()
     assert (plan(value) == np.sort(value)).all()
+
+
+def test_any_number_of_threads_gives_the_same_bits(rng, monkeypatch):
+    monkeypatch.setattr(in_pieces, "_PIECE", 500)
+    with gf.Graph() as g:
+        x = gf.placeholder((60, 40), gf.complex64, name="x")
+        y = gf.fft.fft(x)
+    value = rng.standard_normal((60, 40)) + 1j * rng.standard_normal((60, 40))
+    found = []
+    for threads in (1, 2, 5):
+        with gf.Session(g, threads=threads) as session:
+            found.append(session.run(y, {x: value.astype(np.complex64)}))
+    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+
+
+def test_an_error_on_another_thread_is_raised(rng):
+    main = threading.get_ident()
+
+    def fail(arrays, rng):
+        if threading.get_ident() != main:
+            raise ValueError("no")
+        time.sleep(0.01)
+        return arrays
+
+    outputs = (TensorType(gf.float32, (60,)),)
+    compute = in_pieces.in_pieces(None, in_pieces.Cut(0, 60, 1, outputs), fail, 3)
+    with pytest.raises(ValueError, match="no"):
+        compute([np.zeros(60, np.float32)], RNG)
+
+
+def test_no_thread_is_left_behind_by_an_interrupt():
+    before = threading.active_count()
+
+    def interrupted(arrays, rng):
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        time.sleep(0.01)
+        return arrays
+
+    outputs = (TensorType(gf.float32, (60,)),)
+    compute = in_pieces.in_pieces(None, in_pieces.Cut(0, 60, 1, outputs), interrupted, 2)
+    with pytest.raises(KeyboardInterrupt):
+        compute([np.zeros(60, np.float32)], RNG)
+    assert threading.active_count() == before
