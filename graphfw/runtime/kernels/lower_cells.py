@@ -33,9 +33,13 @@ _PASSES = 4
 """A cell has no fewer rows of several passes, where there are enough: while one is computed, the
 next row of the cell is read."""
 
-_TILE = 64
-"""Where something is read across, a cell is a square of so many rows and columns: what lies in a
-cache line with an element is then used while it is in cache."""
+TILE = 4096
+"""Where something is read across, a cell is a tile of rows and positions, so many elements of them:
+what lies in a cache line with an element is then used while it is in cache."""
+
+_TILE_POSITIONS = (16, 64, 128)
+"""How many positions the rows of a tile have. To begin a row takes as long as some vectors, so they
+are many; but no more than there are."""
 
 _BLOCK = 64
 """With "columns", a cell has a multiple of so many of them."""
@@ -73,8 +77,11 @@ def pieces(rows: DimLike, inner: DimLike, nbytes: int) -> Work:
 
 
 def tiles(rows: DimLike, inner: DimLike) -> Work:
-    """Cut rows and positions into squares."""
-    return Work(_TILE, _TILE, up(rows, _TILE) * up(inner, _TILE))
+    """Cut rows and positions into tiles."""
+    *fewer, most = _TILE_POSITIONS
+    positions = next((n for n in fewer if isinstance(inner, int) and inner <= n), most)
+    block = TILE // positions
+    return Work(block, positions, up(rows, block) * up(inner, positions))
 
 
 def whole_rows(rows: DimLike, inner: DimLike, nbytes: int, *, passes: int, has_lines: bool) -> Work:

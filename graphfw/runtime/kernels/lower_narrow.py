@@ -6,10 +6,11 @@ have to combine the lanes of each row.
 
 from __future__ import annotations
 
+from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
-from graphfw.runtime.kernels.lower_loops import Draft, Stored
+from graphfw.runtime.kernels.lower_loops import Draft, Stored, postorder, roots_of
 from graphfw.runtime.kernels.lower_steps import joined_axes
-from graphfw.runtime.kernels.lower_values import Reduced
+from graphfw.runtime.kernels.lower_values import Element, Reduced
 
 _MANY_ROWS = 256
 """Fewer rows are not worth the loads of elements that lie apart."""
@@ -26,15 +27,40 @@ def turn_if_narrow(draft: Draft, narrow: int) -> None:
         draft: The kernel.
         narrow: Up to so many elements a row is narrow.
     """
+    if draft.inner is None and _is_read_across(draft, narrow):
+        draft.outer, draft.inner = draft.outer[:-1], draft.outer[-1:]
+        draft.form = "columns"
+        return
     if draft.form != "rows" or not draft.inner or not draft.outer:
         return
     width = size_of([axis.extent for axis in draft.inner])
     if not isinstance(width, int) or width > _limit(draft, narrow):
         return
     outer, _ = joined_axes(draft)
-    rows = outer[-1].extent
-    if not isinstance(rows, int) or rows >= _MANY_ROWS:
+    if _are_many(outer[-1].extent):
         draft.form = "columns"
+
+
+def _is_read_across(draft: Draft, narrow: int) -> bool:
+    """Whether elements lie densely across the rows of an elementwise kernel, which are narrow."""
+    if len(draft.outer) < 2:
+        return False
+    position = draft.outer[-1]
+    if not isinstance(position.extent, int) or not 1 < position.extent <= narrow:
+        return False
+    outer, (inner,) = joined_axes(draft)
+    if not outer or inner.extent != position.extent or not _are_many(outer[-1].extent):
+        return False
+    row = outer[-1].last
+    roots = [root for statement in draft.statements() for root in roots_of(statement)]
+    places = [e.place for e in postorder(roots, lambda e: False) if isinstance(e, Element)]
+    places += [one.place for one in draft.statements() if isinstance(one, Stored)]
+    strides = [dict(place.strides) for place in places]
+    return any([s.get(row, 0) == 1 and s.get(position, 0) not in (0, 1) for s in strides])
+
+
+def _are_many(rows: DimLike) -> bool:
+    return not isinstance(rows, int) or rows >= _MANY_ROWS
 
 
 def _limit(draft: Draft, narrow: int) -> int:

@@ -73,7 +73,9 @@ def test_several_rows_where_a_row_is_read_while_another_is_computed():
 
 
 def test_tiles_and_long_rows():
-    assert tiles(100, 65) == Work(64, 64, 4)
+    assert tiles(100, 165) == Work(32, 128, 8)
+    assert tiles(100, 60) == Work(64, 64, 2)
+    assert tiles(100, 3) == Work(256, 16, 1)
     assert is_long(1 << 14)
     assert not is_long((1 << 14) - 1)
     with gf.Graph():

@@ -16,6 +16,7 @@ from graphfw.runtime.numpy_executor.codegen.registers import (
     splat,
     vector,
 )
+from graphfw.runtime.numpy_executor.codegen.transpose import exchanged, transposed
 
 
 @record
@@ -288,7 +289,7 @@ def define_panels(module: Module, t: Tile) -> str:
             place = f.at(kind, to, half.index)
             with f.loop("0", blocks, lanes) as at:
                 block = [t.read(f, f.at(t.element, row, at.index)) for row in rows]
-                for i, x in enumerate(_transposed(f, t, block)):
+                for i, x in enumerate(transposed(f.let, t.vector, lanes, block)):
                     line = f.mul(f.add(at.index, str(i)), str(n))
                     t.store(f, x, f.at(kind, place, line))
             with f.loop(blocks, "%columns") as at:
@@ -304,35 +305,13 @@ def define_panels(module: Module, t: Tile) -> str:
     return "@panels"
 
 
-def _transposed(f: Body, t: Tile, rows: list[str]) -> list[str]:
-    """Transpose a square of vectors: halves of blocks off the diagonal change places, by size."""
-    step = t.lanes // 2
-    while step:
-        for i in range(t.lanes):
-            if not i & step:
-                rows[i], rows[i + step] = _exchanged(f, t, rows[i], rows[i + step], step)
-        step //= 2
-    return rows
-
-
-def _exchanged(f: Body, t: Tile, a: str, b: str, step: int) -> tuple[str, str]:
-    """Let each second block of `step` lanes of `a` change places with that before it of `b`."""
-    n = t.lanes
-    upper = [j if not j & step else n + j - step for j in range(n)]
-    lower = [j + step if not j & step else n + j for j in range(n)]
-    results = []
-    for order in (upper, lower):
-        numbers = ", ".join([f"i32 {j}" for j in order])
-        text = f"shufflevector {t.vector} {a}, {t.vector} {b}, <{n} x i32> <{numbers}>"
-        results.append(f.let(text))
-    return results[0], results[1]
-
-
 def sums(f: Body, t: Tile, rows: list[str]) -> str:
     """Return a vector of the sums of as many vectors as it has lanes."""
     while len(rows) > 1:
         step = len(rows) // 2
-        pairs = [_exchanged(f, t, rows[i], rows[i + step], step) for i in range(step)]
+        pairs = [
+            exchanged(f.let, t.vector, t.lanes, rows[i], rows[i + step], step) for i in range(step)
+        ]
         rows = [f.let(f"fadd {t.vector} {a}, {b}") for a, b in pairs]
     return rows[0]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphfw.runtime.kernels.ir import Carry, Expr
-from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator, Registers
+from graphfw.runtime.numpy_executor.codegen.addresses import Registers
+from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 from graphfw.runtime.numpy_executor.codegen.registers import register, vector
 
 

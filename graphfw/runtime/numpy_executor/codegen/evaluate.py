@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from graphfw.ir.dtype import DType, int64
 from graphfw.runtime.kernels.ir import (
@@ -22,6 +21,7 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.scalars import PRIMITIVES
 from graphfw.runtime.numpy_executor.codegen import mathlib, packed, philox, strided
+from graphfw.runtime.numpy_executor.codegen.addresses import Address, Registers, symbol_of
 from graphfw.runtime.numpy_executor.codegen.facts import Facts, Shape, postorder
 from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
 from graphfw.runtime.numpy_executor.codegen.registers import (
@@ -34,27 +34,6 @@ from graphfw.runtime.numpy_executor.codegen.registers import (
 )
 from graphfw.runtime.numpy_executor.codegen.writer import PAST_CACHES, Writer
 
-Registers = tuple[str, ...]
-"""One register for each vector that is computed at once; of what does not vary: one scalar."""
-
-
-class Address(NamedTuple):
-    """Where vectors of elements lie.
-
-    Attributes:
-        pointers: One for each vector: of its first element, or vectors of pointers.
-        scattered: Whether they are vectors of pointers.
-        varying: Whether there is more than one element.
-        level: Where they are computed.
-        stride: How far neighbours are apart, where that is known to be little, but not 1; else 0.
-    """
-
-    pointers: Registers
-    scattered: bool
-    varying: bool
-    level: int
-    stride: int = 0
-
 
 class Evaluator:
     """Writes values, loads and stores.
@@ -65,6 +44,7 @@ class Evaluator:
         shape: How many elements are computed side by side at this place of the text.
         masks: For each vector, which lanes are computed; empty: all.
         index: Where each axis stands, by name; the vector axis: where its first lane does.
+        transposed: Where the row at hand of an operand lies that is read across; see `Transposing`.
     """
 
     def __init__(self, facts: Facts, writer: Writer) -> None:
@@ -73,6 +53,7 @@ class Evaluator:
         self.shape = Shape(1, 1)
         self.masks: Registers = ()
         self.index: dict[str, str] = {}
+        self.transposed: dict[Load, str] = {}
         self._values: list[dict[Expr, Registers]] = [{}]
         self._results: dict[str, Registers] = {}
         self._keeps: dict[str, tuple[str, list[tuple[int, str]]]] = {}
@@ -188,7 +169,13 @@ class Evaluator:
             return packed.load(self, expr)
         if isinstance(expr, Load):
             dtype = self.facts.kernel.buffers[expr.buffer].dtype
-            return self.load(dtype, self.address(expr.buffer, expr.access))
+            start = self.transposed.get(expr)
+            if start is None:
+                return self.load(dtype, self.address(expr.buffer, expr.access))
+            step = [(place.level, self.index[self.facts.vector_axis])]
+            first = self._pointer(start, memory(dtype), step)
+            pointers = self._in_a_row(first, memory(dtype), place.level)
+            return self.load(dtype, Address(pointers, False, True, place.level))
         if isinstance(expr, Draw):
             return self._drawn(expr)
         if not isinstance(expr, Call):
@@ -410,7 +397,7 @@ class Evaluator:
             (kind, "zeroinitializer"),
         ]
         return self.writer.call(
-            kind, _symbol(address, "gather", "load", lanes, element), operands, level
+            kind, symbol_of(address, "gather", "load", lanes, element), operands, level
         )
 
     def _first_for_others(self, start: str, pointers: str, mask: str, level: int) -> str:
@@ -458,7 +445,7 @@ class Evaluator:
                 ("i32", str(dtype.itemsize)),
                 (vector("i1", lanes), masks[number] if masks else splat("i1", "true", lanes)),
             ]
-            symbol = _symbol(address, "scatter", "store", lanes, element)
+            symbol = symbol_of(address, "scatter", "store", lanes, element)
             self.writer.call("void", symbol, operands, level)
 
     def _pointer(self, start: str, element: str, parts: list[tuple[int, str]]) -> str:
@@ -490,10 +477,3 @@ class Evaluator:
         return self.writer.pure(
             f"add nsw {kind} {offset}, {self.writer.pure(scaled, level)}", level
         )
-
-
-def _symbol(address: Address, scattered: str, in_a_row: str, lanes: int, element: str) -> str:
-    suffix = {"float": "f32", "double": "f64"}.get(element, element)
-    if address.scattered:
-        return f"llvm.masked.{scattered}.v{lanes}{suffix}.v{lanes}p0"
-    return f"llvm.masked.{in_a_row}.v{lanes}{suffix}.p0"

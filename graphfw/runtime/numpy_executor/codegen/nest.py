@@ -17,9 +17,11 @@ from graphfw.runtime.kernels.ir import (
     Reduce,
     Store,
 )
+from graphfw.runtime.numpy_executor.codegen.across import Transposing, loads_across
+from graphfw.runtime.numpy_executor.codegen.addresses import Registers
 from graphfw.runtime.numpy_executor.codegen.ahead import Ahead
 from graphfw.runtime.numpy_executor.codegen.carrying import Carrying
-from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator, Registers
+from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 from graphfw.runtime.numpy_executor.codegen.facts import (
     Facts,
     Shape,
@@ -71,6 +73,7 @@ class Nest:
         self._facts = Facts(kernel)
         # The vectors at once differ from loop to loop with "rows": see `_inner_rows`.
         self._main = block_shape(kernel, target)
+        self._target = target
         self._masked = target.masked
         self._streams: Streams | None = None
         self._past_caches: frozenset[Store] = frozenset()
@@ -154,6 +157,8 @@ class Nest:
             lanes = self._main.lanes
             self._streams = Streams(self._evaluator, lanes, columns[0], self._large)
         self._evaluator.reserve_keeps(1)
+        across = loads_across(self.kernel, self._facts)
+        transposing = across and Transposing(self._evaluator, self._target, across, rows, columns)
         outer = self.kernel.outer
         slots = self._start_outer(outer, rows[0], 0)
         with self._evaluator.loop("", rows[0], rows[1]):
@@ -163,6 +168,8 @@ class Nest:
             self._is_first = self.writer.let(f"icmp eq i64 {row}, {rows[0]}", 1)
             following = self._evaluator.int64("add", row, "1", 1)
             self._is_last = self.writer.let(f"icmp eq i64 {following}, {rows[1]}", 1)
+            if transposing:
+                transposing.row(self._is_first)
             self._row(lambda loop: self._inner_rows(loop, columns))
             self._step_outer(outer, slots)
         if self._streams:

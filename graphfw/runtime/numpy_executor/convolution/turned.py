@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple
 
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen.transpose import transposed
 from graphfw.runtime.numpy_executor.convolution.cell import depth
 from graphfw.runtime.numpy_executor.matmul.called import Called, calling
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
@@ -77,7 +78,7 @@ class TurnCode(Called):
                 rows = [computed.load(body.at(here, n * line)) for n in range(lanes)]
                 to = body.at(there, body.mul(output, "%gap"))
                 left = body.sub("%outputs", output)
-                for n, value in enumerate(transposed(body, shape, rows)):
+                for n, value in enumerate(transposed(body.let, shape.vector, lanes, rows)):
                     with body.where(body.test("sgt", left, n)):
                         stored.store_some(value, body.at(to, body.mul("%gap", n)), kept)
         head = (
@@ -85,25 +86,6 @@ class TurnCode(Called):
             "i64 %outputs)"
         )
         return module([Function(body.function(head), declarations(shape), ())])
-
-
-def transposed(body: Body, shape: Shape, rows: list[str]) -> list[str]:
-    """Transpose as many vectors as they have lanes: exchange ever smaller squares."""
-    v, lanes, side = shape.vector, shape.lanes, shape.lanes // 2
-    while side:
-        upper = [lane if not lane & side else lanes + lane - side for lane in range(lanes)]
-        lower = [lane + side if not lane & side else lanes + lane for lane in range(lanes)]
-        new = list(rows)
-        for n in range(lanes):
-            if not n & side:
-                for to, order in ((n, upper), (n + side, lower)):
-                    lane_list = ", ".join([f"i32 {lane}" for lane in order])
-                    new[to] = body.let(
-                        f"shufflevector {v} {rows[n]}, {v} {rows[n + side]}, "
-                        f"<{lanes} x i32> <{lane_list}>"
-                    )
-        rows, side = new, side // 2
-    return rows
 
 
 @record

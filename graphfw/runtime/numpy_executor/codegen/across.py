@@ -1,0 +1,160 @@
+"""Operands that a tile of rows and positions reads across: transposed before its rows begin.
+
+Along a row their elements lie far apart, one in each line of memory; along the rows they lie
+densely. So a work item that is a tile of both loads vectors along the rows, transposes them in
+registers, and leaves them on the stack, where its rows read them densely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphfw.runtime.kernels.ir import Kernel, Load
+from graphfw.runtime.kernels.lower_cells import TILE
+from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
+from graphfw.runtime.numpy_executor.codegen.facts import Facts
+from graphfw.runtime.numpy_executor.codegen.registers import memory, vector
+from graphfw.runtime.numpy_executor.codegen.target import Target
+from graphfw.runtime.numpy_executor.codegen.transpose import transposed
+
+_SQUARE = 16
+"""So many vectors are transposed at once at most: more would not stay in registers."""
+
+
+_OPERANDS = 4
+"""So many operands are transposed at most, for the stack's sake; others are gathered."""
+
+
+def loads_across(kernel: Kernel, facts: Facts) -> tuple[Load, ...]:
+    """Return the loads of a kernel whose work items are tiles that are dense along its rows."""
+    if kernel.split is None or kernel.per_cell == 1 or not kernel.outer:
+        return ()
+    row, position = kernel.outer[-1].name, facts.vector_axis
+    found = []
+    for expr in facts.exprs:
+        if isinstance(expr, Load) and not expr.access.terms and not kernel.is_packed(expr):
+            strides = dict(expr.access.strides)
+            if strides.get(row) == 1 and strides.get(position, 0) not in (0, 1):
+                found.append(expr)
+    return tuple(found[:_OPERANDS])
+
+
+class Transposing:
+    """Writes how the operands of a work item are transposed.
+
+    Args:
+        evaluator: Of the kernel.
+        target: The processor.
+        loads: What is read across.
+        rows: Where the rows of the work item begin and end, counted over all outer axes.
+        columns: Where its positions begin and end.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        target: Target,
+        loads: Sequence[Load],
+        rows: tuple[str, str],
+        columns: tuple[str, str],
+    ) -> None:
+        self._evaluator, self._target = evaluator, target
+        self._loads, self._rows, self._columns = loads, rows, columns
+        writer, kernel = evaluator.writer, evaluator.facts.kernel
+        self._axis = kernel.outer[-1]
+        self._first = writer.slot("i64")
+        items = [kernel.buffers[load.buffer].dtype.itemsize for load in loads]
+        self._tiles = [writer.slot(f"[{TILE * item} x i8], align 64") for item in items]
+        assert kernel.split is not None
+        self._line = evaluator.size(kernel.split)
+
+    def row(self, is_first: str) -> None:
+        """Write that a row finds its operands: they are transposed where the last axis begins.
+
+        Args:
+            is_first: Whether the row is the work item's first one (i1).
+        """
+        evaluator, writer = self._evaluator, self._evaluator.writer
+        index = evaluator.index[self._axis.name]
+        begins = writer.let(f"icmp eq i64 {index}, 0", 1)
+        is_due = writer.let(f"or i1 {is_first}, {begins}", 1)
+        before = writer.load("i64", self._first, 1)
+        first = writer.let(f"select i1 {is_due}, i64 {index}, i64 {before}", 1)
+        writer.store("i64", first, self._first, 1)
+        left = writer.let(f"sub i64 {self._rows[1]}, {evaluator.index['']}", 1)
+        along = writer.let(f"sub i64 {evaluator.size(self._axis.extent)}, {index}", 1)
+        count = writer.call("i64", "llvm.smin.i64", [("i64", left), ("i64", along)], 1)
+        behind = writer.let(f"sub i64 {index}, {first}", 1)
+        line = writer.let(f"mul i64 {behind}, {self._line}", 1)
+        line = writer.let(f"sub i64 {line}, {self._columns[0]}", 1)
+        for load, tile in zip(self._loads, self._tiles, strict=True):
+            self._transpose(load, tile, count, is_due)
+            element = memory(evaluator.facts.kernel.buffers[load.buffer].dtype)
+            start = writer.let(f"getelementptr {element}, ptr {tile}, i64 {line}", 1)
+            evaluator.transposed[load] = start
+
+    def _transpose(self, load: Load, tile: str, count: str, is_due: str) -> None:
+        """Write that so many rows of an operand are transposed."""
+        evaluator, writer = self._evaluator, self._evaluator.writer
+        dtype = evaluator.facts.kernel.buffers[load.buffer].dtype
+        element, item = memory(dtype), dtype.itemsize
+        most = _SQUARE if self._target.masked else _SQUARE // 2
+        lanes = min(most, self._target.vector_bytes // item)
+        strides = dict(load.access.strides)
+        stride = evaluator.size(strides.pop(evaluator.facts.vector_axis))
+        start = writer.let(
+            f"getelementptr {element}, ptr {evaluator.pointer(load.buffer)}, "
+            f"i64 {evaluator.size(load.access.offset)}",
+            1,
+        )
+        for axis, step in strides.items():
+            offset = evaluator.int64("mul", evaluator.index[axis], evaluator.size(step), 1)
+            start = writer.let(f"getelementptr {element}, ptr {start}, i64 {offset}", 1)
+        begin, end = self._columns
+        # Rows that are not due transpose nothing.
+        end = writer.let(f"select i1 {is_due}, i64 {end}, i64 {begin}", 1)
+        last = evaluator.int64("sub", self._columns[1], "1", 0)
+        # The last vectors of rows overlap the ones before; fewer rows go one by one.
+        final = writer.let(f"sub i64 {count}, {lanes}", 1)
+        is_short = writer.let(f"icmp slt i64 {final}, 0", 1)
+        whole = writer.let(f"select i1 {is_short}, i64 0, i64 {count}", 1)
+        kind = vector(element, lanes)
+
+        def let(text: str) -> str:
+            return writer.let(text, writer.depth)
+
+        def column(position: str, number: int) -> str:
+            """Write where the column at or behind a position begins; beyond the last, that one."""
+            at = let(f"add i64 {position}, {number}")
+            at = writer.call("i64", "llvm.smin.i64", [("i64", at), ("i64", last)], writer.depth)
+            return let(
+                f"getelementptr {element}, ptr {start}, i64 {let(f'mul i64 {at}, {stride}')}"
+            )
+
+        def place(row: str, position: str) -> str:
+            line = let(f"mul i64 {row}, {self._line}")
+            line = let(f"add i64 {line}, {let(f'sub i64 {position}, {begin}')}")
+            return let(f"getelementptr {element}, ptr {tile}, i64 {line}")
+
+        if lanes > 1:
+            with writer.loop(begin, end, str(lanes)) as position:
+                columns = [column(position, number) for number in range(lanes)]
+                with writer.loop("0", whole, str(lanes)) as index:
+                    ends = [("i64", index), ("i64", final)]
+                    row = writer.call("i64", "llvm.smin.i64", ends, writer.depth)
+                    rows = []
+                    for one in columns:
+                        address = let(f"getelementptr {element}, ptr {one}, i64 {row}")
+                        rows.append(let(f"load {kind}, ptr {address}, align {item}"))
+                    to = place(row, position)
+                    for number, value in enumerate(transposed(let, kind, lanes, rows)):
+                        line = evaluator.int64("mul", self._line, str(number), 0)
+                        address = let(f"getelementptr {element}, ptr {to}, i64 {line}")
+                        store = f"store {kind} {value}, ptr {address}, align {item}"
+                        writer.line(store, writer.depth)
+        with writer.loop(begin, end, "1") as position:
+            with writer.loop(whole if lanes > 1 else "0", count, "1") as row:
+                address = let(f"getelementptr {element}, ptr {column(position, 0)}, i64 {row}")
+                value = let(f"load {element}, ptr {address}, align {item}")
+                to = place(row, position)
+                writer.line(f"store {element} {value}, ptr {to}, align {item}", writer.depth)

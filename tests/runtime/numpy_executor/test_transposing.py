@@ -1,0 +1,67 @@
+"""Operands that are read across: work items transpose them first, whatever their sizes."""
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+
+AXES = [(1, 0), (0, 2, 1), (2, 0, 1), (1, 2, 0), (2, 3, 0, 1), (0, 3, 1, 2), (0, 2, 3, 1)]
+
+
+def shapes(rank):
+    """Sizes around those of vectors and tiles."""
+    return {
+        2: [(1, 1), (3, 700), (700, 3), (31, 129), (33, 127), (64, 64), (100, 17), (257, 300)],
+        3: [(3, 40, 50), (40, 50, 3), (2, 33, 129), (5, 16, 100)],
+        4: [(4, 26, 15, 16), (2, 3, 20, 30), (2, 20, 30, 3), (3, 17, 5, 40)],
+    }[rank]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64", "bool"])
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("axes", AXES, ids=str)
+def test_copies(rng, axes, symbolic, dtype):
+    names = ["a", "b", "c", "d"][: len(axes)]
+    for shape in shapes(len(axes)):
+        with gf.Graph() as g:
+            x = gf.placeholder(names if symbolic else shape, dtype, name="x")
+            y = gf.permute_dims(x, axes)
+        a = rng.integers(0, 2 if dtype == "bool" else 100, shape).astype(dtype)
+        with gf.Session(g) as session:
+            np.testing.assert_array_equal(session.run(y, {x: a}), a.transpose(axes))
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (31, 129), (257, 300), (1000, 7)])
+def test_what_is_computed_of_some_operands_across(rng, shape):
+    with gf.Graph() as g:
+        x, y = gf.placeholder(shape, name="x"), gf.placeholder(shape[::-1], name="y")
+        z = gf.placeholder(shape[::-1], gf.int16, name="z")
+        found = x * y.mT + gf.astype(z.mT, gf.float32) * gf.abs(y.mT)
+    a, b = rng.standard_normal(shape, np.float32), rng.standard_normal(shape[::-1], np.float32)
+    c = rng.integers(-9, 9, shape[::-1]).astype(np.int16)
+    with gf.Session(g) as session:
+        result = session.run(found, {x: a, y: b, z: c})
+    np.testing.assert_allclose(result, a * b.T + c.T * abs(b.T), rtol=1e-5, atol=1e-5)
+
+
+def test_more_operands_than_are_transposed(rng):
+    with gf.Graph() as g:
+        xs = [gf.placeholder((70, 50), name=f"x{number}") for number in range(6)]
+        total = sum((x.mT * number for number, x in enumerate(xs)), gf.zeros((50, 70)))
+    arrays = [rng.standard_normal((70, 50), np.float32) for _ in xs]
+    with gf.Session(g) as session:
+        found = session.run(total, dict(zip(xs, arrays, strict=True)))
+    wanted = sum(a.T * number for number, a in enumerate(arrays))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_result_may_lie_across_too(rng):
+    with gf.Graph() as g:
+        x = gf.placeholder((40, 50, 60), name="x")
+        y = gf.concat([gf.permute_dims(x, (2, 1, 0)), gf.permute_dims(x, (2, 1, 0)) * 2], axis=2)
+    a = rng.standard_normal((40, 50, 60), np.float32)
+    with gf.Session(g) as session:
+        found = session.run(y, {x: a})
+    t = a.transpose(2, 1, 0)
+    np.testing.assert_array_equal(found, np.concatenate([t, t * 2], axis=2))
