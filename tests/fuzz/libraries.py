@@ -204,6 +204,8 @@ def _put(x: Array, key: Any, values: Any, how: str) -> Array:
     if how == "set":
         y[key] = values
     else:
+        # NumPy 2.4 crashes where the values have more dims than what they are put into.
+        values = np.broadcast_to(values, y[key].shape)
         {"add": np.add, "multiply": np.multiply, "max": np.maximum, "min": np.minimum}[how].at(
             y, key, values
         )

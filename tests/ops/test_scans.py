@@ -214,3 +214,18 @@ def test_results_are_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
         got = session.run(sums, {x: value})
     np.testing.assert_array_equal(got, np.full((7, 3000), 2.0))
     np.testing.assert_array_equal(value, 1)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_trips_that_stack_a_complex_number(dtype: str) -> None:
+    with gf.Graph() as g:
+        x = gf.placeholder(("n",), name="x")
+        number = gf.constant(np.array(1 - 2j, dtype))
+        last, (halves, numbers) = gf.scan(
+            lambda c, row: (c * 0.5 + row, (c, number)), gf.asarray(0.0), x
+        )
+    with gf.Session(g) as session:
+        found = session.run([last, halves, numbers], {x: np.arange(4, dtype=np.float32)})
+    np.testing.assert_array_equal(found[0], 4.25)
+    np.testing.assert_array_equal(found[1], [0.0, 0.0, 1.0, 2.5])
+    np.testing.assert_array_equal(found[2], np.full(4, 1 - 2j, dtype), strict=True)

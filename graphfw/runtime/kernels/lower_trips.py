@@ -63,6 +63,8 @@ def trip_steps(node: Node, facts: FusionFacts, target: KernelTarget) -> list[Ste
     outputs = node.op.body.outputs
     if not outputs or len(node.op.body.nodes) > _WORK:
         return []
+    if any([output.dtype.is_complex for output in outputs]):  # kernels have no such numbers
+        return []
     seed = max(range(len(outputs)), key=lambda number: _width(outputs[number]))
     for apart in _choices(outputs[seed].shape):
         try:

@@ -95,6 +95,16 @@ def test_a_long_scan_does_not(fake, session, rng, monkeypatch):
     assert common.MOST_LAUNCHES == 4096
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_trips_that_stack_a_complex_number(anywhere, rng, dtype):
+    with gf.Graph() as g:
+        x, h = gf.placeholder((6, 3), name="x"), gf.placeholder((3,), name="h")
+        number = gf.constant(np.array(1 - 2j, dtype))
+        last, (halves, numbers) = gf.scan(lambda c, row: (c * 0.5 + row, (c, number)), h, x)
+    feeds = {x: rng.standard_normal((6, 3)).astype("f"), h: rng.standard_normal(3).astype("f")}
+    agree(g, [last, halves, numbers], feeds)
+
+
 def test_carries_that_are_swapped_or_constant(anywhere, rng):
     with gf.Graph() as g:
         x = gf.placeholder((3, 3), name="x")

@@ -8,6 +8,7 @@
 
 typedef long long gf_i64;
 typedef unsigned long long gf_u64;
+struct gf_u128 { gf_u64 first, second; };
 
 // What indices are computed in. The wide one is compiled when sizes first need it.
 #ifdef GF_WIDE

@@ -10,7 +10,7 @@ from graphfw.ir.dtype import DType
 from graphfw.ops.numerics.library import FUNCTIONS
 from graphfw.runtime.kernels.ir import ReduceKind
 
-_INTEGERS = {
+_TYPES = {
     "int8": "signed char",
     "int16": "short",
     "int32": "int",
@@ -19,8 +19,14 @@ _INTEGERS = {
     "uint16": "unsigned short",
     "uint32": "unsigned",
     "uint64": "gf_u64",
+    "float16": "gf_half",
+    "bfloat16": "gf_bf16",
+    "float32": "float",
+    "float64": "double",
+    # Kernels copy complex numbers as their bits, and compute nothing of them.
+    "complex64": "gf_u64",
+    "complex128": "gf_u128",
 }
-_FLOATS = {"float16": "gf_half", "bfloat16": "gf_bf16", "float32": "float", "float64": "double"}
 
 _OPERATORS = {
     "div": "/",
@@ -70,7 +76,7 @@ def memory(dtype: DType) -> str:
     """Return the type of an element in memory."""
     if dtype.is_bool or dtype.is_storage:
         return "unsigned char"
-    return _FLOATS.get(dtype.name) or _INTEGERS[dtype.name]
+    return _TYPES[dtype.name]
 
 
 def register(dtype: DType) -> str:
