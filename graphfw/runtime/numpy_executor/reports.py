@@ -138,7 +138,7 @@ def least_seconds(build: Build, sizes: Sequence[int]) -> float:
 def explain(build: Build, sizes: Sequence[int] | None) -> str:
     """Return a text: each step with what is inside, what it takes, and why it is not larger."""
     env = None if sizes is None else dict(zip(build.program.symbols, sizes, strict=True))
-    group_of = {node: group for group in build.partition.groups for node in group.nodes}
+    group_of = {node: group for group in build.stages.partition.groups for node in group.nodes}
     lines = [f"{counted(len(build.steps), 'native step')} in {counted(len(build.levels), 'level')}"]
     number = 0
     for depth, level in enumerate(build.levels):
